@@ -376,10 +376,24 @@ enum hd_status agent_open(struct agent *agent)
     return st ? st : open_client(agent);
 }
 
+/* What a join has left: the controller's address, unless another one was given. */
+static void look_at_joined(struct agent *agent, struct doctor *doctor)
+{
+    struct agent_joined *joined = &agent->joined;
+    enum hd_status st = agent_joined_open(joined, &agent->options);
+
+    if (!st && joined->joined)
+        st = agent_joined_check(joined);
+    if (st)
+        doctor_add(doctor, DOCTOR_PROBLEM, "certificate", "", "%s", hd_err_message());
+    else if (joined->joined)
+        doctor_add(doctor, DOCTOR_OK, "certificate", "", "%s is the one of %s, and is valid",
+                   joined->cert_path, joined->node);
+}
+
 enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
 {
-    struct doctor_options options = {.controller = agent->options.controller,
-                                     .supervisor = agent->locals.supervisor,
+    struct doctor_options options = {.supervisor = agent->locals.supervisor,
                                      .state_dir = agent->options.state_dir,
                                      .jobs_dir = agent->options.jobs_dir,
                                      .data_address = agent->options.data_address};
@@ -390,6 +404,8 @@ enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
         doctor ? find_self(agent) : hd_err(HD_NO_MEMORY, "no memory for the findings");
 
     if (!st) {
+        look_at_joined(agent, doctor);
+        options.controller = agent->options.controller;
         worker_path(agent, worker, sizeof worker);
         options.worker = worker;
         doctor_look(doctor, &options);
@@ -400,6 +416,7 @@ enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
         else
             st = hd_file_print(text.data);
     }
+    agent_joined_close(&agent->joined);
     hd_text_free(&text);
     free(doctor);
     return st;

@@ -122,6 +122,7 @@ struct agent {
     uint64_t nonce;
     char jobs_dir[PATH_MAX], probe_name[256], probe_text[256], probe[256], probe_problem[512];
     int64_t probed_ms;
+    bool probe_seen;               /* the jobs directory was the controller's, under this path */
     char no_room[ROOM_REASON_MAX]; /* why there are no new attempts here; "": there are */
     int64_t room_ms;               /* when that was looked at */
     bool observed_dirty;

@@ -14,7 +14,12 @@
 #include "heddle/v1/fleet.pb-c.h"
 #include "pki/pki.h"
 
-enum { FETCH_MS = 10000, JOIN_MS = 20000, ASK_AGAIN_MS = 60 * 1000 };
+enum {
+    FETCH_MS = 10000,
+    JOIN_MS = 20000,
+    ASK_AGAIN_MS = 60 * 1000,
+    CLOCK_SLACK_MS = 300 * 1000 /* so long before its from_ms a certificate is valid (lib/pki) */
+};
 
 #define SERVER_NAME "heddle-controller" /* in every controller's certificate */
 
@@ -222,6 +227,26 @@ enum hd_status agent_join(const char *state_dir, const char *line, const char *n
 
 /* ---- a node that has joined -------------------------------------------------------------------*/
 
+enum hd_status agent_joined_check(const struct agent_joined *joined)
+{
+    const int64_t now_ms = hd_clock_wall_ms();
+    char from[HD_CLOCK_TEXT_MAX], now[HD_CLOCK_TEXT_MAX];
+
+    if (joined->to_ms <= now_ms)
+        return hd_err(HD_DENIED,
+                      "this node's certificate has expired: on the controller's side run heddle "
+                      "node invite %s, and here heddled join",
+                      joined->node);
+    if (joined->from_ms <= now_ms + CLOCK_SLACK_MS)
+        return HD_OK;
+    hd_clock_format_utc(joined->from_ms, from);
+    hd_clock_format_utc(now_ms, now);
+    return hd_err(HD_DENIED,
+                  "this node's certificate is not valid before %s, and the clock here says %s: set "
+                  "the clock, or join again: heddle node invite %s, and here heddled join",
+                  from, now, joined->node);
+}
+
 /* From the certificate that is there: when two thirds of its life are over. */
 static enum hd_status look_at_cert(struct agent_joined *joined)
 {
@@ -231,17 +256,16 @@ static enum hd_status look_at_cert(struct agent_joined *joined)
 
     if (!st)
         st = hd_pki_look(text.data ? text.data : "", &cert);
-    if (!st)
+    if (!st) {
+        joined->from_ms = cert.from_ms;
+        joined->to_ms = cert.to_ms;
         joined->renew_ms = cert.from_ms + (cert.to_ms - cert.from_ms) / 3 * 2;
-    if (!st)
         joined->again_ms = (cert.to_ms - cert.from_ms) / 12;
+    }
     if (joined->again_ms > ASK_AGAIN_MS)
         joined->again_ms = ASK_AGAIN_MS;
-    if (!st && cert.to_ms <= hd_clock_wall_ms())
-        hd_log(HD_LOG_ERROR,
-               "this node's certificate has expired: on the controller's side run "
-               "heddle node invite %s, and here heddled join",
-               cert.name);
+    if (!st && agent_joined_check(joined))
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
     forget(&text);
     return st ? hd_err_prefix(st, "%s", joined->cert_path) : HD_OK;
 }

@@ -13,7 +13,7 @@
 
 enum {
     ROOM_EVERY_MS = 10000,
-    PROBE_EVERY_MS = 5000, /* while the jobs directory is not readable */
+    PROBE_EVERY_MS = 5000, /* looks at the jobs directory */
     HELLO_ARENA_MAX = 1 << 20,
 };
 
@@ -74,6 +74,19 @@ static enum hd_status check_cluster(struct agent *agent, const char *cluster)
     return agent_identity_write_cluster(&agent->identity, cluster);
 }
 
+/* Where it is not a folder that all nodes share, each job's checkpoints stay on its node. But one
+ * that was the controller's and is not any more has lost its mount: what a job wrote there now, no
+ * one would find when the mount is back. So the node takes none (look_for_room). */
+static void look_at_jobs_dir(struct agent *agent)
+{
+    char before[sizeof agent->probe_problem];
+
+    memcpy(before, agent->probe_problem, sizeof before);
+    send_read_probe(agent);
+    agent->probe_seen |= !agent->probe_problem[0];
+    agent->observed_dirty |= strcmp(before, agent->probe_problem) != 0;
+}
+
 /* Tells the controller with the next observed set, if it has changed. */
 static void look_for_room(struct agent *agent)
 {
@@ -88,6 +101,11 @@ static void look_for_room(struct agent *agent)
     state_dir_look(&agent->identity, &agent->locals, unusable);
     if (unusable[0])
         memcpy(agent->no_room, unusable, sizeof agent->no_room);
+    else if (agent->probe_seen && agent->probe_problem[0])
+        (void)snprintf(agent->no_room, sizeof agent->no_room,
+                       "takes no new jobs: %.150s is not the cluster's jobs directory any more "
+                       "(%.200s); mount it again, or start heddle-controller again if it has moved",
+                       agent->jobs_dir, agent->probe_problem);
     if (strcmp(before, agent->no_room) == 0)
         return;
     agent->observed_dirty = true;
@@ -110,13 +128,15 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     hd_log(HD_LOG_INFO, "%s %s as node %s (controller %s)",
            agent->ever_welcomed ? "reconnected to" : "connected to", agent->address,
            agent->identity.node_name, welcome->build);
+    if (strcmp(agent->jobs_dir, welcome->jobs_dir) != 0)
+        agent->probe_seen = false;
     (void)snprintf(agent->jobs_dir, sizeof agent->jobs_dir, "%s", welcome->jobs_dir);
     (void)snprintf(agent->probe_name, sizeof agent->probe_name, "%s", welcome->jobs_dir_probe);
     (void)snprintf(agent->probe_text, sizeof agent->probe_text, "%s", welcome->jobs_dir_probe_text);
     agent->heartbeat_ms = welcome->heartbeat_ms > 0 ? welcome->heartbeat_ms : 3000;
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;
-    send_read_probe(agent);
+    look_at_jobs_dir(agent);
     look_for_room(agent);
     probing_welcome(agent, welcome->probe_unix_ms);
     /* first of all: whether a reported checkpoint can be read elsewhere is said in it */
@@ -309,10 +329,13 @@ void stream_tick(struct agent *agent)
         return;
     if (now_ms - agent->said_ms >= agent->heartbeat_ms)
         send_heartbeat(agent);
+    if (now_ms - agent->probed_ms >= PROBE_EVERY_MS) {
+        const bool had_problem = agent->probe_problem[0];
+
+        look_at_jobs_dir(agent);
+        if (had_problem != (agent->probe_problem[0] != '\0'))
+            agent->room_ms = now_ms - ROOM_EVERY_MS;
+    }
     if (now_ms - agent->room_ms >= ROOM_EVERY_MS)
         look_for_room(agent);
-    if (agent->probe_problem[0] && now_ms - agent->probed_ms >= PROBE_EVERY_MS) {
-        send_read_probe(agent);
-        agent->observed_dirty = agent->observed_dirty || !agent->probe_problem[0];
-    }
 }

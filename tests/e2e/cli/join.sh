@@ -37,6 +37,8 @@ check_status another_name_does_not_join 6 join "$(cat "$work/line-n2")" --state-
 check_status another_authority_is_not_believed 6 join "$(cat "$work/line-ca")" --state-dir "$work/n3"
 check_equal and_it_was_not_shown_the_secret 1 "$(grep -c 'is not the controller of the invitation' "$work/check.err")"
 check the_node_joins join - --state-dir "$work/n1" <"$work/line"
+check_equal the_doctor_asks_the_controller_that_it_joined 1 \
+    "$(env -u HEDDLE_CONTROLLER "$HEDDLE_BIN/heddled" --doctor --state-dir "$work/n1" | grep -c "answers at $HEDDLE_CONTROLLER")"
 check_status the_line_is_used_up 6 join "$(cat "$work/line")" --state-dir "$work/n4"
 check_equal and_it_says_what_to_do 1 "$(grep -c 'the invitation has been used, .* heddle node invite n1' "$work/check.err")"
 env -u HEDDLE_CONTROLLER "$HEDDLE_BIN/heddled" --state-dir "$work/n1" --devices cpu:2 --ephemeral >>"$work/n1.log" 2>&1 &

@@ -100,6 +100,14 @@ static void another_folder_of_the_same_name_is_noticed_until_it_is_the_right_one
     assert_int_equal(hd_file_write_atomic(path, "the same place\n", 15, 0644), HD_OK);
     stub_until(&stub, !stub.nodes[0].probe_problem[0]);
     assert_string_equal(stub.nodes[0].probe, "the same place");
+    assert_string_equal(stub.nodes[0].no_room, ""); /* it may as well be a node's own folder */
+
+    assert_int_equal(unlink(path), 0); /* the mount is gone */
+    stub_until(&stub,
+               strstr(stub.nodes[0].no_room, "is not the cluster's jobs directory any more"));
+    assert_int_equal(hd_file_write_atomic(path, "the same place\n", 15, 0644), HD_OK);
+    stub_until(&stub, !stub.nodes[0].no_room[0]);
+    assert_string_equal(stub.nodes[0].probe, "the same place");
     stub_close(&stub);
 }
 

@@ -146,6 +146,7 @@ static void take_observed(struct stub_node *node, const Heddle__V1__ObservedStat
     node->listed = false;
     (void)snprintf(node->probe, sizeof node->probe, "%s", state->jobs_dir_probe);
     (void)snprintf(node->probe_problem, sizeof node->probe_problem, "%s", state->jobs_dir_problem);
+    (void)snprintf(node->no_room, sizeof node->no_room, "%s", state->no_room);
     for (size_t i = 0; i < state->n_attempts; i++) {
         const Heddle__V1__ObservedAttempt *a = state->attempts[i];
 

@@ -44,7 +44,7 @@ struct stub_node {
     uint64_t generation, first_generation; /* newest, and of the first set of the stream */
     bool first_of_stream;                  /* the next set is that */
     size_t attempts, deleted;
-    char probe[64], probe_problem[512];
+    char probe[64], probe_problem[512], no_room[512];
     /* the newest report of a probe */
     int probe_reports;
     uint64_t probe_request;
