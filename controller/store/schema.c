@@ -232,8 +232,8 @@ enum hd_status store_db_error(struct store_db *db, const char *what)
     db->full = code == SQLITE_FULL ||
                (code == SQLITE_IOERR && (system_error == ENOSPC || system_error == EDQUOT));
     if (db->full)
-        return hd_err(HD_IO, "%s: the disk is full; free some space, the write is retried",
-                      db->path);
+        return hd_err(HD_IO, "%s: the disk is full; free some space, %s", db->path,
+                      db->opened ? "the write is retried" : "and try again");
     switch (code) {
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:

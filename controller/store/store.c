@@ -530,6 +530,7 @@ static enum hd_status open_database(struct hd_job_store *store)
         (void)store_reserve_make(reserve);
     store->left_bytes = store->reserve_left = reserve->left_bytes;
     store->db.thins = runs_out(reserve);
+    store->db.opened = !st;
     if (!st)
         return HD_OK;
     hd_err_save(st, &error);

@@ -215,8 +215,9 @@ enum store_statement { STORE_STATEMENTS(X) STORE_STATEMENT_COUNT };
 
 struct store_db {
     sqlite3 *sqlite;
-    bool full;  /* the last error: the disk, or a quota on it, has no room */
-    bool thins; /* of the steps that are written now, few are kept: room is running out */
+    bool full;   /* the last error: the disk, or a quota on it, has no room */
+    bool opened; /* what fails is retried by the writer */
+    bool thins;  /* of the steps that are written now, few are kept: room is running out */
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
     char cluster_id[40];

@@ -26,13 +26,18 @@ struct bench {
     struct hd_query *answer;
 };
 
-static void open_store(struct bench *b)
+static enum hd_status try_to_open(struct bench *b)
 {
     const struct hd_store_options options = {
         .dir = b->dir, .vfs = DISK_VFS, .retry_ms = 5, .reserve_bytes = b->reserve, .user = b};
 
     b->closed = false;
-    if (hd_store_open(&b->loop, &options, &b->store))
+    return hd_store_open(&b->loop, &options, &b->store);
+}
+
+static void open_store(struct bench *b)
+{
+    if (try_to_open(b))
         fail_msg("%s", hd_err_message());
 }
 
@@ -260,6 +265,24 @@ static void a_store_opens_on_a_full_disk(void **state)
     finish(&b);
 }
 
+/* Nothing retries what a start could not write: it says to try again. */
+static void without_a_reserve_a_start_on_a_full_disk_fails(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    start_with(&b, 0);
+    close_store(&b);
+    disk_wipe();
+    disk_set_capacity(1);
+    assert_int_equal(try_to_open(&b), HD_IO);
+    assert_non_null(strstr(hd_err_message(), "state.db: the disk is full; free some space, and try "
+                                             "again"));
+    disk_set_capacity(0);
+    open_store(&b);
+    finish(&b);
+}
+
 /* Goal: the log does not grow with what is committed. With a reserve of 256 KiB it is copied into
  * the database at 64 pages; a commit of one job is a few pages more. Without the bound it would
  * have three pages or more of each of 200 jobs. */
@@ -346,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_disk_is_written_from_the_reserve_which_is_made_again),
         cmocka_unit_test(what_fills_the_disk_does_not_get_all_of_the_reserve),
+        cmocka_unit_test(without_a_reserve_a_start_on_a_full_disk_fails),
         cmocka_unit_test(a_store_opens_on_a_full_disk),
         cmocka_unit_test(the_log_is_bounded),
         cmocka_unit_test(of_steps_few_are_kept_when_the_reserve_runs_out),
