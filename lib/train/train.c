@@ -717,6 +717,18 @@ static void note_waits(struct hd_trainer *t, double step_ms)
     t->step_ms = step_ms;
 }
 
+/* The peak was measured at the start, maybe while other processes had the cores: what the run does
+ * itself is a lower bound of it. */
+static double mfu_of(struct hd_trainer *t, double flops_per_s)
+{
+    const double mfu = flops_per_s / (t->peak * (double)t->layout.mesh.world);
+
+    if (!(mfu > 1) || isinf(mfu))
+        return mfu;
+    t->peak *= mfu;
+    return 1;
+}
+
 enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
@@ -760,8 +772,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .tokens = t->steps_done * tokens,
         .tokens_per_s = (double)tokens / seconds,
         .step_ms = seconds * 1e3,
-        .mfu = hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds /
-               (t->peak * (double)t->layout.mesh.world),
+        .mfu =
+            mfu_of(t, hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds),
         .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
         .pairs = {pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
                   t->block.pair_accuracy, t->block.mean_reward},
