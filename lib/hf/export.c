@@ -525,7 +525,8 @@ static enum hd_status write_files(struct hd_exporter *x)
 
 /* ---- the directory ---- */
 
-/* Only a model directory may be replaced, and only with `force`. */
+/* Only a model directory may be replaced, only with `force`, and only if all in it is of an export.
+ */
 static enum hd_status check_target(const struct hd_hf_export *o)
 {
     struct hd_text config = {0};
@@ -536,13 +537,15 @@ static enum hd_status check_target(const struct hd_hf_export *o)
         return errno == ENOENT
                    ? HD_OK
                    : hd_err(HD_IO, "cannot examine %s: %s", o->out_dir, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return hd_err(HD_INVALID, "%s is no folder; choose a folder that is not there yet",
+                      o->out_dir);
     if (!o->force)
         return hd_err(HD_EXISTS,
                       "%s exists already; choose another folder, or use --force to replace it",
                       o->out_dir);
     hd_file_join(&config, o->out_dir, "config.json");
-    is_model = !config.failed && S_ISDIR(info.st_mode) &&
-               (hd_file_exists(config.data) || hd_hf_has_hashes(o->out_dir));
+    is_model = !config.failed && (hd_file_exists(config.data) || hd_hf_has_hashes(o->out_dir));
     hd_text_free(&config);
     if (!is_model)
         return hd_err(
@@ -550,7 +553,7 @@ static enum hd_status check_target(const struct hd_hf_export *o)
             "%s is not a model directory (it has neither config.json nor " HD_HF_HASHES_FILE
             "); --force replaces only model directories",
             o->out_dir);
-    return HD_OK;
+    return hd_hf_check_own(o->out_dir);
 }
 
 /* Renames the new directory in one step; an old one then has the temporary name. */
@@ -559,14 +562,14 @@ static enum hd_status publish(const struct hd_exporter *x)
     const char *out = x->options->out_dir, *slash = strrchr(out, '/');
     struct hd_text parent = {0};
     struct stat info;
-    const bool replace = lstat(out, &info) == 0;
+    const bool replace = x->options->force && lstat(out, &info) == 0;
     enum hd_status st = HD_OK;
 
     /* some network file systems lack RENAME_NOREPLACE; rename replaces only an empty directory */
     if (renameat2(AT_FDCWD, x->part_dir, AT_FDCWD, out,
                   replace ? RENAME_EXCHANGE : RENAME_NOREPLACE) < 0 &&
         (replace || errno != EINVAL || rename(x->part_dir, out) < 0))
-        return hd_err(HD_IO, "cannot rename %s to %s: %s", x->part_dir, out, strerror(errno));
+        return hd_err(errno == EEXIST || errno == ENOTEMPTY ? HD_EXISTS : HD_IO, "cannot rename %s to %s: %s", x->part_dir, out, strerror(errno));
     if (slash == out)
         hd_text_add(&parent, "/");
     else

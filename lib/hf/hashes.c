@@ -11,6 +11,8 @@
  * blocks: the XXH64 of each block of the region, 16 digits each. Other readers of model directories
  * ignore this file.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,15 +227,12 @@ bool hd_hf_has_hashes(const char *dir)
     return has;
 }
 
-enum hd_status hd_hf_verify(const char *dir)
+static enum hd_status read_listed(const char *dir, struct hd_arena *arena,
+                                  struct hd_hf_listed **ret_files, size_t *ret_count)
 {
     struct hd_text path = {0}, text = {0};
-    struct hd_hf_listed *files = NULL;
-    struct hd_arena arena;
-    size_t count = 0;
     enum hd_status st;
 
-    hd_arena_init(&arena, 0);
     hd_file_join(&path, dir, HD_HF_HASHES_FILE);
     st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
                      : hd_file_read(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &text);
@@ -243,14 +242,71 @@ enum hd_status hd_hf_verify(const char *dir)
                     ", which heddle checkpoint export writes",
                     dir);
     if (!st) {
-        st = hd_hf_parse_hashes(&arena, text.data ? text.data : "", text.len_bytes, &files, &count);
+        st = hd_hf_parse_hashes(arena, text.data ? text.data : "", text.len_bytes, ret_files,
+                                ret_count);
         if (st)
             (void)hd_err_prefix(st, "%s", path.data);
     }
+    hd_text_free(&path);
+    hd_text_free(&text);
+    return st;
+}
+
+enum hd_status hd_hf_verify(const char *dir)
+{
+    struct hd_hf_listed *files = NULL;
+    struct hd_arena arena;
+    size_t count = 0;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = read_listed(dir, &arena, &files, &count);
     for (size_t i = 0; !st && i < count; i++)
         st = check_file(dir, &files[i]);
     hd_arena_done(&arena);
-    hd_text_free(&path);
-    hd_text_free(&text);
+    return st;
+}
+
+/* ---- what an export may replace ---- */
+
+static bool ends_with(const char *name, const char *tail)
+{
+    const size_t n = strlen(name), t = strlen(tail);
+
+    return n >= t && strcmp(name + n - t, tail) == 0;
+}
+
+static bool is_of_export(const char *name, const struct hd_hf_listed *files, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, files[i].file) == 0)
+            return true;
+    return strcmp(name, HD_HF_HASHES_FILE) == 0 || strcmp(name, "config.json") == 0 ||
+           ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json");
+}
+
+enum hd_status hd_hf_check_own(const char *dir)
+{
+    struct hd_hf_listed *files = NULL;
+    const struct dirent *entry;
+    struct hd_arena arena;
+    size_t count = 0;
+    enum hd_status st = HD_OK;
+    DIR *d = opendir(dir);
+
+    if (!d)
+        return hd_err(HD_IO, "cannot read the folder %s: %s", dir, strerror(errno));
+    hd_arena_init(&arena, 0);
+    if (read_listed(dir, &arena, &files, &count))
+        count = 0; /* without its list, or with a damaged one, it has only what every model has */
+    while (!st && (entry = readdir(d)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            !is_of_export(entry->d_name, files, count))
+            st = hd_err(HD_EXISTS,
+                        "%s has files that no export has written, such as %.200s; move them to "
+                        "another place, or choose another folder",
+                        dir, entry->d_name);
+    (void)closedir(d);
+    hd_arena_done(&arena);
     return st;
 }

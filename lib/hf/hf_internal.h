@@ -40,6 +40,10 @@ enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
                                   const struct hd_hf_row **ret_rows, size_t *ret_count,
                                   const char **ret_prefix);
 
+/* Whether all that is in a model directory is of an export. HD_EXISTS names a file that is not. A
+ * directory without heddle-hashes.json may have config.json and weights alone. */
+enum hd_status hd_hf_check_own(const char *dir);
+
 /* The rows of a prefix, which is one tensor in PEFT's folder. */
 #define HD_HF_PREFIX_NAME "prompt_embeddings"
 void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);

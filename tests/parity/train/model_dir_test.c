@@ -449,6 +449,14 @@ static void an_export_is_whole_or_not_there(void **state)
     must(hd_weights_open(m.out, &w));
     hd_weights_close(w);
 
+    (void)snprintf(path, sizeof path, "%s/notes.txt", m.out); /* of a user */
+    must(hd_file_write_atomic(path, "x", 1, 0644));
+    assert_int_equal(hd_hf_export(&options), HD_EXISTS);
+    assert_non_null(strstr(hd_err_message(), "no export has written, such as notes.txt;"));
+    options.out_dir = path;
+    assert_int_equal(hd_hf_export(&options), HD_INVALID); /* a file is no folder to replace */
+    assert_int_equal(unlink(path), 0);
+    options.out_dir = m.out;
     (void)snprintf(path, sizeof path, "%s/config.json", m.out);
     assert_int_equal(unlink(path), 0);
     must(hd_hf_export(&options)); /* also what is left of one */
