@@ -9,6 +9,16 @@
 #include "controller/cli/submit.h"
 #include "spec/spec.h"
 
+/* Weights that came with model.from come with it also when that is changed. */
+static void follow_model(const struct cli_list *overrides, struct hd_job *stored)
+{
+    for (size_t i = 0; i < overrides->count; i++)
+        if ((hd_text_starts(overrides->items[i], "model.from=") ||
+             hd_text_starts(overrides->items[i], "model=")) &&
+            strcmp(stored->init_from, stored->from_dir) == 0)
+            stored->init_from[0] = '\0';
+}
+
 enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
                                const struct cli_list *overrides, struct hd_arena *arena,
                                struct hd_job *ret_job)
@@ -23,6 +33,7 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
                                : hd_err(HD_NO_MEMORY, "no memory for a job");
 
     if (!st) {
+        follow_model(overrides, stored);
         hd_spec_add_file_json(stored, NULL, &writer);
         if (text.failed)
             st = hd_err(HD_NO_MEMORY, "no memory for a job");

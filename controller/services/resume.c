@@ -42,11 +42,21 @@ static bool same_files(const struct hd_job_file *a, int64_t a_count, const struc
     return true;
 }
 
+/* The weights that the job begins with are others. The key is the one that names their folder. */
+static enum hd_status refuse_weights(const struct hd_job *now)
+{
+    const char *key = strcmp(now->init_from, now->from_dir) == 0 ? "model.from" : "train.init_from";
+
+    return hd_err(
+        HD_INVALID,
+        "%s: the weights in %s are not those with which the job began: they were changed, "
+        "or it is another model; put them back, or name a folder that has them (--set "
+        "%s=DIR)",
+        key, now->init_from, key);
+}
+
 static enum hd_status refuse(const char *path)
 {
-    if (strcmp(path, "train.init_identity") == 0)
-        return hd_err(HD_INVALID, "train.init_from: is not the model with which the job began; its "
-                                  "folder may be elsewhere, but must hold the same weights");
     return hd_err(HD_INVALID,
                   "%s: cannot change when a job is resumed; submit a new job, with train.init_from "
                   "to start from this one's weights",
@@ -59,7 +69,8 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
         const struct hd_key *key = &hd_job_keys[i];
 
         if (key->kind != HD_KEY_FORM && is_fixed(key) && !hd_job_members_equal(key, before, now))
-            return refuse(key->path);
+            return strcmp(key->path, "train.init_identity") == 0 ? refuse_weights(now)
+                                                                 : refuse(key->path);
     }
     if (!same_files(before->train, before->train_count, now->train, now->train_count) ||
         before->weight_count != now->weight_count)

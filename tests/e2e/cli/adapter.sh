@@ -80,9 +80,10 @@ check the_adapter_needs_no_base heddle checkpoint export "$job" --out "$work/pef
 check the_merged_model_needs_it heddle checkpoint export "$job" --out "$work/merged2" --base "$work/moved"
 check_equal and_is_the_same "$(cksum <"$work/merged/model.safetensors")" "$(cksum <"$work/merged2/model.safetensors")"
 check_status a_run_does_not_go_on_without_it 2 heddle resume "$job" --set train.steps=24
-check_status nor_beside_another_model 2 heddle resume "$job" --set train.steps=24 --set model.from="$work/merged" --set train.init_from="$work/merged"
+check_status nor_beside_another_model 2 heddle resume "$job" --set train.steps=24 --set model.from="$work/merged" # train.init_from follows it
+check_equal which_is_named 1 "$(grep -c "model.from: the weights in $work/merged are not those with which the job began" "$work/check.err")"
 cd "$work" || exit 1
-check it_is_told_where_its_base_is heddle resume "$job" --set train.steps=24 --set model.from=moved --set train.init_from=moved
+check it_is_told_where_its_base_is heddle resume "$job" --set train.steps=24 --set model.from=moved
 check and_goes_on heddle wait "$job"
 check_status another_model_is_not_its_base 2 heddle eval "$job" --data "$work/corpus.txt" --base "$work/merged"
 check_equal and_that_is_said 1 "$(grep -c 'is not the model that' "$work/check.err")"
