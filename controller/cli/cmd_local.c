@@ -75,7 +75,8 @@ static void catch_early_signals(void)
 
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
-    (void)sigaction(SIGHUP, &action, NULL);
+    if (!cli_ignores_hangup())
+        (void)sigaction(SIGHUP, &action, NULL);
 }
 
 /* ---- folders ---- */
@@ -278,8 +279,9 @@ static void on_cancelled(struct hd_rpc_call *call, enum hd_status status, const 
         hd_err_save(hd_err(status, "%s", message), &l->unstoppable);
 }
 
-/* The first signal cancels the job, the second one gives up waiting for its end. */
-static bool on_interrupt(void *user, int number, int count)
+/* The first signal cancels the job, the second one gives up waiting for its end. A terminal that
+ * hung up is no reason to lose what was trained: SIGHUP is a signal as the others. */
+static bool on_interrupt(void *user, int count)
 {
     Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
     struct local *l = user;
@@ -293,7 +295,7 @@ static bool on_interrupt(void *user, int number, int count)
     };
 
     l->interrupted = true;
-    l->killed = count > 1 || number == SIGHUP;
+    l->killed = count > 1;
     if (l->killed)
         return false;
     cli_note(
@@ -375,6 +377,23 @@ static int submit(struct local *l)
     return CLI_CONTINUE;
 }
 
+/* Of a run that the controller knows no job of. The job's folder is made by its first attempt. */
+static enum hd_status no_job(const struct local *l)
+{
+    char path[RUN_PATH_MAX + 32];
+
+    (void)snprintf(path, sizeof path, "%s/1", l->run.path);
+    if (hd_file_exists(path))
+        return hd_err(
+            HD_NOT_FOUND,
+            "%s cannot be resumed: its records, %s/state/state.db, are gone or empty. Its "
+            "checkpoints are in %s/attempt-*/checkpoints: begin a new run with one by "
+            "train.init_from, or give it to heddle generate",
+            l->resume, l->run.path, path);
+    return hd_err(HD_NOT_FOUND,
+                  "%s holds no job: it ended before its job had begun; start a new run", l->resume);
+}
+
 /* The job file of the run, with the changes of --set. The run's only job is number 1. */
 static int fetch_spec(struct local *l)
 {
@@ -388,8 +407,7 @@ static int fetch_spec(struct local *l)
                                 &request.base, &response)
                  : hd_err(HD_NO_MEMORY, "no memory for a job");
     if (st == HD_NOT_FOUND)
-        st = hd_err(HD_NOT_FOUND,
-                    "%s holds no job: it ended before its job had begun; start it anew", l->resume);
+        st = no_job(l);
     if (!st) {
         l->resumed_attempt = response->job->attempt;
         st = cli_change_spec(response->job, &l->overrides, &l->arena, l->spec);

@@ -134,9 +134,7 @@ static enum hd_status write_marker(const struct run *run, const char *job_path)
     free(file);
     if (text.failed)
         st = no_memory();
-    if (!st)
-        st = hd_file_write_all(run->lock, text.data, text.len_bytes);
-    if (st == HD_IO)
+    if (!st && (st = hd_file_write_all(run->lock, text.data, text.len_bytes)))
         st = hd_err_prefix(st, "%s/" MARKER, run->path);
     hd_text_free(&text);
     return st;
@@ -188,6 +186,17 @@ static enum hd_status check_dir(const char *dir)
                  : HD_OK;
 }
 
+/* A marker without content: heddle local ended while it made the folder, and no run began. */
+static bool is_empty_marker(const char *dir, const char *name)
+{
+    char path[RUN_PATH_MAX + 32];
+    struct stat info;
+
+    (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
+    return strcmp(name, MARKER) == 0 && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+           !info.st_size;
+}
+
 /* HD_EXISTS: there is something in it. */
 static enum hd_status check_empty(const char *path)
 {
@@ -198,7 +207,8 @@ static enum hd_status check_empty(const char *path)
     if (!d)
         return errno == ENOENT ? HD_OK : hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
     while ((entry = readdir(d)))
-        has_more |= strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+        has_more |= strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+                    !is_empty_marker(path, entry->d_name);
     (void)closedir(d);
     return has_more ? hd_err(HD_EXISTS,
                              "%s is there already, and not empty; give another --dir, or go on "
@@ -228,6 +238,27 @@ static void link_latest(const struct run *run, bool only_if_there)
     }
 }
 
+/* The folder and its marker. What was made of them goes if not all can be. */
+static enum hd_status make_folder(struct run *run, const char *job_path)
+{
+    const bool is_new = !is_dir(run->path);
+    char marker[RUN_PATH_MAX + 32];
+    enum hd_status st = hd_file_make_dirs(run->path, 0750);
+
+    if (!st)
+        st = lock_run(run->path, &run->lock);
+    if (!st && (st = write_marker(run, job_path))) {
+        (void)snprintf(marker, sizeof marker, "%s/" MARKER, run->path);
+        (void)unlink(marker);
+    }
+    if (st && is_new)
+        (void)rmdir(run->path); /* unless another heddle local has begun to use it */
+    if (st == HD_IO || st == HD_STORAGE)
+        st = hd_err_prefix(
+            st, "cannot make a folder for the run; choose another place with --state-dir");
+    return st;
+}
+
 enum hd_status run_make(const char *job_path, const char *state_dir, const char *dir,
                         const char *name, struct run *ret_run)
 {
@@ -248,16 +279,8 @@ enum hd_status run_make(const char *job_path, const char *state_dir, const char 
     hd_text_free(&path);
     if (!st && dir)
         st = check_empty(run.path);
-    if (!st) {
-        st = hd_file_make_dirs(run.path, 0750);
-        if (!st)
-            st = lock_run(run.path, &run.lock);
-        if (!st)
-            st = write_marker(&run, job_path);
-        if (st == HD_IO)
-            st = hd_err_prefix(
-                st, "cannot make a folder for the run; choose another place with --state-dir");
-    }
+    if (!st)
+        st = make_folder(&run, job_path);
     if (st) {
         run_close(&run);
         return st;
@@ -434,6 +457,11 @@ static enum hd_status check_moved(const char *path, const struct marker *marker)
     enum hd_status st;
 
     free(made);
+    if (!*marker->path) /* as in is_empty_marker */
+        return hd_err(HD_INVALID,
+                      "no run has begun in %s: heddle local ended while it made the folder; start "
+                      "one there by --dir, or elsewhere",
+                      path);
     if (same)
         return HD_OK;
     if (is_copy)

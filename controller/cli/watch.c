@@ -48,6 +48,7 @@ struct watch {
     int64_t state_at_ms; /* when a state came whose line is still held back; 0: none is */
     struct bar bar;
     bool has_bar, bar_changed, first_item;
+    bool unread;        /* standard output takes nothing any more */
     bool before_resume; /* entries are of the time before the job was resumed: kept, not shown */
     struct hd_text out;
 };
@@ -100,11 +101,23 @@ static void stop(struct watch *w, int code)
     uv_stop(&w->cli->loop);
 }
 
+/* The reader of the pipe is gone, the disk is full, or the terminal hung up. Who only watches ends;
+ * the job of heddle local goes on. */
+static void give_up_output(struct watch *w)
+{
+    if (!w->options->on_interrupt)
+        stop(w, CLI_OK);
+    else if (!w->unread)
+        cli_note("heddle: standard output cannot be written any more; the job goes on, and Ctrl-C "
+                 "stops it");
+    w->unread = true;
+}
+
 static void print(struct watch *w, struct hd_text *text)
 {
     bar_clear(&w->bar);
     if (!cli_out(text))
-        stop(w, CLI_OK); /* the reader of the pipe is gone, or the disk is full */
+        give_up_output(w);
     w->bar_changed = true;
 }
 
@@ -474,8 +487,7 @@ static void on_signal(uv_signal_t *handle, int number)
     }
     bar_clear(&w->bar);
     w->interrupts++;
-    if (!w->options->on_interrupt ||
-        !w->options->on_interrupt(w->options->user, number, w->interrupts))
+    if (!w->options->on_interrupt || !w->options->on_interrupt(w->options->user, w->interrupts))
         stop(w, CLI_INTERRUPTED);
     w->bar_changed = true;
 }
@@ -504,9 +516,18 @@ static void on_closed(uv_handle_t *handle)
     w->open_handles--;
 }
 
+bool cli_ignores_hangup(void)
+{
+    struct sigaction action;
+
+    return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 static int open_handles(struct watch *w)
 {
     for (int i = 0; i < SIGNALS; i++) {
+        if (signals[i] == SIGHUP && cli_ignores_hangup())
+            continue;
         if (uv_signal_init(&w->cli->loop, &w->signal[i]))
             return cli_fail(hd_err(HD_IO, "cannot wait for signals"));
         w->signal[i].data = w;

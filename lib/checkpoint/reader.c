@@ -41,8 +41,10 @@ static enum hd_status read_manifest(struct hd_ckpt *ckpt)
     }
     st = hd_file_read_regular(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &text);
     if (st == HD_NOT_FOUND)
-        st = hd_err(st, "%s is not a complete checkpoint: there is no %s", ckpt->dir,
-                    HD_CKPT_MANIFEST_FILE);
+        st = hd_file_exists(ckpt->dir)
+                 ? hd_err(st, "%s is not a complete checkpoint: there is no %s", ckpt->dir,
+                          HD_CKPT_MANIFEST_FILE)
+                 : hd_err(st, "there is no checkpoint %s: the folder is gone", ckpt->dir);
     if (st)
         goto out;
     ckpt->hash = hd_hash_bytes(text.data, text.len_bytes);

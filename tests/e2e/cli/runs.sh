@@ -21,6 +21,13 @@ begin() { # NAME: a run of 80 steps, interrupted behind its first checkpoint
 }
 saved() { ls -d "heddle-runs/$1/1/attempt-1/checkpoints/step-00000010"; }
 
+# no room for a run's marker: nothing is left of it
+said=$(trap '' XFSZ; ulimit -f 0; "$HEDDLE_BIN/heddle" local "$file" --dir full 2>&1)
+check_equal a_disk_without_room_is_told_with_its_file 1 "$(grep -c 'a b/heddle-runs/full/.heddle-run: cannot write' <<<"$said")"
+check_equal and_nothing_is_left_there '' "$(ls -A heddle-runs)"
+mkdir heddle-runs/straight && : >heddle-runs/straight/.heddle-run # killed before the marker had content
+check_status where_no_run_began_none_goes_on 2 heddle local --resume heddle-runs/straight
+check_equal which_is_said 1 "$(grep -c 'no run has begun in .*/straight' "$work/check.err")"
 check a_run_is_named heddle local "$file" "${slow[@]}" --set train.steps=80 --dir straight
 check_equal latest_leads_to_it straight "$(readlink heddle-runs/latest)"
 check_status its_name_is_taken 6 heddle local "$file" --dir straight
@@ -66,6 +73,10 @@ cp "$work/check.err" "$work/hot.err"
 check_equal its_last_line_lowers_the_rate 1 "$(tail -n 1 "$work/hot.err" | grep -c -- '--set train.lr.peak=100')"
 go_on "$work/hot.err"
 check_equal which_is_tried 1 "$(grep -c '"resumed by\|"kind":"resumed"' heddle-runs/hot/history.jsonl)"
+
+: >heddle-runs/stopped/state/state.db
+check_status without_its_records_no_run_goes_on 4 heddle local --resume heddle-runs/stopped
+check_equal but_its_checkpoints_are_named 1 "$(grep -c 'checkpoints are in .*/stopped/1/attempt' "$work/check.err")"
 
 mkdir heddle-runs/mine
 touch heddle-runs/mine/thesis.tex
