@@ -222,6 +222,21 @@ static enum hd_status encode_chat(const struct generate_request *r, struct hd_la
     return st;
 }
 
+/* The model reads so many tokens as it has positions: of a longer prompt the end. */
+static void tell_cut(const struct generate_request *r, const struct hd_id_list *prompt,
+                     int64_t context)
+{
+    const int64_t count = (int64_t)prompt->count;
+
+    if (count > context)
+        (void)fprintf(
+            stderr,
+            "heddle: the prompt has %lld tokens, and the model reads %lld: the first %lld "
+            "are left out%s\n",
+            (long long)count, (long long)context, (long long)(count - context),
+            r->chat && r->system ? ", and with them what --system says" : "");
+}
+
 static enum hd_status generate(struct generate_request *r)
 {
     const size_t bytes = strlen(r->prompt);
@@ -240,8 +255,10 @@ static enum hd_status generate(struct generate_request *r)
     if (!st)
         st = r->chat ? encode_chat(r, language, &prompt)
                      : hd_language_encode(language, r->prompt, bytes, &prompt);
-    if (!st)
+    if (!st) {
+        tell_cut(r, &prompt, hd_decoder_context(decoder));
         st = write_text(decoder, r, language, &prompt);
+    }
     hd_id_list_free(&prompt);
     hd_language_close(language);
     hd_decoder_close(decoder);

@@ -93,7 +93,9 @@ int hd_worker_finish(const char *verb, enum hd_status st)
     (void)fprintf(stderr, "heddle-worker %s: %s\n", verb, hd_err_message());
     if (st == HD_NOT_FOUND)
         return HD_WORKER_NOT_FOUND;
-    return st == HD_INVALID || st == HD_UNSUPPORTED ? HD_WORKER_USAGE : HD_WORKER_FAILED;
+    /* a limit is one of what was given: the size of a file, the steps of a template */
+    return st == HD_INVALID || st == HD_UNSUPPORTED || st == HD_LIMIT ? HD_WORKER_USAGE
+                                                                      : HD_WORKER_FAILED;
 }
 
 int main(int argc, char **argv)

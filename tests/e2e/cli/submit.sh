@@ -59,6 +59,8 @@ check_status and_a_step_that_is_there 4 heddle checkpoint export "$job" --out "$
 check a_step_is_exported heddle checkpoint export "$job" --out "$work/model" --step 30
 heddle generate "$work/model" --prompt 'The ' --max-tokens 40 --seed 3 >"$work/again" 2>/dev/null
 check_equal the_export_writes_the_same_text "$(cksum <"$work/text")" "$(cksum <"$work/again")"
+heddle generate "$work/model" --prompt "$(printf 'a%.0s' {1..500})" --max-tokens 1 >/dev/null 2>"$work/cut.err"
+check_equal a_prompt_that_is_cut_is_told 1 "$(grep -c '^heddle: the prompt has 500 tokens, and the model reads [1-9]' "$work/cut.err")"
 check an_export_is_verified heddle checkpoint verify "$work/model"
 check_status an_export_in_the_way_stays 6 heddle checkpoint export "$job" --out "$work/model"
 check by_force_it_goes heddle checkpoint export "$job" --out "$work/model" --force --dtype bf16
