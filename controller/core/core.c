@@ -75,10 +75,6 @@ const struct hd_core_config hd_core_config_default = {
     .jobs_live_max = HD_CTL_JOBS_LIVE_MAX,
 };
 
-/* More than this between two ticks: the controller did not run. It has a tick each second, and
- * tests/sim one in ten seconds. */
-enum { ABSENT_MS = 10 * 1000 };
-
 /* ---- strings, arrays, lookup ------------------------------------------------------------------*/
 
 void core_unset(const char **slot)
@@ -273,44 +269,8 @@ static void flush(struct hd_core *core)
 
 /* ---- the step ---------------------------------------------------------------------------------*/
 
-static int64_t earlier_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The controller did not run between two ticks: its process was stopped, or its machine. What came
- * meanwhile has not been read yet. So this time is no silence of a node, and counts against no
- * limit of an attempt or a search. */
-static void discount_absence(struct hd_core *core, int64_t absent_ms)
-{
-    const int64_t now_ms = core->now.mono_ms;
-
-    for (size_t i = 0; i < core->node_count; i++) {
-        struct core_node *node = core->nodes[i];
-
-        node->deaf_ms = earlier_of(node->deaf_ms + absent_ms, now_ms - node->seen_mono_ms);
-    }
-    for (size_t i = 0; i < core->active.count; i++) {
-        struct core_attempt *attempt = core_active(core->active.items[i]);
-
-        if (attempt->rec.state != HD_ATTEMPT_STATE_RUNNING)
-            attempt->state_since_mono_ms =
-                earlier_of(attempt->state_since_mono_ms + absent_ms, now_ms);
-    }
-    for (size_t i = 0; i < core->searching.count; i++) {
-        struct core_job *job = core->searching.items[i];
-
-        job->search_since_mono = earlier_of(job->search_since_mono + absent_ms, now_ms);
-    }
-}
-
 static enum hd_status tick(struct hd_core *core)
 {
-    const int64_t pause_ms = core->now.mono_ms - core->ticked_mono_ms;
-
-    if (core->ticked_mono_ms && pause_ms > ABSENT_MS)
-        discount_absence(core, pause_ms);
-    core->ticked_mono_ms = core->now.mono_ms;
     for (size_t i = 0; i < core->node_count; i++)
         core_node_timers(core, core->nodes[i]);
     for (size_t i = 0; i < core->active.count; i++)

@@ -84,7 +84,6 @@ struct core_node {
     bool spare, was_spare;         /* in the newest pass, in the one before (spare.c) */
     bool deadline_met;             /* of its drain; its jobs have been told to leave */
     int64_t seen_mono_ms;          /* when its newest message arrived */
-    int64_t deaf_ms;               /* of the time since then: how long the controller did not run */
     int64_t lost_after_ms;         /* silence until lost; longer after a start of the controller */
     size_t stale_count;            /* attempts that run there and are not wanted any more */
     uint64_t stale_job;            /* one of them */
@@ -358,7 +357,6 @@ struct hd_core {
         uint64_t job, hash; /* as in hd_job_record */
     } * requests;
     size_t request_count, request_size;
-    int64_t ticked_mono_ms; /* when the newest tick came; 0: none yet */
     uint64_t last_job, cluster_sequence;
     bool misfits;              /* some job has asked for larger or more devices (fit.c) */
     bool schedule_due;         /* something changed that may let a job start, or keep other nodes */

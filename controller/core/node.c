@@ -223,7 +223,6 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
 void core_node_renew(struct hd_core *core, struct core_node *node)
 {
     node->seen_mono_ms = core->now.mono_ms;
-    node->deaf_ms = 0;
     node->rec.seen_ms = core->now.wall_ms;
     node->lost_after_ms = core->config.lost_ms;
     node->suspect = false;
@@ -282,7 +281,7 @@ int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_no
 
 void core_node_timers(struct hd_core *core, struct core_node *node)
 {
-    const int64_t silent_ms = core->now.mono_ms - node->seen_mono_ms - node->deaf_ms;
+    const int64_t silent_ms = core->now.mono_ms - node->seen_mono_ms;
     const int64_t limit_ms = core_node_lost_after_ms(core, node);
 
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)

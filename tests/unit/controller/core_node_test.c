@@ -781,59 +781,6 @@ static void a_restarted_controller_is_patient(void **state)
     sim_free(sim);
 }
 
-/* The controller did not run for 200 s, in which its nodes did (a stopped process, a frozen
- * machine). Node 1 had been silent for 4 s before, and is so for 176 s more. */
-static void the_absence_of_the_controller_is_no_silence(void **state)
-{
-    struct sim *sim = sim_joined(2);
-    struct hd_job_needs needs = sim_needs(2, 1000);
-    const uint64_t job = sim_submitted(sim, &needs);
-
-    (void)state;
-    sim_run(sim, 5);
-    sim->nodes[0].cut = true;
-    sim_run(sim, 4);
-    sim->now.mono_ms += 200 * 1000;
-    sim->now.wall_ms += 200 * 1000;
-    sim->nodes[1].cut = true; /* its words are there, but not read yet */
-    sim_run(sim, 1);
-    sim->nodes[1].cut = false;
-    assert_int_equal(sim_count_events(sim, 0, "unreachable"), 0);
-    sim_run(sim, 175);
-    assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
-    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
-    sim_run(sim, 1);
-    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
-    sim_free(sim);
-}
-
-/* A stop that began 100 s before such an absence has 200 s left, a launch 500 s. */
-static void the_absence_of_the_controller_ends_no_attempt(void **state)
-{
-    (void)state;
-    for (int stops = 0; stops < 2; stops++) {
-        struct sim *sim = sim_joined(1);
-        struct hd_job_needs needs = sim_needs(2, 1000);
-        const char *event = stops ? "killed" : "attempt_failed";
-        uint64_t job;
-
-        sim->nodes[0].faults = (struct sim_faults){.never_meet = !stops, .ignore_stop = stops};
-        job = sim_submitted(sim, &needs);
-        if (stops) {
-            sim_run(sim, 20);
-            assert_int_equal(sim_cancel(sim, job, false), HD_OK);
-        }
-        sim_run(sim, 100);
-        sim->now.mono_ms += 1000 * 1000;
-        sim->now.wall_ms += 1000 * 1000;
-        sim_run(sim, stops ? 198 : 498);
-        assert_int_equal(sim_count_events(sim, job, event), 0);
-        sim_run(sim, 4);
-        assert_int_equal(sim_count_events(sim, job, event), 1);
-        sim_free(sim);
-    }
-}
-
 /* Once it has been heard, silence means what it always does. */
 static void the_patience_of_a_start_ends_with_the_first_word(void **state)
 {
@@ -991,8 +938,6 @@ int main(void)
         cmocka_unit_test(a_repeated_request_is_the_same_job),
         cmocka_unit_test(a_controller_restart_does_not_touch_training),
         cmocka_unit_test(a_restarted_controller_is_patient),
-        cmocka_unit_test(the_absence_of_the_controller_is_no_silence),
-        cmocka_unit_test(the_absence_of_the_controller_ends_no_attempt),
         cmocka_unit_test(the_patience_of_a_start_ends_with_the_first_word),
         cmocka_unit_test(limits_of_attempts_begin_with_the_controller),
         cmocka_unit_test(a_cancel_before_the_start_outlives_the_controller),
