@@ -200,3 +200,56 @@ enum hd_status hd_store_backup(const char *dir, const char *file,
     hd_text_free(&part);
     return st;
 }
+
+/* ---- a file that was taken away ---------------------------------------------------------------*/
+
+/* By the open connection, which still reads what has no name any more. */
+static enum hd_status rescue(struct store_db *db, const char *file)
+{
+    struct hd_store_backup made = {0};
+    struct store_db to = {0};
+    struct hd_text part = {0};
+    enum hd_status st;
+
+    hd_text_add(&part, "%s.part", file);
+    if (part.failed || part.len_bytes >= HD_CTL_PATH_BYTES_MAX) {
+        hd_text_free(&part);
+        return hd_err(HD_LIMIT, "the path of a copy is too long");
+    }
+    (void)unlink(part.data); /* of a try before */
+    st = make_part(part.data);
+    if (!st)
+        st = open_copy(part.data, &to);
+    if (!st)
+        st = copy_pages(db, &to);
+    if (!st)
+        st = check_copy(&to, &made);
+    (void)sqlite3_close(to.sqlite);
+    if (!st)
+        st = flush(part.data, &made.size_bytes);
+    if (!st)
+        st = give_name(part.data, file);
+    hd_text_free(&part);
+    return st;
+}
+
+enum hd_status store_check_place(struct store_db *db)
+{
+    char copy[HD_CTL_PATH_BYTES_MAX + 32];
+    int moved = 0;
+
+    if (sqlite3_file_control(db->sqlite, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK ||
+        !moved)
+        return HD_OK;
+    (void)snprintf(copy, sizeof copy, "%s.rescued.%d", db->path, (int)getpid());
+    if (!hd_file_exists(copy) && rescue(db, copy))
+        return hd_err(HD_IO,
+                      "%s was removed, or replaced, under the running controller, and could not be "
+                      "copied: %s; move it back",
+                      db->path, hd_err_message());
+    return hd_err(HD_IO,
+                  "%s was removed, or replaced, under the running controller, which takes nothing "
+                  "new. All that it held is in %s: move the file back; or stop the controller, "
+                  "remove state.db-wal and state.db-shm, name that copy state.db, and start again",
+                  db->path, copy);
+}

@@ -139,6 +139,9 @@ static enum hd_status write_all(struct hd_job_store *store, const struct items *
 
     if (!has_batch(items))
         return HD_OK; /* nothing to write; earlier batches are durable (S2) */
+    st = store_check_place(&store->db);
+    if (st)
+        return st;
     st = store_db_run(&store->db, STORE_BEGIN, "");
     for (const struct item *i = items->first; !st && i; i = i->next) {
         if (i->batch)

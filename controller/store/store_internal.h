@@ -7,7 +7,8 @@
  *   identity.c  credentials and the audit log
  *   keep.c    old history that goes
  *   reserve.c  room on the disk that is given up when the disk is full
- *   backup.c  a copy of the database, by another process than the controller
+ *   backup.c  a copy of the database, by another process than the controller; or by the
+ *             controller itself, when the file has been taken away under it
  *
  * Threads: a struct store_db is used by the loop's thread until the first item is queued, then by
  * the writer thread only, until that has ended.
@@ -266,6 +267,9 @@ enum hd_status store_db_bound_log(struct store_db *db, int64_t pages);
 /* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write
  * errors); HD_CORRUPT, HD_INTERNAL: it does not. */
 enum hd_status store_db_error(struct store_db *db, const char *what);
+/* HD_IO: the file has another name than db->path, or none, and no start would find what is written
+ * to it. All that it holds is copied beside it, once; the message names the copy. */
+enum hd_status store_check_place(struct store_db *db);
 
 /* Binds values by type letter (i int64_t, z int64_t whose 0 is NULL, n int, d double whose NaN is
  * NULL, t const char *, b const void * and size_t) and returns the statement, ready to step. NULL:

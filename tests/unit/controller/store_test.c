@@ -955,6 +955,51 @@ static void a_backup_of_an_open_store_holds_what_was_committed(void **state)
     finish(&bench);
 }
 
+/* Goal: rm state.db under the controller loses no job. Method: as the message says, the copy that
+ * the controller made gets the name. */
+static void a_database_that_is_taken_away_is_told_and_copied(void **state)
+{
+    struct bench bench;
+    char path[TEMPORARY_BYTES + 64], copy[TEMPORARY_BYTES + 64];
+    struct hd_batch *batch = hd_batch_new();
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    put_jobs(&bench, 3, 7);
+    (void)snprintf(path, sizeof path, "%s/state.db", bench.dir);
+    (void)snprintf(copy, sizeof copy, "%s/away", bench.dir);
+    assert_int_equal(rename(path, copy), 0);
+    add_job(batch, 8);
+    bench.done = 0;
+    hd_store_commit(bench.store, batch, on_done, &bench);
+    run_until_trouble(&bench, 1);
+    assert_non_null(
+        strstr(bench.trouble, "was removed, or replaced, under the running controller"));
+    assert_int_equal(rename(copy, path), 0); /* moved back: as if nothing had been */
+    run_until_reported(&bench, 1);
+    assert_int_equal(bench.done, 1);
+
+    (void)snprintf(copy, sizeof copy, "%s.rescued.%d", path, (int)getpid());
+    assert_int_equal(unlink(copy), 0); /* of that first time */
+    assert_int_equal(unlink(path), 0);
+    batch = hd_batch_new();
+    add_job(batch, 9);
+    hd_store_commit(bench.store, batch, on_done, &bench);
+    run_until_trouble(&bench, bench.troubles + 1);
+    assert_non_null(strstr(bench.trouble, copy));
+    close_store(&bench, 0);
+    assert_int_equal(bench.aborted, 1); /* not told as written */
+    assert_int_equal(rename(copy, path), 0);
+    (void)snprintf(copy, sizeof copy, "%s-wal", path);
+    (void)unlink(copy);
+    (void)snprintf(copy, sizeof copy, "%s-shm", path);
+    (void)unlink(copy);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    assert_int_equal(load(&bench).jobs, 3); /* 3, 7 and 8 */
+    finish(&bench);
+}
+
 static void a_backup_of_nothing_is_refused(void **state)
 {
     struct hd_store_backup made;
@@ -1679,6 +1724,7 @@ int main(void)
         cmocka_unit_test(a_removed_node_is_gone_from_disk),
         cmocka_unit_test(damaged_metrics_are_said),
         cmocka_unit_test(a_backup_of_an_open_store_holds_what_was_committed),
+        cmocka_unit_test(a_database_that_is_taken_away_is_told_and_copied),
         cmocka_unit_test(a_backup_of_nothing_is_refused),
         cmocka_unit_test(a_backup_of_a_damaged_database_fails),
         cmocka_unit_test(the_cluster_keeps_its_identity),
