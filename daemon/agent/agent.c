@@ -253,6 +253,8 @@ void agent_use_new_certificate(struct agent *agent)
 {
     struct hd_rpc_client *client;
 
+    if (agent_joined_look(&agent->joined))
+        web_use_certificate(agent);
     if (!agent->joined.renewed || agent->logs || agent->joined.asking)
         return;
     if (make_client(agent, &client)) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -247,12 +248,26 @@ enum hd_status agent_joined_check(const struct agent_joined *joined)
                   from, now, joined->node);
 }
 
+static struct agent_cert_file version_of(const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) < 0)
+        return (struct agent_cert_file){0};
+    return (struct agent_cert_file){.inode = (uint64_t)info.st_ino,
+                                    .changed_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 +
+                                                  info.st_mtim.tv_nsec};
+}
+
 /* From the certificate that is there: when two thirds of its life are over. */
 static enum hd_status look_at_cert(struct agent_joined *joined)
 {
     struct hd_pki_certificate cert;
     struct hd_text text = {0};
-    enum hd_status st = hd_file_read(joined->cert_path, 4 * HD_PKI_PEM_BYTES_MAX, &text);
+    enum hd_status st;
+
+    joined->file = version_of(joined->cert_path); /* first: a later one is noticed */
+    st = hd_file_read(joined->cert_path, 4 * HD_PKI_PEM_BYTES_MAX, &text);
 
     if (!st)
         st = hd_pki_look(text.data ? text.data : "", &cert);
@@ -323,6 +338,22 @@ enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_optio
     options->controller = options->controller ? options->controller : joined->address;
     options->node_name = options->node_name ? options->node_name : joined->node;
     return HD_OK;
+}
+
+bool agent_joined_look(struct agent_joined *joined)
+{
+    const struct agent_cert_file now = version_of(joined->cert_path);
+
+    if (!joined->joined || !now.inode ||
+        (now.inode == joined->file.inode && now.changed_ns == joined->file.changed_ns))
+        return false;
+    if (look_at_cert(joined)) {
+        hd_log(HD_LOG_ERROR, "cannot use the node's new certificate: %s", hd_err_message());
+        return false;
+    }
+    hd_log(HD_LOG_INFO, "the node has joined again: its new certificate is used");
+    joined->renewed = true;
+    return true;
 }
 
 void agent_joined_close(struct agent_joined *joined)

@@ -27,11 +27,15 @@ struct agent_joined {
     bool joined;
     char ca_path[PATH_MAX], cert_path[PATH_MAX];
     char address[256], node[64];
-    int64_t from_ms, to_ms; /* wall clock: when the certificate is valid */
-    int64_t again_ms;       /* between two tries */
-    int64_t renew_ms;       /* wall clock: when the next certificate is due, or asked for again */
-    bool asking, renewed;   /* renewed: node.pem is newer than the connection's */
-    struct hd_text *key;    /* of the request that waits for its answer */
+    int64_t from_ms, to_ms;  /* wall clock: when the certificate is valid */
+    struct agent_cert_file { /* of node.pem, as it was read */
+        uint64_t inode;
+        int64_t changed_ns;
+    } file;
+    int64_t again_ms;     /* between two tries */
+    int64_t renew_ms;     /* wall clock: when the next certificate is due, or asked for again */
+    bool asking, renewed; /* renewed: node.pem is newer than the connection's */
+    struct hd_text *key;  /* of the request that waits for its answer */
 };
 
 /* Joins the cluster of the line; "-": the line comes from standard input. node_name: needed where
@@ -45,6 +49,8 @@ bool agent_has_joined(const char *state_dir);
 enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_options *options);
 /* HD_DENIED: the certificate of a node that has joined has expired, or is not valid yet. */
 enum hd_status agent_joined_check(const struct agent_joined *joined);
+/* Before a connection: whether heddled join has put another certificate there. Then `renewed`. */
+bool agent_joined_look(struct agent_joined *joined);
 void agent_joined_close(struct agent_joined *joined);
 void agent_joined_tick(struct agent *agent); /* asks for the next certificate when it is due */
 

@@ -106,4 +106,8 @@ fi
 check the_node_is_revoked heddle node revoke n1
 await 10 grep -q 'has expired or was revoked' "$work/n1.log"
 check_equal and_told_at_once 0 $?
+heddle node invite n1 >"$work/line" 2>/dev/null
+check it_joins_again_under_the_daemon_that_runs join - --state-dir "$work/n1" <"$work/line"
+await 60 node_is n1 ready
+check_equal which_uses_its_new_certificate 0 $?
 finish
