@@ -32,6 +32,7 @@ enum {
 struct loading {
     struct controller *c;
     uint64_t last_dir; /* highest job number that has a folder in jobs_dir */
+    bool is_new_dir;   /* no controller has used jobs_dir before */
 };
 
 static enum hd_status load_node(void *user, const struct hd_node_record *node)
@@ -115,19 +116,27 @@ static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_s
 {
     struct loading *loading = user;
 
+    if (loading->is_new_dir && last_job && !loading->last_dir)
+        hd_log(HD_LOG_ERROR,
+               "the jobs directory %s is new, but there are jobs up to number %" PRIu64
+               ": if it is a share that is not mounted, mount it and start again; what jobs write "
+               "there now will be hidden by it",
+               loading->c->jobs_dir, last_job);
     if (loading->last_dir > last_job)
         last_job = loading->last_dir;
     return hd_core_restored(loading->c->core, last_job, cluster_sequence, controller_now());
 }
 
-/* New jobs get numbers above all folders in jobs_dir: folders of another cluster are not reused. */
-static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last)
+/* New jobs get numbers above all folders in jobs_dir: folders of another cluster are not reused.
+ * *ret_is_new: no controller has used jobs_dir before (write_probe). */
+static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last, bool *ret_is_new)
 {
     const struct dirent *entry;
     DIR *dir = opendir(jobs_dir);
     int64_t number;
 
     *ret_last = 0;
+    *ret_is_new = true;
     if (!dir)
         return hd_err(HD_IO, "cannot read %s: %s", jobs_dir, strerror(errno));
     while ((entry = readdir(dir)) != NULL) {
@@ -135,6 +144,8 @@ static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last)
             hd_text_to_int64(entry->d_name, 1, INT64_MAX / 2, &number) == HD_OK &&
             (uint64_t)number > *ret_last)
             *ret_last = (uint64_t)number;
+        if (strcmp(entry->d_name, ".heddle-probe") == 0)
+            *ret_is_new = false;
     }
     (void)closedir(dir);
     return HD_OK;
@@ -166,7 +177,7 @@ static enum hd_status load_core(struct controller *c)
                                            .user = &loading};
     struct hd_core_config config =
         c->options.core_config ? *c->options.core_config : hd_core_config_default;
-    enum hd_status st = find_last_dir(c->jobs_dir, &loading.last_dir);
+    enum hd_status st = find_last_dir(c->jobs_dir, &loading.last_dir, &loading.is_new_dir);
 
     config.asks_layouts = true;
     config.run_as = run_as;
@@ -573,8 +584,6 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = hd_store_open(loop, &store, &c->store);
     }
     if (!st)
-        st = make_probe(c);
-    if (!st)
         st = guard_open(c);
     if (!st)
         st = open_authority(c);
@@ -582,6 +591,8 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = topology_read_file(c);
     if (!st)
         st = load_core(c);
+    if (!st) /* behind the look at the folder */
+        st = make_probe(c);
     if (!st)
         st = start_server(c, options->tokens);
     if (!st)

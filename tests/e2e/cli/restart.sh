@@ -55,4 +55,10 @@ cp "$work/backup" "$work/controller/state.db"
 start_controller
 check_equal the_job_of_the_backup_is_there "$job" "$(heddle jobs -o jsonl | member job)"
 check_status and_the_later_one_is_not 4 heddle show "$later"
+
+kill -TERM "$controller_pid"
+wait "$controller_pid"
+mv "$work/jobs" "$work/away" # a share that is not mounted
+start_controller
+check_equal a_jobs_directory_without_its_jobs_is_told 1 "$(grep -c "the jobs directory $work/jobs is new, but there are jobs" "$work/controller.log")"
 finish
