@@ -333,7 +333,7 @@ static enum hd_status open_to_read(const char *path, int *ret_fd, mode_t *ret_ki
     enum hd_status st;
 
     if (fd < 0)
-        return hd_err(open_status(errno), "cannot open %s: %s", path, strerror(errno));
+        return hd_file_cannot_open("", path, errno);
     if (fstat(fd, &info) < 0) {
         st = hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
         (void)close(fd);
