@@ -153,6 +153,8 @@ static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int6
         if (!next)
             break;
     }
+    if (code == CLI_CONTINUE && next && cli->format <= CLI_WIDE)
+        cli_note("heddle: there are more jobs; -n N shows so many");
     free(next);
     return code;
 }
