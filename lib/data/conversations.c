@@ -126,8 +126,9 @@ static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena 
 
     if (!c->answer && !template)
         return hd_err(HD_INVALID,
-                      "it has messages, and there is no chat template; give data.template, a "
-                      "chat_template.jinja");
+                      "it has messages, and the model has no chat template; put a "
+                      "chat_template.jinja into the model's folder, or name one in the job file: "
+                      "data.template");
     st = hd_chat_guard(arena, line, line_bytes, find_special, e->rules.tokenizer, c, &e->guard);
     if (!st)
         st = hd_chat_render(template, c, e->rules.loss, &input, &e->output);

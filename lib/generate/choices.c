@@ -65,6 +65,10 @@ static enum hd_status read_choices(const struct hd_json *list, struct question *
         if (c->kind != HD_JSON_STRING || !*c->text)
             return hd_err(HD_INVALID, "choices: number %d is not a text, or is empty",
                           q->count + 1);
+        for (int i = 0; i < q->count; i++)
+            if (strcmp(q->choices[i], c->text) == 0)
+                return hd_err(HD_INVALID, "choices: number %d is the same as number %d",
+                              q->count + 1, i + 1);
         q->choices[q->count++] = c->text;
     }
     return HD_OK;

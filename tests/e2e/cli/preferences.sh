@@ -88,6 +88,7 @@ check_equal and_the_remedy 1 "$(grep -c 'model.from: .*/rater is a reward model.
 check a_run_goes_on_from_it heddle local "$dir/on.yaml" --dir more --state-dir "$work/runs" --set train.objective=reward --set train.steps=1 -o jsonl
 check_equal where_it_was 1 "$(grep -c '"step":1,.*"accuracy":1,' "$work/check.out")"
 check one_begins_with_a_model_of_tokens heddle local "$dir/job.yaml" --dir fresh --state-dir "$work/runs" --set train.objective=reward --set train.steps=1 --set "train.init_from=$(find "$work/runs/odds" -type d -name "step-*" | tail -n 1)" -o jsonl
+check_equal which_is_not_told_to_write 0 "$(grep -c 'heddle generate' "$work/check.err")"
 check_status a_model_of_tokens_does_not_begin_with_it 2 heddle local "$dir/job.yaml" --dir wrong --state-dir "$work/runs" --set train.steps=1 --set "train.init_from=$(find "$work/runs/reward" -type d -name "step-*" | tail -n 1)"
 
 finish

@@ -218,6 +218,8 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
         {"{\"prompt\": \"a\", \"choices\": [\"b\"], \"answer\": 0}", "choices: give 2 to 64"},
         {"{\"prompt\": \"a\", \"choices\": [\"b\", \"\"], \"answer\": 0}",
          "choices: number 2 is not a text, or is empty"},
+        {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\", \"b\"], \"answer\": \"b\"}",
+         "choices: number 3 is the same as number 1"},
         {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 2}",
          "answer: 2 is no index of the 2 choices"},
         {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": \"d\"}",
