@@ -259,20 +259,40 @@ static enum hd_status make_absolute(const char *path, char *ret_path, size_t siz
     return st;
 }
 
+/* Makes the folder, and its path one without "." and "..", such as no path of a checkpoint may have
+ * (is_in_place of fleet.c, and the daemon when it deletes one). */
+static enum hd_status make_folder(char *path, size_t size, mode_t mode)
+{
+    char *plain;
+    enum hd_status st = hd_file_make_dirs(path, mode);
+
+    if (st || !strstr(path, "/."))
+        return st;
+    plain = realpath(path, NULL);
+    if (!plain)
+        st = hd_err(HD_IO, "cannot find %s: %s", path, strerror(errno));
+    else if (strlen(plain) + 64 > size)
+        st = hd_err(HD_INVALID, "the path %s is too long", plain);
+    else
+        (void)snprintf(path, size, "%s", plain);
+    free(plain);
+    return st;
+}
+
 static enum hd_status make_folders(struct controller *c)
 {
     char in_state[HD_CTL_PATH_BYTES_MAX + 8];
     enum hd_status st = make_absolute(c->options.state_dir, c->state_dir, sizeof c->state_dir);
 
     if (!st)
-        st = hd_file_make_dirs(c->state_dir, 0700);
+        st = make_folder(c->state_dir, sizeof c->state_dir, 0700);
     if (st)
         return st;
     (void)snprintf(in_state, sizeof in_state, "%s/jobs", c->state_dir);
     st = make_absolute(c->options.jobs_dir ? c->options.jobs_dir : in_state, c->jobs_dir,
                        sizeof c->jobs_dir);
     if (!st)
-        st = hd_file_make_dirs(c->jobs_dir, 0755);
+        st = make_folder(c->jobs_dir, sizeof c->jobs_dir, 0755);
     return st;
 }
 

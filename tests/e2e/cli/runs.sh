@@ -28,7 +28,7 @@ check_equal and_nothing_is_left_there '' "$(ls -A heddle-runs)"
 mkdir heddle-runs/straight && : >heddle-runs/straight/.heddle-run # killed before the marker had content
 check_status where_no_run_began_none_goes_on 2 heddle local --resume heddle-runs/straight
 check_equal which_is_said 1 "$(grep -c 'no run has begun in .*/straight' "$work/check.err")"
-check a_run_is_named heddle local "$file" "${slow[@]}" --set train.steps=80 --dir straight
+check a_run_is_named heddle local "../a b/$file" "${slow[@]}" --set train.steps=80 --dir straight
 check_equal latest_leads_to_it straight "$(readlink heddle-runs/latest)"
 check_status its_name_is_taken 6 heddle local "$file" --dir straight
 check_status all_its_steps_are_done 2 heddle local --resume heddle-runs/latest

@@ -26,8 +26,9 @@ static void on_beat(uv_timer_t *timer)
 
 enum hd_status start_controller(struct bench *b)
 {
-    char state[96];
+    char state[96], jobs[112];
     const struct controller_options options = {.state_dir = state,
+                                               .jobs_dir = jobs,
                                                .listen = b->address,
                                                .build = "test",
                                                .vfs = b->vfs,
@@ -42,6 +43,7 @@ enum hd_status start_controller(struct bench *b)
                                                .user = b};
 
     (void)snprintf(state, sizeof state, "%s/state", b->dir);
+    (void)snprintf(jobs, sizeof jobs, "%s/x/../jobs", state); /* as people write it */
     return controller_new(&b->loop, &options, &b->controller);
 }
 

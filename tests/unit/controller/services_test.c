@@ -507,6 +507,7 @@ static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
     assert_string_equal(response->nodes[0]->name, "n1");
     assert_int_equal(response->nodes[0]->state, HEDDLE__V1__NODE_STATE__NODE_STATE_READY);
     assert_true(response->nodes[0]->jobs_dir_visible);
+    assert_null(strstr(d.welcome->jobs_dir, "/..")); /* or no checkpoint there would count */
     assert_string_equal(response->nodes[0]->data_address, "10.0.0.3");
     assert_int_equal(response->nodes[0]->n_devices, 2);
     hd_rpc_message_free(&response->base);
