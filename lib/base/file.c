@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,16 +11,9 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-
-enum {
-    UMASK_DEFAULT = 0027,
-    PIPE_MS = 5000, /* a pipe that is read must have a writer by then */
-    PIPE_PAUSE_MS = 20,
-};
+enum { UMASK_DEFAULT = 0027 };
 
 enum hd_status hd_file_write_status(int error)
 {
@@ -37,14 +29,6 @@ enum hd_status hd_file_write_status(int error)
     default:
         return HD_IO;
     }
-}
-
-/* For a file that could not be opened, by errno. A path that cannot lead to a file names none. */
-static enum hd_status open_status(int error)
-{
-    return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG
-               ? HD_NOT_FOUND
-               : HD_IO;
 }
 
 /* "alice (uid 1000)"; where its name cannot be found "uid 1000". */
@@ -65,7 +49,8 @@ enum hd_status hd_file_cannot_open(const char *what, const char *path, int error
     char user[64];
 
     if (error != EACCES && error != EPERM)
-        return hd_err(open_status(error), "cannot open %s%s: %s", what, path, strerror(error));
+        return hd_err(error == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s%s: %s", what, path,
+                      strerror(error));
     name_user(user);
     if (access(path, R_OK) == 0) /* Landlock does not bound access(2) */
         return hd_err(
@@ -270,27 +255,10 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     return hd_file_sync_dir(dir); /* the new name is durable only when its directory is */
 }
 
-/* After a read of a pipe, which does not block, gave `n`. EAGAIN: a process has it open for
- * writing, and is waited for. An end before the first byte: none has, yet. True: read once more. */
-static bool await_writer(int fd, ssize_t n, size_t total, int64_t end_ms)
-{
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
-
-    if (n < 0 && errno == EAGAIN) {
-        (void)poll(&ready, 1, -1);
-        return true;
-    }
-    if (n || total || hd_clock_now_ms() >= end_ms)
-        return false;
-    (void)nanosleep(&(struct timespec){.tv_nsec = PIPE_PAUSE_MS * 1000000L}, NULL);
-    return true;
-}
-
 /* Appends what fd has to ret_text, and closes it. */
-static enum hd_status read_to_end(int fd, const char *path, bool is_pipe, size_t max_bytes,
+static enum hd_status read_to_end(int fd, const char *path, size_t max_bytes,
                                   struct hd_text *ret_text)
 {
-    const int64_t end_ms = hd_clock_now_ms() + PIPE_MS;
     enum hd_status st = HD_OK;
     size_t total = 0;
     char chunk[16384];
@@ -298,15 +266,10 @@ static enum hd_status read_to_end(int fd, const char *path, bool is_pipe, size_t
     for (;;) {
         ssize_t n = read(fd, chunk, sizeof chunk);
 
-        if ((n < 0 && errno == EINTR) || (is_pipe && await_writer(fd, n, total, end_ms)))
+        if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
-        else if (n == 0 && is_pipe && !total)
-            st = hd_err(HD_INVALID,
-                        "%s is a pipe into which nothing was written for %d s; give a "
-                        "file, or begin to write first",
-                        path, PIPE_MS / 1000);
         if (n <= 0)
             break;
         total += (size_t)n;
@@ -324,56 +287,29 @@ static enum hd_status read_to_end(int fd, const char *path, bool is_pipe, size_t
     return st;
 }
 
-/* *ret_kind: its S_IFMT. */
-static enum hd_status open_to_read(const char *path, int *ret_fd, mode_t *ret_kind)
-{
-    /* O_NONBLOCK: the open of a FIFO does not wait for one who writes */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat info;
-    enum hd_status st;
-
-    if (fd < 0)
-        return hd_file_cannot_open("", path, errno);
-    if (fstat(fd, &info) < 0) {
-        st = hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
-        (void)close(fd);
-        return st;
-    }
-    *ret_fd = fd;
-    *ret_kind = info.st_mode & S_IFMT;
-    return HD_OK;
-}
-
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text)
 {
-    mode_t kind;
-    int fd;
-    enum hd_status st = open_to_read(path, &fd, &kind);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-    if (st)
-        return st;
-    if (kind == S_IFDIR) {
-        (void)close(fd);
-        return hd_err(HD_INVALID, "%s is a folder; give a file", path);
-    }
-    if (kind != S_IFIFO) /* such as a terminal */
-        (void)fcntl(fd, F_SETFL, O_RDONLY);
-    return read_to_end(fd, path, kind == S_IFIFO, max_bytes, ret_text);
+    if (fd < 0)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    return read_to_end(fd, path, max_bytes, ret_text);
 }
 
 enum hd_status hd_file_read_regular(const char *path, size_t max_bytes, struct hd_text *ret_text)
 {
-    mode_t kind;
-    int fd;
-    enum hd_status st = open_to_read(path, &fd, &kind);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
 
-    if (st)
-        return st;
-    if (kind != S_IFREG) {
+    if (fd < 0)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
         (void)close(fd);
         return hd_err(HD_IO, "%s is no regular file", path);
     }
-    return read_to_end(fd, path, false, max_bytes, ret_text);
+    return read_to_end(fd, path, max_bytes, ret_text);
 }
 
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode)

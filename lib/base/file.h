@@ -35,9 +35,8 @@ enum hd_status hd_file_check_room(const char *path, int64_t bytes);
 enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
                                     mode_t mode);
 
-/* Appends the whole file to ret_text. HD_LIMIT: it is larger than max_bytes. HD_NOT_FOUND: there is
- * none by this path. HD_INVALID: a folder; or a pipe that no process opens for writing within 5 s:
- * one of the shell, <(COMMAND), is read to its end. */
+/* Appends the whole file to ret_text. HD_LIMIT: it is larger than max_bytes. HD_NOT_FOUND: it does
+ * not exist. */
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text);
 
 /* The same of a folder that another user may write: HD_IO also for what is no regular file, of

@@ -73,7 +73,7 @@ static int32_t find_end_of_text(const struct hd_tokenizer *t)
 static enum hd_status read_file(struct hd_tokenizer *t)
 {
     struct hd_text text = {0};
-    enum hd_status st = hd_file_read_regular(t->name, HD_TOKENIZER_FILE_BYTES_MAX, &text);
+    enum hd_status st = hd_file_read(t->name, HD_TOKENIZER_FILE_BYTES_MAX, &text);
 
     if (st) {
         hd_text_free(&text);

@@ -1,7 +1,5 @@
 /* base: the promises of the bottom room. */
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +11,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -225,46 +222,6 @@ static void folders_below_another_are_made_through_no_link(void **state)
     assert_int_equal(hd_file_remove_tree(base), HD_OK);
 }
 
-/* Writes two words into the pipe, half a second after the reader began to wait for them. */
-static void *write_late(void *path)
-{
-    const struct timespec pause = {.tv_nsec = 250 * 1000000L};
-    int fd;
-
-    (void)nanosleep(&pause, NULL);
-    fd = open(path, O_WRONLY);
-    (void)nanosleep(&pause, NULL);
-    assert_int_equal(write(fd, "two ", 4), 4);
-    assert_int_equal(write(fd, "words", 5), 5);
-    assert_int_equal(close(fd), 0);
-    return NULL;
-}
-
-/* Goal: <(COMMAND) of the shell is a file as any other, and a FIFO that no process writes is named
- * and not waited for. */
-static void a_pipe_is_read_to_its_end_if_it_has_a_writer(void **state)
-{
-    char dir[] = "/tmp/heddle-file-XXXXXX", path[64];
-    struct hd_text text = {0};
-    pthread_t writer;
-
-    (void)state;
-    assert_non_null(mkdtemp(dir));
-    assert_int_equal(hd_file_read(dir, 100, &text), HD_INVALID);
-    (void)snprintf(path, sizeof path, "%s/fifo", dir);
-    assert_int_equal(mkfifo(path, 0600), 0);
-    assert_int_equal(pthread_create(&writer, NULL, write_late, path), 0);
-    assert_int_equal(hd_file_read(path, 100, &text), HD_OK);
-    assert_string_equal(text.data, "two words");
-    assert_int_equal(pthread_join(writer, NULL), 0);
-    assert_int_equal(hd_file_read(path, 100, &text), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "into which nothing was written"));
-    (void)snprintf(path, sizeof path, "%s/fifo/file", dir); /* of what is no folder */
-    assert_int_equal(hd_file_read(path, 100, &text), HD_NOT_FOUND);
-    hd_text_free(&text);
-    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
-}
-
 /* Goal: a folder that another user writes neither holds nor misleads who reads and removes it. */
 static void what_is_no_regular_file_is_not_waited_for(void **state)
 {
@@ -425,7 +382,6 @@ int main(void)
         cmocka_unit_test(errors_that_pass_are_told_apart),
         cmocka_unit_test(who_may_not_read_a_file_is_told_what_helps),
         cmocka_unit_test(folders_below_another_are_made_through_no_link),
-        cmocka_unit_test(a_pipe_is_read_to_its_end_if_it_has_a_writer),
         cmocka_unit_test(what_is_no_regular_file_is_not_waited_for),
         cmocka_unit_test(a_umask_is_three_octal_digits),
         cmocka_unit_test(systemd_is_told_in_its_own_words),
