@@ -122,7 +122,8 @@ static enum hd_status parse_offsets(const struct hd_json *tensor, int64_t data_b
     if (from > to || to > data_bytes)
         return hd_err(HD_INVALID,
                       "its data at %" PRId64 " to %" PRId64 " are outside the %" PRId64
-                      " bytes of the file",
+                      " bytes of data that the file has behind its head: it was cut off, or is "
+                      "damaged",
                       from, to, data_bytes);
     if (to - from != expected_bytes)
         return hd_err(HD_INVALID, "its data take %" PRId64 " bytes, its dtype and shape %" PRId64,

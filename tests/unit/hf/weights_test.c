@@ -93,7 +93,8 @@ static void hostile_heads_are_refused(void **state)
     refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "12", "20") "}", 20,
             "tensor b: 4 bytes before its data belong to no tensor");
     refused("{" T("a", "F32", "[2]", "0", "8") "}", 12, "4 bytes at its end belong to no tensor");
-    refused("{" T("a", "F32", "[2]", "0", "8") "}", 4, "are outside the 4 bytes of the file");
+    refused("{" T("a", "F32", "[2]", "0", "8") "}", 4,
+            "are outside the 4 bytes of data that the file has");
     refused("{" T("a", "F32", "[3]", "0", "8") "}", 8, "take 8 bytes, its dtype and shape 12");
     refused("{" T("a", "F32", "[2]", "8", "0") "}", 8, "are outside");
     refused("{" T("a", "F32", "[2]", "0", "8") "," T("a", "F32", "[2]", "0", "8") "}", 8, "a");
