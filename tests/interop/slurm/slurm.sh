@@ -17,7 +17,7 @@ export SLURM_CONF=$slurm/slurm.conf
 host=$(hostname -s)
 mkdir "$slurm/state" "$slurm/spool" "$slurm/run"
 head -c 1024 /dev/urandom >"$slurm/munge.key" && chmod 400 "$slurm/munge.key"
-base=$((20000 + $$ % 10000))
+base=$((20000 + $$ % 2000 * 5)) # and the four behind it
 cat >"$SLURM_CONF" <<END
 ClusterName=test
 SlurmctldHost=$host(127.0.0.1)
@@ -50,7 +50,7 @@ stop_slurm() {
         [ -s "$file" ] && kill "$(cat "$file")" 2>/dev/null
     done
     sleep 1
-    [ $failures = 0 ] || tail -n 5 "$slurm"/*.log "$slurm"/run/*.out "$slurm"/run/heddle-*/*.log
+    [ $failures = 0 ] || { grep 'JobId=' "$slurm/ctld.log" | tail -n 30; tail -n 5 "$slurm"/*.log "$slurm"/run/*.out "$slurm"/run/heddle-*/*.log; }
     rm -rf "$slurm"
 }
 no_jobs() { [ -z "$(squeue --noheader)" ]; }
@@ -76,7 +76,7 @@ unset HEDDLE_CONTROLLER
 export HEDDLE_DEVICES=cpu:1:1
 start() { sbatch --parsable --nodes=2 "$HEDDLE_SOURCE_DIR/deploy/slurm/heddle.sbatch" "$@"; }
 
-# port numbers follow job numbers, so what runs at a time is one of this machine's
+export HEDDLE_PORT=$((base + 3)) # one job runs at a time
 job=$(start job.yaml)
 await 90 has_ended "$job"
 check_equal a_job_on_two_nodes_succeeds "COMPLETED" "$(state_of_job "$job")"

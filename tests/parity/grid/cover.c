@@ -98,7 +98,7 @@ void grid_choose(const struct grid_model *model, bool all_triples, struct grid_c
         choose_tuned(model, all_triples, ret_cover);
         return;
     }
-    for (int size = 0; size <= (all_triples ? 3 : 2); size++)
+    for (int size = 0; size <= (all_triples ? 3 : 1); size++)
         add_each(model, &wish, 0, size, ret_cover);
     for (size_t t = 0; t < sizeof triples / sizeof triples[0]; t++) {
         memset(wish.value, -1, sizeof wish.value);
@@ -106,6 +106,8 @@ void grid_choose(const struct grid_model *model, bool all_triples, struct grid_c
             wish.value[triples[t][i]] = 1;
         add(model, &wish, ret_cover);
     }
+    if (!all_triples)
+        grid_pack(model, 2, ret_cover);
 }
 
 /* ---- judging ---- */

@@ -1,12 +1,13 @@
 /* cover: which layouts of a model are tried, and whether these are enough.
  *
- * Chosen are: everything at rest, each value of each axis alone, each pair of values, and some or
- * all triples. What is not named stays at rest, as far as there is such a layout: sequence=on with
- * dp=2 brings a tp with it. Whether every pair is there is computed apart, from what was chosen.
+ * Chosen are: everything at rest, each value of each axis alone, the stated triples, and layouts
+ * that hold as many of the other pairs as they can; with all triples each pair and each triple by
+ * itself. What is not named stays at rest, as far as there is such a layout: sequence=on with dp=2
+ * brings a tp with it. Whether every pair is there is computed apart, from what was chosen.
  *
  * Of a tuned model only combinations matter that say what is trained; the others are those of the
- * other models. A layout holds as many of its pairs as it can; with all triples there are those,
- * too, and each pair by itself. Layouts with the same reference are neighbours in the list.
+ * other models. They are packed also with all triples, beside each pair by itself. Layouts with the
+ * same reference are neighbours in the list.
  */
 #ifndef HD_TESTS_GRID_COVER_H
 #define HD_TESTS_GRID_COVER_H
@@ -21,7 +22,7 @@ struct grid_cover {
 /* all_triples: of all axes; else the stated ones, at their first value off rest. */
 void grid_choose(const struct grid_model *model, bool all_triples, struct grid_cover *ret_cover);
 
-/* Adds layouts of a tuned model that together have every combination of `size` values, 2 or 3. */
+/* Adds layouts that with those of the cover have every combination of `size` values, 2 or 3. */
 void grid_pack(const struct grid_model *model, int size, struct grid_cover *cover);
 
 /* Pairs of values, values at rest included (of a tuned model: with one off rest that says what is

@@ -23,7 +23,7 @@ static struct {
 
 /* Of the chosen layouts those that are trained: a sanitizer looks at addresses, for which few do.
  */
-enum { EVERY = HD_TEST_SANITIZED ? 6 : 1 };
+enum { EVERY = HD_TEST_SANITIZED ? 3 : 1 };
 
 static struct grid_layout wish_of(const char *words)
 {
@@ -91,8 +91,8 @@ static void every_legal_pair_is_covered(void **state)
     assert_true(cover.count < GRID_LAYOUTS_MAX);
 }
 
-/* The judge is awake: without the layouts of one pair it names exactly that pair. cp=4 with dp=2
- * fills the world, so no other layout has both. Packed layouts take other pairs with them. */
+/* The judge is awake: without the layouts of one pair it names that pair. They take other pairs
+ * with them, which no other layout has. */
 static void a_pair_that_is_left_out_is_noticed(void **state)
 {
     struct grid_cover cover, rest = {0};
@@ -109,7 +109,7 @@ static void a_pair_that_is_left_out_is_noticed(void **state)
             rest.list[rest.count++] = cover.list[i];
     assert_true(rest.count < cover.count);
     uncovered = grid_uncovered_pairs(bench.model, &rest);
-    assert_true(bench.model->tuned ? uncovered >= 1 : uncovered == 1);
+    assert_true(uncovered >= 1);
     grid_bench_close(&bench);
 }
 

@@ -1,7 +1,7 @@
-/* pack: few layouts of a tuned model that together have every pair, or every triple, of values of
- * which one says what is trained. Greedy: begin with a combination that no layout has yet, then
- * change one axis at a time as long as that brings more of them in. (Cohen et al. 1997, "The AETG
- * system", builds covering arrays in this way.)
+/* pack: few layouts that together have every pair, or every triple, of values; of a tuned model
+ * those of which one says what is trained. Greedy: begin with a combination that no layout has yet,
+ * then change one axis at a time as long as that brings more of them in. (Cohen et al. 1997, "The
+ * AETG system", builds covering arrays in this way.)
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -41,16 +41,17 @@ static bool least(const struct packing *p, const struct combination *wish,
     return grid_least(p->model, &words, ret_layout);
 }
 
-/* Combinations of `size` values, one of which at least is a value of tuning that is not at rest. */
+/* Combinations of `size` values; of a tuned model those of which one at least is a value of tuning
+ * that is not at rest. */
 static void list_wishes(struct packing *p, struct combination *wish, int axis, int size)
 {
     struct grid_layout layout;
-    bool tunes = false;
+    bool wanted = !p->model->tuned;
 
     if (wish->size == size) {
         for (int i = 0; i < size; i++)
-            tunes = tunes || (wish->axis[i] >= GRID_FIRST_OF_TUNING && wish->value[i]);
-        if (tunes && least(p, wish, &layout)) {
+            wanted = wanted || (wish->axis[i] >= GRID_FIRST_OF_TUNING && wish->value[i]);
+        if (wanted && least(p, wish, &layout)) {
             assert(p->count < WISHES_MAX);
             p->list[p->count++] = *wish;
         }
@@ -102,6 +103,12 @@ static bool improve(const struct packing *p, const struct combination *wish,
     return most > before;
 }
 
+static void meet(struct packing *p, const struct grid_layout *layout)
+{
+    for (int i = 0; i < p->count; i++)
+        p->list[i].met = p->list[i].met || is_met_by(&p->list[i], layout);
+}
+
 void grid_pack(const struct grid_model *model, int size, struct grid_cover *cover)
 {
     struct packing p = {model, malloc(WISHES_MAX * sizeof(struct combination)), 0};
@@ -110,6 +117,8 @@ void grid_pack(const struct grid_model *model, int size, struct grid_cover *cove
     if (!p.list)
         abort();
     list_wishes(&p, &none, 0, size);
+    for (int i = 0; i < cover->count; i++)
+        meet(&p, &cover->list[i]);
     for (int i = 0; i < p.count; i++) {
         struct grid_layout layout;
 
@@ -117,8 +126,7 @@ void grid_pack(const struct grid_model *model, int size, struct grid_cover *cove
             continue;
         while (improve(&p, &p.list[i], &layout))
             continue;
-        for (int k = 0; k < p.count; k++)
-            p.list[k].met = p.list[k].met || is_met_by(&p.list[k], &layout);
+        meet(&p, &layout);
         assert(cover->count < GRID_LAYOUTS_MAX);
         cover->list[cover->count++] = layout;
     }
