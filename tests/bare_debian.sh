@@ -62,6 +62,23 @@ connect() {
     printf 'deb %s %s main\n' "$mirror" "$suite" >"$1/etc/apt/sources.list"
 }
 
+# Packages are made for the system that this machine has. For another suite, what that lacks of their libraries comes
+# from this machine's one. add_libraries ROOT: says so to its apt; needs_of FOLDER: what the packages in it
+# depend on, for `apt-get satisfy`.
+add_libraries() {
+    local own
+    own=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
+    [ "$own" != "$suite" ] || return 0
+    printf 'deb %s %s main\n' "$mirror" "$own" >>"$1/etc/apt/sources.list"
+    printf 'APT::Default-Release "%s";\n' "$suite" >"$1/etc/apt/apt.conf.d/60suite"
+}
+needs_of() {
+    local package
+    for package in "$1"/*.deb; do
+        dpkg-deb -f "$package" Depends
+    done | tr , '\n' | grep -v '^ *heddle' | sort -u | paste -s -d ,
+}
+
 # make_two_versions FOLDER: the packages of this clone in FOLDER/one, and in a later version in FOLDER/two, unless
 # they are there. Sets `later` to that version. build_dir is configured and built if need be, and has its own
 # version in the end.
