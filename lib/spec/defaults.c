@@ -195,6 +195,7 @@ void spec_fill_absent(struct spec_draft *draft)
     if (absent(draft, "train.lr.min"))
         job->lr_min = job->lr_peak / 10;
     if (absent(draft, "validate.batches") &&
-        (job->val_count || job->val_split > 0 || !absent(draft, "validate.every")))
+        (job->val_count || job->val_split > 0 ||
+         (!absent(draft, "validate.every") && job->validate_every))) /* which needs data */
         job->validate_batches = 8;
 }

@@ -23,14 +23,17 @@ struct spread {
     bool no_gradient;
 };
 
-static struct spread spread_of(const struct hd_trend *t)
+/* Of the last `count` steps, 1 to HD_TREND_STEPS. */
+static struct spread spread_of(const struct hd_trend *t, int64_t count)
 {
-    struct spread s = {t->losses[0], t->losses[0], true};
+    struct spread s = {t->last, t->last, true};
 
-    for (int i = 0; i < HD_TREND_STEPS; i++) {
-        s.least = fmin(s.least, t->losses[i]);
-        s.most = fmax(s.most, t->losses[i]);
-        s.no_gradient &= t->grad_norms[i] == 0;
+    for (int64_t i = t->steps - count; i < t->steps; i++) {
+        const int64_t at = i % HD_TREND_STEPS;
+
+        s.least = fmin(s.least, t->losses[at]);
+        s.most = fmax(s.most, t->losses[at]);
+        s.no_gradient &= t->grad_norms[at] == 0;
     }
     return s;
 }
@@ -48,7 +51,7 @@ bool hd_trend_is_stuck(const struct hd_trend *t, int64_t vocab)
 
     if (t->steps < HD_TREND_STEPS)
         return false;
-    s = spread_of(t);
+    s = spread_of(t, HD_TREND_STEPS);
     if (!s.no_gradient && s.most - s.least > 1e-6 * s.least)
         return false;
     return is_guessing(s.least, ln_vocab) || s.least > t->lowest + 0.1 * ln_vocab;
@@ -57,10 +60,11 @@ bool hd_trend_is_stuck(const struct hd_trend *t, int64_t vocab)
 bool hd_trend_is_lost(const struct hd_trend *t, int64_t vocab)
 {
     const double ln_vocab = log((double)vocab);
+    const int64_t half = (t->steps + 1) / 2;
     struct spread s;
 
-    if (t->steps < HD_TREND_STEPS)
+    if (t->steps < 2) /* there is nothing to compare with */
         return false;
-    s = spread_of(t);
+    s = spread_of(t, half < HD_TREND_STEPS ? half : HD_TREND_STEPS);
     return is_guessing(s.least, ln_vocab) && s.least > t->lowest + 0.1 * ln_vocab;
 }

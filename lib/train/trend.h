@@ -6,7 +6,8 @@
  * HD_TREND_STEPS steps:
  *
  *   stuck: every gradient is 0, or every loss is the same to one in a million
- *   lost:  every loss is at ln V or above, and a tenth of ln V above the lowest loss of the run
+ *   lost:  every loss is at ln V or above, and a tenth of ln V above the lowest loss of the run; of
+ *          fewer than twice so many steps the later half is looked at
  *
  * A stuck run counts only with losses at ln V or above, or a tenth of ln V above the lowest one: a
  * model that has learned its data by heart has gradients of 0, too. Training that works does

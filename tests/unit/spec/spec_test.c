@@ -765,6 +765,20 @@ static void one_share_is_dropped_everywhere_or_each_has_its_own(void **state)
     free(text);
 }
 
+/* Without data `every: 0` is how people write that nothing is validated. */
+static void no_validation_may_be_asked_for_without_data(void **state)
+{
+    char *text = with_line(10, "validate: {every: 0}");
+    struct hd_job *spec = NULL;
+
+    (void)state;
+    if (read_bytes(text, strlen(text), NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(spec->val_count, 0);
+    assert_int_equal(spec->validate_batches, 0);
+    free(text);
+}
+
 static void positions_are_those_of_the_family_unless_asked_for(void **state)
 {
     static const struct {
@@ -1187,6 +1201,7 @@ int main(void)
         cmocka_unit_test(patterns_give_files_in_bytewise_order_with_sizes),
         cmocka_unit_test(absent_keys_get_the_documented_defaults),
         cmocka_unit_test(one_share_is_dropped_everywhere_or_each_has_its_own),
+        cmocka_unit_test(no_validation_may_be_asked_for_without_data),
         cmocka_unit_test(positions_are_those_of_the_family_unless_asked_for),
         cmocka_unit_test(a_zero_that_was_written_stays_zero),
         cmocka_unit_test(gpt2_ties_its_embeddings_and_is_four_times_as_wide),

@@ -76,6 +76,22 @@ static void a_loss_above_that_of_knowing_nothing_is_lost(void **state)
     assert_false(hd_trend_is_lost(&trend, VOCAB));
 }
 
+/* train.lr 1000 for six steps: nothing is left of what the model knew. */
+static void a_short_run_is_judged_by_its_later_half(void **state)
+{
+    double losses[6] = {4.3, 4.9, 7.1, log(VOCAB), log(VOCAB), log(VOCAB)};
+    const double norms[6] = {1.9, 40, 3, 0, 0, 0};
+    struct hd_trend trend = trend_of(losses, norms, 6);
+
+    (void)state;
+    assert_true(hd_trend_is_lost(&trend, VOCAB));
+    losses[4] = 5.5; /* below ln 256 = 5.545: it may come back */
+    trend = trend_of(losses, norms, 6);
+    assert_false(hd_trend_is_lost(&trend, VOCAB));
+    trend = trend_of((const double[]){9.0}, norms, 1);
+    assert_false(hd_trend_is_lost(&trend, VOCAB));
+}
+
 /* A fresh model in a long warm-up: at ln V, noisy, with gradients. */
 static void a_run_that_has_just_begun_is_neither(void **state)
 {
@@ -132,6 +148,7 @@ int main(void)
         cmocka_unit_test(a_model_without_gradients_is_stuck),
         cmocka_unit_test(a_loss_that_does_not_move_is_stuck),
         cmocka_unit_test(a_loss_above_that_of_knowing_nothing_is_lost),
+        cmocka_unit_test(a_short_run_is_judged_by_its_later_half),
         cmocka_unit_test(a_run_that_has_just_begun_is_neither),
         cmocka_unit_test(a_model_that_knows_its_data_is_neither),
         cmocka_unit_test(a_spike_is_neither),
