@@ -569,7 +569,8 @@ static enum hd_status publish(const struct hd_exporter *x)
     if (renameat2(AT_FDCWD, x->part_dir, AT_FDCWD, out,
                   replace ? RENAME_EXCHANGE : RENAME_NOREPLACE) < 0 &&
         (replace || errno != EINVAL || rename(x->part_dir, out) < 0))
-        return hd_err(errno == EEXIST || errno == ENOTEMPTY ? HD_EXISTS : HD_IO, "cannot rename %s to %s: %s", x->part_dir, out, strerror(errno));
+        return hd_err(errno == EEXIST || errno == ENOTEMPTY ? HD_EXISTS : HD_IO,
+                      "cannot rename %s to %s: %s", x->part_dir, out, strerror(errno));
     if (slash == out)
         hd_text_add(&parent, "/");
     else
