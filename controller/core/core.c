@@ -271,6 +271,7 @@ static void flush(struct hd_core *core)
 
 static enum hd_status tick(struct hd_core *core)
 {
+    core_tell_away(core);
     for (size_t i = 0; i < core->node_count; i++)
         core_node_timers(core, core->nodes[i]);
     for (size_t i = 0; i < core->active.count; i++)
@@ -338,10 +339,12 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
 enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *event,
                             struct hd_now now, struct hd_core_out *out)
 {
+    const int64_t before_ms = core->now.mono_ms;
     enum hd_status st;
 
     core->out = out;
     core->now = now;
+    core_away(core, before_ms);
     st = dispatch(core, event);
     if (!st) {
         core_tell_dependents(core);

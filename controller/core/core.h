@@ -73,7 +73,8 @@ struct hd_core_config {
     int64_t unreachable_ms;          /* a node that is silent this long becomes unreachable */
     int64_t lost_ms;                 /* a node that is silent this long becomes lost */
     int64_t lost_confirmed_ms;       /* the same for a node that a peer has reported dead */
-    int64_t restart_grace_ms;   /* the same for a node not heard since the controller started */
+    int64_t restart_grace_ms;   /* the same for a node not heard since the controller started, or
+                                 * since it was stopped for a while */
     int64_t start_timeout_ms;   /* an attempt fails if its ranks are not connected by then */
     int64_t stop_grace_ms;      /* a cancelled attempt is killed if it still runs then */
     int64_t search_timeout_ms;  /* for listing the checkpoints that a lost node has written */
@@ -116,7 +117,9 @@ struct hd_job_needs {
 /* ---- events -----------------------------------------------------------------------------------*/
 
 enum hd_core_event_kind {
-    HD_CORE_TICK, /* runs the timers; send at least one per second */
+    /* Runs the timers; send at least one per second. If no event came for 5 s, the controller was
+     * stopped, or its machine was: what nodes are silent for in that time does not count. */
+    HD_CORE_TICK,
     HD_CORE_SUBMIT,
     HD_CORE_CANCEL,
     HD_CORE_RESUME,         /* an ended job goes on */
