@@ -635,7 +635,8 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
 {
     const struct core_attempt *newest = core_newest(job), *active = core_active(job);
     const bool live = job->rec.state <= HD_JOB_STATE_STOPPING;
-    const struct core_request *request = core_request_find(core, job->rec.request_id);
+    const struct core_request *request =
+        core_request_find(core, job->rec.request_id, job->rec.owner);
 
     if (live == job->ended)
         return hd_err(HD_INTERNAL, "I4: job %llu is %s but %s", (unsigned long long)job->rec.job,

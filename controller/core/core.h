@@ -342,8 +342,9 @@ enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_r
 /* After its node; one whose node does not exist is ignored. */
 enum hd_status hd_core_restore_probe(struct hd_core *core, const struct hd_probe_record *probe);
 enum hd_status hd_core_restore_queue(struct hd_core *core, const struct hd_queue_record *queue);
-enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
-                                       uint64_t hash, enum hd_job_state state);
+enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id,
+                                       const char *owner, uint64_t job, uint64_t hash,
+                                       enum hd_job_state state);
 enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_record *job,
                                    const struct hd_job_needs *needs, uint64_t sequence);
 enum hd_status hd_core_restore_attempt(struct hd_core *core,
@@ -379,8 +380,11 @@ struct hd_desired {
 enum hd_status hd_core_desired(const struct hd_core *core, const char *uuid, struct hd_arena *arena,
                                struct hd_desired *ret_desired);
 
-/* A job was submitted with this request id: another submission with it makes none. */
-bool hd_core_knows_request(const struct hd_core *core, const char *request_id);
+/* The owner has submitted a job with this request id: another submission of that owner with it
+ * makes none. */
+bool hd_core_knows_request(const struct hd_core *core, const char *request_id, const char *owner);
+/* False also where there is no such job. */
+bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner);
 
 /* Records of a job that has not ended, else NULL. Valid until the next step. */
 const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t job);

@@ -126,8 +126,10 @@ int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
 enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
 /* The request id that a job was submitted with. False: no memory. */
-bool core_request_put(struct hd_core *core, const char *id, uint64_t job, uint64_t hash);
-const struct core_request *core_request_find(const struct hd_core *core, const char *id);
+bool core_request_put(struct hd_core *core, const char *id, const char *owner, uint64_t job,
+                      uint64_t hash);
+const struct core_request *core_request_find(const struct hd_core *core, const char *id,
+                                             const char *owner);
 bool core_reaches(const struct hd_core *core, size_t percent); /* of the limit of live jobs */
 
 /* ---- start.c ----------------------------------------------------------------------------------*/

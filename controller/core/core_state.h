@@ -353,9 +353,10 @@ struct hd_core {
     bool medians_due;
     uint64_t probe_number; /* of the newest question */
     struct core_map node_by_uuid;
-    struct core_map by_request; /* request id -> index in requests */
-    struct core_request {
-        uint64_t job, hash; /* as in hd_job_record */
+    struct core_map by_request; /* request id and owner -> index in requests */
+    struct core_request {       /* of every job ever, by number */
+        uint64_t job, hash;     /* as in hd_job_record */
+        uint64_t owner;         /* a hash of its name */
     } * requests;
     size_t request_count, request_size;
     uint64_t last_job, cluster_sequence;

@@ -39,10 +39,11 @@ enum hd_status hd_core_restore_queue(struct hd_core *core, const struct hd_queue
     return check_memory(core);
 }
 
-enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
-                                       uint64_t hash, enum hd_job_state state)
+enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id,
+                                       const char *owner, uint64_t job, uint64_t hash,
+                                       enum hd_job_state state)
 {
-    if (!core_request_put(core, request_id, job, hash))
+    if (!core_request_put(core, request_id, owner, job, hash))
         core->no_memory = true;
     core_outcome_set(core, job, state);
     return check_memory(core);
