@@ -323,13 +323,20 @@ static void a_removed_node_is_told(void **state)
     Heddle__V1__ListNodesResponse *nodes = NULL;
     ProtobufCMessage *response = NULL;
     struct daemon d = {.b = NULL};
-    char expected[32];
+    char expected[32], reason[258];
     struct bench b;
 
     (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     request.node = drain.node = (char *)"n1";
+    memset(reason, 'r', 257); /* one more than the limit */
+    reason[257] = '\0';
+    drain.reason = reason;
+    assert_int_equal(
+        call(&b, "DrainNode", &heddle__v1__drain_node_response__descriptor, &drain.base, &response),
+        HD_INVALID);
+    drain.reason = (char *)"";
     assert_int_equal(call(&b, "RemoveNode", &heddle__v1__remove_node_response__descriptor,
                           &request.base, &response),
                      HD_CONFLICT);
