@@ -11,6 +11,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -376,6 +377,32 @@ static int submit(struct local *l)
 }
 
 /* The job file of the run, with the changes of --set. The run's only job is number 1. */
+/* The run's records and the folder of its job belong together. job: NULL: the records have none. */
+static enum hd_status check_job_folder(const char *run, const Heddle__V1__JobStatus *job)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    bool is_there;
+
+    (void)snprintf(folder, sizeof folder, "%s/1", run);
+    is_there = stat(folder, &info) == 0 && S_ISDIR(info.st_mode);
+    if (job && job->checkpoint_step && !is_there)
+        return hd_err(HD_NOT_FOUND,
+                      "%s cannot go on: the folder of its job, %s, is gone, with its checkpoints; "
+                      "put it back, or start a new run",
+                      run, folder);
+    if (job)
+        return HD_OK;
+    if (is_there)
+        return hd_err(HD_NOT_FOUND,
+                      "%s cannot go on: its records (%s/state/state.db) are gone; what its job has "
+                      "written is in %s: start a new run with train.init_from = one of the "
+                      "checkpoints in %s/attempt-*/checkpoints",
+                      run, run, folder, folder);
+    return hd_err(HD_NOT_FOUND, "%s holds no job: it ended before its job had begun; start it anew",
+                  run);
+}
+
 static int fetch_spec(struct local *l)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
@@ -387,9 +414,8 @@ static int fetch_spec(struct local *l)
     st = l->spec ? cli_try_call(l->cli, "GetJob", &heddle__v1__get_job_response__descriptor,
                                 &request.base, &response)
                  : hd_err(HD_NO_MEMORY, "no memory for a job");
-    if (st == HD_NOT_FOUND)
-        st = hd_err(HD_NOT_FOUND,
-                    "%s holds no job: it ended before its job had begun; start it anew", l->resume);
+    if (st == HD_NOT_FOUND || !st)
+        st = check_job_folder(l->run.path, st ? NULL : response->job);
     if (!st) {
         l->resumed_attempt = response->job->attempt;
         st = cli_change_spec(response->job, &l->overrides, &l->arena, l->spec);
