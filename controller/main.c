@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/notify.h"
 #include "base/text.h"
+#include "base/user.h"
 #include "controller/identity/authority.h"
 #include "controller/identity/identity.h"
 #include "controller/init.h"
@@ -461,6 +462,8 @@ static int init(const struct hd_config *config)
                     config->args[1]);
     else if (!state_dir)
         st = hd_err(HD_INVALID, "init: --state-dir DIR is missing");
+    if (!st)
+        st = hd_user_check_folder(state_dir, "heddle-controller init");
     if (!st)
         st = hd_config_is_on(config, OPT_IF_NEEDED) && hd_authority_exists(state_dir)
                  ? HD_OK

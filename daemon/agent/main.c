@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/first.h"
 #include "base/log.h"
+#include "base/user.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/settings.h"
 #include "daemon/isolation/cpus.h"
@@ -238,6 +239,8 @@ static int join(const struct hd_config *config)
                                 "standard input");
     else if (!state_dir)
         st = hd_err(HD_INVALID, "join: --state-dir DIR is missing");
+    if (!st)
+        st = hd_user_check_folder(state_dir, "heddled join");
     if (!st)
         st = hd_config_is_on(config, OPT_IF_NEEDED) && agent_has_joined(state_dir)
                  ? HD_OK

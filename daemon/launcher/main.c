@@ -171,6 +171,8 @@ static void fill_words(const struct launcher *l, const struct launch_request *r,
         "--property=LimitMEMLOCK=infinity", "--property=TasksMax=infinity",
         "--property=NoNewPrivileges=yes", "--property=StandardOutput=null",
         "--property=StandardError=journal",
+        /* at a shutdown ranks end before the jobs directory and the network go */
+        "--property=After=remote-fs.target", "--property=After=network.target",
         /* the supervisor bounds its ranks in a group below the unit's */
         "--property=Delegate=memory pids cpuset", "--property=DevicePolicy=closed"};
     int n = 0;

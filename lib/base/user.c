@@ -1,6 +1,10 @@
 #include "base/user.h"
 
+#include <pwd.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/text.h"
 
@@ -32,4 +36,23 @@ enum hd_status hd_user_check(const char *word)
     return uid == 0 || strcmp(word, "root") == 0
                ? hd_err(HD_DENIED, "jobs never run as root; name another system user")
                : HD_OK;
+}
+
+enum hd_status hd_user_check_folder(const char *dir, const char *command)
+{
+    const struct passwd *user;
+    struct stat info;
+    char name[HD_USER_BYTES_MAX];
+
+    if (geteuid() != 0 || stat(dir, &info) < 0 || info.st_uid == 0)
+        return HD_OK;
+    user = getpwuid(info.st_uid);
+    if (user)
+        (void)snprintf(name, sizeof name, "%s", user->pw_name);
+    else
+        (void)snprintf(name, sizeof name, "%u", (unsigned)info.st_uid);
+    return hd_err(HD_INVALID,
+                  "%s belongs to user %s, who could not read what root makes in it; run it as that "
+                  "user: runuser -u %s -- %s ...",
+                  dir, name, name, command);
 }

@@ -1,6 +1,8 @@
-/* user: how a system user is named where jobs are given to it: by name, or as uid:NUMBER.
+/* user: how a system user is named where jobs are given to it: by name, or as uid:NUMBER; and whose
+ * a daemon's folder is.
  *
- * Only the words are looked at: whether a machine has the user, heddle-launcher says there.
+ * Of names only the words are looked at: whether a machine has the user, heddle-launcher says
+ * there.
  *
  * Used by: controller, agent, launcher.   Uses: status, text.   Threads: any.
  */
@@ -20,5 +22,10 @@ enum hd_status hd_user_check(const char *word);
 
 /* Whether `word`, which hd_user_check has passed, is uid:NUMBER. */
 bool hd_user_is_uid(const char *word, uint32_t *ret_uid);
+
+/* Before root makes private files in the folder `dir` of a service: HD_INVALID, with the command to
+ * run instead (`command`: "heddled join"), if this process is root's and `dir` another user's, who
+ * could not read them. HD_OK also where there is no `dir` yet. */
+enum hd_status hd_user_check_folder(const char *dir, const char *command);
 
 #endif

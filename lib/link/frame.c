@@ -326,6 +326,10 @@ enum hd_status hd_frame_listen(const char *dir, const char *name, uid_t other, i
     if (!st && bind(fd, (const struct sockaddr *)&address, sizeof address) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot create the socket %s/%s: %s", dir, name,
                     strerror(errno));
+    /* bind took the umask's bits from that mode, and with them from the mask of an access list */
+    if (!st && other != (uid_t)-1 && chmod(address.sun_path, 0660) < 0)
+        st = hd_err(hd_file_write_status(errno), "cannot open the socket %s/%s to uid %u: %s", dir,
+                    name, (unsigned)other, strerror(errno));
     if (!st && listen(fd, 8) < 0)
         st = hd_err(HD_IO, "cannot listen on %s/%s: %s", dir, name, strerror(errno));
 

@@ -82,7 +82,8 @@ enum hd_status hd_frame_receive(int fd, uint8_t *bytes, int timeout_ms, struct h
 /* A Unix socket DIR/NAME. DIR may be longer than sun_path (107 bytes): it is opened, and the
  * address uses /proc/self/fd. listen replaces an old socket. The descriptors are close-on-exec and
  * non-blocking. `other`: the one user beside this one and root who may connect; (uid_t)-1: none.
- * The socket file has mode 0600, with `other` 0660: the folder's access list lets that user in. */
+ * The socket file has mode 0600, with `other` 0660 whatever the umask says: the folder's access list
+ * lets that user in, as far as the group's bits, which are its mask, allow. */
 enum hd_status hd_frame_listen(const char *dir, const char *name, uid_t other, int *ret_fd);
 enum hd_status hd_frame_connect(const char *dir, const char *name, int *ret_fd);
 /* HD_UNAVAILABLE: no connection is waiting. HD_DENIED: the peer is neither this user, nor root, nor

@@ -44,6 +44,18 @@ node_pids[n1]=$!
 await 20 node_is n1 ready
 check_equal it_finds_its_name_and_the_controller 0 $?
 
+# ---- root in a folder of the services' user, who could not read what root makes ----
+if [ "$(id -u)" = 0 ]; then
+    mkdir "$work/theirs" && chown nobody "$work/theirs"
+    check_status root_inits_no_folder_of_another_user 2 "$HEDDLE_BIN/heddle-controller" init --state-dir "$work/theirs"
+    check_equal and_it_says_as_whom_to_run_it 1 "$(grep -c 'runuser -u nobody -- heddle-controller init' "$work/check.err")"
+    check_status nor_does_root_join_there 2 join "$(cat "$work/line")" --state-dir "$work/theirs"
+    check_equal which_is_not_asked_of_the_controller 1 "$(grep -c 'runuser -u nobody -- heddled join' "$work/check.err")"
+    check_equal nothing_was_made_there "" "$(ls -A "$work/theirs")"
+else
+    printf 'skip root_inits_no_folder_of_another_user: it takes root\n'
+fi
+
 # ---- many nodes by one line ----
 heddle node invite 'gpu-*' --ttl 10m >"$work/many" 2>/dev/null
 many() { join - --state-dir "$work/$1" --node-name "$2" "${@:3}" <"$work/many"; }

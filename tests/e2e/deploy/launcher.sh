@@ -55,6 +55,8 @@ supervisor=$(sed -n 's/^pid //p' "$work/jobs/$job/attempt-1/nodes/n1/supervisor"
 check_equal its_supervisor_is_no_child_of_the_daemon "" "$(below "${node_pids[n1]}" | grep -x "$supervisor")"
 check_equal it_has_a_unit_of_its_own "--unit=heddle-job-$job-attempt-1" "$(grep -x -- '--unit=.*' "$work/asked")"
 check_equal in_the_slice_of_all_jobs "--slice=heddle.slice" "$(grep -x -- '--slice=.*' "$work/asked")"
+check_equal a_shutdown_ends_it_before_the_jobs_directory "remote-fs.target network.target " \
+    "$(sed -n 's/^--property=After=//p' "$work/asked" | tr '\n' ' ')"
 check_equal its_control_group_is_its_own 1 "$(grep -c -x -- '--property=Delegate=memory pids cpuset' "$work/asked")"
 check_equal a_job_on_the_processor_has_no_device_file "--property=DevicePolicy=closed " "$(grep -- 'Device' "$work/asked" | tr '\n' ' ')"
 check_equal it_reaches_the_networks_of_nodes_alone "any localhost 10.0.0.0/8 fd00::/8 " "$(sed -n 's/^--property=IPAddress[A-Za-z]*=//p' "$work/asked" | tr '\n' ' ')"

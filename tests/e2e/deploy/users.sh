@@ -157,8 +157,9 @@ goes_on() { steps_at_least "$s" 400 && ranks_below "$(supervisor_of "$s" 2)" | g
 check and_goes_on await 30 goes_on
 check_equal as_bob_again "20002 20002" "$(identity "$(ranks_below "$(supervisor_of "$s" 2)")" | cut -d' ' -f1,2)"
 check from_its_checkpoint grep -q '"base_checkpoint":{' <(heddle show "$s" -o json)
-as bob "$HEDDLE_BIN/heddle" cancel "$s" --now >/dev/null
+as bob "$HEDDLE_BIN/heddle" cancel "$s" >/dev/null # heddled tells the supervisor, which is another user's
 check and_ends_when_he_says_so await 60 state_is "$s" cancelled
+check_equal and_by_no_signal "" "$(grep -h "SIGKILL heddle-job-$s-" "$work/kills" 2>/dev/null)"
 check_status a_stranger_sees_nothing_of_it 2 as eve ls "$work/hd/jobs/$s"
 heddle debug bundle "$s" --out "$work/private.tar" >/dev/null
 heddle show "$s" -o json >"$work/private.json"

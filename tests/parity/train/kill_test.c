@@ -293,8 +293,10 @@ static struct attempt *run_attempt(const struct hd_job *job, int number, const c
         a->saved = before->saved;
     }
     st = harness_processes(&copy, WORLD, a, go);
+    if (!st && place)
+        fail_msg("attempt %d: nobody was killed in %s", number, place->name);
     if (st != (place ? HD_ABORTED : HD_OK))
-        fail_msg("attempt %d: %s", number, place ? "its victim did not end" : hd_err_message());
+        fail_msg("attempt %d: %s", number, hd_err_message());
     return a;
 }
 

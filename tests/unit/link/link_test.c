@@ -654,6 +654,26 @@ static void sockets_live_in_long_directories(void **state)
     hd_text_free(&dir);
 }
 
+/* Goal: heddled reaches the supervisor of a job that runs as another user. Method: the umask of a
+ * unit, which would take the group's right to write, without which connect is refused. */
+static void a_socket_for_another_user_has_its_mode_under_any_umask(void **state)
+{
+    char root[] = "/tmp/heddle-link-XXXXXX", path[64];
+    const mode_t before = umask(027);
+    struct stat info;
+    int listen_fd;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(hd_frame_listen(root, "socket", getuid() + 1, &listen_fd), HD_OK);
+    (void)umask(before);
+    (void)snprintf(path, sizeof path, "%s/socket", root);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0660);
+    (void)close(listen_fd);
+    assert_int_equal(hd_file_remove_tree(root), HD_OK);
+}
+
 static void two_frames_in_one_packet_are_refused(void **state)
 {
     static uint8_t bytes[HD_FRAME_BYTES_MAX];
@@ -695,6 +715,7 @@ int main(void)
         cmocka_unit_test(a_wait_ends_at_its_deadline),
         cmocka_unit_test(versions_meet_where_they_overlap),
         cmocka_unit_test(sockets_live_in_long_directories),
+        cmocka_unit_test(a_socket_for_another_user_has_its_mode_under_any_umask),
         cmocka_unit_test(two_frames_in_one_packet_are_refused),
     };
 
