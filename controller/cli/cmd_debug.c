@@ -143,6 +143,8 @@ struct bundle {
     int64_t unix_s;
     char self[4096];
     struct hd_text failures;
+    int code;    /* with which the newest command ended */
+    bool no_job; /* one that was asked for is not there */
 };
 
 /* Where the line behind `at` begins: a secret that is cut is not known as one. */
@@ -176,6 +178,7 @@ static enum hd_status add_command(struct bundle *b, const char *member, const ch
     if (b->cli->tls_cert)
         argv[n++] = "--tls-cert", argv[n++] = b->cli->tls_cert;
     st = process_ask(argv, NULL, &said, &code);
+    b->code = code;
     if (!st && code)
         hd_text_add(&b->failures, "%s: heddle %s ended with %d\n", member, argv[1], code);
     if (!st && said.len_bytes) {
@@ -233,6 +236,10 @@ static enum hd_status add_job(struct bundle *b, const char *job)
     for (size_t i = 0; !st && i < sizeof commands / sizeof commands[0]; i++) {
         (void)snprintf(member, sizeof member, "job-%.20s/%s", job, commands[i].member);
         st = add_command(b, member, commands[i].words);
+        if (!st && i == 0 && b->code == CLI_NOT_FOUND) { /* that command has said so */
+            b->no_job = true;
+            break;
+        }
     }
     return st;
 }
@@ -255,8 +262,13 @@ static int make_bundle(struct cli *cli, const char *path)
 
     if (!st)
         st = add_cluster(&b);
-    for (int i = 1; !st && i < cli->arg_count; i++)
+    for (int i = 1; !st && !b.no_job && i < cli->arg_count; i++)
         st = add_job(&b, cli->args[i]);
+    if (!st && b.no_job) {
+        hd_text_free(&b.tar);
+        hd_text_free(&b.failures);
+        return CLI_NOT_FOUND;
+    }
     if (!st && b.failures.len_bytes)
         debug_add_member(&b.tar, "heddle-debug/failures.txt", b.failures.data, b.failures.len_bytes,
                          b.unix_s);

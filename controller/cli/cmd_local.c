@@ -11,6 +11,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -377,21 +378,32 @@ static int submit(struct local *l)
     return CLI_CONTINUE;
 }
 
-/* Of a run that the controller knows no job of. The job's folder is made by its first attempt. */
-static enum hd_status no_job(const struct local *l)
+/* The run's records and the folder of its job belong together. job: NULL: the records have none. */
+static enum hd_status check_job_folder(const char *run, const Heddle__V1__JobStatus *job)
 {
-    char path[RUN_PATH_MAX + 32];
+    char folder[PATH_MAX];
+    struct stat info;
+    bool is_there;
 
-    (void)snprintf(path, sizeof path, "%s/1", l->run.path);
-    if (hd_file_exists(path))
+    (void)snprintf(folder, sizeof folder, "%s/1", run);
+    is_there = stat(folder, &info) == 0 && S_ISDIR(info.st_mode);
+    if (job && job->checkpoint_step && !is_there)
+        return hd_err(
+            HD_NOT_FOUND,
+            "%s cannot be resumed: the folder of its job, %s, is gone, with its checkpoints; "
+            "put it back, or start a new run",
+            run, folder);
+    if (job)
+        return HD_OK;
+    if (is_there)
         return hd_err(
             HD_NOT_FOUND,
             "%s cannot be resumed: its records, %s/state/state.db, are gone or empty. Its "
             "checkpoints are in %s/attempt-*/checkpoints: begin a new run with one by "
             "train.init_from, or give it to heddle generate",
-            l->resume, l->run.path, path);
+            run, run, folder);
     return hd_err(HD_NOT_FOUND,
-                  "%s holds no job: it ended before its job had begun; start a new run", l->resume);
+                  "%s holds no job: it ended before its job had begun; start a new run", run);
 }
 
 /* The job file of the run, with the changes of --set. The run's only job is number 1. */
@@ -406,13 +418,14 @@ static int fetch_spec(struct local *l)
     st = l->spec ? cli_try_call(l->cli, "GetJob", &heddle__v1__get_job_response__descriptor,
                                 &request.base, &response)
                  : hd_err(HD_NO_MEMORY, "no memory for a job");
-    if (st == HD_NOT_FOUND)
-        st = no_job(l);
+    if (st == HD_NOT_FOUND || !st)
+        st = check_job_folder(l->run.path, st ? NULL : response->job);
     if (!st) {
         l->resumed_attempt = response->job->attempt;
         st = cli_change_spec(response->job, &l->overrides, &l->arena, l->spec);
-        hd_rpc_message_free(&response->base);
     }
+    if (response)
+        hd_rpc_message_free(&response->base);
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 

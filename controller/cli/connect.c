@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "controller/cli/cli.h"
 #include "controller/cli/watch.h"
 #include "rpc/find.h"
@@ -93,7 +94,7 @@ static enum hd_status open_client(struct cli *cli)
                       "certificate",
                       cert);
     if (token_file && *token_file && !hd_rpc_address_is_unix(cli->address)) {
-        st = hd_rpc_read_token(token_file, token);
+        st = hd_rpc_read_token(token_file, HD_FILE_PATIENCE_MS, token);
         options.token = token;
     }
     if (!st)

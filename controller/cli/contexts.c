@@ -85,7 +85,9 @@ static enum hd_status read_file(struct contexts *c, const char *path, bool requi
                                 struct file *ret_file)
 {
     struct hd_text bytes = {0};
-    enum hd_status st = path ? hd_file_read(path, HD_YAML_BYTES_MAX, &bytes) : HD_NOT_FOUND;
+    enum hd_status st =
+        path ? hd_file_read_stream(path, HD_YAML_BYTES_MAX, HD_FILE_PATIENCE_MS, &bytes)
+             : HD_NOT_FOUND;
 
     *ret_file = (struct file){0};
     if (st == HD_NOT_FOUND && !required)

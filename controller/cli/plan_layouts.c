@@ -341,7 +341,7 @@ enum hd_status plan_layouts_read(const char *path, struct hd_arena *arena,
     const struct hd_json_limits limits = {PLAN_VALUES_MAX, 16};
     const struct hd_json *root = NULL;
     struct hd_text text = {0};
-    enum hd_status st = hd_file_read(path, PLAN_FILE_BYTES_MAX, &text);
+    enum hd_status st = hd_file_read_stream(path, PLAN_FILE_BYTES_MAX, HD_FILE_PATIENCE_MS, &text);
 
     if (!st)
         st = hd_json_parse(arena, text.data ? text.data : "", text.len_bytes, &limits, &root);

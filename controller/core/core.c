@@ -271,6 +271,7 @@ static void flush(struct hd_core *core)
 
 static enum hd_status tick(struct hd_core *core)
 {
+    core_tell_away(core);
     for (size_t i = 0; i < core->node_count; i++)
         core_node_timers(core, core->nodes[i]);
     for (size_t i = 0; i < core->active.count; i++)
@@ -338,10 +339,12 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
 enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *event,
                             struct hd_now now, struct hd_core_out *out)
 {
+    const int64_t before_ms = core->now.mono_ms;
     enum hd_status st;
 
     core->out = out;
     core->now = now;
+    core_away(core, before_ms);
     st = dispatch(core, event);
     if (!st) {
         core_tell_dependents(core);
@@ -632,7 +635,8 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
 {
     const struct core_attempt *newest = core_newest(job), *active = core_active(job);
     const bool live = job->rec.state <= HD_JOB_STATE_STOPPING;
-    const struct core_request *request = core_request_find(core, job->rec.request_id);
+    const struct core_request *request =
+        core_request_find(core, job->rec.request_id, job->rec.owner);
 
     if (live == job->ended)
         return hd_err(HD_INTERNAL, "I4: job %llu is %s but %s", (unsigned long long)job->rec.job,

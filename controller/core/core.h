@@ -73,7 +73,8 @@ struct hd_core_config {
     int64_t unreachable_ms;          /* a node that is silent this long becomes unreachable */
     int64_t lost_ms;                 /* a node that is silent this long becomes lost */
     int64_t lost_confirmed_ms;       /* the same for a node that a peer has reported dead */
-    int64_t restart_grace_ms;   /* the same for a node not heard since the controller started */
+    int64_t restart_grace_ms;   /* the same for a node not heard since the controller started, or
+                                 * since it was stopped for a while */
     int64_t start_timeout_ms;   /* an attempt fails if its ranks are not connected by then */
     int64_t stop_grace_ms;      /* a cancelled attempt is killed if it still runs then */
     int64_t search_timeout_ms;  /* for listing the checkpoints that a lost node has written */
@@ -116,7 +117,9 @@ struct hd_job_needs {
 /* ---- events -----------------------------------------------------------------------------------*/
 
 enum hd_core_event_kind {
-    HD_CORE_TICK, /* runs the timers; send at least one per second */
+    /* Runs the timers; send at least one per second. If no event came for 5 s, the controller was
+     * stopped, or its machine was: what nodes are silent for in that time does not count. */
+    HD_CORE_TICK,
     HD_CORE_SUBMIT,
     HD_CORE_CANCEL,
     HD_CORE_RESUME,         /* an ended job goes on */
@@ -339,8 +342,9 @@ enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_r
 /* After its node; one whose node does not exist is ignored. */
 enum hd_status hd_core_restore_probe(struct hd_core *core, const struct hd_probe_record *probe);
 enum hd_status hd_core_restore_queue(struct hd_core *core, const struct hd_queue_record *queue);
-enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
-                                       uint64_t hash, enum hd_job_state state);
+enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id,
+                                       const char *owner, uint64_t job, uint64_t hash,
+                                       enum hd_job_state state);
 enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_record *job,
                                    const struct hd_job_needs *needs, uint64_t sequence);
 enum hd_status hd_core_restore_attempt(struct hd_core *core,
@@ -376,8 +380,11 @@ struct hd_desired {
 enum hd_status hd_core_desired(const struct hd_core *core, const char *uuid, struct hd_arena *arena,
                                struct hd_desired *ret_desired);
 
-/* A job was submitted with this request id: another submission with it makes none. */
-bool hd_core_knows_request(const struct hd_core *core, const char *request_id);
+/* The owner has submitted a job with this request id: another submission of that owner with it
+ * makes none. */
+bool hd_core_knows_request(const struct hd_core *core, const char *request_id, const char *owner);
+/* False also where there is no such job. */
+bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner);
 
 /* Records of a job that has not ended, else NULL. Valid until the next step. */
 const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t job);

@@ -26,6 +26,7 @@
  *   gang.c        one job on several nodes
  *   links.c       which devices of its nodes an attempt takes; nodes of one switch
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
+ *   away.c        a controller that was stopped for a while blames no node for what it missed
  *   restore.c     memory rebuilt from the store's records
  *   plan.c        layouts
  *   probe.c       what nodes have measured of their devices, and which are slow
@@ -125,8 +126,10 @@ int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
 enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
 /* The request id that a job was submitted with. False: no memory. */
-bool core_request_put(struct hd_core *core, const char *id, uint64_t job, uint64_t hash);
-const struct core_request *core_request_find(const struct hd_core *core, const char *id);
+bool core_request_put(struct hd_core *core, const char *id, const char *owner, uint64_t job,
+                      uint64_t hash);
+const struct core_request *core_request_find(const struct hd_core *core, const char *id,
+                                             const char *owner);
 bool core_reaches(const struct hd_core *core, size_t percent); /* of the limit of live jobs */
 
 /* ---- start.c ----------------------------------------------------------------------------------*/
@@ -185,6 +188,8 @@ void core_node_end_shares(struct hd_core *core, struct core_node *node, const ch
 enum hd_status core_find_stream(const struct hd_core *core, const char *uuid, uint64_t stream,
                                 struct core_node **ret_node);
 void core_node_lose(struct hd_core *core, struct core_node *node, const char *why);
+/* Its silence counts from now on, and it has as long to be heard as after a start. */
+void core_node_pardon(struct hd_core *core, struct core_node *node);
 /* Silence of the node until it is lost: less if ranks of other nodes say that it is gone. */
 int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);
@@ -193,6 +198,12 @@ void core_node_changed(struct hd_core *core, struct core_node *node); /* other d
 bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
+
+/* ---- away.c -----------------------------------------------------------------------------------*/
+
+/* At the begin of a step; before_ms: core->now.mono_ms of the step before. */
+void core_away(struct hd_core *core, int64_t before_ms);
+void core_tell_away(struct hd_core *core); /* an event, if it was away since the last call */
 
 /* ---- membership.c -----------------------------------------------------------------------------*/
 

@@ -84,7 +84,8 @@ struct core_node {
     bool spare, was_spare;         /* in the newest pass, in the one before (spare.c) */
     bool deadline_met;             /* of its drain; its jobs have been told to leave */
     int64_t seen_mono_ms;          /* when its newest message arrived */
-    int64_t lost_after_ms;         /* silence until lost; longer after a start of the controller */
+    int64_t silent_since_mono_ms;  /* the same, or later: when the controller began to listen */
+    int64_t lost_after_ms;         /* silence until lost; longer while it may still connect again */
     size_t stale_count;            /* attempts that run there and are not wanted any more */
     uint64_t stale_job;            /* one of them */
     int32_t stale_attempt;
@@ -352,9 +353,10 @@ struct hd_core {
     bool medians_due;
     uint64_t probe_number; /* of the newest question */
     struct core_map node_by_uuid;
-    struct core_map by_request; /* request id -> index in requests */
-    struct core_request {
-        uint64_t job, hash; /* as in hd_job_record */
+    struct core_map by_request; /* request id and owner -> index in requests */
+    struct core_request {       /* of every job ever, by number */
+        uint64_t job, hash;     /* as in hd_job_record */
+        uint64_t owner;         /* a hash of its name */
     } * requests;
     size_t request_count, request_size;
     uint64_t last_job, cluster_sequence;
@@ -364,6 +366,8 @@ struct hd_core {
     struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
     uint64_t pass;             /* number of the newest pass over all classes */
     int64_t pass_wall_ms;      /* when it was made */
+    bool listens;              /* ticks have begun */
+    int64_t away_ms;           /* it was stopped for so long, and no event says so yet (away.c) */
     bool no_memory;            /* sticky */
     struct core_job *dirty_jobs, **dirty_jobs_end;
     struct core_node *dirty_nodes, **dirty_nodes_end;

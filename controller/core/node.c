@@ -142,7 +142,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_node_set_devices(core, node, record->devices, record->device_count);
     core_forget_misfits(core);
     core_foresee_again(core);
-    node->seen_mono_ms = core->now.mono_ms;
+    node->seen_mono_ms = node->silent_since_mono_ms = core->now.mono_ms;
     node->lost_after_ms = core->config.lost_ms;
     node->generation = 1;
     core_node_list(core, node);
@@ -222,7 +222,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
 
 void core_node_renew(struct hd_core *core, struct core_node *node)
 {
-    node->seen_mono_ms = core->now.mono_ms;
+    node->seen_mono_ms = node->silent_since_mono_ms = core->now.mono_ms;
     node->rec.seen_ms = core->now.wall_ms;
     node->lost_after_ms = core->config.lost_ms;
     node->suspect = false;
@@ -274,6 +274,13 @@ static void mark_silent(struct hd_core *core, struct core_node *node, int64_t si
     core_node_lose(core, node, message);
 }
 
+void core_node_pardon(struct hd_core *core, struct core_node *node)
+{
+    node->silent_since_mono_ms = core->now.mono_ms;
+    node->lost_after_ms = core->config.restart_grace_ms;
+    node->suspect = false;
+}
+
 int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node)
 {
     return node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
@@ -281,7 +288,7 @@ int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_no
 
 void core_node_timers(struct hd_core *core, struct core_node *node)
 {
-    const int64_t silent_ms = core->now.mono_ms - node->seen_mono_ms;
+    const int64_t silent_ms = core->now.mono_ms - node->silent_since_mono_ms;
     const int64_t limit_ms = core_node_lost_after_ms(core, node);
 
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
@@ -306,7 +313,7 @@ bool core_node_usable(const struct core_node *node)
 
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
-    const int64_t silent_s = (now.mono_ms - node->seen_mono_ms) / 1000;
+    const int64_t silent_s = (now.mono_ms - node->silent_since_mono_ms) / 1000;
 
     if (core_node_usable(node))
         return;

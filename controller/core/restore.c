@@ -39,10 +39,11 @@ enum hd_status hd_core_restore_queue(struct hd_core *core, const struct hd_queue
     return check_memory(core);
 }
 
-enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job,
-                                       uint64_t hash, enum hd_job_state state)
+enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id,
+                                       const char *owner, uint64_t job, uint64_t hash,
+                                       enum hd_job_state state)
 {
-    if (!core_request_put(core, request_id, job, hash))
+    if (!core_request_put(core, request_id, owner, job, hash))
         core->no_memory = true;
     core_outcome_set(core, job, state);
     return check_memory(core);
@@ -204,7 +205,7 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     core->cluster_sequence = cluster_sequence;
     core->now = now;
     for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->seen_mono_ms = now.mono_ms;
+        core->nodes[i]->seen_mono_ms = core->nodes[i]->silent_since_mono_ms = now.mono_ms;
     for (size_t i = 0; i < core->active.count; i++)
         restore_times(core, core->active.items[i]);
     core->limit_told = core_reaches(core, HD_CTL_JOBS_WARN_PERCENT);

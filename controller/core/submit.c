@@ -1,10 +1,13 @@
 /* submit: jobs that are submitted and cancelled. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "controller/core/core_internal.h"
+
+enum { REQUEST_KEY_MAX = 2 * HD_CTL_NAME_BYTES_MAX + 2 };
 
 bool core_reaches(const struct hd_core *core, size_t percent)
 {
@@ -34,26 +37,62 @@ static void tell_limit(struct hd_core *core)
     hd_text_free(&text);
 }
 
-bool core_request_put(struct hd_core *core, const char *id, uint64_t job, uint64_t hash)
+/* An id is its owner's: what others have used is not told, and is in nobody's way. */
+static bool request_key(const char *id, const char *owner, char ret_key[REQUEST_KEY_MAX])
 {
-    if (!core_reserve(core, &core->requests, core->request_count, &core->request_size,
+    return snprintf(ret_key, REQUEST_KEY_MAX, "%s\n%s", id, owner) < REQUEST_KEY_MAX;
+}
+
+static uint64_t hash_owner(const char *owner)
+{
+    return hd_hash_bytes(owner, strlen(owner));
+}
+
+bool core_request_put(struct hd_core *core, const char *id, const char *owner, uint64_t job,
+                      uint64_t hash)
+{
+    char key[REQUEST_KEY_MAX];
+
+    if (!request_key(id, owner, key) ||
+        !core_reserve(core, &core->requests, core->request_count, &core->request_size,
                       sizeof *core->requests) ||
-        !core_map_put(&core->by_request, id, core->request_count))
+        !core_map_put(&core->by_request, key, core->request_count))
         return false;
-    core->requests[core->request_count++] = (struct core_request){.job = job, .hash = hash};
+    core->requests[core->request_count++] =
+        (struct core_request){.job = job, .hash = hash, .owner = hash_owner(owner)};
     return true;
 }
 
-const struct core_request *core_request_find(const struct hd_core *core, const char *id)
+const struct core_request *core_request_find(const struct hd_core *core, const char *id,
+                                             const char *owner)
 {
+    char key[REQUEST_KEY_MAX];
     uint64_t index;
 
-    return core_map_get(&core->by_request, id, &index) ? &core->requests[index] : NULL;
+    return request_key(id, owner, key) && core_map_get(&core->by_request, key, &index)
+               ? &core->requests[index]
+               : NULL;
 }
 
-bool hd_core_knows_request(const struct hd_core *core, const char *request_id)
+bool hd_core_knows_request(const struct hd_core *core, const char *request_id, const char *owner)
 {
-    return core_request_find(core, request_id) != NULL;
+    return core_request_find(core, request_id, owner) != NULL;
+}
+
+bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner)
+{
+    size_t low = 0, high = core->request_count; /* they are in the order of their jobs */
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (core->requests[middle].job < job)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < core->request_count && core->requests[low].job == job &&
+           core->requests[low].owner == hash_owner(owner);
 }
 
 static uint64_t hash_request(const struct hd_core_event *event)
@@ -75,8 +114,8 @@ static enum hd_status repeat(struct hd_core *core, const struct core_request *re
 {
     if (request->hash && request->hash != hash)
         return hd_err(HD_EXISTS,
-                      "this request id was used for job %" PRIu64 ", with another job file, other "
-                      "options or by another user; use a new one (see that job: heddle show "
+                      "this request id was used for job %" PRIu64 ", with another job file or "
+                      "other options; use a new one (see that job: heddle show "
                       "%" PRIu64 ")",
                       request->job, request->job);
     core->out->job = request->job;
@@ -106,7 +145,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
 
     if (!request || !*request || strlen(request) > HD_CTL_NAME_BYTES_MAX)
         return hd_err(HD_INVALID, "request_id: must have 1 to %d bytes", HD_CTL_NAME_BYTES_MAX);
-    before = core_request_find(core, request);
+    before = core_request_find(core, request, record.owner);
     if (before)
         return repeat(core, before, record.request_hash);
     if (record.spec_bytes > HD_CTL_SPEC_BYTES_MAX)
@@ -127,7 +166,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
 
     record.job = ++core->last_job;
     job = core_job_new(core, &record, needs);
-    if (!job || !core_request_put(core, request, record.job, record.request_hash)) {
+    if (!job || !core_request_put(core, request, record.owner, record.job, record.request_hash)) {
         core->no_memory = true;
         return HD_OK; /* hd_core_step returns HD_NO_MEMORY */
     }

@@ -35,6 +35,19 @@ void control_see(const struct controller *c, const struct hd_rpc_call *call, enu
     query->hidden = sight == HD_SIGHT_OWN;
 }
 
+enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
+                                   const struct hd_job *job)
+{
+    const struct hd_job_needs needs = convert_needs(job);
+
+    for (int32_t i = 0; i < needs.after_count; i++)
+        if (guard_sight(c, call) == HD_SIGHT_OWN &&
+            !hd_core_job_is_of(c->core, needs.after[i], control_caller(call)))
+            return hd_err(HD_INVALID, "after: there is no job %" PRIu64 " (heddle jobs)",
+                          needs.after[i]);
+    return HD_OK;
+}
+
 enum hd_status control_check_disk(const struct controller *c)
 {
     const char *trouble = hd_store_trouble(c->store);

@@ -23,6 +23,10 @@ enum hd_status control_check_owner(const struct controller *c, const struct hd_r
  * HD_NOT_FOUND, or HD_DENIED for a caller that sees that there is the job. */
 void control_see(const struct controller *c, const struct hd_rpc_call *call, enum hd_sight needed,
                  struct hd_query *query);
+/* The jobs that `after` names are the caller's, or the caller sees those of others. HD_INVALID:
+ * what the core says of a job that is not there, so that nothing is told of one that is hidden. */
+enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
+                                   const struct hd_job *job);
 int32_t control_page_size(int32_t limit); /* items of a page, as a request asks for */
 /* HD_LIMIT while the disk is full or cannot be written. For calls that ask for something new. */
 enum hd_status control_check_disk(const struct controller *c);

@@ -50,10 +50,11 @@ static enum hd_status load_queue(void *user, const struct hd_queue_record *queue
     return hd_core_restore_queue(((struct loading *)user)->c->core, queue);
 }
 
-static enum hd_status load_request(void *user, const char *request_id, uint64_t job, uint64_t hash,
-                                   enum hd_job_state state)
+static enum hd_status load_request(void *user, const char *request_id, const char *owner,
+                                   uint64_t job, uint64_t hash, enum hd_job_state state)
 {
-    return hd_core_restore_request(((struct loading *)user)->c->core, request_id, job, hash, state);
+    return hd_core_restore_request(((struct loading *)user)->c->core, request_id, owner, job, hash,
+                                   state);
 }
 
 static enum hd_status load_job(void *user, const struct hd_job_record *job, uint64_t sequence)

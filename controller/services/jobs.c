@@ -81,14 +81,17 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     struct prepared *prepared = NULL;
     enum hd_status st = control_check_disk(c);
 
-    if (st && hd_core_knows_request(c->core, m->request_id)) /* it may wait for the disk */
+    if (st && hd_core_knows_request(c->core, m->request_id,
+                                    control_caller(call))) /* it may wait for the disk */
         st = hd_err(HD_ABORTED, "%s; this request was taken before and may still take effect",
                     hd_err_message());
     if (!st)
         st = check_request_id(m->request_id);
     if (!st)
         st = control_prepare(m->spec, &prepared);
-    if (!st && hd_core_knows_request(c->core, m->request_id)) {
+    if (!st)
+        st = control_check_after(c, call, &prepared->job);
+    if (!st && hd_core_knows_request(c->core, m->request_id, control_caller(call))) {
         st = submit(c, call, m->request_id, prepared); /* no new job: no limit is in its way */
         if (!st)
             control_free_prepared(prepared);

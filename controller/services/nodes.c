@@ -1,7 +1,10 @@
 /* nodes: the calls of Control about nodes. */
 #include <stdio.h>
+#include <string.h>
 
 #include "controller/services/control.h"
+
+enum { DRAIN_REASON_BYTES_MAX = 256 };
 
 void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
@@ -90,7 +93,13 @@ void control_drain_node(struct hd_rpc_call *call, const ProtobufCMessage *messag
                                                   .deadline_ms = m->deadline_ms,
                                                   .by = control_caller(call)}};
 
-    change_drain(call, &event);
+    if (strlen(m->reason) > DRAIN_REASON_BYTES_MAX)
+        hd_rpc_call_fail(call, hd_err(HD_INVALID,
+                                      "the reason has %zu bytes, the limit is %d: each line about "
+                                      "the node shows it",
+                                      strlen(m->reason), DRAIN_REASON_BYTES_MAX));
+    else
+        change_drain(call, &event);
 }
 
 void control_undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *message)

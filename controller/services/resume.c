@@ -176,6 +176,8 @@ void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
 
     if (!st && m->spec)
         st = control_prepare(m->spec, &r->prepared);
+    if (!st && m->spec)
+        st = control_check_after(c, call, &r->prepared->job);
     if (st) {
         hd_rpc_call_fail(call, st);
         if (r)

@@ -780,8 +780,8 @@ static enum hd_status load_requests(struct store_db *db, const struct hd_store_l
         if (st || !row)
             break;
         st = loader->request(loader->user, (const char *)sqlite3_column_text(s, 0),
-                             (uint64_t)long_at(s, 1), (uint64_t)long_at(s, 2),
-                             (enum hd_job_state)job_state_at(s, 3));
+                             (const char *)sqlite3_column_text(s, 4), (uint64_t)long_at(s, 1),
+                             (uint64_t)long_at(s, 2), (enum hd_job_state)job_state_at(s, 3));
     }
     (void)sqlite3_reset(s);
     return st;

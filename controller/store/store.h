@@ -119,8 +119,8 @@ struct hd_store_loader {
     enum hd_status (*node)(void *user, const struct hd_node_record *node);
     enum hd_status (*probe)(void *user, const struct hd_probe_record *probe); /* no devices */
     enum hd_status (*queue)(void *user, const struct hd_queue_record *queue);
-    enum hd_status (*request)(void *user, const char *request_id, uint64_t job, uint64_t hash,
-                              enum hd_job_state state);
+    enum hd_status (*request)(void *user, const char *request_id, const char *owner, uint64_t job,
+                              uint64_t hash, enum hd_job_state state);
     enum hd_status (*job)(void *user, const struct hd_job_record *job, uint64_t sequence);
     enum hd_status (*attempt)(void *user, const struct hd_attempt_record *attempt);
     enum hd_status (*checkpoint)(void *user, const struct hd_checkpoint_record *checkpoint);

@@ -106,7 +106,7 @@
     X(GET_DEVICES,                                                                                 \
       "SELECT device, kind, name, uuid, memory_bytes, threads, precisions FROM devices"            \
       " WHERE node_uuid=? ORDER BY device")                                                        \
-    X(GET_REQUESTS, "SELECT request_id, job, request_hash, state FROM jobs ORDER BY job")          \
+    X(GET_REQUESTS, "SELECT request_id, job, request_hash, state, owner FROM jobs ORDER BY job")   \
     X(GET_LIVE_JOBS, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs"                                \
                      " WHERE state IN ('queued','running','stopping')"                             \
                      " OR job IN (SELECT job FROM checkpoints WHERE state='deleting')"             \

@@ -225,7 +225,7 @@ static enum hd_status find_controller(struct agent *agent)
         (void)snprintf(agent->address, sizeof agent->address, "%s", address.data);
     hd_text_free(&address);
     if (!st && agent->options.token_file)
-        st = hd_rpc_read_token(agent->options.token_file, agent->token);
+        st = hd_rpc_read_token(agent->options.token_file, 0, agent->token);
     return st;
 }
 

@@ -25,7 +25,7 @@ static enum hd_status check_manifest(const char *path, const char *hash)
 
     hd_text_add(&name, "%s/manifest.json", path);
     st = name.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                     : hd_file_read_regular(name.data, MANIFEST_BYTES_MAX, &manifest);
+                     : hd_file_read(name.data, MANIFEST_BYTES_MAX, &manifest);
     if (!st) {
         hd_hash_format(hd_hash_bytes(manifest.data, manifest.len_bytes), found);
         if (strcmp(found, hash) != 0)

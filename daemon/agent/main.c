@@ -209,7 +209,7 @@ static int check_config(const struct hd_config *config, const struct agent_optio
     enum hd_status st = hd_device_wish_parse(options->devices, &wish);
 
     if (!st && options->token_file)
-        st = hd_rpc_read_token(options->token_file, token);
+        st = hd_rpc_read_token(options->token_file, 0, token);
     if (!st && options->has_tls)
         st = hd_rpc_check_client_tls(&options->tls);
     if (!st)

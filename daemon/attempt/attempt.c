@@ -133,7 +133,7 @@ enum hd_status hd_attempt_process_read(const char *run_dir, struct hd_attempt_pr
     enum hd_status st = record_path(path, run_dir, HD_ATTEMPT_PROCESS_FILE);
 
     if (!st)
-        st = hd_file_read_regular(path, 4096, &text);
+        st = hd_file_read(path, 4096, &text);
     if (!st && sscanf(text.data, "pid %d\nstart %" SCNd64 "\nboot %39s\n", &process.pid,
                       &process.start_ticks, process.boot_id) != 3)
         st = hd_err(HD_CORRUPT, "%s is not a supervisor's record", path);
@@ -165,7 +165,7 @@ static enum hd_status read_record(const char *run_dir, const char *name, enum hd
     enum hd_status st = record_path(path, run_dir, name);
 
     if (!st)
-        st = hd_file_read_regular(path, RECORD_BYTES_MAX, &text);
+        st = hd_file_read(path, RECORD_BYTES_MAX, &text);
     if (!st) {
         st = hd_frame_decode((const uint8_t *)text.data, text.len_bytes, &frame, &size);
         if (!st)
@@ -225,8 +225,7 @@ static enum hd_status clear_group(const char *run_dir, int64_t job, int64_t atte
     enum hd_status st = record_path(path, run_dir, HD_ATTEMPT_GROUP_FILE);
 
     (void)snprintf(name, sizeof name, "/heddle-%" PRId64 "-%" PRId64, job, attempt);
-    if (!st && hd_file_read_regular(path, PATH_MAX, &group) == HD_OK &&
-        hd_text_ends(group.data, name))
+    if (!st && hd_file_read(path, PATH_MAX, &group) == HD_OK && hd_text_ends(group.data, name))
         st = hd_cgroup_clear(group.data);
     hd_text_free(&group);
     return st;

@@ -86,13 +86,26 @@ static enum hd_status read_prompt(struct ask_reading *r)
     return st;
 }
 
+static enum hd_status check_role(const char *role)
+{
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(role, roles[i]) == 0)
+            return HD_OK;
+    return hd_err(HD_INVALID,
+                  "the role \"%.30s\" is none of system, developer, user, assistant, tool", role);
+}
+
 /* A text, or a list of parts {"type": "text", "text": ..}; an answer of the assistant may lack it.
  */
-static enum hd_status check_content(const struct hd_json *content)
+static enum hd_status check_content(const struct hd_json *content, const char *role)
 {
     const char *text;
 
-    if (!content || content->kind == HD_JSON_NULL || content->kind == HD_JSON_STRING)
+    if (!content || content->kind == HD_JSON_NULL)
+        return strcmp(role, "assistant") == 0 ? HD_OK : hd_err(HD_INVALID, "it needs content");
+    if (content->kind == HD_JSON_STRING)
         return HD_OK;
     if (content->kind != HD_JSON_ARRAY)
         return hd_err(HD_INVALID, "content must be a text or a list of parts");
@@ -125,7 +138,9 @@ static enum hd_status read_messages(struct ask_reading *r)
         if (m->kind != HD_JSON_OBJECT || hd_json_need_string(m, "role", &role))
             st = hd_err(HD_INVALID, "it needs a role, such as \"user\"");
         if (!st)
-            st = check_content(hd_json_member(m, "content"));
+            st = check_role(role);
+        if (!st)
+            st = check_content(hd_json_member(m, "content"), role);
         if (st)
             st = hd_err_prefix(st, "message %d", number);
     }

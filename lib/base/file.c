@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,33 +256,85 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     return hd_file_sync_dir(dir); /* the new name is durable only when its directory is */
 }
 
-/* Appends what fd has to ret_text, and closes it. */
-static enum hd_status read_to_end(int fd, const char *path, size_t max_bytes,
-                                  struct hd_text *ret_text)
+/* Opens a file to read it, and never waits: a FIFO that no program writes to would be opened when
+ * one does, and a folder fails only when it is read. */
+static enum hd_status open_to_read(const char *path, bool may_be_stream, int *ret_fd)
 {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     enum hd_status st = HD_OK;
+    struct stat info;
+
+    if (fd < 0 && errno == ENOENT)
+        return hd_err(HD_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0)
+        return hd_err(errno == ELOOP || errno == ENOTDIR || errno == ENAMETOOLONG || errno == ENXIO
+                          ? HD_INVALID
+                          : HD_IO,
+                      "cannot open %s: %s", path, strerror(errno));
+    if (fstat(fd, &info) < 0)
+        st = hd_err(HD_IO, "cannot examine %s: %s", path, strerror(errno));
+    else if (S_ISDIR(info.st_mode))
+        st = hd_err(HD_INVALID, "%s is a folder, not a file", path);
+    else if (!S_ISREG(info.st_mode) && !may_be_stream)
+        st = hd_err(HD_INVALID,
+                    "%s is not a regular file (a pipe or a device); copy its data to one", path);
+    if (st)
+        (void)close(fd);
+    else
+        *ret_fd = fd;
+    return st;
+}
+
+/* Until there is something to read, or the end. */
+static enum hd_status wait_for_bytes(int fd, const char *path, int patience_ms)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    int ready;
+
+    do
+        ready = poll(&wait, 1, patience_ms);
+    while (ready < 0 && errno == EINTR);
+    if (ready < 0)
+        return hd_err(HD_IO, "cannot wait for %s: %s", path, strerror(errno));
+    if (!ready)
+        return hd_err(HD_INVALID,
+                      "nothing came from %s within %d s: it is no regular file, and no program "
+                      "writes to it; give a file, or start that program first",
+                      path, (patience_ms + 999) / 1000);
+    return HD_OK;
+}
+
+enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patience_ms,
+                                   struct hd_text *ret_text)
+{
+    int fd = -1;
+    enum hd_status st = open_to_read(path, patience_ms > 0, &fd);
     size_t total = 0;
     char chunk[16384];
 
-    for (;;) {
-        ssize_t n = read(fd, chunk, sizeof chunk);
+    while (!st) {
+        ssize_t n;
 
-        if (n < 0 && errno == EINTR)
+        if (patience_ms > 0 && (st = wait_for_bytes(fd, path, patience_ms)))
+            break;
+        n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && (errno == EINTR || (errno == EAGAIN && patience_ms > 0)))
             continue;
         if (n < 0)
             st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
         if (n <= 0)
             break;
         total += (size_t)n;
-        if (total > max_bytes) {
+        if (total > max_bytes)
             st = hd_err(HD_LIMIT, "%s is larger than the limit of %zu bytes", path, max_bytes);
-            break;
-        }
-        hd_text_add_bytes(ret_text, chunk, (size_t)n);
+        else
+            hd_text_add_bytes(ret_text, chunk, (size_t)n);
     }
+    explicit_bzero(chunk, sizeof chunk); /* it may have been a key */
     if (!st && total == 0)
         hd_text_add_bytes(ret_text, "", 0);
-    (void)close(fd);
+    if (fd >= 0)
+        (void)close(fd);
     if (!st && ret_text->failed)
         st = hd_err(HD_NO_MEMORY, "no memory to read %s", path);
     return st;
@@ -289,27 +342,7 @@ static enum hd_status read_to_end(int fd, const char *path, size_t max_bytes,
 
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
-                      strerror(errno));
-    return read_to_end(fd, path, max_bytes, ret_text);
-}
-
-enum hd_status hd_file_read_regular(const char *path, size_t max_bytes, struct hd_text *ret_text)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat info;
-
-    if (fd < 0)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
-                      strerror(errno));
-    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
-        (void)close(fd);
-        return hd_err(HD_IO, "%s is no regular file", path);
-    }
-    return read_to_end(fd, path, max_bytes, ret_text);
+    return hd_file_read_stream(path, max_bytes, 0, ret_text);
 }
 
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode)

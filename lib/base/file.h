@@ -35,13 +35,18 @@ enum hd_status hd_file_check_room(const char *path, int64_t bytes);
 enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
                                     mode_t mode);
 
-/* Appends the whole file to ret_text. HD_LIMIT: it is larger than max_bytes. HD_NOT_FOUND: it does
- * not exist. */
+/* Appends the whole file to ret_text; of nothing else than a regular file, so that no FIFO makes
+ * the caller wait and no device feeds it without end. HD_LIMIT: it is larger than max_bytes.
+ * HD_NOT_FOUND: it does not exist. HD_INVALID: it is a folder, a pipe or a device, or its name
+ * cannot be followed. */
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text);
 
-/* The same of a folder that another user may write: HD_IO also for what is no regular file, of
- * which a FIFO would make the caller wait. */
-enum hd_status hd_file_read_regular(const char *path, size_t max_bytes, struct hd_text *ret_text);
+/* The same for what a person names on a command line, which may be /dev/stdin, /dev/null or
+ * <(a program): also pipes and devices. HD_INVALID: nothing came for patience_ms (0: as
+ * hd_file_read). */
+enum { HD_FILE_PATIENCE_MS = 30 * 1000 };
+enum hd_status hd_file_read_stream(const char *path, size_t max_bytes, int patience_ms,
+                                   struct hd_text *ret_text);
 
 /* Write or read all size_bytes, retrying after EINTR and short counts. hd_file_pread_all returns
  * HD_CORRUPT when the file is too short. */

@@ -227,7 +227,7 @@ enum hd_status hd_ckpt_read_hashes(struct hd_arena *arena, const char *dir,
     enum hd_status st = name_hashes(dir, shard->file, &path);
 
     if (!st)
-        st = hd_file_read_regular(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &bytes);
+        st = hd_file_read(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &bytes);
     if (!st) {
         hashes = hd_arena_array(arena, bytes.len_bytes / sizeof *hashes + 1, sizeof *hashes);
         if (!hashes)

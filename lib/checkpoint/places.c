@@ -200,7 +200,7 @@ enum hd_status hd_ckpt_summarize(const char *dir, struct hd_ckpt_summary *ret_su
     enum hd_status st = join(dir, HD_CKPT_MANIFEST_FILE, &path);
 
     if (!st)
-        st = hd_file_read_regular(path, MANIFEST_BYTES_MAX, &manifest);
+        st = hd_file_read(path, MANIFEST_BYTES_MAX, &manifest);
     if (!st && stat(path, &info) < 0)
         st = hd_err(HD_IO, "cannot examine %s: %s", path, strerror(errno));
     if (!st) {

@@ -39,7 +39,7 @@ static enum hd_status read_manifest(struct hd_ckpt *ckpt)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
         goto out;
     }
-    st = hd_file_read_regular(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &text);
+    st = hd_file_read(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &text);
     if (st == HD_NOT_FOUND)
         st = hd_file_exists(ckpt->dir)
                  ? hd_err(st, "%s is not a complete checkpoint: there is no %s", ckpt->dir,

@@ -50,6 +50,22 @@ static enum hd_status clear_path(const struct sockaddr_un *un)
     return HD_OK;
 }
 
+/* Else the message would be about the lock, which no one has named. */
+static enum hd_status check_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[sizeof((struct sockaddr_un *)NULL)->sun_path + 1];
+    struct stat info;
+
+    if (!slash || slash == path)
+        return HD_OK;
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    if (stat(folder, &info) == 0 && S_ISDIR(info.st_mode))
+        return HD_OK;
+    return hd_err(HD_INVALID, "unix:%s: there is no folder %s; make it, or choose another path",
+                  path, folder);
+}
+
 static enum hd_status listen_unix(const char *path, struct hd_http_listener *l)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -59,7 +75,9 @@ static enum hd_status listen_unix(const char *path, struct hd_http_listener *l)
 
     (void)snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
     (void)snprintf(lock, sizeof lock, "%s.lock", path);
-    st = hd_file_lock(lock, &l->lock_fd);
+    st = check_folder(path);
+    if (!st)
+        st = hd_file_lock(lock, &l->lock_fd);
     if (st == HD_CONFLICT)
         (void)hd_err(st, "another program listens on unix:%s", path);
     if (!st)

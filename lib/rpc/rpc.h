@@ -251,8 +251,9 @@ void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens);
 const struct hd_rpc_token *hd_rpc_tokens_find(const struct hd_rpc_tokens *tokens,
                                               const char *given);
 
-/* For a client: the token of a file with one line. */
-enum hd_status hd_rpc_read_token(const char *path, char ret_token[HD_RPC_TOKEN_MAX + 1]);
+/* For a client: the token of a file with one line. patience_ms: as of hd_file_read_stream. */
+enum hd_status hd_rpc_read_token(const char *path, int patience_ms,
+                                 char ret_token[HD_RPC_TOKEN_MAX + 1]);
 
 /* ---- addresses ---- */
 

@@ -28,10 +28,10 @@ enum hd_status hd_rpc_check_token(const char *token)
 
 /* ---- files ---- */
 
-static enum hd_status read_private(const char *path, struct hd_text *ret_text)
+static enum hd_status read_private(const char *path, int patience_ms, struct hd_text *ret_text)
 {
     struct stat info;
-    enum hd_status st = hd_file_read(path, FILE_BYTES_MAX, ret_text);
+    enum hd_status st = hd_file_read_stream(path, FILE_BYTES_MAX, patience_ms, ret_text);
 
     if (!st && stat(path, &info) < 0)
         st = hd_err(HD_IO, "cannot stat %s: %m", path);
@@ -141,12 +141,12 @@ static enum hd_status take_line(struct hd_rpc_tokens *tokens, size_t before,
     return st;
 }
 
-enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
+static enum hd_status read_tokens(struct hd_rpc_tokens *tokens, const char *path, int patience_ms,
                                   enum hd_rpc_party party)
 {
     const size_t before = tokens->count;
     struct hd_text text = {0};
-    enum hd_status st = read_private(path, &text);
+    enum hd_status st = read_private(path, patience_ms, &text);
     char *rest = text.data;
     int number = 0;
 
@@ -170,6 +170,12 @@ enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path
     return st;
 }
 
+enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
+                                  enum hd_rpc_party party)
+{
+    return read_tokens(tokens, path, 0, party);
+}
+
 void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens)
 {
     if (tokens->items)
@@ -178,10 +184,11 @@ void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens)
     *tokens = (struct hd_rpc_tokens){0};
 }
 
-enum hd_status hd_rpc_read_token(const char *path, char ret_token[HD_RPC_TOKEN_MAX + 1])
+enum hd_status hd_rpc_read_token(const char *path, int patience_ms,
+                                 char ret_token[HD_RPC_TOKEN_MAX + 1])
 {
     struct hd_rpc_tokens tokens = {0};
-    enum hd_status st = hd_rpc_tokens_read(&tokens, path, HD_RPC_PARTY_USER);
+    enum hd_status st = read_tokens(&tokens, path, patience_ms, HD_RPC_PARTY_USER);
 
     if (!st && tokens.count > 1)
         st = hd_err(HD_INVALID,

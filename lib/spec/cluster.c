@@ -396,7 +396,8 @@ enum hd_status hd_spec_read_cluster(const char *path, struct hd_arena *arena,
                                     struct hd_node_tree *ret_tree)
 {
     struct hd_text bytes = {0};
-    enum hd_status st = hd_file_read(path, HD_CLUSTER_FILE_BYTES_MAX, &bytes);
+    enum hd_status st =
+        hd_file_read_stream(path, HD_CLUSTER_FILE_BYTES_MAX, HD_FILE_PATIENCE_MS, &bytes);
 
     if (st == HD_LIMIT)
         st = hd_err(HD_INVALID, "%s: larger than 1 MiB, the limit of a cluster file", path);

@@ -586,7 +586,9 @@ enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *
     if (!from_stdin && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return hd_err(HD_INVALID, "%s is a folder; give the job file, such as %s%sjob.yaml", path,
                       path, path[strlen(path) - 1] == '/' ? "" : "/");
-    st = from_stdin ? read_stdin(&bytes) : hd_file_read(path, HD_SPEC_FILE_BYTES_MAX, &bytes);
+    st = from_stdin
+             ? read_stdin(&bytes)
+             : hd_file_read_stream(path, HD_SPEC_FILE_BYTES_MAX, HD_FILE_PATIENCE_MS, &bytes);
     if (st == HD_LIMIT)
         st = hd_err(HD_INVALID, "%s: larger than 256 KiB, the limit of a job file", path);
     if (!st)

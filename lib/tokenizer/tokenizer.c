@@ -82,7 +82,7 @@ static enum hd_status read_file(struct hd_tokenizer *t)
     st = hd_bpe_read(text.data ? text.data : "", text.len_bytes, &t->bpe);
     hd_text_free(&text);
     if (st)
-        return hd_err_prefix(st, "%s", t->name);
+        return hd_err_prefix(st, "%s cannot be used as a tokenizer.json", t->name);
     t->end_of_text = find_end_of_text(t);
     return HD_OK;
 }

@@ -34,6 +34,7 @@ check the_wrong_token_is_told_in_the_log grep -q 'refused a call from .* token i
     "$work/controller.log"
 check_status without_a_token_it_is_5 5 env -u HEDDLE_TOKEN_FILE "$HEDDLE_BIN/heddle" jobs
 check_status a_token_file_that_is_not_there_is_2 2 heddle jobs --token-file "$work/none"
+check_status a_folder_is_no_token_file 2 heddle jobs --token-file "$work"
 check_status a_token_that_others_can_read_is_5 5 heddle jobs --token-file "$work/open"
 check_status beyond_loopback_there_must_be_tls 5 heddle jobs --controller 192.0.2.1:5
 check_status an_address_that_is_none_is_2 2 heddle jobs --controller nonsense

@@ -132,6 +132,9 @@ check_equal with_the_cluster_and_the_job "heddle-debug/nodes.json heddle-debug/j
     "$(tar -tf "$work/bundle.tar" | grep -E 'nodes.json|logs.txt' | tr '\n' ' ')"
 check_equal nothing_of_it_failed 0 "$(tar -tf "$work/bundle.tar" | grep -c failures)"
 check_status a_bundle_that_is_there_is_not_replaced 2 heddle debug bundle --out "$work/bundle.tar"
+check_status of_a_job_that_is_not_there_it_is_4 4 heddle debug bundle 9999 --out "$work/none.tar"
+check_equal which_is_said_once 1 "$(grep -c 'there is no job 9999' "$work/check.err")"
+check_equal and_no_bundle_is_made 0 "$(ls "$work" | grep -c none.tar)"
 
 # ---- the state directory of a running heddled is lost, and comes back ----
 

@@ -60,6 +60,16 @@ heddle local --resume heddle-runs/killed --set train.steps=90 >/dev/null 2>"$wor
 check_equal a_finished_run_goes_on_with_more_steps 0 $?
 check_equal to_the_last_of_them 1 "$(grep -c '"step":90,' heddle-runs/killed/history.jsonl | sed 's/[1-9].*/1/')"
 
+# records without their job's folder, and the folder without its records
+mv heddle-runs/killed/1 heddle-runs/killed/kept
+check_status checkpoints_that_are_gone_are_missed 4 heddle local --resume heddle-runs/killed --set train.steps=95
+check_equal before_anything_runs 1 "$(grep -c "the folder of its job, .*/killed/1, is gone, with its checkpoints" "$work/check.err")"
+rm -rf heddle-runs/killed/1 && mv heddle-runs/killed/kept heddle-runs/killed/1
+mv heddle-runs/killed/state heddle-runs/killed/kept
+check_status records_that_are_gone_are_missed 4 heddle local --resume heddle-runs/killed --set train.steps=95
+check_equal and_where_the_checkpoints_are_is_said 1 "$(grep -c "are gone or empty. Its checkpoints are in .*/killed/1/attempt-\*/checkpoints: " "$work/check.err")"
+rm -rf heddle-runs/killed/state && mv heddle-runs/killed/kept heddle-runs/killed/state
+
 # a folder that was moved is named by its records as it was
 mv heddle-runs/killed heddle-runs/moved
 check_status a_moved_run_is_told 6 heddle local --resume heddle-runs/moved --set train.steps=95

@@ -1,5 +1,6 @@
 /* base: the promises of the bottom room. */
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -222,6 +225,40 @@ static void folders_below_another_are_made_through_no_link(void **state)
     assert_int_equal(hd_file_remove_tree(base), HD_OK);
 }
 
+/* Method: a pipe, of which one part is there at once, and the other when the first has been read.
+ */
+static void a_stream_is_read_to_its_end(void **state)
+{
+    struct hd_text text = {0};
+    char path[64];
+    int ends[2];
+    pid_t writer;
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+    writer = fork();
+    assert_true(writer >= 0);
+    if (writer == 0) {
+        int unread = 1;
+
+        if (write(ends[1], "sesame", 6) != 6)
+            _exit(1);
+        while (unread && !ioctl(ends[0], FIONREAD, &unread))
+            (void)sched_yield();
+        _exit(write(ends[1], " open", 5) != 5);
+    }
+    assert_int_equal(close(ends[1]), 0);
+    assert_int_equal(hd_file_read_stream(path, 100, HD_FILE_PATIENCE_MS, &text), HD_OK);
+    assert_string_equal(text.data, "sesame open");
+    assert_int_equal(waitpid(writer, NULL, 0), writer);
+    assert_int_equal(close(ends[0]), 0);
+    hd_text_free(&text);
+    assert_int_equal(hd_file_read_stream("/dev/null", 100, HD_FILE_PATIENCE_MS, &text), HD_OK);
+    assert_string_equal(text.data, "");
+    hd_text_free(&text);
+}
+
 /* Goal: a folder that another user writes neither holds nor misleads who reads and removes it. */
 static void what_is_no_regular_file_is_not_waited_for(void **state)
 {
@@ -234,7 +271,10 @@ static void what_is_no_regular_file_is_not_waited_for(void **state)
     assert_int_equal(hd_file_make_dirs(kept, 0700), HD_OK);
     (void)snprintf(path, sizeof path, "%s/fifo", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_int_equal(hd_file_read_regular(path, 100, &text), HD_IO);
+    assert_int_equal(hd_file_read(path, 100, &text), HD_INVALID);
+    assert_int_equal(hd_file_read_stream(path, 100, 1, &text), HD_INVALID); /* no one writes */
+    assert_int_equal(hd_file_read(dir, 100, &text), HD_INVALID);
+    assert_int_equal(hd_file_read("/dev/zero", 100, &text), HD_INVALID);
     assert_int_equal(hd_file_write_atomic(path, "x", 1, 0600), HD_INVALID);
     (void)snprintf(path, sizeof path, "%s/file.part.%d", dir, (int)getpid());
     assert_int_equal(mkfifo(path, 0600), 0); /* where hd_file_write_atomic writes first */
@@ -382,6 +422,7 @@ int main(void)
         cmocka_unit_test(errors_that_pass_are_told_apart),
         cmocka_unit_test(who_may_not_read_a_file_is_told_what_helps),
         cmocka_unit_test(folders_below_another_are_made_through_no_link),
+        cmocka_unit_test(a_stream_is_read_to_its_end),
         cmocka_unit_test(what_is_no_regular_file_is_not_waited_for),
         cmocka_unit_test(a_umask_is_three_octal_digits),
         cmocka_unit_test(systemd_is_told_in_its_own_words),

@@ -781,6 +781,46 @@ static void a_restarted_controller_is_patient(void **state)
     sim_free(sim);
 }
 
+/* Goal: the controller's own absence is no node's silence. Method: it is stopped for 400 s, which
+ * is longer than a node may be silent (180 s), and than a stop may take (300 s, of which 20 have
+ * gone). n1 cannot be heard afterwards: it is lost after 300 s, as after a start.
+ */
+static void a_controller_that_was_stopped_blames_no_node(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 1000);
+    uint64_t trains, stops;
+
+    (void)state;
+    trains = sim_submitted(sim, &needs);
+    stops = sim_submitted(sim, &needs);
+    sim_run(sim, 5);
+    sim_assert_places(sim, trains, 1, "cpu n1:0 n1:1");
+    sim_assert_places(sim, stops, 1, "cpu n2:0 n2:1");
+    sim->nodes[1].faults.ignore_stop = true;
+    assert_int_equal(sim_cancel(sim, stops, false), HD_OK);
+    sim_run(sim, 20);
+    sim->now.mono_ms += 400 * 1000;
+    sim->now.wall_ms += 400 * 1000;
+    sim->nodes[0].cut = true;
+    sim_run(sim, 15); /* its silence counts from the end of the first second on */
+    assert_int_equal(sim_count_events(sim, 0, "controller_away"), 1);
+    assert_int_equal(sim_count_events(sim, 0, "unreachable"), 0);
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "unreachable"), 1); /* after 15 s, n1 alone */
+    sim_run(sim, 264);
+    assert_int_equal(sim_count_events(sim, stops, "killed"), 0); /* 20 + 279 s */
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, stops, "killed"), 1);
+    sim_run(sim, 19);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
+    assert_int_equal(sim_job(sim, trains)->state, HD_JOB_STATE_RUNNING);
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    assert_int_equal(sim_attempt(sim, trains, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    sim_free(sim);
+}
+
 /* Once it has been heard, silence means what it always does. */
 static void the_patience_of_a_start_ends_with_the_first_word(void **state)
 {
@@ -938,6 +978,7 @@ int main(void)
         cmocka_unit_test(a_repeated_request_is_the_same_job),
         cmocka_unit_test(a_controller_restart_does_not_touch_training),
         cmocka_unit_test(a_restarted_controller_is_patient),
+        cmocka_unit_test(a_controller_that_was_stopped_blames_no_node),
         cmocka_unit_test(the_patience_of_a_start_ends_with_the_first_word),
         cmocka_unit_test(limits_of_attempts_begin_with_the_controller),
         cmocka_unit_test(a_cancel_before_the_start_outlives_the_controller),

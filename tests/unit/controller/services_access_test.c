@@ -252,8 +252,8 @@ static void a_token_with_a_name_is_for_that_node(void **state)
     finish(&b);
 }
 
-/* A request id that was used with another job file, or by another user, is refused; it never
- * returns the job that it was used for. */
+/* A request id that was used with another job file is refused; it never returns the job that it was
+ * used for. It is its user's: another one's is a job of its own, and hears of nothing. */
 static void a_request_id_is_not_answered_with_another_job(void **state)
 {
     struct bench b;
@@ -268,16 +268,49 @@ static void a_request_id_is_not_answered_with_another_job(void **state)
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 1, ""), &again, &repeated),
                      HD_EXISTS);
     assert_string_equal(hd_err_message(),
-                        "this request id was used for job 1, with another job file, other options "
-                        "or by another user; use a new one (see that job: heddle show 1)");
+                        "this request id was used for job 1, with another job file or other "
+                        "options; use a new one (see that job: heddle show 1)");
     be(&b, BOB);
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &again, &repeated),
-                     HD_EXISTS);
+                     HD_OK);
+    assert_false(repeated);
+    assert_int_not_equal(again, first);
     be(&b, ANN);
     assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &again, &repeated),
                      HD_OK);
     assert_true(repeated);
     assert_int_equal(again, first);
+    finish(&b);
+}
+
+/* Ann's job is hidden from bob: a job of his that were to start after it would tell him that there
+ * is such a job, and by its own end how ann's ended. */
+static void a_hidden_job_is_nothing_to_wait_for(void **state)
+{
+    struct bench b;
+    uint64_t job;
+    bool repeated;
+
+    (void)state;
+    start_port(&b, TOKENS);
+    be(&b, ANN);
+    assert_int_equal(submit_as(&b, "0123456789abcdef", new_spec(&b, 2, ""), &job, &repeated),
+                     HD_OK);
+    assert_int_equal(job, 1);
+    be(&b, BOB);
+    for (int repeats = 0; repeats < 2; repeats++) { /* job 2: there is none */
+        const char *after = repeats ? "after: [2]\n" : "after: [1]\n";
+        char message[64];
+
+        (void)snprintf(message, sizeof message, "after: there is no job %d (heddle jobs)",
+                       repeats + 1);
+        assert_int_equal(submit_as(&b, "fedcba9876543210", new_spec(&b, 2, after), &job, &repeated),
+                         HD_INVALID);
+        assert_string_equal(hd_err_message(), message);
+    }
+    be(&b, ANN);
+    assert_int_equal(
+        submit_as(&b, "fedcba9876543210", new_spec(&b, 2, "after: [1]\n"), &job, &repeated), HD_OK);
     finish(&b);
 }
 
@@ -290,13 +323,20 @@ static void a_removed_node_is_told(void **state)
     Heddle__V1__ListNodesResponse *nodes = NULL;
     ProtobufCMessage *response = NULL;
     struct daemon d = {.b = NULL};
-    char expected[32];
+    char expected[32], reason[258];
     struct bench b;
 
     (void)state;
     start(&b, NULL);
     join(&d, &b, "n1");
     request.node = drain.node = (char *)"n1";
+    memset(reason, 'r', 257); /* one more than the limit */
+    reason[257] = '\0';
+    drain.reason = reason;
+    assert_int_equal(
+        call(&b, "DrainNode", &heddle__v1__drain_node_response__descriptor, &drain.base, &response),
+        HD_INVALID);
+    drain.reason = (char *)"";
     assert_int_equal(call(&b, "RemoveNode", &heddle__v1__remove_node_response__descriptor,
                           &request.base, &response),
                      HD_CONFLICT);
@@ -334,6 +374,7 @@ int main(void)
         cmocka_unit_test(a_job_belongs_to_the_name_of_its_token),
         cmocka_unit_test(a_token_with_a_name_is_for_that_node),
         cmocka_unit_test(a_request_id_is_not_answered_with_another_job),
+        cmocka_unit_test(a_hidden_job_is_nothing_to_wait_for),
         cmocka_unit_test(a_removed_node_is_told),
     };
 

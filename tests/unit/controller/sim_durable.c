@@ -273,10 +273,10 @@ void sim_restore(struct sim *sim)
         assert_int_equal(hd_core_restore_queue(sim->core, &db->queues[i]), HD_OK);
     for (uint64_t job = 1; job < SIM_JOBS; job++) {
         if (db->jobs[job].job)
-            assert_int_equal(hd_core_restore_request(sim->core, db->jobs[job].request_id, job,
-                                                     db->jobs[job].request_hash,
-                                                     db->jobs[job].state),
-                             HD_OK);
+            assert_int_equal(
+                hd_core_restore_request(sim->core, db->jobs[job].request_id, db->jobs[job].owner,
+                                        job, db->jobs[job].request_hash, db->jobs[job].state),
+                HD_OK);
     }
     for (uint64_t job = 1; job < SIM_JOBS; job++) {
         if (db_is_live(db, job))

@@ -636,12 +636,13 @@ static enum hd_status take_queue(void *user, const struct hd_queue_record *queue
     return HD_OK;
 }
 
-static enum hd_status take_request(void *user, const char *request_id, uint64_t job, uint64_t hash,
-                                   enum hd_job_state state)
+static enum hd_status take_request(void *user, const char *request_id, const char *owner,
+                                   uint64_t job, uint64_t hash, enum hd_job_state state)
 {
     assert_int_equal(state, job_of((int)job, 0).state);
     ((struct reader *)user)->requests++;
     assert_string_equal(request_id, word("request", (int)job));
+    assert_string_equal(owner, word("owner", (int)job));
     assert_true(hash == job_of((int)job, 0).request_hash);
     return HD_OK;
 }

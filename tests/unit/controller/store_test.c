@@ -176,12 +176,13 @@ static enum hd_status count_node(void *user, const struct hd_node_record *node)
     return HD_OK;
 }
 
-static enum hd_status count_request(void *user, const char *request_id, uint64_t job, uint64_t hash,
-                                    enum hd_job_state state)
+static enum hd_status count_request(void *user, const char *request_id, const char *owner,
+                                    uint64_t job, uint64_t hash, enum hd_job_state state)
 {
     struct census *census = user;
     char expected[32];
 
+    (void)owner;
     (void)hash;
     (void)state;
     (void)snprintf(expected, sizeof expected, "request-%llu", (unsigned long long)job);
@@ -1516,10 +1517,11 @@ static enum hd_status put_queue(void *user, const struct hd_queue_record *queue)
     return hd_core_restore_queue(((struct rebuild *)user)->core, queue);
 }
 
-static enum hd_status put_request(void *user, const char *request_id, uint64_t job, uint64_t hash,
-                                  enum hd_job_state state)
+static enum hd_status put_request(void *user, const char *request_id, const char *owner,
+                                  uint64_t job, uint64_t hash, enum hd_job_state state)
 {
-    return hd_core_restore_request(((struct rebuild *)user)->core, request_id, job, hash, state);
+    return hd_core_restore_request(((struct rebuild *)user)->core, request_id, owner, job, hash,
+                                   state);
 }
 
 static enum hd_status put_job(void *user, const struct hd_job_record *job, uint64_t sequence)

@@ -381,21 +381,21 @@ static void token_file_must_be_private_and_long_enough(void **state)
     (void)state;
     echo_begin(&echo);
     (void)snprintf(path, sizeof path, "%s/token", echo.dir);
-    assert_int_equal(hd_rpc_read_token(path, token), HD_NOT_FOUND);
+    assert_int_equal(hd_rpc_read_token(path, 0, token), HD_NOT_FOUND);
     assert_int_equal(write_token(path, ECHO_TOKEN "\n"), HD_OK);
-    assert_int_equal(hd_rpc_read_token(path, token), HD_OK);
+    assert_int_equal(hd_rpc_read_token(path, 0, token), HD_OK);
     assert_string_equal(token, ECHO_TOKEN);
     assert_int_equal(chmod(path, 0640), 0);
-    assert_int_equal(hd_rpc_read_token(path, token), HD_DENIED);
+    assert_int_equal(hd_rpc_read_token(path, 0, token), HD_DENIED);
     assert_int_equal(write_token(path, "short\n"), HD_OK);
-    assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID);
+    assert_int_equal(hd_rpc_read_token(path, 0, token), HD_INVALID);
     assert_int_equal(write_token(path, "0123456789 abcdef\n"), HD_OK);
-    assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID); /* too short behind its name */
-    assert_int_equal(write_token(path, "ann " ANN_TOKEN), HD_OK); /* her line of the server's */
-    assert_int_equal(hd_rpc_read_token(path, token), HD_OK);
+    assert_int_equal(hd_rpc_read_token(path, 0, token), HD_INVALID); /* too short behind its name */
+    assert_int_equal(write_token(path, "ann " ANN_TOKEN), HD_OK);    /* her line of the server's */
+    assert_int_equal(hd_rpc_read_token(path, 0, token), HD_OK);
     assert_string_equal(token, ANN_TOKEN);
     assert_int_equal(write_token(path, "ann " ANN_TOKEN "\n" ECHO_TOKEN), HD_OK);
-    assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID);
+    assert_int_equal(hd_rpc_read_token(path, 0, token), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "has 2 tokens"));
     echo_close(&echo);
 }

@@ -82,8 +82,9 @@ static void settings_are_those_of_the_api(void **state)
     take(HD_ASK_COMPLETION, "{\"prompt\": \"a\", \"logprobs\": 0, \"echo\": true, "
                             "\"max_tokens\": 0}");
     assert_true(ask.tells_odds && ask.top == 0);
-    take(HD_ASK_CHAT, "{\"messages\": [{\"role\": \"user\"}], \"logprobs\": true, "
-                      "\"top_logprobs\": 3, \"max_completion_tokens\": 9, \"tools\": []}");
+    take(HD_ASK_CHAT,
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"logprobs\": true, "
+         "\"top_logprobs\": 3, \"max_completion_tokens\": 9, \"tools\": []}");
     assert_true(ask.tells_odds && ask.top == 3 && ask.max_tokens == 9);
 }
 
@@ -130,17 +131,23 @@ static void what_is_not_understood_is_refused_by_its_key(void **state)
         {HD_ASK_CHAT, "{\"messages\": []}", "messages", "at least one"},
         {HD_ASK_CHAT, "{\"messages\": [{\"content\": \"a\"}]}", "messages",
          "message 0: it needs a role"},
+        {HD_ASK_CHAT, "{\"messages\": [{\"role\": \"user\"}]}", "messages",
+         "message 0: it needs content"},
+        {HD_ASK_CHAT, "{\"messages\": [{\"role\": \"alien\", \"content\": \"a\"}]}", "messages",
+         "the role \"alien\" is none of"},
         {HD_ASK_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": 1}]}", "messages",
          "message 0: content must be a text"},
         {HD_ASK_CHAT,
          "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
          "messages", "only \"text\" is supported"},
-        {HD_ASK_CHAT, "{\"messages\": [{\"role\": \"user\"}], \"top_logprobs\": 1}", "top_logprobs",
-         "needs logprobs"},
-        {HD_ASK_CHAT, "{\"messages\": [{\"role\": \"user\"}], \"tools\": [{}]}", "tools",
-         "is not supported"},
         {HD_ASK_CHAT,
-         "{\"messages\": [{\"role\": \"user\"}], \"response_format\": {\"type\": \"json_object\"}}",
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 1}",
+         "top_logprobs", "needs logprobs"},
+        {HD_ASK_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{}]}",
+         "tools", "is not supported"},
+        {HD_ASK_CHAT,
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"response_format\": "
+         "{\"type\": \"json_object\"}}",
          "response_format", "only {\"type\": \"text\"}"},
     };
 

@@ -1,0 +1,50 @@
+/* away: a controller that was itself stopped for a while (SIGSTOP, a machine that was frozen).
+ *
+ * The services send a tick in every second. When no event came for longer, nothing that nodes sent
+ * meanwhile has been heard, and their streams may have ended for want of an answer. So, as after a
+ * start of the controller, silence counts from now on, nodes have restart_grace_ms to be heard, and
+ * what waits for an answer of a node waits so much longer.
+ */
+#include "base/clock.h"
+#include "controller/core/core_internal.h"
+
+enum { AWAY_MS = 5000 }; /* less is a busy machine, and much less than unreachable_ms */
+
+static void put_off(struct core_job *job, int64_t away_ms)
+{
+    struct core_attempt *attempt = core_active(job);
+
+    if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_RUNNING) /* it starts, or stops */
+        attempt->state_since_mono_ms += away_ms;
+}
+
+void core_away(struct hd_core *core, int64_t before_ms)
+{
+    const int64_t away_ms = core->now.mono_ms - before_ms;
+
+    if (away_ms < AWAY_MS || !core->listens)
+        return;
+    core->away_ms += away_ms;
+    for (size_t i = 0; i < core->node_count; i++)
+        core_node_pardon(core, core->nodes[i]);
+    for (size_t i = 0; i < core->active.count; i++)
+        put_off(core->active.items[i], away_ms);
+    for (size_t i = 0; i < core->searching.count; i++)
+        core->searching.items[i]->search_since_mono += away_ms;
+}
+
+void core_tell_away(struct hd_core *core)
+{
+    char away[HD_CLOCK_TEXT_MAX], grace[HD_CLOCK_TEXT_MAX];
+
+    core->listens = true;
+    if (!core->away_ms)
+        return;
+    hd_clock_format_span(core->away_ms, away);
+    hd_clock_format_span(core->config.restart_grace_ms, grace);
+    core_event(core, NULL, "controller_away", 0, -1, "",
+               "the controller was stopped for %s (a signal, or its machine stood still): nodes "
+               "have %s to be heard again",
+               away, grace);
+    core->away_ms = 0;
+}
