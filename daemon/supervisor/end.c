@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "daemon/supervisor/supervisor.h"
 
 /* ---- ending the ranks ---- */
@@ -65,11 +66,16 @@ static void signal_ranks(struct sup *sup, int signal)
     }
 }
 
+static enum hd_link_cause stop_cause(const struct sup *sup)
+{
+    return sup->shut_down ? HD_LINK_CAUSE_NODE_LOST : HD_LINK_CAUSE_USER;
+}
+
 /* Sends each signal of the ladder when its time has come. */
 void sup_climb(struct sup *sup, int64_t now_ms)
 {
     if (sup->stop_deadline_ms && now_ms >= sup->stop_deadline_ms)
-        sup_begin_end(sup, HD_LINK_CAUSE_USER, -1, true,
+        sup_begin_end(sup, stop_cause(sup), -1, true,
                       "the ranks did not stop within the grace period");
     if (!sup->ending)
         return;
@@ -143,7 +149,7 @@ static enum hd_link_cause quiet_cause(const struct sup *sup)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].code == HD_LINK_EXIT_STOPPED)
-            return HD_LINK_CAUSE_USER;
+            return stop_cause(sup);
     return HD_LINK_CAUSE_COMPLETED;
 }
 
@@ -160,12 +166,21 @@ static const char *echoed(const struct sup *sup)
 
 static const char *quiet_message(const struct sup *sup, char *text, size_t size_bytes)
 {
-    if (quiet_cause(sup) != HD_LINK_CAUSE_USER)
+    const bool asked = quiet_cause(sup) == HD_LINK_CAUSE_USER;
+    struct hd_text line = {0};
+
+    if (quiet_cause(sup) == HD_LINK_CAUSE_COMPLETED)
         return sup->reason;
-    if (!sup->problem[0])
-        return "stopped after a checkpoint, as requested";
-    (void)snprintf(text, size_bytes, "stopped as requested, without a checkpoint: %.900s",
-                   sup->problem);
+    if (!asked)
+        hd_text_add(&line, "node %s ended its supervisor, ", sup->options.node);
+    if (sup->problem[0])
+        hd_text_add(&line, "%swithout a checkpoint: %.900s", asked ? "stopped as requested, " : "",
+                    sup->problem);
+    else
+        hd_text_add(&line,
+                    asked ? "stopped after a checkpoint, as requested" : "after a checkpoint");
+    (void)snprintf(text, size_bytes, "%s", line.failed ? sup->reason : line.data);
+    hd_text_free(&line);
     return text;
 }
 

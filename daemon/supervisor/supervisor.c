@@ -214,17 +214,27 @@ void sup_close(struct sup *sup)
 
 /* ---- the loop ---- */
 
+static void shut_down(struct sup *sup, int signal)
+{
+    if (sup->state == HD_SHARE_RUNNING && !sup->options.parent && !sup_spans(sup)) {
+        hd_log(HD_LOG_INFO, "signal %d: the ranks write a checkpoint within %d s, and end", signal,
+               HD_SUP_SHUT_MS / 1000);
+        sup->shut_down = true;
+        sup_ask_stop(sup, HD_SUP_SHUT_MS);
+        return;
+    }
+    sup->at_once = true;
+    sup_begin_end(sup, HD_LINK_CAUSE_NODE_LOST, -1, true,
+                  "node %s ended its supervisor (signal %d)", sup->options.node, signal);
+}
+
 static void take_signal(struct sup *sup)
 {
     struct signalfd_siginfo info;
 
     while (read(sup->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
-            sup->at_once = true;
-            sup_begin_end(sup, HD_LINK_CAUSE_NODE_LOST, -1, true,
-                          "node %s ended its supervisor (signal %d)", sup->options.node,
-                          (int)info.ssi_signo);
-        }
+        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
+            shut_down(sup, (int)info.ssi_signo);
     sup_reap(sup);
 }
 

@@ -32,9 +32,15 @@
  * the rest ranks get what isolation/environment.h lists.
  *
  *     STARTING --every rank left setup (rank_said)--> RUNNING
- *        |                                              |  stop asked (sup_ask_stop)
+ *        |                                              |  stop asked (sup_ask_stop), or SIGTERM
  *        +--------- a failure, kill, hang, SIGTERM -----+--> STOPPING --no process left
  *                        (sup_begin_end)                       (sup_finish)--> ENDED, exit
+ *
+ * SIGTERM comes before the machine goes down. Ranks that train on this node alone write a
+ * checkpoint first, if that takes no more than HD_SUP_SHUT_MS; a second SIGTERM ends them at once.
+ * The cause is node_lost either way: the job is started again. At once are also ended: ranks of a
+ * heddled that has ended (--parent), and those with peers on other nodes, which could not stop at
+ * the same step.
  *
  * Used by: its own files.   Uses: base, link, comm's shm_control, daemon/attempt,
  * daemon/isolation.
@@ -63,6 +69,7 @@ enum {
     HD_SUP_LEAVE_MS = 1000, /* for peers of a failed rank to report and exit */
     HD_SUP_TERM_MS = 1500,  /* between SIGTERM and SIGKILL */
     HD_SUP_GONE_MS = 10000, /* after SIGKILL; then `end` counts what still exists */
+    HD_SUP_SHUT_MS = 60000, /* after SIGTERM for a checkpoint; a unit of systemd has 90 s */
     HD_SUP_HELD_MAX = 64,   /* reports kept in memory while the disk refuses them */
 };
 
@@ -137,6 +144,7 @@ struct sup {
     struct sup_network network; /* of GPUs that work with GPUs of other nodes; else interface "" */
 
     bool stop_asked;
+    bool shut_down; /* the stop was asked by SIGTERM, as by systemd before the machine goes down */
     int64_t stop_deadline_ms; /* when the ranks are killed; 0: never */
 
     int64_t logs_due_ms; /* when the ranks' logs are to be looked at */

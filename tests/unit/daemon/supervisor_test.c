@@ -289,6 +289,50 @@ static void a_stop_lets_ranks_write_a_checkpoint(void **state)
     bench_done(&bench);
 }
 
+/* Starts two ranks that behave so, and sends the supervisor SIGTERM when they train. */
+static void shut_down(struct bench *bench, const char *mode)
+{
+    bench_init(bench);
+    bench_mode(0, mode);
+    bench_mode(1, mode);
+    bench_start(bench, 2, NULL);
+    while (bench_spooled(bench, HD_LINK_STEP, 0) < 1)
+        (void)usleep(10000);
+    (void)kill(bench->supervisor, SIGTERM);
+}
+
+/* As systemd does it before the machine goes down. The job is not stopped by it. */
+static void a_shutdown_lets_ranks_write_a_checkpoint(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    shut_down(&bench, "wait");
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_NODE_LOST);
+    assert_string_equal(end.end.message, "node n1 ended its supervisor, after a checkpoint");
+    assert_int_equal(bench_spooled(&bench, HD_LINK_CHECKPOINT, -1), 2);
+    bench_done(&bench);
+}
+
+static void a_second_signal_waits_for_nothing(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    shut_down(&bench, "saved"); /* which hears of no stop */
+    (void)usleep(100000);       /* two signals at once would be one */
+    (void)kill(bench.supervisor, SIGTERM);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_NODE_LOST);
+    assert_string_equal(end.end.message, "node n1 ended its supervisor (signal 15)");
+    bench_done(&bench);
+}
+
 /* The request comes before the rank can be told of it, which is then the first that it hears. */
 static void a_rank_that_is_late_hears_of_the_stop(void **state)
 {
@@ -728,6 +772,8 @@ int main(void)
         cmocka_unit_test(ranks_that_sleep_may_wait_for_those_of_another_node),
         cmocka_unit_test(the_last_words_of_a_rank_reach_the_end),
         cmocka_unit_test(a_stop_lets_ranks_write_a_checkpoint),
+        cmocka_unit_test(a_shutdown_lets_ranks_write_a_checkpoint),
+        cmocka_unit_test(a_second_signal_waits_for_nothing),
         cmocka_unit_test(a_rank_that_is_late_hears_of_the_stop),
         cmocka_unit_test(a_stopped_rank_is_ended_in_order),
         cmocka_unit_test(a_stop_that_is_not_followed_becomes_a_kill),
