@@ -176,6 +176,23 @@ static void add_start(const Heddle__V1__JobStatus *status, struct hd_text *text)
                     (long long)(status->step - status->checkpoint_step));
 }
 
+/* What to change in the next attempt of a job that has diverged. A spike may be the data's fault.
+ */
+static void add_remedy(const Heddle__V1__JobStatus *status, struct hd_text *line)
+{
+    const char *message = status->attempts[status->n_attempts - 1]->end->message;
+
+    if (strstr(message, HD_JOB_GUARD_STOPS)) {
+        cli_note("heddle: to train on without the step of the spike, from the newest checkpoint "
+                 "that is proven, or from the start if there is none:");
+        hd_text_add(line, " --set train.guard.action=skip");
+        return;
+    }
+    cli_note("heddle: to train on with a lower learning rate, from the newest checkpoint "
+             "before it diverged, or from the start if there is none:");
+    add_lower_rate(status, line);
+}
+
 void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
@@ -192,9 +209,7 @@ void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume)
                  response->job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED;
     hd_text_add(&line, "  %s", resume);
     if (diverged) {
-        cli_note("heddle: to train on with a lower learning rate, from the newest checkpoint "
-                 "before it diverged, or from the start if there is none:");
-        add_lower_rate(response->job, &line);
+        add_remedy(response->job, &line);
     } else {
         add_start(response ? response->job : NULL, &from);
         cli_note("heddle: to go on%s%s:", from.failed || !from.data ? "" : from.data,

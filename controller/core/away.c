@@ -1,9 +1,10 @@
 /* away: a controller that was itself stopped for a while (SIGSTOP, a machine that was frozen).
  *
  * The services send a tick in every second. When no event came for longer, nothing that nodes sent
- * meanwhile has been heard, and their streams may have ended for want of an answer. So, as after a
- * start of the controller, silence counts from now on, nodes have restart_grace_ms to be heard, and
- * what waits for an answer of a node waits so much longer.
+ * meanwhile has been heard, and their streams may have ended for want of an answer. So that time is
+ * no silence of theirs; as after a start of the controller they have restart_grace_ms to be heard;
+ * and what waits for an answer of a node waits so much longer. Silence before it counts: a
+ * controller that stalls again and again still loses a node that is gone.
  */
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
@@ -26,7 +27,7 @@ void core_away(struct hd_core *core, int64_t before_ms)
         return;
     core->away_ms += away_ms;
     for (size_t i = 0; i < core->node_count; i++)
-        core_node_pardon(core, core->nodes[i]);
+        core_node_pardon(core, core->nodes[i], away_ms);
     for (size_t i = 0; i < core->active.count; i++)
         put_off(core->active.items[i], away_ms);
     for (size_t i = 0; i < core->searching.count; i++)

@@ -188,8 +188,8 @@ void core_node_end_shares(struct hd_core *core, struct core_node *node, const ch
 enum hd_status core_find_stream(const struct hd_core *core, const char *uuid, uint64_t stream,
                                 struct core_node **ret_node);
 void core_node_lose(struct hd_core *core, struct core_node *node, const char *why);
-/* Its silence counts from now on, and it has as long to be heard as after a start. */
-void core_node_pardon(struct hd_core *core, struct core_node *node);
+/* The last away_ms are no silence of it, and it has as long to be heard as after a start. */
+void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms);
 /* Silence of the node until it is lost: less if ranks of other nodes say that it is gone. */
 int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);

@@ -274,9 +274,9 @@ static void mark_silent(struct hd_core *core, struct core_node *node, int64_t si
     core_node_lose(core, node, message);
 }
 
-void core_node_pardon(struct hd_core *core, struct core_node *node)
+void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms)
 {
-    node->silent_since_mono_ms = core->now.mono_ms;
+    node->silent_since_mono_ms += away_ms; /* what it was silent for before that stays */
     node->lost_after_ms = core->config.restart_grace_ms;
     node->suspect = false;
 }

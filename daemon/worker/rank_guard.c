@@ -57,8 +57,7 @@ static enum hd_status stop(struct rank *r, const char *spike)
     return st || r->unsaved
                ? st
                : give_up(r, spike,
-                         "the last checkpoint is of the weights before it; train.guard "
-                         "says stop");
+                         "the last checkpoint is of the weights before it; " HD_JOB_GUARD_STOPS);
 }
 
 /* The newest checkpoint of this attempt, or the one that it started from. False: there is none. */

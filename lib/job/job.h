@@ -52,6 +52,9 @@ enum {
 /* parallel.schedule, where the job has an order of its own. A job file cannot write this word. */
 #define HD_SCHEDULE_FILE "file"
 
+/* The last words of a run that train.guard.action: stop has ended. */
+#define HD_JOB_GUARD_STOPS "train.guard says stop"
+
 /* ---- the struct ---- */
 
 #define HD_JOB_MEMBER_WORD(name) char name[HD_JOB_WORD_MAX];

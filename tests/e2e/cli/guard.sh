@@ -30,6 +30,7 @@ check_equal it_trains_on 1 $?
 
 check_status a_run_stops_at_its_spike 1 heddle local "$work/guard.yaml" --dir stop --set train.guard.action=stop
 check_equal as_diverged 1 "$(grep -cE '^job failed at step 71, .*: diverged: .*step 71 is a spike: its ' "$work/check.out")"
+check_equal its_last_line_skips_it 1 "$(tail -n 1 "$work/check.err" | grep -c -- '--set train.guard.action=skip')"
 check_equal it_is_tried_once 1 "$(find "$work/heddle-runs/stop/1" -maxdepth 1 -name 'attempt-*' | wc -l)"
 check_equal its_weights_are_kept 1 "$(find "$work/heddle-runs/stop" -path '*step-00000071/manifest.json' | wc -l)"
 check_status from_there_it_goes_on 0 heddle local --resume "$work/heddle-runs/stop" --set train.guard.action=skip

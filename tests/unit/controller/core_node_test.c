@@ -821,6 +821,23 @@ static void a_controller_that_was_stopped_blames_no_node(void **state)
     sim_free(sim);
 }
 
+/* Stalls of 10 s in each minute, of which 49 s are left: the node is lost after 300 s in which the
+ * controller listened, in the seventh. */
+static void a_controller_that_stalls_often_loses_a_node_all_the_same(void **state)
+{
+    struct sim *sim = sim_joined(1);
+
+    (void)state;
+    sim->nodes[0].cut = true;
+    for (int minute = 0; minute < 8; minute++) {
+        assert_int_equal(sim_count_events(sim, 0, "lost"), minute == 7 ? 1 : 0);
+        sim_run(sim, 50);
+        sim->now.mono_ms += 10 * 1000;
+        sim->now.wall_ms += 10 * 1000;
+    }
+    sim_free(sim);
+}
+
 /* Once it has been heard, silence means what it always does. */
 static void the_patience_of_a_start_ends_with_the_first_word(void **state)
 {
@@ -979,6 +996,7 @@ int main(void)
         cmocka_unit_test(a_controller_restart_does_not_touch_training),
         cmocka_unit_test(a_restarted_controller_is_patient),
         cmocka_unit_test(a_controller_that_was_stopped_blames_no_node),
+        cmocka_unit_test(a_controller_that_stalls_often_loses_a_node_all_the_same),
         cmocka_unit_test(the_patience_of_a_start_ends_with_the_first_word),
         cmocka_unit_test(limits_of_attempts_begin_with_the_controller),
         cmocka_unit_test(a_cancel_before_the_start_outlives_the_controller),
