@@ -37,7 +37,7 @@ static void tell_limit(struct hd_core *core)
     hd_text_free(&text);
 }
 
-/* An id is its owner's: what others have used is not told, and is in nobody's way. */
+/* Request ids are per owner: the same id of another owner is neither shown nor a conflict. */
 static bool request_key(const char *id, const char *owner, char ret_key[REQUEST_KEY_MAX])
 {
     return snprintf(ret_key, REQUEST_KEY_MAX, "%s\n%s", id, owner) < REQUEST_KEY_MAX;

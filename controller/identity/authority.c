@@ -126,7 +126,7 @@ enum hd_status hd_authority_renew(struct hd_authority *authority, int64_t now_ms
     enum hd_status st;
 
     *ret_renewed = false;
-    /* one that is not valid yet was made while the clock was ahead: nobody would accept it */
+    /* made while the clock was ahead, so not valid yet: clients would refuse it */
     if (now_ms < authority->renew_ms && now_ms >= authority->from_ms - CLOCK_SLACK_MS)
         return HD_OK;
     st = renew(authority, now_ms);

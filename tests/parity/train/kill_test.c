@@ -294,7 +294,7 @@ static struct attempt *run_attempt(const struct hd_job *job, int number, const c
     }
     st = harness_processes(&copy, WORLD, a, go);
     if (!st && place)
-        fail_msg("attempt %d: nobody was killed in %s", number, place->name);
+        fail_msg("attempt %d: no rank was killed in %s", number, place->name);
     if (st != (place ? HD_ABORTED : HD_OK))
         fail_msg("attempt %d: %s", number, hd_err_message());
     return a;
