@@ -238,20 +238,6 @@ static void link_latest(const struct run *run, bool only_if_there)
     }
 }
 
-/* Without "." and "..": records name checkpoints by this path, and neither controller nor daemon
- * takes such a path for one of a checkpoint. */
-static enum hd_status make_plain(char path[RUN_PATH_MAX])
-{
-    char *plain = realpath(path, NULL);
-    enum hd_status st =
-        plain ? HD_OK : hd_err(HD_IO, "cannot find the folder %s: %s", path, strerror(errno));
-
-    if (!st && snprintf(path, RUN_PATH_MAX, "%s", plain) >= RUN_PATH_MAX - ROOM_BELOW)
-        st = hd_err(HD_INVALID, "the path of the run's folder is too long");
-    free(plain);
-    return st;
-}
-
 /* The folder and its marker. What was made of them goes if not all can be. */
 static enum hd_status make_folder(struct run *run, const char *job_path)
 {
@@ -259,8 +245,8 @@ static enum hd_status make_folder(struct run *run, const char *job_path)
     char marker[RUN_PATH_MAX + 32];
     enum hd_status st = hd_file_make_dirs(run->path, 0750);
 
-    if (!st && strstr(run->path, "/."))
-        st = make_plain(run->path);
+    if (!st)
+        st = hd_file_make_plain(run->path, RUN_PATH_MAX - ROOM_BELOW);
     if (!st)
         st = lock_run(run->path, &run->lock);
     if (!st && (st = write_marker(run, job_path))) {

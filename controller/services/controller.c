@@ -18,6 +18,7 @@
 #include "rpc/standard.h"
 
 enum {
+    ROOM_BELOW = 64,       /* bytes that paths below a folder may take */
     FILES_NEEDED = 256,    /* file descriptors besides those of calls */
     STOP_WRITE_MS = 5000,  /* limit for the last commits when stopping */
     SELF_CHECK_MS = 10000, /* between two test connections to the controller's own address */
@@ -260,24 +261,11 @@ static enum hd_status make_absolute(const char *path, char *ret_path, size_t siz
     return st;
 }
 
-/* Makes the folder, and its path one without "." and "..", such as no path of a checkpoint may have
- * (is_in_place of fleet.c, and the daemon when it deletes one). */
 static enum hd_status make_folder(char *path, size_t size, mode_t mode)
 {
-    char *plain;
     enum hd_status st = hd_file_make_dirs(path, mode);
 
-    if (st || !strstr(path, "/."))
-        return st;
-    plain = realpath(path, NULL);
-    if (!plain)
-        st = hd_err(HD_IO, "cannot find %s: %s", path, strerror(errno));
-    else if (strlen(plain) + 64 > size)
-        st = hd_err(HD_INVALID, "the path %s is too long", plain);
-    else
-        (void)snprintf(path, size, "%s", plain);
-    free(plain);
-    return st;
+    return st ? st : hd_file_make_plain(path, size - ROOM_BELOW);
 }
 
 static enum hd_status make_folders(struct controller *c)

@@ -345,6 +345,24 @@ enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *
     return hd_file_read_stream(path, max_bytes, 0, ret_text);
 }
 
+enum hd_status hd_file_make_plain(char *path, size_t max_bytes)
+{
+    char *plain;
+    enum hd_status st = HD_OK;
+
+    if (!strstr(path, "/."))
+        return HD_OK;
+    plain = realpath(path, NULL);
+    if (!plain)
+        return hd_err(HD_IO, "cannot find the folder %s: %s", path, strerror(errno));
+    if (strlen(plain) >= max_bytes)
+        st = hd_err(HD_INVALID, "the path %s is too long; choose a shorter one", plain);
+    else
+        memcpy(path, plain, strlen(plain) + 1);
+    free(plain);
+    return st;
+}
+
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode)
 {
     char dir[PATH_MAX], parent[PATH_MAX];

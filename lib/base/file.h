@@ -35,6 +35,11 @@ enum hd_status hd_file_check_room(const char *path, int64_t bytes);
 enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
                                     mode_t mode);
 
+/* Makes the path of a folder that is there one without "." and "..": paths of checkpoints below it
+ * may have none (controller/services/fleet.c, daemon/agent/deletion.c). Does nothing for a path
+ * that has none. HD_INVALID: it would have max_bytes bytes or more. */
+enum hd_status hd_file_make_plain(char *path, size_t max_bytes);
+
 /* Appends the whole file to ret_text; of nothing else than a regular file, so that no FIFO makes
  * the caller wait and no device feeds it without end. HD_LIMIT: it is larger than max_bytes.
  * HD_NOT_FOUND: it does not exist. HD_INVALID: it is a folder, a pipe or a device, or its name
