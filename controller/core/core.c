@@ -23,6 +23,7 @@
  *   I13 A look at each queued job, one after another, would start none, and keep the nodes free
  * that are kept: looking at classes of them, and at newcomers alone, misses nothing.
  *   I14 What queues and users are said to hold is what their attempts hold.
+ *   I15 What searches read of free devices, by node and by switch, is what the nodes say.
  *
  * Job:                                           core_submit
  *                                                     |
@@ -427,6 +428,7 @@ void hd_core_free(struct hd_core *core)
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
         free(core->reaches[kind]);
         free(core->free_of[kind]);
+        free(core->free_below[kind]);
     }
     free(core->members);
     free(core->ends);
@@ -733,5 +735,7 @@ enum hd_status hd_core_check(const struct hd_core *core)
         st = count_sets(core);
     if (!st)
         st = core_check_quotas(core);
+    if (!st)
+        st = core_check_free(core);
     return st ? st : core_schedule_check(core);
 }

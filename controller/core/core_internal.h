@@ -306,6 +306,7 @@ bool core_may_span(const struct hd_checkpoint_record *base); /* several nodes ca
 struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
 /* Free devices of this kind by index of node: no node has more for a job. NULL: no memory. */
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind);
+enum hd_status core_check_free(const struct hd_core *core); /* I15 */
 /* Devices of this kind that the job may take on the node now. */
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);

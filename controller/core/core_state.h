@@ -96,6 +96,7 @@ struct core_node {
     uint64_t generation;      /* of its desired set */
     struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
     int64_t position;         /* in config.tree; NO_POSITION: far from all others */
+    int64_t leaf;             /* the switch of the lowest tier that it is at; -1: none is known */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
     struct core_counts {
         int32_t free, all;    /* that work; free: not held, or lent */
@@ -330,6 +331,7 @@ struct hd_core {
     /* By index in nodes: free devices of a kind, so that a search passes over full nodes without a
      * look at them. Made anew when nodes have come or moved (free_due). */
     uint16_t *free_of[HD_DEVICE_KIND_COUNT];
+    int32_t *free_below[HD_DEVICE_KIND_COUNT]; /* the sums of that, by core_node.leaf */
     size_t free_size;
     bool free_due;
     int64_t unspared[HD_DEVICE_KIND_COUNT]; /* devices of nodes that are no spares, held or not */

@@ -133,6 +133,8 @@ void core_find_position(const struct hd_core *core, struct core_node *node)
 
     node->position =
         tree && node->rec.name ? hd_node_tree_position(tree, node->rec.name) : NO_POSITION;
+    node->leaf =
+        node->position >= 0 && tree->tier_count ? hd_node_tree_switch(tree, 0, node->position) : -1;
 }
 
 /* What members at one switch give. */

@@ -1,7 +1,9 @@
 /* place: where a job finds a place.
  *
  * A job gets as many devices as it may use, on as few nodes as possible, and among those where the
- * fewest devices stay unused. On a node it takes the free devices with the lowest positions.
+ * fewest devices stay unused; of equal single nodes one at the switch that has the fewest free
+ * devices, so that other switches have room for whole gangs. On a node it takes the free devices
+ * with the lowest positions.
  *
  * A search always looks at whole placements: devices that are only enough in sum, on nodes that
  * cannot work together, are no place. It can be asked of a cluster in which some attempts have
@@ -131,6 +133,17 @@ static void count_node(struct core_node *node)
     }
 }
 
+/* What free_of and free_below say of the node. */
+static void note_free(struct hd_core *core, const struct core_node *node, int kind)
+{
+    uint16_t *of_node = &core->free_of[kind][node->index];
+    const int32_t free = node->counts[kind].free;
+
+    if (node->leaf >= 0)
+        core->free_below[kind][node->leaf] += free - *of_node;
+    *of_node = (uint16_t)free;
+}
+
 void core_node_changed(struct hd_core *core, struct core_node *node)
 {
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
@@ -139,28 +152,53 @@ void core_node_changed(struct hd_core *core, struct core_node *node)
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
         core->free_devices[kind] += node->counts[kind].free;
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++)
-        core->free_of[kind][node->index] = (uint16_t)node->counts[kind].free;
+        note_free(core, node, kind);
 }
 
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
 {
+    int64_t leaves = 0;
+
     if (!core->free_due)
         return core->free_of[kind];
+    for (size_t i = 0; i < core->node_count; i++) {
+        core->nodes[i]->index = i;
+        leaves = core->nodes[i]->leaf >= leaves ? core->nodes[i]->leaf + 1 : leaves;
+    }
     for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
-        uint16_t *bigger = realloc(core->free_of[k], (core->node_count + 1) * sizeof *bigger);
-
-        if (!bigger) {
+        free(core->free_of[k]);
+        free(core->free_below[k]);
+        core->free_of[k] = calloc(core->node_count + 1, sizeof *core->free_of[k]);
+        core->free_below[k] = calloc((size_t)leaves + 1, sizeof *core->free_below[k]);
+        if (!core->free_of[k] || !core->free_below[k]) {
             core->no_memory = true;
             return NULL;
         }
-        core->free_of[k] = bigger;
-        for (size_t i = 0; i < core->node_count; i++) {
-            core->nodes[i]->index = i;
-            bigger[i] = (uint16_t)core->nodes[i]->counts[k].free;
-        }
+        for (size_t i = 0; i < core->node_count; i++)
+            note_free(core, core->nodes[i], k);
     }
     core->free_due = false;
     return core->free_of[kind];
+}
+
+enum hd_status core_check_free(const struct hd_core *core)
+{
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++) {
+        for (size_t i = 0; i < core->node_count; i++) {
+            const struct core_node *node = core->nodes[i];
+            int64_t below = 0;
+
+            for (size_t k = 0; node->leaf >= 0 && k < core->node_count; k++)
+                below += core->nodes[k]->leaf == node->leaf ? core->nodes[k]->counts[kind].free : 0;
+            if (core->free_of[kind][i] != node->counts[kind].free ||
+                (node->leaf >= 0 && core->free_below[kind][node->leaf] != below))
+                return hd_err(HD_INTERNAL,
+                              "I15: %s has %d free devices, and its switch %lld; searches read "
+                              "something else",
+                              node->rec.name, node->counts[kind].free, (long long)below);
+        }
+    }
+    return HD_OK;
 }
 
 bool core_avoids(const struct core_view *view, const struct core_node *node)
@@ -215,7 +253,7 @@ static void count_free(struct hd_core *core, struct core_node *node, enum hd_dev
     node->counts[kind].free += more;
     core->free_devices[kind] += more;
     if (!core->free_due)
-        core->free_of[kind][node->index] = (uint16_t)node->counts[kind].free;
+        note_free(core, node, kind);
 }
 
 static void lend(struct hd_core *core, const struct core_attempt *attempt, bool lent)
@@ -241,6 +279,24 @@ void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_
 
 /* ---- finding ----------------------------------------------------------------------------------*/
 
+static int32_t free_below(const struct hd_core *core, enum hd_device_kind kind,
+                          const struct core_node *node)
+{
+    return node->leaf >= 0 ? core->free_below[kind][node->leaf] : 0;
+}
+
+/* a is of node; b is of other, or nothing yet. */
+static bool is_better(const struct hd_core *core, enum hd_device_kind kind,
+                      const struct core_placement *a, const struct core_node *node,
+                      const struct core_placement *b, const struct core_node *other)
+{
+    if (a->device_count != b->device_count)
+        return a->device_count > b->device_count;
+    if (!a->device_count || a->unused_count != b->unused_count)
+        return a->device_count && a->unused_count < b->unused_count;
+    return free_below(core, kind, node) < free_below(core, kind, other);
+}
+
 /* The best placement on one node with the devices that are free now. */
 static void find_node(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                       struct core_placement *ret_best)
@@ -263,9 +319,7 @@ static void find_node(struct hd_core *core, const struct core_view *view, enum h
             place.device_count = core_pick_count(view->needs, kind, available, &place.plan);
         asked = available;
         place.unused_count = core_count_devices(view->needs, node, kind, true) - place.device_count;
-        if (place.device_count > best.device_count ||
-            (place.device_count && place.device_count == best.device_count &&
-             place.unused_count < best.unused_count)) {
+        if (is_better(core, kind, &place, node, &best, member.node)) {
             best = place;
             member = (struct core_member){.node = node, .index = i, .count = place.device_count};
         }

@@ -150,6 +150,7 @@ static void add_case(struct setting *s, const struct model *m, const struct hd_l
     struct hd_arena arena;
 
     job.layout = *sizes;
+    job.layout.threads = CORES / world;
     request = request_of(&job);
     if (*count == CASES_MAX || hd_plan_size(&request, world, &legal))
         return;
@@ -206,8 +207,7 @@ static void add_layouts(struct setting *s, const struct model *m, struct time_ca
                                     .cp = shapes[i].cp,
                                     .ep = shapes[i].ep,
                                     .virtual_stages = shapes[i].virtual_stages,
-                                    .sequence = shapes[i].tp > 1,
-                                    .threads = CORES};
+                                    .sequence = shapes[i].tp > 1};
 
         if (shapes[i].ep > 1 && !m->experts)
             continue;

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 
 enum { WALL_MS = 1700000000, ECHO_MS = 30 * 1000, CHECK_EVERY = 1000, PRICED_MS = 2000 };
-enum timer { BEAT, DESIRED, ECHO, PACE, FOUND, PRICED };
+enum timer { TICK, DESIRED, ECHO, PACE, FOUND, PRICED };
 
 /* ---- steps of the core ------------------------------------------------------------------------*/
 
@@ -96,7 +96,7 @@ static void check_now_and_then(struct sim_fleet *fleet)
 }
 
 /* What the search for layouts would find, by the world's model of a step: devices on more nodes
- * than would do are slower. It takes two seconds. */
+ * than would do, and further apart than these need to be, are slower. It takes two seconds. */
 static void take_questions(struct sim_fleet *fleet)
 {
     for (size_t i = 0; i < fleet->out.asked_count; i++) {
@@ -118,7 +118,7 @@ static void take_questions(struct sim_fleet *fleet)
         fleet->questions[fleet->question_count] = (struct sim_question){
             .key = strdup(asked->key),
             .step_s = sim_world_step_ms(&fleet->world->trace->jobs[job], asked->devices,
-                                        asked->devices / asked->together) /
+                                        asked->devices / asked->together, asked->tier) /
                       1000};
         if (!fleet->questions[fleet->question_count].key)
             sim_watch_break(&fleet->watch, "no memory for a question");
@@ -594,8 +594,6 @@ static void node_drained(void *of, int32_t node, int64_t deadline_ms)
 
 static void beat(struct sim_fleet *fleet)
 {
-    const struct hd_core_event tick = {.kind = HD_CORE_TICK};
-
     for (int32_t n = 0; n < fleet->world->node_count; n++) {
         const struct hd_core_event alive = {
             .kind = HD_CORE_ALIVE,
@@ -604,9 +602,19 @@ static void beat(struct sim_fleet *fleet)
         if (!fleet->world->nodes[n].failed)
             must(fleet, step(fleet, &alive), "alive");
     }
-    must(fleet, step(fleet, &tick), "tick");
-    sim_watch_waits(&fleet->watch, now_of(fleet).wall_ms, fleet->silent > 0);
-    sim_world_at(fleet->world, fleet->world->now_ms + SIM_BEAT_MS, BEAT, 0);
+}
+
+static void tick(struct sim_fleet *fleet)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_TICK};
+    const bool beats = fleet->ticks++ % (SIM_BEAT_MS / SIM_TICK_MS) == 0;
+
+    if (beats)
+        beat(fleet);
+    must(fleet, step(fleet, &event), "tick");
+    if (beats)
+        sim_watch_waits(&fleet->watch, now_of(fleet).wall_ms, fleet->silent > 0);
+    sim_world_at(fleet->world, fleet->world->now_ms + SIM_TICK_MS, TICK, 0);
 }
 
 static void timer(void *of, int32_t what, uint64_t about)
@@ -627,8 +635,8 @@ static void timer(void *of, int32_t what, uint64_t about)
                                                           .why = ""}};
 
         must(fleet, step(fleet, &planned), "planned");
-    } else if (what == BEAT)
-        beat(fleet);
+    } else if (what == TICK)
+        tick(fleet);
     else if (what == DESIRED)
         take_desired(fleet, (int32_t)about);
     else if (what == ECHO)
@@ -669,13 +677,28 @@ static void set_queues(struct sim_fleet *fleet)
     }
 }
 
+/* As a cluster file with the names of all nodes would say it. */
+static void set_tree(struct hd_node_tree *tree)
+{
+    *tree = (struct hd_node_tree){
+        .tier_count = SIM_TIERS, .group_count = 1, .groups = {{.names = "n[0-9999]", .first = 0}}};
+    for (int t = 0; t < SIM_TIERS; t++) {
+        (void)snprintf(tree->tiers[t].name, sizeof tree->tiers[t].name, "%s",
+                       sim_tier_name((enum sim_tier)t));
+        tree->tier_nodes[t] = sim_tier_nodes((enum sim_tier)t);
+        tree->tiers[t].devices = tree->tier_nodes[t] * SIM_DEVICES;
+    }
+}
+
 bool sim_fleet_init(struct sim_fleet *fleet, struct sim_world *world, bool checks_core)
 {
     const size_t nodes = (size_t)world->node_count;
     struct hd_core_config config = hd_core_config_default;
 
     *fleet = (struct sim_fleet){.world = world, .checks_core = checks_core};
+    set_tree(&fleet->tree);
     config.asks_layouts = true;
+    config.tree = &fleet->tree;
     fleet->core = hd_core_new(&config);
     fleet->batch = hd_batch_new();
     fleet->daemons = calloc(nodes, sizeof *fleet->daemons);
@@ -694,7 +717,7 @@ bool sim_fleet_init(struct sim_fleet *fleet, struct sim_world *world, bool check
         send_hello(fleet, n);
     }
     set_queues(fleet);
-    beat(fleet);
+    tick(fleet);
     return true;
 }
 

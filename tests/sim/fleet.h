@@ -5,9 +5,10 @@
  * their node; checkpoints are never deleted (checkpoint.keep 0); all nodes see the jobs directory;
  * a report of a step comes with each checkpoint, and twice at the start, not at each step.
  *
- * A beat is every 10 simulated seconds: each node says that it is alive, then the core's timers
- * run. That is less than the shortest of these (15 s until a node is unreachable), so no timer is
- * later than 10 s, where the services have 1 s.
+ * A beat is every 10 simulated seconds: each node says that it is alive. That is less than the
+ * shortest of the core's timers (15 s until a node is unreachable). These run every 2.5 s, where
+ * the services have 1 s: a core that hears nothing for 5 s takes itself for stopped, and nodes for
+ * heard.
  *
  * Used by: day.   Uses: controller/core, watch, world.   Threads: one owner.
  */
@@ -16,10 +17,11 @@
 
 #include "tests/sim/watch.h"
 
-enum { SIM_BEAT_MS = 10 * 1000 };
+enum { SIM_BEAT_MS = 10 * 1000, SIM_TICK_MS = 2500 };
 
 struct sim_fleet {
     struct hd_core *core;
+    struct hd_node_tree tree; /* the world's switches, as the core knows them */
     struct sim_world *world;
     struct sim_watch watch;
     struct hd_core_out out;
@@ -52,7 +54,7 @@ struct sim_fleet {
     bool *drained;     /* by node */
     size_t submitting; /* the index of the job that is being submitted */
     bool checks_core;  /* hd_core_check at each 1,000th step: for small clusters */
-    uint64_t steps;
+    uint64_t steps, ticks;
     int64_t spent_ns, longest_ns; /* in hd_core_step */
     size_t silent;                /* nodes that have failed, and may not be lost yet */
 };

@@ -361,6 +361,21 @@ static void check_node(struct sim_watch *watch, const struct hd_core *core, size
                         node, watch->world->nodes[node].held);
 }
 
+static void check_dead(struct sim_watch *watch)
+{
+    const struct sim_world *world = watch->world;
+
+    for (size_t j = 0; j < world->trace->job_count && !*watch->broken; j++) {
+        const struct sim_run *run = &world->runs[j];
+
+        if (run->state == SIM_RUN_HOLDING && run->frozen_ms &&
+            world->now_ms - run->frozen_ms > SIM_DEAD_MS)
+            sim_watch_break(watch,
+                            "W10: %d devices of job %zu have computed nothing for %" PRId64 " s",
+                            run->devices, j, (world->now_ms - run->frozen_ms) / 1000);
+    }
+}
+
 void sim_watch_all(struct sim_watch *watch, const struct hd_core *core, int64_t wall_ms,
                    bool silent)
 {
@@ -376,5 +391,6 @@ void sim_watch_all(struct sim_watch *watch, const struct hd_core *core, int64_t 
                 sim_watch_break(watch, "W6: queue %s holds %" PRId64 " devices, and was given %d",
                                 view.record->name, view.devices_held, watch->queue_held[k]);
     }
+    check_dead(watch);
     sim_watch_waits(watch, wall_ms, silent);
 }

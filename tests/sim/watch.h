@@ -20,7 +20,10 @@
  *       SIM_URGENT_WAIT_MS while free devices and those of lower priority would do. Its victims
  *       have stop_grace_ms for their last checkpoint, then they are killed; should one of their
  *       nodes fail meanwhile, others are chosen, once; a minute is for the messages.
- *   W9  no attempt is killed before it has written its last checkpoint (fleet.c)
+ *   W9  no attempt is killed before it has written its last checkpoint (fleet.c);
+ *   W10 no attempt that computes no more, as one of its nodes failed or it was told to stop, holds
+ * its devices for longer than SIM_DEAD_MS: a node is lost after lost_ms (180 s), and a stop has
+ *       stop_grace_ms (300 s).
  *
  * The first broken one is kept in `broken`; nothing is checked after it.
  *
@@ -33,6 +36,7 @@
 #include "tests/sim/world.h"
 
 #define SIM_URGENT_WAIT_MS (2 * (int64_t)300 * 1000 + SIM_MINUTE_MS)
+#define SIM_DEAD_MS        ((int64_t)300 * 1000 + SIM_MINUTE_MS)
 
 struct sim_watch {
     const struct sim_world *world;

@@ -79,6 +79,49 @@ void sim_world_at(struct sim_world *world, int64_t at_ms, int32_t what, uint64_t
     add_event(world, at_ms, TIMER + what, about, 0);
 }
 
+/* ---- switches ---------------------------------------------------------------------------------*/
+
+static const struct {
+    const char *name;
+    int32_t nodes;
+} tiers[SIM_TIERS] = {
+#define X(name, text, nodes) {text, nodes},
+    SIM_TIER_LIST(X)
+#undef X
+};
+
+const char *sim_tier_name(enum sim_tier tier)
+{
+    return tiers[tier].name;
+}
+
+int32_t sim_tier_nodes(enum sim_tier tier)
+{
+    return tiers[tier].nodes;
+}
+
+/* Of so many adjacent nodes that begin at a switch. */
+static int32_t lowest_tier(int32_t nodes)
+{
+    int32_t tier = nodes > 1;
+
+    while (tier && tier < SIM_TIERS && tiers[tier - 1].nodes < nodes)
+        tier++;
+    return tier;
+}
+
+/* Places are in the order of nodes. */
+static int32_t tier_of(const struct sim_place *places, size_t count)
+{
+    const int32_t first = places[0].node, last = places[count - 1].node;
+    int32_t tier = first != last;
+
+    while (tier && tier < SIM_TIERS &&
+           first / tiers[tier - 1].nodes != last / tiers[tier - 1].nodes)
+        tier++;
+    return tier;
+}
+
 /* ---- making and freeing -----------------------------------------------------------------------*/
 
 struct sim_world *sim_world_new(const struct sim_trace *trace, const struct sim_policy *policy,
@@ -136,15 +179,16 @@ static void go_to(struct sim_world *world, int64_t at_ms)
 /* Leaf switches above these nodes, and how few would do. Places are in the order of nodes. */
 static void count_span(struct sim_world *world, const struct sim_run *run)
 {
+    const int32_t of_leaf = tiers[SIM_TIER_LEAF].nodes;
     const double devices = run->devices;
     int32_t leaves = 0, last = -1;
 
     for (size_t i = 0; i < run->place_count; i++) {
-        leaves += run->places[i].node / SIM_LEAF_NODES != last;
-        last = run->places[i].node / SIM_LEAF_NODES;
+        leaves += run->places[i].node / of_leaf != last;
+        last = run->places[i].node / of_leaf;
     }
     world->spanned += devices * leaves;
-    world->spanned_least += devices * ceil(devices / (SIM_LEAF_NODES * SIM_DEVICES));
+    world->spanned_least += devices * ceil(devices / (of_leaf * SIM_DEVICES));
 }
 
 int64_t sim_world_step_of(const struct sim_world *world, size_t job)
@@ -175,12 +219,12 @@ double sim_world_useful(const struct sim_world *world)
 
 /* ---- attempts ---------------------------------------------------------------------------------*/
 
-double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nodes)
+double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nodes, int32_t tier)
 {
     const int32_t least = (devices + SIM_DEVICES - 1) / SIM_DEVICES;
 
     return (double)job->step_ms * (double)job->devices_max / (double)devices *
-           (nodes > least ? SIM_SPREAD : 1);
+           (nodes > least ? SIM_SPREAD : 1) * pow(SIM_APART, tier - lowest_tier(nodes));
 }
 
 void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place *places,
@@ -202,7 +246,8 @@ void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place
         run->devices += places[i].count;
         world->nodes[places[i].node].held += places[i].count;
     }
-    run->step_ms = sim_world_step_ms(what, run->devices, (int32_t)count);
+    run->step_ms =
+        sim_world_step_ms(what, run->devices, (int32_t)count, tier_of(run->places, count));
     run->state = SIM_RUN_HOLDING;
     run->attempt++;
     run->begun_ms = world->now_ms;

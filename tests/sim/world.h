@@ -6,7 +6,10 @@
  *
  *   - a step takes step_ms x devices_max / devices; on more nodes than would do it takes
  *     SPREAD times as long (Jeon et al. 2019, table 4: ResNet-50 on two GPUs of one server 114.8
- *     images/s, of two servers 98.0);
+ *     images/s, of two servers 98.0); for each tier of switches that its nodes are further apart
+ *     than so many nodes need to be, APART times as long (He et al. 2025, "Efficient Pre-Training
+ * of LLMs via Topology-Aware Communication Alignment on More Than 9600 GPUs": a job whose groups
+ *     cross fewer switches was 10.6 % faster from end to end);
  *   - ranks come up a minute after the last node has begun, and 15 s more for each doubling of
  *     nodes; a checkpoint is complete every half an hour and costs no time; a graceful stop
  *     writes one and takes 20 s;
@@ -24,10 +27,16 @@
 #include "tests/sim/trace.h"
 
 #define SIM_SPREAD (114.8 / 98.0)
+#define SIM_APART  1.106
 
-enum {
-    SIM_LEAF_NODES = 32, /* below one leaf switch */
-};
+/* Tiers of switches, from the nodes upwards: how many adjacent nodes are at one of them. */
+#define SIM_TIER_LIST(X)   \
+    X(LEAF, "leaf", 32)    \
+    X(SPINE, "spine", 256) \
+    X(CORE, "core", 16384) /* all of them */
+#define X(name, text, nodes) SIM_TIER_##name,
+enum sim_tier { SIM_TIER_LIST(X) SIM_TIERS };
+#undef X
 
 enum sim_run_state { SIM_RUN_AWAY, SIM_RUN_WAITING, SIM_RUN_HOLDING, SIM_RUN_OVER };
 enum sim_outcome { SIM_OUTCOME_NONE, SIM_OUTCOME_DONE, SIM_OUTCOME_CANCELLED, SIM_OUTCOME_FAILED };
@@ -114,8 +123,11 @@ void sim_world_free(struct sim_world *world);
 bool sim_world_step(struct sim_world *world, int64_t until_ms);
 void sim_world_at(struct sim_world *world, int64_t at_ms, int32_t what, uint64_t about);
 
-/* A step of the job on so many devices of so many nodes. */
-double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nodes);
+const char *sim_tier_name(enum sim_tier tier);
+int32_t sim_tier_nodes(enum sim_tier tier); /* of one switch */
+/* A step of the job on so many devices of so many nodes; tier: 0: it is one node; n: they are at
+ * one switch of the n-th tier, and at none of a lower one. */
+double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nodes, int32_t tier);
 /* The job gets these devices (copied). Its ranks come up after sim_world_launch. */
 void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place *places,
                      size_t count);

@@ -231,6 +231,20 @@ static void large_switches_stay_whole(void **state)
     close_bench(&b);
 }
 
+/* A job of one node goes where least is free, so that the whole leaf is there for the gang. */
+static void small_jobs_leave_switches_whole(void **state)
+{
+    static const char *const names[] = {"a1", "a2", "a3", NULL};
+    const struct hd_node_tree tree = leaves_of_two();
+    struct bench b = open_bench(&tree);
+
+    (void)state;
+    join_all(&b, names);
+    is_on(&b, submit(&b, 2, 1), "a3:0 a3:1"); /* not a1, the first */
+    is_on(&b, submit(&b, 4, 1), "a1:0 a1:1 a2:0 a2:1");
+    close_bench(&b);
+}
+
 /* A node that the file does not name is at no switch, though its name sorts between others. */
 static void a_node_without_a_position_is_far(void **state)
 {
@@ -272,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_gang_takes_nodes_of_one_switch),
         cmocka_unit_test(the_next_tier_is_second_best),
         cmocka_unit_test(large_switches_stay_whole),
+        cmocka_unit_test(small_jobs_leave_switches_whole),
         cmocka_unit_test(a_node_without_a_position_is_far),
         cmocka_unit_test(ranks_follow_the_tree),
     };
