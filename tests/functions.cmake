@@ -3,14 +3,19 @@
 # Each becomes one ctest test with its group as label, and one line in <build>/tests/list, which is
 # what tests/run reads:
 #
-#   KIND NAME GROUP short|long|cuda TIMEOUT shared|waits|alone|last SCRIPT [ARG...]    a scenario
-#   KIND NAME GROUP short|long|cuda TIMEOUT shared|waits|alone|last [PROGRAM ENTRY [ARG...]]    a program
+#   KIND NAME GROUP short|once|long|cuda TIMEOUT shared|waits|alone|last SCRIPT [ARG...]    a scenario
+#   KIND NAME GROUP short|once|long|cuda TIMEOUT shared|waits|alone|last [PROGRAM ENTRY [ARG...]]    a program
 #
 # When a test runs:
 #   LONG    with `tests/run --full` only
-#   CUDA    with --full, with --cuda, or when kernels/cuda, lib/comm or tests/cudasim were changed:
-#           what is dear on the emulator of the GPU, or needs the plug-in that nvcc makes; under a
-#           sanitizer all that runs on the emulator
+#   DEAR    so under a sanitizer, which is several times slower: it computes much, and what it does with
+#           memory other tests do too
+#   CUDA    with --full, with --cuda, or when what it depends on was changed (tests/run): kernels of the emulated
+#           GPU, and what needs the plug-in that nvcc makes; under a sanitizer all that runs on the emulator
+# A unit test whose program a sanitizer looks at shows the same in either build: it is `once` in a build without
+# sanitizers, and CI, which runs asan as well, leaves it out there (tests/run --beside-asan). Not so with
+#   BOTH    what it computes depends on how it was compiled: kernels
+# Scripts about the sources alone are the same in every build: no sanitizer runs a scenario of the group unit.
 # Beside which others (default: as many at a time as there are cores):
 #   WAITS   it sleeps more than it computes: some more run at a time (so do the groups e2e and chaos)
 #   ALONE   nothing else runs: it measures time (so does the group gpu: there is one GPU)
@@ -19,14 +24,14 @@
 #   NOT_BARE   not under HEDDLE_BARE: there the same code would run in the same way as in the other builds
 
 # heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [more.c...] [USES lib...]
-#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|ALONE] [NOT_BARE])
+#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [DEAR] [BOTH] [WAITS|ALONE] [NOT_BARE])
 # A cmocka program of its own, whose main is in its first source. With IN it is linked with the tests that
 # name the same program: each source is compiled once, with the flags that the first USES asks for,
 # whichever programs it is part of. So a test that needs flags of its own, or that stands before a
 # function of libc, is a program of its own. <build>/tests/NAME runs the test either way, with ARGS
 # before what it is given.
 function(heddle_test name)
-    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;NOT_BARE" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;DEAR;BOTH;ALONE;WAITS;NOT_BARE" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
     if(NOT HEDDLE_TESTS OR (arg_NOT_BARE AND HEDDLE_BARE))
         return()
     endif()
@@ -97,13 +102,13 @@ function(heddle_test_program program ret_entry ret_object)
 endfunction()
 
 # heddle_scenario(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SCRIPT file [ARGS arg...]
-#                 [READS path...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|ALONE|LAST])
+#                 [READS path...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|ALONE|LAST] [NOT_BARE])
 # A script that speaks the protocol of tests/README.md; no argument of it contains a space. READS are
 # the files and folders of the repository that it looks at, beside its own folder, for `tests/run
 # --changed`; one of the groups e2e, interop and chaos runs all programs.
 function(heddle_scenario name)
-    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;LAST" "GROUP;TIMEOUT;SCRIPT" "ARGS;READS" ${ARGN})
-    if(NOT HEDDLE_TESTS)
+    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;SCRIPT" "ARGS;READS" ${ARGN})
+    if(NOT HEDDLE_TESTS OR (arg_NOT_BARE AND HEDDLE_BARE))
         return()
     endif()
     cmake_path(ABSOLUTE_PATH arg_SCRIPT NORMALIZE)
@@ -114,7 +119,7 @@ endfunction()
 
 # The part both share: the ctest test and the lines for tests/run.
 function(heddle_list_test name kind script command)
-    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;DEAR;BOTH;ALONE;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
     if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu)$")
         message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu")
     endif()
@@ -124,7 +129,14 @@ function(heddle_list_test name kind script command)
     if(HEDDLE_SANITIZE AND NOT arg_LONG AND "${arg_USES}" MATCHES "cudasim")
         set(arg_CUDA ON) # so that a sanitized build leaves the emulator out, unless it was touched
     endif()
+    if(HEDDLE_SANITIZE AND (arg_DEAR OR (kind STREQUAL scenario AND arg_GROUP STREQUAL unit)))
+        set(arg_LONG ON)
+    endif()
     set(length short)
+    if(kind STREQUAL program AND arg_GROUP STREQUAL unit AND NOT HEDDLE_SANITIZE
+        AND NOT arg_DEAR AND NOT arg_BOTH AND NOT "${arg_USES}" MATCHES "cudasim")
+        set(length once)
+    endif()
     set(neighbours shared)
     set(labels ${arg_GROUP})
     if(NOT arg_TIMEOUT)

@@ -49,7 +49,7 @@ check nor_is_it_behind_an_interrupted_stage $?
 # What a stage hands on, and what the table at the end makes of what tests/run prints.
 cat >"$tree/tests/run" <<'EOF'
 #!/bin/sh
-echo "$*" >"$TMPDIR/asked"
+echo "$*" >>"$TMPDIR/asked"
 echo 'the dearest tests                     seconds     of CPU'
 echo '  slow_test                              12.5        3.0'
 echo 'times: build 7 s (CPU 8 s), tests 9 s (CPU 10 s)'
@@ -59,6 +59,11 @@ EOF
 [ $? = 0 ] && grep -qE -- '--cuda --since HEAD .*--preset engine -DHEDDLE_BARE=ON' "$TMPDIR/asked" &&
     grep -qE '^  engine +7 +8 +9 +10$' "$TMPDIR/ends" && grep -qE '^  engine +slow_test +12.5 +3.0$' "$TMPDIR/ends"
 check a_table_sums_up_the_stages $?
+rm "$TMPDIR/asked"
+"$tree/.ci/run" dev >"$TMPDIR/ends" 2>&1
+"$tree/.ci/run" dev asan >>"$TMPDIR/ends" 2>&1
+[ "$(grep -nE -- '--beside-asan' "$TMPDIR/asked" | cut -d: -f1)" = 2 ] && [ "$(wc -l <"$TMPDIR/asked")" = 3 ]
+check dev_leaves_to_asan_what_it_shows_if_it_runs $?
 "$tree/.ci/run" nonsense >"$TMPDIR/ends" 2>&1
 [ $? = 2 ] && grep -q 'no stage is called nonsense' "$TMPDIR/ends"
 check an_unknown_stage_is_named $?

@@ -100,6 +100,16 @@ verdict a_table_says_what_was_dear $?
 # ---- what is left out ----
 
 : >"$fake/tests/list"
+program sums unit short shared </dev/null
+program words unit once shared </dev/null
+run unit
+[ $? = 0 ] && ran sums words
+verdict alone_a_build_runs_all_its_unit_tests $?
+run --beside-asan unit
+[ $? = 0 ] && ran sums && says '1 that the preset asan runs'
+verdict beside_asan_it_leaves_out_what_that_shows_as_well $?
+
+: >"$fake/tests/list"
 : >"$fake/tests/reads"
 program a unit short shared rooms a </dev/null
 program b unit short shared rooms b </dev/null
