@@ -4,9 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "controller/cli/show.h"
 #include "controller/cli/submit.h"
+#include "hf/hf.h"
 #include "spec/spec.h"
 
 /* Weights that came with model.from come with it also when that is changed. */
@@ -59,9 +62,43 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
     return st;
 }
 
-/* Sets request->spec from the job's, with the changes. */
-static int add_changes(struct cli *cli, const struct cli_list *overrides, struct hd_arena *arena,
-                       Heddle__V1__ResumeJobRequest *request)
+/* Checks the model folder that each attempt reads again, because checkpoints leave it out. Only a
+ * machine that has the job's data can say that the folder is gone; what cannot be read here may be
+ * readable on the nodes. */
+static enum hd_status check_base(const Heddle__V1__JobStatus *status, struct hd_arena *arena)
+{
+    const unsigned long long number = (unsigned long long)status->job;
+    char is[HD_HASH_TEXT_MAX];
+    struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
+    enum hd_status st = job ? hd_spec_from_message(status->spec, arena, job)
+                            : hd_err(HD_NO_MEMORY, "no memory for a job");
+    uint64_t hash = 0;
+
+    if (st || strcmp(job->checkpoint_base, "omit") != 0 || !job->train_count ||
+        !hd_file_exists(job->train[0].path))
+        return st;
+    if (!hd_file_exists(job->init_from))
+        return hd_err(HD_INVALID,
+                      "the model that job %llu trains an adapter of is not in %s, and its "
+                      "checkpoints leave it out; put it back, or name its folder: heddle resume "
+                      "%llu --set model.from=DIR --set train.init_from=DIR",
+                      number, job->init_from, number);
+    if (hd_source_identity(job->init_from, &hash))
+        return HD_OK;
+    hd_hash_format(hash, is);
+    if (!*job->init_identity || strcmp(is, job->init_identity) == 0)
+        return HD_OK;
+    return hd_err(
+        HD_INVALID,
+        "the weights in %s are not those with which job %llu began: they were changed, or "
+        "it is another model; put them back, or name a folder that has them: heddle "
+        "resume %llu --set model.from=DIR --set train.init_from=DIR",
+        job->init_from, number, number);
+}
+
+/* Checks the job that is to go on. With changes, sets request->spec from its own. */
+static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_arena *arena,
+                   Heddle__V1__ResumeJobRequest *request)
 {
     Heddle__V1__GetJobRequest get = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
@@ -76,8 +113,9 @@ static int add_changes(struct cli *cli, const struct cli_list *overrides, struct
     if (!st && (!response->job || !response->job->spec))
         st = hd_err(HD_CORRUPT, "the controller's answer has no job file");
     if (!st)
-        st = cli_change_spec(response->job, overrides, arena, job);
-    if (!st) {
+        st = overrides->count ? cli_change_spec(response->job, overrides, arena, job)
+                              : check_base(response->job, arena);
+    if (!st && overrides->count) {
         request->spec = hd_spec_to_message(job, arena);
         st = request->spec ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
     }
@@ -99,8 +137,8 @@ int cli_resume(struct cli *cli, int argc, char **argv)
         code = cli_parse_job(cli->args[0], &request.job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
-    if (code == CLI_CONTINUE && overrides.count)
-        code = add_changes(cli, &overrides, &arena, &request);
+    if (code == CLI_CONTINUE)
+        code = prepare(cli, &overrides, &arena, &request);
     if (code == CLI_CONTINUE)
         code = cli_call(cli, "ResumeJob", &heddle__v1__resume_job_response__descriptor,
                         &request.base, &response);
