@@ -22,6 +22,30 @@ static void follow_model(const struct cli_list *overrides, struct hd_job *stored
             stored->init_from[0] = '\0';
 }
 
+/* The changed job is wrong. If a change is of a key that cannot change, that is to be told, and not
+ * what it led to. */
+static enum hd_status refuse_fixed(const struct cli_list *overrides, const struct hd_job *stored,
+                                   enum hd_status st)
+{
+    for (size_t i = 0; i < overrides->count; i++) {
+        const char *item = overrides->items[i], *value = strchr(item, '=');
+        struct hd_text path = {0}, before = {0};
+        const struct hd_key *key;
+        bool changes;
+
+        hd_text_add(&path, "%.*s", value ? (int)(value - item) : 0, item);
+        key = path.data && *path.data ? hd_job_find_key(path.data) : NULL;
+        changes = key && key->kind != HD_KEY_FORM && hd_job_key_is_fixed(key) &&
+                  !hd_job_format(key, stored, &before) &&
+                  strcmp(before.data ? before.data : "", value + 1) != 0;
+        hd_text_free(&path);
+        hd_text_free(&before);
+        if (changes)
+            return hd_err(st, HD_JOB_KEY_FIXED, key->path);
+    }
+    return st;
+}
+
 enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
                                const struct cli_list *overrides, struct hd_arena *arena,
                                struct hd_job *ret_job)
@@ -52,6 +76,8 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
 
         (void)snprintf(name, sizeof name, "job %llu", (unsigned long long)status->job);
         st = hd_spec_read_yaml(&source, arena, ret_job);
+        if (st == HD_INVALID)
+            st = refuse_fixed(overrides, stored, st);
         if (!st && ret_job->steps == HD_SPEC_STEPS_UNKNOWN)
             st = hd_err(HD_INVALID,
                         "--set train.epochs: what an epoch is was counted when the job was "
