@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "controller/cli/cli.h"
 #include "controller/cli/watch.h"
+#include "pki/pki.h"
 #include "rpc/find.h"
 #include "version/version.h"
 
@@ -17,6 +18,8 @@ enum {
     NOTICE_MS = 1000, /* without an answer, until a person is told what is waited for */
     RETRY_MS = 1000,
     SLICE_MS = 100, /* of that time: so soon Ctrl-C is heard */
+    EXPLAIN_MS = 3000,
+    CLOCK_SLACK_MS = 300 * 1000 /* so long before its from_ms a certificate is valid (lib/pki) */
 };
 
 /* Tries to connect to a Unix socket: that tells at once, without a timeout, that no program
@@ -165,6 +168,51 @@ const char *cli_method_path(const char *method, char ret_path[64])
     return ret_path;
 }
 
+/* The certificate that this side shows, if its time is the reason: a server does not say why it
+ * closes the connection. HD_OK: it is not. */
+static enum hd_status judge_own_certificate(const char *path)
+{
+    char now[HD_CLOCK_TEXT_MAX], from[HD_CLOCK_TEXT_MAX], to[HD_CLOCK_TEXT_MAX];
+    const int64_t now_ms = hd_clock_wall_ms();
+    struct hd_pki_certificate cert;
+    struct hd_text text = {0};
+    enum hd_status st = hd_file_read(path, HD_PKI_PEM_BYTES_MAX, &text);
+
+    if (!st)
+        st = hd_pki_look(text.data ? text.data : "", &cert);
+    if (text.data)
+        explicit_bzero(text.data, text.size_bytes);
+    hd_text_free(&text);
+    if (st || (now_ms >= cert.from_ms - CLOCK_SLACK_MS && now_ms < cert.to_ms))
+        return HD_OK;
+    hd_clock_format_utc(now_ms, now);
+    hd_clock_format_utc(cert.from_ms, from);
+    hd_clock_format_utc(cert.to_ms, to);
+    return hd_err(
+        HD_UNAVAILABLE,
+        "your certificate %s is valid from %s to %s, and this machine's clock says %s: %s", path,
+        from, to, now,
+        now_ms < cert.to_ms ? "correct the clock"
+                            : "have an administrator make a new one, by heddle token cert");
+}
+
+/* gRPC says neither whose certificate was refused nor why. */
+static enum hd_status explain_certificate(const struct cli *cli, enum hd_status st)
+{
+    const char *ca = cli->contexts.values[CONTEXT_TLS_CA].text;
+    const char *own = cli->contexts.values[CONTEXT_TLS_CERT].text;
+    struct hd_error before;
+
+    if (st != HD_UNAVAILABLE || !ca || !*ca || hd_rpc_address_is_unix(cli->address))
+        return st;
+    hd_err_save(st, &before);
+    if (strstr(before.message, "certificate"))
+        st = hd_pki_explain_server(cli->address, ca, EXPLAIN_MS);
+    else
+        st = own && *own ? judge_own_certificate(own) : HD_OK;
+    return st ? st : hd_err_restore(&before);
+}
+
 /* A door with TLS closes a connection that begins without. */
 static enum hd_status explain_closed(const struct cli *cli, enum hd_status st)
 {
@@ -207,7 +255,7 @@ enum hd_status cli_try_call(struct cli *cli, const char *method,
         take_time(cli, message);
         *(ProtobufCMessage **)ret_response = message;
     }
-    return explain_closed(cli, st);
+    return explain_certificate(cli, explain_closed(cli, st));
 }
 
 static bool is_away(enum hd_status st)

@@ -1,17 +1,22 @@
-/* Which authority a server shows. OpenSSL speaks TLS here, not gRPC: gRPC cannot connect to a
- * server whose authority it does not have. */
+/* Which certificates a server shows, and what is wrong with them. OpenSSL speaks TLS here, not
+ * gRPC: gRPC cannot connect to a server whose authority it does not have, and does not tell why it
+ * refuses a certificate. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+#include <openssl/x509v3.h>
 
+#include "base/clock.h"
 #include "pki/pki.h"
 
 /* HOST and PORT of "HOST:PORT" or "[HOST]:PORT". */
@@ -118,23 +123,43 @@ static enum hd_status shake_hands(SSL *ssl, const char *address)
                   code ? text : "it says nothing");
 }
 
+struct talk {
+    SSL_CTX *context;
+    SSL *ssl;
+    int fd;
+};
+
+static void end_talk(struct talk *t)
+{
+    SSL_free(t->ssl);
+    SSL_CTX_free(t->context);
+    if (t->fd >= 0)
+        (void)close(t->fd);
+}
+
+/* To be ended in any case. */
+static enum hd_status begin_talk(const char *address, int64_t timeout_ms, struct talk *ret)
+{
+    enum hd_status st;
+
+    *ret = (struct talk){.context = SSL_CTX_new(TLS_client_method()), .fd = -1};
+    st = connect_to(address, timeout_ms, &ret->fd);
+    if (!st && (!ret->context || !SSL_CTX_set_min_proto_version(ret->context, TLS1_3_VERSION) ||
+                !(ret->ssl = SSL_new(ret->context)) || !SSL_set_fd(ret->ssl, ret->fd)))
+        st = hd_err(HD_NO_MEMORY, "no memory for a TLS connection");
+    return st ? st : shake_hands(ret->ssl, address);
+}
+
 enum hd_status hd_pki_fetch_authority(const char *address,
                                       const unsigned char hash[HD_PKI_HASH_BYTES],
                                       int64_t timeout_ms, struct hd_text *ret_cert)
 {
-    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    SSL *ssl = NULL;
+    struct talk t;
     X509 *cert;
-    int fd = -1;
-    enum hd_status st = connect_to(address, timeout_ms, &fd);
+    enum hd_status st = begin_talk(address, timeout_ms, &t);
 
-    if (!st && (!context || !SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) ||
-                !(ssl = SSL_new(context)) || !SSL_set_fd(ssl, fd)))
-        st = hd_err(HD_NO_MEMORY, "no memory for a TLS connection");
-    if (!st)
-        st = shake_hands(ssl, address);
     if (!st) {
-        cert = find(ssl, hash);
+        cert = find(t.ssl, hash);
         st = cert ? write_pem(cert, ret_cert)
                   : hd_err(HD_DENIED,
                            "%s is not the controller of the invitation: it shows no certificate "
@@ -142,9 +167,95 @@ enum hd_status hd_pki_fetch_authority(const char *address,
                            "right controller, or look who answers at that address",
                            address);
     }
-    SSL_free(ssl);
-    SSL_CTX_free(context);
-    if (fd >= 0)
-        (void)close(fd);
+    end_talk(&t);
+    return st;
+}
+
+/* ---- what is wrong with a server's certificate ----------------------------------------------- */
+
+static void write_time(const ASN1_TIME *time, char ret_text[HD_CLOCK_TEXT_MAX])
+{
+    struct tm parts;
+
+    ret_text[0] = '\0';
+    if (ASN1_TIME_to_tm(time, &parts))
+        hd_clock_format_utc((int64_t)timegm(&parts) * 1000, ret_text);
+}
+
+static void write_name(const X509_NAME *name, char ret_text[128])
+{
+    if (X509_NAME_get_text_by_NID((X509_NAME *)(uintptr_t)name, NID_commonName, ret_text, 128) < 0)
+        (void)snprintf(ret_text, 128, "?");
+}
+
+/* Of a certificate that is of the authority, and in time. */
+static enum hd_status judge_name(X509 *leaf, const char *address)
+{
+    char host[256], port[8];
+
+    if (split(address, host, port) || X509_check_ip_asc(leaf, host, 0) == 1 ||
+        X509_check_host(leaf, host, 0, 0, NULL) == 1)
+        return HD_OK;
+    return hd_err(HD_UNAVAILABLE,
+                  "the certificate of %s is not for the name %s; use a name that it was made for",
+                  address, host);
+}
+
+static enum hd_status judge(X509_STORE_CTX *verified, X509 *leaf, const char *address,
+                            const char *ca_path)
+{
+    const int error = X509_STORE_CTX_get_error(verified);
+    X509 *bad = X509_STORE_CTX_get_current_cert(verified);
+    const char *whose = bad && bad != leaf ? "the authority of the certificate" : "the certificate";
+    char now[HD_CLOCK_TEXT_MAX], from[HD_CLOCK_TEXT_MAX], to[HD_CLOCK_TEXT_MAX], issuer[128];
+
+    bad = bad ? bad : leaf;
+    hd_clock_format_utc(hd_clock_wall_ms(), now);
+    write_time(X509_get0_notBefore(bad), from);
+    write_time(X509_get0_notAfter(bad), to);
+    write_name(X509_get_issuer_name(leaf), issuer);
+    switch (error) {
+    case X509_V_OK:
+        return judge_name(leaf, address);
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+        return hd_err(HD_UNAVAILABLE,
+                      "%s of %s ended at %s, and this machine's clock says %s: correct the clock, "
+                      "or have the controller renew it",
+                      whose, address, to, now);
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+        return hd_err(HD_UNAVAILABLE,
+                      "%s of %s is not valid before %s, and this machine's clock says %s: correct "
+                      "the clock of this machine or of the controller's",
+                      whose, address, from, now);
+    default:
+        return hd_err(HD_UNAVAILABLE,
+                      "the certificate of %s is signed by \"%s\", and not by the authority in %s "
+                      "(%s): give that of this controller, or look who answers at that address",
+                      address, issuer, ca_path, X509_verify_cert_error_string(error));
+    }
+}
+
+enum hd_status hd_pki_explain_server(const char *address, const char *ca_path, int64_t timeout_ms)
+{
+    X509_STORE *store = X509_STORE_new();
+    X509_STORE_CTX *verified = X509_STORE_CTX_new();
+    X509 *leaf = NULL;
+    struct talk t;
+    enum hd_status st = begin_talk(address, timeout_ms, &t);
+
+    if (!st)
+        leaf = SSL_get1_peer_certificate(t.ssl);
+    if (!st && leaf && store && verified && X509_STORE_load_file(store, ca_path) &&
+        X509_STORE_CTX_init(verified, store, leaf, SSL_get_peer_cert_chain(t.ssl))) {
+        (void)X509_verify_cert(verified);
+        st = judge(verified, leaf, address, ca_path);
+    } else {
+        st = HD_OK; /* it cannot be told */
+    }
+    ERR_clear_error();
+    X509_free(leaf);
+    X509_STORE_CTX_free(verified);
+    X509_STORE_free(store);
+    end_talk(&t);
     return st;
 }

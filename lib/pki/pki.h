@@ -120,4 +120,10 @@ enum hd_status hd_pki_fetch_authority(const char *address,
                                       const unsigned char hash[HD_PKI_HASH_BYTES],
                                       int64_t timeout_ms, struct hd_text *ret_cert);
 
+/* Why a client with the authority in ca_path refuses the certificate that HOST:PORT shows: ended,
+ * not valid yet, of another authority, for another name. HD_UNAVAILABLE: the message says it, with
+ * whose certificate it is, and what to do. HD_OK: nothing wrong was found. Blocks up to timeout_ms.
+ */
+enum hd_status hd_pki_explain_server(const char *address, const char *ca_path, int64_t timeout_ms);
+
 #endif

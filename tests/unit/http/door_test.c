@@ -629,14 +629,18 @@ struct pair {
     unsigned char hash[HD_PKI_HASH_BYTES];
 };
 
-/* A certificate for a server, with its key, in two files. */
-static void make_pair(const struct hd_pki_authority *authority, const char *dir, const char *name,
-                      struct pair *ret_pair)
+/* A certificate for a server, with its key, in two files. It begins so long from now. */
+static void make_pair_of(const struct hd_pki_authority *authority, const char *dir,
+                         const char *name, int64_t begins_ms, const char *host,
+                         struct pair *ret_pair)
 {
+    const int64_t from_ms = hd_clock_wall_ms() + begins_ms;
     const struct hd_pki_terms terms = {.name = name,
                                        .use = HD_PKI_SERVER,
-                                       .from_ms = hd_clock_wall_ms(),
-                                       .to_ms = hd_clock_wall_ms() + 3600000};
+                                       .from_ms = from_ms,
+                                       .to_ms = from_ms + 3600000,
+                                       .hosts = &host,
+                                       .host_count = host != NULL};
     struct hd_text request = {0}, cert = {0}, key = {0};
     struct hd_pki_certificate is;
 
@@ -651,6 +655,12 @@ static void make_pair(const struct hd_pki_authority *authority, const char *dir,
     hd_text_free(&request);
     hd_text_free(&cert);
     hd_text_free(&key);
+}
+
+static void make_pair(const struct hd_pki_authority *authority, const char *dir, const char *name,
+                      struct pair *ret_pair)
+{
+    make_pair_of(authority, dir, name, 0, NULL, ret_pair);
 }
 
 static enum hd_status shows(const struct door *d, const struct pair *pair)
@@ -701,6 +711,59 @@ static void a_renewed_certificate_is_shown_to_the_next_caller(void **state)
                      0);
 }
 
+/* Goal: who refuses a server's certificate is told why. Method: one door, and certificates of an
+ * hour of which each but the first has one thing wrong. */
+static void what_is_wrong_with_a_certificate_is_told(void **state)
+{
+    static const struct {
+        const char *host, *says;
+        int64_t begins_ms;
+        int authority;
+    } cases[] = {
+        {"127.0.0.1", NULL, 0, 0},
+        {"elsewhere", "is not for the name 127.0.0.1", 0, 0},
+        {"127.0.0.1", " ended at ", -2 * 3600 * 1000, 0},
+        {"127.0.0.1", " is not valid before ", 2 * 3600 * 1000, 0},
+        {"127.0.0.1", " is signed by \"other\", and not by the authority in ", 0, 1},
+    };
+    static const char *const names[] = {"test", "other"};
+    char dir[] = "/tmp/door-tls-XXXXXX", ca[64], address[32];
+    struct hd_pki_authority *authorities[2];
+    struct door d = {.requests = 0};
+    struct pair pair;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(ca, sizeof ca, "%s/ca.pem", dir);
+    for (int i = 1; i >= 0; i--) { /* the first one's is the file that is left */
+        struct hd_text cert = {0}, key = {0};
+
+        assert_int_equal(hd_pki_make_authority(names[i], hd_clock_wall_ms(), &cert, &key), HD_OK);
+        assert_int_equal(hd_pki_authority_open(cert.data, key.data, &authorities[i]), HD_OK);
+        assert_int_equal(hd_file_write_atomic(ca, cert.data, cert.len_bytes, 0600), HD_OK);
+        hd_text_free(&cert);
+        hd_text_free(&key);
+    }
+    make_pair(authorities[0], dir, "pair", &pair);
+    d.options.cert_path = pair.cert;
+    d.options.key_path = pair.key;
+    door_open(&d, "127.0.0.1:0");
+    (void)snprintf(address, sizeof address, "127.0.0.1:%d", hd_http_port(d.http));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        make_pair_of(authorities[cases[i].authority], dir, "pair", cases[i].begins_ms,
+                     cases[i].host, &pair);
+        assert_int_equal(hd_http_set_tls(d.http, pair.cert, pair.key), HD_OK);
+        assert_int_equal(hd_pki_explain_server(address, ca, 10000),
+                         cases[i].says ? HD_UNAVAILABLE : HD_OK);
+        if (cases[i].says && !strstr(hd_err_message(), cases[i].says))
+            fail_msg("%s", hd_err_message());
+    }
+    door_close(&d);
+    hd_pki_authority_free(authorities[0]);
+    hd_pki_authority_free(authorities[1]);
+    assert_int_equal(unlink(pair.cert) | unlink(pair.key) | unlink(ca) | rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -720,6 +783,7 @@ int main(void)
         cmocka_unit_test(a_unix_door_is_private),
         cmocka_unit_test(beyond_loopback_it_opens_with_tls_and_tokens_alone),
         cmocka_unit_test(a_renewed_certificate_is_shown_to_the_next_caller),
+        cmocka_unit_test(what_is_wrong_with_a_certificate_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
