@@ -31,6 +31,42 @@ static bool is_fixed(const struct hd_key *key)
     return false;
 }
 
+/* The number of places in front of a fingerprint's colon. */
+static size_t places_of(const char *fingerprint)
+{
+    return fingerprint ? strcspn(fingerprint, ":") : 0;
+}
+
+/* Whether both may be the same bytes. Fingerprints of other places, or of a job of an older build,
+ * which has none, do not compare. */
+static bool same_bytes(const struct hd_job_file *a, const struct hd_job_file *b)
+{
+    const size_t places = places_of(a->fingerprint);
+
+    if (a->size_bytes != b->size_bytes)
+        return false;
+    return !places || places != places_of(b->fingerprint) ||
+           strncmp(a->fingerprint, b->fingerprint, places) != 0 ||
+           strcmp(a->fingerprint, b->fingerprint) == 0;
+}
+
+/* Which sample comes at which step follows from the bytes of the files. */
+static enum hd_status compare_bytes(const char *key, const struct hd_job_file *before,
+                                    const struct hd_job_file *now, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!same_bytes(&before[i], &now[i]))
+            return hd_err(HD_INVALID,
+                          "%s: %s is another file than when the job was submitted: it had %" PRId64
+                          " bytes with the fingerprint %s, and has %" PRId64
+                          " with %s; restore it, or submit a new job, with train.init_from to "
+                          "start from this one's weights",
+                          key, now[i].path, before[i].size_bytes,
+                          before[i].fingerprint ? before[i].fingerprint : "-", now[i].size_bytes,
+                          now[i].fingerprint ? now[i].fingerprint : "-");
+    return HD_OK;
+}
+
 static bool same_files(const struct hd_job_file *a, int64_t a_count, const struct hd_job_file *b,
                        int64_t b_count)
 {
@@ -80,6 +116,9 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
             return refuse("data.train");
     if (!same_files(before->val, before->val_count, now->val, now->val_count))
         return refuse("data.val");
+    if (compare_bytes("data.train", before->train, now->train, now->train_count) ||
+        compare_bytes("data.val", before->val, now->val, now->val_count))
+        return HD_INVALID;
     if (before->checkpoint_best && now->checkpoint_best &&
         before->validate_batches != now->validate_batches)
         return hd_err(HD_INVALID,

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "data/data_internal.h"
+#include "data/fingerprint.h"
 #include "data/token_file.h"
 
 /* A mapped file, and its attributes when it was mapped. */
@@ -70,6 +71,8 @@ static enum hd_status map_bytes(const struct hd_corpus_file *file, struct mappin
         st = hd_err(HD_IO, "cannot examine %s: %s", file->path, strerror(errno));
     else
         st = check_kind_and_size(file, &info);
+    if (!st)
+        st = hd_fingerprint_check(file->path, file->fingerprint);
     if (!st && info.st_size > 0) {
         bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (bytes == MAP_FAILED)

@@ -44,13 +44,15 @@ struct hd_packing; /* packing.h */
 
 struct hd_corpus_file {
     const char *path;
-    int64_t size_bytes; /* recorded when the job was submitted; -1: not recorded */
-    const char *source; /* the text that it was made from, which messages name; NULL: none */
+    int64_t size_bytes;      /* recorded when the job was submitted; -1: not recorded */
+    const char *source;      /* the text that it was made from, which messages name; NULL: none */
+    const char *fingerprint; /* fingerprint.h, recorded as well; NULL: not recorded */
 };
 
 /* Maps the files: .npy arrays; .bin token files, of Megatron if an .idx is beside them, else of
  * llm.c; all others as text. Empty files are allowed. An error names the file: it is missing,
- * unreadable, not a regular file, damaged, or of another size than recorded. Copies the paths. */
+ * unreadable, not a regular file, damaged, or of another size or fingerprint than recorded. Copies
+ * the paths. */
 enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
                               struct hd_corpus **ret_corpus);
 void hd_corpus_close(struct hd_corpus *corpus); /* NULL is fine */

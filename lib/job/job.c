@@ -36,7 +36,9 @@ static enum hd_status write_files(const char *key, const struct hd_job_file *fil
             hd_text_add(ret_text, "data.source %.17g\n", weights[files[i].source]);
         if (!is_one_line(files[i].path))
             return hd_err(HD_INVALID, "%s: a path may not contain a line break", key);
-        hd_text_add(ret_text, "%s %lld %s\n", key, (long long)files[i].size_bytes, files[i].path);
+        hd_text_add(ret_text, "%s %lld %s%s%s\n", key, (long long)files[i].size_bytes,
+                    files[i].fingerprint ? files[i].fingerprint : "",
+                    files[i].fingerprint ? " " : "", files[i].path);
     }
     return HD_OK;
 }
@@ -88,11 +90,17 @@ struct job_file_list {
 static enum hd_status add_file(struct job_file_list *list, struct hd_arena *arena, int64_t source,
                                char *value)
 {
-    char *blank = strchr(value, ' ');
+    char *blank = strchr(value, ' '), *path = blank ? blank + 1 : NULL, *fingerprint = NULL;
     enum hd_status st;
     int64_t size;
 
-    if (!blank || blank[1] != '/')
+    if (path && *path != '/') {
+        fingerprint = path;
+        path = strchr(path, ' ');
+        if (path)
+            *path++ = '\0';
+    }
+    if (!path || *path != '/')
         return hd_err(HD_INVALID, "expected a size and an absolute path");
     *blank = '\0';
     st = hd_text_to_int64(value, 0, INT64_MAX, &size);
@@ -109,8 +117,11 @@ static enum hd_status add_file(struct job_file_list *list, struct hd_arena *aren
         list->items = items;
         list->room = room;
     }
-    list->items[list->count++] =
-        (struct hd_job_file){hd_arena_strdup(arena, blank + 1), size, source};
+    list->items[list->count++] = (struct hd_job_file){
+        .path = hd_arena_strdup(arena, path),
+        .size_bytes = size,
+        .source = source,
+        .fingerprint = fingerprint ? hd_arena_strdup(arena, fingerprint) : NULL};
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
@@ -213,8 +224,8 @@ static enum hd_status read_line(struct job_reader *r, char *line)
     return read_key(r, line, value);
 }
 
-/* Sets keys that the text lacks to their old defaults. HD_INVALID if the text's version has it;
- * keys of the newest version may be missing in texts of that version, too: it grows until it is
+/* Sets keys that the text lacks to their old defaults. HD_INVALID if an older version than the
+ * text's has it; keys of the text's own version may be missing: a version grows until it is
  * released, and builds made meanwhile wrote some. */
 static enum hd_status fill_missing(struct job_reader *r)
 {
@@ -223,7 +234,7 @@ static enum hd_status fill_missing(struct job_reader *r)
 
         if (r->seen[i] || key->kind == HD_KEY_FORM)
             continue;
-        if (key->since <= r->version && key->since < HD_JOB_VERSION)
+        if (key->since < r->version)
             return hd_err(HD_INVALID, "the resolved job lacks %s", key->path);
         set_old_default(key, r->job);
     }

@@ -15,11 +15,12 @@
  *     data.train 1048576 /data/corpus/a.txt
  *     end
  *
- * Every key occurs exactly once; a list has one line per item, in order. In a mixture a line
+ * Every key occurs exactly once; a list has one line per item, in order. A file's fingerprint,
+ * where there is one, is between its size and its path (since version 11). In a mixture a line
  * "data.source WEIGHT" precedes the files of each source. The first line has the version of the
  * list of keys. A text of an older version lacks the newer keys: each gets the value that the older
- * build used in effect (hd_key.old_default), as does a text of the newest version, which grows
- * until it is released. An order of pipeline stages (parallel.schedule: {file: F}) is
+ * build used in effect (hd_key.old_default), as does a key of the text's own version, which grew
+ * until it was released. An order of pipeline stages (parallel.schedule: {file: F}) is
  * "parallel.schedule.order" with a line of the order, once per stage. A text of a newer version is
  * HD_UNSUPPORTED, and the message names both versions. Unknown, repeated or missing keys are
  * HD_INVALID.
@@ -40,7 +41,7 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 10,                /* of the list of keys; raised when keys are added */
+    HD_JOB_VERSION = 11,                /* of the text form; raised when it has more to say */
     HD_JOB_WORD_MAX = 64,               /* bytes, NUL included; also of HD_KEY_NAME */
     HD_JOB_PATH_MAX = 4096,             /* bytes, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* of the text form in a file */
@@ -79,7 +80,8 @@ struct hd_layout_sizes {
 struct hd_job_file {
     const char *path; /* absolute */
     int64_t size_bytes;
-    int64_t source; /* index of the source in a mixture; else 0 */
+    int64_t source;          /* index of the source in a mixture; else 0 */
+    const char *fingerprint; /* data/fingerprint.h, without blank and '/'; NULL: not recorded */
 };
 
 /* A member of the layout has two names: job->tp and job->layout.tp. */

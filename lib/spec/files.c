@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "data/data.h"
+#include "data/fingerprint.h"
 #include "spec_internal.h"
 
 enum {
@@ -73,8 +74,9 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
         list->room = room;
     }
     list->facts[list->count] = facts;
-    list->items[list->count++] =
-        (struct hd_job_file){hd_arena_strdup(list->arena, path), size_bytes, list->source};
+    list->items[list->count++] = (struct hd_job_file){.path = hd_arena_strdup(list->arena, path),
+                                                      .size_bytes = size_bytes,
+                                                      .source = list->source};
     return hd_arena_failed(list->arena) ? no_memory() : HD_OK;
 }
 
@@ -378,6 +380,41 @@ static enum hd_status replace(const struct list *list, struct hd_job_file **ret_
     return HD_OK;
 }
 
+/* Records what the files hold: of many files, of every k-th. The places of all together are few
+ * enough for a slow disk. */
+static enum hd_status add_fingerprints(struct hd_arena *arena, const char *key,
+                                       struct hd_job_file *files, int64_t count, int64_t stride,
+                                       int64_t places)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < count; i += stride) {
+        char text[HD_FINGERPRINT_TEXT_MAX];
+
+        st = hd_fingerprint(files[i].path, places, text);
+        if (st)
+            return hd_err_prefix(HD_INVALID, "%s", key);
+        files[i].fingerprint = hd_arena_strdup(arena, text);
+        if (!files[i].fingerprint)
+            st = no_memory();
+    }
+    return st;
+}
+
+static enum hd_status take_fingerprints(struct hd_arena *arena, struct hd_job *job)
+{
+    const int64_t count = job->train_count + job->val_count;
+    const int64_t stride = (count + HD_FINGERPRINT_FILES_MAX - 1) / HD_FINGERPRINT_FILES_MAX;
+    const int64_t share = count ? HD_FINGERPRINT_JOB_PLACES * stride / count : 0;
+    const int64_t places = share < 1                           ? 1
+                           : share > HD_FINGERPRINT_PLACES_MAX ? HD_FINGERPRINT_PLACES_MAX
+                                                               : share;
+    const enum hd_status st =
+        add_fingerprints(arena, "data.train", job->train, job->train_count, stride, places);
+
+    return st ? st : add_fingerprints(arena, "data.val", job->val, job->val_count, stride, places);
+}
+
 static bool has_conversations(const struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -418,6 +455,8 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = replace(&train, &job->train, &job->train_count);
     if (!st)
         st = replace(&val, &job->val, &job->val_count);
+    if (!st)
+        st = take_fingerprints(draft->arena, job);
     list_done(&train);
     list_done(&val);
     return st;

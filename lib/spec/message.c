@@ -302,8 +302,12 @@ static enum hd_status take_files(Heddle__V1__DataFile *const *files, size_t coun
     if (!*ret_files)
         return hd_err(HD_NO_MEMORY, "no memory for %zu data files", count);
     for (size_t i = 0; i < count; i++)
-        (*ret_files)[i] = (struct hd_job_file){hd_arena_strdup(arena, files[i]->path),
-                                               files[i]->size_bytes, files[i]->source};
+        (*ret_files)[i] = (struct hd_job_file){
+            .path = hd_arena_strdup(arena, files[i]->path),
+            .size_bytes = files[i]->size_bytes,
+            .source = files[i]->source,
+            .fingerprint =
+                *files[i]->fingerprint ? hd_arena_strdup(arena, files[i]->fingerprint) : NULL};
     *ret_count = (int64_t)count;
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for %zu data files", count)
                                   : HD_OK;
@@ -453,6 +457,8 @@ static void put_files(const struct hd_job_file *files, int64_t count, struct hd_
         file->path = hd_arena_strdup(arena, files[i].path);
         file->size_bytes = files[i].size_bytes;
         file->source = (int32_t)files[i].source;
+        file->fingerprint =
+            hd_arena_strdup(arena, files[i].fingerprint ? files[i].fingerprint : "");
         (*ret_files)[(*ret_count)++] = file;
     }
 }

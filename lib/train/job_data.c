@@ -16,7 +16,9 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
     if (!list)
         return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
     for (int64_t i = 0; i < count; i++)
-        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes, NULL};
+        list[i] = (struct hd_corpus_file){.path = files[i].path,
+                                          .size_bytes = files[i].size_bytes,
+                                          .fingerprint = files[i].fingerprint};
     st = hd_corpus_open(cached ? cached : list, (size_t)count, ret_corpus);
     if (!st && hd_corpus_has_text(*ret_corpus))
         st = hd_job_tokenizer_need(tokenizer, job, &text_tokenizer);

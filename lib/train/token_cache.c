@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/fingerprint.h"
 #include "data/tokenize.h"
 #include "train/job_chat.h"
 
@@ -65,7 +66,7 @@ static enum hd_status check_file(const struct hd_job_file *file, struct stat *re
                       "submitted; restore it, or submit the job again",
                       file->path, (int64_t)info.st_size, file->size_bytes);
     *ret_info = info;
-    return HD_OK;
+    return hd_fingerprint_check(file->path, file->fingerprint);
 }
 
 /* The name of a file's token file. */
@@ -271,7 +272,9 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
     for (int64_t i = 0; !st && i < count; i++) {
         const char *name, *stem, *bin, *idx;
 
-        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes, NULL};
+        list[i] = (struct hd_corpus_file){.path = files[i].path,
+                                          .size_bytes = files[i].size_bytes,
+                                          .fingerprint = files[i].fingerprint};
         if (!needs_tokens(f->job, files[i].path))
             continue;
         name = f->names[f->index];
@@ -284,7 +287,7 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
             return hd_err(HD_NO_MEMORY, "no memory for a path");
         if (f->firsts[f->index++] % f->watch->world == f->watch->rank && !hd_file_exists(idx))
             st = make(f, &files[i], stem);
-        list[i] = (struct hd_corpus_file){bin, -1, files[i].path};
+        list[i] = (struct hd_corpus_file){.path = bin, .size_bytes = -1, .source = files[i].path};
     }
     return st;
 }

@@ -33,6 +33,11 @@ check_status what_decides_the_samples_cannot_change 2 heddle resume "$job" --set
 check_equal by_its_key 1 "$(grep -c 'train.seed: cannot change when a job is resumed' "$work/check.err")"
 check_status nor_can_what_trains_beside_the_model 2 heddle resume "$job" --set train.adapter.type=lora --set train.steps=150
 check_equal by_that_key 1 "$(grep -c 'train.adapter.type: cannot change when a job is resumed' "$work/check.err")"
+cp "$work/corpus.txt" "$work/first"
+tr a-z A-Z <"$work/first" >"$work/corpus.txt"
+check_status nor_can_the_bytes_of_the_text 2 heddle resume "$job" --set train.steps=150
+check_equal by_that_file 1 "$(grep -c 'data.train: .*/corpus.txt is another file than when the job was submitted' "$work/check.err")"
+cp "$work/first" "$work/corpus.txt"
 check a_job_that_succeeded_is_resumed heddle resume "$job" --set train.steps=150
 check_status one_that_has_not_ended_is_not 6 heddle resume "$job"
 check it_succeeds_again heddle wait "$job"

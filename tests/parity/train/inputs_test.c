@@ -121,7 +121,7 @@ static void a_mixture_of_the_job_becomes_sources(void **state)
     harness_setup(&h, 640);
     job = harness_job(&h, "llama", 1);
     for (int i = 0; i < 3; i++)
-        files[i] = (struct hd_job_file){h.corpus, 640, i > 0};
+        files[i] = (struct hd_job_file){.path = h.corpus, .size_bytes = 640, .source = i > 0};
     job.train = files;
     job.train_count = 3;
     job.weights = weights;

@@ -36,7 +36,7 @@ static void put(struct setting *s, int i, const char *name, const char *text)
     memcpy(s->path[i], path.data, path.len_bytes + 1);
     hd_text_free(&path);
     assert_int_equal(hd_file_write_atomic(s->path[i], text, strlen(text), 0600), HD_OK);
-    s->files[i] = (struct hd_job_file){s->path[i], (int64_t)strlen(text), 0};
+    s->files[i] = (struct hd_job_file){.path = s->path[i], .size_bytes = (int64_t)strlen(text)};
 }
 
 static int set_up(void **state)
@@ -238,6 +238,13 @@ static void a_line_that_is_no_document_is_named(void **state)
     assert_int_equal(fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
                      HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "when the job was submitted"));
+    hd_arena_done(&arena);
+    put(s, 0, "a.jsonl", "{\"text\": \"one\"}");
+    s->files[0].fingerprint = "1:0123456789abcdef"; /* of another text */
+    hd_arena_init(&arena, 0);
+    assert_int_equal(fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
+                     HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "a.jsonl is another file than when the job was"));
     hd_arena_done(&arena);
 }
 

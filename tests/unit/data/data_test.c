@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "data/data.h"
+#include "data/fingerprint.h"
 #include "tokenizer/tokenizer.h"
 
 enum { FILES_MAX = 8, PATH_BYTES = 64 };
@@ -120,6 +121,47 @@ static void a_missing_or_changed_file_is_named(void **state)
     assert_int_equal(hd_corpus_open(f->files, 2, &corpus), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "not a regular file"));
     assert_int_equal(hd_corpus_open(f->files, 0, &corpus), HD_INVALID);
+}
+
+/* Goal: a file that was replaced by one of its size is refused, however large it is. Method: with 3
+ * places of 4096 bytes, a file of 20000 bytes is looked at from 0, (20000 - 4096) / 2 = 7952 and
+ * 15904; one of 12288 = 3 * 4096 bytes everywhere. */
+static void a_file_replaced_by_one_of_its_size_is_refused(void **state)
+{
+    static const struct {
+        size_t size_bytes, changed;
+        bool seen;
+    } cases[] = {{20000, 0, true},     {20000, 4095, true},  {20000, 4096, false},
+                 {20000, 7951, false}, {20000, 7952, true},  {20000, 15903, false},
+                 {20000, 15904, true}, {20000, 19999, true}, {12288, 4096, true},
+                 {12288, 12287, true}, {5000, 4999, true},   {1, 0, true}};
+    static const unsigned char zeros[20000];
+    struct fixture *f = *state;
+    struct hd_corpus *corpus;
+    char text[HD_FINGERPRINT_TEXT_MAX];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        unsigned char bytes[sizeof zeros] = {0};
+        enum hd_status st;
+
+        f->count = 0;
+        add_file(f, zeros, cases[i].size_bytes);
+        assert_int_equal(hd_fingerprint(f->paths[0], 3, text), HD_OK);
+        f->files[0].fingerprint = text;
+        assert_int_equal(hd_corpus_open(f->files, 1, &corpus), HD_OK);
+        hd_corpus_close(corpus);
+        bytes[cases[i].changed] = 1;
+        assert_int_equal(hd_file_write_atomic(f->paths[0], bytes, cases[i].size_bytes, 0600),
+                         HD_OK);
+        st = hd_corpus_open(f->files, 1, &corpus);
+        if (st != (cases[i].seen ? HD_INVALID : HD_OK))
+            fail_msg("case %zu: status %d", i, (int)st);
+        if (!st)
+            hd_corpus_close(corpus);
+    }
+    assert_int_equal(hd_corpus_open(f->files, 1, &corpus), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), f->paths[0]));
+    assert_non_null(strstr(hd_err_message(), "restore it, or submit the job again"));
 }
 
 static void a_named_pipe_is_refused_without_waiting(void **state)
@@ -576,6 +618,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_files(files_read_as_one_sequence_in_the_given_order),
         with_files(a_missing_or_changed_file_is_named),
+        with_files(a_file_replaced_by_one_of_its_size_is_refused),
         with_files(a_named_pipe_is_refused_without_waiting),
         with_files(a_change_after_opening_is_noticed),
         with_files(targets_are_the_tokens_one_place_later),

@@ -132,7 +132,7 @@ static void open_files(struct fixture *f, struct hd_sampler *ret_sampler)
         memcpy(f->path[i], path.data, path.len_bytes + 1);
         hd_text_free(&path);
         assert_int_equal(hd_file_write_atomic(f->path[i], text, sizes[i], 0600), HD_OK);
-        files[i] = (struct hd_corpus_file){f->path[i], -1, NULL};
+        files[i] = (struct hd_corpus_file){.path = f->path[i], .size_bytes = -1};
     }
     assert_int_equal(hd_corpus_open(files, 3, &f->corpus), HD_OK);
     ranges[0] = hd_corpus_files(f->corpus, 0, 1);

@@ -297,7 +297,7 @@ static void name_file(struct fixture *f, int slot, const char *name)
 
     hd_text_add(&path, "%s/%s", f->dir, name);
     memcpy(f->path[slot], path.data, path.len_bytes + 1);
-    f->files[slot] = (struct hd_corpus_file){f->path[slot], -1, NULL};
+    f->files[slot] = (struct hd_corpus_file){.path = f->path[slot], .size_bytes = -1};
     hd_text_free(&path);
 }
 

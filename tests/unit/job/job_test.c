@@ -33,8 +33,9 @@ static void fill(struct hd_job *job, struct hd_job_file *files)
     job->vocab = 256;
     job->rope_theta = 1e4 / 3;
     job->seed = INT64_MAX;
-    files[0] = (struct hd_job_file){"/x y.txt", 12, 0};
-    files[1] = (struct hd_job_file){"/z.txt", INT64_MAX, 0};
+    files[0] = (struct hd_job_file){.path = "/x y.txt", .size_bytes = 12};
+    files[1] = (struct hd_job_file){
+        .path = "/z.txt", .size_bytes = INT64_MAX, .fingerprint = "4:00000000000000ff"};
     job->train = files;
     job->train_count = 2;
 }
@@ -55,6 +56,9 @@ static void what_is_written_is_read_back(void **state)
     assert_int_equal(back.seed, INT64_MAX);
     assert_int_equal(back.train_count, 2);
     assert_string_equal(back.train[0].path, "/x y.txt");
+    assert_null(back.train[0].fingerprint);
+    assert_string_equal(back.train[1].path, "/z.txt");
+    assert_string_equal(back.train[1].fingerprint, "4:00000000000000ff");
     assert_int_equal(back.val_count, 0);
     assert_int_equal(hd_job_write(&back, &second), HD_OK);
     assert_string_equal(first.data, second.data);
@@ -103,7 +107,7 @@ static void a_mixture_is_read_back(void **state)
     (void)state;
     hd_arena_init(&arena, 0);
     fill(&job, files);
-    files[2] = (struct hd_job_file){"/w.npy", 2, 1};
+    files[2] = (struct hd_job_file){.path = "/w.npy", .size_bytes = 2, .source = 1};
     job.train_count = 3;
     job.weights = weights;
     job.weight_count = 2;

@@ -9,6 +9,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
+#include "data/fingerprint.h"
 #include "spec/spec_internal.h"
 
 /* ---- what the ranks get ---- */
@@ -68,6 +70,9 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
     assert_int_equal(job[1].attempt, 2);
     assert_int_equal(job[1].train_count, 3);
     assert_int_equal(job[1].train[1].size_bytes, 300);
+    assert_int_equal(hd_fingerprint_check(job[1].train[1].path, job[1].train[1].fingerprint),
+                     HD_OK);
+    assert_true(hd_text_starts(job[1].val[0].fingerprint, "256:")); /* 4 files share 1024 places */
     assert_int_equal(job[1].val_count, 1);
     assert_int_equal(job[1].validate_every, 100);
     hd_text_free(&text);

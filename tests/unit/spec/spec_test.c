@@ -1030,6 +1030,7 @@ static void a_message_with_holes_is_completed_or_refused(void **state)
     whole->resources->devices_max = 0;
     whole->data->order = HEDDLE__V1__DATA_ORDER__DATA_ORDER_UNSPECIFIED;
     assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_string_equal(job.val[0].fingerprint, read_good(NULL)->val[0].fingerprint);
     assert_int_equal(job.kv_heads, 8);
     assert_int_equal(job.devices_max, 2);
     assert_string_equal(job.order, "shuffled");

@@ -1,0 +1,116 @@
+#include "data/fingerprint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+/* The offset of place `i`: the first place begins the file and the last one ends it; those of a
+ * small file follow one another. The product fits: no file has 2^55 bytes. */
+static int64_t offset_of(int64_t i, int64_t places, int64_t size_bytes)
+{
+    const int64_t last = size_bytes - HD_FINGERPRINT_PLACE_BYTES;
+
+    if (size_bytes <= places * HD_FINGERPRINT_PLACE_BYTES)
+        return i * HD_FINGERPRINT_PLACE_BYTES;
+    return places == 1 ? 0 : last * i / (places - 1);
+}
+
+/* Adds the size, and the bytes at the places. */
+static enum hd_status add_places(int fd, int64_t size_bytes, int64_t places, struct hd_hash *hash)
+{
+    unsigned char bytes[HD_FINGERPRINT_PLACE_BYTES];
+    enum hd_status st = HD_OK;
+
+    hd_hash_add(hash, &size_bytes, sizeof size_bytes);
+    for (int64_t i = 0; !st && i < places; i++) {
+        const int64_t at = offset_of(i, places, size_bytes), left = size_bytes - at;
+        const size_t n = left < (int64_t)sizeof bytes ? (size_t)left : sizeof bytes;
+
+        if (left <= 0)
+            break;
+        st = hd_file_pread_all(fd, bytes, n, at);
+        hd_hash_add(hash, bytes, st ? 0 : n);
+    }
+    return st;
+}
+
+static enum hd_status add_file(const char *path, int64_t places, struct hd_hash *hash)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    enum hd_status st;
+    struct stat info;
+
+    if (fd < 0)
+        return hd_file_cannot_open("the data file ", path, errno);
+    if (fstat(fd, &info) < 0)
+        st = hd_err(HD_IO, "cannot examine it: %s", strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        st = hd_err(HD_INVALID, "is not a regular file; data files must be");
+    else
+        st = add_places(fd, info.st_size, places, hash);
+    (void)close(fd);
+    return st ? hd_err_prefix(st, "%s", path) : HD_OK;
+}
+
+/* Megatron's index, which says where documents begin. An llm.c file has none. */
+static enum hd_status add_index(const char *path, int64_t places, struct hd_hash *hash)
+{
+    struct hd_text index = {0};
+    enum hd_status st = HD_OK;
+
+    if (!hd_text_ends(path, ".bin"))
+        return HD_OK;
+    hd_text_add(&index, "%.*sidx", (int)(strlen(path) - strlen("bin")), path);
+    if (index.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    else if (hd_file_exists(index.data))
+        st = add_file(index.data, places, hash);
+    hd_text_free(&index);
+    return st;
+}
+
+enum hd_status hd_fingerprint(const char *path, int64_t places,
+                              char ret_text[HD_FINGERPRINT_TEXT_MAX])
+{
+    char digits[HD_HASH_TEXT_MAX];
+    struct hd_hash hash;
+    enum hd_status st;
+
+    hd_hash_begin(&hash);
+    st = add_file(path, places, &hash);
+    if (!st)
+        st = add_index(path, places, &hash);
+    if (st)
+        return st;
+    hd_hash_format(hd_hash_value(&hash), digits);
+    (void)snprintf(ret_text, HD_FINGERPRINT_TEXT_MAX, "%lld:%s", (long long)places, digits);
+    return HD_OK;
+}
+
+enum hd_status hd_fingerprint_check(const char *path, const char *recorded)
+{
+    char is[HD_FINGERPRINT_TEXT_MAX], number[HD_FINGERPRINT_TEXT_MAX];
+    enum hd_status st;
+    int64_t places;
+
+    if (!recorded || !*recorded)
+        return HD_OK;
+    (void)snprintf(number, sizeof number, "%.*s", (int)strcspn(recorded, ":"), recorded);
+    if (hd_text_to_int64(number, 1, HD_FINGERPRINT_PLACES_MAX, &places))
+        return hd_err(HD_CORRUPT, "the fingerprint '%s' of %s is none of this program", recorded,
+                      path);
+    st = hd_fingerprint(path, places, is);
+    if (st || strcmp(is, recorded) == 0)
+        return st;
+    return hd_err(HD_INVALID,
+                  "%s is another file than when the job was submitted: it has as many bytes, but "
+                  "its fingerprint is %s, was %s; restore it, or submit the job again",
+                  path, is, recorded);
+}

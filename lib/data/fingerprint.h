@@ -1,0 +1,34 @@
+/* fingerprint: whether a data file is still the one that a job was submitted with.
+ *
+ * A size does not tell a text from another one of the same length. A fingerprint is a hash of bytes
+ * at places spread evenly over the file, so that it costs as little for a terabyte as for a
+ * megabyte. It finds a file that was replaced. It does not find a change of a few bytes of a large
+ * file between two places; a file that is not larger than its places together is read whole.
+ *
+ * Used by: spec (records them), corpus, train.   Uses: base.   Threads: any.
+ */
+#ifndef HD_DATA_FINGERPRINT_H
+#define HD_DATA_FINGERPRINT_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum {
+    HD_FINGERPRINT_TEXT_MAX = 32,      /* bytes of its text form, NUL included */
+    HD_FINGERPRINT_PLACE_BYTES = 4096, /* read at each place */
+    HD_FINGERPRINT_PLACES_MAX = 256,   /* of one file */
+    HD_FINGERPRINT_JOB_PLACES = 1024,  /* of all files of a job, about */
+    HD_FINGERPRINT_FILES_MAX = 4096    /* of a job: files that have a fingerprint */
+};
+
+/* The fingerprint of a file, and of the .idx beside a .bin, by `places` places of each, 1 to
+ * HD_FINGERPRINT_PLACES_MAX. As text: the number of places, a colon, and 16 hexadecimal digits. */
+enum hd_status hd_fingerprint(const char *path, int64_t places,
+                              char ret_text[HD_FINGERPRINT_TEXT_MAX]);
+
+/* HD_INVALID, naming the file: its bytes are not those of `recorded`, which NULL or "" is where
+ * none was recorded. */
+enum hd_status hd_fingerprint_check(const char *path, const char *recorded);
+
+#endif
