@@ -67,6 +67,8 @@ struct cli {
      * controller that was there and has gone, for WATCH_PATIENCE_MS. */
     const volatile sig_atomic_t *interrupted;
     bool has_answered;
+    int64_t
+        ahead_ms; /* the controller's clock before this one's, by its newest answer; 0: unknown */
     /* Not NULL: cli_parse does nothing but call it with the flags that the command takes, without
      * those that all have, and returns CLI_OK. For tests. */
     void (*tell_flags)(const struct cli_flag *flags, size_t count);
@@ -158,8 +160,13 @@ bool cli_job_ended(Heddle__V1__JobState state);
 /* SGR code such as "32", or NULL: colour is never the only sign of a state. */
 const char *cli_state_colour(Heddle__V1__JobState state);
 
-/* "3m05s", how long ago it was, or with CLI_WIDE the time itself; "" for 0. */
-void cli_format_when(int64_t unix_ms, enum cli_format format, char ret_text[HD_CLOCK_TEXT_MAX]);
+/* The controller's clock, from which ages of its times count. */
+int64_t cli_now_ms(const struct cli *cli);
+/* "3m05s", how long before now_ms it was; "0ms" if it was later. */
+void cli_format_age(int64_t unix_ms, int64_t now_ms, char ret_text[HD_CLOCK_TEXT_MAX]);
+/* The same by the controller's clock, or with CLI_WIDE the time itself; "" for 0. */
+void cli_format_when(const struct cli *cli, int64_t unix_ms, enum cli_format format,
+                     char ret_text[HD_CLOCK_TEXT_MAX]);
 /* "n1,n2": the nodes that a job holds. */
 void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job);
 /* 98123.4 -> "98.1k"; for rates and counts. */

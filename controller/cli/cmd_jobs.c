@@ -22,14 +22,14 @@ static const struct table_column job_wide_columns[] = {
     {"START", true},  {"REASON", false},
 };
 
-static void add_job_row(struct table *table, const Heddle__V1__JobStatus *j, enum cli_format format)
+static void add_job_row(const struct cli *cli, struct table *table, const Heddle__V1__JobStatus *j)
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX], rate[32] = "", loss[32] = "";
-    bool stepped = j->step > 0, wide = format == CLI_WIDE;
+    bool stepped = j->step > 0, wide = cli->format == CLI_WIDE;
     struct hd_text nodes = {0};
 
     cli_add_nodes(&nodes, j);
-    cli_format_when(j->submitted_unix_ms, format, when);
+    cli_format_when(cli, j->submitted_unix_ms, cli->format, when);
     if (stepped)
         cli_format_count(j->tokens_per_s, rate);
     table_begin_row(table);
@@ -59,7 +59,7 @@ static void add_job_row(struct table *table, const Heddle__V1__JobStatus *j, enu
     }
     table_add(table, NULL, "%s", when);
     if (wide) {
-        cli_format_when(j->expected_start_unix_ms, format, when);
+        cli_format_when(cli, j->expected_start_unix_ms, cli->format, when);
         table_add(table, NULL, "%s", when);
     }
     table_add(table, NULL, "%s", j->reason);
@@ -68,17 +68,18 @@ static void add_job_row(struct table *table, const Heddle__V1__JobStatus *j, enu
 
 /* Where jobs go: a table that is rendered at the end, or JSON as they come. */
 struct job_sink {
-    enum cli_format format;
+    const struct cli *cli;
     struct table table;
     struct show_list list;
     struct hd_text out;
 };
 
-static void sink_begin(struct job_sink *sink, enum cli_format format)
+static void sink_begin(struct job_sink *sink, const struct cli *cli)
 {
+    const enum cli_format format = cli->format;
     bool wide = format == CLI_WIDE;
 
-    sink->format = format;
+    sink->cli = cli;
     sink->out = (struct hd_text){0};
     if (format >= CLI_JSON)
         show_list_begin(&sink->list, &sink->out, format, "JobList", "job");
@@ -90,8 +91,8 @@ static void sink_begin(struct job_sink *sink, enum cli_format format)
 
 static void sink_add(struct job_sink *sink, const Heddle__V1__JobStatus *job)
 {
-    if (sink->format < CLI_JSON) {
-        add_job_row(&sink->table, job, sink->format);
+    if (sink->cli->format < CLI_JSON) {
+        add_job_row(sink->cli, &sink->table, job);
         return;
     }
     show_item_begin(&sink->list);
@@ -100,16 +101,18 @@ static void sink_add(struct job_sink *sink, const Heddle__V1__JobStatus *job)
 }
 
 /* Prints when `print`, frees in any case. */
-static void sink_end(struct job_sink *sink, const struct cli *cli, bool print)
+static void sink_end(struct job_sink *sink, bool print)
 {
-    if (sink->format >= CLI_JSON)
+    const struct cli *cli = sink->cli;
+
+    if (cli->format >= CLI_JSON)
         show_list_end(&sink->list);
     else if (print)
         table_render(&sink->table, cli->colour,
-                     sink->format == CLI_WIDE ? 0 : table_terminal_columns(), &sink->out);
+                     cli->format == CLI_WIDE ? 0 : table_terminal_columns(), &sink->out);
     if (print)
         (void)cli_out(&sink->out);
-    if (sink->format < CLI_JSON)
+    if (cli->format < CLI_JSON)
         table_done(&sink->table);
     hd_text_free(&sink->out);
 }
@@ -184,9 +187,9 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
-    sink_begin(&sink, cli->format);
+    sink_begin(&sink, cli);
     code = list_jobs(cli, &request, limit, &sink);
-    sink_end(&sink, cli, code == CLI_CONTINUE);
+    sink_end(&sink, code == CLI_CONTINUE);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }
 
@@ -205,7 +208,7 @@ static int cancel_one(struct cli *cli, const char *name, bool now, struct job_si
                         &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    if (sink->format >= CLI_JSON)
+    if (sink->cli->format >= CLI_JSON)
         sink_add(sink, response->job);
     else
         hd_text_add(&sink->out, "job %llu %s\n", (unsigned long long)response->job->job,
@@ -218,16 +221,15 @@ int cli_cancel(struct cli *cli, int argc, char **argv)
 {
     bool now = false;
     const struct cli_flag flags[] = {{"now", 0, CLI_FLAG_BOOL, &now, 0, 0}};
-    struct job_sink sink = {.format = CLI_TABLE};
+    struct job_sink sink = {.cli = cli};
     int code = cli_parse(cli, argc, argv, flags, 1, 1, 1000);
 
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
-    sink.format = cli->format;
     if (cli->format >= CLI_JSON)
-        sink_begin(&sink, cli->format);
+        sink_begin(&sink, cli);
     for (int i = 0; i < cli->arg_count; i++) { /* one that fails does not save the others */
         int one = cancel_one(cli, cli->args[i], now, &sink);
 

@@ -82,30 +82,26 @@ static void add_reason(struct hd_text *out, const Heddle__V1__NodeStatus *n)
         hd_text_add(out, " (and %zu more)", broken - 1);
 }
 
-static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
-                         enum cli_format format)
+static void add_node_row(const struct cli *cli, struct table *table,
+                         const Heddle__V1__NodeStatus *n)
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
     bool ready = n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
-    int64_t silent_ms = hd_clock_wall_ms() - n->seen_unix_ms;
     struct hd_text jobs = {0}, kinds = {0}, reason = {0};
     size_t free_devices = 0;
 
     for (size_t i = 0; i < n->n_devices; i++)
         free_devices += n->devices[i]->job == 0 && !*n->devices[i]->problem;
     add_jobs(&jobs, n);
-    if (format == CLI_WIDE)
-        hd_clock_format_utc(n->seen_unix_ms, when);
-    else
-        hd_clock_format_span(silent_ms > 0 ? silent_ms : 0, when);
+    cli_format_when(cli, n->seen_unix_ms, cli->format, when);
     table_begin_row(table);
     table_add(table, NULL, "%s", n->name);
     table_add(table, ready ? "32" : "33", "%s", cli_node_state(n->state, word));
     table_add(table, NULL, "%zu", n->n_devices);
     table_add(table, NULL, "%zu", ready ? free_devices : 0);
     table_add(table, NULL, "%s", jobs.failed ? "?" : jobs.data);
-    table_add(table, NULL, "%s", n->seen_unix_ms ? when : "");
-    if (format == CLI_WIDE) {
+    table_add(table, NULL, "%s", when);
+    if (cli->format == CLI_WIDE) {
         add_kinds(&kinds, n);
         table_add(table, NULL, "%s", kinds.failed ? "?" : kinds.data);
         table_add(table, NULL, "%d", threads_of(n));
@@ -134,7 +130,7 @@ static void print_table(struct cli *cli, const Heddle__V1__ListNodesResponse *re
                wide ? sizeof node_wide_columns / sizeof node_wide_columns[0]
                     : sizeof node_columns / sizeof node_columns[0]);
     for (size_t i = 0; i < response->n_nodes; i++)
-        add_node_row(&table, response->nodes[i], cli->format);
+        add_node_row(cli, &table, response->nodes[i]);
     table_render(&table, cli->colour, wide ? 0 : table_terminal_columns(), out);
     table_done(&table);
 }

@@ -123,12 +123,12 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n, struc
     }
     cli_add_clean(out, n->node);
     hd_text_add(out, ": ");
-    probe_show_age(probe, out);
+    probe_show_age(probe, cli_now_ms(cli), out);
     if (probe && probe->pending)
         hd_text_add(out, ", for longer than %d s; heddle topo shows its result when there is one",
                     (int)PATIENCE_S);
     hd_text_add(out, "\n");
-    probe_show_trouble(probe, out);
+    probe_show_trouble(probe, cli_now_ms(cli), out);
     if (measured)
         probe_show_figures(probe, out);
     return measured;

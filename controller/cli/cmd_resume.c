@@ -4,9 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "controller/cli/show.h"
 #include "controller/cli/submit.h"
+#include "hf/hf.h"
 #include "spec/spec.h"
 
 /* Weights that came with model.from come with it also when that is changed. */
@@ -17,6 +20,30 @@ static void follow_model(const struct cli_list *overrides, struct hd_job *stored
              hd_text_starts(overrides->items[i], "model=")) &&
             strcmp(stored->init_from, stored->from_dir) == 0)
             stored->init_from[0] = '\0';
+}
+
+/* The changed job is wrong. If a change is of a key that cannot change, that is to be told, and not
+ * what it led to. */
+static enum hd_status refuse_fixed(const struct cli_list *overrides, const struct hd_job *stored,
+                                   enum hd_status st)
+{
+    for (size_t i = 0; i < overrides->count; i++) {
+        const char *item = overrides->items[i], *value = strchr(item, '=');
+        struct hd_text path = {0}, before = {0};
+        const struct hd_key *key;
+        bool changes;
+
+        hd_text_add(&path, "%.*s", value ? (int)(value - item) : 0, item);
+        key = path.data && *path.data ? hd_job_find_key(path.data) : NULL;
+        changes = key && key->kind != HD_KEY_FORM && hd_job_key_is_fixed(key) &&
+                  !hd_job_format(key, stored, &before) &&
+                  strcmp(before.data ? before.data : "", value + 1) != 0;
+        hd_text_free(&path);
+        hd_text_free(&before);
+        if (changes)
+            return hd_err(st, HD_JOB_KEY_FIXED, key->path);
+    }
+    return st;
 }
 
 enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
@@ -49,6 +76,8 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
 
         (void)snprintf(name, sizeof name, "job %llu", (unsigned long long)status->job);
         st = hd_spec_read_yaml(&source, arena, ret_job);
+        if (st == HD_INVALID)
+            st = refuse_fixed(overrides, stored, st);
         if (!st && ret_job->steps == HD_SPEC_STEPS_UNKNOWN)
             st = hd_err(HD_INVALID,
                         "--set train.epochs: what an epoch is was counted when the job was "
@@ -59,9 +88,43 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
     return st;
 }
 
-/* Sets request->spec from the job's, with the changes. */
-static int add_changes(struct cli *cli, const struct cli_list *overrides, struct hd_arena *arena,
-                       Heddle__V1__ResumeJobRequest *request)
+/* Checks the model folder that each attempt reads again, because checkpoints leave it out. Only a
+ * machine that has the job's data can say that the folder is gone; what cannot be read here may be
+ * readable on the nodes. */
+static enum hd_status check_base(const Heddle__V1__JobStatus *status, struct hd_arena *arena)
+{
+    const unsigned long long number = (unsigned long long)status->job;
+    char is[HD_HASH_TEXT_MAX];
+    struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
+    enum hd_status st = job ? hd_spec_from_message(status->spec, arena, job)
+                            : hd_err(HD_NO_MEMORY, "no memory for a job");
+    uint64_t hash = 0;
+
+    if (st || strcmp(job->checkpoint_base, "omit") != 0 || !job->train_count ||
+        !hd_file_exists(job->train[0].path))
+        return st;
+    if (!hd_file_exists(job->init_from))
+        return hd_err(HD_INVALID,
+                      "the model that job %llu trains an adapter of is not in %s, and its "
+                      "checkpoints leave it out; put it back, or name its folder: heddle resume "
+                      "%llu --set model.from=DIR --set train.init_from=DIR",
+                      number, job->init_from, number);
+    if (hd_source_identity(job->init_from, &hash))
+        return HD_OK;
+    hd_hash_format(hash, is);
+    if (!*job->init_identity || strcmp(is, job->init_identity) == 0)
+        return HD_OK;
+    return hd_err(
+        HD_INVALID,
+        "the weights in %s are not those with which job %llu began: they were changed, or "
+        "it is another model; put them back, or name a folder that has them: heddle "
+        "resume %llu --set model.from=DIR --set train.init_from=DIR",
+        job->init_from, number, number);
+}
+
+/* Checks the job that is to go on. With changes, sets request->spec from its own. */
+static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_arena *arena,
+                   Heddle__V1__ResumeJobRequest *request)
 {
     Heddle__V1__GetJobRequest get = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
@@ -76,8 +139,9 @@ static int add_changes(struct cli *cli, const struct cli_list *overrides, struct
     if (!st && (!response->job || !response->job->spec))
         st = hd_err(HD_CORRUPT, "the controller's answer has no job file");
     if (!st)
-        st = cli_change_spec(response->job, overrides, arena, job);
-    if (!st) {
+        st = overrides->count ? cli_change_spec(response->job, overrides, arena, job)
+                              : check_base(response->job, arena);
+    if (!st && overrides->count) {
         request->spec = hd_spec_to_message(job, arena);
         st = request->spec ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
     }
@@ -99,8 +163,8 @@ int cli_resume(struct cli *cli, int argc, char **argv)
         code = cli_parse_job(cli->args[0], &request.job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
-    if (code == CLI_CONTINUE && overrides.count)
-        code = add_changes(cli, &overrides, &arena, &request);
+    if (code == CLI_CONTINUE)
+        code = prepare(cli, &overrides, &arena, &request);
     if (code == CLI_CONTINUE)
         code = cli_call(cli, "ResumeJob", &heddle__v1__resume_job_response__descriptor,
                         &request.base, &response);

@@ -112,7 +112,7 @@ static void add_attempts(struct cli *cli, struct hd_text *out, const Heddle__V1_
     for (size_t i = 0; i < j->n_attempts; i++) {
         const Heddle__V1__AttemptStatus *a = j->attempts[i];
 
-        cli_format_when(a->created_unix_ms, cli->format, when);
+        cli_format_when(cli, a->created_unix_ms, cli->format, when);
         table_begin_row(&table);
         table_add(&table, NULL, "%d", a->attempt);
         table_add(&table, NULL, "%s", cli_attempt_state(a->state, word));

@@ -90,7 +90,7 @@ static int ask(struct top *t)
 
 /* ---- showing ---------------------------------------------------------------------------------*/
 
-static void add_job(struct table *table, const Heddle__V1__JobStatus *j)
+static void add_job(const struct cli *cli, struct table *table, const Heddle__V1__JobStatus *j)
 {
     char word[CLI_WORD_MAX], rate[32] = "", loss[32] = "", mfu[32] = "", age[HD_CLOCK_TEXT_MAX];
 
@@ -100,7 +100,7 @@ static void add_job(struct table *table, const Heddle__V1__JobStatus *j)
     }
     if (j->mfu > 0)
         (void)snprintf(mfu, sizeof mfu, "%.1f%%", 100 * j->mfu);
-    cli_format_when(j->submitted_unix_ms, CLI_TABLE, age);
+    cli_format_when(cli, j->submitted_unix_ms, CLI_TABLE, age);
     table_begin_row(table);
     table_add(table, NULL, "%" PRIu64, j->job);
     table_add(table, NULL, "%s", j->name);
@@ -159,7 +159,7 @@ static void add_people(const struct top *t, struct hd_text *out)
     for (int queued = 0; queued < 2; queued++) /* those that run come first */
         for (size_t i = 0; i < t->jobs->n_jobs && (wide || shown < SHOWN_MAX); i++)
             if ((t->jobs->jobs[i]->state == HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) == queued) {
-                add_job(&table, t->jobs->jobs[i]);
+                add_job(t->cli, &table, t->jobs->jobs[i]);
                 shown++;
             }
     table_render(&table, t->cli->colour, wide ? 0 : table_terminal_columns(), out);

@@ -192,24 +192,23 @@ static void add_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
     }
 }
 
-static void add_node(const Heddle__V1__NodeTopology *n, bool whole, struct hd_text *out)
+static void add_node(const Heddle__V1__NodeTopology *n, int64_t now_ms, bool whole,
+                     struct hd_text *out)
 {
     const Heddle__V1__NodeInventory *v = n->inventory;
     char age[HD_CLOCK_TEXT_MAX];
-    int64_t age_ms;
 
     cli_add_clean(out, n->node);
     hd_text_add(out, ": %zu device%s", n->n_devices, n->n_devices == 1 ? "" : "s");
     if (v) {
-        age_ms = hd_clock_wall_ms() - v->taken_unix_ms;
-        hd_clock_format_span(age_ms > 0 ? age_ms : 0, age);
+        cli_format_age(v->taken_unix_ms, now_ms, age);
         hd_text_add(out, ", inventory %s old, ", age);
     } else {
         hd_text_add(out, ", no inventory, ");
     }
-    probe_show_age(n->probe, out);
+    probe_show_age(n->probe, now_ms, out);
     hd_text_add(out, "\n");
-    probe_show_trouble(n->probe, out);
+    probe_show_trouble(n->probe, now_ms, out);
     for (size_t i = 0; v && i < v->n_adapters; i++) {
         hd_text_add(out, "  adapter ");
         cli_add_clean(out, v->adapters[i]->name);
@@ -248,7 +247,7 @@ int cli_topo(struct cli *cli, int argc, char **argv)
         if (*t->cluster_file)
             add_switches(t, &out);
         for (size_t i = 0; i < t->n_nodes; i++)
-            add_node(t->nodes[i], cli->arg_count || cli->format == CLI_WIDE, &out);
+            add_node(t->nodes[i], cli_now_ms(cli), cli->arg_count || cli->format == CLI_WIDE, &out);
     }
     (void)cli_out(&out);
     hd_text_free(&out);

@@ -178,6 +178,19 @@ static enum hd_status explain_closed(const struct cli *cli, enum hd_status st)
         cli->address);
 }
 
+/* An answer with times in it says what time it is at the controller. */
+static void take_time(struct cli *cli, const ProtobufCMessage *answer)
+{
+    const ProtobufCFieldDescriptor *field =
+        protobuf_c_message_descriptor_get_field_by_name(answer->descriptor, "time_unix_ms");
+    int64_t now_ms = 0;
+
+    if (field && field->type == PROTOBUF_C_TYPE_INT64)
+        memcpy(&now_ms, (const char *)answer + field->offset, sizeof now_ms);
+    if (now_ms)
+        cli->ahead_ms = now_ms - hd_clock_wall_ms();
+}
+
 enum hd_status cli_try_call(struct cli *cli, const char *method,
                             const ProtobufCMessageDescriptor *response,
                             const ProtobufCMessage *request, void *ret_response)
@@ -190,8 +203,10 @@ enum hd_status cli_try_call(struct cli *cli, const char *method,
     st = hd_rpc_call_wait(cli->client, cli_method_path(method, path), response, 0, request,
                           &message);
     cli_wait_end(cli);
-    if (!st)
+    if (!st) {
+        take_time(cli, message);
         *(ProtobufCMessage **)ret_response = message;
+    }
     return explain_closed(cli, st);
 }
 

@@ -89,32 +89,31 @@ void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeProbe *m)
 
 /* ---- text -------------------------------------------------------------------------------------*/
 
-static void add_age(struct hd_text *out, int64_t unix_ms)
+static void add_age(struct hd_text *out, int64_t unix_ms, int64_t now_ms)
 {
-    const int64_t age_ms = hd_clock_wall_ms() - unix_ms;
     char age[HD_CLOCK_TEXT_MAX];
 
-    hd_clock_format_span(age_ms > 0 ? age_ms : 0, age);
+    cli_format_age(unix_ms, now_ms, age);
     hd_text_add(out, "%s ago", age);
 }
 
-void probe_show_age(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+void probe_show_age(const Heddle__V1__NodeProbe *m, int64_t now_ms, struct hd_text *out)
 {
     if (!m || !m->measured_unix_ms) {
         hd_text_add(out, "not probed");
     } else {
         hd_text_add(out, "probed ");
-        add_age(out, m->measured_unix_ms);
+        add_age(out, m->measured_unix_ms, now_ms);
     }
     if (m && m->pending)
         hd_text_add(out, ", a probe is under way");
 }
 
-void probe_show_trouble(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+void probe_show_trouble(const Heddle__V1__NodeProbe *m, int64_t now_ms, struct hd_text *out)
 {
     if (m && *m->problem) {
         hd_text_add(out, "  the probe ");
-        add_age(out, m->ended_unix_ms);
+        add_age(out, m->ended_unix_ms, now_ms);
         hd_text_add(out, " measured nothing, plans go on by %s: ",
                     m->measured_unix_ms ? "the figures of before" : "the tables");
         cli_add_clean(out, m->problem);

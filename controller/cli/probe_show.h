@@ -12,11 +12,12 @@
 /* A member "probe" of a node: an object, or null. */
 void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeProbe *probe);
 
-/* "probed 2m ago", "not probed"; probe NULL: it never was. */
-void probe_show_age(const Heddle__V1__NodeProbe *probe, struct hd_text *out);
+/* "probed 2m ago", "not probed"; probe NULL: it never was. now_ms: the controller's (cli_now_ms).
+ */
+void probe_show_age(const Heddle__V1__NodeProbe *probe, int64_t now_ms, struct hd_text *out);
 
 /* Lines of what went wrong and of slow devices, which are always worth saying. */
-void probe_show_trouble(const Heddle__V1__NodeProbe *probe, struct hd_text *out);
+void probe_show_trouble(const Heddle__V1__NodeProbe *probe, int64_t now_ms, struct hd_text *out);
 
 /* Tables of all figures; nothing if there are none. */
 void probe_show_figures(const Heddle__V1__NodeProbe *probe, struct hd_text *out);

@@ -91,17 +91,26 @@ void cli_format_count(double count, char ret_text[32])
         (void)snprintf(ret_text, 32, count < 9.95 && count > 0 ? "%.1f" : "%.0f", count);
 }
 
-void cli_format_when(int64_t unix_ms, enum cli_format format, char ret_text[HD_CLOCK_TEXT_MAX])
+int64_t cli_now_ms(const struct cli *cli)
 {
-    int64_t age_ms = hd_clock_wall_ms() - unix_ms;
+    return hd_clock_wall_ms() + cli->ahead_ms;
+}
 
+void cli_format_age(int64_t unix_ms, int64_t now_ms, char ret_text[HD_CLOCK_TEXT_MAX])
+{
+    hd_clock_format_span(now_ms > unix_ms ? now_ms - unix_ms : 0, ret_text);
+}
+
+void cli_format_when(const struct cli *cli, int64_t unix_ms, enum cli_format format,
+                     char ret_text[HD_CLOCK_TEXT_MAX])
+{
     ret_text[0] = '\0';
     if (!unix_ms)
         return;
     if (format == CLI_WIDE)
         hd_clock_format_utc(unix_ms, ret_text);
     else
-        hd_clock_format_span(age_ms > 0 ? age_ms : 0, ret_text);
+        cli_format_age(unix_ms, cli_now_ms(cli), ret_text);
 }
 
 void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job)

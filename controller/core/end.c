@@ -221,6 +221,21 @@ static void fail_out_of_time(struct hd_core *core, struct core_job *job)
     core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
 }
 
+/* Of a job that was to write a checkpoint and end: what it lost if it did not. `why`: its end. */
+static void finish_cancelled(struct hd_core *core, struct core_job *job,
+                             const struct core_attempt *attempt, const char *why)
+{
+    const struct hd_checkpoint_record *newest = core_checkpoint_newest(job);
+    const int64_t saved = newest ? newest->step : 0;
+    char text[HD_CTL_MESSAGE_BYTES_MAX + 160] = "";
+
+    if (!job->rec.cancel_now && attempt->last_step > saved)
+        (void)snprintf(text, sizeof text,
+                       "without a checkpoint of its last step; steps %lld to %lld are lost: %s",
+                       (long long)saved + 1, (long long)attempt->last_step, why);
+    core_finish_job(core, job, HD_JOB_STATE_CANCELLED, text);
+}
+
 /* Ends or requeues a job whose newest attempt has just ended. */
 static void end_or_requeue(struct hd_core *core, struct core_job *job,
                            const struct core_attempt *attempt)
@@ -233,7 +248,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     if (end->cause == HD_END_CAUSE_COMPLETED) {
         succeed(core, job);
     } else if (job->rec.cancel) {
-        core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
+        finish_cancelled(core, job, attempt, why);
     } else if (end->cause == HD_END_CAUSE_TIME_LIMIT ||
                (job->needs.time_limit_ms &&
                 core_job_ran_ms(core, job) >= job->needs.time_limit_ms)) {

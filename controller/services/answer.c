@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "controller/services/control.h"
 
 /* ---- answers about one job --------------------------------------------------------------------*/
@@ -43,9 +44,21 @@ void answer_submitted(const struct controller *c, struct hd_rpc_call *call,
     hd_text_free(&warning);
 }
 
+static void answer_got(const struct job_answer *answer, Heddle__V1__JobStatus *status)
+{
+    Heddle__V1__GetJobResponse response = HEDDLE__V1__GET_JOB_RESPONSE__INIT;
+
+    response.job = status;
+    response.time_unix_ms = hd_clock_wall_ms();
+    (void)hd_rpc_call_reply(answer->call, &response.base);
+}
+
 static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
 {
     switch (answer->kind) {
+    case ANSWER_GET:
+        answer_got(answer, status);
+        break;
     case ANSWER_SUBMIT:
         answer_submitted(answer->c, answer->call, status, answer->repeated);
         break;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "controller/services/control.h"
 
@@ -51,6 +52,7 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
     Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
     struct hd_text warning = {0};
 
+    response.time_unix_ms = hd_clock_wall_ms();
     response.warning = answer_warning(answer->c, &warning);
     response.jobs = hd_arena_array(&query->arena, query->job_count + 1, sizeof *response.jobs);
     for (size_t i = 0; !st && response.jobs && i < query->job_count; i++) {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "controller/services/control.h"
 
 enum { DRAIN_REASON_BYTES_MAX = 256 };
@@ -16,6 +17,7 @@ void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *messag
 
     (void)message;
     hd_arena_init(&arena, 0);
+    response.time_unix_ms = hd_clock_wall_ms();
     response.warning = convert_text(trouble ? trouble : "");
     response.nodes = hd_arena_array(&arena, count + 1, sizeof *response.nodes);
     for (size_t i = 0; response.nodes && i < count; i++) {

@@ -13,24 +13,6 @@
 
 /* ---- what a resume may change -----------------------------------------------------------------*/
 
-/* The weights, and which sample comes at which step, follow from these. train.init_from is not
- * among them: its folder may have moved, and its identity says that it is the same. */
-static bool is_fixed(const struct hd_key *key)
-{
-    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity",
-                                        "train.objective"};
-
-    if (strcmp(key->path, "model.from") == 0)
-        return false;
-    if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data.") ||
-        key->adapter_form)
-        return true;
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
-        if (strcmp(key->path, fixed[i]) == 0)
-            return true;
-    return false;
-}
-
 /* The number of places in front of a fingerprint's colon. */
 static size_t places_of(const char *fingerprint)
 {
@@ -93,10 +75,7 @@ static enum hd_status refuse_weights(const struct hd_job *now)
 
 static enum hd_status refuse(const char *path)
 {
-    return hd_err(HD_INVALID,
-                  "%s: cannot change when a job is resumed; submit a new job, with train.init_from "
-                  "to start from this one's weights",
-                  path);
+    return hd_err(HD_INVALID, HD_JOB_KEY_FIXED, path);
 }
 
 static enum hd_status compare(const struct hd_job *before, const struct hd_job *now)
@@ -104,7 +83,8 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
-        if (key->kind != HD_KEY_FORM && is_fixed(key) && !hd_job_members_equal(key, before, now))
+        if (key->kind != HD_KEY_FORM && hd_job_key_is_fixed(key) &&
+            !hd_job_members_equal(key, before, now))
             return strcmp(key->path, "train.init_identity") == 0 ? refuse_weights(now)
                                                                  : refuse(key->path);
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "controller/services/internal.h"
 #include "spec/spec.h"
 
@@ -225,6 +226,7 @@ static void get_topology(struct controller *c, struct hd_rpc_call *call, const c
     size_t index;
 
     hd_arena_init(&arena, 0);
+    response.time_unix_ms = hd_clock_wall_ms();
     response.cluster_file = convert_text(c->options.cluster_file ? c->options.cluster_file : "");
     response.nodes = hd_arena_array(&arena, count + 1, sizeof *response.nodes);
     if (c->tree)

@@ -285,6 +285,22 @@ void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *
     end_here(local, HD_LINK_CAUSE_LAUNCH_FAILED, bad_input, message);
 }
 
+/* The supervisor could record no end, nor could ranks write a checkpoint: their folder is gone. */
+static void end_without_folder(struct agent_attempt *l)
+{
+    const char *slash = strrchr(l->attempt_dir, '/');
+    char job_dir[PATH_MAX], message[HD_LINK_TEXT_MAX];
+
+    (void)snprintf(job_dir, sizeof job_dir, "%.*s", slash ? (int)(slash - l->attempt_dir) : 0,
+                   l->attempt_dir);
+    (void)snprintf(message, sizeof message,
+                   "the folder %.700s was removed while the attempt ran, or its file system is not "
+                   "mounted: no checkpoint could be written since%s",
+                   hd_file_exists(job_dir) ? l->attempt_dir : job_dir,
+                   hd_file_exists(job_dir) ? "" : ", and those of the job are gone with it");
+    end_here(l, HD_LINK_CAUSE_STORAGE, false, message);
+}
+
 /* The supervisor is dead and left no `end`. */
 static void conclude(struct agent_attempt *l)
 {
@@ -301,8 +317,10 @@ static void conclude(struct agent_attempt *l)
         wait_for_storage(l, "waits to record how the attempt ended");
     } else if (st == HD_STORAGE) {
         end_here(l, HD_LINK_CAUSE_STORAGE, false, hd_err_message());
+    } else if (!hd_file_exists(l->run_dir)) { /* it was made before the supervisor started */
+        end_without_folder(l);
     } else if (st != HD_TIMEOUT && st != HD_CONFLICT) {
-        local_fail_launch(l, false, hd_err_message()); /* the directory itself does not exist */
+        local_fail_launch(l, false, hd_err_message());
     }
 }
 

@@ -102,8 +102,10 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
         st = hd_err(HD_INVALID, "--form: '%.40s' is no form", f[3].value);
     if (!st)
         st = hd_flag_int(&f[1], 1, INT32_MAX, 0, &a->vocab);
-    if (!st && strcmp(f[0].value, "none") != 0)
+    if (!st && strcmp(f[0].value, "none") != 0) {
         st = hd_tokenizer_open(f[0].value, &a->tokenizer);
+        st = st ? hd_err_prefix(st, "data.tokenizer") : HD_OK;
+    }
     if (st)
         return st;
     a->end_of_text = a->tokenizer ? hd_tokenizer_end_of_text(a->tokenizer) : -1;

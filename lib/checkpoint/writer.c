@@ -168,6 +168,27 @@ static enum hd_status begin_blocks(struct hd_ckpt_writer *writer, size_t head_by
     return st;
 }
 
+/* An attempt's folder is made before its ranks start. Where it is gone, a rank that may write
+ * nowhere else is denied the folder above it, which says nothing to a person. */
+static enum hd_status make_dir(const char *dir)
+{
+    enum hd_status st = hd_file_make_dirs(dir, HD_FILE_JOB_DIR_MODE);
+    size_t n = strlen(dir);
+    char attempt[PATH_MAX];
+
+    for (int parts = 0; parts < 2; parts++) /* ATTEMPT/checkpoints/step-00000100 */
+        while (n > 1 && dir[--n] != '/')
+            ;
+    (void)snprintf(attempt, sizeof attempt, "%.*s", (int)n, dir);
+    if (!st || hd_file_exists(attempt))
+        return st;
+    return hd_err(st,
+                  "the attempt's folder %s is gone: it was removed, or its file system is not "
+                  "mounted; this attempt can write no checkpoint any more, another one (heddle "
+                  "requeue) begins with the newest that is left",
+                  attempt);
+}
+
 enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ckpt_entry *entries,
                                    size_t count, struct hd_ckpt_writer **ret_writer)
 {
@@ -195,7 +216,7 @@ enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ck
     if (!st)
         st = begin_blocks(writer, head.len_bytes, entries, count);
     if (!st)
-        st = hd_file_make_dirs(dir, HD_FILE_JOB_DIR_MODE);
+        st = make_dir(dir);
     if (!st)
         st = create_part(writer);
     if (!st)

@@ -132,6 +132,8 @@ static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena 
     st = hd_chat_guard(arena, line, line_bytes, find_special, e->rules.tokenizer, c, &e->guard);
     if (!st)
         st = hd_chat_render(template, c, e->rules.loss, &input, &e->output);
+    if (st == HD_LIMIT) /* of the template's steps or bytes: bad input, as its other mistakes are */
+        st = HD_INVALID;
     return st ? st : hd_chat_unguard(&e->guard, &e->output);
 }
 

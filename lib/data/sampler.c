@@ -21,7 +21,9 @@ static enum hd_status check_windows(const char *what, struct hd_data_range range
     if (hd_data_window_count(range.count, context) < 1)
         return hd_err(HD_INVALID,
                       "the %s data has %" PRId64 " tokens; a context of %" PRId64
-                      " tokens needs at least %" PRId64 ": add data or lower model.context",
+                      " tokens needs at least %" PRId64
+                      ": add data, or take a shorter context (model.context "
+                      "of a job file, --context of heddle eval)",
                       what, range.count, context, context + 1);
     return HD_OK;
 }

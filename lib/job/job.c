@@ -386,6 +386,22 @@ bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type)
            (!key->adapters || hd_words_have(key->adapters, type));
 }
 
+bool hd_job_key_is_fixed(const struct hd_key *key)
+{
+    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity",
+                                        "train.objective"};
+
+    if (strcmp(key->path, "model.from") == 0)
+        return false;
+    if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data.") ||
+        key->adapter_form)
+        return true;
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        if (strcmp(key->path, fixed[i]) == 0)
+            return true;
+    return false;
+}
+
 double hd_job_adapter_scale(const struct hd_job *job)
 {
     const double rank = (double)job->adapter_rank;

@@ -171,6 +171,15 @@ bool hd_job_is_reward(const struct hd_job *job);
 /* Whether the key is train.adapter's, and an adapter of this type has it. */
 bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);
 
+/* Whether a job that is resumed must keep the value: the weights, and which sample comes at which
+ * step, follow from it. train.init_from is none of them: its folder may have moved, and its
+ * identity says that it is the same. */
+bool hd_job_key_is_fixed(const struct hd_key *key);
+/* The refusal; %s: the key's path. */
+#define HD_JOB_KEY_FIXED                                                                        \
+    "%s: cannot change when a job is resumed; submit a new job, with train.init_from to start " \
+    "from this one's weights"
+
 bool hd_job_key_is_of_layout(const struct hd_key *key); /* member of struct hd_layout_sizes */
 
 /* Copies the key's member; does nothing for HD_KEY_FORM. */

@@ -75,6 +75,19 @@ static bool is_text(const char *path)
     return !hd_text_ends(path, ".npy") && !hd_text_ends(path, ".bin");
 }
 
+/* Pairs rate a reward model; the loss of any other model is of texts. */
+static enum hd_status refuse_pairs(const char *path)
+{
+    enum hd_chat_form form;
+
+    if (!hd_text_ends(path, ".jsonl") || hd_jsonl_look(path, HD_CHAT_PREFERENCE, &form))
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "--data: %s holds pairs of answers, which rate a reward model only; give text or "
+                  "conversations, such as the answers that were chosen",
+                  path);
+}
+
 /* The files to evaluate on become the job's validation files. */
 static enum hd_status choose_files(struct evaluation *e)
 {
@@ -111,6 +124,8 @@ static enum hd_status choose_files(struct evaluation *e)
         enum hd_chat_form form;
         const enum hd_status st = hd_job_form(job, job->val[i].path, &form);
 
+        if (st && !rates && refuse_pairs(job->val[i].path))
+            return HD_INVALID;
         if (!st && form != HD_CHAT_TEXT)
             (void)snprintf(job->documents, sizeof job->documents, "bounded");
         if (is_text(job->val[i].path) && strcmp(job->tokenizer, "none") == 0)

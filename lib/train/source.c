@@ -19,6 +19,7 @@ enum place {
 };
 
 struct folder {
+    const char *dir;
     struct hd_weights *weights;
     struct hd_hf_map *map; /* which of its tensors are which parameters */
 };
@@ -156,7 +157,8 @@ static enum hd_status place_in_folder(struct hd_source *s, const char *dir, stru
     size_t count = 0;
     enum hd_status st;
 
-    if (!wanted)
+    f->dir = hd_arena_strdup(&s->arena, dir);
+    if (!wanted || !f->dir)
         return no_memory(dir);
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
@@ -386,6 +388,14 @@ enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_c
                             hd_ckpt_dir(ckpt), want->name, (double)ret_values[bad]);
 }
 
+static enum hd_status read_folder(const struct folder *f, size_t index,
+                                  const struct hd_ckpt_entry *want, float *ret_values)
+{
+    const enum hd_status st = hd_hf_read(f->map, index, want, ret_values);
+
+    return st ? hd_err_prefix(st, "%s", f->dir) : HD_OK;
+}
+
 enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ckpt_entry *want,
                               float *ret_values)
 {
@@ -397,9 +407,9 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
     case IN_ADAPTER_CHECKPOINT:
         return hd_source_read_checkpoint(s->adapter_ckpt, want, ret_values);
     case IN_FOLDER:
-        return hd_hf_read(s->folder.map, s->in_map[param], want, ret_values);
+        return read_folder(&s->folder, s->in_map[param], want, ret_values);
     case IN_ADAPTER_FOLDER:
-        return hd_hf_read(s->adapter_folder.map, s->in_map[param], want, ret_values);
+        return read_folder(&s->adapter_folder, s->in_map[param], want, ret_values);
     case NOWHERE:
         break;
     }

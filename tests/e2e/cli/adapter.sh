@@ -30,6 +30,10 @@ step=$(newest "$job")
 # 9,984 (4 x (4 x 128 + 3 x 240) x 2), with their moments 29,952
 small=$(bytes "$step") large=$(bytes "$(newest "$whole")")
 check_equal checkpoints_leave_the_base_out 1 "$((large - small > 4 * 98304 && small < 4 * 3 * 12000))"
+mv "$work/model" "$work/moved"
+check_status a_base_that_is_gone_is_told_at_once 2 heddle resume "$job"
+check_equal with_its_folder_and_the_remedy 1 "$(grep -c "is not in $work/model, .*--set train.init_from=DIR" "$work/check.err")"
+mv "$work/moved" "$work/model"
 text() { heddle generate "$@" --prompt 'The licence' --greedy --max-tokens 24; }
 check_equal and_write_the_same "$(text "$whole")" "$(text "$job")"
 loss() { heddle eval "$@" --data "$work/corpus.txt" --threads 1 -o json | member loss; }

@@ -26,6 +26,6 @@ dir=$(find "$work/heddle-runs" -name 'step-00000002' | head -n 1)
 heddle checkpoint export "$dir" --out "$work/model" >/dev/null
 printf '\0\0\300\177' | dd of="$work/model/model.safetensors" bs=1 seek=$(($(stat -c %s "$work/model/model.safetensors") - 4)) conv=notrunc 2>/dev/null
 check_status a_nan_in_the_weights_is_a_mistake_of_the_input 1 heddle local "$file" --set resources.devices=1 --set train.steps=2 --set train.init_from="$work/model"
-check_equal by_tensor_and_file 1 "$(grep -cE '^job failed: .*model.safetensors: tensor [a-z_.0-9]+ holds values that are not finite' "$work/check.out")"
+check_equal by_tensor_and_file 1 "$(grep -cE '^job failed: .*/model: model.safetensors: tensor [a-z_.0-9]+ holds values that are not finite' "$work/check.out")"
 check_equal before_step_1 0 "$(grep -c '^step' "$work/check.out")"
 finish

@@ -61,6 +61,8 @@ check_equal in_the_end_the_chosen_are_preferred 1 "$(grep -c '"type":"step".*"st
 check it_goes_on heddle local --resume "$work/runs/run" --set train.steps=14 -o jsonl
 check_equal with_the_reference_of_the_start 0 "$(grep -c "made the log-probabilities" "$work/check.out")"
 check_status pairs_are_not_rated 2 heddle eval "$work/runs/run"
+check_status nor_are_pairs_that_are_given 2 heddle eval "$work/runs/run" --data "$dir/again.jsonl"
+check_equal as_is_said 1 "$(grep -c 'again.jsonl holds pairs of answers, which rate a reward model only' "$work/check.err")"
 
 check so_does_orpo heddle local "$dir/job.yaml" --dir odds --state-dir "$work/runs" --set train.objective=orpo --set train.steps=2 -o jsonl
 check_equal with_pairs_in_its_steps 2 "$(grep -c '"type":"step".*"pairs":8,' "$work/check.out")"

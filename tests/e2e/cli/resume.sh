@@ -31,6 +31,8 @@ check_status all_steps_are_done 2 heddle resume "$job"
 check_equal so_more_are_to_be_asked_for 1 "$(grep -c 'has done all its 120 steps; ask for more: --set train.steps=N' "$work/check.err")"
 check_status what_decides_the_samples_cannot_change 2 heddle resume "$job" --set train.seed=2
 check_equal by_its_key 1 "$(grep -c 'train.seed: cannot change when a job is resumed' "$work/check.err")"
+check_status nor_can_the_objective 2 heddle resume "$job" --set train.objective=dpo
+check_equal by_that_key_and_not_by_the_data 1 "$(grep -c 'train.objective: cannot change when a job is resumed' "$work/check.err")"
 check_status nor_can_what_trains_beside_the_model 2 heddle resume "$job" --set train.adapter.type=lora --set train.steps=150
 check_equal by_that_key 1 "$(grep -c 'train.adapter.type: cannot change when a job is resumed' "$work/check.err")"
 cp "$work/corpus.txt" "$work/first"

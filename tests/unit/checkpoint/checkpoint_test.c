@@ -542,7 +542,12 @@ static void the_writer_refuses_what_no_reader_could_read(void **state)
     assert_non_null(strstr(hd_err_message(), "hd_ckpt_sort_entries"));
     assert_int_equal(hd_ckpt_writer_open(f->dir, -1, pair, 1, &writer), HD_LIMIT);
     assert_int_equal(hd_ckpt_writer_open(f->dir, 0, pair, 0, &writer), HD_LIMIT);
-    assert_false(hd_file_exists(f->dir)); /* nothing was begun */
+    assert_false(hd_file_exists(f->dir));                 /* nothing was begun */
+    pair[0] = hd_ckpt_entry_whole("a", HD_F32, 1, shape); /* no folder can be made in /dev/null */
+    assert_int_equal(
+        hd_ckpt_writer_open("/dev/null/attempt-1/checkpoints/step-00000001", 0, pair, 1, &writer),
+        HD_IO);
+    assert_non_null(strstr(hd_err_message(), "folder /dev/null/attempt-1 is gone"));
 }
 
 static void a_shard_has_exactly_the_declared_bytes(void **state)

@@ -62,6 +62,7 @@ static struct fake {
     int32_t attempt[8]; /* likewise */
     bool hold;          /* WatchJob sends its first messages and stays open */
     bool warns;         /* that the limit is near */
+    int64_t ahead_ms;   /* its clock, before the program's; 0: it does not tell the time */
 } fake;
 
 static const char warning[] = "9 jobs are queued or running; at 10 new ones are refused";
@@ -105,6 +106,9 @@ static void on_list(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Heddle__V1__JobStatus job, *jobs[] = {&job};
 
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
+    job.submitted_unix_ms = hd_clock_wall_ms() + fake.ahead_ms - 90 * 60 * 1000;
+    if (fake.ahead_ms)
+        response.time_unix_ms = hd_clock_wall_ms() + fake.ahead_ms;
     response.jobs = jobs;
     response.n_jobs = 1;
     response.next_page = (char *)(*request->page ? "" : "7");
@@ -850,9 +854,27 @@ static void a_warning_of_the_controller_is_shown_beside_the_answer(void **state)
     assert_null(strstr(heddle("jobs -o json", 0).out, "refused"));
 }
 
+/* Goal: a controller whose clock is an hour ahead, two days behind, or which does not tell its time
+ * (as older ones), has a job that was submitted 90 minutes ago, not 30, nor two days. */
+static void ages_count_by_the_controllers_clock(void **state)
+{
+    static const int64_t ahead_ms[] = {3600 * 1000, -2 * 86400 * (int64_t)1000, 0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ahead_ms / sizeof ahead_ms[0]; i++) {
+        struct run run;
+
+        fake.ahead_ms = ahead_ms[i];
+        run = heddle("jobs -n 1", 0);
+        if (!strstr(run.out, " 1h30m"))
+            fail_msg("%s", run.out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(ages_count_by_the_controllers_clock, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(what_the_controller_says_decides_the_exit_code, start_fake,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(a_lost_reply_is_asked_for_again_under_one_request_id,

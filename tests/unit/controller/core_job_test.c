@@ -115,7 +115,38 @@ static void cancel_writes_a_checkpoint_first(void **state)
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_USER);
     assert_int_equal(sim_count_on_disk(sim, job), 2); /* step 5 and the last */
+    assert_string_equal(sim_job(sim, job)->reason, "");
     assert_int_equal(sim_cancel(sim, job, false), HD_NOT_FOUND);
+    sim_free(sim);
+}
+
+/* Goal: what a stop without a checkpoint loses is told. Method: a checkpoint every 5 steps, a stop
+ * behind the first one, and an end before the simulated ranks write another. */
+static void a_cancelled_job_says_which_steps_are_lost(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job = sim_submitted(sim, &needs);
+    const struct hd_observed ended = {
+        .job = job,
+        .attempt = 1,
+        .state = HD_ATTEMPT_STATE_ENDED,
+        .end = {.cause = HD_END_CAUSE_STORAGE, .rank = -1, .message = "its folder was removed"}};
+    const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                           .observed = {.uuid = "uuid-1",
+                                                        .stream = sim->nodes[0].stream,
+                                                        .attempts = &ended,
+                                                        .attempt_count = 1}};
+
+    (void)state;
+    sim_run(sim, 9);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    sim_run_until_ended(sim, job, 10);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_non_null(strstr(sim_job(sim, job)->reason, "steps 6 to "));
+    assert_non_null(strstr(sim_job(sim, job)->reason, " are lost: storage: "));
+    assert_non_null(strstr(sim_job(sim, job)->reason, "its folder was removed"));
     sim_free(sim);
 }
 
@@ -604,6 +635,7 @@ int main(void)
         cmocka_unit_test(the_times_of_jobs_and_attempts_are_recorded),
         cmocka_unit_test(a_job_that_waits_again_asks_for_all_its_devices),
         cmocka_unit_test(cancel_writes_a_checkpoint_first),
+        cmocka_unit_test(a_cancelled_job_says_which_steps_are_lost),
         cmocka_unit_test(cancel_now_writes_nothing),
         cmocka_unit_test(a_stop_that_takes_too_long_becomes_a_kill),
         cmocka_unit_test(a_queued_job_is_cancelled_at_once),

@@ -352,6 +352,23 @@ static void a_killed_supervisor_ends_the_attempt(void **state)
     stub_close(&stub);
 }
 
+/* Neither ranks nor the supervisor can write any more. */
+static void an_attempt_whose_folder_was_removed_ends_with_that(void **state)
+{
+    char dir[128];
+
+    (void)state;
+    begin_waiting(NULL);
+    (void)snprintf(dir, sizeof dir, "%s/7", stub.jobs_dir);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+    stub_want(&stub, STOPPING, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE);
+    assert_non_null(strstr(stub.nodes[0].end_message, "/7 was removed while the attempt ran"));
+    assert_int_equal(stub_processes(&stub), 0);
+    stub_close(&stub);
+}
+
 static void what_is_not_listed_is_ended_and_forgotten(void **state)
 {
     (void)state;
@@ -829,6 +846,7 @@ int main(void)
         cmocka_unit_test(a_launch_waits_for_its_record),
         cmocka_unit_test(a_rank_that_dies_is_named),
         cmocka_unit_test(a_stopped_supervisor_is_said_and_continued),
+        cmocka_unit_test(an_attempt_whose_folder_was_removed_ends_with_that),
         cmocka_unit_test(a_killed_supervisor_ends_the_attempt),
         cmocka_unit_test(what_is_not_listed_is_ended_and_forgotten),
         cmocka_unit_test(stopped_is_a_kill),
