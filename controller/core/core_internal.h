@@ -172,7 +172,13 @@ struct core_node *core_find_node(const struct hd_core *core, const char *uuid);
 struct core_node *core_find_node_named(const struct hd_core *core, const char *name);
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record);
 void core_node_free(struct core_node *node);
-bool core_device_works(const struct core_node *node, int32_t place); /* index in rec.devices */
+/* place: index in rec.devices */
+static inline bool core_device_works(const struct core_node *node, int32_t place)
+{
+    const char *problem = node->rec.devices[place].problem;
+
+    return !problem || !*problem;
+}
 /* Puts the node where its name belongs in core->nodes, and takes it out. */
 void core_node_list(struct hd_core *core, struct core_node *node);
 void core_node_unlist(struct hd_core *core, const struct core_node *node);
@@ -195,7 +201,12 @@ int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_no
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
 void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
-bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
+/* It may take a new attempt now. */
+static inline bool core_node_usable(const struct core_node *node)
+{
+    return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->synced &&
+           !node->stale_count && !(node->no_room && *node->no_room);
+}
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
 
@@ -298,7 +309,10 @@ int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
 int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
                            enum hd_device_kind kind, bool free_only);
 /* The node may become usable without a user's action: not retired, not draining, not lost. */
-bool core_node_may_come_back(const struct core_node *node);
+static inline bool core_node_may_come_back(const struct core_node *node)
+{
+    return !node->rec.retired && !node->rec.drain && node->rec.state != HD_NODE_STATE_LOST;
+}
 /* The node can read the base checkpoint: it wrote it, or both see the jobs directory. */
 bool core_can_read_base(const struct hd_checkpoint_record *base, const struct core_node *node);
 bool core_may_span(const struct hd_checkpoint_record *base); /* several nodes can read the base */

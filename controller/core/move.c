@@ -58,12 +58,11 @@ static void clear_node(struct hd_core *core, const struct core_node *node)
 {
     const bool is_over = has_deadline(node) && core->now.wall_ms >= node->rec.drain_deadline_ms;
 
-    for (size_t i = 0; i < core->active.count; i++) {
-        struct core_job *job = core->active.items[i];
-        struct core_attempt *attempt = core_active(job);
+    for (int32_t d = 0; d < node->rec.device_count; d++) {
+        struct core_job *job = core_find_job(core, node->holds[d].job);
+        struct core_attempt *attempt = job ? core_active(job) : NULL;
 
-        if (!core_find_share(attempt, node) || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING ||
-            job->rec.cancel)
+        if (!attempt || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING || job->rec.cancel)
             continue;
         if (node->leaves)
             leave(core, job, attempt, node, "whose heddled ends");

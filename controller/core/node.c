@@ -75,13 +75,6 @@ static void free_devices(struct core_node *node)
     node->rec.device_count = 0;
 }
 
-bool core_device_works(const struct core_node *node, int32_t place)
-{
-    const char *problem = node->rec.devices[place].problem;
-
-    return !problem || !*problem;
-}
-
 static struct hd_device_hold find_hold(const struct core_node *node, int32_t index)
 {
     for (int32_t i = 0; i < node->rec.device_count; i++) {
@@ -303,12 +296,6 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
                    "node %s has been silent for %lld s; its ranks may still be training",
                    node->rec.name, (long long)(silent_ms / 1000));
     }
-}
-
-bool core_node_usable(const struct core_node *node)
-{
-    return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->synced &&
-           !node->stale_count && !(node->no_room && *node->no_room);
 }
 
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)

@@ -104,11 +104,6 @@ bool core_can_read_base(const struct hd_checkpoint_record *base, const struct co
            (base->shared && node->jobs_dir_visible);
 }
 
-bool core_node_may_come_back(const struct core_node *node)
-{
-    return !node->rec.retired && !node->rec.drain && node->rec.state != HD_NODE_STATE_LOST;
-}
-
 bool core_may_span(const struct hd_checkpoint_record *base)
 {
     return !base || base->shared;
@@ -256,18 +251,24 @@ static void count_free(struct hd_core *core, struct core_node *node, enum hd_dev
         note_free(core, node, kind);
 }
 
+/* The records of devices are far apart in memory, and read only where some device does not work. */
 static void lend(struct hd_core *core, const struct core_attempt *attempt, bool lent)
 {
+    const enum hd_device_kind kind = hd_device_kind_of(attempt->rec.plan.layout.device);
+
     for (size_t i = 0; i < attempt->share_count; i++) {
         struct core_node *node = attempt->shares[i].node;
+        const bool all_work = node->counts[kind].all == node->rec.device_count;
+        int32_t count = 0;
 
         for (int32_t d = 0; d < node->rec.device_count; d++) {
             if (node->holds[d].job != attempt->rec.job || node->holds[d].lent == lent)
                 continue;
             node->holds[d].lent = lent;
-            if (core_device_works(node, d))
-                count_free(core, node, node->rec.devices[d].kind, lent ? 1 : -1);
+            count += all_work || core_device_works(node, d);
         }
+        if (count)
+            count_free(core, node, kind, lent ? count : -count);
     }
 }
 

@@ -65,12 +65,14 @@ void core_spares_choose(struct hd_core *core)
     struct node_kind kinds[KINDS_MAX];
     size_t count = 0;
 
+    if (!core->config.spare_nodes)
+        return; /* no node ever is one */
     memset(core->unspared, 0, sizeof core->unspared);
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->was_spare = core->nodes[i]->spare;
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->spare = false;
-    for (int round = 0; core->config.spare_nodes && round < 3; round++)
+    for (int round = 0; round < 3; round++)
         for (size_t i = core->node_count; i > 0; i--) { /* jobs take the first ones */
             struct core_node *node = core->nodes[i - 1];
             struct node_kind *kind;
@@ -118,7 +120,7 @@ bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *ne
 
     for (size_t k = 0; k < count; k++)
         fits_beside |= needs->devices_min <= core->unspared[kinds[k]];
-    return !fits_beside;
+    return core->config.spare_nodes && !fits_beside;
 }
 
 /* ---- while checkpoints are looked for ---------------------------------------------------------*/

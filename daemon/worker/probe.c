@@ -290,7 +290,8 @@ static double mean_of(const struct board *board, int world, int index, int *ret_
 static enum hd_status take(const struct probe *p, const struct board *board, struct hd_arena *arena,
                            struct hd_calibration *cal)
 {
-    double launches[64], steps[64], waits[64];
+    double launches[64], steps[64];
+    struct hd_calibration_waits waits[64];
     int launch_count = 0, step_count = 0, wait_count = 0, count, kernels = 0, by_all = 0;
     enum hd_status st = HD_OK;
 
@@ -309,7 +310,7 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
         else if (r->what == PROBE_STEP && step_count < 64)
             steps[step_count++] = seconds;
         else if (r->what == PROBE_WAIT && wait_count < 64)
-            waits[wait_count++] = seconds;
+            waits[wait_count++] = (struct hd_calibration_waits){seconds, r->bandwidth};
         else if (r->what == PROBE_WRITE)
             cal->checkpoint_bytes_per_s = seconds;
     }
@@ -319,8 +320,7 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
         cal->launch_s = probe_lower_quartile(launches, launch_count);
     if (step_count)
         cal->step_s = probe_lower_quartile(steps, step_count);
-    if (wait_count)
-        cal->wait_share = probe_lower_quartile(waits, wait_count);
+    hd_calibration_set_waits(cal, waits, wait_count);
     if (!st && !cal->class_count)
         st = hd_err(HD_TIMEOUT, "the time was over before the first kernel was measured");
     return st;

@@ -151,8 +151,8 @@ struct times {
     int launches, turn;
     /* of models over two ranks: collectives, waits for them, and what they take alone */
     const struct hd_calibration *alone;
-    int64_t kernels_ns, collectives_ns;
-    double alone_s, waits[STEPS_MAX]; /* shares of the steps */
+    int64_t kernels_ns, collectives_ns, collectives;
+    double alone_s, waits[STEPS_MAX], each[STEPS_MAX]; /* of the steps, per second of kernels */
     int wait_count;
 };
 
@@ -198,6 +198,7 @@ static void note_collective(struct times *t, const struct hd_span *span)
     t->collectives_ns += span->end_ns - span->begin_ns;
     if (!t->alone || span->kind != HD_SPAN_LAUNCH)
         return;
+    t->collectives++;
     bytes = (double)node->count * (double)hd_dtype_size(node->dtype);
     if (node->comm == HD_COMM_ALL_TO_ALL_V) /* as plan/pieces.c counts them, of two members */
         bytes = (double)(node->rows.even * node->rows.elements) *
@@ -250,6 +251,7 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
     if (t->wait_count) { /* of a usual step: kernels, too, are means without those held up */
         r = (struct probe_record){.what = PROBE_WAIT};
         r.seconds = probe_lower_quartile(t->waits, t->wait_count);
+        r.bandwidth = probe_lower_quartile(t->each, t->wait_count);
         probe_keep(p, &r);
     }
     if (!alone)
@@ -275,9 +277,12 @@ static void keep_times(struct probe *p, struct times *t, bool alone)
 static void note_waits(struct times *t)
 {
     const double waited = 1e-9 * (double)t->collectives_ns - t->alone_s;
+    const double kernels = 1e-9 * (double)t->kernels_ns;
 
-    if (t->alone && t->kernels_ns > 0)
-        t->waits[t->wait_count++] = waited > 0 ? 1e9 * waited / (double)t->kernels_ns : 0;
+    if (!t->alone || t->kernels_ns <= 0)
+        return;
+    t->waits[t->wait_count] = waited > 0 ? waited / kernels : 0;
+    t->each[t->wait_count++] = (double)t->collectives / kernels;
 }
 
 static enum hd_status run_steps(struct probe *p, struct hd_trainer *t, struct times *times)
@@ -296,6 +301,7 @@ static enum hd_status run_steps(struct probe *p, struct hd_trainer *t, struct ti
         int64_t request;
 
         times->launch_ns = times->last_end_ns = times->kernels_ns = times->collectives_ns = 0;
+        times->collectives = 0;
         times->alone_s = 0;
         st = hd_trainer_step(t, 0, &result);
         step_ns = hd_clock_now_ns() - begin_ns;

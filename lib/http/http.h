@@ -23,9 +23,9 @@
  * browser to load anything from elsewhere.
  *
  * Used by: controller, daemon, serve.   Uses: base, rpc (the form of addresses), libuv, GnuTLS, and
- * libmicrohttpd, whose header is included here alone.   Threads: all functions and callbacks on the
- * loop's thread. The door has one thread of its own, which sees nothing but its connections and
- * requests, under a lock.
+ * libmicrohttpd, whose header is included in this room alone.   Threads: all functions and
+ * callbacks on the loop's thread. The door has one thread of its own, which sees nothing but its
+ * connections and requests, under a lock.
  */
 #ifndef HD_HTTP_HTTP_H
 #define HD_HTTP_HTTP_H

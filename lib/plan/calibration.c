@@ -321,6 +321,33 @@ enum hd_status hd_calibration_set_devices(struct hd_calibration *cal, struct hd_
     return HD_OK;
 }
 
+void hd_calibration_set_waits(struct hd_calibration *cal, const struct hd_calibration_waits *waits,
+                              int count)
+{
+    double mean_share = 0, mean_each = 0, both = 0, square = 0;
+
+    for (int i = 0; i < count; i++) {
+        mean_share += waits[i].share / count;
+        mean_each += waits[i].each / count;
+    }
+    for (int i = 0; i < count; i++) {
+        both += (waits[i].each - mean_each) * (waits[i].share - mean_share);
+        square += (waits[i].each - mean_each) * (waits[i].each - mean_each);
+    }
+    if (!count)
+        return;
+    cal->wait_s = square > 0 && both > 0 ? both / square : 0;
+    cal->wait_share = mean_share - cal->wait_s * mean_each;
+    if (cal->wait_share >= 0)
+        return;
+    cal->wait_share = both = square = 0; /* the line through no wait at no collectives */
+    for (int i = 0; i < count; i++) {
+        both += waits[i].each * waits[i].share;
+        square += waits[i].each * waits[i].each;
+    }
+    cal->wait_s = both / square;
+}
+
 bool hd_calibration_seconds(const struct hd_calibration *cal, const struct hd_calibration_key *key,
                             double *ret_seconds)
 {

@@ -10,7 +10,8 @@
  *   launch_s      from the end of one launch to the begin of the next
  *   step_s        what a step takes on the host beside its launches
  *   wait_share    how long ranks wait for one another beyond what their collectives take, per
- * second of kernels: no two of them are held up at the same times
+ *                 second of kernels: no two of them are held up at the same times
+ *   wait_s        and per collective: its members come to it at different moments
  *
  * A variant is what changes a kernel's code path at equal sizes:
  *
@@ -113,7 +114,7 @@ struct hd_calibration {
     int64_t made_unix_s;                   /* when */
     int64_t threads, devices;              /* threads of a device; devices measured at once */
     double launch_s, step_s;
-    double wait_share;                    /* 0: not measured, as with one device */
+    double wait_share, wait_s;            /* 0: not measured, as with one device */
     double checkpoint_bytes_per_s;        /* written and flushed by one rank; 0: not measured */
     struct hd_calibration_class *classes; /* [class_count] */
     struct hd_calibration_curve *curves;  /* [curve_count] */
@@ -144,6 +145,17 @@ enum hd_status hd_calibration_add_collective(struct hd_calibration *cal, struct 
 enum hd_status hd_calibration_set_devices(struct hd_calibration *cal, struct hd_arena *arena,
                                           const struct hd_calibration_device *each, int each_count,
                                           const struct hd_calibration_pair *pairs, int pair_count);
+
+/* Waits as some models' steps had them, two ranks each. */
+struct hd_calibration_waits {
+    double share; /* waited beyond what the collectives take alone, per second of kernels */
+    double each;  /* collectives per second of kernels */
+};
+
+/* Sets wait_share and wait_s: the line share = wait_share + wait_s x each with the least squares of
+ * its distances to the models; neither is below 0. Nothing is set where count is 0. */
+void hd_calibration_set_waits(struct hd_calibration *cal, const struct hd_calibration_waits *waits,
+                              int count);
 
 /* Seconds of one launch, without launch_s; false: this kernel was not measured. A product whose
  * variant was not measured takes the time of the plain one with the same types and transposes. */

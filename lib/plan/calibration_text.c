@@ -1,7 +1,7 @@
 /* calibration_text: the form of calibrations in files: one JSON object,
  *
  *   {"kind":"Calibration","version":1,"device":"cpu","isa":..,"library":..,"build":..,"engine":..,
- *    "made_unix_s":N,"threads":N,"devices":N,"launch_s":S,"step_s":S,"wait_share":X,"checkpoint_bytes_per_s":R,
+ *    "made_unix_s":N,"threads":N,"devices":N,"launch_s":S,"step_s":S,"wait_share":X,"wait_s":S,"checkpoint_bytes_per_s":R,
  *    "each":[[SINGLE_FLOPS,HALF_FLOPS,MEMORY_BYTES_PER_S],..],"pairs":[[A,B,LATENCY_S,BYTES_PER_S],..],
  *    "kernels":[{"kernel":"gemm","variant":"f32.nt","samples":[[M,N,K,S],..]},..],
  *    "collectives":[{"kind":"all_reduce","members":N,"points":[[BYTES,S],..]},..]}
@@ -103,6 +103,7 @@ void hd_calibration_write(const struct hd_calibration *cal, struct hd_text *ret_
     hd_json_add_real(&w, "launch_s", cal->launch_s);
     hd_json_add_real(&w, "step_s", cal->step_s);
     hd_json_add_real(&w, "wait_share", cal->wait_share);
+    hd_json_add_real(&w, "wait_s", cal->wait_s);
     hd_json_add_real(&w, "checkpoint_bytes_per_s", cal->checkpoint_bytes_per_s);
     add_devices(&w, cal);
     hd_json_begin(&w, "kernels", '[');
@@ -353,6 +354,8 @@ static enum hd_status read_head(const struct hd_json *root, struct hd_calibratio
         st = need_real(root, "step_s", 0, seconds_most, &cal->step_s);
     if (!st && hd_json_member(root, "wait_share")) /* files of before do not have it */
         st = need_real(root, "wait_share", 0, wait_share_most, &cal->wait_share);
+    if (!st && hd_json_member(root, "wait_s"))
+        st = need_real(root, "wait_s", 0, seconds_most, &cal->wait_s);
     if (!st)
         st = need_real(root, "checkpoint_bytes_per_s", 0, rate_most, &cal->checkpoint_bytes_per_s);
     return st;

@@ -56,7 +56,8 @@ static double node_seconds(struct builder *b, const struct hd_node *node)
     if (node->comm == HD_COMM_ALL_TO_ALL_V) /* balanced routers: even rows over all members */
         bytes = (double)(node->rows.even * node->rows.elements) *
                 (double)hd_dtype_size(node->dtype) * (g->size - 1) / g->size;
-    return hd_links_collective(b->cluster, g, node->comm, bytes, b->native);
+    return hd_links_collective(b->cluster, g, node->comm, bytes, b->native) +
+           (g->size > 1 ? b->cluster->rates.wait_s : 0);
 }
 
 /* A program under way: when each stream, and each node, is done. */

@@ -71,6 +71,7 @@ void hd_rates_calibrate(struct hd_rates *r, const struct hd_calibration *calibra
     r->launch_s = calibration->launch_s;
     r->step_s = calibration->step_s;
     r->wait_share = calibration->wait_share;
+    r->wait_s = calibration->wait_s;
     r->measured = true;
     r->error_band = calibrated_error_band;
     /* a time between samples is never faster than the fastest sample */

@@ -39,8 +39,9 @@ struct hd_rates {
     /* Of the calibration, for lower bounds: no kernel computes faster, no update moves its bytes
      * faster; 0 without one */
     double most_flops, most_update_bytes_per_s;
-    double step_s;     /* what a step takes on the host beside its launches */
-    double wait_share; /* of the time of kernels that ranks wait for one another (calibration.h) */
+    double step_s; /* what a step takes on the host beside its launches */
+    /* of the time of kernels that ranks wait for one another, and per collective (calibration.h) */
+    double wait_share, wait_s;
     /* of an optimizer on the host (parallel.offload): a device's share, while all devices use it,
      * of the way to the host, in one direction, and of what the host's cores read and write */
     double host_link_bytes_per_s, host_bytes_per_s;

@@ -1,6 +1,7 @@
 /* schedule: what a step of the core costs on a large cluster.
  *
- *   schedule [-n NODES] [-j JOBS]    NODES of 8 devices (10000), JOBS that wait (2000)
+ *   schedule [-n NODES] [-j JOBS]    NODES of 8 devices (10000) at three tiers of switches, JOBS
+ * that wait (2000)
  *
  * Running jobs of 1 to 64 devices fill the cluster, half of them with a known end. The waiting ones
  * have 40 shapes, 4 priorities, 3 queues and 50 owners; the first ones of the highest priority
@@ -256,6 +257,10 @@ int main(int argc, char **argv)
 {
     static int64_t all[STEPS], of_kind[KINDS][STEPS];
     size_t counts[KINDS] = {0};
+    const struct hd_node_tree tree = {.tier_count = 3,
+                                      .tier_nodes = {32, 256, 16384},
+                                      .group_count = 1,
+                                      .groups = {{.names = "n[1-10000]"}}};
     struct hd_core_config config = hd_core_config_default;
     struct bench b = {.now = {.mono_ms = 1000, .wall_ms = 1700000000000}, .random = 1};
     int jobs = 2000, option;
@@ -263,6 +268,7 @@ int main(int argc, char **argv)
     b.nodes = 10000;
     config.unreachable_ms = config.lost_ms = config.restart_grace_ms = (int64_t)1 << 40;
     config.start_timeout_ms = (int64_t)1 << 40;
+    config.tree = &tree;
     while ((option = getopt(argc, argv, "n:j:")) != -1) {
         if (option != 'n' && option != 'j')
             return 2;

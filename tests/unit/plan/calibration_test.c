@@ -59,8 +59,12 @@ static void make(struct hd_calibration *cal, struct hd_arena *arena)
     const struct hd_add_args cold = {.N = 1 << 20, .dtype = HD_F32};
     const struct hd_gemm_args small = product(64, 64, 64), large = product(256, 256, 256);
 
-    *cal = (struct hd_calibration){
-        .threads = 2, .devices = 2, .launch_s = 1e-6, .step_s = 0.25, .wait_share = 0.125};
+    *cal = (struct hd_calibration){.threads = 2,
+                                   .devices = 2,
+                                   .launch_s = 1e-6,
+                                   .step_s = 0.25,
+                                   .wait_share = 0.125,
+                                   .wait_s = 0.0625};
     (void)snprintf(cal->device, sizeof cal->device, "cpu");
     (void)snprintf(cal->isa, sizeof cal->isa, "avx2");
     (void)snprintf(cal->engine, sizeof cal->engine, "shm");
@@ -80,6 +84,28 @@ static void make(struct hd_calibration *cal, struct hd_arena *arena)
                          (struct hd_calibration_device[]){{4e10, 8e10, 4e9}, {5e10, 7e10, 3e9}}, 2,
                          &(struct hd_calibration_pair){0, 1, 2e-6, 1e10}, 1),
                      HD_OK);
+}
+
+/* Three models on the line 0.05 + 0.001 x; then lines that would begin, or go, below 0. */
+static void waits_are_a_share_and_a_part_per_collective(void **state)
+{
+    const struct hd_calibration_waits line[] = {{0.15, 100}, {0.25, 200}, {0.55, 500}};
+    const struct hd_calibration_waits steep[] = {{0.1, 200}, {0.4, 400}}; /* 0.0015 x - 0.2 */
+    const struct hd_calibration_waits falling[] = {{0.3, 100}, {0.1, 300}};
+    struct hd_calibration cal = {.wait_share = 7};
+
+    (void)state;
+    hd_calibration_set_waits(&cal, line, 0);
+    is_near(cal.wait_share, 7);
+    hd_calibration_set_waits(&cal, line, 3);
+    is_near(cal.wait_share, 0.05);
+    is_near(cal.wait_s, 0.001);
+    hd_calibration_set_waits(&cal, steep, 2);
+    is_near(1 + cal.wait_share, 1);
+    is_near(cal.wait_s, (200 * 0.1 + 400 * 0.4) / (200.0 * 200 + 400 * 400));
+    hd_calibration_set_waits(&cal, falling, 2);
+    is_near(cal.wait_share, 0.2); /* the mean */
+    is_near(1 + cal.wait_s, 1);
 }
 
 static void a_measured_size_takes_its_measured_time(void **state)
@@ -384,6 +410,7 @@ static void damaged_files_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(waits_are_a_share_and_a_part_per_collective),
         cmocka_unit_test(a_measured_size_takes_its_measured_time),
         cmocka_unit_test(bytes_out_of_the_cache_take_longer),
         cmocka_unit_test(a_product_lies_between_its_neighbours),

@@ -370,7 +370,7 @@ static void the_parts_of_a_step_are_the_step(void **state)
 
 /* Two stages of one block each, F of 1 s, B of 2 s; what travels takes half a second. All F, then
  * all B of two micro-batches. */
-static double two_stages(bool in_thread, double wait_share)
+static double two_stages(bool in_thread, double wait_share, double wait_s)
 {
     struct hd_units units[] = {{HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1},
                                {HD_UNIT_FIRST_BLOCK + 1, HD_UNIT_FIRST_BLOCK + 2}};
@@ -387,6 +387,7 @@ static double two_stages(bool in_thread, double wait_share)
     c.levels[0].latency_s = 0;
     c.rates.collectives_take_thread = in_thread;
     c.rates.wait_share = wait_share;
+    c.rates.wait_s = wait_s;
     for (int last = 0; last < 2; last++)
         for (int call = HD_PIECE_F; call <= HD_PIECE_B; call++) {
             struct hd_program_time *t = &pieces.piece[HD_PIECE_BLOCK].time[call][last];
@@ -413,15 +414,19 @@ static double two_stages(bool in_thread, double wait_share)
 static void transfers_of_processors_take_the_receivers_thread(void **state)
 {
     (void)state;
-    is_near(two_stages(false, 0), 10, 1e-12);
-    is_near(two_stages(true, 0), 11, 1e-12);
+    is_near(two_stages(false, 0, 0), 10, 1e-12);
+    is_near(two_stages(true, 0, 0), 11, 1e-12);
 }
 
-/* A stage computes 2 F and 2 B, 6 s; of each second both wait for one another a tenth. */
+/* A stage computes 2 F and 2 B, 6 s; of each second both wait for one another a tenth. With a
+ * quarter of a second for each value that travels: stage 1 takes the rows at 1 and at 2.75, so F at
+ * 1.75 and at 3.5, B at 4.5 and at 6.5; stage 0 takes the gradients at 6.5 and at 9.25, so B
+ * at 7.25 and at 10. */
 static void ranks_wait_for_one_another(void **state)
 {
     (void)state;
-    is_near(two_stages(true, 0.1), 11 + 0.6, 1e-12);
+    is_near(two_stages(true, 0.1, 0), 11 + 0.6, 1e-12);
+    is_near(two_stages(true, 0, 0.25), 12, 1e-12);
 }
 
 static void faster_links_and_memory_are_never_slower(void **state)

@@ -5,13 +5,14 @@ set -u
 
 fake=$TMPDIR/fake
 mkdir -p "$fake/tests"
-printf 'rule configure\n  command = true\n  generator = 1\nbuild build.ninja: configure\nbuild all: phony\ndefault all\nbuild heddle-test-guard: phony\nbuild heddle-tests: phony\n' >"$fake/build.ninja"
 printf '%s engine \n' "$HEDDLE_SOURCE_DIR" >"$fake/asked"
 ln -s "$HEDDLE_BUILD_DIR/tests/guard" "$fake/tests/guard"
 bad=0
 
 program() { # NAME GROUP TIMEOUT: the script is on stdin; it becomes the only test
     printf 'program %s %s short %s shared \n' "$1" "$2" "$3" >"$fake/tests/list"
+    { printf 'rule configure\n  command = true\n  generator = 1\nbuild build.ninja: configure\n'
+      printf 'build %s: phony\n' all heddle-test-guard heddle-tests "$1"; } >"$fake/build.ninja"
     { echo '#!/bin/sh'; cat; } >"$fake/tests/$1"
     chmod +x "$fake/tests/$1"
 }

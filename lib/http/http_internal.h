@@ -1,0 +1,152 @@
+/* http_internal: what the files of this room share: a request on its way. `lock` guards what both
+ * threads use; the arrows that cross between the threads are named.
+ *
+ *   FRESH --head is in, refused--> ANSWERED --sent--> freed
+ *     |
+ *     '--suspended, on `arrived` [async]--> HANDED --hd_http_reply [resume]--> ANSWERED
+ *                                              |
+ *                                              '--hd_http_stream_begin [resume]--> STREAM
+ *                                STREAM --client gone, on `gone` [async]--> on_gone, freed
+ *                                       --hd_http_stream_end [resume]--> sent, freed
+ *
+ * Two own a request: the door's thread until libmicrohttpd has completed it, the loop from HANDED
+ * until it has answered. The last one frees it.
+ *
+ *   http.c     opening and closing        door.c     what libmicrohttpd calls, on the door's thread
+ *   answer.c   responses, on both         request.c  http.h's functions of a request, on the loop's
+ */
+#ifndef HD_HTTP_INTERNAL_H
+#define HD_HTTP_INTERNAL_H
+
+#include "http/http.h"
+
+#include <gnutls/abstract.h>
+#include <microhttpd.h>
+#include <stdarg.h>
+#include <sys/socket.h>
+
+#include "http/certificate.h"
+#include "http/listen.h"
+#include "http/target.h"
+#include "rpc/rpc.h"
+
+/* Debian 12 has 0.9.75, Ubuntu 24.04 and Debian 13 have 1.0. */
+_Static_assert(MHD_VERSION >= 0x00097500, "libmicrohttpd 0.9.75 or newer is needed");
+
+enum {
+    CONNECTIONS_DEFAULT = 64,
+    HEAD_MS_DEFAULT = 10000,
+    BODY_MS_DEFAULT = 30000,
+    REPLY_MS_DEFAULT = 60000,
+    STREAM_BYTES_DEFAULT = 256 * 1024,
+    CONNECTION_BYTES = 16 * 1024, /* head, and buffer of what is sent */
+    STREAM_PIECE_BYTES = 16 * 1024,
+    LOOK_MS = 1000, /* between two looks for clients that are slow, or have gone */
+    REFUSALS = 16,  /* connections over the limit of one address that are told so at a time */
+};
+
+enum request_state { FRESH, HANDED, ANSWERED, STREAM };
+
+/* One connection, which carries one request. */
+struct http_connection {
+    struct http_connection *before, *next;
+    int fd;
+    struct sockaddr_storage from; /* of TCP: without the port */
+    bool too_many;                /* its address has its share without it: it is refused */
+    int64_t since_ms;             /* of this phase */
+    enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
+    struct hd_http_request *request; /* NULL: none, or its answer is over */
+};
+
+struct hd_http_request {
+    struct hd_http *http;
+    struct hd_http_request *next; /* in `arrived` or `gone` */
+    struct hd_http_request *all_before, *all_next;
+    struct MHD_Connection *connection;
+    struct http_connection *place;
+    enum request_state state;
+    bool seen; /* the head was checked */
+    bool is_post;
+    size_t body_left; /* bytes that are still to come */
+    struct hd_text body;
+    bool by_door, by_loop; /* owners */
+    bool suspended, ended, completed;
+    bool left; /* of a stream: the loop has ended it */
+    char token[HD_RPC_TOKEN_MAX + 1];
+    bool has_token, is_unix;
+    uid_t uid;
+    int status;
+    struct MHD_Response *response; /* ANSWERED, STREAM */
+    struct hd_text queue;          /* STREAM: not sent yet, from `sent` on */
+    size_t sent;
+    void (*on_gone)(void *user);
+    void *user;
+    char *raw;
+    struct hd_http_target target;
+};
+
+struct hd_http {
+    uv_loop_t *loop;
+    struct hd_http_options options;
+    struct hd_http_names names;
+    struct hd_http_listener listener;
+    struct hd_http_certificate certificate; /* with `tls` */
+    struct MHD_Daemon *daemon;
+    uv_async_t async;
+    uv_timer_t look;
+    int open_handles;
+    bool tls;
+    void (*on_closed)(void *user);
+    void *closed_user;
+
+    /* under `lock` */
+    uv_mutex_t lock;
+    struct hd_http_request *arrived, **arrived_end, *gone, *all;
+    struct http_connection *connections;
+    struct hd_http_stats stats;
+    bool closing;
+    bool closed; /* its thread and handles are gone; freed with the last request */
+};
+
+/* ---- request.c --------------------------------------------------------------------------------*/
+
+/* One of the two owners lets go. Call it without the lock. */
+void http_request_let_go(struct hd_http_request *r, bool door);
+void http_request_resume(struct hd_http_request *r); /* under the lock */
+void http_request_enter(struct hd_http_request *r, int phase);
+void http_free(struct hd_http *http);
+/* Callbacks of libuv, on the loop's thread: requests have arrived, or have gone; clients are slow.
+ */
+void http_on_wake(uv_async_t *async);
+void http_look_at_clients(uv_timer_t *timer);
+
+/* ---- answer.c ---------------------------------------------------------------------------------*/
+
+/* NULL: no memory. `text` is taken. */
+struct MHD_Response *http_make_response(const struct hd_http *http, int status, const char *type,
+                                        struct hd_text *text);
+struct MHD_Response *http_make_failure(const struct hd_http *http, int status, const char *word,
+                                       const char *message);
+void http_add_headers(const struct hd_http *http, struct MHD_Response *response, int status,
+                      const char *type);
+int http_status_of(enum hd_status st);
+
+/* ---- door.c: callbacks of libmicrohttpd -------------------------------------------------------*/
+
+size_t http_share_of_one(const struct hd_http *http); /* the most connections of one address */
+void http_drop_log(void *cls, const char *fmt, va_list ap);
+void http_on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
+                        enum MHD_ConnectionNotificationCode code);
+void *http_on_target(void *cls, const char *raw, struct MHD_Connection *connection);
+size_t http_keep_codes(void *cls, struct MHD_Connection *connection, char *text);
+enum MHD_Result http_on_access(void *cls, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_bytes, void **context);
+void http_on_completed(void *cls, struct MHD_Connection *connection, void **context,
+                       enum MHD_RequestTerminationCode code);
+ssize_t http_read_stream(void *cls, uint64_t position, char *bytes, size_t max);
+int http_give_certificate(gnutls_session_t session, const struct gnutls_cert_retr_st *info,
+                          gnutls_pcert_st **certs, unsigned *count, gnutls_ocsp_data_st **ocsp,
+                          unsigned *ocsp_count, gnutls_privkey_t *key, unsigned *flags);
+
+#endif

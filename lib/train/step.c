@@ -1,0 +1,383 @@
+/* step: a step of training, and validation. */
+#include "train/train.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "train/batch.h"
+#include "train/profile.h"
+#include "train/trainer.h"
+
+/* ---- a step ---- */
+
+static enum hd_status write_block(struct hd_trainer *t)
+{
+    return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_BLOCK), &t->block,
+                            sizeof t->block);
+}
+
+static enum hd_status read_block(struct hd_trainer *t)
+{
+    return hd_staging_read(&t->staging, &t->block, hd_trainer_global(t, HD_GLOBAL_BLOCK),
+                           sizeof t->block);
+}
+
+/* Of what the step's loss is a mean, about: pairs, or targets. */
+static int64_t terms_of_loss(const struct hd_job *job)
+{
+    return job->global_batch * (hd_job_has_pairs(job) ? 1 : job->context);
+}
+
+static enum hd_status set_block(struct hd_trainer *t, int64_t request)
+{
+    const struct hd_job *job = &t->layout.job;
+    const struct hd_guard_limits limits = hd_guard_limits(&t->guard);
+    const int64_t step = t->steps_done + 1;
+
+    t->block.step = step;
+    t->block.update = t->updates + 1;
+    t->block.lr = (float)hd_lr_at(&t->schedule, step);
+    t->block.max_grad_norm = (float)job->clip;
+    t->block.beta1 = (float)job->beta1;
+    t->block.beta2 = (float)job->beta2;
+    t->block.adam_eps = (float)job->adam_eps;
+    t->block.weight_decay = (float)job->weight_decay;
+    t->block.loss_scale = hd_loss_scale_factor(&t->scale, terms_of_loss(job));
+    t->block.request = request;
+    t->block.busy_ms = t->busy_ms;
+    t->block.awaited = t->awaited + 1;
+    t->block.loss_limit = limits.loss;
+    t->block.norm_limit = limits.norm;
+    return write_block(t);
+}
+
+/* Reads all results of a step; only here the host waits for the device. */
+static enum hd_status read_results(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = read_block(t);
+
+    if (!st)
+        st = hd_staging_read(&t->staging, t->records, hd_trainer_global(t, HD_GLOBAL_RECORDS),
+                             hd_global_bytes(r, HD_GLOBAL_RECORDS));
+    if (!st && r->routers)
+        st = hd_staging_read(&t->staging, t->routes, hd_trainer_global(t, HD_GLOBAL_ROUTES),
+                             hd_global_bytes(r, HD_GLOBAL_ROUTES));
+    return st;
+}
+
+enum hd_status hd_trainer_write_profile(struct hd_trainer *t, bool ended, struct hd_text *ret_note)
+{
+    return hd_profile_is_due(t->profile, ended) ? hd_profile_write(t->profile, t->peak, ret_note)
+                                                : HD_OK;
+}
+
+/* The largest of one word of all ranks' records. */
+static double largest_word(const struct hd_trainer *t, enum hd_exchange_word word)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    double largest = 0;
+
+    for (int64_t i = 0; i < r->mesh.world; i++)
+        if (t->records[i * HD_EXCHANGE_WORDS + word] > largest)
+            largest = t->records[i * HD_EXCHANGE_WORDS + word];
+    return largest;
+}
+
+/* The routers' records are sums over all rows of the step and all ranks (optim.c). */
+static struct hd_router_result read_routers(const struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const int64_t words = HD_ROUTE_WORDS + r->experts;
+    struct hd_router_result result = {
+        .present = r->routers > 0, .experts = r->experts, .load = t->router_load};
+    double rows = 0;
+
+    for (int64_t e = 0; e < r->experts; e++)
+        t->router_load[e] = 0;
+    for (int64_t i = 0; i < r->routers; i++) {
+        const double *record = t->routes + i * words;
+
+        rows += record[HD_ROUTE_ROWS];
+        result.balance += record[HD_ROUTE_BALANCE];
+        result.z += record[HD_ROUTE_Z];
+        result.dropped += (int64_t)record[HD_ROUTE_DROPPED];
+        for (int64_t e = 0; e < r->experts; e++)
+            t->router_load[e] += (int64_t)record[HD_ROUTE_WORDS + e];
+    }
+    if (rows > 0) {
+        result.balance /= rows;
+        result.z /= rows;
+    }
+    return result;
+}
+
+static bool has_too_many_rows(const struct hd_trainer *t)
+{
+    return largest_word(t, HD_EXCHANGE_OVERFLOW) >= HD_EXCHANGE_TOO_MANY_ROWS;
+}
+
+/* Counts the update and adapts the scale of fp16; every rank decides the same from the same
+ * records. Rows that find no room, a spike, and a step without targets say nothing about the scale.
+ * Returns whether the scale was lowered. */
+static bool follow_scale(struct hd_trainer *t)
+{
+    const bool skipped = t->block.skip_update != 0;
+    const bool overflowed =
+        skipped && !t->block.spike && !has_too_many_rows(t) && t->block.total_targets > 0;
+    bool lower;
+
+    t->updates += !skipped;
+    lower = (overflowed || !skipped) && hd_loss_scale_after(&t->scale, overflowed);
+    return t->scale.used && overflowed && lower;
+}
+
+/* What the ranks told with this step of the one before it. */
+static struct hd_told_step read_told(struct hd_trainer *t)
+{
+    const bool present = t->step_ms > 0;
+
+    for (int64_t r = 0; r < t->layout.mesh.world; r++) {
+        const double *record = t->records + r * HD_EXCHANGE_WORDS;
+
+        t->told_busy_ms[r] = record[HD_EXCHANGE_BUSY_MS];
+        t->told_awaited[r] = (int)record[HD_EXCHANGE_AWAITED] - 1;
+    }
+    return (struct hd_told_step){present, t->step_ms, t->told_busy_ms, t->told_awaited};
+}
+
+/* For the next step to tell. */
+static void note_waits(struct hd_trainer *t, double step_ms)
+{
+    struct hd_comm_waited waited;
+    const bool known = hd_comm_take_waited(t->comm, &waited);
+
+    t->busy_ms = known ? fmax(0, step_ms - (double)waited.ns * 1e-6) : -1;
+    t->awaited = known ? waited.rank : -1;
+    t->step_ms = step_ms;
+}
+
+/* The peak was measured at the start, maybe while other processes had the cores: what the run does
+ * itself is a lower bound of it. */
+static double mfu_of(struct hd_trainer *t, double flops_per_s)
+{
+    const double mfu = flops_per_s / (t->peak * (double)t->layout.mesh.world);
+
+    if (!(mfu > 1) || isinf(mfu))
+        return mfu;
+    t->peak *= mfu;
+    return 1;
+}
+
+enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
+                               struct hd_step_result *ret_result)
+{
+    const struct hd_job *job = &t->layout.job;
+    const int64_t tokens = job->global_batch * job->context;
+    const bool pairs = hd_job_has_pairs(job);
+    const int64_t begin = hd_clock_now_ns();
+    enum hd_status st;
+    struct hd_comm_waited before;
+    struct hd_told_step told;
+    int64_t scale;
+    double seconds;
+    bool rescaled;
+
+    (void)hd_comm_take_waited(t->comm, &before); /* of saves and validations */
+    st = set_block(t, request);
+    if (st)
+        return st;
+    if (hd_trainer_needs_reference(t) && !t->reference)
+        return hd_err(HD_INTERNAL, "a step of dpo without the reference's log-probabilities");
+    hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
+    st = hd_follow(t, t->step, t->layout.micro_batches, hd_batch_feed_training, NULL, NULL);
+    hd_profile_step_end(t->profile, t->runner, st != HD_OK);
+    if (!st)
+        st = read_results(t);
+    if (st)
+        return st;
+    scale = t->scale.used ? t->scale.scale : 0;
+    rescaled = follow_scale(t);
+    t->steps_done++;
+    if (!t->block.skip_update)
+        hd_guard_add(&t->guard, t->block.mean_loss, t->block.grad_norm);
+    told = read_told(t);
+    seconds = (double)(hd_clock_now_ns() - begin) * 1e-9;
+    note_waits(t, seconds * 1e3);
+    *ret_result = (struct hd_step_result){
+        .step = t->steps_done,
+        .loss = t->block.mean_loss,
+        .grad_norm = t->block.grad_norm,
+        .lr = (double)t->block.lr,
+        .tokens = t->steps_done * tokens,
+        .tokens_per_s = (double)tokens / seconds,
+        .step_ms = seconds * 1e3,
+        .mfu =
+            mfu_of(t, hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds),
+        .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
+        .pairs = {pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
+                  t->block.pair_accuracy, t->block.mean_reward},
+        .skipped = t->block.skip_update != 0,
+        .too_many_rows = has_too_many_rows(t),
+        .loss_scale = scale,
+        .rescaled = rescaled,
+        .spiked = t->block.spike != 0,
+        .loss_limit = t->block.loss_limit,
+        .norm_limit = t->block.norm_limit,
+        .told = told,
+        .router = read_routers(t),
+        .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
+    };
+    return HD_OK;
+}
+
+/* ---- validation ---- */
+
+enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_t size_bytes,
+                                   const char **ret_all)
+{
+    const int64_t all_bytes = t->layout.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
+    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    char *all = t->visible_base + t->layout.exchange, *own = all + all_bytes;
+    char slot[HD_EXCHANGE_SLOT_BYTES] = {0};
+    enum hd_status st;
+
+    assert(size_bytes <= sizeof slot);
+    memcpy(slot, mine, size_bytes);
+    st = hd_staging_write(&t->staging, own, slot, sizeof slot);
+    if (!st)
+        st = hd_comm_follow(stream, hd_runner_stream(t->runner));
+    if (!st)
+        st = hd_comm_all_gather(
+            t->world, stream,
+            &(struct hd_comm_all_gather_args){own, all, (int64_t)HD_EXCHANGE_SLOT_BYTES, HD_U8});
+    if (!st)
+        st = hd_comm_wait(stream, hd_comm_record(stream));
+    if (!st)
+        st = hd_staging_read(&t->staging, t->messages, all, all_bytes);
+    *ret_all = t->messages;
+    return st;
+}
+
+enum hd_status hd_trainer_agree(struct hd_trainer *t, int64_t request, int64_t *ret_request)
+{
+    const char *all;
+    enum hd_status st = hd_trainer_exchange(t, &request, sizeof request, &all);
+
+    if (st)
+        return st;
+    *ret_request = request;
+    for (int r = 0; r < t->layout.mesh.world; r++) {
+        int64_t one;
+
+        memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
+        *ret_request = one > *ret_request ? one : *ret_request;
+    }
+    return HD_OK;
+}
+
+/* Every rank runs equally often, if necessary on padding, because of the collectives of ep. */
+static enum hd_status run_windows(struct hd_trainer *t)
+{
+    const int64_t together = t->layout.mesh.sizes.dp * t->layout.job.micro_batch;
+    const int64_t calls = (t->data.validation.window_count + together - 1) / together;
+    const int64_t round = t->layout.eval_order.micro_batches;
+    enum hd_status st = HD_OK;
+
+    struct hd_batch_windows windows = {.windows = &t->data.validation};
+
+    for (; !st && windows.first < calls; windows.first += round)
+        st = hd_follow(t, t->round, calls - windows.first, hd_batch_feed_windows, NULL, &windows);
+    return st;
+}
+
+struct validation_sum {
+    double loss, margin, correct, reward;
+    int64_t targets;
+    int64_t too_many_rows;
+};
+
+/* All ranks have the same loss, and so the same answer to hd_trainer_is_best. */
+static void note_loss(struct hd_trainer *t, double loss)
+{
+    if (!t->layout.job.checkpoint_best || t->steps_done == 0 || !isfinite(loss))
+        return;
+    t->val_loss = loss;
+    t->val_step = t->steps_done;
+    if (loss >= t->lowest_val_loss) /* not of a NaN: the first one */
+        return;
+    t->lowest_val_loss = loss;
+    t->lowest_step = t->steps_done;
+}
+
+struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *t)
+{
+    return t->validated_pairs;
+}
+
+bool hd_trainer_is_best(const struct hd_trainer *t)
+{
+    return t->lowest_step >= 0 && t->lowest_step == t->steps_done;
+}
+
+enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64_t *ret_targets)
+{
+    struct validation_sum mine = {0}, total = {0};
+    const char *all;
+    enum hd_status st;
+
+    if (!t->data.can_validate)
+        return hd_err(HD_INVALID, "the job has no validation data");
+    t->block.loss_sum = 0;
+    t->block.target_count = 0;
+    t->block.too_many_rows = 0;
+    t->block.margin_sum = 0;
+    t->block.correct_pairs = 0;
+    t->block.reward_sum = 0;
+    t->block.loss_scale = 1;
+    st = write_block(t);
+    if (!st)
+        st = run_windows(t);
+    if (!st)
+        st = read_block(t);
+    if (st)
+        return st;
+    mine.too_many_rows = t->block.too_many_rows;
+    if (t->layout.coord.tp == 0) { /* tp ranks share one loss */
+        mine.loss = t->block.loss_sum;
+        mine.targets = t->block.target_count;
+        mine.margin = t->block.margin_sum;
+        mine.correct = t->block.correct_pairs;
+        mine.reward = t->block.reward_sum;
+    }
+    st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
+    if (st)
+        return st;
+    for (int r = 0; r < t->layout.mesh.world; r++) {
+        struct validation_sum one;
+
+        memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
+        total.loss += one.loss;
+        total.margin += one.margin;
+        total.correct += one.correct;
+        total.reward += one.reward;
+        total.targets += one.targets;
+        total.too_many_rows += one.too_many_rows;
+    }
+    if (total.too_many_rows)
+        return hd_err(HD_LIMIT, "routers sent more rows to the experts of a rank than "
+                                "parallel.expert_rows allows; raise it, or set it to auto");
+    if (!total.targets)
+        return hd_err(HD_INVALID, "the validation data has no target: each of its tokens ends a "
+                                  "document; see data.documents and data.end_of_text");
+    *ret_loss = total.loss / (double)total.targets;
+    *ret_targets = total.targets;
+    if (hd_job_has_pairs(&t->layout.job))
+        t->validated_pairs = (struct hd_pair_result){
+            total.targets, total.margin / (double)total.targets,
+            total.correct / (double)total.targets, total.reward / (double)total.targets};
+    note_loss(t, *ret_loss);
+    return HD_OK;
+}
