@@ -12,7 +12,9 @@ for defect in tests/selfcheck/*.defect; do
         'sed '*)
             if [ ! -f "$file" ]; then
                 printf 'not ok each_defect_applies: %s: there is no %s\n' "$defect" "$file"
-            elif sed -E "${line#sed }" "$file" | cmp -s - "$file"; then
+            elif ! sed -E "${line#sed }" "$file" >"$TMPDIR/changed"; then
+                printf 'not ok each_defect_applies: %s: its sed is none\n' "$defect"
+            elif cmp -s "$TMPDIR/changed" "$file"; then
                 printf 'not ok each_defect_applies: %s: its sed changes nothing in %s\n' "$defect" "$file"
             else
                 continue
