@@ -18,8 +18,7 @@ enum {
     NOTICE_MS = 1000, /* without an answer, until a person is told what is waited for */
     RETRY_MS = 1000,
     SLICE_MS = 100, /* of that time: so soon Ctrl-C is heard */
-    EXPLAIN_MS = 3000,
-    CLOCK_SLACK_MS = 300 * 1000 /* so long before its from_ms a certificate is valid (lib/pki) */
+    EXPLAIN_MS = 3000
 };
 
 /* Tries to connect to a Unix socket: that tells at once, without a timeout, that no program
@@ -183,7 +182,7 @@ static enum hd_status judge_own_certificate(const char *path)
     if (text.data)
         explicit_bzero(text.data, text.size_bytes);
     hd_text_free(&text);
-    if (st || (now_ms >= cert.from_ms - CLOCK_SLACK_MS && now_ms < cert.to_ms))
+    if (st || (now_ms >= cert.from_ms - HD_PKI_EARLY_MS && now_ms < cert.to_ms))
         return HD_OK;
     hd_clock_format_utc(now_ms, now);
     hd_clock_format_utc(cert.from_ms, from);

@@ -54,6 +54,15 @@ static void leave(struct hd_core *core, struct core_job *job, struct core_attemp
     core->changed_in_pass = true;
 }
 
+/* The job of this device has an earlier one of the node, too: it has been looked at. */
+static bool holds_before(const struct core_node *node, int32_t device)
+{
+    for (int32_t d = 0; d < device; d++)
+        if (node->holds[d].job == node->holds[device].job)
+            return true;
+    return false;
+}
+
 static void clear_node(struct hd_core *core, const struct core_node *node)
 {
     const bool is_over = has_deadline(node) && core->now.wall_ms >= node->rec.drain_deadline_ms;
@@ -62,7 +71,8 @@ static void clear_node(struct hd_core *core, const struct core_node *node)
         struct core_job *job = core_find_job(core, node->holds[d].job);
         struct core_attempt *attempt = job ? core_active(job) : NULL;
 
-        if (!attempt || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING || job->rec.cancel)
+        if (!attempt || holds_before(node, d) || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING ||
+            job->rec.cancel)
             continue;
         if (node->leaves)
             leave(core, job, attempt, node, "whose heddled ends");

@@ -45,10 +45,10 @@ struct probe_record {
     enum hd_comm_kind kind;        /* PROBE_COLLECTIVE, and the next two */
     int64_t members;               /* PROBE_PAIR: the other device, which has the higher number */
     double bytes;
-    double seconds; /* PROBE_WRITE, PROBE_MEMORY: bytes per second; PROBE_PAIR: the latency;
-                       PROBE_WAIT: of a second of kernels, the share that ranks wait */
-    double
-        bandwidth; /* PROBE_PAIR: bytes per second; PROBE_WAIT: collectives per second of kernels */
+    double seconds;   /* PROBE_WRITE, PROBE_MEMORY: bytes per second; PROBE_PAIR: the latency;
+                         PROBE_WAIT: of a second of kernels, the share that ranks wait */
+    double bandwidth; /* PROBE_PAIR: bytes per second; PROBE_WAIT: collectives per second of
+                         kernels */
 };
 
 /* One of the measuring processes. */

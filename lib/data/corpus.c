@@ -101,18 +101,14 @@ static void unmap_bytes(struct mapping *m)
 /* The .idx beside a .bin, if there is one. */
 static enum hd_status map_index(const struct mapping *data, struct mapping *ret_index)
 {
-    const size_t stem = strlen(data->path) - strlen("bin");
-    struct hd_corpus_file file = {.size_bytes = -1};
-    char *path = strdup(data->path);
-    enum hd_status st;
+    struct hd_text name = {0};
+    enum hd_status st = hd_token_index_name(data->path, &name);
+    const struct hd_corpus_file file = {.path = name.data, .size_bytes = -1};
     struct stat info;
 
-    if (!path)
-        return hd_err(HD_NO_MEMORY, "no memory for a path");
-    memcpy(path + stem, "idx", 3);
-    file.path = path;
-    st = stat(path, &info) < 0 && errno == ENOENT ? HD_OK : map_bytes(&file, ret_index);
-    free(path);
+    if (!st && (stat(file.path, &info) == 0 || errno != ENOENT))
+        st = map_bytes(&file, ret_index);
+    hd_text_free(&name);
     return st;
 }
 

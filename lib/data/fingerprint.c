@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/token_file.h"
 
 /* The offset of place `i`: the first place begins the file and the last one ends it; those of a
  * small file follow one another. The product fits: no file has 2^55 bytes. */
@@ -63,14 +64,9 @@ static enum hd_status add_file(const char *path, int64_t places, struct hd_hash 
 static enum hd_status add_index(const char *path, int64_t places, struct hd_hash *hash)
 {
     struct hd_text index = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_token_index_name(path, &index);
 
-    if (!hd_text_ends(path, ".bin"))
-        return HD_OK;
-    hd_text_add(&index, "%.*sidx", (int)(strlen(path) - strlen("bin")), path);
-    if (index.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    else if (hd_file_exists(index.data))
+    if (!st && *index.data && hd_file_exists(index.data))
         st = add_file(index.data, places, hash);
     hd_text_free(&index);
     return st;
@@ -94,16 +90,37 @@ enum hd_status hd_fingerprint(const char *path, int64_t places,
     return HD_OK;
 }
 
+/* The places of a form; 0: it is none. */
+static int64_t places_of(const char *text)
+{
+    static const char digits[] = "0123456789abcdef";
+    const size_t length = strcspn(text, ":");
+    char number[HD_FINGERPRINT_TEXT_MAX];
+    int64_t places;
+
+    (void)snprintf(number, sizeof number, "%.*s", (int)length, text);
+    if (!text[length] || hd_text_to_int64(number, 1, HD_FINGERPRINT_PLACES_MAX, &places))
+        return 0;
+    text += length + 1;
+    return strlen(text) == HD_HASH_TEXT_MAX - 1 && strspn(text, digits) == HD_HASH_TEXT_MAX - 1
+               ? places
+               : 0;
+}
+
+bool hd_fingerprint_is_form(const char *text)
+{
+    return places_of(text) > 0;
+}
+
 enum hd_status hd_fingerprint_check(const char *path, const char *recorded)
 {
-    char is[HD_FINGERPRINT_TEXT_MAX], number[HD_FINGERPRINT_TEXT_MAX];
+    const int64_t places = recorded && *recorded ? places_of(recorded) : 0;
+    char is[HD_FINGERPRINT_TEXT_MAX];
     enum hd_status st;
-    int64_t places;
 
     if (!recorded || !*recorded)
         return HD_OK;
-    (void)snprintf(number, sizeof number, "%.*s", (int)strcspn(recorded, ":"), recorded);
-    if (hd_text_to_int64(number, 1, HD_FINGERPRINT_PLACES_MAX, &places))
+    if (!places)
         return hd_err(HD_CORRUPT, "the fingerprint '%s' of %s is none of this program", recorded,
                       path);
     st = hd_fingerprint(path, places, is);

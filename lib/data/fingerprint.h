@@ -10,6 +10,7 @@
 #ifndef HD_DATA_FINGERPRINT_H
 #define HD_DATA_FINGERPRINT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -26,6 +27,10 @@ enum {
  * HD_FINGERPRINT_PLACES_MAX. As text: the number of places, a colon, and 16 hexadecimal digits. */
 enum hd_status hd_fingerprint(const char *path, int64_t places,
                               char ret_text[HD_FINGERPRINT_TEXT_MAX]);
+
+/* Whether the text is such a form. One of a client need not be: it ends up in a line of the job's
+ * text. */
+bool hd_fingerprint_is_form(const char *text);
 
 /* HD_INVALID, naming the file: its bytes are not those of `recorded`, which NULL or "" is where
  * none was recorded. */

@@ -16,6 +16,15 @@ int hd_token_type_bytes(enum hd_token_type type)
     return bytes[type];
 }
 
+enum hd_status hd_token_index_name(const char *path, struct hd_text *ret_name)
+{
+    hd_text_clear(ret_name);
+    hd_text_add(ret_name, "%s", "");
+    if (hd_text_ends(path, ".bin"))
+        hd_text_add(ret_name, "%.*sidx", (int)(strlen(path) - strlen("bin")), path);
+    return ret_name->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
+}
+
 struct hd_token_view hd_token_view_text(const void *bytes, int64_t size_bytes)
 {
     return (struct hd_token_view){

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 enum hd_token_type {
     HD_TOKEN_U8,
@@ -47,6 +48,9 @@ struct hd_token_view {
 };
 
 int hd_token_type_bytes(enum hd_token_type type);
+
+/* The name of the .idx beside a .bin. "": the path does not end in .bin. */
+enum hd_status hd_token_index_name(const char *path, struct hd_text *ret_name);
 
 /* Text: one token per byte. */
 struct hd_token_view hd_token_view_text(const void *bytes, int64_t size_bytes);

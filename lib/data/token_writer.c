@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "data/token_file.h"
 
 enum {
     LLMC_HEAD_BYTES = 1024,
@@ -88,14 +89,9 @@ static enum hd_status check_place(const char *path)
 static enum hd_status check_no_index(const char *out)
 {
     struct hd_text idx = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_token_index_name(out, &idx);
 
-    if (!hd_text_ends(out, ".bin"))
-        return HD_OK;
-    hd_text_add(&idx, "%.*s.idx", (int)(strlen(out) - strlen(".bin")), out);
-    if (idx.failed)
-        st = no_memory();
-    else if (hd_file_exists(idx.data))
+    if (!st && *idx.data && hd_file_exists(idx.data))
         st = hd_err(HD_INVALID,
                     "%s: with %s beside it, it would be read as one of Megatron's; remove that "
                     "index, or choose another name",

@@ -36,6 +36,9 @@ static enum hd_status write_files(const char *key, const struct hd_job_file *fil
             hd_text_add(ret_text, "data.source %.17g\n", weights[files[i].source]);
         if (!is_one_line(files[i].path))
             return hd_err(HD_INVALID, "%s: a path may not contain a line break", key);
+        if (files[i].fingerprint &&
+            (!*files[i].fingerprint || strpbrk(files[i].fingerprint, "/ \n\r")))
+            return hd_err(HD_INVALID, "%s: a fingerprint is one word without /", key);
         hd_text_add(ret_text, "%s %lld %s%s%s\n", key, (long long)files[i].size_bytes,
                     files[i].fingerprint ? files[i].fingerprint : "",
                     files[i].fingerprint ? " " : "", files[i].path);

@@ -16,7 +16,7 @@
 
 #include "pki/pki.h"
 
-enum { SERIAL_BYTES = 16, NOT_BEFORE_SLACK_MS = 5 * 60 * 1000 /* clocks of nodes may be late */ };
+enum { SERIAL_BYTES = 16 };
 
 struct hd_pki_authority {
     X509 *cert;
@@ -172,8 +172,7 @@ static bool set_serial(X509 *cert)
 
 static bool set_times(X509 *cert, int64_t from_ms, int64_t to_ms)
 {
-    return ASN1_TIME_set(X509_getm_notBefore(cert),
-                         (time_t)((from_ms - NOT_BEFORE_SLACK_MS) / 1000)) &&
+    return ASN1_TIME_set(X509_getm_notBefore(cert), (time_t)((from_ms - HD_PKI_EARLY_MS) / 1000)) &&
            ASN1_TIME_set(X509_getm_notAfter(cert), (time_t)(to_ms / 1000));
 }
 
@@ -378,7 +377,7 @@ enum hd_status hd_pki_look(const char *text, struct hd_pki_certificate *ret_cert
         st = hd_err(HD_INVALID, "the certificate has no usable name");
     else if (!X509_digest(cert, EVP_sha256(), made.hash, &count) || count != sizeof made.hash)
         st = fail(HD_INTERNAL, "cannot hash a certificate");
-    made.from_ms = to_ms(X509_get0_notBefore(cert)) + NOT_BEFORE_SLACK_MS;
+    made.from_ms = to_ms(X509_get0_notBefore(cert)) + HD_PKI_EARLY_MS;
     made.to_ms = to_ms(X509_get0_notAfter(cert));
     if (!st)
         *ret_certificate = made;

@@ -27,7 +27,8 @@ enum {
     HD_PKI_NAME_MAX = 64,                             /* bytes of a certificate's name */
     HD_PKI_PEM_BYTES_MAX = 16 * 1024,                 /* of one text that others send */
     HD_PKI_AUTHORITY_DAYS = 10 * 365,
-    HD_PKI_CERTIFICATE_DAYS = 30, /* renewed after two thirds of that */
+    HD_PKI_CERTIFICATE_DAYS = 30,    /* renewed after two thirds of that */
+    HD_PKI_EARLY_MS = 5 * 60 * 1000, /* valid so long before its terms: clocks may be late */
 };
 
 /* ---- hashes and secrets (secret.c) ---- */
@@ -81,7 +82,7 @@ enum hd_status hd_pki_sign(const struct hd_pki_authority *authority, const char 
 
 struct hd_pki_certificate {
     char name[HD_PKI_NAME_MAX + 1];
-    int64_t from_ms, to_ms; /* as in its terms: it is valid some minutes before from_ms, too */
+    int64_t from_ms, to_ms; /* as in its terms: it is valid HD_PKI_EARLY_MS before from_ms, too */
     unsigned char hash[HD_PKI_HASH_BYTES]; /* of its DER form */
 };
 

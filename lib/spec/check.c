@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/quant.h"
+#include "data/fingerprint.h"
 #include "plan/choose.h"
 #include "spec_internal.h"
 
@@ -755,6 +756,12 @@ static enum hd_status check_files(const char *list, const struct hd_job_file *fi
         if (strlen(path) >= HD_JOB_PATH_MAX)
             return hd_err(HD_INVALID, "%s[%lld]: %s is longer than %d bytes; use a shorter path",
                           list, (long long)i, spec_quote(path, quoted), HD_JOB_PATH_MAX - 1);
+        if (files[i].fingerprint && !hd_fingerprint_is_form(files[i].fingerprint))
+            return hd_err(
+                HD_INVALID,
+                "%s[%lld]: the fingerprint %s is none; submit the job by heddle, or leave "
+                "it out",
+                list, (long long)i, spec_quote(files[i].fingerprint, quoted));
     }
     return HD_OK;
 }

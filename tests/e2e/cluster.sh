@@ -59,7 +59,7 @@ check_equal() {
     if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "expected '$2', got '$3'"; fi
 }
 # await SECONDS COMMAND...: until it succeeds
-# A look costs up to 30 ms of a core: after the first ones they are rarer.
+# A look starts a program: after the first five they are rarer.
 await() {
     local end=$((SECONDS + $1)) looks=0 pause=0.05
     shift

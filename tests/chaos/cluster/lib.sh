@@ -44,7 +44,7 @@ gone() { # PID...
 }
 
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; printf '%s' $((t / 1000)); }
-await() { # SECONDS WHAT COMMAND...: until COMMAND succeeds. A look costs up to 30 ms of a core, so most are rare
+await() { # SECONDS WHAT COMMAND...: until COMMAND succeeds. A look starts programs: after the first five they are rarer
     local end=$((SECONDS + $1)) seconds=$1 what=$2 looks=0 pause=0.03
     shift 2
     until "$@"; do

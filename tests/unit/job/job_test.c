@@ -67,6 +67,24 @@ static void what_is_written_is_read_back(void **state)
     hd_arena_done(&arena);
 }
 
+/* What would end the line, or its word, is not written. */
+static void a_fingerprint_is_one_word(void **state)
+{
+    static const char *const wrong[] = {"", "4:ff\nname x", "4:ff x", "/x"};
+    struct hd_text text = {0};
+    struct hd_job_file files[2];
+    struct hd_job job;
+
+    (void)state;
+    fill(&job, files);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        files[1].fingerprint = wrong[i];
+        hd_text_clear(&text);
+        assert_int_equal(hd_job_write(&job, &text), HD_INVALID);
+    }
+    hd_text_free(&text);
+}
+
 /* A line per stage; a text without an end of line would run into the next key. */
 static void an_order_of_stages_is_read_back(void **state)
 {
@@ -332,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(a_fingerprint_is_one_word),
         cmocka_unit_test(an_order_of_stages_is_read_back),
         cmocka_unit_test(a_mixture_is_read_back),
         cmocka_unit_test(a_source_without_files_is_refused),

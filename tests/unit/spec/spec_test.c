@@ -1070,6 +1070,10 @@ static void paths_and_names_that_no_client_makes_are_refused(void **state)
              "same on every node"},
     };
     static const char *const names[] = {".", "..", "-rf", ".hidden"};
+    /* that would end a line of the job's text, or its word; without places, or with too many */
+    static const char *const forms[] = {"4:00000000000000ff\nname x", "4:00000000000000ff /x",
+                                        "4:00000000000000f",          "00000000000000ff",
+                                        "0:00000000000000ff",         "257:00000000000000ff"};
     Heddle__V1__JobSpec *whole = hd_spec_to_message(read_good(NULL), &jobs);
     struct hd_job job;
 
@@ -1083,6 +1087,13 @@ static void paths_and_names_that_no_client_makes_are_refused(void **state)
         assert_string_equal(hd_err_message(), paths[i].message);
         whole->data->train[0]->path = before;
     }
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        whole->data->train[0]->fingerprint = (char *)(uintptr_t)forms[i];
+        assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+        assert_int_equal(hd_spec_check(&job), HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), "data.train[0]: the fingerprint '"));
+    }
+    whole->data->train[0]->fingerprint = (char *)(uintptr_t) "";
     whole->train->init_from = (char *)(uintptr_t) "/weights\033c";
     assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
     assert_int_equal(hd_spec_check(&job), HD_INVALID);
