@@ -17,6 +17,9 @@ export HEDDLE_CONTROLLER=unix:$work/c.sock
 export HEDDLE_CUDA_PLUGIN=none HEDDLE_CONFIG=none
 # what stand-ins read reaches ranks
 export HEDDLE_PASS_ENV='FAKE_*,HD_CUDASIM_*,NVML_*'
+# ranks take 20 ms longer for a step, asleep (tests/pace); not in a build with sanitizers
+pace=${HEDDLE_BUILD_DIR:-}/tests/libpace.so
+[ ! -f "$pace" ] || export LD_PRELOAD=$pace
 failures=0
 controller_pid=
 declare -A node_pids=()

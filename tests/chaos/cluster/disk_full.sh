@@ -11,7 +11,6 @@ if [ "${1-}" != inside ]; then
     done
     exit 0
 fi
-: "${BATCH:=32}" # a run that is still under way when the disk has been filled
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
 # What ranks do on a disk that is fuller than a node takes new jobs on.

@@ -11,7 +11,7 @@ if [ -z "${MONKEY_DISKS-}" ]; then # small disks take a mount namespace of this 
     unshare -Urm true 2>/dev/null && MONKEY_DISKS=small exec unshare -Urm "$BASH" "$0" "$@"
     echo "disks are left alone: mounting a small one takes root"
 fi
-STEPS=240 BATCH=16
+STEPS=150
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
 actions=$1 seed=$2

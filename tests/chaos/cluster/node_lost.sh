@@ -2,7 +2,7 @@
 # node_lost.sh: a node that is silent for so long that it counts as lost (3 minutes) loses its job to
 # another, which looks for checkpoints that the controller was not told of, in the folder that the nodes
 # share, and goes on from the newest; what the lost node reports when it returns changes nothing.
-STEPS=1000 BATCH=16 # time to bring up three nodes while the first trains
+STEPS=400 # time to bring up three nodes while the first trains
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
 LOST=240 # seconds; the lease of a node is 180

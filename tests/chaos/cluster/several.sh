@@ -3,7 +3,6 @@
 # goes on from its newest checkpoint, and what it has learned is what a run on one node learns, where
 # nobody disturbs it. With `lost` a rank stands still, or a whole node goes, which takes the length of
 # a limit or a lease.
-STEPS=140 BATCH=16 # seven runs, most of them twice
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
 ready() { "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q "\"name\": *\"$1\".*\"state\": *\"ready\""; }

@@ -4,7 +4,7 @@
 
 unset HEDDLE_CONTROLLER
 file=$(job_file lines)
-one=(--set resources.devices=1 --set train.steps=203 --set validate.every=100 --set checkpoint.every=150)
+one=(--set resources.devices=1 --set train.global_batch=2 --set train.steps=203 --set validate.every=100 --set checkpoint.every=150)
 
 heddle local "$file" "${one[@]}" >"$work/a.out" 2>"$work/a.err"
 check_equal it_succeeds 0 $?
@@ -26,7 +26,7 @@ check_equal the_end_has_the_final_losses \
     "$(tail -n 1 "$work/a.out")"
 check_equal stdout_has_nothing_else 0 "$(grep -vcE '^(step [0-9]+/203  loss [0-9.]+  grad_norm [0-9.e+-]+  lr [0-9.e+-]+$|validation at |checkpoint at |job succeeded )' "$work/a.out")"
 
-check_equal stderr_says_what_runs_where 1 "$(grep -cE '^running on 1 cpu device, [0-9]+ threads? each: dp 1, micro-batch 8 x 1, fp32$' "$work/a.err")"
+check_equal stderr_says_what_runs_where 1 "$(grep -cE '^running on 1 cpu device, [0-9]+ threads? each: dp 1, micro-batch 2 x 1, fp32$' "$work/a.err")"
 check_equal and_how_long_it_took 1 "$(grep -c '^heddle: took [0-9hms. ]*; to train on, or to see text from the model:$' "$work/a.err")"
 check_equal and_nothing_of_the_machinery 0 "$(grep -cE 'no node|submitted|uid|rank_done|is done|ended|ranks are up|queued' "$work/a.err")"
 run_it() { eval "$(sed -nE "s/^  (heddle generate .*)/\\1/p" "$work/a.err") --max-tokens 4"; }

@@ -6,7 +6,7 @@
 start_controller
 start_node n1 cpu:2
 file=$(job_file onward)
-slow=(--set validate.every=0 --set checkpoint.every=1000 --set checkpoint.keep=0 --set train.lr.decay=constant --set train.lr.warmup=10 --set train.global_batch=64)
+slow=(--set validate.every=0 --set checkpoint.every=1000 --set checkpoint.keep=0 --set train.lr.decay=constant --set train.lr.warmup=10 --set train.global_batch=4)
 tensors() { cat "$(heddle checkpoint ls "$1" | tail -n 1 | sed 's/.* //')"/rank-*.safetensors | cksum; }
 
 straight=$(submit "$file" "${slow[@]}" --set train.steps=150)

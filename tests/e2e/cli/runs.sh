@@ -8,7 +8,7 @@ job_file onward >/dev/null
 mkdir "$work/a b" && cd "$work/a b" || exit 1 # a path that a shell would take apart
 cp "$work/corpus.txt" "$work/onward.yaml" .
 file=onward.yaml
-slow=(--set validate.every=0 --set checkpoint.every=10 --set train.lr.decay=constant --set train.global_batch=16)
+slow=(--set validate.every=0 --set checkpoint.every=10 --set train.lr.decay=constant --set train.global_batch=4)
 tensors() { cat "heddle-runs/$1"/1/attempt-*/checkpoints/step-*"$2"/rank-*.safetensors | cksum; }
 # go_on STDERR: what the last line of it says
 go_on() { (PATH=$HEDDLE_BIN:$PATH && eval "$(tail -n 1 "$1")") >"$work/check.out" 2>"$work/check.err"; }

@@ -7,7 +7,7 @@ start_controller
 start_node n1 cpu:1:1
 start_node n2 cpu:1:1
 file=$(job_file shared)
-slow=(--set resources.devices=1 --set validate.every=0 --set checkpoint.every=1000 --set train.global_batch=32 --set train.steps=120)
+slow=(--set resources.devices=1 --set validate.every=0 --set checkpoint.every=1000 --set train.global_batch=4 --set train.steps=120)
 tensors() { cat "$(heddle checkpoint ls "$1" | tail -n 1 | sed 's/.* //')"/rank-*.safetensors | cksum; }
 says() { heddle events "$1" | grep -cE "$2"; }
 has_said() { [ "$(says "$@")" -ge 1 ]; }

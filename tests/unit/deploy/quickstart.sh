@@ -56,8 +56,9 @@ cat "$TMPDIR/a/corpus/"*.txt | grep -q 'hd_file_write_atomic' &&
     [ "$(stat -c %s "$TMPDIR/a/corpus/val.txt")" -gt 20000 ]
 verdict the_text_is_found_without_git $?
 
+head -c 5000 /dev/zero | tr '\0' t >"$TMPDIR/text" # the sources are thousands of files
 echo 1.75 >"$TMPDIR/bigram"
-quickstart --dir "$TMPDIR/b"
+quickstart --dir "$TMPDIR/b" --data "$TMPDIR/text"
 [ $? = 1 ] && [ "$(grep -c '^val_loss' "$TMPDIR/out")" = 1 ]
 verdict a_model_no_better_than_bigrams_fails $?
 echo 2.5 >"$TMPDIR/bigram"
@@ -79,7 +80,7 @@ quickstart --dir "$TMPDIR/a"
 verdict a_folder_in_use_is_refused $?
 
 touch "$TMPDIR/wait"
-"$HEDDLE_SOURCE_DIR/deploy/quickstart" --build-dir "$fake" --dir "$TMPDIR/d" >"$TMPDIR/out" 2>&1 &
+"$HEDDLE_SOURCE_DIR/deploy/quickstart" --build-dir "$fake" --dir "$TMPDIR/d" --data "$TMPDIR/text" >"$TMPDIR/out" 2>&1 &
 pid=$!
 for _ in $(seq 1200); do [ ! -e "$TMPDIR/waiting" ] || break; sleep 0.05; done
 kill -TERM $pid # a background job of a script cannot be sent Ctrl-C; the path is the same
