@@ -4,7 +4,7 @@
  *
  * Backward: sorts the rows of dout by index, ascending within an index, without atomics on floats;
  * then warps add the rows of each index, 32 packs of columns at a time. Three launches:
- * - sort_rows: each block handles V / 128 rows of the table (1024 at most). It reads all R indices
+ * - sort_rows: each block handles V / 128 rows of the table (16 to 1024). It reads all R indices
  *   twice, mostly from L2: first it counts its indices, which gives the begin of each; then it
  *   collects its rows in order and appends each to its index, one warp per 16th row of the table.
  * - add_rows: adds the rows of an index, and stores zeros if there are none. If an index has more
@@ -87,7 +87,8 @@ enum {
     SORT_WARPS = SORT_THREADS / 32,
     SORT_EACH = 8, /* consecutive indices per thread and tile */
     SORT_TILE = SORT_THREADS * SORT_EACH,
-    RANGE_MAX = 1024, /* rows of the table per block, at most */
+    RANGE_MIN = SORT_WARPS, /* rows of the table per block, at least: one a warp */
+    RANGE_MAX = 1024,
     RANGES = 128,
     PIECE = HD_COSTS_EMBEDDING_PIECE,
     ADD_THREADS = 256,
@@ -370,7 +371,10 @@ extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
 {
     const struct hd_costs_embedding_layout layout = hd_costs_embedding_layout(a);
     char *scratch = (char *)a->scratch;
-    const int64_t range = divide_up(a->V, RANGES);
+    const int64_t share = divide_up(a->V, RANGES);
+    const int64_t range = share < RANGE_MIN   ? (int64_t)RANGE_MIN
+                          : share < RANGE_MAX ? share
+                                              : (int64_t)RANGE_MAX;
     /* large groups for large tables, where most rows are only zeros to store */
     const int64_t group = a->V < 4096 ? 1 : a->V < 32768 ? a->V / 4096 : (int64_t)GROUP_MAX;
     const struct cuda_sorted sorted = {a->index,
@@ -381,7 +385,7 @@ extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
                                        a->C,
                                        a->V,
                                        a->first,
-                                       range < RANGE_MAX ? range : (int64_t)RANGE_MAX,
+                                       range,
                                        group};
 
     if (a->V == 0 || a->C == 0)

@@ -47,9 +47,9 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-    unsigned magic; /* 0: destroyed */
-    struct CUevent_st *next;
-    struct hd_sim_record *record; /* the newest; NULL: never recorded */
+    unsigned magic;                  /* 0: destroyed */
+    struct CUevent_st *next, **link; /* link: what points to it */
+    struct hd_sim_record *record;    /* the newest; NULL: never recorded */
     unsigned flags;
     int device;
 };
@@ -603,6 +603,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     made->device = hd_sim_device();
     pthread_mutex_lock(&lock);
     made->next = events;
+    made->link = &events;
+    if (events)
+        events->link = &made->next;
     events = made;
     pthread_mutex_unlock(&lock);
     *event = made;
@@ -616,15 +619,13 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    struct CUevent_st **link = &events;
-
     if (!event)
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     check_event(event, __func__);
     pthread_mutex_lock(&lock);
-    while (*link != event)
-        link = &(*link)->next;
-    *link = event->next;
+    *event->link = event->next;
+    if (event->next)
+        event->next->link = event->link;
     release_record(event->record);
     *event = (struct CUevent_st){.next = dead_events};
     dead_events = event;

@@ -42,7 +42,7 @@ static bool is_complete(struct hd_sim_engine *e, const struct hd_sim_thread *fir
         if (t->mask != first->mask)
             return false; /* it waits with other lanes, and may arrive later */
         if (t->op != first->op || t->site.line != first->site.line ||
-            strcmp(t->site.file, first->site.file))
+            (t->site.file != first->site.file && strcmp(t->site.file, first->site.file)))
             hd_cudasim_fail(first->site,
                             "lane %u is in %s here, lane %u in %s at %s:%d, both with mask 0x%08x; "
                             "lanes of a mask must meet at the same operation",

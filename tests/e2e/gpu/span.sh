@@ -27,10 +27,11 @@ END
 head -c 4000 "$HEDDLE_SOURCE_DIR/LICENSE" >"$work/corpus.txt"
 job() { submit "$work/job.yaml" "$@"; }
 ends_well() { check "$1" timeout 100 "$HEDDLE_BIN/heddle" wait "$2"; } # NAME JOB
-# what was learned, in every bit: losses and norms as they were reported, and the last checkpoint
+# what was learned, in every bit: losses and norms as they were reported (a step that was made again
+# counts once if it is the same), and the last checkpoint
 curve() {
     heddle watch "$1" -o jsonl |
-        sed -nE 's/^\{"type":"step".*"step":([0-9]+),.*"loss":([^,}]*),.*"grad_norm":([^,}]*).*/\1 \2 \3/p' | sort
+        sed -nE 's/^\{"type":"step".*"step":([0-9]+),.*"loss":([^,}]*),.*"grad_norm":([^,}]*).*/\1 \2 \3/p' | sort -u
 }
 weights() { (cd "$(find "$work/jobs/$1" -path '*checkpoints/step-*3' | tail -n 1)" && cksum rank-*.safetensors); }
 ranks_of() { heddle show "$1" | sed -nE 's/^ranks +//p'; }
