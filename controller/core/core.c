@@ -432,10 +432,13 @@ void hd_core_free(struct hd_core *core)
     }
     free(core->members);
     free(core->ends);
+    free(core->end_keys);
     free(core->borrowers);
     free(core->outcomes);
     core_queues_free(core);
     free(core->nodes);
+    free(core->reserved);
+    free(core->leaving);
     core_map_done(&core->node_by_uuid);
     core_map_done(&core->by_request);
     free(core->requests);

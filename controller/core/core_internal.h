@@ -406,8 +406,8 @@ bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct
 /* Keeps a place that was found, for a job that cannot start there yet; unless there are many. */
 void core_reserve_found(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place);
-void core_reserve_node(struct core_node *node, uint64_t job, enum hd_device_kind kind,
-                       int64_t start_mono_ms, int32_t spare);
+void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
+                       enum hd_device_kind kind, int64_t start_mono_ms, int32_t spare);
 void core_reserve_none(struct hd_core *core); /* forgets all reservations */
 void core_list_ends(struct hd_core *core);    /* for a pass, after core_predict_all */
 /* The needs of a job that takes as few devices of this kind as it may. False: no number will do. */
@@ -478,6 +478,9 @@ void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no 
 
 /* Lets jobs stop at a checkpoint that leave nodes which are drained with a deadline. */
 void core_leave_nodes(struct hd_core *core);
+/* The node leaves (its daemon ends), or is drained until a deadline: core_leave_nodes looks at it.
+ */
+void core_node_leaves(struct hd_core *core, struct core_node *node);
 void core_leave_timers(struct hd_core *core, struct core_node *node);
 /* Jobs of core->growers stop at a checkpoint if they can go on with more devices, and it pays. */
 void core_grow(struct hd_core *core);

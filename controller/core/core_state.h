@@ -342,12 +342,18 @@ struct hd_core {
     size_t member_size;
     struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
     size_t end_count, end_size;
+    struct core_end *end_keys; /* what they are sorted by; scratch */
+    size_t end_key_size;
     bool ends_due;            /* an attempt has started since */
     uint64_t starts;          /* attempts started */
     bool changed_in_pass;     /* an attempt was started or stopped: one more pass is needed */
     bool limit_told;          /* of live jobs: the event that says so is out */
     struct core_node **nodes; /* by name, retired ones last */
     size_t node_count, node_size;
+    struct core_node **reserved; /* those with a reservation */
+    size_t reserved_count, reserved_size;
+    struct core_node **leaving; /* all that leave or are drained until a deadline; by name */
+    size_t leaving_count, leaving_size;
     struct core_links **links; /* all that nodes have */
     size_t link_count, link_size;
     struct core_median *medians; /* probe.c */

@@ -398,7 +398,7 @@ bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum 
 
         found = chosen > 0;
         for (size_t m = 0; m < chosen; m++)
-            core_reserve_node(members[m].node, view->job->rec.job, kind, INT64_MAX, 0);
+            core_reserve_node(core, members[m].node, view->job->rec.job, kind, INT64_MAX, 0);
         if (found || *ret_blocking_job)
             continue;
         count = find_members(core, view, reach, kind, true, true, members);

@@ -280,6 +280,8 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
     node->rec.drain_deadline_ms =
         node->rec.drain && deadline_ms ? core->now.wall_ms + deadline_ms : 0;
     node->deadline_met = false;
+    if (node->rec.drain_deadline_ms)
+        core_node_leaves(core, node);
     core_set(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
     tell_drain(core, node, event->drain.by ? event->drain.by : "");
     core_dirty_node(core, node);

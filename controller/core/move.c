@@ -2,6 +2,7 @@
  * until a deadline or whose daemon ends, and to more devices. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
@@ -83,15 +84,36 @@ static void clear_node(struct hd_core *core, const struct core_node *node)
     }
 }
 
+void core_node_leaves(struct hd_core *core, struct core_node *node)
+{
+    size_t at = core->leaving_count;
+
+    for (size_t i = 0; i < core->leaving_count; i++)
+        if (core->leaving[i] == node)
+            return;
+    if (!core_reserve(core, &core->leaving, core->leaving_count, &core->leaving_size, sizeof node))
+        return;
+    for (; at && strcmp(core->leaving[at - 1]->rec.name, node->rec.name) > 0; at--)
+        core->leaving[at] = core->leaving[at - 1];
+    core->leaving[at] = node;
+    core->leaving_count++;
+}
+
 void core_leave_nodes(struct hd_core *core)
 {
-    for (size_t i = 0; i < core->node_count; i++) {
-        const struct core_node *node = core->nodes[i];
+    size_t kept = 0;
 
+    for (size_t i = 0; i < core->leaving_count; i++) {
+        struct core_node *node = core->leaving[i];
+
+        if (!node->leaves && !has_deadline(node))
+            continue;
+        core->leaving[kept++] = node;
         if ((node->leaves && node->connected) ||
             (has_deadline(node) && node->rec.state == HD_NODE_STATE_DRAINING))
             clear_node(core, node);
     }
+    core->leaving_count = kept;
 }
 
 void core_leave_timers(struct hd_core *core, struct core_node *node)

@@ -131,6 +131,8 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_set(core, &node->rec.boot_id, record->boot_id);
     core_set(core, &node->rec.build, record->build);
     core_set(core, &node->rec.drain_reason, record->drain_reason);
+    if (node->rec.drain_deadline_ms)
+        core_node_leaves(core, node);
     core->free_due = true; /* it has no index yet */
     core_node_set_devices(core, node, record->devices, record->device_count);
     core_forget_misfits(core);

@@ -252,8 +252,10 @@ static void take_room(struct hd_core *core, struct core_node *node, const char *
         core_event(core, NULL, "node_leaves", 0, -1, node->rec.name, "node %s %s", node->rec.name,
                    no_room);
     node->leaves = leaves;
-    if (leaves)
+    if (leaves) {
+        core_node_leaves(core, node);
         return;
+    }
     if (*no_room && !before)
         core_event(core, NULL, "node_full", 0, -1, node->rec.name, "node %s %s", node->rec.name,
                    no_room);

@@ -22,17 +22,21 @@ enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_SHARE = 10 };
 
 /* ---- reservations -----------------------------------------------------------------------------*/
 
-void core_reserve_node(struct core_node *node, uint64_t job, enum hd_device_kind kind,
-                       int64_t start_mono_ms, int32_t spare)
+void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
+                       enum hd_device_kind kind, int64_t start_mono_ms, int32_t spare)
 {
+    if (!node->reserved.by && core_reserve(core, &core->reserved, core->reserved_count,
+                                           &core->reserved_size, sizeof node))
+        core->reserved[core->reserved_count++] = node;
     node->reserved = (struct core_reservation){
         .by = job, .start_mono_ms = start_mono_ms, .spare = spare > 0 ? spare : 0, .kind = kind};
 }
 
 void core_reserve_none(struct hd_core *core)
 {
-    for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->reserved.by = 0;
+    for (size_t i = 0; i < core->reserved_count; i++)
+        core->reserved[i]->reserved.by = 0;
+    core->reserved_count = 0;
     core->reservers.count = 0;
 }
 
@@ -47,14 +51,20 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
     return least > 0;
 }
 
+/* Attempts are far apart in memory, and thousands are sorted in each pass. */
+struct core_end {
+    int64_t at_mono_ms;
+    uint64_t job;
+    struct core_attempt *attempt;
+};
+
 static int by_end(const void *left, const void *right)
 {
-    const struct core_attempt *a = *(struct core_attempt *const *)left;
-    const struct core_attempt *b = *(struct core_attempt *const *)right;
+    const struct core_end *a = left, *b = right;
 
-    if (a->ends_mono_ms != b->ends_mono_ms)
-        return a->ends_mono_ms < b->ends_mono_ms ? -1 : 1;
-    return a->rec.job < b->rec.job ? -1 : a->rec.job > b->rec.job;
+    if (a->at_mono_ms != b->at_mono_ms)
+        return a->at_mono_ms < b->at_mono_ms ? -1 : 1;
+    return a->job < b->job ? -1 : a->job > b->job;
 }
 
 /* It stops when it is asked to: lend_borrowed. */
@@ -65,17 +75,23 @@ static bool is_borrower(const struct core_attempt *attempt)
 
 void core_list_ends(struct hd_core *core)
 {
-    core->end_count = 0;
+    size_t count = 0;
+
     core->ends_due = false;
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_attempt *attempt = core_active(core->active.items[i]);
 
         if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt) &&
-            core_reserve(core, &core->ends, core->end_count, &core->end_size, sizeof attempt))
-            core->ends[core->end_count++] = attempt;
+            core_reserve(core, &core->ends, count, &core->end_size, sizeof attempt) &&
+            core_reserve(core, &core->end_keys, count, &core->end_key_size, sizeof *core->end_keys))
+            core->end_keys[count++] = (struct core_end){
+                .at_mono_ms = attempt->ends_mono_ms, .job = attempt->rec.job, .attempt = attempt};
     }
-    if (core->end_count)
-        qsort(core->ends, core->end_count, sizeof(struct core_attempt *), by_end);
+    if (count)
+        qsort(core->end_keys, count, sizeof *core->end_keys, by_end);
+    for (size_t i = 0; i < count; i++)
+        core->ends[i] = core->end_keys[i].attempt;
+    core->end_count = count;
 }
 
 /* The smallest number of attempts, from the first, whose ends give the job a place; more than
@@ -149,7 +165,7 @@ void core_reserve_members(struct hd_core *core, struct core_job *job,
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
 
     for (size_t i = 0; i < place->member_count; i++)
-        core_reserve_node(place->members[i].node, job->rec.job, kind, start_mono_ms,
+        core_reserve_node(core, place->members[i].node, job->rec.job, kind, start_mono_ms,
                           place->members[i].spare);
     if (job->reserved_in + 1 < core->pass)
         job->blocked_at = core->starts;
@@ -218,7 +234,7 @@ static bool reserve_idle(struct hd_core *core, struct core_job *job, const struc
     bool reserved = node != NULL;
 
     if (node)
-        core_reserve_node(node, job->rec.job, kind, INT64_MAX,
+        core_reserve_node(core, node, job->rec.job, kind, INT64_MAX,
                           count_coming(view, node, kind) - core_devices_needed(view->needs, kind));
     for (size_t k = 0; k < kind_count && !reserved; k++)
         reserved =
@@ -262,7 +278,7 @@ void core_reserve_found(struct hd_core *core, struct core_job *job,
         const struct core_member *member = &place->members[i];
 
         if (!member->node->reserved.by)
-            core_reserve_node(member->node, job->rec.job, kind, core->now.mono_ms,
+            core_reserve_node(core, member->node, job->rec.job, kind, core->now.mono_ms,
                               core_count_devices(&job->needs, member->node, kind, true) -
                                   member->count);
     }

@@ -514,8 +514,11 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
             st = hd_err(HD_INTERNAL,
                         "I13: %s is reserved for job %" PRIu64 " and not for job %" PRIu64,
                         core->nodes[i]->rec.name, kept[i].by, core->nodes[i]->reserved.by);
+    core_reserve_none(core);
     for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->reserved = kept[i];
+        if (kept[i].by)
+            core_reserve_node(core, core->nodes[i], kept[i].by, kept[i].kind, kept[i].start_mono_ms,
+                              kept[i].spare);
     core->reservers.count = reserver_count;
     if (reserver_count)
         memcpy(core->reservers.items, reservers, reserver_count * sizeof reservers[0]);

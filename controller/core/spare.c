@@ -146,7 +146,7 @@ void core_keep_what_is_left(struct hd_core *core)
             struct core_node *node = attempt->shares[k].node;
 
             if (core_node_usable(node) && !node->reserved.by)
-                core_reserve_node(node, job->rec.job, kind, core->now.mono_ms,
+                core_reserve_node(core, node, job->rec.job, kind, core->now.mono_ms,
                                   core_count_devices(&job->needs, node, kind, true) -
                                       ranks_on(attempt, node));
         }
