@@ -510,6 +510,9 @@ void core_forget_misfits(struct hd_core *core);
 /* Replaces *best by a placement on several nodes if that is better; frees the old members. */
 void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                     struct core_placement *best);
+/* core_gang_find would find one, wherever. */
+bool core_gang_is_there(struct hd_core *core, const struct core_view *view,
+                        enum hd_device_kind kind);
 bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view,
                               enum hd_device_kind kind);
 /* Reserves for view->job the nodes on which it would fit if they were idle. False: there are none;

@@ -332,8 +332,16 @@ struct hd_core {
      * look at them. Made anew when nodes have come or moved (free_due). */
     uint16_t *free_of[HD_DEVICE_KIND_COUNT];
     int32_t *free_below[HD_DEVICE_KIND_COUNT]; /* the sums of that, by core_node.leaf */
+    int64_t leaf_count;                        /* of those sums */
     size_t free_size;
     bool free_due;
+    int32_t largest[HD_DEVICE_KIND_COUNT]; /* no node has ever had more devices that work */
+    struct {                               /* weigh.c: of the pass that runs */
+        enum hd_device_kind kind;
+        int64_t memory_min;
+        int32_t devices; /* that a node has, at most; 0: not looked for yet */
+    } most;
+    bool in_pass;
     int64_t unspared[HD_DEVICE_KIND_COUNT]; /* devices of nodes that are no spares, held or not */
     int32_t lowest_priority;                /* of the jobs that run, or lower */
     struct core_attempt **borrowers;        /* attempts that borrow, in the order of their jobs */

@@ -352,6 +352,26 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
     }
 }
 
+bool core_gang_is_there(struct hd_core *core, const struct core_view *view,
+                        enum hd_device_kind kind)
+{
+    const uint16_t *free_of = core_free_by_node(core, kind);
+    const size_t reaches = list_reaches(core, kind);
+    struct hd_plan_record plan;
+    bool fits = false;
+
+    for (size_t r = 0; free_of && !fits && r < reaches; r++) {
+        int32_t total = 0;
+
+        for (size_t i = 0; i < core->node_count; i++)
+            if (free_of[i])
+                total +=
+                    gives(core, view, core->nodes[i], core->reaches[kind][r], kind, false, false);
+        fits = core_pick_count(view->needs, kind, total, &plan) > 0;
+    }
+    return fits;
+}
+
 bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view,
                               enum hd_device_kind kind)
 {

@@ -144,8 +144,11 @@ void core_node_changed(struct hd_core *core, struct core_node *node)
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
         core->free_devices[kind] -= node->counts[kind].free;
     count_node(node);
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
         core->free_devices[kind] += node->counts[kind].free;
+        if (node->counts[kind].all > core->largest[kind])
+            core->largest[kind] = node->counts[kind].all;
+    }
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++)
         note_free(core, node, kind);
 }
@@ -172,6 +175,7 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
         for (size_t i = 0; i < core->node_count; i++)
             note_free(core, core->nodes[i], k);
     }
+    core->leaf_count = leaves;
     core->free_due = false;
     return core->free_of[kind];
 }
@@ -345,19 +349,56 @@ struct core_placement core_find_place(struct hd_core *core, const struct core_vi
     for (size_t k = 0; k < kind_count && !best.device_count; k++) {
         if (core->free_devices[kinds[k]] < view->needs->devices_min)
             continue; /* not even in sum */
-        find_node(core, view, kinds[k], &best);
+        if (view->needs->devices_min <= core->largest[kinds[k]])
+            find_node(core, view, kinds[k], &best);
         if (best.device_count < view->needs->devices_max && core_may_span(view->base))
             core_gang_find(core, view, kinds[k], &best);
     }
     return best;
 }
 
+/* It is for a gang at one switch of the lowest tier, and none has so many free devices below it. */
+static bool no_leaf_has_room(struct hd_core *core, const struct core_view *view,
+                             enum hd_device_kind kind)
+{
+    const int32_t need = view->needs->devices_min;
+
+    if (view->tier_max != 1 || core_tiers(core) <= 1 || need <= core->largest[kind] ||
+        !core_free_by_node(core, kind))
+        return false;
+    for (int64_t leaf = 0; leaf < core->leaf_count; leaf++)
+        if (core->free_below[kind][leaf] >= need)
+            return false;
+    return true;
+}
+
 bool core_has_place(struct hd_core *core, const struct core_view *view)
 {
-    struct core_placement place = core_find_place(core, view);
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_placement place = {0};
+    bool found = false;
 
+    if (view->nodes_max || view->tier_max) { /* then it matters which nodes */
+        for (size_t k = 0; k < kind_count && !found; k++)
+            found = core->free_devices[kinds[k]] >= view->needs->devices_min &&
+                    !no_leaf_has_room(core, view, kinds[k]);
+        if (!found)
+            return false;
+        place = core_find_place(core, view);
+        free(place.members);
+        return place.device_count > 0;
+    }
+    for (size_t k = 0; k < kind_count && !found; k++) {
+        if (core->free_devices[kinds[k]] < view->needs->devices_min)
+            continue;
+        if (view->needs->devices_min <= core->largest[kinds[k]])
+            find_node(core, view, kinds[k], &place);
+        found = place.device_count > 0 ||
+                (core_may_span(view->base) && core_gang_is_there(core, view, kinds[k]));
+    }
     free(place.members);
-    return place.device_count > 0;
+    return found;
 }
 
 /* ---- a cluster without other jobs -------------------------------------------------------------*/

@@ -338,6 +338,8 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
     core->pass++;
     core->pass_wall_ms = core->now.wall_ms;
     core->changed_in_pass = false;
+    core->in_pass = true;
+    core->most.devices = 0;
     core_spares_choose(core);
     core_reserve_none(core);
     core_keep_what_is_left(core);
@@ -351,6 +353,7 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
         pass_over_lines(core, lines + from, to - from);
     }
     core_promise_sweep(core);
+    core->in_pass = false;
 }
 
 static void pass(struct hd_core *core)

@@ -37,21 +37,36 @@ struct aim {
 
 /* ---- how good a place could be ----------------------------------------------------------------*/
 
-/* On how few nodes so many devices of the kind could be, were all idle. */
-static int32_t fewest_nodes(const struct hd_core *core, const struct hd_job_needs *needs,
-                            enum hd_device_kind kind, int32_t devices)
+/* Devices that some node has, at most. */
+static int32_t most_devices(const struct hd_core *core, const struct hd_job_needs *needs,
+                            enum hd_device_kind kind)
 {
     int32_t most = 1;
 
     for (size_t i = 0; i < core->node_count; i++) {
-        const struct core_node *node = core->nodes[i];
-        const int32_t count =
-            core_node_may_come_back(node)
-                ? core_whole_groups(needs, core_count_devices(needs, node, kind, false))
-                : 0;
+        const int32_t count = core_node_may_come_back(core->nodes[i])
+                                  ? core_count_devices(needs, core->nodes[i], kind, false)
+                                  : 0;
 
         most = count > most ? count : most;
     }
+    return most;
+}
+
+/* On how few nodes so many devices of the kind could be, were all idle. A pass changes no node. */
+static int32_t fewest_nodes(struct hd_core *core, const struct hd_job_needs *needs,
+                            enum hd_device_kind kind, int32_t devices)
+{
+    int32_t most;
+
+    if (!core->in_pass || !core->most.devices || core->most.kind != kind ||
+        core->most.memory_min != needs->memory_min) {
+        core->most.kind = kind;
+        core->most.memory_min = needs->memory_min;
+        core->most.devices = most_devices(core, needs, kind);
+    }
+    most = core_whole_groups(needs, core->most.devices);
+    most = most > 1 ? most : 1;
     return (devices + most - 1) / most;
 }
 
@@ -68,7 +83,7 @@ static int32_t lowest_tier(const struct hd_core *core, int32_t nodes)
     return core_tiers(core);
 }
 
-static struct aim best_aim(const struct hd_core *core, const struct hd_job_needs *needs,
+static struct aim best_aim(struct hd_core *core, const struct hd_job_needs *needs,
                            const struct core_placement *now)
 {
     const int32_t nodes =
