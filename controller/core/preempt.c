@@ -17,6 +17,7 @@ enum {
 
 struct victim {
     struct core_job *job;
+    struct core_attempt *attempt;
     int64_t lost_ms; /* device-milliseconds */
 };
 
@@ -54,17 +55,18 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < core->active.count; i++)
-        if (core_active(core->active.items[i])->rec.state == HD_ATTEMPT_STATE_STOPPING)
-            ret_victims[count++] = (struct victim){.job = core->active.items[i]};
-    *ret_stopping = count;
+    *ret_stopping = 0;
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_job *other = core->active.items[i];
-        const struct core_attempt *attempt = core_active(other);
+        struct core_attempt *attempt = core_active(other);
 
-        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
-            gives_way(core, attempt, other, job, borrowed))
-            ret_victims[count++] = (struct victim){.job = other, .lost_ms = loss_of(core, attempt)};
+        if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING) {
+            ret_victims[count++] = ret_victims[*ret_stopping];
+            ret_victims[(*ret_stopping)++] = (struct victim){.job = other, .attempt = attempt};
+        } else if (gives_way(core, attempt, other, job, borrowed)) {
+            ret_victims[count++] = (struct victim){
+                .job = other, .attempt = attempt, .lost_ms = loss_of(core, attempt)};
+        }
     }
     qsort(ret_victims + *ret_stopping, count - *ret_stopping, sizeof *ret_victims, by_loss);
     return count;
@@ -73,11 +75,8 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
 static void lend_victims(struct hd_core *core, const struct victim *victims, size_t from, size_t to,
                          bool lent)
 {
-    for (size_t i = from; i < to; i++) {
-        struct core_attempt *attempt = core_active(victims[i].job);
-
-        core_lend(core, &attempt, 1, lent);
-    }
+    for (size_t i = from; i < to; i++)
+        core_lend(core, &victims[i].attempt, 1, lent);
 }
 
 /* The smallest number of victims, from the first, that gives the job a place; at least `stopping`,
@@ -124,7 +123,7 @@ static size_t spare(struct hd_core *core, const struct core_view *view, struct v
     size_t kept = from, tried = 0;
 
     for (size_t i = from; i < count; i++) {
-        if (is_on(&place, core_active(victims[i].job)))
+        if (is_on(&place, victims[i].attempt))
             victims[kept++] = victims[i];
         else
             lend_victims(core, victims, i, i + 1, false);
@@ -166,7 +165,7 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
     int32_t devices = 0;
 
     for (size_t i = 0; i < count; i++) {
-        struct core_attempt *attempt = core_active(victims[i].job);
+        struct core_attempt *attempt = victims[i].attempt;
 
         hd_text_add(&names, "%s%" PRIu64, i ? ", " : "", victims[i].job->rec.job);
         devices += attempt->rec.plan.rank_count;
