@@ -24,6 +24,8 @@
  * that are kept: looking at classes of them, and at newcomers alone, misses nothing.
  *   I14 What queues and users are said to hold is what their attempts hold.
  *   I15 What searches read of free devices, by node and by switch, is what the nodes say.
+ *   I16 Whether there is a place at all is answered as a search for the best one would: now and
+ * after some ends, within each tier (the first waiting jobs).
  *
  * Job:                                           core_submit
  *                                                     |

@@ -478,6 +478,36 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     return false;
 }
 
+/* Whether the job would have a place, now and after some ends, as core_has_place says it and as a
+ * search finds it. */
+static enum hd_status check_places(struct hd_core *core, const struct core_job *job)
+{
+    struct core_view view = core_view_of(core, job);
+    enum hd_status st = HD_OK;
+
+    view.needs = &job->needs;
+    for (size_t part = 0; part <= 4 && !st; part++) {
+        const size_t lent = core->end_count * part / 4;
+
+        core_lend(core, core->ends, lent, true);
+        for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
+            struct core_placement place = core_find_place(core, &view);
+            const bool found = place.device_count > 0;
+
+            free(place.members);
+            if (core_has_place(core, &view) != found)
+                st = hd_err(HD_INTERNAL,
+                            "I16: after %zu ends job %" PRIu64 " has %s place within tier %d, and "
+                            "searches are told otherwise",
+                            lent, job->rec.job, found ? "a" : "no", view.tier_max);
+        }
+        core_lend(core, core->ends, lent, false);
+    }
+    return st;
+}
+
+enum { PLACES_CHECKED = 8 }; /* jobs for which check_places is asked */
+
 static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs, size_t count)
 {
     enum hd_status st = HD_OK;
@@ -491,7 +521,8 @@ static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs,
         *copy = *jobs[i];
         jobs[i] = copy;
         copy->wait_job = 0;
-        if (would_start(core, copy))
+        st = i < PLACES_CHECKED ? check_places(core, copy) : HD_OK;
+        if (!st && would_start(core, copy))
             st = hd_err(HD_INTERNAL, "I13: job %" PRIu64 " waits and could start", copy->rec.job);
     }
     return st;
