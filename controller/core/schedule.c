@@ -486,8 +486,8 @@ static enum hd_status check_places(struct hd_core *core, const struct core_job *
     enum hd_status st = HD_OK;
 
     view.needs = &job->needs;
-    for (size_t part = 0; part <= 4 && !st; part++) {
-        const size_t lent = core->end_count * part / 4;
+    for (size_t part = 0; part <= 2 && !st; part++) {
+        const size_t lent = core->end_count * part / 2;
 
         core_lend(core, core->ends, lent, true);
         for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
@@ -506,7 +506,7 @@ static enum hd_status check_places(struct hd_core *core, const struct core_job *
     return st;
 }
 
-enum { PLACES_CHECKED = 8 }; /* jobs for which check_places is asked */
+enum { PLACES_CHECKED = 2 }; /* jobs for which check_places is asked */
 
 static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs, size_t count)
 {
