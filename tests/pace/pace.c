@@ -2,9 +2,9 @@
  * those of a larger model would, but asleep. A scenario waits until a job is under way and then
  * does something to it: what the job's ranks compute until then is dear, and proves nothing.
  *
- * A rank writes one line of its log per step, in one write: there it
- * sleeps, and so do its peers. The other programs of a scenario, which load it too, never write
- * such a line to their standard error. */
+ * A rank writes one line of its log per step, in one write: there it sleeps, and its peers wait for
+ * it. The other programs of a scenario, which load it too, never write such a line to their
+ * standard error. */
 #include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
