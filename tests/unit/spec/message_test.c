@@ -1,0 +1,195 @@
+/* Jobs as messages and as JSON: the words of the file, and all that it said. */
+#include "fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "heddle/v1/job.pb-c.h"
+#include "spec/spec_internal.h"
+
+/* ---- through the network ---- */
+
+/* Goal: a message gets the verdict of the file, in its words. Method: the same wrong number in
+ * both. */
+static void a_message_is_judged_in_the_words_of_the_file(void **state)
+{
+    struct hd_job *spec = read_good(NULL), *none = NULL;
+    char *yaml = with_line(6, "  heads: 3");
+    char message[HD_ERR_MAX];
+
+    (void)state;
+    assert_int_equal(read_bytes(yaml, strlen(yaml), NULL, &none), HD_INVALID);
+    (void)snprintf(message, sizeof message, "%s", hd_err_message());
+    assert_int_equal(hd_spec_check(spec), HD_OK);
+    spec->heads = 3;
+    spec->kv_heads = 3;
+    spec->head_width = 64 / 3;
+    assert_int_equal(hd_spec_check(spec), HD_INVALID);
+    assert_string_equal(message + strlen("job.yaml:6: "), hd_err_message());
+    free(yaml);
+}
+
+/* Goal: a client that sends half a message is told, one that leaves out what has a default is
+ * served. Method: an empty message; a good one with members set back to zero. */
+static void a_message_with_holes_is_completed_or_refused(void **state)
+{
+    Heddle__V1__JobSpec empty = HEDDLE__V1__JOB_SPEC__INIT;
+    Heddle__V1__JobSpec *whole = hd_spec_to_message(read_good(NULL), &jobs);
+    struct hd_job job;
+
+    (void)state;
+    assert_int_equal(hd_spec_from_message(&empty, &jobs, &job), HD_OK);
+    assert_int_equal(hd_spec_check(&job), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "name: is missing"));
+    whole->model->kv_heads = 0;
+    whole->resources->devices_max = 0;
+    whole->data->order = HEDDLE__V1__DATA_ORDER__DATA_ORDER_UNSPECIFIED;
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_string_equal(job.val[0].fingerprint, read_good(NULL)->val[0].fingerprint);
+    assert_int_equal(job.kv_heads, 8);
+    assert_int_equal(job.devices_max, 2);
+    assert_string_equal(job.order, "shuffled");
+    assert_string_equal(job.precision, "auto");
+    assert_true(job.zero == -1 && job.sequence == -1 && job.end_of_text == -2);
+    assert_int_equal(hd_spec_check(&job), HD_OK);
+    whole->train->seed = (uint64_t)INT64_MAX + 1;
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_int_equal(hd_spec_check(&job), HD_INVALID);
+    whole->train->seed = INT64_MAX;
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_int_equal(hd_spec_check(&job), HD_OK);
+    whole->train->precision = 77; /* of a newer client */
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "train.precision: 77 is not a value that this build knows");
+}
+
+/* Goal: what a rank could not open, or could print on somebody's terminal, is refused where a job
+ * is submitted. Method: a good message with one path or the name in another form. */
+static void paths_and_names_that_no_client_makes_are_refused(void **state)
+{
+    static const struct {
+        const char *path, *message;
+    } paths[] = {
+        {"corpus/a.txt", "data.train[0]: 'corpus/a.txt' is not an absolute path; give one that "
+                         "begins with / and is the same on every node"},
+        {"/corpus/a\nb.txt", "data.train[0]: '/corpus/a?b.txt' holds a control character (a line "
+                             "break, an escape ...); rename the file"},
+        {"/corpus/\033[2J.txt", "data.train[0]: '/corpus/?[2J.txt' holds a control character (a "
+                                "line break, an escape ...); rename the file"},
+        {"/corpus/\xc2\x9b"
+         "2J.txt", /* CSI as one character, U+009B */
+         "data.train[0]: '/corpus/?2J.txt' holds a control character (a line break, an escape "
+         "...); rename the file"},
+        {"", "data.train[0]: '' is not an absolute path; give one that begins with / and is the "
+             "same on every node"},
+    };
+    static const char *const names[] = {".", "..", "-rf", ".hidden"};
+    /* that would end a line of the job's text, or its word; without places, or with too many */
+    static const char *const forms[] = {"4:00000000000000ff\nname x", "4:00000000000000ff /x",
+                                        "4:00000000000000f",          "00000000000000ff",
+                                        "0:00000000000000ff",         "257:00000000000000ff"};
+    Heddle__V1__JobSpec *whole = hd_spec_to_message(read_good(NULL), &jobs);
+    struct hd_job job;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        char *before = whole->data->train[0]->path;
+
+        whole->data->train[0]->path = (char *)(uintptr_t)paths[i].path;
+        assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+        assert_int_equal(hd_spec_check(&job), HD_INVALID);
+        assert_string_equal(hd_err_message(), paths[i].message);
+        whole->data->train[0]->path = before;
+    }
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        whole->data->train[0]->fingerprint = (char *)(uintptr_t)forms[i];
+        assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+        assert_int_equal(hd_spec_check(&job), HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), "data.train[0]: the fingerprint '"));
+    }
+    whole->data->train[0]->fingerprint = (char *)(uintptr_t) "";
+    whole->train->init_from = (char *)(uintptr_t) "/weights\033c";
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_int_equal(hd_spec_check(&job), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "train.init_from: '/weights?c' holds a control"));
+    whole->train->init_from = (char *)(uintptr_t) "";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        whole->name = (char *)(uintptr_t)names[i];
+        assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+        assert_int_equal(hd_spec_check(&job), HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), "begin with a letter, a digit or '_'"));
+    }
+    whole->name = (char *)(uintptr_t) "_a.b-c";
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_int_equal(hd_spec_check(&job), HD_OK);
+}
+
+/* Goal: nothing is lost on the way to the controller. Method: values that are no defaults, in every
+ * kind of key; JSON before and after. The keys without a field of their own are among them. */
+static void a_message_says_all_that_the_file_said(void **state)
+{
+    struct hd_job *first = read_good(
+        "parallel={tp: 2, zero: 0, sequence: false, cp_exchange: ring, expert_rows: auto}");
+    struct hd_text a = {0}, b = {0};
+    struct hd_json_writer writer_a = {.out = &a}, writer_b = {.out = &b};
+    Heddle__V1__JobSpec *message;
+    struct hd_job second;
+
+    (void)state;
+    first->threads = 3; /* resources.threads */
+    first->end_of_text = 10;
+    message = hd_spec_to_message(first, &jobs);
+    assert_string_equal(message->data->end_of_text, "10");
+    assert_int_equal(message->parallel->sequence, HEDDLE__V1__SWITCH__SWITCH_OFF);
+    assert_int_equal(message->parallel->_zero_case, HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO);
+    assert_int_equal(hd_spec_from_message(message, &jobs, &second), HD_OK);
+    assert_int_equal(second.threads, 3);
+    hd_spec_add_json(first, NULL, &writer_a);
+    hd_spec_add_json(&second, NULL, &writer_b);
+    assert_string_equal(a.data, b.data);
+    message->keys[0]->path = (char *)(uintptr_t) "train.tomorrow";
+    assert_int_equal(hd_spec_from_message(message, &jobs, &second), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "'train.tomorrow': this build knows no such key"));
+    hd_text_free(&a);
+    hd_text_free(&b);
+}
+
+/* ---- JSON ---- */
+
+/* Goal: what `show -o json` prints is a job file. Method: print, read, print again. */
+static void the_json_form_reads_back_to_itself(void **state)
+{
+    struct hd_job *first = read_good("train={steps: 100, global_batch: 8, profile: {steps: 9}, "
+                                     "lr: {peak: 3e-4, min: 1e-5, decay: linear}}");
+    struct hd_job *second = NULL;
+    struct hd_text a = {0}, b = {0};
+    struct hd_json_writer writer_a = {.out = &a}, writer_b = {.out = &b};
+
+    (void)state;
+    hd_spec_add_json(first, NULL, &writer_a);
+    if (read_bytes(a.data, a.len_bytes, NULL, &second))
+        fail_msg("%s", hd_err_message());
+    hd_spec_add_json(second, NULL, &writer_b);
+    assert_string_equal(a.data, b.data);
+    assert_non_null(strstr(a.data, "\"peak\":0.0003,"));
+    assert_non_null(strstr(a.data, "\"profile\":{\"steps\":[9,9]}"));
+    assert_non_null(strstr(a.data, "\"parallel\":{\"tp\":\"auto\","));
+    hd_text_free(&a);
+    hd_text_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
+        cmocka_unit_test(a_message_with_holes_is_completed_or_refused),
+        cmocka_unit_test(paths_and_names_that_no_client_makes_are_refused),
+        cmocka_unit_test(a_message_says_all_that_the_file_said),
+        cmocka_unit_test(the_json_form_reads_back_to_itself),
+    };
+
+    return cmocka_run_group_tests_name("spec_message", tests, make_corpus, drop_corpus);
+}
