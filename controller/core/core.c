@@ -23,9 +23,10 @@
  *   I13 A look at each queued job, one after another, would start none, and keep the nodes free
  * that are kept: looking at classes of them, and at newcomers alone, misses nothing.
  *   I14 What queues and users are said to hold is what their attempts hold.
- *   I15 What searches read of free devices, by node and by switch, is what the nodes say.
+ *   I15 What searches read of nodes (free devices, by node and by switch; marks) is what these say.
  *   I16 Whether there is a place at all is answered as a search for the best one would: now and
  * after some ends, within each tier (the first waiting jobs).
+ *   I17 After as many ends as a search finds there is a place, and after one less there is none.
  *
  * Job:                                           core_submit
  *                                                     |
@@ -386,6 +387,8 @@ struct hd_core *hd_core_new(const struct hd_core_config *config)
         return NULL;
     core->config = *config;
     core->free_due = true;
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        core->least_memory[kind] = INT64_MAX;
     core->dirty_jobs_end = &core->dirty_jobs;
     core->dirty_nodes_end = &core->dirty_nodes;
     if (!core_queue_put(core, &(struct hd_queue_record){.name = "default", .weight = 1})) {
@@ -429,12 +432,14 @@ void hd_core_free(struct hd_core *core)
     core_menu_done(core);
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
         free(core->reaches[kind]);
-        free(core->free_of[kind]);
-        free(core->free_below[kind]);
+        free(core->reach_of[kind]);
     }
+    core_sums_done(core);
     free(core->members);
     free(core->ends);
     free(core->end_keys);
+    free(core->gains);
+    free(core->gains_until);
     free(core->borrowers);
     free(core->outcomes);
     core_queues_free(core);
@@ -449,22 +454,21 @@ void hd_core_free(struct hd_core *core)
 
 /* ---- queries ----------------------------------------------------------------------------------*/
 
-static enum hd_status add_desired_attempts(const struct hd_core *core, const struct core_node *node,
-                                           struct hd_arena *arena, struct hd_desired *desired)
+static enum hd_status add_desired_attempts(const struct core_node *node, struct hd_arena *arena,
+                                           struct hd_desired *desired)
 {
-    desired->attempts = hd_arena_array(arena, core->active.count + 1, sizeof *desired->attempts);
+    desired->attempts = hd_arena_array(arena, node->active.count + 1, sizeof *desired->attempts);
     if (!desired->attempts)
         return hd_err(HD_NO_MEMORY, "no memory for a desired set");
-    for (size_t i = 0; i < core->active.count; i++) {
-        const struct core_job *job = core->active.items[i];
+    for (size_t i = 0; i < node->active.count; i++) {
+        const struct core_job *job = node->active.items[i];
         const struct core_attempt *attempt = core_active(job);
 
-        if (core_find_share(attempt, node))
-            desired->attempts[desired->attempt_count++] =
-                (struct hd_desired_attempt){.job = &job->rec,
-                                            .attempt = &attempt->rec,
-                                            .wanted = core_wanted(job, attempt),
-                                            .saves_asked = attempt->saves_asked};
+        desired->attempts[desired->attempt_count++] =
+            (struct hd_desired_attempt){.job = &job->rec,
+                                        .attempt = &attempt->rec,
+                                        .wanted = core_wanted(job, attempt),
+                                        .saves_asked = attempt->saves_asked};
     }
     return HD_OK;
 }
@@ -519,7 +523,7 @@ enum hd_status hd_core_desired(const struct hd_core *core, const char *uuid, str
     if (!node || !node->synced)
         return hd_err(HD_CONFLICT, "node %s has not sent its observed set yet", uuid);
     desired.generation = node->generation;
-    st = add_desired_attempts(core, node, arena, &desired);
+    st = add_desired_attempts(node, arena, &desired);
     if (!st)
         st = add_deletions(core, node, arena, &desired);
     if (!st)
@@ -667,6 +671,17 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
     return check_attempts(core, job);
 }
 
+/* Those of the nodes that have ranks of it. */
+static bool is_in_sets_of_nodes(const struct core_job *job)
+{
+    const struct core_attempt *attempt = core_active(job);
+    bool is_in = true;
+
+    for (size_t i = 0; attempt && i < attempt->share_count; i++)
+        is_in = is_in && core_jobs_have(&attempt->shares[i].node->active, job);
+    return is_in;
+}
+
 static enum hd_status check_sets(const struct hd_core *core, const struct core_job *job)
 {
     const bool queued = job->rec.state == HD_JOB_STATE_QUEUED;
@@ -674,6 +689,8 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
 
     if (core_jobs_have(&core->active, job) != (core_active(job) != NULL))
         set = "active";
+    else if (!is_in_sets_of_nodes(job))
+        set = "active on some node";
     else if (core_jobs_have(&core->deleting, job) != core_waits_for_deletion(job))
         set = "deleting";
     else if ((job->line != NULL) !=
@@ -699,12 +716,13 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
 /* Each set has no more jobs than there are that belong in it (check_sets). */
 static enum hd_status count_sets(const struct hd_core *core)
 {
-    size_t live = 0, active = 0, deleting = 0, waiting = 0, linked = 0;
+    size_t live = 0, active = 0, deleting = 0, waiting = 0, linked = 0, shares = 0, on_nodes = 0;
 
     for (const struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
         live += !job->ended;
         active += core_active(job) != NULL;
+        shares += core_active(job) ? core_active(job)->share_count : 0;
         deleting += core_waits_for_deletion(job);
         waiting += job->line != NULL;
     }
@@ -716,6 +734,10 @@ static enum hd_status count_sets(const struct hd_core *core)
             linked++;
         }
     }
+    for (size_t i = 0; i < core->node_count; i++)
+        on_nodes += core->nodes[i]->active.count;
+    if (shares != on_nodes)
+        return hd_err(HD_INTERNAL, "I12: attempts have %zu shares, nodes %zu", shares, on_nodes);
     if (live != core->live_count)
         return hd_err(HD_INTERNAL, "%zu jobs live, %zu are counted", live, core->live_count);
     if (active != core->active.count || deleting != core->deleting.count || waiting != linked)
@@ -742,5 +764,7 @@ enum hd_status hd_core_check(const struct hd_core *core)
         st = core_check_quotas(core);
     if (!st)
         st = core_check_free(core);
+    if (!st)
+        st = core_check_most(core);
     return st ? st : core_schedule_check(core);
 }

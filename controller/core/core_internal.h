@@ -17,9 +17,11 @@
  *   waiting.c     queued jobs, in classes of jobs that wait for the same
  *   schedule.c    the pass: which queued job is looked at when, and what becomes of it
  *   place.c       where a job finds a place
+ *   free.c        what searches read of all nodes
  *   weigh.c       whether a job waits for a better place than it could have now
  *   reserve.c     places that are kept for jobs that do not fit now, and expected starts
  *   predict.c     when running attempts will end
+ *   ends.c        after how many of these ends a job has a place
  *   preempt.c     which running jobs give way
  *   move.c        running jobs that go on elsewhere, or with more devices
  *   explain.c     why jobs wait
@@ -115,6 +117,9 @@ void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
                           const struct hd_end_record *end);
 struct core_share *core_find_share(const struct core_attempt *attempt,
                                    const struct core_node *node);
+/* The job's newest attempt has not ended: it is in the sets of active jobs. And takes it out. */
+void core_active_add(struct hd_core *core, struct core_job *job);
+void core_active_remove(struct hd_core *core, struct core_job *job);
 enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt);
 bool core_is_failure(enum hd_end_cause cause); /* counted by restart.max */
 bool core_is_stop(enum hd_end_cause cause);    /* of an attempt that ended because it was told to */
@@ -200,7 +205,6 @@ void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away
 int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
-void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
 /* It may take a new attempt now. */
 static inline bool core_node_usable(const struct core_node *node)
 {
@@ -318,9 +322,6 @@ bool core_can_read_base(const struct hd_checkpoint_record *base, const struct co
 bool core_may_span(const struct hd_checkpoint_record *base); /* several nodes can read the base */
 
 struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
-/* Free devices of this kind by index of node: no node has more for a job. NULL: no memory. */
-const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind);
-enum hd_status core_check_free(const struct hd_core *core); /* I15 */
 /* Devices of this kind that the job may take on the node now. */
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);
@@ -328,8 +329,9 @@ bool core_avoids(const struct core_view *view, const struct core_node *node);
 /* The attempt runs on borrowed devices, and gives way to the job. */
 bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
                    const struct core_job *lender);
-/* While lent, the devices of these attempts count as free. */
-void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
+/* The same of the node with this index, for searches: free_of is core_free_by_node's. */
+int32_t core_available_at(const struct hd_core *core, const struct core_view *view, size_t i,
+                          enum hd_device_kind kind, const uint16_t *free_of);
 /* The best placement with the devices that are free now; the caller frees its members. */
 struct core_placement core_find_place(struct hd_core *core, const struct core_view *view);
 bool core_has_place(struct hd_core *core, const struct core_view *view);
@@ -409,7 +411,6 @@ void core_reserve_found(struct hd_core *core, struct core_job *job,
 void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
                        enum hd_device_kind kind, int64_t start_mono_ms, int32_t spare);
 void core_reserve_none(struct hd_core *core); /* forgets all reservations */
-void core_list_ends(struct hd_core *core);    /* for a pass, after core_predict_all */
 /* The needs of a job that takes as few devices of this kind as it may. False: no number will do. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
                       struct hd_job_needs *ret_least);
@@ -431,6 +432,19 @@ bool core_has_failed(const struct core_job *job); /* its newest attempt ended by
 /* It needs more devices than the nodes have that are no spares. */
 bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *needs);
 
+/* ---- free.c -----------------------------------------------------------------------------------*/
+
+/* Free devices of this kind by index of node: no node has more for a job. NULL: no memory. With it
+ * the other arrays of core_state.h are made. */
+const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind);
+void core_sums_done(struct hd_core *core);                            /* frees them */
+void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
+/* What marks_of in free.c reads of the node may have changed. */
+void core_node_note(struct hd_core *core, const struct core_node *node);
+/* While lent, the devices of these attempts count as free. */
+void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
+enum hd_status core_check_free(const struct hd_core *core); /* I15 */
+
 /* ---- weigh.c ----------------------------------------------------------------------------------*/
 
 /* `first` is the place that opens first to the job, maybe now, with its layout and price.
@@ -444,6 +458,7 @@ enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
  * none. The caller frees the members. */
 struct core_placement core_best_place(struct hd_core *core, const struct hd_job_needs *needs,
                                       enum hd_device_kind kind, int32_t devices);
+enum hd_status core_check_most(const struct hd_core *core); /* I15 */
 /* "2 nodes at one switch of tier leaf" */
 void core_add_place(const struct hd_core *core, int32_t nodes, int32_t tier, struct hd_text *text);
 /* What was weighed, of a job that waits or has started. */
@@ -465,6 +480,15 @@ int64_t core_predict_length_at(const struct hd_core *core, const struct core_job
 bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        int64_t step, int64_t time_ms);
 double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet */
+
+/* ---- ends.c -----------------------------------------------------------------------------------*/
+
+void core_list_ends(struct hd_core *core); /* for a pass, after core_predict_all */
+/* Lends the devices of the fewest attempts, in the order of their ends, that give the job a place
+ * on devices of this kind, and returns how many they are; the caller takes these back. More than
+ * core->end_count: all of them give none, and none is lent. */
+size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
+                        enum hd_device_kind kind);
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 

@@ -89,15 +89,13 @@ struct core_node {
     size_t stale_count;            /* attempts that run there and are not wanted any more */
     uint64_t stale_job;            /* one of them */
     int32_t stale_attempt;
-    /* Gangs that it may be in, by number; 0: none (gang.c). near: of the nodes of its machine; far:
-     * of those that others reach, if it is one. */
-    uint32_t near[HD_DEVICE_KIND_COUNT], far[HD_DEVICE_KIND_COUNT];
     size_t index;             /* in core->nodes, unless core->free_due */
     uint64_t generation;      /* of its desired set */
     struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
     int64_t position;         /* in config.tree; NO_POSITION: far from all others */
     int64_t leaf;             /* the switch of the lowest tier that it is at; -1: none is known */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
+    struct core_jobs active;      /* of core->active, those with ranks here */
     struct core_counts {
         int32_t free, all;    /* that work; free: not held, or lent */
         int64_t least_memory; /* of those; unknown memory counts as any */
@@ -120,6 +118,13 @@ struct core_node {
     struct core_node *next_dirty;
 };
 
+/* What a search asks of a node before it looks at it. */
+enum core_mark {
+    CORE_MARK_USABLE = 1, /* core_node_usable */
+    CORE_MARK_SPARE = 2,
+    CORE_MARK_RESERVED = 4, /* devices are kept there */
+};
+
 enum { CORE_RATES = 3 };
 
 /* What a kind of device does, of which one is at this place; valid until a result, a node or its
@@ -134,8 +139,9 @@ struct core_median {
 /* The ranks of one attempt on one node. */
 struct core_share {
     struct core_node *node;
-    bool listed;  /* an observed set of the node has listed it */
-    bool running; /* its ranks are connected to all others */
+    int32_t devices; /* of its ranks */
+    bool listed;     /* an observed set of the node has listed it */
+    bool running;    /* its ranks are connected to all others */
     bool ended;
     bool echoed;  /* its ranks gave up because those of another node were gone; none failed here */
     bool removed; /* the job is being removed: its files here are deleted */
@@ -327,21 +333,31 @@ struct hd_core {
     int64_t free_devices[HD_DEVICE_KIND_COUNT];
     bool reach_due;                          /* some node can be in other gangs than gang.c knows */
     uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* the numbers of gangs, by their first nodes */
+    /* By index in nodes: the numbers of gangs that it may be in; 0: none. near: of the nodes of its
+     * machine; far: of those that others reach, if it is one. */
+    struct core_reach {
+        uint32_t near, far;
+    } * reach_of[HD_DEVICE_KIND_COUNT];
     size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
     /* By index in nodes: free devices of a kind, so that a search passes over full nodes without a
      * look at them. Made anew when nodes have come or moved (free_due). */
     uint16_t *free_of[HD_DEVICE_KIND_COUNT];
     int32_t *free_below[HD_DEVICE_KIND_COUNT]; /* the sums of that, by core_node.leaf */
     int64_t leaf_count;                        /* of those sums */
-    size_t free_size;
     bool free_due;
-    int32_t largest[HD_DEVICE_KIND_COUNT]; /* no node has ever had more devices that work */
-    struct {                               /* weigh.c: of the pass that runs */
+    /* By index in nodes, made anew with free_of: the switch of each tier from 1 on, -1: none; of
+     * tier 0, which stands for all nodes, 0. */
+    int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
+    uint8_t *marks;                             /* enum core_mark, likewise */
+    uint16_t *sum_free_of;                      /* scratch of ends.c: by index in nodes */
+    int64_t *sum_of_switch;                     /* likewise: by number of a switch */
+    int32_t largest[HD_DEVICE_KIND_COUNT];      /* no node has ever had more devices that work */
+    int64_t least_memory[HD_DEVICE_KIND_COUNT]; /* of any such device, ever; not known: any */
+    struct {                                    /* weigh.c: of nodes that may come back */
         enum hd_device_kind kind;
         int64_t memory_min;
-        int32_t devices; /* that a node has, at most; 0: not looked for yet */
+        int32_t devices; /* that one has, at most; 0: not known, as some node has changed */
     } most;
-    bool in_pass;
     int64_t unspared[HD_DEVICE_KIND_COUNT]; /* devices of nodes that are no spares, held or not */
     int32_t lowest_priority;                /* of the jobs that run, or lower */
     struct core_attempt **borrowers;        /* attempts that borrow, in the order of their jobs */
@@ -352,6 +368,9 @@ struct hd_core {
     size_t end_count, end_size;
     struct core_end *end_keys; /* what they are sorted by; scratch */
     size_t end_key_size;
+    struct core_gain *gains; /* what the first `gained` ends give back, in their order */
+    size_t *gains_until;     /* by end: the first gain that is of a later one */
+    size_t gain_count, gain_size, gained, gained_size;
     bool ends_due;            /* an attempt has started since */
     uint64_t starts;          /* attempts started */
     bool changed_in_pass;     /* an attempt was started or stopped: one more pass is needed */

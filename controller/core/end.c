@@ -333,7 +333,7 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     if (!attempt->failed)
         complete(core, job, attempt);
     attempt->rec.state = HD_ATTEMPT_STATE_ENDED;
-    core_jobs_remove(&core->active, job);
+    core_active_remove(core, job);
     attempt->rec.ended_ms = core->now.wall_ms;
     core_dirty_attempt(core, job, attempt);
     release_devices(core, job, attempt);

@@ -124,16 +124,17 @@ static int by_name(const void *left, const void *right)
 /* Devices that the node would give a gang, in whole tensor-parallel groups; 0: it cannot join.
  * idle: held devices and disconnected nodes count, too; reserved: and nodes reserved by other jobs.
  */
-static int32_t gives(const struct hd_core *core, const struct core_view *view,
-                     const struct core_node *node, uint32_t reach, enum hd_device_kind kind,
-                     bool idle, bool reserved)
+static int32_t gives(const struct hd_core *core, const struct core_view *view, size_t i,
+                     uint32_t reach, enum hd_device_kind kind, bool idle, bool reserved)
 {
+    const struct core_node *node = core->nodes[i];
+    const struct core_reach *of_node = &core->reach_of[kind][i];
     int32_t count;
 
-    if (node->near[kind] != reach && node->far[kind] != reach)
+    if (of_node->near != reach && of_node->far != reach)
         return 0;
     if (!idle)
-        count = core_available(core, view, node, kind);
+        count = core_available_at(core, view, i, kind, core->free_of[kind]);
     else if (!core_node_may_come_back(node) || (node->reserved.by && !reserved) ||
              (node->spare && !view->spares && !reserved) || core_avoids(view, node))
         count = 0;
@@ -158,10 +159,10 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
 
         if (!idle && !(free_of && free_of[i]))
             continue;
-        member.count = gives(core, view, member.node, reach, kind, idle, reserved);
+        member.count = gives(core, view, i, reach, kind, idle, reserved);
         if (!member.count)
             continue;
-        member.ready = core_node_usable(member.node);
+        member.ready = !idle || core_node_usable(member.node);
         at[place_in_order(&member)]++;
         found[count++] = member;
     }
@@ -188,22 +189,23 @@ static uint32_t number_of(struct hd_core *core, struct core_map *numbers,
     return (uint32_t)number;
 }
 
-static void number_node(struct hd_core *core, struct core_node *node, enum hd_device_kind kind,
-                        struct core_map *numbers)
+static struct core_reach number_node(struct hd_core *core, const struct core_node *node,
+                                     enum hd_device_kind kind, struct core_map *numbers)
 {
     const char *compute = node->compute[kind] ? node->compute[kind] : "";
+    struct core_reach reach = {0};
     struct hd_text text = {0};
 
-    node->near[kind] = node->far[kind] = 0;
     if (!may_join(node, kind))
-        return;
+        return reach;
     hd_text_add(&text, "near %s %s", node->rec.boot_id, compute);
-    node->near[kind] = number_of(core, numbers, &text);
+    reach.near = number_of(core, numbers, &text);
     hd_text_clear(&text);
     hd_text_add(&text, "far %s", compute);
     if (!is_loopback(node))
-        node->far[kind] = number_of(core, numbers, &text);
+        reach.far = number_of(core, numbers, &text);
     hd_text_free(&text);
+    return reach;
 }
 
 /* A gang of a machine's nodes is of use if one of them has a loopback address; the others are part
@@ -212,15 +214,17 @@ static void number_nodes(struct hd_core *core, enum hd_device_kind kind)
 {
     struct core_map numbers = {0};
     bool *listed = calloc(2 * core->node_count + 2, sizeof *listed);
+    struct core_reach *reach_of = calloc(core->node_count + 1, sizeof *reach_of);
 
+    free(core->reach_of[kind]);
+    core->reach_of[kind] = reach_of;
     core->reach_count[kind] = 0;
-    core->no_memory |= !listed;
-    for (size_t i = 0; listed && i < core->node_count; i++) {
-        struct core_node *node = core->nodes[i];
+    core->no_memory |= !listed || !reach_of;
+    for (size_t i = 0; listed && reach_of && i < core->node_count; i++) {
         uint32_t own;
 
-        number_node(core, node, kind, &numbers);
-        own = node->far[kind] ? node->far[kind] : node->near[kind];
+        reach_of[i] = number_node(core, core->nodes[i], kind, &numbers);
+        own = reach_of[i].far ? reach_of[i].far : reach_of[i].near;
         if (!own || listed[own] ||
             !core_reserve(core, &core->reaches[kind], core->reach_count[kind],
                           &core->reach_size[kind], sizeof own))
@@ -365,8 +369,7 @@ bool core_gang_is_there(struct hd_core *core, const struct core_view *view,
 
         for (size_t i = 0; i < core->node_count; i++)
             if (free_of[i])
-                total +=
-                    gives(core, view, core->nodes[i], core->reaches[kind][r], kind, false, false);
+                total += gives(core, view, i, core->reaches[kind][r], kind, false, false);
         fits = core_pick_count(view->needs, kind, total, &plan) > 0;
     }
     return fits;

@@ -130,6 +130,20 @@ struct core_share *core_find_share(const struct core_attempt *attempt, const str
     return NULL;
 }
 
+/* Of a node, which the attempt need not have yet; ranks of a node are neighbours. */
+static struct core_share *share_of(struct core_attempt *attempt, struct core_node *node)
+{
+    struct core_share *newest =
+        attempt->share_count ? &attempt->shares[attempt->share_count - 1] : NULL;
+    struct core_share *share =
+        newest && newest->node == node ? newest : core_find_share(attempt, node);
+
+    if (share)
+        return share;
+    attempt->shares[attempt->share_count].node = node;
+    return &attempt->shares[attempt->share_count++];
+}
+
 static bool copy_ranks(struct hd_core *core, struct core_attempt *attempt,
                        const struct hd_plan_record *plan)
 {
@@ -148,8 +162,8 @@ static bool copy_ranks(struct hd_core *core, struct core_attempt *attempt,
         attempt->rec.plan.ranks[i].device = plan->ranks[i].device;
         core_set(core, &attempt->rec.plan.ranks[i].node_uuid, plan->ranks[i].node_uuid);
         core_set(core, &attempt->rec.plan.ranks[i].node_name, plan->ranks[i].node_name);
-        if (node && !core_find_share(attempt, node))
-            attempt->shares[attempt->share_count++].node = node;
+        if (node)
+            share_of(attempt, node)->devices++;
     }
     return true;
 }
@@ -179,7 +193,7 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
     attempt->ends_mono_ms = INT64_MAX;
     job->attempts[job->rec.attempt_count++] = attempt;
     if (record->state != HD_ATTEMPT_STATE_ENDED)
-        core_jobs_add(core, &core->active, job);
+        core_active_add(core, job);
     return attempt;
 }
 
@@ -193,6 +207,24 @@ void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
     attempt->rec.end = *end;
     attempt->rec.end.node = node;
     attempt->rec.end.message = message;
+}
+
+void core_active_add(struct hd_core *core, struct core_job *job)
+{
+    const struct core_attempt *attempt = core_newest(job);
+
+    core_jobs_add(core, &core->active, job);
+    for (size_t i = 0; i < attempt->share_count; i++)
+        core_jobs_add(core, &attempt->shares[i].node->active, job);
+}
+
+void core_active_remove(struct hd_core *core, struct core_job *job)
+{
+    const struct core_attempt *attempt = core_newest(job);
+
+    core_jobs_remove(&core->active, job);
+    for (size_t i = 0; i < attempt->share_count; i++)
+        core_jobs_remove(&attempt->shares[i].node->active, job);
 }
 
 /* ---- questions --------------------------------------------------------------------------------*/

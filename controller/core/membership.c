@@ -215,6 +215,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core->medians_due = true;
     node->connected = true;
     node->synced = node->leaves = false;
+    core_node_note(core, node);
     core->reach_due = true;
     node->stream = event->hello.stream;
     core_node_renew(core, node);
@@ -244,6 +245,7 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
     if (st)
         return HD_OK; /* a newer stream has replaced it */
     node->connected = node->synced = false;
+    core_node_note(core, node);
     core->schedule_due = true;
     return HD_OK;
 }
@@ -277,6 +279,7 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
         return hd_err(HD_INVALID,
                       "the deadline of a drain is between a second and a year from now");
     node->rec.drain = event->kind == HD_CORE_DRAIN;
+    core->most.devices = 0;
     node->rec.drain_deadline_ms =
         node->rec.drain && deadline_ms ? core->now.wall_ms + deadline_ms : 0;
     node->deadline_met = false;

@@ -45,6 +45,7 @@ void core_node_list(struct hd_core *core, struct core_node *node)
     core->node_count++;
     core_find_position(core, node);
     core->reach_due = core->free_due = true;
+    core->most.devices = 0;
 }
 
 void core_node_unlist(struct hd_core *core, const struct core_node *node)
@@ -58,7 +59,7 @@ void core_node_unlist(struct hd_core *core, const struct core_node *node)
     memmove(&core->nodes[at], &core->nodes[at + 1],
             (core->node_count - at - 1) * sizeof core->nodes[0]);
     core->node_count--;
-    core->free_due = true;
+    core->reach_due = core->free_due = true;
 }
 
 static void free_devices(struct core_node *node)
@@ -133,7 +134,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_set(core, &node->rec.drain_reason, record->drain_reason);
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
-    core->free_due = true; /* it has no index yet */
+    core->reach_due = core->free_due = true; /* it has no index yet */
     core_node_set_devices(core, node, record->devices, record->device_count);
     core_forget_misfits(core);
     core_foresee_again(core);
@@ -146,6 +147,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
 
 void core_node_free(struct core_node *node)
 {
+    free(node->active.items);
     free_devices(node);
     core_unset(&node->rec.uuid);
     core_unset(&node->rec.name);
@@ -197,6 +199,8 @@ void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_n
     node->rec.state = state;
     node->rec.seen_ms = core->now.wall_ms - (core->now.mono_ms - node->seen_mono_ms);
     core_dirty_node(core, node);
+    core_node_note(core, node);
+    core->most.devices = 0;
     core->schedule_due = true;
 }
 
@@ -235,12 +239,12 @@ void core_node_end_shares(struct hd_core *core, struct core_node *node, const ch
     const struct hd_end_record end = {
         .cause = HD_END_CAUSE_NODE_LOST, .rank = -1, .node = node->rec.name, .message = message};
 
-    for (size_t i = 0; i < core->active.count;) {
-        struct core_job *job = core->active.items[i];
+    for (size_t i = 0; i < node->active.count;) {
+        struct core_job *job = node->active.items[i];
         struct core_attempt *attempt = core_active(job);
         struct core_share *share = core_find_share(attempt, node);
 
-        if (share && !share->ended) {
+        if (!share->ended) {
             core_attempt_fail(core, job, attempt, &end);
             core_share_end(core, job, attempt, share);
         }

@@ -148,7 +148,7 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
     core_quota_take(job, attempt->rec.plan.rank_count);
     core->schedule_due = true;
     core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
-    core_jobs_add(core, &core->active, job);
+    core_active_add(core, job);
     job->rec.devices = attempt->rec.plan.rank_count;
     core_dirty_attempt(core, job, attempt);
     core_dirty_desired(core, node);
@@ -226,7 +226,7 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     struct hd_end_record end = {.rank = -1, .node = node->rec.name};
 
     core->out->looked++;
-    if (!share || share->ended || is_listed(event, attempt))
+    if (share->ended || is_listed(event, attempt))
         return;
     if (share->listed && !(share->waits && is_stopped_there(event, share))) {
         end.cause = HD_END_CAUSE_NODE_LOST;
@@ -289,12 +289,13 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
         core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
     for (size_t i = 0; i < event->observed.attempt_count; i++)
         take_observed_attempt(core, node, &event->observed.attempts[i]);
-    for (size_t i = 0; i < core->active.count;) {
-        struct core_job *job = core->active.items[i];
+    for (size_t i = 0; i < node->active.count;) {
+        struct core_job *job = node->active.items[i];
 
         end_unlisted(core, node, event, job);
         i += core_active(job) != NULL; /* one that has ended left the set */
     }
+    core_node_note(core, node);
     /* That ranks came up changes nothing for those that wait, and a gang says it once a node. An
      * attempt that failed, ended or was revived has asked for a pass itself. */
     core->schedule_due |= core->unsettled || core_node_usable(node) != was_usable ||

@@ -111,95 +111,6 @@ bool core_may_span(const struct hd_checkpoint_record *base)
 
 /* ---- nodes as a search sees them --------------------------------------------------------------*/
 
-static void count_node(struct core_node *node)
-{
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
-        node->counts[kind] = (struct core_counts){.least_memory = INT64_MAX};
-    for (int32_t d = 0; d < node->rec.device_count; d++) {
-        const struct hd_device_record *device = &node->rec.devices[d];
-        struct core_counts *counts = &node->counts[device->kind];
-
-        if (!core_device_works(node, d))
-            continue;
-        counts->all++;
-        counts->free += !node->holds[d].job || node->holds[d].lent;
-        if (device->memory_bytes > 0 && device->memory_bytes < counts->least_memory)
-            counts->least_memory = device->memory_bytes;
-    }
-}
-
-/* What free_of and free_below say of the node. */
-static void note_free(struct hd_core *core, const struct core_node *node, int kind)
-{
-    uint16_t *of_node = &core->free_of[kind][node->index];
-    const int32_t free = node->counts[kind].free;
-
-    if (node->leaf >= 0)
-        core->free_below[kind][node->leaf] += free - *of_node;
-    *of_node = (uint16_t)free;
-}
-
-void core_node_changed(struct hd_core *core, struct core_node *node)
-{
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
-        core->free_devices[kind] -= node->counts[kind].free;
-    count_node(node);
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
-        core->free_devices[kind] += node->counts[kind].free;
-        if (node->counts[kind].all > core->largest[kind])
-            core->largest[kind] = node->counts[kind].all;
-    }
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++)
-        note_free(core, node, kind);
-}
-
-const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
-{
-    int64_t leaves = 0;
-
-    if (!core->free_due)
-        return core->free_of[kind];
-    for (size_t i = 0; i < core->node_count; i++) {
-        core->nodes[i]->index = i;
-        leaves = core->nodes[i]->leaf >= leaves ? core->nodes[i]->leaf + 1 : leaves;
-    }
-    for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
-        free(core->free_of[k]);
-        free(core->free_below[k]);
-        core->free_of[k] = calloc(core->node_count + 1, sizeof *core->free_of[k]);
-        core->free_below[k] = calloc((size_t)leaves + 1, sizeof *core->free_below[k]);
-        if (!core->free_of[k] || !core->free_below[k]) {
-            core->no_memory = true;
-            return NULL;
-        }
-        for (size_t i = 0; i < core->node_count; i++)
-            note_free(core, core->nodes[i], k);
-    }
-    core->leaf_count = leaves;
-    core->free_due = false;
-    return core->free_of[kind];
-}
-
-enum hd_status core_check_free(const struct hd_core *core)
-{
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++) {
-        for (size_t i = 0; i < core->node_count; i++) {
-            const struct core_node *node = core->nodes[i];
-            int64_t below = 0;
-
-            for (size_t k = 0; node->leaf >= 0 && k < core->node_count; k++)
-                below += core->nodes[k]->leaf == node->leaf ? core->nodes[k]->counts[kind].free : 0;
-            if (core->free_of[kind][i] != node->counts[kind].free ||
-                (node->leaf >= 0 && core->free_below[kind][node->leaf] != below))
-                return hd_err(HD_INTERNAL,
-                              "I15: %s has %d free devices, and its switch %lld; searches read "
-                              "something else",
-                              node->rec.name, node->counts[kind].free, (long long)below);
-        }
-    }
-    return HD_OK;
-}
-
 bool core_avoids(const struct core_view *view, const struct core_node *node)
 {
     for (size_t i = 0; view->avoids && i < view->job->avoided_count; i++)
@@ -216,6 +127,19 @@ static bool may_borrow(const struct hd_core *core, const struct core_view *view,
     return view->borrows && node->reserved.by < view->job->rec.job &&
            node->reserved.start_mono_ms != INT64_MAX &&
            node->reserved.start_mono_ms - core->now.mono_ms >= BORROW_MIN_MS;
+}
+
+int32_t core_available_at(const struct hd_core *core, const struct core_view *view, size_t i,
+                          enum hd_device_kind kind, const uint16_t *free_of)
+{
+    const uint8_t marks = core->marks[i];
+
+    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_SPARE) && !view->spares))
+        return 0;
+    if ((marks & CORE_MARK_RESERVED) || view->avoids ||
+        view->needs->memory_min > core->least_memory[kind])
+        return core_available(core, view, core->nodes[i], kind);
+    return free_of[i];
 }
 
 bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
@@ -243,43 +167,6 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
         may_borrow(core, view, node))
         return count; /* it has ended when they are needed, or gives them back */
     return count < node->reserved.spare ? count : node->reserved.spare;
-}
-
-/* What core_node_changed would find, without a look at all devices: searches lend thousands. */
-static void count_free(struct hd_core *core, struct core_node *node, enum hd_device_kind kind,
-                       int32_t more)
-{
-    node->counts[kind].free += more;
-    core->free_devices[kind] += more;
-    if (!core->free_due)
-        note_free(core, node, kind);
-}
-
-/* The records of devices are far apart in memory, and read only where some device does not work. */
-static void lend(struct hd_core *core, const struct core_attempt *attempt, bool lent)
-{
-    const enum hd_device_kind kind = hd_device_kind_of(attempt->rec.plan.layout.device);
-
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        struct core_node *node = attempt->shares[i].node;
-        const bool all_work = node->counts[kind].all == node->rec.device_count;
-        int32_t count = 0;
-
-        for (int32_t d = 0; d < node->rec.device_count; d++) {
-            if (node->holds[d].job != attempt->rec.job || node->holds[d].lent == lent)
-                continue;
-            node->holds[d].lent = lent;
-            count += all_work || core_device_works(node, d);
-        }
-        if (count)
-            count_free(core, node, kind, lent ? count : -count);
-    }
-}
-
-void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent)
-{
-    for (size_t i = 0; i < count; i++)
-        lend(core, attempts[i], lent);
 }
 
 /* ---- finding ----------------------------------------------------------------------------------*/
@@ -315,10 +202,10 @@ static void find_node(struct hd_core *core, const struct core_view *view, enum h
         struct core_node *node = core->nodes[i];
         int32_t available;
 
-        if (free_of[i] < view->needs->devices_min || !core_can_read_base(view->base, node))
+        if (free_of[i] < view->needs->devices_min)
             continue;
-        available = core_available(core, view, node, kind);
-        if (available < view->needs->devices_min)
+        available = core_available_at(core, view, i, kind, free_of);
+        if (available < view->needs->devices_min || !core_can_read_base(view->base, node))
             continue;
         if (available != asked)
             place.device_count = core_pick_count(view->needs, kind, available, &place.plan);

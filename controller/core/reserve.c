@@ -30,12 +30,15 @@ void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t jo
         core->reserved[core->reserved_count++] = node;
     node->reserved = (struct core_reservation){
         .by = job, .start_mono_ms = start_mono_ms, .spare = spare > 0 ? spare : 0, .kind = kind};
+    core_node_note(core, node);
 }
 
 void core_reserve_none(struct hd_core *core)
 {
-    for (size_t i = 0; i < core->reserved_count; i++)
+    for (size_t i = 0; i < core->reserved_count; i++) {
         core->reserved[i]->reserved.by = 0;
+        core_node_note(core, core->reserved[i]);
+    }
     core->reserved_count = 0;
     core->reservers.count = 0;
 }
@@ -49,73 +52,6 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
     ret_least->device = kind;
     ret_least->devices_min = ret_least->devices_max = least;
     return least > 0;
-}
-
-/* Attempts are far apart in memory, and thousands are sorted in each pass. */
-struct core_end {
-    int64_t at_mono_ms;
-    uint64_t job;
-    struct core_attempt *attempt;
-};
-
-static int by_end(const void *left, const void *right)
-{
-    const struct core_end *a = left, *b = right;
-
-    if (a->at_mono_ms != b->at_mono_ms)
-        return a->at_mono_ms < b->at_mono_ms ? -1 : 1;
-    return a->job < b->job ? -1 : a->job > b->job;
-}
-
-/* It stops when it is asked to: lend_borrowed. */
-static bool is_borrower(const struct core_attempt *attempt)
-{
-    return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
-}
-
-void core_list_ends(struct hd_core *core)
-{
-    size_t count = 0;
-
-    core->ends_due = false;
-    for (size_t i = 0; i < core->active.count; i++) {
-        struct core_attempt *attempt = core_active(core->active.items[i]);
-
-        if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt) &&
-            core_reserve(core, &core->ends, count, &core->end_size, sizeof attempt) &&
-            core_reserve(core, &core->end_keys, count, &core->end_key_size, sizeof *core->end_keys))
-            core->end_keys[count++] = (struct core_end){
-                .at_mono_ms = attempt->ends_mono_ms, .job = attempt->rec.job, .attempt = attempt};
-    }
-    if (count)
-        qsort(core->end_keys, count, sizeof *core->end_keys, by_end);
-    for (size_t i = 0; i < count; i++)
-        core->ends[i] = core->end_keys[i].attempt;
-    core->end_count = count;
-}
-
-/* The smallest number of attempts, from the first, whose ends give the job a place; more than
- * count: all of them do not. More devices never take a place away, so that halving finds it. */
-static size_t fewest_ends(struct hd_core *core, const struct core_view *view)
-{
-    size_t low = 0, high = core->end_count + 1, lent = 0;
-
-    for (size_t stride = 1; low < high; stride *= 2) { /* the next few will do, as a rule */
-        const size_t half = low + (high - low) / 2;
-        const size_t mid = high > core->end_count && low + stride < half ? low + stride : half;
-
-        if (mid > core->end_count)
-            break;
-        core_lend(core, core->ends + (mid > lent ? lent : mid),
-                  mid > lent ? mid - lent : lent - mid, mid > lent);
-        lent = mid;
-        if (core_has_place(core, view))
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    core_lend(core, core->ends, lent, false);
-    return low;
 }
 
 /* What younger jobs have borrowed comes back when this one can start with it. */
@@ -137,11 +73,10 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
 
     *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_MISFITS};
     lend_borrowed(core, view->job, true);
-    needed = fewest_ends(core, view);
+    needed = core_lend_fewest(core, view, kind);
     if (needed <= core->end_count) {
         ret->start.mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
         ret->start.after = needed ? ends[needed - 1]->rec.job : 0;
-        core_lend(core, ends, needed, true);
         ret->place = core_find_place(core, view);
         for (size_t i = 0; i < ret->place.member_count; i++) {
             struct core_member *member = &ret->place.members[i];

@@ -338,8 +338,6 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
     core->pass++;
     core->pass_wall_ms = core->now.wall_ms;
     core->changed_in_pass = false;
-    core->in_pass = true;
-    core->most.devices = 0;
     core_spares_choose(core);
     core_reserve_none(core);
     core_keep_what_is_left(core);
@@ -353,7 +351,6 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
         pass_over_lines(core, lines + from, to - from);
     }
     core_promise_sweep(core);
-    core->in_pass = false;
 }
 
 static void pass(struct hd_core *core)
@@ -506,7 +503,46 @@ static enum hd_status check_places(struct hd_core *core, const struct core_job *
     return st;
 }
 
-enum { PLACES_CHECKED = 2 }; /* jobs for which check_places is asked */
+/* Whether the job has a place after so many ends. */
+static bool opens_after(struct hd_core *core, const struct core_view *view, size_t ends)
+{
+    bool opens;
+
+    core_lend(core, core->ends, ends, true);
+    opens = core_has_place(core, view);
+    core_lend(core, core->ends, ends, false);
+    return opens;
+}
+
+/* The fewest ends after which the job has a place, within each tier: a sum says where the search
+ * for them begins. */
+static enum hd_status check_ends(struct hd_core *core, const struct core_job *job)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    struct core_view view = core_view_of(core, job);
+    struct hd_job_needs least;
+
+    (void)core_kinds(&job->needs, kinds);
+    if (!core_least_needs(&job->needs, kinds[0], &least))
+        return HD_OK;
+    view.needs = &least;
+    view.reserves = true;
+    for (view.tier_max = 0; view.tier_max <= core_tiers(core); view.tier_max++) {
+        const size_t ends = core_lend_fewest(core, &view, kinds[0]), all = core->end_count;
+
+        core_lend(core, core->ends, ends <= all ? ends : 0, false);
+        if ((ends && opens_after(core, &view, ends - 1)) ||
+            (ends <= all && !opens_after(core, &view, ends)))
+            return hd_err(HD_INTERNAL,
+                          "I17: job %" PRIu64
+                          " is said to have a place within tier %d after %zu of "
+                          "%zu ends, and not before",
+                          job->rec.job, view.tier_max, ends, all);
+    }
+    return HD_OK;
+}
+
+enum { PLACES_CHECKED = 2 }; /* jobs for which these are asked */
 
 static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs, size_t count)
 {
@@ -521,7 +557,10 @@ static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs,
         *copy = *jobs[i];
         jobs[i] = copy;
         copy->wait_job = 0;
-        st = i < PLACES_CHECKED ? check_places(core, copy) : HD_OK;
+        if (i < PLACES_CHECKED)
+            st = check_ends(core, copy);
+        if (!st && i < PLACES_CHECKED)
+            st = check_places(core, copy);
         if (!st && would_start(core, copy))
             st = hd_err(HD_INTERNAL, "I13: job %" PRIu64 " waits and could start", copy->rec.job);
     }

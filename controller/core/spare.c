@@ -88,6 +88,8 @@ void core_spares_choose(struct hd_core *core)
             node->spare = true;
         }
     for (size_t i = 0; i < core->node_count; i++)
+        core_node_note(core, core->nodes[i]);
+    for (size_t i = 0; i < core->node_count; i++)
         for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++)
             if (!core->nodes[i]->spare && core_node_may_come_back(core->nodes[i]))
                 core->unspared[k] += core->nodes[i]->counts[k].all;

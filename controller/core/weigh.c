@@ -53,13 +53,13 @@ static int32_t most_devices(const struct hd_core *core, const struct hd_job_need
     return most;
 }
 
-/* On how few nodes so many devices of the kind could be, were all idle. A pass changes no node. */
+/* On how few nodes so many devices of the kind could be, were all idle. */
 static int32_t fewest_nodes(struct hd_core *core, const struct hd_job_needs *needs,
                             enum hd_device_kind kind, int32_t devices)
 {
     int32_t most;
 
-    if (!core->in_pass || !core->most.devices || core->most.kind != kind ||
+    if (!core->most.devices || core->most.kind != kind ||
         core->most.memory_min != needs->memory_min) {
         core->most.kind = kind;
         core->most.memory_min = needs->memory_min;
@@ -81,6 +81,16 @@ static int32_t lowest_tier(const struct hd_core *core, int32_t nodes)
         if (tree->tier_nodes[t] >= nodes)
             return t + 1;
     return core_tiers(core);
+}
+
+enum hd_status core_check_most(const struct hd_core *core)
+{
+    const struct hd_job_needs needs = {.memory_min = core->most.memory_min};
+
+    if (core->most.devices && core->most.devices != most_devices(core, &needs, core->most.kind))
+        return hd_err(HD_INTERNAL, "I15: a node has at most %d devices; searches read %d",
+                      most_devices(core, &needs, core->most.kind), core->most.devices);
+    return HD_OK;
 }
 
 static struct aim best_aim(struct hd_core *core, const struct hd_job_needs *needs,

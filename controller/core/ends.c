@@ -1,0 +1,225 @@
+/* ends: the predicted ends of attempts in their order, and after how many of them a job has a
+ * place.
+ *
+ * A search lends the devices of the first ends and looks for a place, which takes a millisecond on
+ * 10,000 nodes. So first a sum says how many ends a place needs at least: end by end it adds what
+ * each node gives back, of nodes that the job may use. The sum is of all nodes or, for a place at
+ * one switch, of the nodes of each switch; for a place on few nodes only those count that give
+ * enough of it. It leaves out what else a place must be, so a search has the last word, from that
+ * many ends on. Mostly it is true of the first that is asked for.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+/* ---- the ends ---------------------------------------------------------------------------------*/
+
+/* Attempts are far apart in memory, and thousands are sorted in each pass. */
+struct core_end {
+    int64_t at_mono_ms;
+    uint64_t job;
+    struct core_attempt *attempt;
+};
+
+static int by_end(const void *left, const void *right)
+{
+    const struct core_end *a = left, *b = right;
+
+    if (a->at_mono_ms != b->at_mono_ms)
+        return a->at_mono_ms < b->at_mono_ms ? -1 : 1;
+    return a->job < b->job ? -1 : a->job > b->job;
+}
+
+/* It stops when it is asked to: lend_borrowed in reserve.c. */
+static bool is_borrower(const struct core_attempt *attempt)
+{
+    return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
+}
+
+void core_list_ends(struct hd_core *core)
+{
+    size_t count = 0;
+
+    core->ends_due = false;
+    core->gain_count = core->gained = 0;
+    for (size_t i = 0; i < core->active.count; i++) {
+        struct core_attempt *attempt = core_active(core->active.items[i]);
+
+        if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt) &&
+            core_reserve(core, &core->ends, count, &core->end_size, sizeof attempt) &&
+            core_reserve(core, &core->end_keys, count, &core->end_key_size, sizeof *core->end_keys))
+            core->end_keys[count++] = (struct core_end){
+                .at_mono_ms = attempt->ends_mono_ms, .job = attempt->rec.job, .attempt = attempt};
+    }
+    if (count)
+        qsort(core->end_keys, count, sizeof *core->end_keys, by_end);
+    for (size_t i = 0; i < count; i++)
+        core->ends[i] = core->end_keys[i].attempt;
+    core->end_count = count;
+}
+
+/* ---- nodes as the sum sees them ---------------------------------------------------------------*/
+
+/* What one end gives back on one node. */
+struct core_gain {
+    uint32_t node; /* its index */
+    uint16_t devices;
+    uint16_t kind;
+};
+
+/* Lists the gains of the next end; ends that no sum has reached are not looked at. */
+static bool list_gains(struct hd_core *core)
+{
+    const struct core_attempt *attempt = core->ends[core->gained];
+    size_t count = core->gain_count;
+
+    if (!core_reserve(core, &core->gains_until, core->gained, &core->gained_size,
+                      sizeof *core->gains_until))
+        return false;
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        if (!core_reserve(core, &core->gains, count, &core->gain_size, sizeof *core->gains))
+            return false;
+        core->gains[count++] = (struct core_gain){
+            .node = (uint32_t)attempt->shares[i].node->index,
+            .devices = (uint16_t)attempt->shares[i].devices,
+            .kind = (uint16_t)hd_device_kind_of(attempt->rec.plan.layout.device),
+        };
+    }
+    core->gain_count = count;
+    core->gains_until[core->gained++] = count;
+    return true;
+}
+
+/* Whether devices of the node count for the view, once they are free. */
+static bool is_open(const struct hd_core *core, const struct core_view *view, size_t i)
+{
+    const uint8_t marks = core->marks[i];
+
+    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_SPARE) && !view->spares))
+        return false;
+    if (view->avoids && core_avoids(view, core->nodes[i]))
+        return false;
+    return !(marks & CORE_MARK_RESERVED) || !view->reserves ||
+           (view->job && core->nodes[i]->reserved.by == view->job->rec.job);
+}
+
+/* What a node with so many free devices adds to a sum: whole tensor-parallel groups and, where the
+ * place is on few nodes, only if others could give the rest of it. */
+static void list_given(const struct hd_core *core, const struct core_view *view,
+                       enum hd_device_kind kind, int32_t *ret_given)
+{
+    const int32_t others =
+        view->nodes_max ? (view->nodes_max - 1) * core->largest[kind] : INT32_MAX;
+    const int32_t least = view->needs->devices_min - others;
+
+    for (int32_t free = 0; free <= HD_CTL_DEVICES_PER_NODE_MAX; free++) {
+        ret_given[free] = core_whole_groups(view->needs, free);
+        if (ret_given[free] < least)
+            ret_given[free] = 0;
+    }
+}
+
+/* A sum being made: what nodes may be used, their free devices, and what each switch gives. */
+struct sum {
+    const int32_t *switch_of; /* by index in nodes; -1: at none */
+    int32_t given[HD_CTL_DEVICES_PER_NODE_MAX + 1];
+    int64_t need;
+    uint16_t *free_of; /* CLOSED: not to be used */
+    int64_t *of_switch;
+    bool reached;
+};
+enum { CLOSED = UINT16_MAX };
+
+static void add(struct sum *sum, size_t node, int32_t more)
+{
+    int64_t *of_switch = &sum->of_switch[sum->switch_of[node]];
+
+    *of_switch += more;
+    sum->reached |= *of_switch >= sum->need;
+}
+
+static void sum_free(const struct hd_core *core, const struct core_view *view,
+                     enum hd_device_kind kind, struct sum *sum)
+{
+    memset(sum->of_switch, 0, ((size_t)core->leaf_count + 1) * sizeof *sum->of_switch);
+    for (size_t i = 0; i < core->node_count; i++) {
+        const uint16_t free = core->free_of[kind][i];
+
+        sum->free_of[i] = sum->switch_of[i] >= 0 && is_open(core, view, i) ? free : CLOSED;
+        if (free && sum->free_of[i] != CLOSED)
+            add(sum, i, sum->given[free]);
+    }
+}
+
+static void sum_gain(const struct core_gain *gain, enum hd_device_kind kind, struct sum *sum)
+{
+    const uint16_t before = sum->free_of[gain->node];
+    uint16_t after = before + gain->devices;
+
+    if (before == CLOSED || gain->kind != kind)
+        return;
+    after = after < HD_CTL_DEVICES_PER_NODE_MAX ? after : HD_CTL_DEVICES_PER_NODE_MAX;
+    sum->free_of[gain->node] = after;
+    add(sum, gain->node, sum->given[after] - sum->given[before]);
+}
+
+/* No place opens before so many ends; more than all: none does. */
+static size_t least_ends(struct hd_core *core, const struct core_view *view,
+                         enum hd_device_kind kind)
+{
+    const bool of_switches = view->tier_max && view->tier_max < core_tiers(core);
+    struct sum sum = {.need = view->needs->devices_min};
+    size_t ends = 0;
+
+    if (!core_free_by_node(core, kind))
+        return 0; /* no memory */
+    sum.switch_of = core->switch_of[of_switches ? view->tier_max : 0];
+    sum.free_of = core->sum_free_of;
+    sum.of_switch = core->sum_of_switch;
+    list_given(core, view, kind, sum.given);
+    sum_free(core, view, kind, &sum);
+    for (size_t g = 0; !sum.reached; ends++) {
+        if (ends == core->end_count)
+            return ends + 1;
+        if (ends == core->gained && !list_gains(core))
+            return ends; /* no memory: it is not fewer */
+        for (; g < core->gains_until[ends]; g++)
+            sum_gain(&core->gains[g], kind, &sum);
+    }
+    return ends;
+}
+
+/* ---- the search -------------------------------------------------------------------------------*/
+
+static void lend_until(struct hd_core *core, size_t *lent, size_t ends)
+{
+    if (ends > *lent)
+        core_lend(core, core->ends + *lent, ends - *lent, true);
+    else
+        core_lend(core, core->ends + ends, *lent - ends, false);
+    *lent = ends;
+}
+
+/* More devices never take a place away, so that halving finds it; a few more than the least number
+ * will do, as a rule. */
+size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
+                        enum hd_device_kind kind)
+{
+    size_t low = least_ends(core, view, kind), high = core->end_count + 1, lent = 0;
+
+    for (size_t stride = 0; low < high; stride = stride ? stride * 2 : 1) {
+        const size_t half = low + (high - low) / 2;
+        const size_t mid = high > core->end_count && low + stride < half ? low + stride : half;
+
+        if (mid > core->end_count)
+            break;
+        lend_until(core, &lent, mid);
+        if (core_has_place(core, view))
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    lend_until(core, &lent, low <= core->end_count ? low : 0);
+    return low;
+}

@@ -1,0 +1,214 @@
+/* free: what searches read of all nodes, in arrays by index in core->nodes: free devices, switches,
+ * and marks. A node's record is as large as several lines of the cache, and a search looks at
+ * thousands of nodes, most of which are full.
+ *
+ * The arrays are made when they are first asked for after nodes have come or moved (free_due), and
+ * kept up to date by core_node_changed, core_node_note and the reservations. Invariant I15 compares
+ * them with the nodes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+/* ---- what nodes have --------------------------------------------------------------------------*/
+
+static void count_node(struct core_node *node)
+{
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
+        node->counts[kind] = (struct core_counts){.least_memory = INT64_MAX};
+    for (int32_t d = 0; d < node->rec.device_count; d++) {
+        const struct hd_device_record *device = &node->rec.devices[d];
+        struct core_counts *counts = &node->counts[device->kind];
+
+        if (!core_device_works(node, d))
+            continue;
+        counts->all++;
+        counts->free += !node->holds[d].job || node->holds[d].lent;
+        if (device->memory_bytes > 0 && device->memory_bytes < counts->least_memory)
+            counts->least_memory = device->memory_bytes;
+    }
+}
+
+/* What free_of and free_below say of the node. */
+static void note_free(struct hd_core *core, const struct core_node *node, int kind)
+{
+    uint16_t *of_node = &core->free_of[kind][node->index];
+    const int32_t free = node->counts[kind].free;
+
+    if (node->leaf >= 0)
+        core->free_below[kind][node->leaf] += free - *of_node;
+    *of_node = (uint16_t)free;
+}
+
+void core_node_changed(struct hd_core *core, struct core_node *node)
+{
+    struct core_counts before[HD_DEVICE_KIND_COUNT];
+
+    memcpy(before, node->counts, sizeof before);
+    count_node(node);
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
+        const struct core_counts *counts = &node->counts[kind];
+
+        core->free_devices[kind] -= before[kind].free;
+        if (counts->all != before[kind].all || counts->least_memory != before[kind].least_memory)
+            core->most.devices = 0;
+        core->free_devices[kind] += counts->free;
+        if (counts->all > core->largest[kind])
+            core->largest[kind] = counts->all;
+        if (counts->least_memory < core->least_memory[kind])
+            core->least_memory[kind] = counts->least_memory;
+    }
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++)
+        note_free(core, node, kind);
+}
+
+static uint8_t marks_of(const struct core_node *node)
+{
+    return (uint8_t)((core_node_usable(node) ? CORE_MARK_USABLE : 0) |
+                     (node->spare ? CORE_MARK_SPARE : 0) |
+                     (node->reserved.by ? CORE_MARK_RESERVED : 0));
+}
+
+void core_node_note(struct hd_core *core, const struct core_node *node)
+{
+    if (!core->free_due)
+        core->marks[node->index] = marks_of(node);
+}
+
+void core_sums_done(struct hd_core *core)
+{
+    for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
+        free(core->free_of[k]);
+        free(core->free_below[k]);
+        core->free_of[k] = NULL;
+        core->free_below[k] = NULL;
+    }
+    for (int tier = 0; tier <= HD_CLUSTER_TIERS_MAX; tier++) {
+        free(core->switch_of[tier]);
+        core->switch_of[tier] = NULL;
+    }
+    free(core->marks);
+    free(core->sum_free_of);
+    free(core->sum_of_switch);
+    core->marks = NULL;
+    core->sum_free_of = NULL;
+    core->sum_of_switch = NULL;
+}
+
+static bool make_sums(struct hd_core *core)
+{
+    const size_t nodes = core->node_count + 1, leaves = (size_t)core->leaf_count + 1;
+    bool made = true;
+
+    for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
+        core->free_of[k] = calloc(nodes, sizeof *core->free_of[k]);
+        core->free_below[k] = calloc(leaves, sizeof *core->free_below[k]);
+        made = made && core->free_of[k] && core->free_below[k];
+    }
+    for (int tier = 0; tier < core_tiers(core); tier++) {
+        core->switch_of[tier] = calloc(nodes, sizeof *core->switch_of[tier]);
+        made = made && core->switch_of[tier];
+    }
+    core->marks = calloc(nodes, sizeof *core->marks);
+    core->sum_free_of = calloc(nodes, sizeof *core->sum_free_of);
+    core->sum_of_switch = calloc(leaves, sizeof *core->sum_of_switch);
+    return made && core->marks && core->sum_free_of && core->sum_of_switch;
+}
+
+const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
+{
+    const struct hd_node_tree *tree = core->config.tree;
+
+    if (!core->free_due)
+        return core->free_of[kind];
+    core_sums_done(core);
+    core->leaf_count = 0;
+    core->gain_count = core->gained = 0; /* they are by index */
+    for (size_t i = 0; i < core->node_count; i++) {
+        core->nodes[i]->index = i;
+        if (core->nodes[i]->leaf >= core->leaf_count)
+            core->leaf_count = core->nodes[i]->leaf + 1;
+    }
+    if (!make_sums(core)) {
+        core->no_memory = true;
+        core_sums_done(core);
+        return NULL;
+    }
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+
+        for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++)
+            note_free(core, node, k);
+        core->marks[i] = marks_of(node);
+        for (int tier = 1; tier < core_tiers(core); tier++)
+            core->switch_of[tier][i] =
+                node->position < 0 ? -1
+                                   : (int32_t)hd_node_tree_switch(tree, tier - 1, node->position);
+    }
+    core->free_due = false;
+    return core->free_of[kind];
+}
+
+enum hd_status core_check_free(const struct hd_core *core)
+{
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++) {
+        for (size_t i = 0; i < core->node_count; i++) {
+            const struct core_node *node = core->nodes[i];
+            int64_t below = 0;
+
+            for (size_t k = 0; node->leaf >= 0 && k < core->node_count; k++)
+                below += core->nodes[k]->leaf == node->leaf ? core->nodes[k]->counts[kind].free : 0;
+            if (core->free_of[kind][i] != node->counts[kind].free ||
+                (node->leaf >= 0 && core->free_below[kind][node->leaf] != below))
+                return hd_err(HD_INTERNAL,
+                              "I15: %s has %d free devices, and its switch %lld; searches read "
+                              "something else",
+                              node->rec.name, node->counts[kind].free, (long long)below);
+        }
+    }
+    for (size_t i = 0; i < core->node_count && !core->free_due; i++)
+        if (core->marks[i] != marks_of(core->nodes[i]))
+            return hd_err(HD_INTERNAL, "I15: %s has the marks %x; searches read %x",
+                          core->nodes[i]->rec.name, marks_of(core->nodes[i]), core->marks[i]);
+    return HD_OK;
+}
+
+/* ---- devices of attempts that would have ended ------------------------------------------------*/
+
+/* What core_node_changed would find, without a look at all devices: searches lend thousands. */
+static void count_free(struct hd_core *core, struct core_node *node, enum hd_device_kind kind,
+                       int32_t more)
+{
+    node->counts[kind].free += more;
+    core->free_devices[kind] += more;
+    if (!core->free_due)
+        note_free(core, node, kind);
+}
+
+/* The records of devices are far apart in memory, and read only where some device does not work. */
+static void lend(struct hd_core *core, const struct core_attempt *attempt, bool lent)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(attempt->rec.plan.layout.device);
+
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        struct core_node *node = attempt->shares[i].node;
+        const bool all_work = node->counts[kind].all == node->rec.device_count;
+        int32_t count = 0;
+
+        for (int32_t d = 0; d < node->rec.device_count; d++) {
+            if (node->holds[d].job != attempt->rec.job || node->holds[d].lent == lent)
+                continue;
+            node->holds[d].lent = lent;
+            count += all_work || core_device_works(node, d);
+        }
+        if (count)
+            count_free(core, node, kind, lent ? count : -count);
+    }
+}
+
+void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent)
+{
+    for (size_t i = 0; i < count; i++)
+        lend(core, attempts[i], lent);
+}
