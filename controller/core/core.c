@@ -25,7 +25,7 @@
  *   I14 What queues and users are said to hold is what their attempts hold.
  *   I15 What searches read of nodes (free devices, by node and by switch; marks) is what these say.
  *   I16 Whether there is a place at all is answered as a search for the best one would: now and
- * after some ends, within each tier (the first waiting jobs).
+ * after some ends, within each tier, and when others give way (the first waiting jobs).
  *   I17 After as many ends as a search finds there is a place, and after one less there is none.
  *
  * Job:                                           core_submit
@@ -134,13 +134,6 @@ struct core_attempt *core_find_attempt(const struct core_job *job, int32_t numbe
 struct core_attempt *core_newest(const struct core_job *job)
 {
     return core_find_attempt(job, job->rec.attempt_count);
-}
-
-struct core_attempt *core_active(const struct core_job *job)
-{
-    struct core_attempt *newest = core_newest(job);
-
-    return newest && newest->rec.state != HD_ATTEMPT_STATE_ENDED ? newest : NULL;
 }
 
 /* ---- lists of changed records -----------------------------------------------------------------*/
@@ -620,6 +613,9 @@ static enum hd_status check_attempts(const struct hd_core *core, const struct co
         if (has_split_tp_group(&attempt->rec.plan))
             return hd_err(HD_INTERNAL, "I11: attempt %d of job %llu has a tp group on two nodes", k,
                           number);
+        if ((attempt == job->active) != (attempt->rec.state != HD_ATTEMPT_STATE_ENDED))
+            return hd_err(HD_INTERNAL, "I12: attempt %d of job %llu is %sthe active one", k, number,
+                          attempt == job->active ? "" : "not ");
         if (attempt->rec.state == HD_ATTEMPT_STATE_ENDED) {
             if (count_holds(core, attempt))
                 return hd_err(HD_INTERNAL, "I1: ended attempt %d of job %llu holds devices", k,

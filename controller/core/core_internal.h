@@ -18,6 +18,7 @@
  *   schedule.c    the pass: which queued job is looked at when, and what becomes of it
  *   place.c       where a job finds a place
  *   free.c        what searches read of all nodes
+ *   room.c        how many devices a job could have at most
  *   weigh.c       whether a job waits for a better place than it could have now
  *   reserve.c     places that are kept for jobs that do not fit now, and expected starts
  *   predict.c     when running attempts will end
@@ -98,7 +99,10 @@ void core_event(struct hd_core *core, struct core_job *job, const char *kind, in
 struct core_job *core_find_job(const struct hd_core *core, uint64_t number);
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number);
 struct core_attempt *core_newest(const struct core_job *job); /* NULL: none yet */
-struct core_attempt *core_active(const struct core_job *job); /* the newest if it has not ended */
+static inline struct core_attempt *core_active(const struct core_job *job)
+{
+    return job->active;
+}
 /* Grows *array (`array`: address of a typed pointer) to count + 1 items; false: out of memory. */
 bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes);
 
@@ -361,6 +365,7 @@ static inline struct core_wisher core_wisher_of(const struct core_job *job,
     return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes};
 }
 
+bool core_asks_no_more(const struct hd_core *core); /* too many questions wait for answers */
 /* Chooses place->plan.layout, if the job leaves members of it open. FITS: it starts there; *ret_why
  * then says what was chosen, if there was a choice. MISFITS: no layout fits the devices, of which
  * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for, or
@@ -445,6 +450,19 @@ void core_node_note(struct hd_core *core, const struct core_node *node);
 void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
 enum hd_status core_check_free(const struct hd_core *core); /* I15 */
 
+/* ---- room.c -----------------------------------------------------------------------------------*/
+
+/* The place of a reservation in core->keepers, from 1 on; 0: there are too many. */
+size_t core_keeper_of(struct hd_core *core, const struct core_reservation *reserved);
+/* The job may use what is kept so: it ends before, it may borrow it, or it is kept for it. */
+bool core_may_use_kept(const struct hd_core *core, const struct core_view *view,
+                       enum hd_device_kind kind, const struct core_keeper *keeper);
+/* What is open to the view on this kind of device, at most. False: that is not known. */
+bool core_room(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+               struct core_room *ret_room);
+/* There is no place for it on this kind of device. False: there may be one. */
+bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind);
+
 /* ---- weigh.c ----------------------------------------------------------------------------------*/
 
 /* `first` is the place that opens first to the job, maybe now, with its layout and price.
@@ -485,10 +503,10 @@ double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet
 
 void core_list_ends(struct hd_core *core); /* for a pass, after core_predict_all */
 /* Lends the devices of the fewest attempts, in the order of their ends, that give the job a place
- * on devices of this kind, and returns how many they are; the caller takes these back. More than
- * core->end_count: all of them give none, and none is lent. */
+ * on devices of this kind, and returns how many they are; the caller takes these back, and frees
+ * the place's members. More than core->end_count: all of them give none, and none is lent. */
 size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
-                        enum hd_device_kind kind);
+                        enum hd_device_kind kind, struct core_placement *ret_place);
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 
@@ -496,6 +514,11 @@ size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
  * borrow what is kept for it. True: it waits for some. */
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
                   bool borrowed);
+/* The attempt's devices are among those that others could be given (core->held). */
+void core_note_held(struct hd_core *core, const struct core_job *job,
+                    const struct core_attempt *attempt);
+/* I16: for the job enough attempts could give way, unless their devices are said to be too few. */
+enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job);
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
 
 /* ---- move.c -----------------------------------------------------------------------------------*/

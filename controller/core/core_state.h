@@ -67,6 +67,27 @@ struct core_links {
     size_t nodes; /* so many */
 };
 
+enum { CORE_KEEPERS_MAX = 64, CORE_ROOMS = 32, CORE_PRIORITIES = 16 };
+
+/* What reservations are for: nodes that are kept for one job have this in common. */
+struct core_keeper {
+    uint64_t by;
+    int64_t start_mono_ms;
+    enum hd_device_kind kind;
+};
+
+/* What is open to some jobs (room.c). */
+struct core_room {
+    uint64_t changes; /* core->changes when it was summed up */
+    uint64_t open;    /* set of the places in core->keepers whose devices these jobs may use */
+    enum hd_device_kind kind;
+    int32_t unit;          /* of whole tensor-parallel groups */
+    bool spares, reserves; /* as in core_view */
+    int32_t devices;       /* of all nodes */
+    int32_t total;         /* those in whole groups of a node */
+    int32_t largest;       /* devices of the node that has most */
+};
+
 struct core_node {
     struct hd_node_record rec; /* its strings are copies that the core owns (core_set) */
     uint64_t stream;           /* number of its newest stream */
@@ -105,6 +126,7 @@ struct core_node {
         int64_t start_mono_ms; /* when that job is expected to start; INT64_MAX: not known */
         int32_t spare;         /* so many devices it will not need: others may hold them then */
         enum hd_device_kind kind;
+        uint16_t keeper; /* its place in core->keepers, from 1 on; 0: it has none there */
     } reserved;
     bool probes;          /* its daemon answers questions for a probe */
     uint64_t probe_asked; /* the number of the one without an answer; 0: none */
@@ -236,6 +258,7 @@ struct core_line {
 struct core_job {
     struct hd_job_record rec; /* state: changed by core_set_job_state alone */
     struct hd_job_needs needs;
+    struct core_attempt *active;    /* the newest attempt, until it has ended; else NULL */
     struct core_attempt **attempts; /* by number - 1 */
     size_t attempt_size;
     struct hd_checkpoint_record *checkpoints; /* not deleted, in order of acceptance */
@@ -348,7 +371,10 @@ struct hd_core {
     /* By index in nodes, made anew with free_of: the switch of each tier from 1 on, -1: none; of
      * tier 0, which stands for all nodes, 0. */
     int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
-    uint8_t *marks;                             /* enum core_mark, likewise */
+    uint8_t *marks; /* enum core_mark, likewise */
+    struct core_kept {
+        uint16_t keeper, spare; /* as in core_reservation, of nodes that are reserved */
+    } * kept_of;
     uint16_t *sum_free_of;                      /* scratch of ends.c: by index in nodes */
     int64_t *sum_of_switch;                     /* likewise: by number of a switch */
     int32_t largest[HD_DEVICE_KIND_COUNT];      /* no node has ever had more devices that work */
@@ -379,6 +405,23 @@ struct hd_core {
     size_t node_count, node_size;
     struct core_node **reserved; /* those with a reservation */
     size_t reserved_count, reserved_size;
+    struct core_keeper keepers[CORE_KEEPERS_MAX]; /* of these reservations */
+    size_t keeper_count;
+    bool keepers_lack; /* some reservation has no place there */
+    size_t lent;       /* attempts whose devices count as free for a search */
+    uint64_t changes;  /* counts up when devices become free or held, nodes usable, kept, or not */
+    struct core_room rooms[CORE_ROOMS];
+    size_t next_room;
+    bool thorough; /* while checks ask: places are looked for even where there is no room */
+    /* Of the pass: devices held by attempts of each priority, of those that stop, and of borrowers;
+     * some are counted twice (preempt.c). */
+    struct core_held {
+        int32_t priority;
+        int64_t devices;
+    } held[CORE_PRIORITIES];
+    size_t held_count;
+    bool held_lacks; /* there are more priorities */
+    int64_t held_by_stopping, held_by_borrowers;
     struct core_node **leaving; /* all that leave or are drained until a deadline; by name */
     size_t leaving_count, leaving_size;
     struct core_links **links; /* all that nodes have */

@@ -202,17 +202,26 @@ static void lend_until(struct hd_core *core, size_t *lent, size_t ends)
 }
 
 /* More devices never take a place away, so that halving finds it; a few more than the least number
- * will do, as a rule. */
+ * will do, as a rule, and mostly none. */
 size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
-                        enum hd_device_kind kind)
+                        enum hd_device_kind kind, struct core_placement *ret_place)
 {
-    size_t low = least_ends(core, view, kind), high = core->end_count + 1, lent = 0;
+    const size_t all = core->end_count;
+    size_t low = least_ends(core, view, kind), high = all + 1, lent = 0;
 
-    for (size_t stride = 0; low < high; stride = stride ? stride * 2 : 1) {
+    *ret_place = (struct core_placement){0};
+    if (low <= all) {
+        lend_until(core, &lent, low);
+        *ret_place = core_find_place(core, view);
+        if (ret_place->device_count)
+            return low;
+        low++;
+    }
+    for (size_t stride = 1; low < high; stride *= 2) {
         const size_t half = low + (high - low) / 2;
-        const size_t mid = high > core->end_count && low + stride < half ? low + stride : half;
+        const size_t mid = high > all && low + stride < half ? low + stride : half;
 
-        if (mid > core->end_count)
+        if (mid > all)
             break;
         lend_until(core, &lent, mid);
         if (core_has_place(core, view))
@@ -220,6 +229,8 @@ size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
         else
             low = mid + 1;
     }
-    lend_until(core, &lent, low <= core->end_count ? low : 0);
+    lend_until(core, &lent, low <= all ? low : 0);
+    if (low <= all)
+        *ret_place = core_find_place(core, view);
     return low;
 }

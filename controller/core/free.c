@@ -36,6 +36,7 @@ static void note_free(struct hd_core *core, const struct core_node *node, int ki
     uint16_t *of_node = &core->free_of[kind][node->index];
     const int32_t free = node->counts[kind].free;
 
+    core->changes += free != *of_node;
     if (node->leaf >= 0)
         core->free_below[kind][node->leaf] += free - *of_node;
     *of_node = (uint16_t)free;
@@ -72,8 +73,14 @@ static uint8_t marks_of(const struct core_node *node)
 
 void core_node_note(struct hd_core *core, const struct core_node *node)
 {
-    if (!core->free_due)
-        core->marks[node->index] = marks_of(node);
+    const uint8_t marks = marks_of(node);
+
+    if (core->free_due)
+        return;
+    core->changes += marks != core->marks[node->index];
+    core->marks[node->index] = marks;
+    core->kept_of[node->index] = (struct core_kept){.keeper = node->reserved.keeper,
+                                                    .spare = (uint16_t)node->reserved.spare};
 }
 
 void core_sums_done(struct hd_core *core)
@@ -89,9 +96,11 @@ void core_sums_done(struct hd_core *core)
         core->switch_of[tier] = NULL;
     }
     free(core->marks);
+    free(core->kept_of);
     free(core->sum_free_of);
     free(core->sum_of_switch);
     core->marks = NULL;
+    core->kept_of = NULL;
     core->sum_free_of = NULL;
     core->sum_of_switch = NULL;
 }
@@ -111,9 +120,10 @@ static bool make_sums(struct hd_core *core)
         made = made && core->switch_of[tier];
     }
     core->marks = calloc(nodes, sizeof *core->marks);
+    core->kept_of = calloc(nodes, sizeof *core->kept_of);
     core->sum_free_of = calloc(nodes, sizeof *core->sum_free_of);
     core->sum_of_switch = calloc(leaves, sizeof *core->sum_of_switch);
-    return made && core->marks && core->sum_free_of && core->sum_of_switch;
+    return made && core->marks && core->kept_of && core->sum_free_of && core->sum_of_switch;
 }
 
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
@@ -125,6 +135,7 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
     core_sums_done(core);
     core->leaf_count = 0;
     core->gain_count = core->gained = 0; /* they are by index */
+    core->changes++;
     for (size_t i = 0; i < core->node_count; i++) {
         core->nodes[i]->index = i;
         if (core->nodes[i]->leaf >= core->leaf_count)
@@ -141,6 +152,8 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
         for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++)
             note_free(core, node, k);
         core->marks[i] = marks_of(node);
+        core->kept_of[i] = (struct core_kept){.keeper = node->reserved.keeper,
+                                              .spare = (uint16_t)node->reserved.spare};
         for (int tier = 1; tier < core_tiers(core); tier++)
             core->switch_of[tier][i] =
                 node->position < 0 ? -1
@@ -209,6 +222,7 @@ static void lend(struct hd_core *core, const struct core_attempt *attempt, bool 
 
 void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent)
 {
+    core->lent += lent ? count : -count;
     for (size_t i = 0; i < count; i++)
         lend(core, attempts[i], lent);
 }

@@ -211,8 +211,9 @@ void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
 
 void core_active_add(struct hd_core *core, struct core_job *job)
 {
-    const struct core_attempt *attempt = core_newest(job);
+    struct core_attempt *attempt = core_newest(job);
 
+    job->active = attempt;
     core_jobs_add(core, &core->active, job);
     for (size_t i = 0; i < attempt->share_count; i++)
         core_jobs_add(core, &attempt->shares[i].node->active, job);
@@ -220,8 +221,9 @@ void core_active_add(struct hd_core *core, struct core_job *job)
 
 void core_active_remove(struct hd_core *core, struct core_job *job)
 {
-    const struct core_attempt *attempt = core_newest(job);
+    const struct core_attempt *attempt = job->active;
 
+    job->active = NULL;
     core_jobs_remove(&core->active, job);
     for (size_t i = 0; i < attempt->share_count; i++)
         core_jobs_remove(&attempt->shares[i].node->active, job);

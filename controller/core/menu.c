@@ -249,6 +249,11 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
     return !core->no_memory;
 }
 
+bool core_asks_no_more(const struct hd_core *core)
+{
+    return core->menu_count - core->menu_known >= QUESTIONS_MAX;
+}
+
 /* The entry of a question, which is asked if it is new. NULL: it is new and cannot be asked now, as
  * many others wait for their answers, or no step runs; or no memory. */
 static struct core_menu_entry *consult(struct hd_core *core, const char *key,
@@ -260,8 +265,7 @@ static struct core_menu_entry *consult(struct hd_core *core, const char *key,
     const bool improves = entry && entry->known && entry->hasty && !entry->improves &&
                           core->now.mono_ms - entry->known_mono_ms >= IMPROVE_MS;
 
-    if (!out || (entry && !hurries && !improves) ||
-        (!entry && core->menu_count - core->menu_known >= QUESTIONS_MAX))
+    if (!out || (entry && !hurries && !improves) || (!entry && core_asks_no_more(core)))
         return entry;
     entry = entry ? entry : add_entry(core, key);
     if (entry && improves) /* the old answer serves until the new one comes */

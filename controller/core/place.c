@@ -16,8 +16,6 @@
 enum {
     FAILURES_MAX = 2,        /* of a job on one node; then it goes elsewhere */
     FAILURES_LOOKED_AT = 32, /* newest attempts of a job */
-    /* Devices are lent for so long at least: a start and a stop take minutes. */
-    BORROW_MIN_MS = 5 * 60 * 1000,
 };
 
 /* ---- what a job may use -----------------------------------------------------------------------*/
@@ -119,16 +117,6 @@ bool core_avoids(const struct core_view *view, const struct core_node *node)
     return false;
 }
 
-/* Its devices are kept for an older job that is known not to need them soon: that one can make this
- * one stop at a checkpoint. */
-static bool may_borrow(const struct hd_core *core, const struct core_view *view,
-                       const struct core_node *node)
-{
-    return view->borrows && node->reserved.by < view->job->rec.job &&
-           node->reserved.start_mono_ms != INT64_MAX &&
-           node->reserved.start_mono_ms - core->now.mono_ms >= BORROW_MIN_MS;
-}
-
 int32_t core_available_at(const struct hd_core *core, const struct core_view *view, size_t i,
                           enum hd_device_kind kind, const uint16_t *free_of)
 {
@@ -152,21 +140,21 @@ bool core_lends_to(const struct hd_core *core, const struct core_attempt *attemp
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind)
 {
-    int32_t count;
+    struct core_keeper keeper;
+    int32_t count, spare;
 
     if (!core_node_usable(node) || core_avoids(view, node) || (node->spare && !view->spares))
         return 0;
     count = core_count_devices(view->needs, node, kind, true);
-    if (!node->reserved.by || (view->job && node->reserved.by == view->job->rec.job))
+    if (!node->reserved.by)
         return count;
-    if (view->reserves)
-        return 0;
-    if (node->reserved.kind != kind ||
-        (view->length_ms && node->reserved.start_mono_ms != INT64_MAX &&
-         core->now.mono_ms + view->length_ms <= node->reserved.start_mono_ms) ||
-        may_borrow(core, view, node))
-        return count; /* it has ended when they are needed, or gives them back */
-    return count < node->reserved.spare ? count : node->reserved.spare;
+    keeper = (struct core_keeper){.by = node->reserved.by,
+                                  .start_mono_ms = node->reserved.start_mono_ms,
+                                  .kind = node->reserved.kind};
+    if (core_may_use_kept(core, view, kind, &keeper))
+        return count;
+    spare = view->reserves ? 0 : node->reserved.spare;
+    return count < spare ? count : spare;
 }
 
 /* ---- finding ----------------------------------------------------------------------------------*/
@@ -234,8 +222,8 @@ struct core_placement core_find_place(struct hd_core *core, const struct core_vi
     struct core_placement best = {0};
 
     for (size_t k = 0; k < kind_count && !best.device_count; k++) {
-        if (core->free_devices[kinds[k]] < view->needs->devices_min)
-            continue; /* not even in sum */
+        if (core_lacks_room(core, view, kinds[k]))
+            continue;
         if (view->needs->devices_min <= core->largest[kinds[k]])
             find_node(core, view, kinds[k], &best);
         if (best.device_count < view->needs->devices_max && core_may_span(view->base))
@@ -268,8 +256,8 @@ bool core_has_place(struct hd_core *core, const struct core_view *view)
 
     if (view->nodes_max || view->tier_max) { /* then it matters which nodes */
         for (size_t k = 0; k < kind_count && !found; k++)
-            found = core->free_devices[kinds[k]] >= view->needs->devices_min &&
-                    !no_leaf_has_room(core, view, kinds[k]);
+            found =
+                !core_lacks_room(core, view, kinds[k]) && !no_leaf_has_room(core, view, kinds[k]);
         if (!found)
             return false;
         place = core_find_place(core, view);
@@ -277,7 +265,7 @@ bool core_has_place(struct hd_core *core, const struct core_view *view)
         return place.device_count > 0;
     }
     for (size_t k = 0; k < kind_count && !found; k++) {
-        if (core->free_devices[kinds[k]] < view->needs->devices_min)
+        if (core_lacks_room(core, view, kinds[k]))
             continue;
         if (view->needs->devices_min <= core->largest[kinds[k]])
             find_node(core, view, kinds[k], &place);

@@ -184,6 +184,73 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
     core->changed_in_pass = true;
 }
 
+void core_note_held(struct hd_core *core, const struct core_job *job,
+                    const struct core_attempt *attempt)
+{
+    const int64_t devices = attempt->rec.plan.rank_count;
+    size_t k = 0;
+
+    while (k < core->held_count && core->held[k].priority != job->rec.priority)
+        k++;
+    if (k == CORE_PRIORITIES) {
+        core->held_lacks = true;
+        return;
+    }
+    if (k == core->held_count)
+        core->held[core->held_count++] = (struct core_held){.priority = job->rec.priority};
+    core->held[k].devices += devices;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        core->held_by_stopping += devices;
+    if (attempt->rec.borrows)
+        core->held_by_borrowers += devices;
+}
+
+/* Even all devices that could be had are too few. */
+static bool lacks_victims(struct hd_core *core, const struct core_job *job,
+                          const struct core_view *view, enum hd_device_kind kind, bool borrowed)
+{
+    int64_t devices = core->held_by_stopping + (borrowed ? core->held_by_borrowers : 0);
+    struct core_room room;
+
+    if (core->held_lacks || core->thorough || !core_room(core, view, kind, &room))
+        return false;
+    for (size_t k = 0; k < core->held_count; k++)
+        if (core->held[k].priority < job->rec.priority)
+            devices += core->held[k].devices;
+    return room.devices + devices < view->needs->devices_min;
+}
+
+enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job)
+{
+    struct victim *victims = malloc((core->active.count + 1) * sizeof *victims);
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    struct core_view view = core_view_of(core, job);
+    struct hd_job_needs least;
+    size_t stopping, count;
+    bool has_place;
+
+    (void)core_kinds(&job->needs, kinds);
+    view.needs = &least;
+    view.reserves = true;
+    if (!victims || !core_least_needs(&job->needs, kinds[0], &least) ||
+        !lacks_victims(core, job, &view, kinds[0], true)) {
+        free(victims);
+        return HD_OK;
+    }
+    count = list_victims(core, job, true, victims, &stopping);
+    lend_victims(core, victims, 0, count, true);
+    core->thorough = true;
+    has_place = core_has_place(core, &view);
+    core->thorough = false;
+    lend_victims(core, victims, 0, count, false);
+    free(victims);
+    return has_place ? hd_err(HD_INTERNAL,
+                              "I16: job %" PRIu64 " has a place if %zu attempts give way, and "
+                              "searches are told that it has none",
+                              job->rec.job, count)
+                     : HD_OK;
+}
+
 /* On devices of one kind. True: the job has a place once some attempts have stopped. */
 static bool preempt_kind(struct hd_core *core, struct core_job *job, const struct core_view *view,
                          bool borrowed, struct victim *victims)
@@ -215,7 +282,7 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
 
     if (core->lowest_priority >= job->rec.priority && !(borrowed && core->borrower_count))
         return false;
-    victims = calloc(core->active.count + 1, sizeof *victims);
+    victims = malloc((core->active.count + 1) * sizeof *victims);
     if (!victims) {
         core->no_memory = true;
         return false;
@@ -224,6 +291,7 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
     least_view.reserves = true;
     for (size_t k = 0; k < kind_count && !waits; k++)
         waits = core_least_needs(view->needs, kinds[k], &least) &&
+                !lacks_victims(core, job, &least_view, kinds[k], borrowed) &&
                 preempt_kind(core, job, &least_view, borrowed, victims);
     free(victims);
     return waits;

@@ -30,6 +30,9 @@ void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t jo
         core->reserved[core->reserved_count++] = node;
     node->reserved = (struct core_reservation){
         .by = job, .start_mono_ms = start_mono_ms, .spare = spare > 0 ? spare : 0, .kind = kind};
+    node->reserved.keeper = (uint16_t)core_keeper_of(core, &node->reserved);
+    core->keepers_lack |= !node->reserved.keeper;
+    core->changes++;
     core_node_note(core, node);
 }
 
@@ -39,7 +42,8 @@ void core_reserve_none(struct hd_core *core)
         core->reserved[i]->reserved.by = 0;
         core_node_note(core, core->reserved[i]);
     }
-    core->reserved_count = 0;
+    core->reserved_count = core->keeper_count = 0;
+    core->keepers_lack = false;
     core->reservers.count = 0;
 }
 
@@ -73,11 +77,10 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
 
     *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_MISFITS};
     lend_borrowed(core, view->job, true);
-    needed = core_lend_fewest(core, view, kind);
+    needed = core_lend_fewest(core, view, kind, &ret->place);
     if (needed <= core->end_count) {
         ret->start.mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
         ret->start.after = needed ? ends[needed - 1]->rec.job : 0;
-        ret->place = core_find_place(core, view);
         for (size_t i = 0; i < ret->place.member_count; i++) {
             struct core_member *member = &ret->place.members[i];
 

@@ -116,11 +116,15 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
     return CORE_LAYOUT_MISFITS;
 }
 
-/* It waits for a layout, and kept no place for that in the newest pass: nothing has changed. */
+/* It waits for a layout, or to ask for one, and kept no place for that in the newest pass: nothing
+ * has changed. */
 static bool still_plans(const struct hd_core *core, const struct core_job *job)
 {
-    return job->planning && !job->planning->known && !job->claims &&
-           job->reserved_in + 1 != core->pass && core->reservers.count >= CORE_RESERVERS_MAX;
+    const bool unknown = job->planning ? !job->planning->known
+                                       : job->wait == CORE_WAIT_PLAN && core_asks_no_more(core);
+
+    return unknown && !job->claims && job->reserved_in + 1 != core->pass &&
+           core->reservers.count >= CORE_RESERVERS_MAX;
 }
 
 /* For a job that does not fit now: makes others give way, and keeps devices. */
@@ -163,6 +167,7 @@ static void tell_borrowing(struct hd_core *core, struct core_job *job)
                                   &core->borrower_size, sizeof attempt))
         return;
     attempt->rec.borrows = true;
+    core->held_by_borrowers += attempt->rec.plan.rank_count;
     core->borrowers[core->borrower_count++] = attempt;
     core_event(core, job, "borrowing", attempt->rec.attempt, -1, "",
                "attempt %d runs on devices that are kept for older jobs; when one of these can "
@@ -488,9 +493,13 @@ static enum hd_status check_places(struct hd_core *core, const struct core_job *
 
         core_lend(core, core->ends, lent, true);
         for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
-            struct core_placement place = core_find_place(core, &view);
-            const bool found = place.device_count > 0;
+            struct core_placement place;
+            bool found;
 
+            core->thorough = true;
+            place = core_find_place(core, &view);
+            core->thorough = false;
+            found = place.device_count > 0;
             free(place.members);
             if (core_has_place(core, &view) != found)
                 st = hd_err(HD_INTERNAL,
@@ -500,7 +509,7 @@ static enum hd_status check_places(struct hd_core *core, const struct core_job *
         }
         core_lend(core, core->ends, lent, false);
     }
-    return st;
+    return st ? st : core_check_victims(core, job);
 }
 
 /* Whether the job has a place after so many ends. */
@@ -528,8 +537,11 @@ static enum hd_status check_ends(struct hd_core *core, const struct core_job *jo
     view.needs = &least;
     view.reserves = true;
     for (view.tier_max = 0; view.tier_max <= core_tiers(core); view.tier_max++) {
-        const size_t ends = core_lend_fewest(core, &view, kinds[0]), all = core->end_count;
+        struct core_placement place;
+        const size_t all = core->end_count;
+        const size_t ends = core_lend_fewest(core, &view, kinds[0], &place);
 
+        free(place.members);
         core_lend(core, core->ends, ends <= all ? ends : 0, false);
         if ((ends && opens_after(core, &view, ends - 1)) ||
             (ends <= all && !opens_after(core, &view, ends)))

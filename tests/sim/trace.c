@@ -229,31 +229,51 @@ static void draw_running_job(struct draws *d, const struct sim_trace_wish *wish,
     job->steps = 1 + (int64_t)((double)job->steps * uniform(d));
 }
 
-/* First what runs and waits when the day begins: as many devices as there are. Then jobs until
- * their device-time is that of the load. */
+/* Jobs on so many devices, which run when the day begins. False: no memory. */
+static bool add_running(struct draws *d, struct sim_trace *trace, size_t *room, double devices)
+{
+    while (devices > 0) {
+        struct sim_job *job = add_job(trace, room);
+
+        if (!job)
+            return false;
+        draw_running_job(d, &trace->wish, job);
+        job->submit_ms = (int64_t)trace->job_count; /* a submission a millisecond */
+        devices -= job->devices_max;
+    }
+    return true;
+}
+
+/* Jobs with so much device-time in all, which come in the day, or wait when it begins. */
+static bool add_jobs(struct draws *d, struct sim_trace *trace, size_t *room, double device_time,
+                     bool wait)
+{
+    while (device_time > 0) {
+        struct sim_job *job = add_job(trace, room);
+
+        if (!job)
+            return false;
+        draw_job(d, &trace->wish, job);
+        job->submit_ms = wait ? (int64_t)trace->job_count
+                              : SIM_MINUTE_MS + draw_arrival(d, trace->wish.horizon_ms);
+        device_time -= (double)job->devices_max * (double)sim_job_length_ms(job);
+    }
+    return true;
+}
+
+/* What runs when the day begins, on as many devices as there are; what a day before it of the same
+ * load has left waiting; and what comes in the day. */
 static bool make_jobs(struct sim_trace *trace)
 {
     const struct sim_trace_wish *wish = &trace->wish;
     const double all = (double)wish->nodes * SIM_DEVICES;
     struct draws d = {.key = hd_random_key(wish->seed, 1)};
-    double before = 0, offered = 0;
     size_t room = 0;
 
-    while (before < all || offered < wish->load * all * (double)wish->horizon_ms) {
-        struct sim_job *job = add_job(trace, &room);
-
-        if (!job)
-            return false;
-        if (before < all) {
-            draw_running_job(&d, wish, job);
-            job->submit_ms = (int64_t)trace->job_count; /* a submission a millisecond */
-            before += job->devices_max;
-        } else {
-            draw_job(&d, wish, job);
-            job->submit_ms = SIM_MINUTE_MS + draw_arrival(&d, wish->horizon_ms);
-            offered += (double)job->devices_max * (double)sim_job_length_ms(job);
-        }
-    }
+    if (!add_running(&d, trace, &room, all) ||
+        !add_jobs(&d, trace, &room, (wish->load - 1) * all * 24 * (double)SIM_HOUR_MS, true) ||
+        !add_jobs(&d, trace, &room, wish->load * all * (double)wish->horizon_ms, false))
+        return false;
     qsort(trace->jobs, trace->job_count, sizeof *trace->jobs, by_submission);
     for (size_t j = 1; j < trace->job_count; j++)
         if (trace->jobs[j].submit_ms <= trace->jobs[j - 1].submit_ms)

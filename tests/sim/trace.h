@@ -82,8 +82,9 @@ struct sim_trace_wish {
     int64_t horizon_ms; /* jobs come until then */
     int64_t tail_ms;    /* nodes fail until so long after that */
     double load;        /* device-time of the jobs that come until the horizon, over that of all
-                         * devices; > 0. Beside these, as many devices as there are have jobs that
-                         * were there before. */
+                         * devices; > 0. Beside these, as many devices as there are have jobs when
+                         * the day begins; and where the load is above 1, jobs wait then: what a
+                         * whole day of it leaves. */
     double elastic;     /* part of the jobs of 16 devices or more that also run on a quarter */
 };
 
