@@ -18,7 +18,9 @@ enum {
 struct victim {
     struct core_job *job;
     struct core_attempt *attempt;
-    int64_t lost_ms; /* device-milliseconds */
+    int64_t lost_ms;  /* device-milliseconds */
+    int32_t priority; /* and number of the job: thousands are sorted, and jobs are far apart */
+    uint64_t number;
 };
 
 static int by_loss(const void *left, const void *right)
@@ -27,9 +29,9 @@ static int by_loss(const void *left, const void *right)
 
     if (a->lost_ms != b->lost_ms)
         return a->lost_ms < b->lost_ms ? -1 : 1;
-    if (a->job->rec.priority != b->job->rec.priority)
-        return a->job->rec.priority < b->job->rec.priority ? -1 : 1;
-    return a->job->rec.job > b->job->rec.job ? -1 : a->job->rec.job < b->job->rec.job;
+    if (a->priority != b->priority)
+        return a->priority < b->priority ? -1 : 1;
+    return a->number > b->number ? -1 : a->number < b->number;
 }
 
 static int64_t loss_of(const struct hd_core *core, const struct core_attempt *attempt)
@@ -64,8 +66,11 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
             ret_victims[count++] = ret_victims[*ret_stopping];
             ret_victims[(*ret_stopping)++] = (struct victim){.job = other, .attempt = attempt};
         } else if (gives_way(core, attempt, other, job, borrowed)) {
-            ret_victims[count++] = (struct victim){
-                .job = other, .attempt = attempt, .lost_ms = loss_of(core, attempt)};
+            ret_victims[count++] = (struct victim){.job = other,
+                                                   .attempt = attempt,
+                                                   .lost_ms = loss_of(core, attempt),
+                                                   .priority = other->rec.priority,
+                                                   .number = other->rec.job};
         }
     }
     qsort(ret_victims + *ret_stopping, count - *ret_stopping, sizeof *ret_victims, by_loss);
