@@ -81,7 +81,7 @@ static void add_misfit(const struct hd_job_needs *needs, const char *why, struct
 }
 
 /* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
-static void add_node(const struct hd_core *core, const struct hd_job_needs *needs,
+static void add_node(const struct hd_core *core, const struct hd_job_needs *needs, uint64_t job,
                      const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
@@ -109,13 +109,15 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
         hd_text_add(text, " (%d in whole tp groups)", core_whole_groups(needs, free_now));
     if (node->spare)
         hd_text_add(text, " (kept as a spare)");
-    if (node->reserved.by)
+    if (node->reserved.by && node->reserved.by == job)
+        hd_text_add(text, " (kept for it)");
+    else if (node->reserved.by)
         hd_text_add(text, " (reserved for job %" PRIu64 ")", node->reserved.by);
     if (all < needs->devices_min)
         core_gang_obstacle(core, node, kinds[kind_count - 1], text);
 }
 
-static void add_nodes(const struct hd_core *core, const struct hd_job_needs *needs,
+static void add_nodes(const struct hd_core *core, const struct hd_job_needs *needs, uint64_t job,
                       struct hd_now now, struct hd_text *text)
 {
     const size_t count = hd_core_node_count(core);
@@ -132,7 +134,7 @@ static void add_nodes(const struct hd_core *core, const struct hd_job_needs *nee
     }
     for (size_t i = 0; i < count && i < NODES_NAMED_MAX; i++) {
         hd_text_add(text, i ? ", " : "; ");
-        add_node(core, needs, core->nodes[i], now, text);
+        add_node(core, needs, job, core->nodes[i], now, text);
     }
     if (count > NODES_NAMED_MAX)
         hd_text_add(text, " and %zu more nodes", count - NODES_NAMED_MAX);
@@ -276,7 +278,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
         hd_text_add(ret_reason, "jobs of lower priority are writing checkpoints for it; ");
     add_need(core, &job->needs, core_checkpoint_newest(job), ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
-    add_nodes(core, &job->needs, now, ret_reason);
+    add_nodes(core, &job->needs, number, now, ret_reason);
     if (job->misfit)
         add_misfit(&job->needs, job->misfit, ret_reason);
     add_avoided(job, ret_reason);
@@ -388,7 +390,7 @@ static void add_wait(const struct hd_core *core, const struct hd_job_needs *need
 {
     hd_text_clear(text);
     add_need(core, needs, NULL, text);
-    add_nodes(core, needs, now, text);
+    add_nodes(core, needs, 0, now, text);
     if (misfit->len_bytes)
         add_misfit(needs, misfit->data, text);
 }
