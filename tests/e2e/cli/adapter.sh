@@ -74,7 +74,9 @@ check_status it_is_not_merged 2 heddle checkpoint export "$work/prefix" --out "$
 check_equal and_the_remedy_is_said 1 "$(grep -c 'export it alone, with --adapter' "$work/check.err")"
 check but_goes_out_alone heddle checkpoint export "$work/prefix" --out "$work/peft-prefix" --adapter
 check_equal and_is_what_was_trained "$(text "$work/prefix")" "$(text "$work/model" --adapter "$work/peft-prefix" --precision bf16)"
-check_equal as_is_its_loss "$(loss "$work/prefix")" "$(loss "$work/model" --adapter "$work/peft-prefix" --precision bf16)"
+# a checkpoint is evaluated in its micro-batch, a model folder is not, so sums differ in their last digits
+check_equal as_is_its_loss "$(printf %.9f "$(loss "$work/prefix")")" \
+    "$(printf %.9f "$(loss "$work/model" --adapter "$work/peft-prefix" --precision bf16)")"
 
 mv "$work/model" "$work/moved"
 check_status a_base_that_is_gone_is_missed 2 heddle eval "$job" --data "$work/corpus.txt"
