@@ -573,7 +573,7 @@ static enum hd_status check_holds(const struct hd_core *core)
                 named |= attempt->rec.attempt == node->holds[d].attempt &&
                          core_same(attempt->rec.plan.ranks[r].node_uuid, node->rec.uuid) &&
                          attempt->rec.plan.ranks[r].device == node->rec.devices[d].index;
-            if (!named)
+            if (!named || node->holds[d].by != attempt)
                 return hd_err(HD_INTERNAL,
                               "I1: device %d of %s is held by job %llu, whose plan does not "
                               "name it",

@@ -452,11 +452,12 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
                                      struct hd_core_out *out, struct hd_core_readiness *ret);
 
 /* The attempt that holds a device; job 0: the device is free. */
+struct core_attempt;
 struct hd_device_hold {
     uint64_t job;
     int32_t attempt;
-    uint64_t start; /* the attempt's number among those started by this controller */
-    bool lent;      /* only while the core looks for a place: counts as free */
+    uint64_t start;                /* the attempt's number among those started by this controller */
+    const struct core_attempt *by; /* the core's own; not for others */
 };
 
 /* Queues by index, sorted by name; there is always one of the name `default`. */

@@ -119,6 +119,8 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
 /* Copies the strings. */
 void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
                           const struct hd_end_record *end);
+/* Says in the holds of its devices whose they are, and counts those that work. */
+void core_attempt_note_devices(struct core_attempt *attempt);
 struct core_share *core_find_share(const struct core_attempt *attempt,
                                    const struct core_node *node);
 /* The job's newest attempt has not ended: it is in the sets of active jobs. And takes it out. */
@@ -194,6 +196,11 @@ void core_node_unlist(struct hd_core *core, const struct core_node *node);
 /* Replaces the device list; a device whose index stays keeps its holder. */
 void core_node_set_devices(struct hd_core *core, struct core_node *node,
                            const struct hd_device_record *devices, int32_t count);
+/* A search counts the device as free. */
+static inline bool core_is_lent(const struct hd_device_hold *hold)
+{
+    return hold->by && hold->by->lent;
+}
 bool core_node_is_held(const struct core_node *node); /* some attempt has a device of it */
 void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state);
 void core_node_renew(struct hd_core *core, struct core_node *node); /* a message of it arrived */

@@ -89,6 +89,14 @@ struct core_room {
 };
 
 struct core_node {
+    /* What searches read and change of thousands of nodes, in a line of the cache or two. */
+    size_t index; /* in core->nodes, unless core->free_due */
+    int64_t leaf; /* the switch of the lowest tier that it is at; -1: none is known */
+    struct core_counts {
+        int32_t free, all;    /* that work; free: not held, or lent */
+        int64_t least_memory; /* of those; unknown memory counts as any */
+    } counts[HD_DEVICE_KIND_COUNT];
+
     struct hd_node_record rec; /* its strings are copies that the core owns (core_set) */
     uint64_t stream;           /* number of its newest stream */
     bool connected;            /* that stream is open */
@@ -110,17 +118,11 @@ struct core_node {
     size_t stale_count;            /* attempts that run there and are not wanted any more */
     uint64_t stale_job;            /* one of them */
     int32_t stale_attempt;
-    size_t index;             /* in core->nodes, unless core->free_due */
     uint64_t generation;      /* of its desired set */
     struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
     int64_t position;         /* in config.tree; NO_POSITION: far from all others */
-    int64_t leaf;             /* the switch of the lowest tier that it is at; -1: none is known */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
     struct core_jobs active;      /* of core->active, those with ranks here */
-    struct core_counts {
-        int32_t free, all;    /* that work; free: not held, or lent */
-        int64_t least_memory; /* of those; unknown memory counts as any */
-    } counts[HD_DEVICE_KIND_COUNT];
     struct core_reservation {
         uint64_t by;           /* the queued job that devices here are kept for; 0: none */
         int64_t start_mono_ms; /* when that job is expected to start; INT64_MAX: not known */
@@ -162,6 +164,7 @@ struct core_median {
 struct core_share {
     struct core_node *node;
     int32_t devices; /* of its ranks */
+    int32_t works;   /* so many of these work */
     bool listed;     /* an observed set of the node has listed it */
     bool running;    /* its ranks are connected to all others */
     bool ended;
@@ -178,6 +181,7 @@ struct core_attempt {
     size_t share_count;
     uint64_t *seq;               /* per rank: seq of the newest accepted report */
     int64_t state_since_mono_ms; /* when it started, or when stopping began */
+    bool lent;                   /* while a search counts its devices as free */
     bool timely;                 /* it holds devices that are kept for others, as it ends in time */
     bool kill;                   /* wanted STOPPED even if the job is not cancelled */
     bool failed;                 /* rec.end holds the first failure */

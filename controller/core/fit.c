@@ -19,8 +19,9 @@ int32_t core_free_device(const struct hd_job_needs *needs, const struct core_nod
                          enum hd_device_kind kind, int32_t from)
 {
     for (int32_t d = from; d < node->rec.device_count; d++)
-        if (node->rec.devices[d].kind == kind && (!node->holds[d].job || node->holds[d].lent) &&
-            core_device_works(node, d) && core_device_suits(needs, node, d))
+        if (node->rec.devices[d].kind == kind &&
+            (!node->holds[d].job || core_is_lent(&node->holds[d])) && core_device_works(node, d) &&
+            core_device_suits(needs, node, d))
             return d;
     return -1;
 }

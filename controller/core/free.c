@@ -24,7 +24,7 @@ static void count_node(struct core_node *node)
         if (!core_device_works(node, d))
             continue;
         counts->all++;
-        counts->free += !node->holds[d].job || node->holds[d].lent;
+        counts->free += !node->holds[d].job || core_is_lent(&node->holds[d]);
         if (device->memory_bytes > 0 && device->memory_bytes < counts->least_memory)
             counts->least_memory = device->memory_bytes;
     }
@@ -180,6 +180,18 @@ enum hd_status core_check_free(const struct hd_core *core)
                               node->rec.name, node->counts[kind].free, (long long)below);
         }
     }
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+        int32_t held = 0, works = 0;
+
+        for (int32_t d = 0; d < node->rec.device_count; d++)
+            held += node->holds[d].by && core_device_works(node, d);
+        for (size_t k = 0; k < node->active.count; k++)
+            works += core_find_share(core_active(node->active.items[k]), node)->works;
+        if (held != works)
+            return hd_err(HD_INTERNAL, "I15: attempts hold %d devices of %s that work; they say %d",
+                          held, node->rec.name, works);
+    }
     for (size_t i = 0; i < core->node_count && !core->free_due; i++)
         if (core->marks[i] != marks_of(core->nodes[i]))
             return hd_err(HD_INTERNAL, "I15: %s has the marks %x; searches read %x",
@@ -199,24 +211,18 @@ static void count_free(struct hd_core *core, struct core_node *node, enum hd_dev
         note_free(core, node, kind);
 }
 
-/* The records of devices are far apart in memory, and read only where some device does not work. */
-static void lend(struct hd_core *core, const struct core_attempt *attempt, bool lent)
+static void lend(struct hd_core *core, struct core_attempt *attempt, bool lent)
 {
     const enum hd_device_kind kind = hd_device_kind_of(attempt->rec.plan.layout.device);
 
+    if (attempt->lent == lent)
+        return;
+    attempt->lent = lent;
     for (size_t i = 0; i < attempt->share_count; i++) {
-        struct core_node *node = attempt->shares[i].node;
-        const bool all_work = node->counts[kind].all == node->rec.device_count;
-        int32_t count = 0;
+        const struct core_share *share = &attempt->shares[i];
 
-        for (int32_t d = 0; d < node->rec.device_count; d++) {
-            if (node->holds[d].job != attempt->rec.job || node->holds[d].lent == lent)
-                continue;
-            node->holds[d].lent = lent;
-            count += all_work || core_device_works(node, d);
-        }
-        if (count)
-            count_free(core, node, kind, lent ? count : -count);
+        if (share->works)
+            count_free(core, share->node, kind, lent ? share->works : -share->works);
     }
 }
 

@@ -209,6 +209,22 @@ void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
     attempt->rec.end.message = message;
 }
 
+void core_attempt_note_devices(struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        struct core_share *share = &attempt->shares[i];
+        struct core_node *node = share->node;
+
+        share->works = 0;
+        for (int32_t d = 0; d < node->rec.device_count; d++) {
+            if (node->holds[d].job != attempt->rec.job)
+                continue;
+            node->holds[d].by = attempt;
+            share->works += core_device_works(node, d);
+        }
+    }
+}
+
 void core_active_add(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_newest(job);
@@ -217,6 +233,7 @@ void core_active_add(struct hd_core *core, struct core_job *job)
     core_jobs_add(core, &core->active, job);
     for (size_t i = 0; i < attempt->share_count; i++)
         core_jobs_add(core, &attempt->shares[i].node->active, job);
+    core_attempt_note_devices(attempt);
 }
 
 void core_active_remove(struct hd_core *core, struct core_job *job)

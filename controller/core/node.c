@@ -110,6 +110,8 @@ void core_node_set_devices(struct hd_core *core, struct core_node *node,
     node->rec.devices = copy;
     node->rec.device_count = count;
     node->holds = holds;
+    for (size_t i = 0; i < node->active.count; i++)
+        core_attempt_note_devices(core_active(node->active.items[i]));
     core_node_changed(core, node);
 }
 

@@ -92,7 +92,7 @@ int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_n
     for (int32_t i = 0; i < node->rec.device_count; i++)
         count += node->rec.devices[i].kind == kind && core_device_works(node, i) &&
                  core_device_suits(needs, node, i) &&
-                 !(free_only && node->holds[i].job && !node->holds[i].lent);
+                 !(free_only && node->holds[i].job && !core_is_lent(&node->holds[i]));
     return count;
 }
 

@@ -85,6 +85,7 @@ static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *
             (struct hd_device_hold){.job = attempt->rec.job, .attempt = attempt->rec.attempt};
         core_node_changed(core, node);
     }
+    core_attempt_note_devices(attempt);
     return HD_OK;
 }
 
