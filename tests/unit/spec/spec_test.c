@@ -311,7 +311,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: train.loss_scale.initial: 1000 is no power of two; use 512 or 1024"},
     {13, "  global_batch: 8\n  precision: fp16\n  loss_scale: {initial: 4, floor: 8}",
      "job.yaml:15: train.loss_scale.floor: 8 is above train.loss_scale.initial = 4; lower it"},
-    {15, "parallel: {zero_shard: 2}",
+    {15, "parallel: {zero: 0, zero_shard: 2}",
      "job.yaml:15: parallel.zero_shard: 2 ranks would share what parallel.zero names, and zero is "
      "0; write zero: 1, 2 or 3, or remove zero_shard"},
     {15, "parallel: {zero: 1, zero_shard: 3}",
