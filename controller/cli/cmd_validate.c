@@ -147,8 +147,9 @@ static void print_people(const struct validated *v, struct hd_text *out)
 {
     const struct hd_job *spec = v->spec;
 
-    hd_text_add(out, "%s is valid: job %s, %lld steps, %lld training file%s\n", v->cli->args[0],
-                spec->name, (long long)spec->steps, (long long)spec->train_count,
+    hd_text_add(out, "%s is valid%s: job %s, %lld steps, %lld training file%s\n", v->cli->args[0],
+                v->data ? "" : ", but its data was not looked at", spec->name,
+                (long long)spec->steps, (long long)spec->train_count,
                 spec->train_count == 1 ? "" : "s");
     if (v->data) {
         print_tokenizer(hd_json_member(v->data, "tokenizer"), out);

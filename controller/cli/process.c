@@ -114,7 +114,8 @@ enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
             hd_text_add_bytes(ret_output, buffer, (size_t)n);
     (void)close(fds[0]);
     if (error)
-        return hd_err(HD_IO, "cannot start %s: %s", argv[0], strerror(error));
+        return hd_err(HD_IO, "cannot start %s: %s%s", argv[0], strerror(error),
+                      error == ENOENT ? "; it belongs beside heddle, or into PATH" : "");
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     *ret_exit = WIFEXITED(status) ? WEXITSTATUS(status) : PROCESS_KILLED;
