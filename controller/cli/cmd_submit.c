@@ -225,7 +225,7 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
         return code;
     }
     code = cli_watch_job(cli, &options);
-    if (code == CLI_INTERRUPTED)
+    if (cli_is_interrupted(code))
         cli_note(
             "heddle: the watching has ended, job %llu goes on; heddle watch %llu | heddle cancel "
             "%llu",

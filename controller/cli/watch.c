@@ -488,8 +488,9 @@ static void on_signal(uv_signal_t *handle, int number)
     }
     bar_clear(&w->bar);
     w->interrupts++;
-    if (!w->options->on_interrupt || !w->options->on_interrupt(w->options->user, w->interrupts))
-        stop(w, CLI_INTERRUPTED);
+    if (!w->options->on_interrupt ||
+        !w->options->on_interrupt(w->options->user, number, w->interrupts))
+        stop(w, cli_exit_of_signal(number));
     w->bar_changed = true;
 }
 

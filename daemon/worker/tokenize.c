@@ -12,14 +12,13 @@
 #include "flags/flags.h"
 #include "worker/worker.h"
 
-enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130 };
+enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
 static volatile sig_atomic_t stop; /* set by the handler alone: nothing else may be done there */
 
 static void on_signal(int number)
 {
-    (void)number;
-    stop = 1;
+    stop = number;
 }
 
 struct tokenize_bar {
@@ -334,7 +333,7 @@ int hd_worker_tokenize(int argc, char **argv)
     hd_text_free(&out);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("tokenize", st);
-        return INTERRUPTED;
+        return stop == SIGTERM ? TERMINATED : INTERRUPTED;
     }
     return hd_worker_finish("tokenize", st);
 }
