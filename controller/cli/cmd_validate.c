@@ -176,6 +176,11 @@ static void print_valid(const struct validated *v)
         print_people(v, &out);
     (void)cli_out(&out);
     hd_text_free(&out);
+    if (v->spec->profile_first > v->spec->steps)
+        cli_note(
+            "heddle: note: train.profile.steps begins at step %lld, and the job has %lld steps: "
+            "nothing is profiled unless it goes on with more",
+            (long long)v->spec->profile_first, (long long)v->spec->steps);
 }
 
 int cli_validate(struct cli *cli, int argc, char **argv)

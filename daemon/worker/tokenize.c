@@ -288,6 +288,7 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
         return st;
     how->tokenizer = tokenizer;
     how->end_of_text = o->ends_documents ? hd_tokenizer_end_of_text(tokenizer) : -1;
+    how->needs_tokens = true;
     how->progress = show_progress;
     how->context = bar;
     st = find_rules(o, how, &rules, &chat);
