@@ -190,6 +190,7 @@ int cli_validate(struct cli *cli, int argc, char **argv)
     Heddle__V1__ValidateJobResponse *verdict = NULL;
     struct hd_job *spec = NULL;
     struct validated v = {.cli = cli};
+    struct hd_text problem = {0};
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     hd_arena_init(&v.arena, 0);
@@ -197,9 +198,11 @@ int cli_validate(struct cli *cli, int argc, char **argv)
         code = cli_read_spec_and_epoch(cli->args[0], &overrides, &v.arena, &spec, &v.epoch);
     v.spec = spec;
     if (code == CLI_CONTINUE) /* before the connection starts threads */
-        code = data_look_at_files(spec, &v.arena, &v.data);
+        code = data_look_at_files(spec, &v.arena, &v.data, &problem);
     if (code == CLI_CONTINUE && !v.epoch)
-        code = data_look_at_epoch(spec, &v.arena, &v.epoch);
+        code = data_look_at_epoch(spec, &v.arena, &v.epoch, &problem);
+    if (problem.len_bytes)
+        cli_say_problem(cli->args[0], &overrides, false, &problem);
     if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
         code = ask_controller(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;

@@ -524,6 +524,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     }
     if (!st && source->check)
         st = source->check(job);
+    if (!st && source->problem)
+        st = hd_err(HD_INVALID, "%s", source->problem);
     return st ? at_key_of_message(r, st) : HD_OK;
 }
 
