@@ -24,7 +24,7 @@ static const struct hd_setting settings[] = {
     {OPT_LISTEN, "listen", 0, "ADDR", HD_SETTING_FILE, NULL,
      "unix:PATH or HOST:PORT (default: the system's socket for root, else the user's); HOST:PORT "
      "takes as many connections as the limit of open files less 128, a fourth of them from one "
-     "address"},
+     "address. Of several --listen the last counts"},
     {OPT_ALSO_LISTEN, "also-listen", 0, "ADDR", HD_SETTING_FILE, NULL,
      "a second address, such as the Unix socket beside HOST:PORT"},
     {OPT_SOCKET_GROUP, "socket-group", 0, "GROUP", HD_SETTING_FILE, NULL,

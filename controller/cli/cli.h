@@ -38,8 +38,9 @@ enum cli_exit {
     CLI_NOT_FOUND = 4,
     CLI_DENIED = 5,
     CLI_FAILED = 6,
-    CLI_INTERRUPTED = 130,
-    CLI_CONTINUE = -1 /* of functions that may end the command: they did not */
+    CLI_INTERRUPTED = 130, /* by Ctrl-C, or because the terminal hung up */
+    CLI_TERMINATED = 143,  /* by SIGTERM */
+    CLI_CONTINUE = -1      /* of functions that may end the command: they did not */
 };
 
 enum cli_format { CLI_TABLE, CLI_WIDE, CLI_JSON, CLI_JSONL };
@@ -137,6 +138,8 @@ enum cli_answer { CLI_ANSWER_NO, CLI_ANSWER_YES, CLI_ANSWER_NONE };
 enum cli_answer cli_ask(const char *question);
 int cli_exit_of(enum hd_status st);
 int cli_exit_of_state(Heddle__V1__JobState state);
+int cli_exit_of_signal(int number); /* CLI_INTERRUPTED or CLI_TERMINATED */
+bool cli_is_interrupted(int code);
 
 /* Writes the text to stdout and empties it. False when the reader of a pipe is gone or the disk is
  * full: the command should end, with cli_out_end's exit code. */

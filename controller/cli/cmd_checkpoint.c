@@ -146,8 +146,15 @@ static int verify_checkpoints(struct cli *cli, const struct found *f)
     struct verdicts verdicts;
 
     verdicts_begin(&verdicts, cli);
-    for (size_t i = 0; i < f->count; i++)
-        add_verdict(&verdicts, hd_ckpt_verify(f->items[i].path), f->items[i].path, &f->items[i]);
+    for (size_t i = 0; i < f->count; i++) {
+        enum hd_status st = hd_ckpt_verify(f->items[i].path);
+        struct hd_error gone;
+
+        hd_err_save(st, &gone);
+        if (st == HD_NOT_FOUND) /* it is listed, so it was whole: files of it are lost */
+            st = hd_err(HD_CORRUPT, "%s", gone.message);
+        add_verdict(&verdicts, st, f->items[i].path, &f->items[i]);
+    }
     if (verdicts.damaged)
         cli_note(
             "heddle: a damaged checkpoint cannot be repaired; use an older checkpoint (--step N); "

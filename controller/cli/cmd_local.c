@@ -59,7 +59,8 @@ struct local {
     int32_t resumed_attempt; /* with resume: the newest one before */
     bool times;              /* --times */
     int64_t log_every;
-    bool interrupted, killed;
+    int interrupted; /* the signal that was the first; 0: none */
+    bool killed;
     struct hd_error unstoppable; /* why the controller did not take the job's end; HD_OK: it did */
 };
 
@@ -221,7 +222,7 @@ static enum hd_status await_controller(struct local *l)
         if (process_has_ended(&l->controller))
             return process_explain(&l->controller);
         if (early_signal)
-            return hd_err(HD_ABORTED, "interrupted before the job was submitted");
+            return hd_err(HD_ABORTED, "interrupted");
         if (hd_clock_now_ms() > end_ms)
             return hd_err(HD_TIMEOUT, "heddle-controller did not answer within %d s; see %s",
                           START_MS / 1000, l->controller_log);
@@ -282,7 +283,7 @@ static void on_cancelled(struct hd_rpc_call *call, enum hd_status status, const 
 
 /* The first signal cancels the job, the second one gives up waiting for its end. A terminal that
  * hung up is no reason to lose what was trained: SIGHUP is a signal as the others. */
-static bool on_interrupt(void *user, int count)
+static bool on_interrupt(void *user, int number, int count)
 {
     Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
     struct local *l = user;
@@ -295,7 +296,7 @@ static bool on_interrupt(void *user, int count)
         .user = l,
     };
 
-    l->interrupted = true;
+    l->interrupted = l->interrupted ? l->interrupted : number;
     l->killed = count > 1;
     if (l->killed)
         return false;
@@ -360,7 +361,7 @@ static void say_end(struct local *l, int code, int64_t begin_ms)
     add_command(l, "heddle local --resume", "", &resume);
     cli_note("heddle: took %s; logs and checkpoints are in %s", span, l->run.path);
     if (!resume.failed)
-        cli_say_onward_by(l->cli, code == CLI_JOB_FAILED || code == CLI_INTERRUPTED ? l->job : 0,
+        cli_say_onward_by(l->cli, code == CLI_JOB_FAILED || cli_is_interrupted(code) ? l->job : 0,
                           resume.data);
     hd_text_free(&resume);
 }
@@ -444,10 +445,8 @@ static int resume(struct local *l)
     if (code == CLI_CONTINUE)
         code = cli_call(l->cli, "ResumeJob", &heddle__v1__resume_job_response__descriptor,
                         &request.base, &response);
-    if (code == CLI_CONTINUE) {
+    if (code == CLI_CONTINUE)
         hd_rpc_message_free(&response->base);
-        run_is_newest(&l->run);
-    }
     return code;
 }
 
@@ -493,16 +492,17 @@ static int run_job(struct local *l)
         code = l->resume ? resume(l) : submit(l);
     if (code != CLI_CONTINUE)
         return code;
+    run_is_newest(&l->run, !l->resume);
     cli_note("heddle: job %s; its logs and checkpoints go to %s", l->spec->name, l->run.path);
     if (early_signal) {
-        l->interrupted = true;
-        code = CLI_INTERRUPTED;
+        l->interrupted = early_signal;
+        code = cli_exit_of_signal(l->interrupted);
     } else {
         st = start_daemon(l);
         code = st ? (cli_fail(st), CLI_FAILED) : watch(l);
     }
     if (l->interrupted && code != CLI_OK)
-        code = CLI_INTERRUPTED;
+        code = cli_exit_of_signal(l->interrupted);
     say_end(l, code, begin_ms);
     return code;
 }
@@ -522,13 +522,17 @@ static int run_local(struct local *l)
     st = start_run(l);
     if (!st)
         code = run_job(l);
-    else if (st == HD_ABORTED)
-        code = CLI_INTERRUPTED;
+    else if (st == HD_ABORTED && early_signal)
+        code = cli_exit_of_signal(early_signal);
     else
         code = (cli_fail(st), l->run.lock < 0 ? cli_exit_of(st) : CLI_FAILED);
     catch_early_signals(); /* the loop's watchers are gone; the end is not to be cut short */
     cli_disconnect(l->cli);
     stop_cluster(l, l->killed);
+    if (st == HD_ABORTED && !l->resume) /* the controller's files are all that is in the folder */
+        run_discard(&l->run);
+    if (st == HD_ABORTED)
+        cli_note("heddle: interrupted before the job was submitted; nothing was trained");
     run_close(&l->run);
     return code;
 }

@@ -108,7 +108,7 @@ static enum hd_status ask_about(struct plan_asked *a, const char *device, bool m
                                     "--device",   device,    measure ? "--measure" : NULL,
                                     NULL};
 
-        st = process_ask(argv, NULL, ret_answer, ret_status);
+        st = process_ask(argv, NULL, ret_answer, NULL, ret_status);
     }
     hd_text_free(&program);
     word = !st && ret_answer->data ? strstr(ret_answer->data, "\ngloo_bytes ") : NULL;
@@ -540,7 +540,7 @@ static void show_epoch(const struct hd_job *job, const struct hd_json *epoch)
 static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 {
     const struct hd_json *epoch = NULL;
-    struct hd_text missing = {0};
+    struct hd_text missing = {0}, problem = {0};
     bool elsewhere, searched;
     int code = f->live && (f->devices || f->cluster || f->memory || f->calibration || f->explain)
                    ? cli_usage("plan: --live is of the nodes that the controller knows; leave out "
@@ -574,7 +574,9 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     if (missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
     if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)
-        code = data_look_at_epoch(a->spec, &a->arena, &epoch);
+        code = data_look_at_epoch(a->spec, &a->arena, &epoch, &problem);
+    if (problem.len_bytes)
+        cli_say_problem(cli->args[0], &f->overrides, searched, &problem);
     if (code == CLI_CONTINUE && epoch && cli->format <= CLI_WIDE)
         show_epoch(a->spec, epoch);
     if (code == CLI_CONTINUE && f->live)

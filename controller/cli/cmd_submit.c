@@ -34,16 +34,17 @@ static void note_model(const struct hd_job *job)
     hd_text_free(&notes);
 }
 
-/* epoch_steps: of struct hd_spec_source. */
+/* epoch_steps, problem: of struct hd_spec_source. */
 static int read_once(const char *path, const struct cli_list *overrides, bool only_planned,
-                     struct hd_text *missing_data, int64_t epoch_steps, struct hd_arena *arena,
-                     struct hd_job **ret_job)
+                     struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
+                     struct hd_arena *arena, struct hd_job **ret_job)
 {
     const struct hd_spec_source options = {.overrides = overrides->items,
                                            .only_planned = only_planned,
                                            .missing_data = missing_data,
                                            .override_count = overrides->count,
                                            .epoch_steps = epoch_steps,
+                                           .problem = problem,
                                            .check = hd_plan_check_weights};
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
     enum hd_status st = job ? hd_spec_read_file(path, &options, arena, job)
@@ -51,7 +52,7 @@ static int read_once(const char *path, const struct cli_list *overrides, bool on
     struct hd_text line = {0};
 
     if (!st) {
-        if (!epoch_steps)
+        if (!epoch_steps && !problem)
             note_model(job);
         *ret_job = job;
         return CLI_CONTINUE;
@@ -65,6 +66,21 @@ static int read_once(const char *path, const struct cli_list *overrides, bool on
                                                                           : cli_exit_of(st);
 }
 
+void cli_say_problem(const char *path, const struct cli_list *overrides, bool only_planned,
+                     struct hd_text *problem)
+{
+    struct hd_job *job = NULL;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    /* standard input is read already, and a file may be another one by now */
+    if (strcmp(path, "-") == 0 || read_once(path, overrides, only_planned, NULL, 0, problem->data,
+                                            &arena, &job) == CLI_CONTINUE)
+        cli_note("%s: %s", path, problem->data);
+    hd_arena_done(&arena);
+    hd_text_free(problem);
+}
+
 /* With train.epochs the file is read twice: what an epoch has is known only from its data. */
 static int read_spec(const char *path, const struct cli_list *overrides, bool only_planned,
                      struct hd_text *missing_data, struct hd_arena *arena, struct hd_job **ret_job,
@@ -72,7 +88,8 @@ static int read_spec(const char *path, const struct cli_list *overrides, bool on
 {
     const struct hd_json *epoch = NULL;
     const struct hd_job *job;
-    int code = read_once(path, overrides, only_planned, missing_data, 0, arena, ret_job);
+    struct hd_text problem = {0};
+    int code = read_once(path, overrides, only_planned, missing_data, 0, NULL, arena, ret_job);
 
     *ret_epoch = NULL;
     if (code != CLI_CONTINUE || (*ret_job)->epochs == 0)
@@ -85,14 +102,16 @@ static int read_spec(const char *path, const struct cli_list *overrides, bool on
     if (missing_data && missing_data->len_bytes)
         return cli_usage("train.epochs: cannot be counted without the data: %s; give train.steps",
                          missing_data->data);
-    code = data_look_at_epoch(job, arena, &epoch);
+    code = data_look_at_epoch(job, arena, &epoch, &problem);
+    if (problem.len_bytes)
+        cli_say_problem(path, overrides, only_planned, &problem);
     if (code != CLI_CONTINUE)
         return code;
     *ret_epoch = epoch;
     return read_once(
         path, overrides, only_planned, missing_data,
-        hd_spec_epoch_steps(job->epochs, data_look_sequences(epoch), job->global_batch), arena,
-        ret_job);
+        hd_spec_epoch_steps(job->epochs, data_look_sequences(epoch), job->global_batch), NULL,
+        arena, ret_job);
 }
 
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
@@ -225,7 +244,7 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
         return code;
     }
     code = cli_watch_job(cli, &options);
-    if (code == CLI_INTERRUPTED)
+    if (cli_is_interrupted(code))
         cli_note(
             "heddle: the watching has ended, job %llu goes on; heddle watch %llu | heddle cancel "
             "%llu",

@@ -147,8 +147,9 @@ static void print_people(const struct validated *v, struct hd_text *out)
 {
     const struct hd_job *spec = v->spec;
 
-    hd_text_add(out, "%s is valid: job %s, %lld steps, %lld training file%s\n", v->cli->args[0],
-                spec->name, (long long)spec->steps, (long long)spec->train_count,
+    hd_text_add(out, "%s is valid%s: job %s, %lld steps, %lld training file%s\n", v->cli->args[0],
+                v->data ? "" : ", but its data was not looked at", spec->name,
+                (long long)spec->steps, (long long)spec->train_count,
                 spec->train_count == 1 ? "" : "s");
     if (v->data) {
         print_tokenizer(hd_json_member(v->data, "tokenizer"), out);
@@ -175,6 +176,11 @@ static void print_valid(const struct validated *v)
         print_people(v, &out);
     (void)cli_out(&out);
     hd_text_free(&out);
+    if (v->spec->profile_first > v->spec->steps)
+        cli_note(
+            "heddle: note: train.profile.steps begins at step %lld, and the job has %lld steps: "
+            "nothing is profiled unless it goes on with more",
+            (long long)v->spec->profile_first, (long long)v->spec->steps);
 }
 
 int cli_validate(struct cli *cli, int argc, char **argv)
@@ -184,6 +190,7 @@ int cli_validate(struct cli *cli, int argc, char **argv)
     Heddle__V1__ValidateJobResponse *verdict = NULL;
     struct hd_job *spec = NULL;
     struct validated v = {.cli = cli};
+    struct hd_text problem = {0};
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     hd_arena_init(&v.arena, 0);
@@ -191,9 +198,11 @@ int cli_validate(struct cli *cli, int argc, char **argv)
         code = cli_read_spec_and_epoch(cli->args[0], &overrides, &v.arena, &spec, &v.epoch);
     v.spec = spec;
     if (code == CLI_CONTINUE) /* before the connection starts threads */
-        code = data_look_at_files(spec, &v.arena, &v.data);
+        code = data_look_at_files(spec, &v.arena, &v.data, &problem);
     if (code == CLI_CONTINUE && !v.epoch)
-        code = data_look_at_epoch(spec, &v.arena, &v.epoch);
+        code = data_look_at_epoch(spec, &v.arena, &v.epoch, &problem);
+    if (problem.len_bytes)
+        cli_say_problem(cli->args[0], &overrides, false, &problem);
     if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
         code = ask_controller(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;

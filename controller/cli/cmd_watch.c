@@ -17,7 +17,7 @@ int cli_watch(struct cli *cli, int argc, char **argv)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
         code = cli_watch_job(cli, &options);
-    if (code == CLI_INTERRUPTED)
+    if (cli_is_interrupted(code))
         cli_note(
             "heddle: the watching has ended, job %s goes on; heddle watch %s | heddle cancel %s",
             cli->args[0], cli->args[0], cli->args[0]);
@@ -36,7 +36,7 @@ int cli_wait(struct cli *cli, int argc, char **argv)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
         code = cli_watch_job(cli, &options);
-    if (code == CLI_INTERRUPTED)
+    if (cli_is_interrupted(code))
         cli_note("heddle: the waiting has ended, job %s goes on", cli->args[0]);
     cli_say_onward(cli, options.job, code);
     return code;

@@ -120,7 +120,7 @@ static const char watch_help[] =
     "Usage: heddle watch JOB [--log-every N] [--times] [-o FORMAT]\n"
     "\n"
     "Follows a job to its end. Exit code 0 when it succeeded, 1 when it failed or\n"
-    "was cancelled. Ctrl-C ends the watching, not the job.\n"
+    "was cancelled. Ctrl-C (130) and SIGTERM (143) end the watching, not the job.\n"
     "\n"
     "  --log-every N      print every Nth step without a terminal; 0: about 100 lines\n"
     "  --times            lines of steps end with tokens per second, time and mfu\n"
@@ -679,7 +679,7 @@ void cli_overview(struct hd_text *out)
              "\n"
              "Exit codes: 0 success, 1 the job failed or was cancelled, 2 usage or bad input,\n"
              "3 controller not reachable, 4 not found, 5 not permitted, 6 the command itself\n"
-             "failed, 130 Ctrl-C.\n"
+             "failed, 130 Ctrl-C, 143 SIGTERM.\n"
              "\n"
              "Example:\n"
              "  heddle local job.yaml\n");

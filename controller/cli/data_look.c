@@ -35,7 +35,7 @@ static enum hd_status parse_answer(const struct hd_text *answer, struct hd_arena
 /* files: also those of the job; else the tokenizer alone. */
 static enum hd_status run_worker(const struct hd_job *job, bool files, const char *program,
                                  struct hd_arena *arena, const struct hd_json **ret_data,
-                                 int *ret_exit)
+                                 struct hd_text *ret_errors, int *ret_exit)
 {
     const char *argv[12] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
     struct hd_text list = {0}, answer = {0};
@@ -55,7 +55,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
     if (files)
         list_files(job, &list);
     st = list.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of files")
-                     : process_ask(argv, &list, &answer, ret_exit);
+                     : process_ask(argv, &list, &answer, ret_errors, ret_exit);
     if (!st && !*ret_exit)
         st = parse_answer(&answer, arena, ret_data);
     hd_text_free(&list);
@@ -89,11 +89,54 @@ static int exit_of_worker(int status)
     return status == CLI_USAGE || status == CLI_NOT_FOUND ? status : CLI_FAILED;
 }
 
+/* What goes before a message so that it begins with a key: "data.train: " before a file of it, ""
+ * where it begins with a key of data already. NULL: it names neither. */
+static const char *key_before(const struct hd_job *job, const char *message)
+{
+    if (strncmp(message, "data.", 5) == 0)
+        return "";
+    for (int64_t i = 0; i < job->train_count + job->val_count; i++) {
+        const bool trains = i < job->train_count;
+        const char *path = trains ? job->train[i].path : job->val[i - job->train_count].path;
+        const size_t len = strlen(path);
+
+        if (strncmp(message, path, len) == 0 && message[len] == ':')
+            return trains ? "data.train: " : "data.val: ";
+    }
+    return NULL;
+}
+
+/* What heddle-worker has printed beside its answer is printed, but for a last line that finds a
+ * file of the job wrong: that is the problem. True: there is one. */
+static bool take_problem(const struct hd_job *job, const char *name, int status,
+                         struct hd_text *errors, struct hd_text *ret_problem)
+{
+    const size_t name_len = strlen(name);
+    const char *key = NULL;
+    char *last;
+
+    if (errors->failed || !errors->len_bytes)
+        return false;
+    if (errors->data[errors->len_bytes - 1] == '\n')
+        errors->data[--errors->len_bytes] = '\0';
+    last = strrchr(errors->data, '\n');
+    last = last ? last + 1 : errors->data;
+    if (status == CLI_USAGE && strncmp(last, name, name_len) == 0)
+        key = key_before(job, last + name_len);
+    if (key) {
+        hd_text_add(ret_problem, "%s%s", key, last + name_len);
+        *last = '\0';
+    }
+    (void)fprintf(stderr, "%s%s", errors->data, key ? "" : "\n");
+    return key != NULL;
+}
+
 /* ---- an epoch and its samples ---- */
 
 /* heddle-worker samples with the job on its stdin. HD_IO: it is not installed. */
 static enum hd_status run_samples(const struct hd_job *job, const char *const *flags,
-                                  struct hd_text *ret_answer, int *ret_exit)
+                                  struct hd_text *ret_answer, struct hd_text *ret_errors,
+                                  int *ret_exit)
 {
     const char *argv[12] = {NULL, "samples"};
     struct hd_text program = {0}, text = {0};
@@ -106,31 +149,34 @@ static enum hd_status run_samples(const struct hd_job *job, const char *const *f
     if (!st)
         st = hd_job_write(job, &text);
     if (!st)
-        st = process_ask(argv, &text, ret_answer, ret_exit);
+        st = process_ask(argv, &text, ret_answer, ret_errors, ret_exit);
     hd_text_free(&program);
     hd_text_free(&text);
     return st;
 }
 
 int data_look_at_epoch(const struct hd_job *job, struct hd_arena *arena,
-                       const struct hd_json **ret_epoch)
+                       const struct hd_json **ret_epoch, struct hd_text *ret_problem)
 {
     static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 8};
     static const char *const flags[] = {"--facts", NULL};
     const struct hd_json *root = NULL;
-    struct hd_text answer = {0};
+    struct hd_text answer = {0}, errors = {0};
+    bool has_problem;
     int status = 0;
     enum hd_status st;
 
     *ret_epoch = NULL;
     if (job->epochs == 0 && !hd_spec_has_conversations(job))
         return CLI_CONTINUE;
-    st = run_samples(job, flags, &answer, &status);
+    st = run_samples(job, flags, &answer, &errors, &status);
+    has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);
+    hd_text_free(&errors);
     if (st == HD_IO && job->epochs == 0)
         st = HD_OK; /* nothing is known */
     else if (!st && status) {
         hd_text_free(&answer);
-        return exit_of_worker(status);
+        return has_problem ? CLI_USAGE : exit_of_worker(status);
     } else if (!st) {
         st = hd_json_parse(arena, answer.data ? answer.data : "", answer.len_bytes, &limits, &root);
         *ret_epoch = st ? NULL : hd_json_member(root, "epoch");
@@ -201,7 +247,7 @@ int data_look_show(const struct hd_job *job, const char *first, const char *coun
         flags[n++] = "--json";
     if (colour)
         flags[n++] = "--colour";
-    st = run_samples(job, flags, &answer, &status);
+    st = run_samples(job, flags, &answer, NULL, &status);
     if (!st && !status)
         (void)cli_out(&answer);
     hd_text_free(&answer);
@@ -211,14 +257,17 @@ int data_look_show(const struct hd_job *job, const char *first, const char *coun
 }
 
 static int look(const struct hd_job *job, bool files, struct hd_arena *arena,
-                const struct hd_json **ret_data)
+                const struct hd_json **ret_data, struct hd_text *ret_problem)
 {
-    struct hd_text program = {0};
+    struct hd_text program = {0}, errors = {0};
+    bool has_problem;
     int status = 0;
     enum hd_status st = process_find("heddle-worker", &program);
 
     if (!st)
-        st = run_worker(job, files, program.data, arena, ret_data, &status);
+        st = run_worker(job, files, program.data, arena, ret_data, files ? &errors : NULL, &status);
+    has_problem = take_problem(job, "heddle-worker data: ", status, &errors, ret_problem);
+    hd_text_free(&errors);
     hd_text_free(&program);
     if (st == HD_IO) {
         if (files)
@@ -226,16 +275,16 @@ static int look(const struct hd_job *job, bool files, struct hd_arena *arena,
         return CLI_CONTINUE;
     }
     if (!st && status)
-        return exit_of_worker(status);
+        return has_problem ? CLI_USAGE : exit_of_worker(status);
     if (!st && hd_spec_has_text(job))
         st = check_vocab(job, *ret_data);
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
 int data_look_at_files(const struct hd_job *job, struct hd_arena *arena,
-                       const struct hd_json **ret_data)
+                       const struct hd_json **ret_data, struct hd_text *ret_problem)
 {
-    return look(job, true, arena, ret_data);
+    return look(job, true, arena, ret_data, ret_problem);
 }
 
 int data_look_at_tokenizer(const struct hd_job *job)
@@ -247,7 +296,7 @@ int data_look_at_tokenizer(const struct hd_job *job)
     if (job->tokenizer[0] != '/') /* bytes or none */
         return CLI_CONTINUE;
     hd_arena_init(&arena, 0);
-    code = look(job, false, &arena, &data);
+    code = look(job, false, &arena, &data, NULL);
     hd_arena_done(&arena);
     return code;
 }

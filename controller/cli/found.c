@@ -161,6 +161,8 @@ static enum hd_status scan_dir(struct found *f, const char *dir)
         path.data[path.len_bytes - strlen("/attempt-1")] = '\0';
         st = scan_dir(f, path.data);
     }
+    if (!st && !f->count && f->damaged_too && step_of(dir)) /* a checkpoint without its manifest */
+        st = add_unopened(f, dir);
     if (!st && path.failed)
         st = no_memory();
     hd_text_free(&path);

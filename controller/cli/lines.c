@@ -153,6 +153,8 @@ static void add_end(struct hd_text *out, const struct lines *lines, const Heddle
         hd_text_add(out, ", loss %.6f", p->loss);
         if (p->validated)
             hd_text_add(out, ", validation loss %.6f", p->validation_loss);
+        if (p->validated && p->validation_step != end->step)
+            hd_text_add(out, " of step %lld", (long long)p->validation_step);
     }
     if (*end->reason) {
         hd_text_add(out, ": ");

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,16 @@ int cli_exit_of(enum hd_status st)
     default:
         return CLI_FAILED;
     }
+}
+
+int cli_exit_of_signal(int number)
+{
+    return number == SIGTERM ? CLI_TERMINATED : CLI_INTERRUPTED;
+}
+
+bool cli_is_interrupted(int code)
+{
+    return code == CLI_INTERRUPTED || code == CLI_TERMINATED;
 }
 
 int cli_exit_of_state(Heddle__V1__JobState state)

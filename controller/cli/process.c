@@ -75,7 +75,8 @@ static enum hd_status make_input(const struct hd_text *input, int *ret_fd)
     return st;
 }
 
-static int spawn(const char *const *argv, int in_fd, int out_fd, pid_t *ret_pid)
+/* err_fd: -1: our stderr. */
+static int spawn(const char *const *argv, int in_fd, int out_fd, int err_fd, pid_t *ret_pid)
 {
     posix_spawn_file_actions_t actions;
     int error = posix_spawn_file_actions_init(&actions);
@@ -85,38 +86,65 @@ static int spawn(const char *const *argv, int in_fd, int out_fd, pid_t *ret_pid)
     error = posix_spawn_file_actions_adddup2(&actions, in_fd, STDIN_FILENO);
     if (!error)
         error = posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
+    if (!error && err_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&actions, err_fd, STDERR_FILENO);
     if (!error)
         error = posix_spawnp(ret_pid, argv[0], &actions, NULL, (char *const *)argv, environ);
     (void)posix_spawn_file_actions_destroy(&actions);
     return error;
 }
 
-enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
-                           struct hd_text *ret_output, int *ret_exit)
+static void close_file(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+/* Everything up to the end. */
+static void gather(int fd, struct hd_text *text)
 {
     char buffer[4096];
-    int in_fd = -1, fds[2], error, status = 0;
     ssize_t n;
+
+    while ((n = read(fd, buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0)
+            hd_text_add_bytes(text, buffer, (size_t)n);
+}
+
+enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
+                           struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit)
+{
+    int in_fd = -1, err_fd = -1, fds[2], error, status = 0;
     pid_t pid;
     enum hd_status st = make_input(input, &in_fd);
 
-    if (st)
+    if (!st && ret_errors)
+        st = make_input(NULL, &err_fd);
+    if (st) {
+        close_file(in_fd);
         return st;
+    }
     if (pipe2(fds, O_CLOEXEC) < 0) {
-        (void)close(in_fd);
+        close_file(in_fd);
+        close_file(err_fd);
         return hd_err(HD_IO, "cannot make a pipe: %s", strerror(errno));
     }
-    error = spawn(argv, in_fd, fds[1], &pid);
-    (void)close(in_fd);
+    error = spawn(argv, in_fd, fds[1], err_fd, &pid);
+    close_file(in_fd);
     (void)close(fds[1]);
-    while (!error && ((n = read(fds[0], buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR)))
-        if (n > 0)
-            hd_text_add_bytes(ret_output, buffer, (size_t)n);
+    if (!error)
+        gather(fds[0], ret_output);
     (void)close(fds[0]);
     if (error)
-        return hd_err(HD_IO, "cannot start %s: %s", argv[0], strerror(error));
+        close_file(err_fd);
+    if (error)
+        return hd_err(HD_IO, "cannot start %s: %s%s", argv[0], strerror(error),
+                      error == ENOENT ? "; it belongs beside heddle, or into PATH" : "");
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
+    if (ret_errors && lseek(err_fd, 0, SEEK_SET) == 0)
+        gather(err_fd, ret_errors);
+    close_file(err_fd);
     *ret_exit = WIFEXITED(status) ? WEXITSTATUS(status) : PROCESS_KILLED;
     return ret_output->failed ? hd_err(HD_NO_MEMORY, "no memory for what %s says", argv[0]) : HD_OK;
 }

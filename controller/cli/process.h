@@ -44,11 +44,11 @@ enum hd_status process_explain(const struct process *process);
 
 enum { PROCESS_KILLED = 255 }; /* in place of an exit status: a signal ended it */
 
-/* Runs a program to its end and gathers what it prints to stdout; it shares our stderr. `input`
- * (NULL: none) is its stdin. HD_IO: it could not be started. *ret_exit: its exit status, or
- * PROCESS_KILLED. */
+/* Runs a program to its end and gathers what it prints to stdout, and to stderr in ret_errors
+ * (NULL: it shares our stderr). `input` (NULL: none) is its stdin. HD_IO: it could not be started.
+ * *ret_exit: its exit status, or PROCESS_KILLED. */
 enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
-                           struct hd_text *ret_output, int *ret_exit);
+                           struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit);
 
 /* Sends SIGTERM (if grace_ms > 0), after grace_ms SIGKILL, and returns when it has ended. */
 void process_stop(struct process *process, int grace_ms);

@@ -24,8 +24,9 @@ struct progress {
     double loss, lr;                     /* of that step */
     double grad_norm, tokens_per_s, mfu; /* of that step; 0: not reported */
     bool validated;
-    double validation_loss; /* if validated */
-    int64_t left_ms;        /* until the job's end; -1: not known */
+    int64_t validation_step; /* if validated: after so many steps */
+    double validation_loss;
+    int64_t left_ms; /* until the job's end; -1: not known */
 };
 
 struct progress_style {

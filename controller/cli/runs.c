@@ -241,10 +241,11 @@ static void link_latest(const struct run *run, bool only_if_there)
 /* The folder and its marker. What was made of them goes if not all can be. */
 static enum hd_status make_folder(struct run *run, const char *job_path)
 {
-    const bool is_new = !is_dir(run->path);
     char marker[RUN_PATH_MAX + 32];
-    enum hd_status st = hd_file_make_dirs(run->path, 0750);
+    enum hd_status st;
 
+    run->was_there = is_dir(run->path);
+    st = hd_file_make_dirs(run->path, 0750);
     if (!st)
         st = hd_file_make_plain(run->path, RUN_PATH_MAX - ROOM_BELOW);
     if (!st)
@@ -253,7 +254,7 @@ static enum hd_status make_folder(struct run *run, const char *job_path)
         (void)snprintf(marker, sizeof marker, "%s/" MARKER, run->path);
         (void)unlink(marker);
     }
-    if (st && is_new)
+    if (st && !run->was_there)
         (void)rmdir(run->path); /* unless another heddle local has begun to use it */
     if (st == HD_IO || st == HD_STORAGE)
         st = hd_err_prefix(
@@ -287,8 +288,7 @@ enum hd_status run_make(const char *job_path, const char *state_dir, const char 
         run_close(&run);
         return st;
     }
-    if (!dir || !strchr(dir, '/'))
-        link_latest(&run, false);
+    run.is_elsewhere = dir && strchr(dir, '/');
     *ret_run = run;
     return HD_OK;
 }
@@ -542,10 +542,25 @@ enum hd_status run_open(const char *target, const char *state_dir, struct run *r
     return HD_OK;
 }
 
-void run_is_newest(const struct run *run)
+void run_is_newest(const struct run *run, bool is_new)
 {
     (void)futimens(run->lock, NULL);
-    link_latest(run, true);
+    if (!is_new || !run->is_elsewhere)
+        link_latest(run, !is_new);
+}
+
+void run_discard(const struct run *run)
+{
+    static const char *const names[] = {"state", "controller.log", MARKER};
+    char path[RUN_PATH_MAX + 32];
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", run->path, names[i]);
+        if (hd_file_remove_tree(path))
+            cli_note("heddle: %s", hd_err_message());
+    }
+    if (!run->was_there)
+        (void)rmdir(run->path); /* unless someone has put something there */
 }
 
 /* ---- clean ------------------------------------------------------------------------------------*/

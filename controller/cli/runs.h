@@ -22,6 +22,9 @@ enum { RUN_PATH_MAX = 4096 };
 struct run {
     char path[RUN_PATH_MAX]; /* absolute */
     int lock;                /* descriptor, closed by run_close or at the end of the process; -1 */
+    /* of a new run: */
+    bool is_elsewhere; /* not in the folder of runs, which has no link to it */
+    bool was_there;    /* the folder, empty */
 };
 
 /* Makes and locks the folder of a new run of the job `name` in the file job_path ("-": standard
@@ -32,8 +35,11 @@ enum hd_status run_make(const char *job_path, const char *state_dir, const char 
 /* Finds and locks a run: `target` is its folder, the job's folder in it, or a job file, whose
  * newest run it then is. Waits for processes of the run that are still ending. */
 enum hd_status run_open(const char *target, const char *state_dir, struct run *ret_run);
-/* It goes on: it is the newest run now, and `latest`, if that is there, leads to it. */
-void run_is_newest(const struct run *run);
+/* It has a job, or its job goes on: it is the newest run now. `latest` leads to it: is_new: also if
+ * there was no such link. */
+void run_is_newest(const struct run *run, bool is_new);
+/* Removes what is in the folder of a new run that has no job, and the folder if it was made. */
+void run_discard(const struct run *run);
 void run_close(struct run *run);
 
 struct clean_options {

@@ -26,6 +26,11 @@ int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
                           struct hd_text *missing_data, struct hd_arena *arena,
                           struct hd_job **ret_job, const struct hd_json **ret_epoch);
 
+/* What data_look.h has found wrong, with the line of the job file, on stderr. Frees
+ * the text. */
+void cli_say_problem(const char *path, const struct cli_list *overrides, bool only_planned,
+                     struct hd_text *problem);
+
 /* A job's own spec as a job file, read again with the changes: they are checked, and completed, as
  * those of a new job. */
 enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,

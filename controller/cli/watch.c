@@ -364,6 +364,7 @@ static void take(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
         begin_attempt(w, entry->attempt);
         eta_validation(&w->eta, entry->validation->step, entry->validation->time_unix_ms);
         w->progress.validated = true;
+        w->progress.validation_step = entry->validation->step;
         w->progress.validation_loss = entry->validation->loss;
         break;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
@@ -487,8 +488,9 @@ static void on_signal(uv_signal_t *handle, int number)
     }
     bar_clear(&w->bar);
     w->interrupts++;
-    if (!w->options->on_interrupt || !w->options->on_interrupt(w->options->user, w->interrupts))
-        stop(w, CLI_INTERRUPTED);
+    if (!w->options->on_interrupt ||
+        !w->options->on_interrupt(w->options->user, number, w->interrupts))
+        stop(w, cli_exit_of_signal(number));
     w->bar_changed = true;
 }
 

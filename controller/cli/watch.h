@@ -28,9 +28,9 @@ struct watch_options {
     bool resumed;          /* what the job did before it was resumed is not shown; */
     int32_t resumed_attempt; /* with resumed: its newest attempt then */
     FILE *history;           /* gets the lines of -o jsonl, whatever the format is; may be NULL */
-    /* Called on SIGINT, SIGTERM and SIGHUP for the `count`-th time; true: go on watching. NULL:
-     * stop, also when standard output takes nothing any more. */
-    bool (*on_interrupt)(void *user, int count);
+    /* Called on SIGINT, SIGTERM and SIGHUP, which is `number`, for the `count`-th time; true: go on
+     * watching. NULL: stop, also when standard output takes nothing any more. */
+    bool (*on_interrupt)(void *user, int number, int count);
     void *user;
     /* Called ten times a second: CLI_CONTINUE, or the exit code to give up with. May be NULL. */
     int (*on_tick)(void *user);
@@ -39,7 +39,7 @@ struct watch_options {
 /* SIGHUP was ignored when the program was started (nohup): it stays so. */
 bool cli_ignores_hangup(void);
 
-/* The exit code of the job's end; CLI_INTERRUPTED; or of what went wrong, after its message. */
+/* The exit code of the job's end; cli_exit_of_signal; or of what went wrong, after its message. */
 int cli_watch_job(struct cli *cli, const struct watch_options *options);
 
 #endif

@@ -13,14 +13,13 @@
 #include "train/evaluate.h"
 #include "worker/worker.h"
 
-enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130 };
+enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
 static volatile sig_atomic_t stop; /* set by the handler alone: nothing else may be done there */
 
 static void on_signal(int number)
 {
-    (void)number;
-    stop = 1;
+    stop = number;
 }
 
 /* The first signal stops the work in order, so that the folder of tokens goes; a second one ends
@@ -217,7 +216,7 @@ int hd_worker_eval(int argc, char **argv)
     hd_text_free(&text);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("eval", st);
-        return INTERRUPTED;
+        return stop == SIGTERM ? TERMINATED : INTERRUPTED;
     }
     return hd_worker_finish("eval", st);
 }

@@ -12,14 +12,13 @@
 #include "flags/flags.h"
 #include "worker/worker.h"
 
-enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130 };
+enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
 
 static volatile sig_atomic_t stop; /* set by the handler alone: nothing else may be done there */
 
 static void on_signal(int number)
 {
-    (void)number;
-    stop = 1;
+    stop = number;
 }
 
 struct tokenize_bar {
@@ -289,6 +288,7 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
         return st;
     how->tokenizer = tokenizer;
     how->end_of_text = o->ends_documents ? hd_tokenizer_end_of_text(tokenizer) : -1;
+    how->needs_tokens = true;
     how->progress = show_progress;
     how->context = bar;
     st = find_rules(o, how, &rules, &chat);
@@ -334,7 +334,7 @@ int hd_worker_tokenize(int argc, char **argv)
     hd_text_free(&out);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("tokenize", st);
-        return INTERRUPTED;
+        return stop == SIGTERM ? TERMINATED : INTERRUPTED;
     }
     return hd_worker_finish("tokenize", st);
 }

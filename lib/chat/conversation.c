@@ -246,6 +246,8 @@ static enum hd_status parse_line(struct hd_arena *arena, const char *line, size_
 {
     const enum hd_status st = hd_json_parse(arena, line, line_bytes, &LIMITS, ret_root);
 
+    if (!st && (*ret_root)->kind != HD_JSON_OBJECT)
+        return hd_err(HD_INVALID, "the line is no JSON object; write {..} around its keys");
     return st == HD_LIMIT ? HD_INVALID : st;
 }
 

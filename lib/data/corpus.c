@@ -515,7 +515,16 @@ enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, in
         const double for_val = (double)(context + 1) / fraction;
         const double for_train = (double)(2 * context + 1) / (1 - fraction);
         const double enough = for_val > for_train ? for_val : for_train;
+        /* of validation's share, with a tenth more, so that two digits of it suffice */
+        const double share = 1.1 * (double)(context + 1) / (double)total;
 
+        if (total - cut < context + 1 && (double)total * (1 - 1.1 * share) > 2 * (double)context)
+            return hd_err(HD_INVALID,
+                          "data.split %g leaves %" PRId64 " of the %" PRId64
+                          " tokens for validation, which needs at least %" PRId64
+                          " (the context and one more); raise data.split to %.2g, or lower "
+                          "model.context",
+                          fraction, total - cut, total, context + 1, share);
         return hd_err(HD_INVALID,
                       "data.split %g splits the %" PRId64 " tokens into %" PRId64
                       " for training and %" PRId64 " for validation; each needs at least "

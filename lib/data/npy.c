@@ -168,8 +168,13 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
     enum hd_status st;
     int64_t head, length;
 
-    if (size_bytes < 12 || memcmp(p, "\x93NUMPY", 6) != 0)
+    if (size_bytes < 6 || memcmp(p, "\x93NUMPY", 6) != 0)
         return hd_err(HD_INVALID, "not a NumPy array file: it does not begin with \\x93NUMPY");
+    if (size_bytes < 12)
+        return hd_err(HD_INVALID,
+                      "it ends in its header, after %" PRId64 " bytes; it was truncated "
+                      "or is being written",
+                      size_bytes);
     if (p[6] < 1 || p[6] > 3 || p[7] != 0)
         return hd_err(HD_UNSUPPORTED, "version %d.%d of NumPy's array files; 1.0 to 3.0 are read",
                       p[6], p[7]);

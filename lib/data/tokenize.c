@@ -544,6 +544,11 @@ enum hd_status hd_tokenize(const struct hd_tokenize *how, struct hd_tokenize_cou
         st = hd_token_writer_open(how->out, how->format, is_narrow ? 2 : 4, &w.writer);
     if (!st)
         st = run_with_threads(&w);
+    if (!st && how->needs_tokens && !w.counts.tokens)
+        st = hd_err(HD_INVALID,
+                    "%s%s: no token comes of it, and no job could train on that; give "
+                    "files with text",
+                    how->inputs[0], how->input_count > 1 ? " and the other files" : "");
     if (st)
         hd_token_writer_drop(w.writer);
     else

@@ -38,7 +38,8 @@ struct hd_tokenize {
     int64_t end_of_text; /* the id to add after each document; < 0: none */
     const char *const *inputs;
     size_t input_count;
-    const char *out; /* as for hd_token_writer_open */
+    bool needs_tokens; /* inputs without a token are refused, and nothing is written */
+    const char *out;   /* as for hd_token_writer_open */
     enum hd_token_format format;
     /* Not NULL: the lines of the inputs, all .jsonl, are conversations. The format must be
      * HD_TOKEN_FORMAT_COUNTS, and end_of_text is that of the rules. */

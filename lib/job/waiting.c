@@ -11,6 +11,7 @@ enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MA
 {
     const char *at = text;
     char *end;
+    int known;
 
     *ret_count = 0;
     if (strcmp(text, "none") == 0)
@@ -20,8 +21,11 @@ enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MA
         if (*at < '1' || *at > '9' || strspn(at, "0123456789") > 18 ||
             *ret_count == HD_JOB_AFTER_MAX)
             return hd_err(HD_INVALID, "'%s' is no list of jobs", text);
-        ret_jobs[(*ret_count)++] = strtoull(at, &end, 10);
+        ret_jobs[*ret_count] = strtoull(at, &end, 10);
         at = end;
+        for (known = 0; ret_jobs[known] != ret_jobs[*ret_count];)
+            known++;
+        *ret_count += known == *ret_count; /* a job that is named twice counts once */
     } while (*at == ',');
     return *at ? hd_err(HD_INVALID, "'%s' is no list of jobs", text) : HD_OK;
 }

@@ -216,7 +216,8 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     s.cp = or_one(s.cp);
     s.tp = or_one(s.tp);
     s.ep = or_one(s.ep);
-    s.zero = s.zero > 0 ? s.zero : 0;
+    if (s.zero < 0) /* what zero_shard shares is there from stage 1 on */
+        s.zero = s.zero_shard > 1;
     if (s.zero_shard == 1 && !s.zero)
         s.zero_shard = 0; /* as a plan without ZeRO says it */
     if (s.sequence < 0)
@@ -461,20 +462,36 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
                   list);
 }
 
+/* Where pp is auto and searched, several stages were tried as well: the rule that two of them break
+ * says more than that one is too few. */
+static enum hd_status refuse_pipeline(const struct hd_plan_request *w)
+{
+    const bool any = w->searched && !w->sizes.pp;
+    struct hd_layout_sizes sizes = w->sizes;
+    enum hd_status st;
+
+    sizes.pp = any ? 2 : or_one(sizes.pp);
+    decide_pipeline(&sizes);
+    st = check_pipeline(w, &sizes);
+    if (st || !any)
+        return st;
+    sizes = w->sizes;
+    sizes.pp = 1;
+    decide_pipeline(&sizes);
+    return check_pipeline(w, &sizes);
+}
+
 /* The message for an obstacle that holds for every number of devices. */
 static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                     int32_t min, int32_t max)
 {
-    struct hd_layout_sizes sizes = w->sizes;
     struct trial cp = {*w, offsetof(struct hd_layout_sizes, cp), min, max};
     struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), min, max};
     char list[HD_TEXT_LIST_MAX];
 
     switch (why) {
     case HD_PLAN_PIPELINE:
-        sizes.pp = or_one(sizes.pp);
-        decide_pipeline(&sizes);
-        return check_pipeline(w, &sizes);
+        return refuse_pipeline(w);
     case HD_PLAN_CP_CONTEXT:
         list_values(&cp, max, is_possible_cp, w, list);
         return hd_err(HD_INVALID,

@@ -22,9 +22,24 @@ static bool next_range(const char **at, long long *ret_first, long long *ret_las
     return *ret_last >= *ret_first && *ret_last - *ret_first < HD_CLUSTER_NODES_MAX;
 }
 
+/* A number from first to last is in the ranges from `from` to `to`. */
+static bool has_number(const char *from, const char *to, long long first, long long last)
+{
+    long long low, high;
+
+    while (from < to) {
+        from++; /* the bracket or a comma */
+        if (!next_range(&from, &low, &high) || (first <= high && low <= last))
+            return true;
+    }
+    return false;
+}
+
 bool hd_node_names_count(const char *names, int64_t *ret_count)
 {
     const char *at = strchr(names, '[');
+    const char *const begin = at;
+    long long largest = -1;
     int64_t count = 0;
 
     if (!isalpha((unsigned char)*names))
@@ -34,11 +49,14 @@ bool hd_node_names_count(const char *names, int64_t *ret_count)
         return names[strcspn(names, "], ")] == '\0';
     }
     do {
+        const char *const here = at;
         long long first, last;
 
         at++; /* the bracket or a comma */
-        if (!next_range(&at, &first, &last))
+        if (!next_range(&at, &first, &last) ||
+            (first <= largest && has_number(begin, here, first, last)))
             return false;
+        largest = last > largest ? last : largest;
         count += last - first + 1;
         if (count > HD_CLUSTER_NODES_MAX)
             return false;

@@ -316,11 +316,13 @@ static void shrink(struct hd_job *job, bool windowed)
 {
     const bool staged = job->pp > 1;
 
+    const char *const schedule = !staged                                 ? "none"
+                                 : strncmp(job->schedule, "zb-", 3) == 0 ? "zb-h1"
+                                                                         : "1f1b";
+
     job->layers = staged ? 3 : 2;
     (void)snprintf(job->stages, sizeof job->stages, "%s", staged ? "2,1" : "auto");
-    if (staged)
-        (void)snprintf(job->schedule, sizeof job->schedule, "%s",
-                       strncmp(job->schedule, "zb-", 3) == 0 ? "zb-h1" : "1f1b");
+    (void)snprintf(job->schedule, sizeof job->schedule, "%s", schedule);
     job->pp = staged ? 2 : 1;
     job->virtual_stages = 1;
     job->schedule_order = NULL;

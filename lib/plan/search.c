@@ -15,7 +15,7 @@ static const char *const schedules[] = {"none", "1f1b", "interleaved", "zb-h1", 
 enum { NO_SCHEDULE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_V, GPIPE, PINNED_SCHEDULE };
 static const char *const offloads[] = {"none", "optimizer"};
 enum { NO_OFFLOAD, OFFLOAD_OPTIMIZER, OFFLOADS, PINNED_OFFLOAD = OFFLOADS };
-enum { VIRTUAL_STAGES_MAX = 8 };
+enum { VIRTUAL_STAGES_MAX = 8 }; /* unless more are pinned */
 
 static bool is_before(const struct candidate *a, const struct candidate *b)
 {
@@ -234,13 +234,15 @@ static void try_experts(struct layout_search *s, struct candidate *c)
         }
 }
 
-/* Calls `each` with every divisor of what is left of the devices, or with what the job pins. */
-static void try_axis(struct layout_search *s, struct candidate *c, int64_t pinned, int64_t most,
-                     int32_t *axis, void (*each)(struct layout_search *, struct candidate *))
+/* Calls `each` with every divisor of what is left of the devices, from `least` to `most`, or with
+ * what the job pins. */
+static void try_axis(struct layout_search *s, struct candidate *c, int64_t pinned, int64_t least,
+                     int64_t most, int32_t *axis,
+                     void (*each)(struct layout_search *, struct candidate *))
 {
     const int64_t left = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
 
-    for (int64_t n = 1; !s->st && n <= left && n <= most; n++) {
+    for (int64_t n = pinned ? pinned : least; !s->st && n <= left && n <= most; n++) {
         if ((pinned && n != pinned) || left % n)
             continue;
         *axis = (int32_t)n;
@@ -254,19 +256,33 @@ static void try_cp(struct layout_search *s, struct candidate *c)
     const int64_t pinned = s->asked->request->sizes.cp;
     const int64_t most = s->asked->request->context / HD_PLAN_ROWS_MIN;
 
-    try_axis(s, c, pinned, pinned ? pinned : most > 1 ? most : 1, &c->cp, try_experts);
+    try_axis(s, c, pinned, 1, pinned ? pinned : most > 1 ? most : 1, &c->cp, try_experts);
 }
 
 static void try_pp(struct layout_search *s, struct candidate *c)
 {
-    try_axis(s, c, s->asked->request->sizes.pp, s->asked->request->layers + 2, &c->pp, try_cp);
+    try_axis(s, c, s->asked->request->sizes.pp, s->pp_least, s->asked->request->layers + 2, &c->pp,
+             try_cp);
 }
 
-static void try_all(struct layout_search *s)
+static void try_from(struct layout_search *s, int64_t pp_least)
 {
     struct candidate c = {.pp = 1, .tp = 1, .cp = 1};
 
-    try_axis(s, &c, s->asked->request->sizes.tp, s->asked->request->heads, &c.tp, try_pp);
+    s->pp_least = pp_least;
+    try_axis(s, &c, s->asked->request->sizes.tp, 1, s->asked->request->heads, &c.tp, try_pp);
+}
+
+/* A schedule that is pinned stays: it orders several stages, and one stage has none. Only where no
+ * layout has several, such as on one device, is one stage tried. */
+static void try_all(struct layout_search *s)
+{
+    const bool named = strcmp(s->asked->request->sizes.schedule, "auto") != 0;
+
+    if (named)
+        try_from(s, 2);
+    if (!s->count)
+        try_from(s, 1);
 }
 
 /* The layout that needs least, of those that do not fit. */
@@ -546,9 +562,10 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
         try_schedule(s, c, ZB_H1, 1);
         try_schedule(s, c, GPIPE, 1);
     }
-    for (int32_t v = 2; v <= VIRTUAL_STAGES_MAX; v++)
-        if (!given || given == v)
-            try_schedule(s, c, INTERLEAVED, v);
+    if (given > 1)
+        try_schedule(s, c, INTERLEAVED, given);
+    for (int32_t v = 2; !given && v <= VIRTUAL_STAGES_MAX; v++)
+        try_schedule(s, c, INTERLEAVED, v);
     if (!given || given == 2)
         try_schedule(s, c, ZB_V, 2);
 }

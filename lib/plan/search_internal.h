@@ -82,6 +82,7 @@ struct layout_search {
     int64_t count, room;
     struct memo blocks, pieces, orders, cuts;
     struct ordered recut; /* the cut that search_ordered was asked for last */
+    int64_t pp_least;     /* of layouts that are tried, where pp is not pinned */
     int64_t variants;     /* legal layouts with a stage of ZeRO that were seen */
     struct hd_search *found;
     enum hd_status st;

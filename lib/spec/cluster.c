@@ -32,7 +32,8 @@ static enum hd_status read_nodes(const struct cluster_reader *r, const struct ya
     if (hd_node_names_count(cluster_text(node), &c->nodes))
         return HD_OK;
     (void)snprintf(problem, sizeof problem,
-                   "%s is not possible; give a number from 1 to %d, or names such as n[1-16]",
+                   "%s is not possible; give a number from 1 to %d, or names such as n[1-16], each "
+                   "once",
                    spec_quote(cluster_text(node), quoted), HD_CLUSTER_NODES_MAX);
     return cluster_fail(r, node, "nodes", problem);
 }

@@ -246,6 +246,10 @@ enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *no
         if (!st && count == HD_JOB_AFTER_MAX)
             st = hd_err(HD_INVALID, "%s: more than %d jobs; name only the last ones", r->path,
                         HD_JOB_AFTER_MAX);
+        for (const struct yaml_node *b = node->first; !st && b != c; b = b->next)
+            if (strcmp(b->text, c->text) == 0)
+                st = hd_err(HD_INVALID, "%s: names job %lld twice; remove one", r->path,
+                            (long long)job);
         if (!st)
             hd_text_add(&text, "%s%lld", count ? "," : "", (long long)job);
     }
@@ -337,7 +341,10 @@ static enum hd_status read_source(struct spec_reader *r, const struct yaml_node 
             return st;
     }
     r->here = node;
-    if (!path || !weight || list->count == before)
+    if (path && list->count == before)
+        return hd_err(HD_INVALID, "%s.path: is an empty list; name a file, or remove the entry",
+                      r->path);
+    if (!path || !weight)
         return hd_err(HD_INVALID, "%s: needs path and weight, such as {path: a/*.txt, weight: 0.7}",
                       r->path);
     job->weight_count++;

@@ -14,6 +14,9 @@
 
 enum { TREE_BYTES_MAX = 64 << 20 }; /* more than the tree of any file of 256 KiB needs */
 
+/* What a message shows of a double has 13 digits; a longer number is quoted as it was written. */
+static const long long EXACT_MAX = 9999999999999;
+
 /* ---- places in error messages ---- */
 
 /* The override whose key, or a group of it, the message names; NULL: none. */
@@ -206,6 +209,7 @@ enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
 {
     char quoted[SPEC_QUOTE_MAX];
     enum hd_status st;
+    bool is_outside;
     long long value;
     double number;
     char *end;
@@ -226,7 +230,10 @@ enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
                           : hd_err(HD_INVALID,
                                    "%s: %s is not a whole number; write digits only, such as 1000",
                                    r->path, spec_quote(node->text, quoted));
-    if (errno || (double)value < key->min || (double)value > key->max)
+    is_outside = errno || (double)value < key->min || (double)value > key->max;
+    if (is_outside && (errno || value > EXACT_MAX || value < -EXACT_MAX))
+        return spec_err_number(r->path, key, node->text);
+    if (is_outside)
         return spec_err_range(r->path, key, strtod(node->text, NULL));
     *ret_value = value;
     return HD_OK;
@@ -517,6 +524,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     }
     if (!st && source->check)
         st = source->check(job);
+    if (!st && source->problem)
+        st = hd_err(HD_INVALID, "%s", source->problem);
     return st ? at_key_of_message(r, st) : HD_OK;
 }
 

@@ -58,6 +58,10 @@ struct hd_spec_source {
     /* A last check of the complete spec by the caller; its message begins with "KEY.PATH: ", and
      * gets the line of that key. NULL: none. */
     enum hd_status (*check)(const struct hd_job *job);
+    /* What was found wrong with the data of the job after it was read, such as "data.train:
+     * a.jsonl:7:
+     * ..": the failure, which gets the line of that key. NULL: nothing. */
+    const char *problem;
     bool only_planned; /* of struct hd_job */
     /* Not NULL: data files that cannot be opened are no error; the text gets the message. For plans
      * of other machines. */

@@ -58,6 +58,9 @@ refused a_conversation_without_an_answer "no.jsonl:1: the conversation has no an
 cp "$dir/chat.jsonl" "$dir/late.jsonl"
 printf '\n{"messages": [{"role": "boss", "content": "a"}]}\n' >>"$dir/late.jsonl"
 refused a_wrong_role_of_a_later_line "late.jsonl:38: message 1: the role 'boss' is none of" --set 'data.train=[late.jsonl]'
+sed 's/chat\.jsonl/late.jsonl/' "$dir/job.yaml" >"$dir/late.yaml"
+check_status a_wrong_line_is_refused_where_it_is_named 2 heddle validate "$dir/late.yaml"
+check_equal in_the_job_file 1 "$(grep -c "late.yaml:3: data.train: $dir/late.jsonl:38: message 1: the role 'boss'" "$work/check.err")"
 refused another_form_than_was_said "chat.jsonl:1:" --set data.format=alpaca
 
 # ---- training, and an answer that ends ----

@@ -97,11 +97,11 @@ done
 check_equal what_was_there_stays "what was there" "$(cat "$out/a.npy")"
 check_equal and_nothing_else_came "a.npy b.bin c.bin c.idx d.bin d.idx e.bin e.idx" "$(cd "$out" && echo *)"
 
-# Ctrl-C, and a terminal that is closed: seconds of work for one thread, ended when the first file is there
+# Ctrl-C, SIGTERM, and a terminal that is closed: seconds of work for one thread, ended when the first file is there
 tokenize "$work/two.jsonl" --out "$out/g.npy" --tokenizer "$tokenizer" >/dev/null 2>&1 || tokenizer=bytes # no PCRE2
 mkdir "$work/stopped"
 has_file() { [ -n "$(ls -A "$work/stopped")" ]; }
-for signal in INT HUP; do
+for signal in INT HUP TERM; do
     set -m # so that the signal is not ignored, as in a script's background or under nohup it would be
     env --default-signal=HUP,INT "$HEDDLE_BIN/heddle" data tokenize "$work/numbers.txt" --out "$work/stopped/n.idx" --tokenizer "$tokenizer" \
         --threads 1 >"$work/stopped.out" 2>&1 &
@@ -110,7 +110,8 @@ for signal in INT HUP; do
     await 60 has_file || not_ok "the_file_is_begun_$signal" "nothing came: $(cat "$work/stopped.out")"
     kill -$signal "$pid"
     wait "$pid"
-    check_equal "${signal}_ends_with_130" 130 $?
+    status=$?
+    check_equal "${signal}_ends_with_its_code" "$([ $signal = TERM ] && echo 143 || echo 130)" $status
     check_equal "${signal}_is_said" 1 "$(grep -c interrupted "$work/stopped.out")"
     check_equal "${signal}_leaves_nothing" "" "$(ls -A "$work/stopped")"
 done

@@ -34,6 +34,24 @@ check_status its_name_is_taken 6 heddle local "$file" --dir straight
 check_status all_its_steps_are_done 2 heddle local --resume heddle-runs/latest
 check_equal so_more_are_to_be_asked_for 1 "$(grep -c 'ask for more: --set train.steps=N' "$work/check.err")"
 
+# interrupted before its controller answers, a run leaves nothing, and the link as it was
+mkdir "$work/slow" && cp "$HEDDLE_BIN/heddle" "$work/slow/"
+printf '#!/bin/sh\n: >"%s/started"\nexec sleep 60\n' "$work" >"$work/slow/heddle-controller"
+chmod +x "$work/slow/heddle-controller"
+for signal in INT TERM; do
+    rm -f "$work/started"
+    "$work/slow/heddle" local "$file" 2>"$work/never.err" &
+    runner=$!
+    await 30 test -e "$work/started"
+    kill -$signal $runner
+    wait $runner
+    status=$?
+    check_equal "an_early_${signal}_has_its_status" "$([ $signal = INT ] && echo 130 || echo 143)" $status
+    check_equal "and_a_line_$signal" 1 "$(grep -c 'before the job was submitted' "$work/never.err")"
+    check_equal "and_leaves_nothing_$signal" "latest straight straight" "$(cd heddle-runs && echo *) $(readlink heddle-runs/latest)"
+done
+check_equal data_that_was_not_looked_at_is_told 1 "$(PATH=/usr/bin:/bin "$work/slow/heddle" validate "$file" 2>/dev/null | grep -c 'is valid, but its data was not looked at')"
+
 begin stopped
 kill -INT $runner
 wait $runner

@@ -81,6 +81,15 @@ cp -r "$(heddle checkpoint ls "$job" -o jsonl | member path)" "$work/worn"
 printf 'XXXXXXXX' | dd of="$(find "$work/worn" -name "*.safetensors" | head -n 1)" bs=1 seek=20 conv=notrunc status=none
 check_status a_damaged_checkpoint_is_found 6 heddle checkpoint verify "$work/worn"
 check_equal and_an_older_one_recommended 1 "$(grep -c 'use an older checkpoint' "$work/check.err")"
+# one that is listed and whose folder, or manifest, is gone is damaged, too; a step that is not listed is not found
+lost=$(heddle checkpoint ls "$job" -o jsonl | grep '"step":10,' | member path)
+mv "$lost" "$work/step-00000010"
+check_status a_checkpoint_that_is_gone_is_damaged 6 heddle checkpoint verify "$job" --step 10
+check_equal and_an_older_one_recommended_there 1 "$(grep -c 'use an older checkpoint' "$work/check.err")"
+mv "$work/step-00000010/manifest.json" "$work/away.json"
+check_status so_is_one_without_its_manifest 6 heddle checkpoint verify "$work/step-00000010"
+mv "$work/away.json" "$work/step-00000010/manifest.json" && mv "$work/step-00000010" "$lost"
+check_status a_step_that_never_was_is_not_found 4 heddle checkpoint verify "$job" --step 7
 # a file that cannot be opened may be sound: another outcome than damage
 cp -r "$(heddle checkpoint ls "$job" -o jsonl | member path)" "$work/closed"
 closed=$(find "$work/closed" -name "*.safetensors" | head -n 1)

@@ -775,8 +775,12 @@ static void an_envelope_has_version_kind_and_items(void **state)
 }
 
 /* What is known of job 7 where these entries come. */
-static const struct progress known = {
-    .step = 120, .steps = 500, .loss = 2.5, .validated = true, .validation_loss = 2.25};
+static const struct progress known = {.step = 120,
+                                      .steps = 500,
+                                      .loss = 2.5,
+                                      .validated = true,
+                                      .validation_step = 120,
+                                      .validation_loss = 2.25};
 static const struct lines plain = {.job = 7, .directory = "/jobs/7", .progress = &known};
 static const struct lines timed = {.directory = "", .times = true, .progress = &known};
 
@@ -861,6 +865,8 @@ static void a_step_of_experts_tells_how_tokens_fell_on_them(void **state)
 
 static void validation_events_and_end_have_their_types(void **state)
 {
+    struct progress earlier = known;
+    const struct lines before = {.job = 7, .directory = "/jobs/7", .progress = &earlier};
     Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
     Heddle__V1__ValidationReport validation = HEDDLE__V1__VALIDATION_REPORT__INIT;
     Heddle__V1__Event event = HEDDLE__V1__EVENT__INIT;
@@ -913,6 +919,11 @@ static void validation_events_and_end_have_their_types(void **state)
     expect_line(&plain, &entry,
                 "job 7 failed at step 120 in 4 attempts, loss 2.500000, validation loss 2.250000: "
                 "rank 3 died",
+                true);
+    earlier.validation_step = 100;
+    expect_line(&before, &entry,
+                "job 7 failed at step 120 in 4 attempts, loss 2.500000, validation loss 2.250000 "
+                "of step 100: rank 3 died",
                 true);
 }
 

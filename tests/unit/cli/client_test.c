@@ -590,6 +590,19 @@ static void ctrl_c_ends_the_watching_and_not_the_job(void **state)
     assert_int_equal(fake.cancels, 0);
 }
 
+/* As a program that does not take the signal: 128 and its number. */
+static void sigterm_ends_the_watching_with_143(void **state)
+{
+    struct run run;
+
+    (void)state;
+    fake.hold = true;
+    run = heddle("watch 7", SIGTERM);
+    assert_int_equal(run.code, 143);
+    assert_non_null(strstr(run.err, "job 7 goes on"));
+    assert_int_equal(fake.cancels, 0);
+}
+
 /* ---- a long way ---- */
 
 static struct run heddle_over(int way, const char *words)
@@ -890,6 +903,7 @@ int main(void)
                                         start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(ctrl_c_ends_the_watching_and_not_the_job, start_fake,
                                         stop_fake),
+        cmocka_unit_test_setup_teardown(sigterm_ends_the_watching_with_143, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(on_a_terminal_there_is_a_bar_that_fits, start_fake,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(a_far_controller_is_read_as_a_near_one, start_far,

@@ -367,7 +367,7 @@ static void a_split_that_leaves_a_side_empty_says_what_is_enough(void **state)
     long bytes;
 
     open_counting(f, 100);
-    assert_int_equal(hd_corpus_split(f->corpus, 0.1, 64, &train, &val), HD_INVALID);
+    assert_int_equal(hd_corpus_split(f->corpus, 0.1, 64, &train, &val), HD_INVALID); /* nor 0.9 */
     message = strstr(hd_err_message(), "lower model.context");
     assert_non_null(message);
     enough = strstr(hd_err_message(), "more): ");
@@ -379,6 +379,11 @@ static void a_split_that_leaves_a_side_empty_says_what_is_enough(void **state)
     f->count = 0;
     open_counting(f, (size_t)bytes);
     assert_int_equal(hd_corpus_split(f->corpus, 0.1, 64, &train, &val), HD_OK);
+    assert_int_equal(hd_corpus_split(f->corpus, 1e-9, 64, &train, &val), HD_INVALID);
+    message = strstr(hd_err_message(), "raise data.split to ");
+    assert_non_null(message);
+    assert_int_equal(hd_corpus_split(f->corpus, strtod(message + 20, NULL), 64, &train, &val),
+                     HD_OK);
     assert_int_equal(hd_corpus_split(f->corpus, 0, 64, &train, &val), HD_INVALID);
     assert_int_equal(hd_corpus_split(f->corpus, 1, 64, &train, &val), HD_INVALID);
     assert_int_equal(hd_corpus_split(f->corpus, NAN, 64, &train, &val), HD_INVALID);

@@ -164,6 +164,8 @@ static void an_array_that_is_no_token_file_says_what_to_save(void **state)
     assert_int_equal(hd_token_view_npy("\x93NUMPY\x04\0\0\0\0\0", 12, &view), HD_UNSUPPORTED);
     assert_int_equal(hd_token_view_npy("\x93NUMPY\x01\0\xff\0\0\0", 12, &view), HD_INVALID);
     assert_int_equal(hd_token_view_npy("plain text..", 12, &view), HD_INVALID);
+    assert_int_equal(hd_token_view_npy("\x93NUMPY\x01\0", 8, &view), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "it ends in its header, after 8 bytes"));
 }
 
 /* ---- llm.c ---- */

@@ -114,6 +114,30 @@ static void documents_stand_in_the_order_of_the_inputs(void **state)
     }
 }
 
+/* What was there stays. */
+static void files_without_a_token_may_be_refused(void **state)
+{
+    const char *inputs[] = {put("none.txt", "")};
+    struct hd_tokenize job = {.tokenizer = bytes,
+                              .end_of_text = -1,
+                              .inputs = inputs,
+                              .input_count = 1,
+                              .needs_tokens = true,
+                              .out = put("kept.npy", "kept"),
+                              .format = HD_TOKEN_FORMAT_NPY,
+                              .threads = 1};
+    struct hd_text kept = {0};
+
+    (void)state;
+    assert_int_equal(hd_tokenize(&job, NULL), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "none.txt: no token comes of it"));
+    assert_int_equal(hd_file_read(job.out, 100, &kept), HD_OK);
+    assert_string_equal(kept.data, "kept");
+    hd_text_free(&kept);
+    job.needs_tokens = false; /* one of several files of a job may be empty */
+    assert_int_equal(hd_tokenize(&job, NULL), HD_OK);
+}
+
 /* Method: many pieces of work, one thread beside four. */
 static void the_number_of_threads_changes_no_byte(void **state)
 {
@@ -461,6 +485,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(documents_stand_in_the_order_of_the_inputs),
+        cmocka_unit_test(files_without_a_token_may_be_refused),
         cmocka_unit_test(the_number_of_threads_changes_no_byte),
         cmocka_unit_test(a_failure_names_the_line_and_leaves_nothing_behind),
         cmocka_unit_test(a_long_text_has_the_ids_of_the_whole),

@@ -75,9 +75,9 @@ quickstart --data "$TMPDIR/none"
 [ $? = 2 ] && grep -q 'cannot read the file' "$TMPDIR/out"
 verdict a_file_that_is_not_there_is_named $?
 
-quickstart --dir "$TMPDIR/a"
-[ $? = 2 ] && grep -q 'not empty' "$TMPDIR/out"
-verdict a_folder_in_use_is_refused $?
+quickstart --build-dir "$TMPDIR/unbuilt" --dir "$TMPDIR/a"
+[ $? = 2 ] && grep -q 'not empty' "$TMPDIR/out" && [ ! -e "$TMPDIR/unbuilt" ]
+verdict a_folder_in_use_is_refused_before_anything_is_built $?
 
 touch "$TMPDIR/wait"
 "$HEDDLE_SOURCE_DIR/deploy/quickstart" --build-dir "$fake" --dir "$TMPDIR/d" --data "$TMPDIR/text" >"$TMPDIR/out" 2>&1 &

@@ -341,6 +341,9 @@ static void jobs_before_a_job_are_numbers_with_commas(void **state)
     assert_int_equal(count, 2);
     assert_int_equal(jobs[0], 12);
     assert_int_equal(jobs[1], 7);
+    assert_int_equal(hd_after_read("12,7,12,9", jobs, &count), HD_OK);
+    assert_int_equal(count, 3);
+    assert_int_equal(jobs[2], 9);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         if (hd_after_read(wrong[i], jobs, &count) != HD_INVALID)
             fail_msg("'%s' was read as %d jobs", wrong[i], count);

@@ -509,6 +509,110 @@ static void a_pinned_layout_is_priced_even_if_too_large(void **state)
     hd_arena_done(&arena);
 }
 
+/* ---- what is pinned stays ---- */
+
+/* With a limit of memory, so that its bounds are asked for, too. */
+static struct hd_search search_pinned(const struct hd_job *job, int32_t devices,
+                                      struct hd_arena *arena)
+{
+    const struct hd_cluster c = priced_cluster(1, devices, 4e11, 1e9);
+
+    return search(job, &c, (int64_t)1 << 33, 3, arena);
+}
+
+/* Blocks are priced as one stage, on which two chunks would not lie as a V. */
+static void a_pinned_v_is_searched(void **state)
+{
+    struct hd_job job = priced_job(16, 256, 16);
+    struct hd_arena arena;
+    struct hd_search found;
+
+    (void)state;
+    priced_set(job.schedule, "zb-v");
+    found = search_pinned(&job, 4, &arena);
+    assert_int_equal(found.plan_count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(found.plans[i].job.schedule, "zb-v");
+    hd_arena_done(&arena);
+}
+
+/* With one stage the best layout would have no schedule; with one device there is no other. */
+static void a_pinned_schedule_has_stages(void **state)
+{
+    static const char *const names[] = {"1f1b", "gpipe", "zb-h1"};
+    struct hd_job job = priced_job(16, 256, 16);
+    struct hd_arena arena;
+    struct hd_search found;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        priced_set(job.schedule, names[i]);
+        found = search_pinned(&job, 4, &arena);
+        assert_int_equal(found.plan_count, 3);
+        for (int k = 0; k < 3; k++)
+            assert_string_equal(found.plans[k].job.schedule, names[i]);
+        hd_arena_done(&arena);
+
+        found = search_pinned(&job, 1, &arena);
+        assert_true(found.plan_count > 0);
+        assert_string_equal(found.plans[0].job.schedule, "none");
+        hd_arena_done(&arena);
+    }
+}
+
+/* The search itself tries 8 at most. 16 blocks and two ends are 18 chunks: 9 on each of 2 stages,
+ * and no more. */
+static void more_chunks_than_are_tried_may_be_pinned(void **state)
+{
+    const struct hd_cluster c = priced_cluster(1, 4, 4e11, 1e9);
+    struct hd_job job = priced_job(16, 256, 16);
+    struct hd_plan_request request;
+    const struct hd_search_asked asked = {.spec = &job,
+                                          .request = &request,
+                                          .cluster = &c,
+                                          .devices = 4,
+                                          .threads = 1,
+                                          .bf16_fast = true,
+                                          .top = 1};
+    struct hd_arena arena;
+    struct hd_search found;
+
+    (void)state;
+    job.virtual_stages = 9;
+    found = search_pinned(&job, 4, &arena);
+    assert_true(found.plan_count > 0);
+    assert_int_equal(found.plans[0].job.virtual_stages, 9);
+    assert_int_equal(found.plans[0].job.pp, 2);
+    hd_arena_done(&arena);
+
+    job.virtual_stages = 10;
+    request = priced_request(&job);
+    request.searched = true;
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_search_layouts(&asked, &arena, &found), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "2 stages x 10 virtual_stages are more chunks than "
+                                             "the 18 units"));
+    hd_arena_done(&arena);
+}
+
+/* Blocks that share belong to ZeRO: with zero auto only layouts with both are left. */
+static void blocks_of_zero_may_be_pinned(void **state)
+{
+    struct hd_job job = priced_job(4, 256, 16);
+    struct hd_arena arena;
+    struct hd_search found;
+
+    (void)state;
+    job.zero_shard = 2;
+    found = search_pinned(&job, 4, &arena);
+    assert_int_equal(found.plan_count, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_in_range(found.plans[i].job.zero, 1, 3);
+        assert_int_equal(found.plans[i].job.zero_shard, 2);
+    }
+    hd_arena_done(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -519,6 +623,10 @@ int main(void)
         cmocka_unit_test(more_bandwidth_is_never_slower),
         cmocka_unit_test(what_does_not_fit_is_named),
         cmocka_unit_test(a_pinned_layout_is_priced_even_if_too_large),
+        cmocka_unit_test(a_pinned_v_is_searched),
+        cmocka_unit_test(a_pinned_schedule_has_stages),
+        cmocka_unit_test(more_chunks_than_are_tried_may_be_pinned),
+        cmocka_unit_test(blocks_of_zero_may_be_pinned),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

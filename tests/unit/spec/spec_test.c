@@ -116,6 +116,7 @@ static const struct mistake mistakes[] = {
      "as [12, 13]"},
     {1, "name: tiny\nafter: [7, 0]",
      "job.yaml:2: after[1]: 0 is not possible; give a whole number from 1 to 1e+15"},
+    {1, "name: tiny\nafter: [2, 7, 2]", "job.yaml:2: after: names job 2 twice; remove one"},
     {1, "name: tiny\nafter: [1, 2, 3, 4, 5, 6, 7, 8, 9]",
      "job.yaml:2: after: more than 8 jobs; name only the last ones"},
     {1, "name: tiny\ntime_limit: 90",
@@ -139,7 +140,7 @@ static const struct mistake mistakes[] = {
     {4, "  layers: 0",
      "job.yaml:4: model.layers: 0 is not possible; give a whole number from 1 to 1024"},
     {4, "  layers: 99999999999999999999",
-     "job.yaml:4: model.layers: 1e+20 is not possible; give a "
+     "job.yaml:4: model.layers: 99999999999999999999 is not possible; give a "
      "whole number from 1 to 1024"},
     {4, "  layers: 2\n  norm_eps: nan",
      "job.yaml:5: model.norm_eps: 'nan' is not a number; write it like 0.001 or 1e-3"},
@@ -161,6 +162,9 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.precision: 'fp31' is not one "
      "of auto, fp32, bf16, fp16, fp8; did you mean "
      "fp32?"},
+    {13, "  global_batch: 18446744073709551615",
+     "job.yaml:13: train.global_batch: 18446744073709551615 is not possible; give a whole number "
+     "from 1 to 16777216"},
     {13, "  global_batch: 8\n  moments: 4bit",
      "job.yaml:14: train.moments: '4bit' is not one of fp32, 8bit; did you mean 8bit?"},
     {13, "  global_batch: 8\n  reduce: bf16\n  native_reduction: true",
@@ -218,6 +222,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:9: data.train[0].weight: 0 is not possible; give a number from 1e-09 to 1000000000"},
     {9, "  train: [{path: short.txt}]",
      "job.yaml:9: data.train[0]: needs path and weight, such as {path: a/*.txt, weight: 0.7}"},
+    {9, "  train: [{path: [], weight: 1}]",
+     "job.yaml:9: data.train[0].path: is an empty list; name a file, or remove the entry"},
     {9, "  train: [{path: short.txt, weigth: 1}]",
      "job.yaml:9: data.train[0].weigth: 'weigth' is not one of path, weight; did you mean weight?"},
     {9, "  train: [{path: short.txt, weight: 1}, short.txt]",
@@ -311,7 +317,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: train.loss_scale.initial: 1000 is no power of two; use 512 or 1024"},
     {13, "  global_batch: 8\n  precision: fp16\n  loss_scale: {initial: 4, floor: 8}",
      "job.yaml:15: train.loss_scale.floor: 8 is above train.loss_scale.initial = 4; lower it"},
-    {15, "parallel: {zero_shard: 2}",
+    {15, "parallel: {zero: 0, zero_shard: 2}",
      "job.yaml:15: parallel.zero_shard: 2 ranks would share what parallel.zero names, and zero is "
      "0; write zero: 1, 2 or 3, or remove zero_shard"},
     {15, "parallel: {zero: 1, zero_shard: 3}",
