@@ -275,7 +275,7 @@ static enum hd_status tick(struct hd_core *core)
         core_attempt_timers(core, core->active.items[i]);
     for (size_t i = core->searching.count; i > 0; i--) /* one that ends leaves the set */
         core_search_timers(core, core->searching.items[i - 1]);
-    core->schedule_due |= core_waiting_due(core);
+    core->schedule_due |= core_waiting_due(core) || core->unsettled;
     core_promise_timers(core);
     return HD_OK;
 }

@@ -444,7 +444,7 @@ struct hd_core {
     uint64_t last_job, cluster_sequence;
     bool misfits;              /* some job has asked for larger or more devices (fit.c) */
     bool schedule_due;         /* something changed that may let a job start, or keep other nodes */
-    bool unsettled;            /* the same, but it can wait for the next pass */
+    bool unsettled;            /* the same, but it can wait for the next pass, or tick */
     struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
     uint64_t pass;             /* number of the newest pass over all classes */
     int64_t pass_wall_ms;      /* when it was made */

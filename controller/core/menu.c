@@ -119,7 +119,10 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     entry->hasty = answer->hasty;
     entry->known_mono_ms = core->now.mono_ms;
     core_set(core, &entry->why, answer->why ? answer->why : "");
-    core->schedule_due = true;
+    /* What was asked ahead says how long jobs will run, and lets none start that could not before.
+     */
+    core->unsettled |= entry->ahead;
+    core->schedule_due |= !entry->ahead;
     for (size_t i = 0; i < entry->asker_count; i++) {
         struct core_job *job = core_find_job(core, entry->askers[i]);
 
