@@ -121,13 +121,19 @@ int32_t core_available_at(const struct hd_core *core, const struct core_view *vi
                           enum hd_device_kind kind, const uint16_t *free_of)
 {
     const uint8_t marks = core->marks[i];
+    const struct core_kept *kept = &core->kept_of[i];
+    int32_t spare;
 
     if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_SPARE) && !view->spares))
         return 0;
-    if ((marks & CORE_MARK_RESERVED) || view->avoids ||
-        view->needs->memory_min > core->least_memory[kind])
+    if (view->avoids || view->needs->memory_min > core->least_memory[kind] ||
+        ((marks & CORE_MARK_RESERVED) && !kept->keeper))
         return core_available(core, view, core->nodes[i], kind);
-    return free_of[i];
+    if (!(marks & CORE_MARK_RESERVED) ||
+        core_may_use_kept(core, view, kind, &core->keepers[kept->keeper - 1]))
+        return free_of[i];
+    spare = view->reserves ? 0 : kept->spare;
+    return free_of[i] < spare ? free_of[i] : spare;
 }
 
 bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
