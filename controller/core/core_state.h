@@ -122,6 +122,7 @@ struct core_node {
     struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
     int64_t position;         /* in config.tree; NO_POSITION: far from all others */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
+    bool alike;                   /* its devices differ in nothing that a layout depends on */
     struct core_jobs active;      /* of core->active, those with ranks here */
     struct core_reservation {
         uint64_t by;           /* the queued job that devices here are kept for; 0: none */

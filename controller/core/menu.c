@@ -175,11 +175,13 @@ static bool fold_devices(const struct hd_job_needs *needs, const struct core_pla
             asked->threads = device->threads < asked->threads ? device->threads : asked->threads;
             if (device->memory_bytes <= 0)
                 return false;
-            if (asked->memory_bytes && asked->memory_bytes <= device->memory_bytes)
-                continue;
-            asked->memory_bytes = device->memory_bytes;
-            asked->device_name = device->name ? device->name : "";
-            asked->traits = node->traits ? node->traits : "";
+            if (!asked->memory_bytes || asked->memory_bytes > device->memory_bytes) {
+                asked->memory_bytes = device->memory_bytes;
+                asked->device_name = device->name ? device->name : "";
+                asked->traits = node->traits ? node->traits : "";
+            }
+            if (node->alike)
+                break; /* the others say the same */
         }
     }
     return asked->memory_bytes > 0;

@@ -85,6 +85,17 @@ static struct hd_device_hold find_hold(const struct core_node *node, int32_t ind
     return (struct hd_device_hold){0};
 }
 
+static bool are_alike(const struct hd_device_record *devices, int32_t count)
+{
+    for (int32_t i = 1; i < count; i++)
+        if (devices[i].kind != devices[0].kind || devices[i].threads != devices[0].threads ||
+            devices[i].memory_bytes != devices[0].memory_bytes ||
+            devices[i].precisions != devices[0].precisions ||
+            !core_same(devices[i].name, devices[0].name))
+            return false;
+    return true;
+}
+
 /* Replaces the device list; a device whose index stays keeps its holder. */
 void core_node_set_devices(struct hd_core *core, struct core_node *node,
                            const struct hd_device_record *devices, int32_t count)
@@ -110,6 +121,7 @@ void core_node_set_devices(struct hd_core *core, struct core_node *node,
     node->rec.devices = copy;
     node->rec.device_count = count;
     node->holds = holds;
+    node->alike = are_alike(copy, count);
     for (size_t i = 0; i < node->active.count; i++)
         core_attempt_note_devices(core_active(node->active.items[i]));
     core_node_changed(core, node);
