@@ -315,6 +315,7 @@ enum hd_status agent_open(struct agent *agent)
 {
     const struct hd_processor *cpu = &agent->health.cpu;
     const pid_t parent = getppid();
+    char cluster[AGENT_NAME_MAX];
     enum hd_status st;
 
     (void)signal(SIGHUP, SIG_IGN); /* until open_handles: the GPUs are being checked anyway */
@@ -360,6 +361,7 @@ enum hd_status agent_open(struct agent *agent)
                                            ? agent->options.supervisor_lost_ms
                                            : AGENT_SUPERVISOR_LOST_MS;
     agent->locals.data_address = agent->identity.data_address;
+    agent->locals.cluster = agent->identity.cluster;
     agent->locals.on_change = local_changed;
     agent->locals.on_put = local_puts;
     agent->locals.user = agent;
@@ -372,6 +374,7 @@ enum hd_status agent_open(struct agent *agent)
     (void)snprintf(agent->locals.node, sizeof agent->locals.node, "%s", agent->identity.node_name);
     probing_open(agent);
     open_handles(agent);
+    (void)agent_identity_read_cluster(&agent->identity, cluster); /* a welcome tells a failure */
     st = locals_open(&agent->locals);
     if (!st)
         st = web_open(agent);

@@ -346,6 +346,7 @@ void observe(struct daemon *d, uint64_t job, Heddle__V1__AttemptState state,
     observed.generation = d->desired ? d->desired->desired->generation : 0;
     hd_file_join(&path, d->welcome->jobs_dir, d->welcome->jobs_dir_probe);
     assert_int_equal(hd_file_read(path.data, 4096, &probe), HD_OK);
+    probe.data[strcspn(probe.data, "\n")] = '\0'; /* the first line, as heddled */
     observed.jobs_dir_probe = probe.data;
     say(d, HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED, &observed);
     hd_text_free(&path);

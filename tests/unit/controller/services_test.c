@@ -250,6 +250,40 @@ static void new_jobs_do_not_meet_old_folders(void **state)
     finish(&b);
 }
 
+/* Both would give their jobs the same numbers, and take each other's folders for their own. */
+static void a_jobs_directory_of_another_cluster_is_refused(void **state)
+{
+    static const char theirs[] = "heddle-0f\ncluster 8c1d\nstate /srv/b on n7\n";
+    static const char before[] = "heddle-0f"; /* by a version that names no cluster */
+    struct hd_text found = {0};
+    struct hd_error refusal;
+    struct bench b;
+    char path[128];
+
+    (void)state;
+    start(&b, NULL);
+    stop_controller(&b);
+    (void)snprintf(path, sizeof path, "%s/state/jobs/.heddle-probe", b.dir);
+    assert_int_equal(hd_file_write_atomic(path, theirs, strlen(theirs), 0644), HD_OK);
+    assert_int_equal(start_controller(&b), HD_CONFLICT);
+    hd_err_save(HD_CONFLICT, &refusal);
+    assert_non_null(strstr(refusal.message, "/srv/b on n7"));
+    assert_non_null(strstr(refusal.message, path)); /* to be removed, if that one was given up */
+    assert_int_equal(hd_file_read(path, 1000, &found), HD_OK);
+    assert_string_equal(found.data, theirs);
+    hd_text_free(&found);
+    for (int64_t end_ms = hd_clock_now_ms() + 500; hd_clock_now_ms() < end_ms;)
+        (void)uv_run(&b.loop, UV_RUN_ONCE); /* so that it lets go of its state directory */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(start_controller(&b), HD_OK);
+    stop_controller(&b);
+    assert_int_equal(start_controller(&b), HD_OK); /* its own mark */
+    stop_controller(&b);
+    assert_int_equal(hd_file_write_atomic(path, before, strlen(before), 0644), HD_OK);
+    assert_int_equal(start_controller(&b), HD_OK);
+    finish(&b);
+}
+
 /* ---- a job's whole way ------------------------------------------------------------------------*/
 
 static void a_job_goes_its_way_and_its_watcher_sees_it(void **state)
@@ -1098,6 +1132,7 @@ int main(void)
         cmocka_unit_test(what_is_not_there_is_not_found),
         cmocka_unit_test(lists_are_paged),
         cmocka_unit_test(new_jobs_do_not_meet_old_folders),
+        cmocka_unit_test(a_jobs_directory_of_another_cluster_is_refused),
         cmocka_unit_test(a_job_goes_its_way_and_its_watcher_sees_it),
         cmocka_unit_test(a_controller_that_comes_and_goes_loses_nothing),
         cmocka_unit_test(cancel_reaches_the_daemon),

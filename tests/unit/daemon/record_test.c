@@ -16,6 +16,7 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
+#include "daemon/agent/owner.h"
 #include "daemon/agent/state_dir.h"
 #include "daemon/attempt/attempt.h"
 #include "link/link.h"
@@ -24,6 +25,7 @@
 struct fixture {
     char dir[TEMPORARY_BYTES];
     char run_dir[128]; /* of attempt 1 of job 7 */
+    const char *cluster;
     struct locals locals;
 };
 
@@ -36,7 +38,7 @@ static void on_change(void *user, struct agent_attempt *local)
 /* The attempts as a heddled that has just started knows them. */
 static enum hd_status start(struct fixture *f)
 {
-    f->locals = (struct locals){.data_address = "", .on_change = on_change};
+    f->locals = (struct locals){.data_address = "", .cluster = f->cluster, .on_change = on_change};
     (void)snprintf(f->locals.state_dir, sizeof f->locals.state_dir, "%s/state", f->dir);
     (void)snprintf(f->locals.node, sizeof f->locals.node, "n1");
     return locals_open(&f->locals);
@@ -126,6 +128,51 @@ static void attempts_on_record_are_known_after_a_start(void **state)
     locals_look_after(&f->locals);
     assert_int_equal(l->state, LOCAL_ENDED);
     assert_null(locals_find(&f->locals, 7, 2));
+}
+
+/* 8: by another cluster, before it was started here; 9: meanwhile. */
+static void an_end_of_another_cluster_is_not_believed(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_report end = {.kind = HD_LINK_END,
+                                 .rank = -1,
+                                 .end = {.cause = HD_LINK_CAUSE_COMPLETED, .first_rank = -1}};
+    struct agent_attempt *l;
+    char dir[96];
+
+    for (int job = 8; job <= 9; job++) {
+        l = add(f, job, 1);
+        assert_int_equal(hd_file_make_dirs(l->run_dir, 0755), HD_OK);
+        end.job = job;
+        end.attempt = 1;
+        assert_int_equal(hd_attempt_write_end(l->run_dir, &end), HD_OK);
+        (void)snprintf(dir, sizeof dir, "%s/jobs/%d", f->dir, job);
+        assert_int_equal(owner_claim(dir, "theirs", job), HD_OK);
+        assert_int_equal(owner_claim(dir, "ours", job), HD_CONFLICT);
+        assert_int_equal(owner_check(dir, "theirs", job + 1), HD_CONFLICT); /* a copied folder */
+    }
+    stop(f);
+    f->cluster = "ours";
+    assert_int_equal(start(f), HD_OK);
+    l = locals_find(&f->locals, 8, 1);
+    assert_int_equal(l->state, LOCAL_PLANNED);
+    l = locals_find(&f->locals, 9, 1);
+    l->state = LOCAL_ALIVE;
+    locals_look_after(&f->locals);
+    assert_int_equal(l->state, LOCAL_ENDED);
+    assert_int_equal(l->end.end.cause, HD_LINK_CAUSE_LAUNCH_FAILED);
+    assert_true(l->end.end.bad_input);
+    assert_non_null(strstr(l->end.end.message, "cluster theirs"));
+    assert_int_equal(hd_attempt_read_end(l->run_dir, &end), HD_OK); /* theirs stays */
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_COMPLETED);
+
+    f->cluster = "theirs"; /* and they believe it */
+    stop(f);
+    assert_int_equal(start(f), HD_OK);
+    locals_look_after(&f->locals);
+    l = locals_find(&f->locals, 9, 1);
+    assert_int_equal(l->state, LOCAL_ENDED);
+    assert_int_equal(l->end.end.cause, HD_LINK_CAUSE_COMPLETED);
 }
 
 static void a_forgotten_attempt_is_not_known_after_a_start(void **state)
@@ -423,6 +470,7 @@ int main(void)
 #define with_state(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         with_state(attempts_on_record_are_known_after_a_start),
+        with_state(an_end_of_another_cluster_is_not_believed),
         with_state(a_forgotten_attempt_is_not_known_after_a_start),
         with_state(a_record_that_is_not_whole_is_refused),
         with_state(a_launch_that_failed_is_remembered_with_its_reason),
