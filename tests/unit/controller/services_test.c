@@ -520,6 +520,52 @@ static void a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream(void **stat
     finish(&b);
 }
 
+/* The state directory of a node was copied with its machine. They must not take the node from each
+ * other for ever, several times a second, with its attempts lost each time. */
+static void a_copy_of_a_node_is_refused_while_the_node_is_there(void **state)
+{
+    Heddle__V1__Heartbeat beat = HEDDLE__V1__HEARTBEAT__INIT;
+    struct daemon d = {.instance = "first"}, copy = {.instance = "copy"}, again = {0};
+    int64_t began_ms, said_ms = 0;
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    connect_as(&copy, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    for (began_ms = hd_clock_now_ms(); !copy.done && hd_clock_now_ms() < began_ms + WAIT_MS;) {
+        if (hd_clock_now_ms() > said_ms + 300) {
+            say(&d, HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT, &beat);
+            said_ms = hd_clock_now_ms();
+        }
+        (void)uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    assert_true(copy.done);
+    assert_int_equal(copy.end, HD_CONFLICT);
+    assert_null(copy.welcome);
+    assert_non_null(strstr(copy.message, "has a copy of its --state-dir"));
+    assert_false(d.done);
+    free_daemon(&copy);
+
+    /* heddled is started again: at once, when the older stream has ended */
+    again.instance = "second";
+    connect_as(&again, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    began_ms = hd_clock_now_ms();
+    hd_rpc_call_cancel(d.call);
+    WAIT_FOR(&b, again.welcome);
+    assert_true(hd_clock_now_ms() < began_ms + 5000);
+    free_daemon(&d);
+
+    /* and when nothing comes from it any more: its machine has lost power */
+    d = (struct daemon){.instance = "third"};
+    connect_as(&d, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(&b, d.welcome && again.done);
+    assert_int_equal(again.end, HD_CONFLICT);
+    free_daemon(&again);
+    free_daemon(&d);
+    finish(&b);
+}
+
 static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
 {
     struct bench b;
@@ -1139,6 +1185,7 @@ int main(void)
         cmocka_unit_test(a_daemon_of_another_protocol_hears_both_versions),
         cmocka_unit_test(a_command_of_another_protocol_hears_both_versions),
         cmocka_unit_test(a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream),
+        cmocka_unit_test(a_copy_of_a_node_is_refused_while_the_node_is_there),
         cmocka_unit_test(a_heartbeat_is_answered_and_a_node_is_listed),
         cmocka_unit_test(the_launch_obeys_the_links_of_the_node),
         cmocka_unit_test(topology_is_what_the_file_and_the_nodes_say),
