@@ -261,6 +261,9 @@ static enum hd_status make_folders(struct agent_attempt *l, bool may_make_base)
     enum hd_status st;
 
     local_job_dir(l, job_dir);
+    if (l->all->jobs_dir_away)
+        return hd_err(HD_STORAGE, "the jobs directory of %s is not the cluster's any more",
+                      l->attempt_dir);
     st = owner_check(job_dir, l->all->cluster, l->job); /* or it would get a folder of ours */
     if (!st)
         st = folders_make(l->attempt_dir, l->run_dir, may_make_base);

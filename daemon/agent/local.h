@@ -93,6 +93,7 @@ struct locals {
     char memory_slack[24];            /* of each rank, in bytes */
     const char *cluster;              /* its id, of the owner's mark; NULL or "": not known */
     bool jobs_dir_seen;               /* it was the cluster's: it is not made, but mounted */
+    bool jobs_dir_away;               /* and is not any more: nothing is made in its place */
     const struct hd_devices *devices; /* NULL: not known */
     int64_t log_limit_bytes;          /* of a rank's log; 0: none */
     bool tied;                        /* supervisors end with this process */

@@ -85,6 +85,7 @@ static void look_at_jobs_dir(struct agent *agent)
     send_read_probe(agent);
     agent->probe_seen |= !agent->probe_problem[0];
     agent->locals.jobs_dir_seen = agent->probe_seen;
+    agent->locals.jobs_dir_away = agent->probe_seen && agent->probe_problem[0];
     agent->observed_dirty |= strcmp(before, agent->probe_problem) != 0;
 }
 

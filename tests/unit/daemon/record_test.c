@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -128,6 +129,34 @@ static void attempts_on_record_are_known_after_a_start(void **state)
     locals_look_after(&f->locals);
     assert_int_equal(l->state, LOCAL_ENDED);
     assert_null(locals_find(&f->locals, 7, 2));
+}
+
+/* Its file system is not mounted: what is made in its place is hidden when it is back, and hides
+ * meanwhile that it is away. */
+static void the_jobs_directory_is_not_made_in_place_of_one_that_is_away(void **state)
+{
+    const struct local_ranks ranks = {.world = 1, .count = 1};
+    struct fixture *f = *state;
+    struct agent_attempt *l = add(f, 7, 1), *other = add(f, 8, 1), *third = add(f, 9, 1);
+    char jobs[96], away[96];
+
+    (void)snprintf(jobs, sizeof jobs, "%s/jobs", f->dir);
+    (void)snprintf(away, sizeof away, "%s/away", f->dir);
+    assert_int_equal(rename(jobs, away), 0);
+    local_fail_launch(l, false, "it was cancelled");
+    assert_int_equal(l->state, LOCAL_ENDED);
+    assert_false(hd_file_exists(jobs));
+    f->locals.jobs_dir_seen = true;
+    local_launch(other, "job", 3, &ranks);
+    assert_int_equal(other->state, LOCAL_PLANNED);
+    assert_true(other->waits);
+    assert_non_null(strstr(other->trouble, "is not there"));
+    assert_false(hd_file_exists(jobs));
+
+    f->locals.jobs_dir_away = true; /* the folder on which it was mounted */
+    assert_int_equal(mkdir(jobs, 0755), 0);
+    local_fail_launch(third, false, "it was cancelled");
+    assert_int_equal(rmdir(jobs), 0); /* nothing is in it */
 }
 
 /* 8: by another cluster, before it was started here; 9: meanwhile. */
@@ -470,6 +499,7 @@ int main(void)
 #define with_state(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         with_state(attempts_on_record_are_known_after_a_start),
+        with_state(the_jobs_directory_is_not_made_in_place_of_one_that_is_away),
         with_state(an_end_of_another_cluster_is_not_believed),
         with_state(a_forgotten_attempt_is_not_known_after_a_start),
         with_state(a_record_that_is_not_whole_is_refused),
