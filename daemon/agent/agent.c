@@ -152,11 +152,14 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     struct agent *agent = handle->data;
 
-    hd_log(HD_LOG_INFO, "signal %d", number);
-    if (agent->options.leave_within_ms && agent->locals.first && !agent->leave_deadline_ms)
+    if (agent->options.leave_within_ms && agent->locals.first && !agent->leave_deadline_ms) {
+        hd_log(HD_LOG_INFO, "leaving on %s", strsignal(number));
         agent_leave(agent);
-    else
+    } else {
+        hd_log(HD_LOG_INFO, "stopping on %s%s", strsignal(number),
+               agent->options.ephemeral ? "" : "; running jobs go on");
         agent_end(agent, EXIT_SUCCESS);
+    }
 }
 
 static void on_reload(uv_signal_t *handle, int number)
