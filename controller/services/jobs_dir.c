@@ -6,7 +6,8 @@
  *     state /var/lib/heddle on n1   for people
  *
  * Two clusters in one directory would take each other's files for their own, because the numbers of
- * jobs are the same. Versions before wrote the first line alone; such a directory is anybody's.
+ * jobs are the same. A database that was made anew in the same state directory is no other cluster
+ * here. Versions before wrote the first line alone; such a directory is anybody's.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +23,8 @@
 enum {
     MARK_BYTES_MAX = 4096, /* as daemons read */
     STATE_SHOWN_MAX = 400, /* of the state directory's path */
-    RETRY_MS = 10000,      /* between two tries to write, while the disk takes no writes */
+    STATE_LINE_MAX = STATE_SHOWN_MAX + 80,
+    RETRY_MS = 10000, /* between two tries to write, while the disk takes no writes */
 };
 
 static const char cluster_word[] = "\ncluster ", state_word[] = "\nstate ";
@@ -36,12 +38,24 @@ static void find_line(const char *text, const char *word, char *ret_line, size_t
     (void)snprintf(ret_line, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* HD_CONFLICT: the file names another cluster. Else *ret_probe is its first line, "" if it has none
- * of a controller's. */
+/* The state directory on this machine; "": it does not fit a line. */
+static void name_state(const struct controller *c, char ret_line[STATE_LINE_MAX])
+{
+    char host[256] = "?";
+
+    (void)gethostname(host, sizeof host - 1);
+    ret_line[0] = '\0';
+    if (strlen(c->state_dir) <= STATE_SHOWN_MAX && !strchr(c->state_dir, '\n'))
+        (void)snprintf(ret_line, STATE_LINE_MAX, "%.400s on %.64s", c->state_dir, host);
+}
+
+/* HD_CONFLICT: the file names another cluster. (One whose database was made anew in the same state
+ * directory runs no more: that directory is locked.) Else *ret_probe is its first line, "" if it
+ * has none of a controller's. */
 static enum hd_status read_mark(const struct controller *c, const char *path,
                                 char ret_probe[sizeof c->probe])
 {
-    char cluster[64], state[STATE_SHOWN_MAX + 80];
+    char cluster[64], state[STATE_LINE_MAX], mine[STATE_LINE_MAX];
     struct hd_text text = {0};
     enum hd_status st = HD_OK;
 
@@ -50,7 +64,9 @@ static enum hd_status read_mark(const struct controller *c, const char *path,
         hd_text_starts(text.data, "heddle-") && hd_text_is_utf8(text.data, text.len_bytes)) {
         find_line(text.data, cluster_word, cluster, sizeof cluster);
         find_line(text.data, state_word, state, sizeof state);
-        if (*cluster && strcmp(cluster, hd_store_cluster_id(c->store)) != 0)
+        name_state(c, mine);
+        if (*cluster && strcmp(cluster, hd_store_cluster_id(c->store)) != 0 &&
+            (!*mine || strcmp(state, mine) != 0))
             st = hd_err(HD_CONFLICT,
                         "the jobs directory %.600s belongs to another cluster, whose controller "
                         "has the state directory %s: give this one another --jobs-dir. If that "
@@ -66,14 +82,14 @@ static enum hd_status read_mark(const struct controller *c, const char *path,
 
 static enum hd_status write_mark(const struct controller *c, const char *path)
 {
-    char host[256] = "?";
+    char state[STATE_LINE_MAX];
     struct hd_text text = {0};
     enum hd_status st;
 
-    (void)gethostname(host, sizeof host - 1);
+    name_state(c, state);
     hd_text_add(&text, "%s%s%s", c->probe, cluster_word, hd_store_cluster_id(c->store));
-    if (strlen(c->state_dir) <= STATE_SHOWN_MAX && !strchr(c->state_dir, '\n'))
-        hd_text_add(&text, "%s%s on %.64s", state_word, c->state_dir, host);
+    if (*state)
+        hd_text_add(&text, "%s%s", state_word, state);
     hd_text_add(&text, "\n");
     st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for %s", path)
                      : hd_file_write_atomic(path, text.data, text.len_bytes, 0644);

@@ -258,7 +258,7 @@ static void a_jobs_directory_of_another_cluster_is_refused(void **state)
     struct hd_text found = {0};
     struct hd_error refusal;
     struct bench b;
-    char path[128];
+    char path[128], own[256], host[128];
 
     (void)state;
     start(&b, NULL);
@@ -278,6 +278,12 @@ static void a_jobs_directory_of_another_cluster_is_refused(void **state)
     assert_int_equal(start_controller(&b), HD_OK);
     stop_controller(&b);
     assert_int_equal(start_controller(&b), HD_OK); /* its own mark */
+    stop_controller(&b);
+    assert_int_equal(gethostname(host, sizeof host), 0); /* its database was lost, and made anew */
+    (void)snprintf(own, sizeof own, "heddle-0f\ncluster 8c1d\nstate %s/state on %.64s\n", b.dir,
+                   host);
+    assert_int_equal(hd_file_write_atomic(path, own, strlen(own), 0644), HD_OK);
+    assert_int_equal(start_controller(&b), HD_OK);
     stop_controller(&b);
     assert_int_equal(hd_file_write_atomic(path, before, strlen(before), 0644), HD_OK);
     assert_int_equal(start_controller(&b), HD_OK);
