@@ -541,6 +541,7 @@ int main(int argc, char **argv)
     int code;
 
     hd_log_init("heddle-controller", HD_LOG_INFO);
+    hd_file_ignore_size_signal();
     if (hd_first_split()) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
         return EXIT_FAILURE;

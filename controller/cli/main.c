@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "controller/cli/cli.h"
 #include "version/version.h"
 
@@ -64,6 +65,7 @@ int main(int argc, char **argv)
 
     (void)setlocale(LC_CTYPE, ""); /* widths of characters; numbers stay as in C */
     (void)signal(SIGPIPE, SIG_IGN);
+    hd_file_ignore_size_signal();
     if (argc < 2)
         return print_overview(stderr);
     if (is_help(argv[1]) && argc == 2)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "controller/cli/cli.h"
 
 int cli_exit_of(enum hd_status st)
@@ -160,6 +161,6 @@ int cli_out_end(int code)
         return code;
     if (out_error == EPIPE)
         return code == CLI_CONTINUE ? CLI_OK : code; /* the reader has seen enough, as `head` has */
-    cli_note("heddle: cannot write to standard output: %s", strerror(out_error));
+    cli_note("heddle: cannot write to standard output: %s", hd_file_error_text(out_error));
     return CLI_FAILED;
 }

@@ -13,7 +13,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
-#include "base/random.h"
 #include "controller/services/internal.h"
 #include "rpc/standard.h"
 
@@ -24,8 +23,6 @@ enum {
     SELF_CHECK_MS = 10000, /* between two test connections to the controller's own address */
     SELF_CHECK_WAIT_MS = 10000,
     SELF_CHECK_FAILURES = 3, /* failures in a row after which the controller exits */
-    PROBE_RETRY_MS =
-        10000, /* between two tries to write the probe, while the disk takes no writes */
 };
 
 /* ---- the core from the store ------------------------------------------------------------------*/
@@ -130,7 +127,7 @@ static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_s
 }
 
 /* New jobs get numbers above all folders in jobs_dir: folders of another cluster are not reused.
- * *ret_is_new: no controller has used jobs_dir before (write_probe). */
+ * *ret_is_new: no controller has used jobs_dir before (jobs_dir.c). */
 static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last, bool *ret_is_new)
 {
     const struct dirent *entry;
@@ -146,7 +143,7 @@ static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last, bo
             hd_text_to_int64(entry->d_name, 1, INT64_MAX / 2, &number) == HD_OK &&
             (uint64_t)number > *ret_last)
             *ret_last = (uint64_t)number;
-        if (strcmp(entry->d_name, ".heddle-probe") == 0)
+        if (strcmp(entry->d_name, JOBS_DIR_MARK) == 0)
             *ret_is_new = false;
     }
     (void)closedir(dir);
@@ -192,56 +189,6 @@ static enum hd_status load_core(struct controller *c)
 }
 
 /* ---- folders ----------------------------------------------------------------------------------*/
-
-/* The probe of an earlier start, if the file has one. */
-static bool adopt_probe(struct controller *c, const char *path)
-{
-    struct hd_text text = {0};
-    bool found = hd_file_read(path, sizeof c->probe, &text) == HD_OK &&
-                 text.len_bytes < sizeof c->probe && hd_text_starts(text.data, "heddle-");
-
-    if (found)
-        (void)snprintf(c->probe, sizeof c->probe, "%s", text.data);
-    hd_text_free(&text);
-    return found;
-}
-
-/* Writes c->probe to .heddle-probe. A jobs directory that takes no writes now does not keep the
- * controller from serving: then that of an earlier start is used, or it is tried again. */
-static enum hd_status write_probe(struct controller *c)
-{
-    struct hd_text path = {0};
-    enum hd_status st;
-
-    hd_file_join(&path, c->jobs_dir, ".heddle-probe");
-    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                     : hd_file_write_atomic(path.data, c->probe, strlen(c->probe), 0644);
-    if (st == HD_STORAGE) {
-        if (!c->probe_due_ms)
-            hd_log(HD_LOG_WARN, "%s", hd_err_message());
-        c->probe_due_ms = adopt_probe(c, path.data) ? 0 : hd_clock_now_ms() + PROBE_RETRY_MS;
-        st = HD_OK;
-    } else {
-        c->probe_due_ms = 0;
-    }
-    hd_text_free(&path);
-    return st;
-}
-
-/* A random text: a node that reads the same sees the jobs directory. */
-static enum hd_status make_probe(struct controller *c)
-{
-    unsigned char bytes[16];
-    size_t used = 0;
-    enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
-
-    if (st)
-        return st;
-    used += (size_t)snprintf(c->probe, sizeof c->probe, "heddle-");
-    for (size_t i = 0; i < sizeof bytes; i++)
-        used += (size_t)snprintf(c->probe + used, sizeof c->probe - used, "%02x", bytes[i]);
-    return write_probe(c);
-}
 
 static enum hd_status make_absolute(const char *path, char *ret_path, size_t size)
 {
@@ -451,8 +398,7 @@ static void on_tick(uv_timer_t *timer)
     turn_begin(c);
     (void)turn_step(c, &event);
     turn_end(c);
-    if (c->probe_due_ms && hd_clock_now_ms() >= c->probe_due_ms && write_probe(c))
-        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    jobs_dir_tick(c);
     rendezvous_tick(c);
     credential_tick(c);
     keep_tick(c);
@@ -601,7 +547,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     if (!st)
         st = load_core(c);
     if (!st) /* behind the look at the folder */
-        st = make_probe(c);
+        st = jobs_dir_claim(c);
     if (!st)
         st = start_server(c, options->tokens);
     if (!st)

@@ -1,6 +1,12 @@
 /* fleet: the service Fleet: one Connect stream and one Logs stream per daemon.
  *
  *   opened --Hello, known protocol--> accepted --durable--> Welcome sent --...--> done
+ *      |                                 ^
+ *      |                                 | the node's older stream ends, or is silent
+ *      +--Hello of another process of a node that has a stream--> held
+ *                                        | its daemon says something
+ *                                        v
+ *                                     refused
  *
  * Each message of a daemon renews its lease and becomes a core event. The daemon gets its complete
  * desired set after every change, when that change is durable.
@@ -15,11 +21,19 @@
 #include "controller/services/internal.h"
 #include "spec/spec.h"
 
+enum {
+    TWIN_ECHO_MS = 1000,                      /* what was sent by a process that is gone */
+    TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* so long a daemon that lives is never silent */
+};
+
 struct node_stream {
     struct controller *c;
     struct hd_rpc_call *call, *logs;
     char uuid[HD_CTL_NAME_BYTES_MAX + 1], name[HD_CTL_NAME_BYTES_MAX + 1];
-    uint64_t number;  /* of the stream, for the core; 0: no Hello yet */
+    char instance[HD_CTL_NAME_BYTES_MAX + 1]; /* of its daemon's process; "": an old daemon's */
+    Heddle__V1__NodeMessage *held; /* its Hello, while an older stream of the node may be alive */
+    int64_t held_ms, heard_ms;     /* since when; when its daemon said something (monotonic) */
+    uint64_t number;               /* of the stream, for the core; 0: no Hello yet */
     bool welcomed;    /* Welcome was sent; until then its daemon sends nothing but Hello */
     int64_t kept_ms;  /* while the disk takes no writes: when it was sent something (monotonic) */
     bool knows_users; /* of its daemon: it reads DesiredAttempt.run_as */
@@ -357,7 +371,7 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.build = convert_text(c->options.build);
     welcome.cluster_id = convert_text(hd_store_cluster_id(c->store));
     welcome.jobs_dir = c->jobs_dir;
-    welcome.jobs_dir_probe = convert_text(".heddle-probe");
+    welcome.jobs_dir_probe = convert_text(JOBS_DIR_MARK);
     welcome.jobs_dir_probe_text = c->probe;
     welcome.heartbeat_ms = HEARTBEAT_MS;
     welcome.probe_unix_ms = hd_core_probe_ended(c->core, s->uuid);
@@ -434,6 +448,18 @@ static enum hd_status check_token(const struct controller *c, const struct hd_rp
     return HD_OK;
 }
 
+/* The stream of another process with the same node's UUID. A daemon whose network was cut is the
+ * same process, and takes its stream over at once. */
+static struct node_stream *find_twin(const struct node_stream *s, const Heddle__V1__Hello *hello)
+{
+    struct node_stream *other = find_node(s->c, hello->node_uuid);
+
+    return other && other != s && !other->removed && *other->instance && *hello->instance_id &&
+                   strcmp(other->instance, hello->instance_id) != 0
+               ? other
+               : NULL;
+}
+
 static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello *hello)
 {
     struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
@@ -463,6 +489,11 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
                                                       .users = hello->isolation->users};
     if (!st)
         st = check_token(s->c, s->call, hello->node_name, hello->node_uuid);
+    if (!st && !s->held && find_twin(s, hello)) { /* look_at_held comes back to it */
+        s->held = (Heddle__V1__NodeMessage *)(void *)hd_rpc_call_take(s->call);
+        s->held_ms = hd_clock_now_ms();
+        return s->held ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a node");
+    }
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
         st = hd_err(HD_LIMIT, "%zu devices on one node, the limit is %d", hello->n_devices,
                     HD_CTL_DEVICES_PER_NODE_MAX);
@@ -491,6 +522,8 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
     topology_keep(s->c, hello->node_uuid, hello->inventory);
     (void)snprintf(s->uuid, sizeof s->uuid, "%s", hello->node_uuid);
     (void)snprintf(s->name, sizeof s->name, "%s", hello->node_name);
+    (void)snprintf(s->instance, sizeof s->instance, "%s", hello->instance_id);
+    s->heard_ms = hd_clock_now_ms();
     s->number = event.hello.stream;
     end_older_streams(s);
     welcome = calloc(1, sizeof *welcome);
@@ -502,6 +535,48 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
     hd_log(HD_LOG_INFO, "node %s connected (%zu devices, build %s)", s->name, hello->n_devices,
            hello->build);
     return HD_OK;
+}
+
+/* Two machines with one node's state directory: the first one has the node. */
+static enum hd_status refuse_twin(const struct node_stream *s, const struct node_stream *twin)
+{
+    return hd_err(HD_CONFLICT,
+                  "another heddled is connected as this node: %s, from %s. The heddled that calls "
+                  "itself %s, from %s, has a copy of its --state-dir, as a cloned machine has: "
+                  "remove the state directory of the copy, and start it again; it then joins as a "
+                  "node of its own, which needs a --node-name of its own",
+                  twin->name, hd_rpc_call_peer(twin->call), s->held->hello->node_name,
+                  hd_rpc_call_peer(s->call));
+}
+
+/* A daemon that was started again has no older stream, or one that nothing comes from any more. */
+static void look_at_held(struct node_stream *s)
+{
+    const struct node_stream *twin = find_twin(s, s->held->hello);
+    const int64_t now_ms = hd_clock_now_ms();
+    Heddle__V1__NodeMessage *held = s->held;
+    struct controller *c = s->c;
+    enum hd_status st;
+
+    if (twin && twin->heard_ms <= s->held_ms + TWIN_ECHO_MS && now_ms < s->held_ms + TWIN_SILENT_MS)
+        return;
+    turn_begin(c);
+    st = twin && twin->heard_ms > s->held_ms + TWIN_ECHO_MS ? refuse_twin(s, twin)
+                                                            : take_hello(s, held->hello);
+    s->held = NULL;
+    hd_rpc_message_free(&held->base);
+    if (st) {
+        hd_log(HD_LOG_WARN, "closing the stream of a daemon: %s", hd_err_message());
+        hd_rpc_call_fail(s->call, st);
+    }
+    turn_end(c);
+}
+
+static void look_at_all_held(struct controller *c)
+{
+    for (struct node_stream *s = c->streams; s; s = s->next)
+        if (s->held)
+            look_at_held(s);
 }
 
 /* ---- observed sets ----------------------------------------------------------------------------*/
@@ -758,10 +833,11 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
 
     if (!s->number && m->body_case != HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
         return hd_err(HD_INVALID, "a daemon's first message must be Hello");
-    if (s->number && m->body_case == HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
+    if ((s->number || s->held) && m->body_case == HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
         return hd_err(HD_INVALID, "Hello may be sent only once on a stream");
     if (!s->number)
         return take_hello(s, m->hello);
+    s->heard_ms = hd_clock_now_ms();
     st = turn_step(s->c, &alive);
     if (st)
         return st;
@@ -848,7 +924,11 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
         hd_rpc_call_cancel(s->logs);
         read_log_node_gone(c, s->uuid);
     }
+    if (s->held)
+        hd_rpc_message_free(&s->held->base);
     free(s);
+    if (!c->stopping)
+        look_at_all_held(c); /* one may have waited for this */
 }
 
 /* ---- Logs streams -----------------------------------------------------------------------------*/
@@ -919,6 +999,7 @@ void fleet_tick(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();
 
+    look_at_all_held(c);
     for (struct node_stream *s = c->streams; s; s = s->next) {
         const struct hd_core_event alive = {.kind = HD_CORE_ALIVE,
                                             .node = {.uuid = s->uuid, .stream = s->number}};

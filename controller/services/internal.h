@@ -56,7 +56,7 @@ struct controller {
     uv_loop_t *loop;
     struct controller_options options;
     char state_dir[HD_CTL_PATH_BYTES_MAX], jobs_dir[HD_CTL_PATH_BYTES_MAX];
-    char probe[80];       /* content of the probe file in jobs_dir */
+    char probe[80];       /* first line of JOBS_DIR_MARK in jobs_dir */
     int64_t probe_due_ms; /* when to try again to write it; 0: it is written */
     int port;
     struct hd_rpc *rpc;
@@ -211,6 +211,15 @@ void topology_free_all(struct controller *c);
 bool topology_links(const Heddle__V1__NodeInventory *said, size_t devices,
                     struct hd_node_links *ret_links);
 void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
+
+/* ---- jobs_dir.c -------------------------------------------------------------------------------*/
+
+#define JOBS_DIR_MARK ".heddle-probe"
+
+/* Makes c->probe and marks the jobs directory as this cluster's. HD_CONFLICT: it is another one's.
+ */
+enum hd_status jobs_dir_claim(struct controller *c);
+void jobs_dir_tick(struct controller *c); /* tries again where the disk took no writes */
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 
 #include "base/file.h"
@@ -24,9 +25,13 @@ enum { PIECES = 8, BLOCK_BYTES = 64 * 1024, DISK_SHARE = 16 };
 
 int64_t store_reserve_size(const char *dir, int64_t wanted_bytes)
 {
+    struct rlimit sizes; /* of files: what is above it can never be made */
     struct statvfs disk;
     int64_t most;
 
+    if (getrlimit(RLIMIT_FSIZE, &sizes) == 0 && sizes.rlim_cur < (uint64_t)INT64_MAX &&
+        wanted_bytes > (int64_t)sizes.rlim_cur)
+        wanted_bytes = (int64_t)sizes.rlim_cur;
     if (wanted_bytes <= 0 || statvfs(dir, &disk) < 0)
         return wanted_bytes > 0 ? wanted_bytes : 0;
     most = (int64_t)disk.f_blocks * (int64_t)disk.f_frsize / DISK_SHARE;

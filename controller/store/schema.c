@@ -12,7 +12,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
+#include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "controller/store/store_internal.h"
@@ -223,8 +225,21 @@ enum { LOCKED_TIMEOUT_MS = 5000, PAGE_BYTES = 4096 };
 
 /* ---- errors and statements --------------------------------------------------------------------*/
 
+/* What an I/O error was. SQLite forgets it now and then: a limit on file sizes is said then, too.
+ */
+static const char *name_cause(int code, int system_error)
+{
+    struct rlimit sizes;
+
+    if (!system_error && code == SQLITE_IOERR && getrlimit(RLIMIT_FSIZE, &sizes) == 0 &&
+        sizes.rlim_cur != RLIM_INFINITY)
+        system_error = EFBIG;
+    return system_error ? hd_file_error_text(system_error) : "";
+}
+
 enum hd_status store_db_error(struct store_db *db, const char *what)
 {
+    const char *cause;
     const int code = sqlite3_errcode(db->sqlite) & 0xff;
     const int system_error = sqlite3_system_errno(db->sqlite);
     const char *message = sqlite3_errmsg(db->sqlite);
@@ -234,6 +249,7 @@ enum hd_status store_db_error(struct store_db *db, const char *what)
     if (db->full)
         return hd_err(HD_IO, "%s: the disk is full; free some space, %s", db->path,
                       db->opened ? "the write is retried" : "and try again");
+    cause = name_cause(code, system_error);
     switch (code) {
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
@@ -242,8 +258,7 @@ enum hd_status store_db_error(struct store_db *db, const char *what)
     case SQLITE_LOCKED:
     case SQLITE_PERM:
     case SQLITE_NOMEM:
-        return hd_err(HD_IO, "%s: %s: %s%s%s", db->path, what, message, system_error ? ": " : "",
-                      system_error ? strerror(system_error) : "");
+        return hd_err(HD_IO, "%s: %s: %s%s%s", db->path, what, message, *cause ? ": " : "", cause);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         return hd_err(HD_CORRUPT, "%s: %s: %s; " STORE_RESTORE, db->path, what, message);

@@ -152,11 +152,14 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     struct agent *agent = handle->data;
 
-    hd_log(HD_LOG_INFO, "signal %d", number);
-    if (agent->options.leave_within_ms && agent->locals.first && !agent->leave_deadline_ms)
+    if (agent->options.leave_within_ms && agent->locals.first && !agent->leave_deadline_ms) {
+        hd_log(HD_LOG_INFO, "leaving on %s", strsignal(number));
         agent_leave(agent);
-    else
+    } else {
+        hd_log(HD_LOG_INFO, "stopping on %s%s", strsignal(number),
+               agent->options.ephemeral ? "" : "; running jobs go on");
         agent_end(agent, EXIT_SUCCESS);
+    }
 }
 
 static void on_reload(uv_signal_t *handle, int number)
@@ -315,6 +318,7 @@ enum hd_status agent_open(struct agent *agent)
 {
     const struct hd_processor *cpu = &agent->health.cpu;
     const pid_t parent = getppid();
+    char cluster[AGENT_NAME_MAX];
     enum hd_status st;
 
     (void)signal(SIGHUP, SIG_IGN); /* until open_handles: the GPUs are being checked anyway */
@@ -360,6 +364,7 @@ enum hd_status agent_open(struct agent *agent)
                                            ? agent->options.supervisor_lost_ms
                                            : AGENT_SUPERVISOR_LOST_MS;
     agent->locals.data_address = agent->identity.data_address;
+    agent->locals.cluster = agent->identity.cluster;
     agent->locals.on_change = local_changed;
     agent->locals.on_put = local_puts;
     agent->locals.user = agent;
@@ -372,6 +377,7 @@ enum hd_status agent_open(struct agent *agent)
     (void)snprintf(agent->locals.node, sizeof agent->locals.node, "%s", agent->identity.node_name);
     probing_open(agent);
     open_handles(agent);
+    (void)agent_identity_read_cluster(&agent->identity, cluster); /* a welcome tells a failure */
     st = locals_open(&agent->locals);
     if (!st)
         st = web_open(agent);

@@ -70,6 +70,8 @@ struct agent_deletion {
     int64_t job, attempt, step; /* attempt 0: the folder of the whole job */
     char *path, *hash;
     char *jobs_dir; /* as the controller had it */
+    char *cluster;  /* whose the job is */
+    bool foreign;   /* the folder is another cluster's, and stays */
     bool wanted;    /* by the newest desired state */
     bool busy, done;
     int64_t tried_ms;
@@ -122,6 +124,7 @@ struct agent {
     uint64_t nonce;
     char jobs_dir[PATH_MAX], probe_name[256], probe_text[256], probe[256], probe_problem[512];
     int64_t probed_ms;
+    bool probe_taken;              /* its file is that of another cluster's controller */
     bool probe_seen;               /* the jobs directory was the controller's, under this path */
     char no_room[ROOM_REASON_MAX]; /* why there are no new attempts here; "": there are */
     int64_t room_ms;               /* when that was looked at */

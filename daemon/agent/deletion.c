@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
+#include "daemon/agent/owner.h"
 
 enum { MANIFEST_BYTES_MAX = 64 << 20, TRY_AGAIN_MS = 30000 };
 
@@ -108,9 +109,12 @@ enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64
 static void remove_one(uv_work_t *work)
 {
     struct agent_deletion *d = work->data;
-    enum hd_status st = d->attempt ? deletion_remove(d->path, d->hash)
-                                   : deletion_remove_job(d->path, d->jobs_dir, d->job);
+    enum hd_status st = d->attempt ? HD_OK : owner_check(d->path, d->cluster, d->job);
 
+    d->foreign = st != HD_OK;
+    if (!st)
+        st = d->attempt ? deletion_remove(d->path, d->hash)
+                        : deletion_remove_job(d->path, d->jobs_dir, d->job);
     d->error.status = st;
     if (st)
         hd_err_save(st, &d->error);
@@ -122,8 +126,10 @@ static void removed_one(uv_work_t *work, int status)
 
     (void)status;
     d->busy = false;
-    d->done = d->error.status == HD_OK;
-    if (d->done)
+    d->done = d->error.status == HD_OK || d->foreign; /* nothing of this cluster's is there */
+    if (d->foreign)
+        hd_log(HD_LOG_WARN, "the folder stays: %s", d->error.message);
+    else if (d->done)
         hd_log(HD_LOG_INFO, "removed the %s %s", d->attempt ? "checkpoint" : "folder", d->path);
     else
         hd_log(HD_LOG_WARN, "%s", d->error.message);
@@ -136,6 +142,7 @@ static void deletion_free(struct agent_deletion *d)
     free(d->path);
     free(d->hash);
     free(d->jobs_dir);
+    free(d->cluster);
     free(d);
 }
 
@@ -163,8 +170,9 @@ static struct agent_deletion *add(struct agent *agent, const Heddle__V1__Checkpo
     d->path = strdup(wanted->path);
     d->hash = strdup(wanted->manifest_hash);
     d->jobs_dir = strdup(agent->jobs_dir);
+    d->cluster = strdup(agent->identity.cluster);
     d->work.data = d;
-    if (!d->path || !d->hash || !d->jobs_dir) {
+    if (!d->path || !d->hash || !d->jobs_dir || !d->cluster) {
         deletion_free(d);
         return NULL;
     }

@@ -33,14 +33,18 @@ static enum hd_status find_base(const char *attempt_dir, const char *run_dir,
     return HD_OK;
 }
 
-enum hd_status folders_make(const char *attempt_dir, const char *run_dir)
+enum hd_status folders_make(const char *attempt_dir, const char *run_dir, bool may_make_base)
 {
     char base[PATH_MAX];
     const char *below;
     enum hd_status st = find_base(attempt_dir, run_dir, base, &below);
 
-    if (!st)
+    if (!st && may_make_base)
         st = hd_file_make_dirs(base, 0755);
+    else if (!st && !hd_file_exists(base))
+        st = hd_err(HD_STORAGE,
+                    "the jobs directory %s is not there; if it is a file system, mount it again",
+                    base);
     return st ? st : hd_file_make_dirs_below(base, below, 0755);
 }
 

@@ -12,13 +12,16 @@
 #ifndef HD_DAEMON_AGENT_FOLDERS_H
 #define HD_DAEMON_AGENT_FOLDERS_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/status.h"
 
 /* Makes run_dir, which is attempt_dir/nodes/NAME. The jobs directory may be reached by links, as
- * its operator likes; below it a link is not followed. HD_CONFLICT: there is one. */
-enum hd_status folders_make(const char *attempt_dir, const char *run_dir);
+ * its operator likes; below it a link is not followed. HD_CONFLICT: there is one.
+ * may_make_base: a jobs directory that is not there is made, which is right for a node's own; else
+ * that is HD_STORAGE: one that was there is not mounted. */
+enum hd_status folders_make(const char *attempt_dir, const char *run_dir, bool may_make_base);
 
 /* Makes the others, and lets the job's user in; to be called before its supervisor starts. Files
  * of earlier attempts that are heddled's become readable behind the gate. HD_UNSUPPORTED,

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "daemon/agent/folders.h"
 #include "daemon/agent/job_user.h"
+#include "daemon/agent/owner.h"
 #include "daemon/devices/gpu_file.h"
 #include "daemon/launcher/request.h"
 #include "link/hello.h"
@@ -253,12 +254,29 @@ static void became_ended(struct agent_attempt *l, const struct hd_link_report *e
     l->all->on_change(l->all->user, l);
 }
 
-static enum hd_status make_run_dir(struct agent_attempt *l)
+/* may_make_base: as folders_make. */
+static enum hd_status make_folders(struct agent_attempt *l, bool may_make_base)
 {
-    const enum hd_status st = folders_make(l->attempt_dir, l->run_dir);
+    char job_dir[PATH_MAX];
+    enum hd_status st;
 
+    local_job_dir(l, job_dir);
+    if (l->all->jobs_dir_away)
+        return hd_err(HD_STORAGE, "the jobs directory of %s is not the cluster's any more",
+                      l->attempt_dir);
+    st = owner_check(job_dir, l->all->cluster, l->job); /* or it would get a folder of ours */
+    if (!st)
+        st = folders_make(l->attempt_dir, l->run_dir, may_make_base);
+    if (!st)
+        st = owner_claim(job_dir, l->all->cluster, l->job);
     l->refused_run_dir = st == HD_CONFLICT;
     return st;
+}
+
+/* Of an attempt that has not started, or whose folder is gone. */
+static enum hd_status make_run_dir(struct agent_attempt *l)
+{
+    return make_folders(l, false);
 }
 
 static void end_here(struct agent_attempt *local, enum hd_link_cause cause, bool bad_input,
@@ -288,11 +306,9 @@ void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *
 /* The supervisor could record no end, nor could ranks write a checkpoint: their folder is gone. */
 static void end_without_folder(struct agent_attempt *l)
 {
-    const char *slash = strrchr(l->attempt_dir, '/');
     char job_dir[PATH_MAX], message[HD_LINK_TEXT_MAX];
 
-    (void)snprintf(job_dir, sizeof job_dir, "%.*s", slash ? (int)(slash - l->attempt_dir) : 0,
-                   l->attempt_dir);
+    local_job_dir(l, job_dir);
     (void)snprintf(message, sizeof message,
                    "the folder %.700s was removed while the attempt ran, or its file system is not "
                    "mounted: no checkpoint could be written since%s",
@@ -362,6 +378,11 @@ static void look_after(struct agent_attempt *l)
         return;
     }
     if (hd_attempt_read_end(l->run_dir, &end) == HD_OK) {
+        if (local_check_owner(l)) {
+            l->refused_run_dir = true;
+            local_fail_launch(l, true, hd_err_message());
+            return;
+        }
         end.job = l->job; /* whatever another user has written there */
         end.attempt = l->attempt;
         if (job_user_may_end(l, now_ms))
@@ -618,7 +639,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
 {
     struct launch launch;
     bool refused = false;
-    enum hd_status st = make_run_dir(local);
+    enum hd_status st = make_folders(local, !local->all->jobs_dir_seen);
 
     if (!st)
         st = hd_file_check_room(local->run_dir, LAUNCH_BYTES);
@@ -700,7 +721,7 @@ void local_forget(struct agent_attempt *local)
     struct hd_link_report end;
 
     /* a supervisor that an earlier heddled has started may be starting: `end` makes it refuse */
-    if (local->state == LOCAL_PLANNED &&
+    if (local->state == LOCAL_PLANNED && local_check_owner(local) == HD_OK &&
         hd_attempt_conclude(local->run_dir, local->job, local->attempt, false, &end) ==
             HD_CONFLICT) {
         local->state = LOCAL_ALIVE;

@@ -59,7 +59,8 @@ struct agent_attempt {
     int fd;              /* to the supervisor; -1: not connected */
     bool greeted, commands_sent;
     int64_t alive_ms;     /* since when it is ALIVE here */
-    bool refused_run_dir; /* a part of it is a link: nothing is written below it */
+    bool refused_run_dir; /* a part of it is a link, or it is another cluster's: nothing is
+                             written below it */
 
     /* watch.c; times by the monotonic clock, 0: never */
     bool answers_pings; /* the supervisor's build knows them */
@@ -90,6 +91,9 @@ struct locals {
     const char
         *group; /* control group for groups of attempts; "unit": the unit's own; NULL: none */
     char memory_slack[24];            /* of each rank, in bytes */
+    const char *cluster;              /* its id, of the owner's mark; NULL or "": not known */
+    bool jobs_dir_seen;               /* it was the cluster's: it is not made, but mounted */
+    bool jobs_dir_away;               /* and is not any more: nothing is made in its place */
     const struct hd_devices *devices; /* NULL: not known */
     int64_t log_limit_bytes;          /* of a rank's log; 0: none */
     bool tied;                        /* supervisors end with this process */
@@ -120,6 +124,10 @@ enum hd_status local_record(struct agent_attempt *local);
 /* Removes the record, and the attempt from the list; it is still to be freed. */
 void local_unrecord(struct agent_attempt *local);
 void local_free(struct agent_attempt *local);
+/* HD_CONFLICT: the job's folder is another cluster's (owner.h). */
+enum hd_status local_check_owner(const struct agent_attempt *local);
+/* JOBS/7 of an attempt; "": its folder is none. */
+void local_job_dir(const struct agent_attempt *local, char ret_dir[PATH_MAX]);
 
 /* ---- local.c: an attempt that runs ---- */
 

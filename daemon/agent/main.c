@@ -301,6 +301,7 @@ int main(int argc, char **argv)
     int code;
 
     hd_log_init("heddled", HD_LOG_INFO);
+    hd_file_ignore_size_signal();
     if (hd_first_split())
         return fail(EXIT_FAILURE);
     agent.argc = argc - 1;

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "daemon/agent/local.h"
+#include "daemon/agent/owner.h"
 
 enum { RECORD_BYTES_MAX = 4 * PATH_MAX };
 
@@ -105,6 +106,22 @@ static char *take_value(char **at, const char *key)
     return value;
 }
 
+void local_job_dir(const struct agent_attempt *l, char ret_dir[PATH_MAX])
+{
+    const char *slash = strrchr(l->attempt_dir, '/');
+
+    (void)snprintf(ret_dir, PATH_MAX, "%.*s", slash ? (int)(slash - l->attempt_dir) : 0,
+                   l->attempt_dir);
+}
+
+enum hd_status local_check_owner(const struct agent_attempt *l)
+{
+    char job_dir[PATH_MAX];
+
+    local_job_dir(l, job_dir);
+    return owner_check(job_dir, l->all->cluster, l->job);
+}
+
 /* Whether a supervisor has ever started. One that is just starting does no harm: of two, one gets
  * the run directory, and the other refuses it. */
 static bool was_started(const struct agent_attempt *l)
@@ -112,6 +129,8 @@ static bool was_started(const struct agent_attempt *l)
     struct hd_attempt_process process;
     struct hd_link_report end;
 
+    if (local_check_owner(l))
+        return false;
     return hd_attempt_process_read(l->run_dir, &process) != HD_NOT_FOUND ||
            hd_attempt_read_end(l->run_dir, &end) != HD_NOT_FOUND;
 }

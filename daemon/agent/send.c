@@ -27,23 +27,53 @@ enum hd_status send_message(struct agent *agent, Heddle__V1__NodeMessage *messag
 
 /* ---- the jobs directory ---- */
 
+/* Whether the lines behind the first one (controller/services/jobs_dir.c) name another cluster. */
+static bool is_taken(const struct agent *agent, const char *lines)
+{
+    static const char word[] = "cluster ";
+    const char *id = agent->identity.cluster;
+    const size_t n = strlen(id);
+
+    return n && hd_text_starts(lines, word) &&
+           (strncmp(lines + strlen(word), id, n) != 0 || lines[strlen(word) + n] != '\n');
+}
+
+static void tell_taken(struct agent *agent, const char *lines)
+{
+    static const char word[] = "\nstate ";
+    const char *state = strstr(lines, word);
+
+    state = state ? state + strlen(word) : "(not known)";
+    (void)snprintf(agent->probe_problem, sizeof agent->probe_problem,
+                   "the controller of another cluster has taken it, with the state directory %.*s",
+                   (int)(strcspn(state, "\n") < 300 ? strcspn(state, "\n") : 300), state);
+    agent->probe_taken = true;
+}
+
 void send_read_probe(struct agent *agent)
 {
     struct hd_text path = {0}, text = {0};
+    size_t first;
 
     agent->probed_ms = hd_clock_now_ms();
+    agent->probe_taken = false;
     agent->probe[0] = agent->probe_problem[0] = '\0';
     hd_text_add(&path, "%s/%s", agent->jobs_dir, agent->probe_name);
     if (path.failed || hd_file_read(path.data, PROBE_BYTES_MAX, &text)) {
         (void)snprintf(agent->probe_problem, sizeof agent->probe_problem, "%s", hd_err_message());
     } else {
-        text.data[strcspn(text.data, "\n")] = '\0';
+        first = strcspn(text.data, "\n");
+        text.data[first] = '\0';
         if (strlen(text.data) >= sizeof agent->probe ||
             !hd_text_is_utf8(text.data, strlen(text.data)))
             (void)snprintf(agent->probe_problem, sizeof agent->probe_problem,
                            "%s is not the controller's", path.data);
         else
             (void)snprintf(agent->probe, sizeof agent->probe, "%s", text.data);
+        if (!agent->probe_problem[0] && first + 1 < text.len_bytes &&
+            hd_text_is_utf8(text.data + first + 1, text.len_bytes - first - 1) &&
+            is_taken(agent, text.data + first + 1))
+            tell_taken(agent, text.data + first + 1);
         if (!agent->probe_problem[0] && agent->probe_text[0] &&
             strcmp(agent->probe, agent->probe_text) != 0)
             (void)snprintf(agent->probe_problem, sizeof agent->probe_problem,

@@ -84,6 +84,8 @@ static void look_at_jobs_dir(struct agent *agent)
     memcpy(before, agent->probe_problem, sizeof before);
     send_read_probe(agent);
     agent->probe_seen |= !agent->probe_problem[0];
+    agent->locals.jobs_dir_seen = agent->probe_seen;
+    agent->locals.jobs_dir_away = agent->probe_seen && agent->probe_problem[0];
     agent->observed_dirty |= strcmp(before, agent->probe_problem) != 0;
 }
 
@@ -101,6 +103,13 @@ static void look_for_room(struct agent *agent)
     state_dir_look(&agent->identity, &agent->locals, unusable);
     if (unusable[0])
         memcpy(agent->no_room, unusable, sizeof agent->no_room);
+    else if (agent->probe_taken)
+        (void)snprintf(agent->no_room, sizeof agent->no_room,
+                       "takes no new jobs: %.100s is not the cluster's jobs directory any more: "
+                       "%.180s. Give each controller a --jobs-dir of its own; to take this one "
+                       "back, stop the other one, remove %.20s in it, and start "
+                       "heddle-controller again",
+                       agent->jobs_dir, agent->probe_problem, agent->probe_name);
     else if (agent->probe_seen && agent->probe_problem[0])
         (void)snprintf(agent->no_room, sizeof agent->no_room,
                        "takes no new jobs: %.150s is not the cluster's jobs directory any more "

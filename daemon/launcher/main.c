@@ -518,6 +518,7 @@ int main(int argc, char **argv)
     enum hd_status st;
 
     hd_log_init("heddle-launcher", HD_LOG_INFO);
+    hd_file_ignore_size_signal();
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return hd_file_print(usage) ? EXIT_CANNOT : EXIT_SUCCESS;
     if (argc == 2 && strcmp(argv[1], "--version") == 0)

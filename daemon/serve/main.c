@@ -182,6 +182,7 @@ int main(int argc, char **argv)
     enum hd_status st;
 
     hd_log_init("heddle-serve", HD_LOG_INFO);
+    hd_file_ignore_size_signal();
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         free(s);
         return hd_file_print(usage) ? EXIT_FAILED : EXIT_SUCCESS;

@@ -273,6 +273,7 @@ int main(int argc, char **argv)
     enum hd_status st;
 
     hd_log_init("heddle-supervisor", HD_LOG_INFO);
+    hd_file_ignore_size_signal();
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return print(usage);
     if (argc == 2 && strcmp(argv[1], "--version") == 0)

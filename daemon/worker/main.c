@@ -101,6 +101,7 @@ int hd_worker_finish(const char *verb, enum hd_status st)
 int main(int argc, char **argv)
 {
     hd_log_init("heddle-worker", HD_LOG_INFO);
+    hd_file_ignore_size_signal();
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         print_help(stdout);
         return hd_worker_finish("--help", HD_OK);

@@ -11,7 +11,6 @@
  * that ends each step, so that all ranks decide alike after the same step.
  */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -738,7 +737,6 @@ int hd_worker_rank(int argc, char **argv)
     enum hd_status st;
 
     hd_arena_init(&r.arena, 0);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is then an error of write */
     st = read_flags(&r, argc, argv, &job_path);
     if (!st)
         st = connect(&r, job_path);

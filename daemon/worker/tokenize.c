@@ -310,8 +310,6 @@ static void take_signals(void)
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
         if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             (void)sigaction(signals[i], &action, NULL);
-    (void)signal(SIGXFSZ,
-                 SIG_IGN); /* exceeding a file size limit is an error of write, as on a full disk */
 }
 
 int hd_worker_tokenize(int argc, char **argv)

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,18 @@ enum hd_status hd_file_write_status(int error)
     default:
         return HD_IO;
     }
+}
+
+const char *hd_file_error_text(int error)
+{
+    return error == EFBIG ? "File too large: there is a limit on the size of files (ulimit -f, or "
+                            "LimitFSIZE= of a unit of systemd)"
+                          : strerror(error);
+}
+
+void hd_file_ignore_size_signal(void)
+{
+    (void)signal(SIGXFSZ, SIG_IGN);
 }
 
 /* "alice (uid 1000)"; where its name cannot be found "uid 1000". */
@@ -75,7 +88,8 @@ enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return hd_err(hd_file_write_status(errno), "cannot write: %s", strerror(errno));
+            return hd_err(hd_file_write_status(errno), "cannot write: %s",
+                          hd_file_error_text(errno));
         p += n;
         size_bytes -= (size_t)n;
     }
@@ -529,7 +543,8 @@ enum hd_status hd_file_print(const char *text)
     errno = 0;
     if (fputs(text, stdout) >= 0 && fflush(stdout) == 0 && !ferror(stdout))
         return HD_OK;
-    return hd_err(HD_IO, "cannot write to standard output: %s", strerror(errno ? errno : EIO));
+    return hd_err(HD_IO, "cannot write to standard output: %s",
+                  hd_file_error_text(errno ? errno : EIO));
 }
 
 enum hd_status hd_file_set_umask(const char *octal)

@@ -21,6 +21,11 @@
  * takes no writes for now: it is full or over a quota, read-only, has an I/O error, or its server
  * does not answer. Else HD_IO. The functions below return it for what they write. */
 enum hd_status hd_file_write_status(int error);
+/* strerror, and for EFBIG which limit a file would exceed. */
+const char *hd_file_error_text(int error);
+/* A limit on file sizes (ulimit -f) is then a failed write with EFBIG, and not the end of the
+ * program by SIGXFSZ. Each program calls it first; what it starts inherits it. */
+void hd_file_ignore_size_signal(void);
 
 /* For a file that open(2) or stat(2) refused with `error`, `what` before its path ("the data file
  * "). HD_NOT_FOUND; HD_DENIED, naming the user and what helps: it stays so until somebody changes

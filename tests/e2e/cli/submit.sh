@@ -163,4 +163,14 @@ for program in heddle-controller heddled heddle-supervisor heddle-worker; do
     check_equal "to_a_full_disk_help_of_$program" "yes 1" \
         "$([ $? = 0 ] && echo no || echo yes) $(grep -c 'cannot write to standard output: No space left on device' "$work/full.err")"
 done
+# a limit on file sizes is an error of write, and kills none
+for program in heddle heddle-controller heddled heddle-supervisor heddle-worker; do
+    said=$( (ulimit -f 0 && exec "$HEDDLE_BIN/$program" --help >"$work/limited") 2>&1)
+    check_equal "at_the_limit_of_file_sizes_help_of_$program" "ended 1" \
+        "$([ $? -lt 128 ] && echo ended || echo killed) $(grep -c 'File too large: .*LimitFSIZE=' <<<"$said")"
+done
+for program in heddle-launcher heddle-serve; do
+    (ulimit -f 0 && exec "$HEDDLE_BIN/$program" --help >"$work/limited")
+    check_equal "at_the_limit_of_file_sizes_help_of_$program" ended "$([ $? -lt 128 ] && echo ended || echo killed)"
+done
 finish

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -159,6 +160,34 @@ static void room_is_what_the_file_system_has(void **state)
     assert_int_equal(hd_file_check_room("/tmp/not/there/yet", 1), HD_OK);
     assert_int_equal(hd_file_check_room("/tmp/not/there/yet", INT64_C(1) << 60), HD_STORAGE);
     assert_int_equal(hd_file_check_room("nothing", 1), HD_OK); /* in the working directory */
+}
+
+/* In a child: what is 100 KiB does not fit a limit of 64 KiB. */
+static void a_limit_on_file_sizes_is_told_and_kills_nobody(void **state)
+{
+    static const char zeros[100 * 1024];
+    const struct rlimit small = {64 * 1024, 64 * 1024};
+    char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 8];
+    int status;
+    pid_t child;
+
+    (void)state;
+    temporary_dir(dir, "heddle-limit");
+    (void)snprintf(path, sizeof path, "%s/f", dir);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        hd_file_ignore_size_signal();
+        _exit(setrlimit(RLIMIT_FSIZE, &small) == 0 &&
+                      hd_file_write_atomic(path, zeros, sizeof zeros, 0600) == HD_IO &&
+                      strstr(hd_err_message(), "LimitFSIZE=")
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
 /* What may come back without a change of the job is told from what will not. */
@@ -420,6 +449,7 @@ int main(void)
         cmocka_unit_test(atomic_write_replaces_whole_files),
         cmocka_unit_test(room_is_what_the_file_system_has),
         cmocka_unit_test(errors_that_pass_are_told_apart),
+        cmocka_unit_test(a_limit_on_file_sizes_is_told_and_kills_nobody),
         cmocka_unit_test(who_may_not_read_a_file_is_told_what_helps),
         cmocka_unit_test(folders_below_another_are_made_through_no_link),
         cmocka_unit_test(a_stream_is_read_to_its_end),

@@ -278,7 +278,7 @@ void connect_as(struct daemon *d, struct bench *b, const char *name, const char 
     Heddle__V1__Hello hello = HEDDLE__V1__HELLO__INIT;
 
     if (!d->b)
-        *d = (struct daemon){.b = b, .devices = d->devices};
+        *d = (struct daemon){.b = b, .devices = d->devices, .instance = d->instance};
     d->done = false;
     hello.data_address = (char *)"10.0.0.3";
     (void)snprintf(d->name, sizeof d->name, "%s", name);
@@ -301,7 +301,7 @@ void connect_as(struct daemon *d, struct bench *b, const char *name, const char 
     hello.node_uuid = d->uuid;
     hello.node_name = d->name;
     hello.boot_id = (char *)"boot";
-    hello.instance_id = (char *)"instance";
+    hello.instance_id = (char *)(uintptr_t)(d->instance ? d->instance : "instance");
     hello.n_devices = (size_t)count;
     hello.devices = pointers;
     hello.inventory = b->inventory;
@@ -346,6 +346,7 @@ void observe(struct daemon *d, uint64_t job, Heddle__V1__AttemptState state,
     observed.generation = d->desired ? d->desired->desired->generation : 0;
     hd_file_join(&path, d->welcome->jobs_dir, d->welcome->jobs_dir_probe);
     assert_int_equal(hd_file_read(path.data, 4096, &probe), HD_OK);
+    probe.data[strcspn(probe.data, "\n")] = '\0'; /* the first line, as heddled */
     observed.jobs_dir_probe = probe.data;
     say(d, HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED, &observed);
     hd_text_free(&path);

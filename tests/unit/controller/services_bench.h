@@ -77,6 +77,7 @@ struct daemon {
     struct hd_rpc_call *call, *logs;
     char uuid[32], name[16];
     int devices;                  /* set before it connects; 0: two */
+    const char *instance;         /* likewise: of its process; NULL: "instance" */
     Heddle__V1__Welcome *welcome; /* inside `kept` */
     Heddle__V1__ControllerMessage *kept, *desired, *set;
     int desired_count, sets;

@@ -250,6 +250,46 @@ static void new_jobs_do_not_meet_old_folders(void **state)
     finish(&b);
 }
 
+/* Both would give their jobs the same numbers, and take each other's folders for their own. */
+static void a_jobs_directory_of_another_cluster_is_refused(void **state)
+{
+    static const char theirs[] = "heddle-0f\ncluster 8c1d\nstate /srv/b on n7\n";
+    static const char before[] = "heddle-0f"; /* by a version that names no cluster */
+    struct hd_text found = {0};
+    struct hd_error refusal;
+    struct bench b;
+    char path[128], own[256], host[128];
+
+    (void)state;
+    start(&b, NULL);
+    stop_controller(&b);
+    (void)snprintf(path, sizeof path, "%s/state/jobs/.heddle-probe", b.dir);
+    assert_int_equal(hd_file_write_atomic(path, theirs, strlen(theirs), 0644), HD_OK);
+    assert_int_equal(start_controller(&b), HD_CONFLICT);
+    hd_err_save(HD_CONFLICT, &refusal);
+    assert_non_null(strstr(refusal.message, "/srv/b on n7"));
+    assert_non_null(strstr(refusal.message, path)); /* to be removed, if that one was given up */
+    assert_int_equal(hd_file_read(path, 1000, &found), HD_OK);
+    assert_string_equal(found.data, theirs);
+    hd_text_free(&found);
+    for (int64_t end_ms = hd_clock_now_ms() + 500; hd_clock_now_ms() < end_ms;)
+        (void)uv_run(&b.loop, UV_RUN_ONCE); /* so that it lets go of its state directory */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(start_controller(&b), HD_OK);
+    stop_controller(&b);
+    assert_int_equal(start_controller(&b), HD_OK); /* its own mark */
+    stop_controller(&b);
+    assert_int_equal(gethostname(host, sizeof host), 0); /* its database was lost, and made anew */
+    (void)snprintf(own, sizeof own, "heddle-0f\ncluster 8c1d\nstate %s/state on %.64s\n", b.dir,
+                   host);
+    assert_int_equal(hd_file_write_atomic(path, own, strlen(own), 0644), HD_OK);
+    assert_int_equal(start_controller(&b), HD_OK);
+    stop_controller(&b);
+    assert_int_equal(hd_file_write_atomic(path, before, strlen(before), 0644), HD_OK);
+    assert_int_equal(start_controller(&b), HD_OK);
+    finish(&b);
+}
+
 /* ---- a job's whole way ------------------------------------------------------------------------*/
 
 static void a_job_goes_its_way_and_its_watcher_sees_it(void **state)
@@ -483,6 +523,52 @@ static void a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream(void **stat
     assert_int_equal(d.end, HD_CONFLICT);
     free_daemon(&d);
     free_daemon(&other);
+    finish(&b);
+}
+
+/* The state directory of a node was copied with its machine. They must not take the node from each
+ * other for ever, several times a second, with its attempts lost each time. */
+static void a_copy_of_a_node_is_refused_while_the_node_is_there(void **state)
+{
+    Heddle__V1__Heartbeat beat = HEDDLE__V1__HEARTBEAT__INIT;
+    struct daemon d = {.instance = "first"}, copy = {.instance = "copy"}, again = {0};
+    int64_t began_ms, said_ms = 0;
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    connect_as(&copy, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    for (began_ms = hd_clock_now_ms(); !copy.done && hd_clock_now_ms() < began_ms + WAIT_MS;) {
+        if (hd_clock_now_ms() > said_ms + 300) {
+            say(&d, HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT, &beat);
+            said_ms = hd_clock_now_ms();
+        }
+        (void)uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    assert_true(copy.done);
+    assert_int_equal(copy.end, HD_CONFLICT);
+    assert_null(copy.welcome);
+    assert_non_null(strstr(copy.message, "has a copy of its --state-dir"));
+    assert_false(d.done);
+    free_daemon(&copy);
+
+    /* heddled is started again: at once, when the older stream has ended */
+    again.instance = "second";
+    connect_as(&again, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    began_ms = hd_clock_now_ms();
+    hd_rpc_call_cancel(d.call);
+    WAIT_FOR(&b, again.welcome);
+    assert_true(hd_clock_now_ms() < began_ms + 5000);
+    free_daemon(&d);
+
+    /* and when nothing comes from it any more: its machine has lost power */
+    d = (struct daemon){.instance = "third"};
+    connect_as(&d, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(&b, d.welcome && again.done);
+    assert_int_equal(again.end, HD_CONFLICT);
+    free_daemon(&again);
+    free_daemon(&d);
     finish(&b);
 }
 
@@ -1098,12 +1184,14 @@ int main(void)
         cmocka_unit_test(what_is_not_there_is_not_found),
         cmocka_unit_test(lists_are_paged),
         cmocka_unit_test(new_jobs_do_not_meet_old_folders),
+        cmocka_unit_test(a_jobs_directory_of_another_cluster_is_refused),
         cmocka_unit_test(a_job_goes_its_way_and_its_watcher_sees_it),
         cmocka_unit_test(a_controller_that_comes_and_goes_loses_nothing),
         cmocka_unit_test(cancel_reaches_the_daemon),
         cmocka_unit_test(a_daemon_of_another_protocol_hears_both_versions),
         cmocka_unit_test(a_command_of_another_protocol_hears_both_versions),
         cmocka_unit_test(a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream),
+        cmocka_unit_test(a_copy_of_a_node_is_refused_while_the_node_is_there),
         cmocka_unit_test(a_heartbeat_is_answered_and_a_node_is_listed),
         cmocka_unit_test(the_launch_obeys_the_links_of_the_node),
         cmocka_unit_test(topology_is_what_the_file_and_the_nodes_say),

@@ -111,6 +111,27 @@ static void another_folder_of_the_same_name_is_noticed_until_it_is_the_right_one
     stub_close(&stub);
 }
 
+/* Two controllers in one jobs directory, the second of which has removed the first one's mark. */
+static void a_jobs_directory_that_another_cluster_has_taken_is_told_as_that(void **state)
+{
+    static const char theirs[] = "their place\ncluster 8c1d\nstate /srv/b on n7\n";
+    static const char ours[] = "the same place\ncluster cluster-of-the-test\nstate /a on n1\n";
+    char path[160];
+
+    (void)state;
+    stub_open(&stub, 1);
+    (void)snprintf(path, sizeof path, "%s/.probe", stub.jobs_dir);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    assert_int_equal(hd_file_write_atomic(path, theirs, strlen(theirs), 0644), HD_OK);
+    stub_until(&stub, strstr(stub.nodes[0].no_room, "the controller of another cluster has taken "
+                                                    "it, with the state directory /srv/b on n7"));
+    assert_non_null(strstr(stub.nodes[0].no_room, "remove .probe in it"));
+    assert_int_equal(hd_file_write_atomic(path, ours, strlen(ours), 0644), HD_OK);
+    stub_until(&stub, !stub.nodes[0].no_room[0] && !stub.nodes[0].probe_problem[0]);
+    stub_close(&stub);
+}
+
 static void an_attempt_goes_the_whole_way(void **state)
 {
     char path[256];
@@ -520,6 +541,40 @@ static void a_job_folder_that_is_a_link_is_refused(void **state)
     stub_close(&stub);
 }
 
+/* The folder has another cluster's attempt of the same numbers, which has ended well. */
+static void an_attempt_of_another_cluster_is_not_taken_for_ones_own(void **state)
+{
+    const struct hd_link_report end = {.kind = HD_LINK_END,
+                                       .job = 7,
+                                       .attempt = 1,
+                                       .rank = -1,
+                                       .end = {.cause = HD_LINK_CAUSE_COMPLETED, .first_rank = -1}};
+    static const char mark[] = "cluster 8c1d\njob 7\n";
+    char job[160], path[256];
+
+    (void)state;
+    stub_open(&stub, 1);
+    (void)snprintf(job, sizeof job, "%s/7", stub.jobs_dir);
+    (void)snprintf(path, sizeof path, "%s/attempt-1/nodes/n0", job);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    assert_int_equal(hd_attempt_write_end(path, &end), HD_OK);
+    (void)snprintf(path, sizeof path, "%s/owner", job);
+    assert_int_equal(hd_file_write_atomic(path, mark, strlen(mark), 0644), HD_OK);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
+    assert_true(stub.nodes[0].bad_input); /* another attempt would meet it again */
+    assert_non_null(strstr(stub.nodes[0].end_message, "\"cluster 8c1d job 7 \""));
+
+    stub_want_removed(&stub, job); /* and heddle rm leaves it */
+    stub_until(&stub, stub.nodes[0].deleted == 1);
+    assert_true(hd_file_exists(path));
+    assert_int_equal(unlink(path), 0);
+    stub_close(&stub);
+}
+
 /* ---- GPUs ---- */
 
 /* What the fake worker answers from here on: a text, from a file. */
@@ -836,6 +891,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_says_who_it_is_and_what_it_sees),
         cmocka_unit_test(another_folder_of_the_same_name_is_noticed_until_it_is_the_right_one),
+        cmocka_unit_test(a_jobs_directory_that_another_cluster_has_taken_is_told_as_that),
         cmocka_unit_test(an_attempt_goes_the_whole_way),
         cmocka_unit_test(a_node_far_away_is_a_node),
         cmocka_unit_test(an_end_is_shown_after_every_report_is_acknowledged),
@@ -857,6 +913,7 @@ int main(void)
         cmocka_unit_test(a_plan_that_does_not_fit_the_node_fails_to_launch),
         cmocka_unit_test(heddled_ends_when_its_node_is_removed),
         cmocka_unit_test(a_job_folder_that_is_a_link_is_refused),
+        cmocka_unit_test(an_attempt_of_another_cluster_is_not_taken_for_ones_own),
         cmocka_unit_test(ranks_get_the_gpus_of_the_plan),
         cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
         cmocka_unit_test(cores_wait_until_the_gpus_are_known),

@@ -440,20 +440,30 @@ void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node)
     hd_text_free(&text);
 }
 
-void stub_want_deleted(struct stub *stub, const char *path, const char *hash)
+static void want_gone(struct stub *stub, int32_t attempt, const char *path, const char *hash)
 {
     Heddle__V1__DesiredState desired = HEDDLE__V1__DESIRED_STATE__INIT;
     Heddle__V1__CheckpointDeletion deletion = HEDDLE__V1__CHECKPOINT_DELETION__INIT;
     Heddle__V1__CheckpointDeletion *deletions = &deletion;
 
     deletion.job = JOB;
-    deletion.attempt = ATTEMPT;
-    deletion.step = 5;
+    deletion.attempt = attempt;
+    deletion.step = attempt ? 5 : 0;
     deletion.path = (char *)path;
     deletion.manifest_hash = (char *)hash;
     desired.deletions = &deletions;
     desired.n_deletions = 1;
     send_desired(stub, &desired);
+}
+
+void stub_want_deleted(struct stub *stub, const char *path, const char *hash)
+{
+    want_gone(stub, ATTEMPT, path, hash);
+}
+
+void stub_want_removed(struct stub *stub, const char *job_dir)
+{
+    want_gone(stub, 0, job_dir, "");
 }
 
 void stub_ask_probe(struct stub *stub, uint64_t request)

@@ -107,6 +107,8 @@ void stub_run_for(struct stub *stub, int ms);
 void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node);
 /* The same with one deletion. */
 void stub_want_deleted(struct stub *stub, const char *path, const char *hash);
+/* And with the removal of the job's folder. */
+void stub_want_removed(struct stub *stub, const char *job_dir);
 void stub_acknowledge(struct stub *stub); /* everything that was seen */
 void stub_complete_rendezvous(struct stub *stub);
 void stub_ask_log(struct stub *stub, int rank, int64_t offset, int wait_ms);

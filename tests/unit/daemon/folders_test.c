@@ -68,7 +68,7 @@ static int make(const char *unused)
     char path[300];
 
     (void)unused;
-    if (folders_make(attempt, run_dir))
+    if (folders_make(attempt, run_dir, true))
         return 1;
     (void)snprintf(path, sizeof path, "%s/job", run_dir);
     return hd_file_write_atomic(path, "j", 1, 0644) ? 2 : 0;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
+#include "daemon/agent/owner.h"
 #include "daemon/agent/state_dir.h"
 #include "daemon/attempt/attempt.h"
 #include "link/link.h"
@@ -24,6 +26,7 @@
 struct fixture {
     char dir[TEMPORARY_BYTES];
     char run_dir[128]; /* of attempt 1 of job 7 */
+    const char *cluster;
     struct locals locals;
 };
 
@@ -36,7 +39,7 @@ static void on_change(void *user, struct agent_attempt *local)
 /* The attempts as a heddled that has just started knows them. */
 static enum hd_status start(struct fixture *f)
 {
-    f->locals = (struct locals){.data_address = "", .on_change = on_change};
+    f->locals = (struct locals){.data_address = "", .cluster = f->cluster, .on_change = on_change};
     (void)snprintf(f->locals.state_dir, sizeof f->locals.state_dir, "%s/state", f->dir);
     (void)snprintf(f->locals.node, sizeof f->locals.node, "n1");
     return locals_open(&f->locals);
@@ -126,6 +129,79 @@ static void attempts_on_record_are_known_after_a_start(void **state)
     locals_look_after(&f->locals);
     assert_int_equal(l->state, LOCAL_ENDED);
     assert_null(locals_find(&f->locals, 7, 2));
+}
+
+/* Its file system is not mounted: what is made in its place is hidden when it is back, and hides
+ * meanwhile that it is away. */
+static void the_jobs_directory_is_not_made_in_place_of_one_that_is_away(void **state)
+{
+    const struct local_ranks ranks = {.world = 1, .count = 1};
+    struct fixture *f = *state;
+    struct agent_attempt *l = add(f, 7, 1), *other = add(f, 8, 1), *third = add(f, 9, 1);
+    char jobs[96], away[96];
+
+    (void)snprintf(jobs, sizeof jobs, "%s/jobs", f->dir);
+    (void)snprintf(away, sizeof away, "%s/away", f->dir);
+    assert_int_equal(rename(jobs, away), 0);
+    local_fail_launch(l, false, "it was cancelled");
+    assert_int_equal(l->state, LOCAL_ENDED);
+    assert_false(hd_file_exists(jobs));
+    f->locals.jobs_dir_seen = true;
+    local_launch(other, "job", 3, &ranks);
+    assert_int_equal(other->state, LOCAL_PLANNED);
+    assert_true(other->waits);
+    assert_non_null(strstr(other->trouble, "is not there"));
+    assert_false(hd_file_exists(jobs));
+
+    f->locals.jobs_dir_away = true; /* the folder on which it was mounted */
+    assert_int_equal(mkdir(jobs, 0755), 0);
+    local_fail_launch(third, false, "it was cancelled");
+    assert_int_equal(rmdir(jobs), 0); /* nothing is in it */
+}
+
+/* 8: by another cluster, before it was started here; 9: meanwhile. */
+static void an_end_of_another_cluster_is_not_believed(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_link_report end = {.kind = HD_LINK_END,
+                                 .rank = -1,
+                                 .end = {.cause = HD_LINK_CAUSE_COMPLETED, .first_rank = -1}};
+    struct agent_attempt *l;
+    char dir[96];
+
+    for (int job = 8; job <= 9; job++) {
+        l = add(f, job, 1);
+        assert_int_equal(hd_file_make_dirs(l->run_dir, 0755), HD_OK);
+        end.job = job;
+        end.attempt = 1;
+        assert_int_equal(hd_attempt_write_end(l->run_dir, &end), HD_OK);
+        (void)snprintf(dir, sizeof dir, "%s/jobs/%d", f->dir, job);
+        assert_int_equal(owner_claim(dir, "theirs", job), HD_OK);
+        assert_int_equal(owner_claim(dir, "ours", job), HD_CONFLICT);
+        assert_int_equal(owner_check(dir, "theirs", job + 1), HD_CONFLICT); /* a copied folder */
+    }
+    stop(f);
+    f->cluster = "ours";
+    assert_int_equal(start(f), HD_OK);
+    l = locals_find(&f->locals, 8, 1);
+    assert_int_equal(l->state, LOCAL_PLANNED);
+    l = locals_find(&f->locals, 9, 1);
+    l->state = LOCAL_ALIVE;
+    locals_look_after(&f->locals);
+    assert_int_equal(l->state, LOCAL_ENDED);
+    assert_int_equal(l->end.end.cause, HD_LINK_CAUSE_LAUNCH_FAILED);
+    assert_true(l->end.end.bad_input);
+    assert_non_null(strstr(l->end.end.message, "cluster theirs"));
+    assert_int_equal(hd_attempt_read_end(l->run_dir, &end), HD_OK); /* theirs stays */
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_COMPLETED);
+
+    f->cluster = "theirs"; /* and they believe it */
+    stop(f);
+    assert_int_equal(start(f), HD_OK);
+    locals_look_after(&f->locals);
+    l = locals_find(&f->locals, 9, 1);
+    assert_int_equal(l->state, LOCAL_ENDED);
+    assert_int_equal(l->end.end.cause, HD_LINK_CAUSE_COMPLETED);
 }
 
 static void a_forgotten_attempt_is_not_known_after_a_start(void **state)
@@ -423,6 +499,8 @@ int main(void)
 #define with_state(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         with_state(attempts_on_record_are_known_after_a_start),
+        with_state(the_jobs_directory_is_not_made_in_place_of_one_that_is_away),
+        with_state(an_end_of_another_cluster_is_not_believed),
         with_state(a_forgotten_attempt_is_not_known_after_a_start),
         with_state(a_record_that_is_not_whole_is_refused),
         with_state(a_launch_that_failed_is_remembered_with_its_reason),
