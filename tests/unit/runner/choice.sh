@@ -108,6 +108,11 @@ verdict alone_a_build_runs_all_its_unit_tests $?
 run --beside-asan unit
 [ $? = 0 ] && ran sums && says '1 that the preset asan runs'
 verdict beside_asan_it_leaves_out_what_that_shows_as_well $?
+program kernels_sums unit short shared </dev/null
+program kernels_grid parity short shared </dev/null
+run --without kernels unit parity
+[ $? = 0 ] && ran kernels_grid sums words && says '1 of kernels (--without)'
+verdict a_room_can_be_left_out $?
 
 : >"$fake/tests/list"
 : >"$fake/tests/reads"
