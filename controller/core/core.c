@@ -427,7 +427,7 @@ void hd_core_free(struct hd_core *core)
         free(core->reaches[kind]);
         free(core->reach_of[kind]);
     }
-    core_sums_done(core);
+    core_arrays_free(core);
     free(core->members);
     free(core->ends);
     free(core->end_keys);

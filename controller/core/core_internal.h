@@ -449,7 +449,7 @@ bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *ne
 /* Free devices of this kind by index of node: no node has more for a job. NULL: no memory. With it
  * the other arrays of core_state.h are made. */
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind);
-void core_sums_done(struct hd_core *core);                            /* frees them */
+void core_arrays_free(struct hd_core *core);                          /* frees them */
 void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
 /* What marks_of in free.c reads of the node may have changed. */
 void core_node_note(struct hd_core *core, const struct core_node *node);

@@ -83,7 +83,7 @@ void core_node_note(struct hd_core *core, const struct core_node *node)
                                                     .spare = (uint16_t)node->reserved.spare};
 }
 
-void core_sums_done(struct hd_core *core)
+void core_arrays_free(struct hd_core *core)
 {
     for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
         free(core->free_of[k]);
@@ -105,7 +105,7 @@ void core_sums_done(struct hd_core *core)
     core->sum_of_switch = NULL;
 }
 
-static bool make_sums(struct hd_core *core)
+static bool make_arrays(struct hd_core *core)
 {
     const size_t nodes = core->node_count + 1, leaves = (size_t)core->leaf_count + 1;
     bool made = true;
@@ -132,7 +132,7 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
 
     if (!core->free_due)
         return core->free_of[kind];
-    core_sums_done(core);
+    core_arrays_free(core);
     core->leaf_count = 0;
     core->gain_count = core->gained = 0; /* they are by index */
     core->changes++;
@@ -141,9 +141,9 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
         if (core->nodes[i]->leaf >= core->leaf_count)
             core->leaf_count = core->nodes[i]->leaf + 1;
     }
-    if (!make_sums(core)) {
+    if (!make_arrays(core)) {
         core->no_memory = true;
-        core_sums_done(core);
+        core_arrays_free(core);
         return NULL;
     }
     for (size_t i = 0; i < core->node_count; i++) {
