@@ -373,8 +373,8 @@ struct hd_core {
     int32_t *free_below[HD_DEVICE_KIND_COUNT]; /* the sums of that, by core_node.leaf */
     int64_t leaf_count;                        /* of those sums */
     bool free_due;
-    /* By index in nodes, made anew with free_of: the switch of each tier from 1 on, -1: none; of
-     * tier 0, which stands for all nodes, 0. */
+    /* By index in nodes, made anew with free_of: the node's switch in each tier from 1 on; -1: it
+     * is at none. switch_of[0] puts all nodes at one switch, 0, for sums over the whole cluster. */
     int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
     uint8_t *marks; /* enum core_mark, likewise */
     struct core_kept {

@@ -10,14 +10,10 @@
  *
  * Where memory is asked for, or nodes are avoided, nothing is said: the search looks at each node.
  */
-#include <string.h>
-
 #include "controller/core/core_internal.h"
 
-enum {
-    BORROW_MIN_MS = 5 * 60 * 1000
-}; /* devices are lent for so long at least: a start and a stop
-    * take minutes */
+/* Devices are lent for so long at least: a start and a stop take minutes. */
+enum { BORROW_MIN_MS = 5 * 60 * 1000 };
 
 /* ---- what is kept for whom --------------------------------------------------------------------*/
 

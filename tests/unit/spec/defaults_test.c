@@ -52,7 +52,7 @@ static void one_share_is_dropped_everywhere_or_each_has_its_own(void **state)
     check_dropout(NULL, 0, 0, 0);
     check_dropout("train.dropout=0.25", 0.25, 0.25, 0.25);
     check_dropout("train.dropout={attention: 0.25}", 0, 0.25, 0);
-    /* one of those that the file's plain number stands for; the others stay */
+    /* dropout: 0.125 in the file sets all three shares; --set changes one, and two keep it */
     if (read_bytes(text, strlen(text), "train.dropout.attention=0.5", &spec))
         fail_msg("%s", hd_err_message());
     assert_true(spec->dropout_attention == 0.5);
