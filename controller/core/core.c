@@ -697,7 +697,8 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
         set = "held or after others";
     else if (core_jobs_have(&core->promised, job) != (queued && job->rec.promised_ms != 0))
         set = "promised a start";
-    else if (core_jobs_have(&core->claimants, job) != job->claims || (job->claims && !queued))
+    else if (core_jobs_have(&core->claimants, job) != job->claims || (job->claims && !queued) ||
+             (job->claim && !job->claims))
         set = "waiting for devices of others";
     else if (core_jobs_have(&core->searching, job) != (queued && job->search))
         set = "searching";

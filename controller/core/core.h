@@ -408,7 +408,8 @@ struct hd_core_choice {
     int32_t nodes_now, tier_now, nodes_later, tier_later;
     double step_now_s, step_later_s;
     int64_t now_ms, later_ms; /* when they open, by the wall clock */
-    int64_t saved_ms;         /* what waiting saves; below 0: what it costs */
+    int64_t gain_ms;          /* what its steps take less in the later place */
+    int64_t saved_ms;         /* how much earlier it ends there; below 0: later */
     bool taken;               /* of a job that does not fit now: it waits for the later one */
 };
 

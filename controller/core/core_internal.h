@@ -24,6 +24,7 @@
  *   predict.c     when running attempts will end
  *   ends.c        after how many of these ends a job has a place
  *   preempt.c     which running jobs give way
+ *   claim.c       the place that they make free for a job
  *   move.c        running jobs that go on elsewhere, or with more devices
  *   explain.c     why jobs wait
  *   gang.c        one job on several nodes
@@ -479,6 +480,12 @@ bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd
 enum core_weighed { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
 enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
                              const struct hd_job_needs *needs, struct core_first *first);
+/* On no more nodes than necessary, and at one switch of the lowest tier that has so many, or of the
+ * next one. */
+bool core_is_near(struct hd_core *core, const struct hd_job_needs *needs,
+                  const struct core_placement *place);
+/* The view sees no place that is worse than the best one for the least devices that it needs. */
+void core_limit_to_best(struct hd_core *core, struct core_view *view, enum hd_device_kind kind);
 /* The best place that so many devices of a kind could have, were all idle; device_count 0: there is
  * none. The caller frees the members. */
 struct core_placement core_best_place(struct hd_core *core, const struct hd_job_needs *needs,
@@ -526,6 +533,18 @@ void core_note_held(struct hd_core *core, const struct core_job *job,
                     const struct core_attempt *attempt);
 /* I16: for the job enough attempts could give way, unless their devices are said to be too few. */
 enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job);
+
+/* ---- claim.c ----------------------------------------------------------------------------------*/
+
+/* Others stop so that the job can start in this place, which is copied; its layout is asked for. */
+void core_claim_place(struct hd_core *core, struct core_job *job, const struct hd_job_needs *needs,
+                      const struct core_placement *place);
+/* Whether all devices of that place are free, or will be when those who stop have stopped.
+ * *ret_start: when that is. NONE: it has no such place, or others have devices of it. */
+enum core_claim { CORE_CLAIM_NONE, CORE_CLAIM_OPENS, CORE_CLAIM_OPEN };
+enum core_claim core_claim_of(const struct hd_core *core, const struct core_job *job,
+                              struct core_start *ret_start);
+void core_claim_drop(struct core_job *job); /* the place; the job still comes first */
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
 
 /* ---- move.c -----------------------------------------------------------------------------------*/

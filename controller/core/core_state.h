@@ -290,6 +290,8 @@ struct core_job {
     int64_t patience_mono_ms; /* it waits for a better place until then at most; 0: it has not yet
                                * (weigh.c) */
     bool claims;              /* others were stopped so that it can start: it comes first */
+    struct core_placement
+        *claim;           /* with claims: where (claim.c); NULL: that is not known any more */
     uint64_t blocked_at;  /* core->starts when it first reserved nodes; attempts that start later
                            * hold only what it can spare */
     uint64_t reserved_in; /* the last pass in which it reserved nodes */

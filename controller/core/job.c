@@ -103,6 +103,7 @@ void core_job_free(struct core_job *job)
     }
     free(job->attempts);
     free(job->checkpoints);
+    core_claim_drop(job);
     free((void *)(uintptr_t)job->rec.spec);
     core_unset(&job->rec.request_id);
     core_unset(&job->rec.owner);

@@ -141,8 +141,9 @@ void core_find_position(const struct hd_core *core, struct core_node *node)
 struct core_switch {
     int64_t number; /* of its tier; -1: none */
     int32_t total,
-        reached;  /* devices of all its members; of the first ones, until they are enough */
-    size_t nodes; /* so many members were needed for that */
+        reached;      /* devices of all its members; of the first ones, until they are enough */
+    size_t nodes;     /* so many members were needed for that */
+    int64_t position; /* of one of its members */
 };
 
 static int64_t switch_of(const struct hd_core *core, const struct core_member *member, int tier)
@@ -176,6 +177,7 @@ static struct core_switch *list_switches(struct hd_core *core, const struct core
         while (table[at].number >= 0 && table[at].number != number)
             at = (at + 1) & (size - 1);
         table[at].number = number;
+        table[at].position = members[i].node->position;
         table[at].total += members[i].count;
         if (table[at].reached < need) {
             table[at].reached += members[i].count;
@@ -198,19 +200,51 @@ static const struct core_switch *find_switch(const struct core_switch *table, si
     return table[at].number == number ? &table[at] : NULL;
 }
 
-/* The switch that has enough on as few nodes as any placement needs, and least beside that, so that
- * larger ones stay whole. */
-static int64_t best_switch(const struct core_switch *table, size_t size, int32_t need, size_t nodes)
+/* What members give, switch by switch, of each tier. */
+struct levels {
+    struct level {
+        struct core_switch *table;
+        size_t size;
+    } of[HD_CLUSTER_TIERS_MAX];
+    int tiers;
+};
+
+static int32_t total_above(const struct hd_core *core, const struct levels *levels, int tier,
+                           const struct core_switch *of)
 {
+    const int64_t number = hd_node_tree_switch(core->config.tree, tier, of->position);
+    const struct core_switch *s =
+        find_switch(levels->of[tier].table, levels->of[tier].size, number);
+
+    return s ? s->total : 0;
+}
+
+/* Has less left, so that others stay whole: first of the switch of the highest tier above it. */
+static bool is_fuller(const struct hd_core *core, const struct levels *levels, int tier,
+                      const struct core_switch *a, const struct core_switch *b)
+{
+    for (int t = levels->tiers - 1; t > tier; t--) {
+        const int32_t of_a = total_above(core, levels, t, a);
+        const int32_t of_b = total_above(core, levels, t, b);
+
+        if (of_a != of_b)
+            return of_a < of_b;
+    }
+    return a->total != b->total ? a->total < b->total : a->number < b->number;
+}
+
+/* The switch of the tier that has enough on as few nodes as any placement needs, and is fullest. */
+static int64_t best_switch(const struct hd_core *core, const struct levels *levels, int tier,
+                           int32_t need, size_t nodes)
+{
+    const struct level *level = &levels->of[tier];
     const struct core_switch *best = NULL;
 
-    for (size_t i = 0; i < size; i++) {
-        const struct core_switch *s = &table[i];
+    for (size_t i = 0; i < level->size; i++) {
+        const struct core_switch *s = &level->table[i];
 
-        if (s->number < 0 || s->reached < need || s->nodes > nodes)
-            continue;
-        if (!best || s->total < best->total ||
-            (s->total == best->total && s->number < best->number))
+        if (s->number >= 0 && s->reached >= need && s->nodes <= nodes &&
+            (!best || is_fuller(core, levels, tier, s, best)))
             best = s;
     }
     return best ? best->number : -1;
@@ -303,31 +337,47 @@ int32_t core_tier_of(const struct hd_core *core, const struct core_member *membe
     return tiers;
 }
 
+static void free_levels(struct levels *levels)
+{
+    for (int t = 0; t < levels->tiers; t++)
+        free(levels->of[t].table);
+}
+
+static bool list_levels(struct hd_core *core, const struct core_member *members, size_t count,
+                        int32_t need, struct levels *ret_levels)
+{
+    bool listed = true;
+
+    *ret_levels = (struct levels){.tiers = core->config.tree ? core->config.tree->tier_count : 0};
+    for (int t = 0; t < ret_levels->tiers; t++) {
+        struct level *level = &ret_levels->of[t];
+
+        level->table = list_switches(core, members, count, need, t, &level->size);
+        listed = listed && level->table;
+    }
+    return listed;
+}
+
 size_t core_prefer_switches(struct hd_core *core, struct core_member *members, size_t count,
                             int32_t need)
 {
-    const int tiers = core->config.tree ? core->config.tree->tier_count : 0;
+    struct levels levels;
+    int64_t number = -1;
     int32_t given = 0;
     size_t nodes = 0;
+    int tier = -1;
 
     while (nodes < count && given < need)
         given += members[nodes++].count;
     if (nodes < 2)
         return count;
-    for (int tier = 0; tier < tiers; tier++) {
-        size_t size, kept;
-        struct core_switch *table = list_switches(core, members, count, need, tier, &size);
-        const int64_t number = table ? best_switch(table, size, need, nodes) : -1;
-
-        free(table);
-        if (number < 0)
-            continue;
-        kept = keep_switch(core, members, count, tier, number);
-        if (tier > 0)
-            sort_by_switches(core, members, kept, tier - 1);
-        return kept;
-    }
-    if (tiers)
-        sort_by_switches(core, members, count, 0);
+    if (list_levels(core, members, count, need, &levels))
+        while (number < 0 && ++tier < levels.tiers)
+            number = best_switch(core, &levels, tier, need, nodes);
+    free_levels(&levels);
+    if (number >= 0)
+        count = keep_switch(core, members, count, tier, number);
+    if (number < 0 ? levels.tiers : tier)
+        sort_by_switches(core, members, count, number < 0 ? 0 : tier - 1);
     return count;
 }

@@ -2,9 +2,10 @@
  *
  * Victims are attempts of lower priority, those first that would lose the least work: device-time
  * since their last checkpoint. As few as possible of the cheapest are chosen, by a search for a
- * whole placement with their devices; then those that the placement does not need are spared. A
- * victim writes a checkpoint and ends; its job waits again and goes on from there. The devices are
- * kept for the job (it comes first of its priority, and reserves what will be free first).
+ * whole placement with their devices; then those that the placement does not need are spared. The
+ * placement is at as few switches as the job's devices can be, if enough jobs there can give way.
+ * A victim writes a checkpoint and ends; its job waits again and goes on from there. The place is
+ * kept for the job (claim.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -256,23 +257,65 @@ enum hd_status core_check_victims(struct hd_core *core, const struct core_job *j
                      : HD_OK;
 }
 
-/* On devices of one kind. True: the job has a place once some attempts have stopped. */
-static bool preempt_kind(struct hd_core *core, struct core_job *job, const struct core_view *view,
-                         bool borrowed, struct victim *victims)
-{
-    size_t stopping, count = list_victims(core, job, borrowed, victims, &stopping), needed;
+/* Whom a job may ask to stop, behind those that are stopping anyway. */
+struct candidates {
+    struct victim *victims;
+    size_t stopping, count;
+};
 
-    lend_victims(core, victims, 0, stopping, true);
-    needed = fewest(core, view, victims, stopping, count);
-    if (needed <= count && needed > stopping) {
-        lend_victims(core, victims, stopping, needed, true);
-        count = spare(core, view, victims, stopping, needed);
-        lend_victims(core, victims, 0, count, false);
-        stop_victims(core, job, victims + stopping, count - stopping);
-        return true;
+static bool are_enough(struct hd_core *core, const struct core_view *view,
+                       const struct candidates *all)
+{
+    bool enough;
+
+    lend_victims(core, all->victims, 0, all->count, true);
+    enough = core_has_place(core, view);
+    lend_victims(core, all->victims, 0, all->count, false);
+    return enough;
+}
+
+/* For a place as the view wants it, which some of them can make free. */
+static void choose_victims(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                           const struct candidates *all)
+{
+    const size_t stopping = all->stopping;
+    struct core_placement place;
+    size_t count;
+
+    lend_victims(core, all->victims, 0, stopping, true);
+    count = fewest(core, view, all->victims, stopping, all->count);
+    if (count > stopping) {
+        lend_victims(core, all->victims, stopping, count, true);
+        count = spare(core, view, all->victims, stopping, count);
     }
-    lend_victims(core, victims, 0, stopping, false);
-    return needed == stopping;
+    place = core_find_place(core, view);
+    lend_victims(core, all->victims, 0, count, false);
+    if (count > stopping)
+        stop_victims(core, job, all->victims + stopping, count - stopping);
+    if (job->claims)
+        core_claim_place(core, job, view->needs, &place);
+    free(place.members);
+}
+
+/* On devices of one kind. True: the job has a place once some attempts have stopped. Without limits
+ * it is as good as can be: at one switch of the lowest tier that has so many nodes, then of higher
+ * ones. */
+static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core_view *view,
+                         enum hd_device_kind kind, const struct candidates *all)
+{
+    if (!are_enough(core, view, all))
+        return false;
+    if (!view->nodes_max) {
+        const int32_t tiers = core_tiers(core);
+
+        core_limit_to_best(core, view, kind);
+        while (view->tier_max < tiers && !are_enough(core, view, all))
+            view->tier_max++;
+        if (view->tier_max >= tiers)
+            view->nodes_max = view->tier_max = 0;
+    }
+    choose_victims(core, job, view, all);
+    return true;
 }
 
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
@@ -280,31 +323,28 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t kind_count = core_kinds(view->needs, kinds);
-    struct core_view least_view = *view;
     struct hd_job_needs least;
-    struct victim *victims;
+    struct candidates all;
     bool waits = false;
 
     if (core->lowest_priority >= job->rec.priority && !(borrowed && core->borrower_count))
         return false;
-    victims = malloc((core->active.count + 1) * sizeof *victims);
-    if (!victims) {
+    all.victims = malloc((core->active.count + 1) * sizeof *all.victims);
+    if (!all.victims) {
         core->no_memory = true;
         return false;
     }
-    least_view.needs = &least;
-    least_view.reserves = true;
-    for (size_t k = 0; k < kind_count && !waits; k++)
-        waits = core_least_needs(view->needs, kinds[k], &least) &&
-                !lacks_victims(core, job, &least_view, kinds[k], borrowed) &&
-                preempt_kind(core, job, &least_view, borrowed, victims);
-    free(victims);
-    return waits;
-}
+    for (size_t k = 0; k < kind_count && !waits; k++) {
+        struct core_view least_view = *view;
 
-void core_claim_end(struct hd_core *core, struct core_job *job)
-{
-    core->changed_in_pass |= job->claims; /* it came first for that: the order is another one now */
-    job->claims = false;
-    core_jobs_remove(&core->claimants, job);
+        least_view.needs = &least;
+        least_view.reserves = true;
+        if (!core_least_needs(view->needs, kinds[k], &least) ||
+            lacks_victims(core, job, &least_view, kinds[k], borrowed))
+            continue;
+        all.count = list_victims(core, job, borrowed, all.victims, &all.stopping);
+        waits = preempt_kind(core, job, &least_view, kinds[k], &all);
+    }
+    free(all.victims);
+    return waits;
 }

@@ -76,6 +76,13 @@ static bool outstays(struct hd_core *core, struct core_job *job, const struct co
     return true;
 }
 
+/* The view sees no place on more nodes or further apart. */
+static void limit_to(struct core_view *view, const struct core_placement *place)
+{
+    view->nodes_max = (int32_t)place->member_count;
+    view->tier_max = place->tier;
+}
+
 /* Finds a place with a layout that fits there; borrows: also on devices that are kept for others.
  * MISFITS: there is no place, or the job has failed. LATER: there is one, and its layout is being
  * found. */
@@ -94,6 +101,8 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
 
         view.needs = &needs;
         view.borrows = borrows;
+        if (job->claim)
+            limit_to(&view, job->claim);
         *ret_place = core_find_place(core, &view);
         if (!ret_place->device_count)
             return CORE_LAYOUT_MISFITS;
@@ -131,7 +140,7 @@ static bool still_plans(const struct hd_core *core, const struct core_job *job)
 static void let_wait(struct hd_core *core, struct core_job *job)
 {
     struct core_view view = core_view_of(core, job);
-    struct core_start start;
+    struct core_start start, claimed;
     struct hd_job_needs needs;
     bool reserved, opens;
 
@@ -144,12 +153,14 @@ static void let_wait(struct hd_core *core, struct core_job *job)
     view.needs = &needs;
     reserved = core_reserve_place(core, job, &view, &start);
     opens = reserved && start.mono_ms <= core->now.mono_ms; /* with what it gets back */
-    if (opens) {
+    if (opens || (reserved && job->choice.taken)) {         /* others stop for none that is worse */
         view.nodes_max = start.nodes;
         view.tier_max = start.tier;
     }
     if (!core_preempt(core, job, &view, opens))
         core_claim_end(core, job);
+    else if (core_claim_of(core, job, &claimed) != CORE_CLAIM_NONE)
+        core_reserve_members(core, job, job->claim, claimed.mono_ms);
     if (reserved)
         core_promise(core, job, start);
     else if (needs.devices_max == job->needs.devices_max)
@@ -233,6 +244,36 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
     free(first.place.members);
 }
 
+/* Others are stopping in its place. True: it keeps that, and waits. */
+static bool awaits_claim(struct hd_core *core, struct core_job *job)
+{
+    struct hd_job_needs needs;
+    struct core_start start;
+
+    if (core_claim_of(core, job, &start) != CORE_CLAIM_OPENS || !within_quota(job, &needs)) {
+        core_claim_drop(
+            job); /* no place within its limits, although all is free: another is found */
+        return false;
+    }
+    core_reserve_members(core, job, job->claim, start.mono_ms);
+    job->wait = CORE_WAIT_BUSY;
+    job->choice = (struct hd_core_choice){0};
+    core_promise(core, job, start);
+    return true;
+}
+
+/* Its place is kept, if there are few of those. */
+static void keep_while_planning(struct hd_core *core, struct core_job *job,
+                                const struct core_placement *place)
+{
+    struct core_start start;
+
+    if (core_claim_of(core, job, &start) != CORE_CLAIM_NONE)
+        core_reserve_members(core, job, job->claim, start.mono_ms);
+    else
+        core_reserve_found(core, job, place);
+}
+
 /* Starts the job or keeps devices for it. Where neither is possible its class is closed for this
  * pass: free devices only get fewer in a pass and kept ones only more, so that no other job of the
  * class would fare better. */
@@ -241,10 +282,13 @@ static void look_at(struct hd_core *core, struct core_job *job)
     struct core_placement place = {0};
     struct hd_text why = {0};
     enum core_layout layout;
+    struct core_start start;
     bool borrows = false;
 
     core->out->looked++;
     job->looked_in = core->pass;
+    if (core_claim_of(core, job, &start) == CORE_CLAIM_NONE)
+        core_claim_drop(job);
     if (still_plans(core, job)) {
         job->wait = CORE_WAIT_PLAN;
         return;
@@ -252,11 +296,16 @@ static void look_at(struct hd_core *core, struct core_job *job)
     job->wait = CORE_WAIT_NONE;
     job->wait_job = 0;
     layout = find_fitting(core, job, false, &place, &why);
+    if (layout == CORE_LAYOUT_MISFITS && job->line && job->claim && awaits_claim(core, job)) {
+        hd_text_free(&why);
+        return;
+    }
     if (layout == CORE_LAYOUT_MISFITS && job->line && core->reservers.count) {
         hd_text_clear(&why);
         layout = find_fitting(core, job, true, &place, &why);
-        borrows = layout == CORE_LAYOUT_FITS;
-        if (layout == CORE_LAYOUT_LATER) { /* it keeps nothing of what it would borrow */
+        borrows = layout == CORE_LAYOUT_FITS && core_is_near(core, &job->needs, &place);
+        if (layout != CORE_LAYOUT_MISFITS &&
+            !borrows) { /* it keeps nothing of what it would borrow */
             free(place.members);
             job->planning = NULL;
             layout = CORE_LAYOUT_MISFITS;
@@ -264,8 +313,8 @@ static void look_at(struct hd_core *core, struct core_job *job)
     }
     if (layout == CORE_LAYOUT_FITS) {
         start_or_wait(core, job, &place, borrows, why.failed || !why.data ? "" : why.data);
-    } else if (layout == CORE_LAYOUT_LATER) { /* its place is kept, if there are few of those */
-        core_reserve_found(core, job, &place);
+    } else if (layout == CORE_LAYOUT_LATER) {
+        keep_while_planning(core, job, &place);
         free(place.members);
         job->wait = CORE_WAIT_PLAN;
     } else if (job->line) {
@@ -466,9 +515,13 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     if (!within_quota(copy, &needs))
         return false;
     view.needs = &needs;
+    if (core_claim_of(core, copy, &start) == CORE_CLAIM_NONE)
+        copy->claim = NULL;
+    if (copy->claim)
+        limit_to(&view, copy->claim);
     if (copy->wait == CORE_WAIT_PLAN && copy->reserved_in == core->pass) {
         place = core_find_place(core, &view);
-        core_reserve_found(core, copy, &place);
+        keep_while_planning(core, copy, &place);
         free(place.members);
         return false;
     }
@@ -476,6 +529,10 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
         return false;
     if (core_has_place(core, &view))
         return copy->wait != CORE_WAIT_BETTER || would_not_wait(core, copy, &view);
+    if (copy->claim && core_claim_of(core, copy, &start) == CORE_CLAIM_OPENS) {
+        core_reserve_members(core, copy, copy->claim, start.mono_ms);
+        return false;
+    }
     (void)core_reserve_place(core, copy, &view, &start);
     return false;
 }
@@ -583,10 +640,12 @@ static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs,
 static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, size_t count,
                                  struct core_reservation *kept)
 {
-    struct core_job *reservers[CORE_RESERVERS_MAX];
     const size_t reserver_count = core->reservers.count;
+    struct core_job **reservers = malloc((reserver_count + 1) * sizeof *reservers);
     enum hd_status st;
 
+    if (!reservers)
+        return hd_err(HD_NO_MEMORY, "no memory for a check");
     if (reserver_count)
         memcpy(reservers, core->reservers.items, reserver_count * sizeof reservers[0]);
     for (size_t i = 0; i < core->node_count; i++)
@@ -607,6 +666,7 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
     core->reservers.count = reserver_count;
     if (reserver_count)
         memcpy(core->reservers.items, reservers, reserver_count * sizeof reservers[0]);
+    free(reservers);
     return st;
 }
 

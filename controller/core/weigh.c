@@ -4,12 +4,17 @@
  * nodes that are partly held, or at several switches, the same devices do a step in more time
  * (plan/price.h, which is asked by menu.c). So for a job that could start now in a worse place than
  * so many devices could have, the places that open next are looked at: on as few nodes as would do,
- * at one switch of each tier in turn. The job waits for the one in which it ends first:
+ * at one switch of each tier in turn, and the job waits for the best of them, if that pays:
  *
- *     now    + steps left x step now
- *     later  + steps left x step later      later: by the predicted ends of attempts (predict.c)
+ *     gain = steps left x (step now - step later)
+ *     wait = later - now                    later: by the predicted ends of attempts (predict.c)
  *
- * What waiting saves must be more than it takes by a quarter and a minute, as ends are predicted.
+ *     alone:                 gain     > wait x 5/4 + a minute
+ *     while others wait:     gain x 3 > wait x 5/4 + a minute
+ *
+ * Alone, it waits where it ends earlier; a quarter and a minute are for ends that come late. In a
+ * queue the gain is not only its own: its devices come free so much earlier for those behind it.
+ * So there it may also end a little later than it could, and the queue as a whole ends earlier.
  *
  * A job that waits so keeps the better place by a reservation, with an expected start, and what it
  * could have now is free for others. If the better place is late, it is weighed once more, but
@@ -28,6 +33,7 @@ enum {
     OFFERS_MAX = 3, /* places that are looked for, each by a search among the ends */
     MARGIN_MS = 60 * 1000,
     PRICE_MS = 30 * 1000, /* a job that could start waits so long for the prices of better places */
+    QUEUE_WEIGHT = 3,     /* of a gain while other jobs wait */
 };
 
 /* The better place that is looked for: with so few nodes, and at one switch of so low a tier. */
@@ -102,6 +108,20 @@ static struct aim best_aim(struct hd_core *core, const struct hd_job_needs *need
     return (struct aim){.nodes = nodes, .tier = lowest_tier(core, nodes)};
 }
 
+bool core_is_near(struct hd_core *core, const struct hd_job_needs *needs,
+                  const struct core_placement *place)
+{
+    const struct aim aim = best_aim(core, needs, place);
+
+    return place->member_count <= (size_t)aim.nodes && place->tier <= aim.tier + 1;
+}
+
+void core_limit_to_best(struct hd_core *core, struct core_view *view, enum hd_device_kind kind)
+{
+    view->nodes_max = fewest_nodes(core, view->needs, kind, view->needs->devices_min);
+    view->tier_max = lowest_tier(core, view->nodes_max);
+}
+
 struct core_placement core_best_place(struct hd_core *core, const struct hd_job_needs *needs,
                                       enum hd_device_kind kind, int32_t devices)
 {
@@ -135,39 +155,67 @@ struct core_placement core_best_place(struct hd_core *core, const struct hd_job_
 
 /* ---- offers -----------------------------------------------------------------------------------*/
 
-/* What ending at the offer saves, in milliseconds, beside ending at the place that opens first. */
-static double saved_ms(double steps_left, const struct core_first *first,
-                       const struct core_first *offer)
+/* What a job weighs. */
+struct scales {
+    double steps_left;
+    double weight; /* of a gain */
+};
+
+/* Jobs of its priority or a higher one wait for devices. */
+static bool others_wait(const struct hd_core *core, const struct core_job *job)
 {
-    return 1000 * steps_left * (first->place.plan.step_s - offer->place.plan.step_s) -
-           (double)(offer->start.mono_ms - first->start.mono_ms);
+    for (size_t i = 0; i < core->line_count; i++) {
+        const struct core_line *line = core->lines[i];
+        const struct core_job *first = line->first;
+
+        if (line->key.priority < job->rec.priority)
+            break;
+        if (first && first->wait != CORE_WAIT_NEVER && first->wait != CORE_WAIT_QUOTA &&
+            (first->rec.job != job->rec.job || first->after))
+            return true;
+    }
+    return false;
 }
 
-static bool pays(double steps_left, const struct core_first *first, const struct core_first *offer)
-{
-    const double wait_ms = (double)(offer->start.mono_ms - first->start.mono_ms);
-
-    return saved_ms(steps_left, first, offer) > MARGIN_MS + wait_ms / 4;
-}
-
-static double steps_left_of(const struct core_job *job)
+static struct scales scales_of(const struct hd_core *core, const struct core_job *job)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
 
-    return (double)(job->rec.steps - (base ? base->step : 0));
+    return (struct scales){.steps_left = (double)(job->rec.steps - (base ? base->step : 0)),
+                           .weight = others_wait(core, job) ? QUEUE_WEIGHT : 1};
 }
 
-/* The first place that it gives up says how long it may wait in all: then nothing is saved any
- * more. Else better places that are always late by a few minutes could keep it for ever. */
-static bool may_wait(struct core_job *job, const struct core_first *first,
-                     const struct core_first *offer)
+static double gain_ms(const struct scales *scales, const struct core_first *first,
+                      const struct core_first *offer)
 {
-    const double steps_left = steps_left_of(job);
+    return 1000 * scales->steps_left * (first->place.plan.step_s - offer->place.plan.step_s);
+}
 
+static double wait_ms(const struct core_first *first, const struct core_first *offer)
+{
+    return (double)(offer->start.mono_ms - first->start.mono_ms);
+}
+
+static double value_of(const struct scales *scales, const struct core_first *first,
+                       const struct core_first *offer)
+{
+    return scales->weight * gain_ms(scales, first, offer) - wait_ms(first, offer);
+}
+
+static bool pays(const struct scales *scales, const struct core_first *first,
+                 const struct core_first *offer)
+{
+    return value_of(scales, first, offer) > MARGIN_MS + wait_ms(first, offer) / 4;
+}
+
+/* The first place that it gives up says how long it may wait in all: then nothing is gained any
+ * more. Else better places that are always late by a few minutes could keep it for ever. */
+static bool may_wait(struct core_job *job, const struct scales *scales,
+                     const struct core_first *first, const struct core_first *offer)
+{
     if (!job->patience_mono_ms)
         job->patience_mono_ms =
-            first->start.mono_ms +
-            (int64_t)(1000 * steps_left * (first->place.plan.step_s - offer->place.plan.step_s));
+            first->start.mono_ms + (int64_t)(scales->weight * gain_ms(scales, first, offer));
     return offer->start.mono_ms <= job->patience_mono_ms;
 }
 
@@ -177,14 +225,13 @@ static bool has_price(const struct core_first *offer)
            offer->place.plan.step_s > 0;
 }
 
-/* The offer with which the job ends first; place.device_count 0: there is none. LATER: the price of
+/* The offer of the most value; place.device_count 0: there is none. LATER: the price of
  * one, which is *ret_best, is being found. */
 static enum core_layout find_best(struct hd_core *core, const struct core_job *job,
-                                  const struct hd_job_needs *needs, const struct core_first *first,
-                                  struct core_first *ret_best)
+                                  const struct hd_job_needs *needs, const struct scales *scales,
+                                  const struct core_first *first, struct core_first *ret_best)
 {
     struct hd_job_needs exact = *needs;
-    const double steps_left = steps_left_of(job);
     const int32_t tiers = core_tiers(core), devices = first->place.device_count;
     const struct aim aim = best_aim(core, needs, &first->place);
     const bool fewer = first->place.member_count > (size_t)aim.nodes;
@@ -205,7 +252,7 @@ static enum core_layout find_best(struct hd_core *core, const struct core_job *j
         core_find_first(core, &view, exact.device, &offer);
         if (has_price(&offer) &&
             (!ret_best->place.device_count ||
-             saved_ms(steps_left, first, &offer) > saved_ms(steps_left, first, ret_best))) {
+             value_of(scales, first, &offer) > value_of(scales, first, ret_best))) {
             free(ret_best->place.members);
             *ret_best = offer;
             continue;
@@ -220,8 +267,8 @@ static enum core_layout find_best(struct hd_core *core, const struct core_job *j
     return CORE_LAYOUT_FITS;
 }
 
-static void note(const struct hd_core *core, struct core_job *job, const struct core_first *first,
-                 const struct core_first *offer)
+static void note(const struct hd_core *core, struct core_job *job, const struct scales *scales,
+                 const struct core_first *first, const struct core_first *offer)
 {
     job->choice = (struct hd_core_choice){
         .nodes_now = (int32_t)first->place.member_count,
@@ -232,7 +279,8 @@ static void note(const struct hd_core *core, struct core_job *job, const struct 
         .tier_later = offer->place.tier,
         .step_later_s = offer->place.plan.step_s,
         .later_ms = core->now.wall_ms + offer->start.mono_ms - core->now.mono_ms,
-        .saved_ms = (int64_t)saved_ms(steps_left_of(job), first, offer)};
+        .gain_ms = (int64_t)gain_ms(scales, first, offer),
+        .saved_ms = (int64_t)(gain_ms(scales, first, offer) - wait_ms(first, offer))};
 }
 
 /* Prices of better places may be many, behind the questions of many other jobs: after a bounded
@@ -249,19 +297,20 @@ static bool may_wait_for_price(const struct hd_core *core, struct core_job *job,
 enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
                              const struct hd_job_needs *needs, struct core_first *first)
 {
+    const struct scales scales = scales_of(core, job);
     enum core_weighed weighed = CORE_TAKE_FIRST;
     struct core_first best;
 
     job->choice = (struct hd_core_choice){0};
-    if (!has_price(first) || first->place.member_count < 2 || job->claims ||
+    if (!has_price(first) || first->place.member_count < 2 || job->claim ||
         core->reservers.count >= CORE_RESERVERS_MAX)
         return CORE_TAKE_FIRST;
-    if (find_best(core, job, needs, first, &best) == CORE_LAYOUT_LATER) {
+    if (find_best(core, job, needs, &scales, first, &best) == CORE_LAYOUT_LATER) {
         if (may_wait_for_price(core, job, first, best.entry))
             weighed = CORE_WAIT_FOR_PRICE;
     } else if (best.place.device_count) {
-        note(core, job, first, &best);
-        if (pays(steps_left_of(job), first, &best) && may_wait(job, first, &best)) {
+        note(core, job, &scales, first, &best);
+        if (pays(&scales, first, &best) && may_wait(job, &scales, first, &best)) {
             struct core_first swap = *first;
 
             *first = best;
@@ -292,6 +341,7 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
     const int64_t differs_ms = choice->saved_ms > 0 ? choice->saved_ms : -choice->saved_ms;
     const bool opens = waits && choice->now_ms > core->now.wall_ms; /* it does not fit now */
     char at[HD_CLOCK_TEXT_MAX], span[HD_CLOCK_TEXT_MAX], first[HD_CLOCK_TEXT_MAX];
+    char gain[HD_CLOCK_TEXT_MAX];
 
     hd_clock_format_utc(choice->later_ms, at);
     hd_clock_format_utc(choice->now_ms, first);
@@ -307,4 +357,9 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
                 waits ? "expected" : "which would be free", at,
                 waits ? "where it ends" : "it would end", span,
                 choice->saved_ms > 0 ? "earlier" : "later");
+    if (!waits || choice->saved_ms > 0)
+        return;
+    hd_clock_format_span(choice->gain_ms, gain);
+    hd_text_add(text, "; but it needs its devices %s less there, and other jobs wait for them",
+                gain);
 }

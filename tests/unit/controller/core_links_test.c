@@ -231,6 +231,20 @@ static void large_switches_stay_whole(void **state)
     close_bench(&b);
 }
 
+/* The leaf of a7 and a8 is as full as that of a1 and a2, and the spine above it is fuller. */
+static void large_switches_of_each_tier_stay_whole(void **state)
+{
+    static const char *const names[] = {"a1", "a2", "a3", "a4", "a7", "a8", NULL};
+    const struct hd_node_tree tree = leaves_of_two();
+    struct bench b = open_bench(&tree);
+
+    (void)state;
+    join_all(&b, names);
+    is_on(&b, submit(&b, 4, 1), "a7:0 a7:1 a8:0 a8:1");
+    is_on(&b, submit(&b, 8, 1), "a1:0 a1:1 a2:0 a2:1 a3:0 a3:1 a4:0 a4:1");
+    close_bench(&b);
+}
+
 /* A job of one node goes where least is free, so that the whole leaf is there for the gang. */
 static void small_jobs_leave_switches_whole(void **state)
 {
@@ -286,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_gang_takes_nodes_of_one_switch),
         cmocka_unit_test(the_next_tier_is_second_best),
         cmocka_unit_test(large_switches_stay_whole),
+        cmocka_unit_test(large_switches_of_each_tier_stay_whole),
         cmocka_unit_test(small_jobs_leave_switches_whole),
         cmocka_unit_test(a_node_without_a_position_is_far),
         cmocka_unit_test(ranks_follow_the_tree),

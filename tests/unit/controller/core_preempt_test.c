@@ -117,6 +117,60 @@ static void the_victim_is_the_one_that_loses_least(void **state)
     sim_free(sim);
 }
 
+/* The jobs of n1 and n2 give way; that of n2 takes 10 s to write its checkpoint. Those of n3 and n4
+ * end before, as far as is predicted. Meanwhile n1 is not for others, who would have to give way in
+ * their turn. */
+static void a_place_that_is_made_free_is_kept_until_all_of_it_is(void **state)
+{
+    struct sim *sim = sim_joined(4);
+    uint64_t low[2], high, other;
+
+    (void)state;
+    low[0] = submit(sim, 0, 2, 200);
+    low[1] = submit(sim, 0, 2, 200);
+    (void)submit(sim, 1, 2, 24);
+    (void)submit(sim, 1, 2, 24);
+    sim->nodes[1].faults.save_s = 10;
+    sim_run(sim, 8);
+    high = submit(sim, 1, 4, 40);
+    other = submit(sim, 0, 2, 200);
+    sim_run(sim, 5);
+    assert_int_equal(sim_attempt(sim, low[0], 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    assert_int_equal(sim_attempt(sim, low[1], 1)->state, HD_ATTEMPT_STATE_STOPPING);
+    assert_int_equal(state_of(sim, other), HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, high, 100);
+    sim_assert_places(sim, high, 1, "cpu n1:0 n1:1 n2:0 n2:1");
+    assert_int_equal(sim_count_events(sim, other, "preempted"), 0);
+    assert_int_equal(sim_count_events(sim, high, "preempting"), 1);
+    sim_free(sim);
+}
+
+/* On n1 and n2 one device each has a job that would lose less than that of n3, which has both. The
+ * higher one gets n3, and not one device of each of the others. */
+static void others_give_way_where_the_place_is_best(void **state)
+{
+    struct sim *sim = sim_joined(3);
+    uint64_t high;
+
+    (void)state;
+    (void)submit(sim, 9, 1, 200);
+    (void)submit(sim, 9, 1, 1);
+    sim_run(sim, 1);
+    (void)submit(sim, 0, 2, 200);
+    (void)submit(sim, 9, 1, 200);
+    sim_run(sim, 20);
+    (void)submit(sim, 0, 1, 200);
+    (void)submit(sim, 0, 1, 200);
+    sim_run(sim, 3);
+    high = submit(sim, 1, 2, 20);
+    sim_run_until_ended(sim, high, 100);
+    for (int r = 0; r < 2; r++)
+        assert_string_equal(sim_attempt(sim, high, 1)->plan.ranks[r].node_name,
+                            sim_attempt(sim, high, 1)->plan.ranks[0].node_name);
+    assert_int_equal(sim_count_events(sim, high, "preempting"), 1);
+    sim_free(sim);
+}
+
 /* A job of one device needs one victim of the two on the node. */
 static void no_more_give_way_than_have_to(void **state)
 {
@@ -322,6 +376,8 @@ int main(void)
         cmocka_unit_test(a_job_of_equal_priority_gives_way_to_none),
         cmocka_unit_test(devices_that_are_enough_in_sum_alone_stop_none),
         cmocka_unit_test(the_victim_is_the_one_that_loses_least),
+        cmocka_unit_test(a_place_that_is_made_free_is_kept_until_all_of_it_is),
+        cmocka_unit_test(others_give_way_where_the_place_is_best),
         cmocka_unit_test(no_more_give_way_than_have_to),
         cmocka_unit_test(freed_devices_are_kept_through_a_restart),
         cmocka_unit_test(a_job_that_starts_gives_way_too),

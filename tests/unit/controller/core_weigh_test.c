@@ -90,6 +90,48 @@ static void a_job_starts_where_it_ends_earlier(void **state)
     sim_free(sim);
 }
 
+/* n1 and n2 have one free device each, and all of n1 is free in 100 s. 80 steps take 160 s now and
+ * 80 s then. Alone the job starts. Behind one that waits for n3 it waits for n1: it ends later by
+ * some seconds, and needs its devices 80 s less. */
+static void in_a_queue_a_job_waits_longer_for_a_better_place(void **state)
+{
+    (void)state;
+    for (int queue = 0; queue < 2; queue++) {
+        struct sim *sim = sim_new(1, 3);
+        struct hd_job_needs large = sim_needs(2, 1000);
+        struct hd_text reason = {0};
+        uint64_t second, job;
+
+        sim_ask_layouts(sim, price, 0);
+        for (int n = 0; n < 3; n++)
+            sim->nodes[n].memory_bytes = (int64_t)(n == 2 ? 2 : 1) << 30;
+        sim_run(sim, 3);
+        large.memory_min = (int64_t)2 << 30;
+        sim_assert_places(sim, sim_submitted(sim, &large), 1, "cpu n3:0 n3:1");
+        (void)submit(sim, 1, 100);
+        second = submit(sim, 1, 500);
+        (void)submit(sim, 1, 500);
+        assert_int_equal(sim_cancel(sim, second, true), HD_OK);
+        if (queue)
+            (void)sim_submitted(sim, &large);
+        sim_run(sim, 10);
+        job = submit(sim, 2, 80);
+        sim_run(sim, 2);
+        assert_int_equal(sim_job(sim, job)->state,
+                         queue ? HD_JOB_STATE_QUEUED : HD_JOB_STATE_RUNNING);
+        hd_core_explain(sim->core, job, sim->now, &reason);
+        assert_int_equal(strstr(reason.data ? reason.data : "",
+                                "later; but it needs its devices 1m20s less there, and other "
+                                "jobs wait for them") != NULL,
+                         queue);
+        hd_text_free(&reason);
+        if (queue)
+            sim_run(sim, 100);
+        sim_assert_places(sim, job, 1, queue ? "cpu n1:0 n1:1" : "cpu n1:1 n2:1");
+        sim_free(sim);
+    }
+}
+
 /* What a job leaves while it waits, others may have. */
 static void what_it_could_have_now_is_free_for_others(void **state)
 {
@@ -197,6 +239,25 @@ static void a_worse_place_is_lent_by_its_own_price(void **state)
     sim_free(sim);
 }
 
+/* A job of all four devices waits 1000 s. One device is lent meanwhile; two of two nodes are not,
+ * as two would fit on one. */
+static void devices_are_lent_for_a_good_place_alone(void **state)
+{
+    uint64_t first, apart, one;
+    struct sim *sim = two_halves(1000, 1000, &first);
+
+    (void)state;
+    (void)submit(sim, 4, 5);
+    apart = submit(sim, 2, 2000);
+    sim_run(sim, 2);
+    assert_int_equal(sim_job(sim, apart)->state, HD_JOB_STATE_QUEUED);
+    one = submit(sim, 1, 2000);
+    sim_run(sim, 2);
+    assert_int_equal(sim_job(sim, one)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_count_events(sim, one, "borrowing"), 1);
+    sim_free(sim);
+}
+
 /* A job of one or two devices could have two halves; the price of two on one node is asked when the
  * halves have theirs, and does not come. The job waits for it half a minute. */
 static void a_price_is_not_waited_for_without_end(void **state)
@@ -291,11 +352,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_waits_where_it_ends_earlier),
         cmocka_unit_test(a_job_starts_where_it_ends_earlier),
+        cmocka_unit_test(in_a_queue_a_job_waits_longer_for_a_better_place),
         cmocka_unit_test(what_it_could_have_now_is_free_for_others),
         cmocka_unit_test(a_better_place_that_is_late_keeps_no_job_for_ever),
         cmocka_unit_test(a_price_says_whether_a_job_ends_in_time),
         cmocka_unit_test(an_expected_better_place_survives_a_restart),
         cmocka_unit_test(a_worse_place_is_lent_by_its_own_price),
+        cmocka_unit_test(devices_are_lent_for_a_good_place_alone),
         cmocka_unit_test(a_price_is_not_waited_for_without_end),
         cmocka_unit_test(a_kept_place_says_what_it_was_weighed_with),
         cmocka_unit_test(a_job_grows_by_the_price_of_a_step),

@@ -1,0 +1,121 @@
+/* claim: the place that running jobs make free for a job.
+ *
+ * When jobs are asked to give way (preempt.c), their devices come free one after another, and all
+ * of them are needed at once. So the job remembers the place for which they were asked, and as long
+ * as it can still have it, reserves it and no other, first of its priority. Without that each pass
+ * would look for a place anew, leave devices that were freed already to others, and ask these to
+ * stop in their turn.
+ *
+ * Meanwhile the job also takes another place, if one that is as good is free. It loses its claim
+ * when a node of the place is not usable any more, or its devices have gone to a job of higher
+ * priority: then it is looked at like any other job, and may ask more jobs to give way.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+void core_claim_drop(struct core_job *job)
+{
+    if (job->claim)
+        free(job->claim->members);
+    free(job->claim);
+    job->claim = NULL;
+}
+
+void core_claim_end(struct hd_core *core, struct core_job *job)
+{
+    core->changed_in_pass |= job->claims; /* it came first for that: the order is another one now */
+    job->claims = false;
+    core_claim_drop(job);
+    core_jobs_remove(&core->claimants, job);
+}
+
+static struct core_placement *copy_of(const struct core_placement *place)
+{
+    struct core_placement *copy = malloc(sizeof *copy);
+
+    if (!copy)
+        return NULL;
+    *copy = *place;
+    copy->members = malloc(place->member_count * sizeof *copy->members);
+    if (!copy->members) {
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy->members, place->members, place->member_count * sizeof *copy->members);
+    return copy;
+}
+
+void core_claim_place(struct hd_core *core, struct core_job *job, const struct hd_job_needs *needs,
+                      const struct core_placement *place)
+{
+    const struct core_wisher wisher = core_wisher_of(job, needs);
+    const struct core_menu_entry *entry;
+    struct hd_text why = {0};
+    int64_t memory_bytes;
+
+    core_claim_drop(job);
+    if (!place->device_count)
+        return;
+    job->claim = copy_of(place);
+    core->no_memory |= !job->claim;
+    if (job->claim)
+        (void)core_choose_layout(core, &wisher, job->claim, &memory_bytes, &entry, &why);
+    hd_text_free(&why);
+}
+
+/* Devices of a node that are free, and that will be: then *start is not before that. */
+struct opening {
+    int32_t free, later;
+};
+
+static struct opening open_on(const struct core_job *job, const struct core_node *node,
+                              enum hd_device_kind kind, struct core_start *start)
+{
+    struct opening opening = {0};
+
+    for (int32_t d = 0; d < node->rec.device_count; d++) {
+        const struct core_attempt *by = node->holds[d].by;
+
+        if (node->rec.devices[d].kind != kind || !core_device_works(node, d) ||
+            !core_device_suits(&job->needs, node, d))
+            continue;
+        opening.free += !node->holds[d].job;
+        if (!by || by->rec.state != HD_ATTEMPT_STATE_STOPPING)
+            continue;
+        opening.later++;
+        if (by->ends_mono_ms != INT64_MAX && by->ends_mono_ms > start->mono_ms) {
+            start->mono_ms = by->ends_mono_ms;
+            start->after = by->rec.job;
+        }
+    }
+    return opening;
+}
+
+enum core_claim core_claim_of(const struct hd_core *core, const struct core_job *job,
+                              struct core_start *ret_start)
+{
+    const struct core_placement *place = job->claim;
+    enum core_claim claim = CORE_CLAIM_OPEN;
+    enum hd_device_kind kind;
+
+    if (!place)
+        return CORE_CLAIM_NONE;
+    kind = hd_device_kind_of(place->plan.layout.device);
+    *ret_start = (struct core_start){
+        .mono_ms = core->now.mono_ms, .nodes = (int32_t)place->member_count, .tier = place->tier};
+    for (size_t i = 0; i < place->member_count; i++) {
+        struct core_member *member = &place->members[i];
+        const struct core_node *node = member->node;
+        const struct opening opening = open_on(job, node, kind, ret_start);
+
+        if (!core_node_usable(node) || (node->reserved.by && node->reserved.by != job->rec.job) ||
+            opening.free + opening.later < member->count)
+            return CORE_CLAIM_NONE;
+        member->spare = opening.free + opening.later - member->count;
+        if (opening.free < member->count)
+            claim = CORE_CLAIM_OPENS;
+    }
+    return claim;
+}
