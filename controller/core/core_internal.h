@@ -454,6 +454,17 @@ void core_arrays_free(struct hd_core *core);                          /* frees t
 void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
 /* What marks_of in free.c reads of the node may have changed. */
 void core_node_note(struct hd_core *core, const struct core_node *node);
+/* The first node, from this one on, that has free devices; core->node_count: none. After
+ * core_free_by_node. In a busy cluster few have. */
+static inline size_t core_next_free(const struct hd_core *core, enum hd_device_kind kind, size_t i)
+{
+    size_t word = i / 64;
+    uint64_t bits = core->has_free[kind][word] >> i % 64 << i % 64;
+
+    while (!bits && (word + 1) * 64 < core->node_count)
+        bits = core->has_free[kind][++word];
+    return bits ? word * 64 + (size_t)__builtin_ctzll(bits) : core->node_count;
+}
 /* While lent, the devices of these attempts count as free. */
 void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
 enum hd_status core_check_free(const struct hd_core *core); /* I15 */
@@ -611,6 +622,12 @@ bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
 /* How far apart the nodes of so many members are: as in hd_core_asked. */
 int32_t core_tier_of(const struct hd_core *core, const struct core_member *members, size_t count);
 int32_t core_tiers(const struct hd_core *core); /* of nodes that share no switch: the largest */
+/* What members at one switch give. */
+struct core_switch {
+    uint64_t filled;        /* core->switches_filled; else all is 0 */
+    int32_t total, reached; /* devices of all its members; of the first ones, until they suffice */
+    uint32_t nodes;         /* so many members were needed for that */
+};
 /* Members that give `need` devices on as few nodes as possible if taken from the front: sorts them
  * so that these nodes span as few switches as possible. Returns how many members are left: those of
  * one switch, if one has enough on as few nodes. */

@@ -372,6 +372,8 @@ struct hd_core {
     /* By index in nodes: free devices of a kind, so that a search passes over full nodes without a
      * look at them. Made anew when nodes have come or moved (free_due). */
     uint16_t *free_of[HD_DEVICE_KIND_COUNT];
+    uint64_t
+        *has_free[HD_DEVICE_KIND_COUNT]; /* a bit for each node that has some (core_next_free) */
     int32_t *free_below[HD_DEVICE_KIND_COUNT]; /* the sums of that, by core_node.leaf */
     int64_t leaf_count;                        /* of those sums */
     bool free_due;
@@ -382,8 +384,10 @@ struct hd_core {
     struct core_kept {
         uint16_t keeper, spare; /* as in core_reservation, of nodes that are reserved */
     } * kept_of;
-    uint16_t *sum_free_of;                      /* scratch of ends.c: by index in nodes */
-    int64_t *sum_of_switch;                     /* likewise: by number of a switch */
+    uint16_t *sum_free_of;                              /* scratch of ends.c: by index in nodes */
+    int64_t *sum_of_switch;                             /* likewise: by number of a switch */
+    struct core_switch *switches[HD_CLUSTER_TIERS_MAX]; /* scratch of links.c, likewise */
+    uint64_t switches_filled;                           /* so many times */
     int32_t largest[HD_DEVICE_KIND_COUNT];      /* no node has ever had more devices that work */
     int64_t least_memory[HD_DEVICE_KIND_COUNT]; /* of any such device, ever; not known: any */
     struct {                                    /* weigh.c: of nodes that may come back */

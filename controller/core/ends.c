@@ -120,16 +120,25 @@ static void list_given(const struct hd_core *core, const struct core_view *view,
     }
 }
 
-/* A sum being made: what nodes may be used, their free devices, and what each switch gives. */
+/* A sum being made: what nodes may be used, their free devices, and what each switch gives. Nodes
+ * that no end has reached and that have nothing free are not looked at. */
 struct sum {
     const int32_t *switch_of; /* by index in nodes; -1: at none */
     int32_t given[HD_CTL_DEVICES_PER_NODE_MAX + 1];
     int64_t need;
-    uint16_t *free_of; /* CLOSED: not to be used */
+    uint16_t *free_of; /* CLOSED: not to be used; UNSEEN: not looked at yet, nothing is free */
     int64_t *of_switch;
     bool reached;
 };
-enum { CLOSED = UINT16_MAX };
+enum { CLOSED = UINT16_MAX, UNSEEN = 0xfefe };
+
+static uint16_t look_at(const struct hd_core *core, const struct core_view *view,
+                        enum hd_device_kind kind, struct sum *sum, size_t i)
+{
+    sum->free_of[i] =
+        sum->switch_of[i] >= 0 && is_open(core, view, i) ? core->free_of[kind][i] : CLOSED;
+    return sum->free_of[i];
+}
 
 static void add(struct sum *sum, size_t node, int32_t more)
 {
@@ -143,22 +152,23 @@ static void sum_free(const struct hd_core *core, const struct core_view *view,
                      enum hd_device_kind kind, struct sum *sum)
 {
     memset(sum->of_switch, 0, ((size_t)core->leaf_count + 1) * sizeof *sum->of_switch);
-    for (size_t i = 0; i < core->node_count; i++) {
-        const uint16_t free = core->free_of[kind][i];
-
-        sum->free_of[i] = sum->switch_of[i] >= 0 && is_open(core, view, i) ? free : CLOSED;
-        if (free && sum->free_of[i] != CLOSED)
-            add(sum, i, sum->given[free]);
-    }
+    memset(sum->free_of, UNSEEN & 0xff, core->node_count * sizeof *sum->free_of);
+    for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
+         i = core_next_free(core, kind, i + 1))
+        if (look_at(core, view, kind, sum, i) != CLOSED)
+            add(sum, i, sum->given[sum->free_of[i]]);
 }
 
-static void sum_gain(const struct core_gain *gain, enum hd_device_kind kind, struct sum *sum)
+static void sum_gain(const struct hd_core *core, const struct core_view *view,
+                     const struct core_gain *gain, enum hd_device_kind kind, struct sum *sum)
 {
-    const uint16_t before = sum->free_of[gain->node];
-    uint16_t after = before + gain->devices;
+    uint16_t before = sum->free_of[gain->node], after;
 
+    if (before == UNSEEN)
+        before = look_at(core, view, kind, sum, gain->node);
     if (before == CLOSED || gain->kind != kind)
         return;
+    after = before + gain->devices;
     after = after < HD_CTL_DEVICES_PER_NODE_MAX ? after : HD_CTL_DEVICES_PER_NODE_MAX;
     sum->free_of[gain->node] = after;
     add(sum, gain->node, sum->given[after] - sum->given[before]);
@@ -185,7 +195,7 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
         if (ends == core->gained && !list_gains(core))
             return ends; /* no memory: it is not fewer */
         for (; g < core->gains_until[ends]; g++)
-            sum_gain(&core->gains[g], kind, &sum);
+            sum_gain(core, view, &core->gains[g], kind, &sum);
     }
     return ends;
 }

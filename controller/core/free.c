@@ -40,6 +40,10 @@ static void note_free(struct hd_core *core, const struct core_node *node, int ki
     if (node->leaf >= 0)
         core->free_below[kind][node->leaf] += free - *of_node;
     *of_node = (uint16_t)free;
+    if (free)
+        core->has_free[kind][node->index / 64] |= (uint64_t)1 << node->index % 64;
+    else
+        core->has_free[kind][node->index / 64] &= ~((uint64_t)1 << node->index % 64);
 }
 
 void core_node_changed(struct hd_core *core, struct core_node *node)
@@ -87,13 +91,19 @@ void core_arrays_free(struct hd_core *core)
 {
     for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
         free(core->free_of[k]);
+        free(core->has_free[k]);
         free(core->free_below[k]);
         core->free_of[k] = NULL;
+        core->has_free[k] = NULL;
         core->free_below[k] = NULL;
     }
     for (int tier = 0; tier <= HD_CLUSTER_TIERS_MAX; tier++) {
         free(core->switch_of[tier]);
         core->switch_of[tier] = NULL;
+    }
+    for (int tier = 0; tier < HD_CLUSTER_TIERS_MAX; tier++) {
+        free(core->switches[tier]);
+        core->switches[tier] = NULL;
     }
     free(core->marks);
     free(core->kept_of);
@@ -112,12 +122,17 @@ static bool make_arrays(struct hd_core *core)
 
     for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
         core->free_of[k] = calloc(nodes, sizeof *core->free_of[k]);
+        core->has_free[k] = calloc(nodes / 64 + 1, sizeof *core->has_free[k]);
         core->free_below[k] = calloc(leaves, sizeof *core->free_below[k]);
-        made = made && core->free_of[k] && core->free_below[k];
+        made = made && core->free_of[k] && core->has_free[k] && core->free_below[k];
     }
     for (int tier = 0; tier < core_tiers(core); tier++) {
         core->switch_of[tier] = calloc(nodes, sizeof *core->switch_of[tier]);
         made = made && core->switch_of[tier];
+    }
+    for (int tier = 0; tier + 1 < core_tiers(core); tier++) {
+        core->switches[tier] = calloc(leaves, sizeof *core->switches[tier]);
+        made = made && core->switches[tier];
     }
     core->marks = calloc(nodes, sizeof *core->marks);
     core->kept_of = calloc(nodes, sizeof *core->kept_of);
@@ -173,6 +188,8 @@ enum hd_status core_check_free(const struct hd_core *core)
             for (size_t k = 0; node->leaf >= 0 && k < core->node_count; k++)
                 below += core->nodes[k]->leaf == node->leaf ? core->nodes[k]->counts[kind].free : 0;
             if (core->free_of[kind][i] != node->counts[kind].free ||
+                (core_next_free(core, (enum hd_device_kind)kind, i) == i) !=
+                    (node->counts[kind].free > 0) ||
                 (node->leaf >= 0 && core->free_below[kind][node->leaf] != below))
                 return hd_err(HD_INTERNAL,
                               "I15: %s has %d free devices, and its switch %lld; searches read "

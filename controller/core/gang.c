@@ -143,24 +143,15 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view, s
     return count ? core_whole_groups(view->needs, count) : 0;
 }
 
-/* Devices that usable nodes of the gang give, in all. Of nodes without free ones four are passed
- * over at a time: in a busy cluster these are nearly all. */
+/* Devices that usable nodes of the gang give, in all. */
 static int32_t sum_given(const struct hd_core *core, const struct core_view *view, uint32_t reach,
                          enum hd_device_kind kind)
 {
-    const uint16_t *free_of = core->free_of[kind];
     int32_t total = 0;
 
-    for (size_t i = 0; i < core->node_count; i++) {
-        uint64_t four = 1;
-
-        if (i % 4 == 0 && i + 4 <= core->node_count)
-            memcpy(&four, &free_of[i], sizeof four);
-        if (!four)
-            i += 3;
-        else if (free_of[i])
-            total += gives(core, view, i, reach, kind, false, false);
-    }
+    for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
+         i = core_next_free(core, kind, i + 1))
+        total += gives(core, view, i, reach, kind, false, false);
     return total;
 }
 
@@ -173,13 +164,11 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
 {
     size_t at[2 * (HD_CTL_DEVICES_PER_NODE_MAX + 1)] = {0}, count = 0, sum = 0;
     struct core_member *found = ret_members + core->node_count;
-    const uint16_t *free_of = core->free_of[kind];
 
-    for (size_t i = 0; i < core->node_count; i++) {
+    for (size_t i = idle ? 0 : core_next_free(core, kind, 0); i < core->node_count;
+         i = idle ? i + 1 : core_next_free(core, kind, i + 1)) {
         struct core_member member = {.node = core->nodes[i], .index = i};
 
-        if (!idle && !free_of[i])
-            continue;
         member.count = gives(core, view, i, reach, kind, idle, reserved);
         if (!member.count)
             continue;

@@ -137,117 +137,73 @@ void core_find_position(const struct hd_core *core, struct core_node *node)
         node->position >= 0 && tree->tier_count ? hd_node_tree_switch(tree, 0, node->position) : -1;
 }
 
-/* What members at one switch give. */
-struct core_switch {
-    int64_t number; /* of its tier; -1: none */
-    int32_t total,
-        reached;      /* devices of all its members; of the first ones, until they are enough */
-    size_t nodes;     /* so many members were needed for that */
-    int64_t position; /* of one of its members */
-};
-
 static int64_t switch_of(const struct hd_core *core, const struct core_member *member, int tier)
 {
-    return member->node->position < 0
-               ? -1
-               : hd_node_tree_switch(core->config.tree, tier, member->node->position);
+    return core->switch_of[tier + 1][member->node->index];
 }
 
-/* The switches of a tier with what their members give, `need` at most counted as reached. Members
- * are in the order in which they are taken. NULL: no memory. By number modulo the size of the
- * table, which has room for one switch per member. */
-static struct core_switch *list_switches(struct hd_core *core, const struct core_member *members,
-                                         size_t count, int32_t need, int tier, size_t *ret_size)
+/* Of a member that is at one. */
+static const struct core_switch *above(const struct hd_core *core, const struct core_member *member,
+                                       int tier)
 {
-    size_t size = 64;
-    struct core_switch *table;
+    return &core->switches[tier][switch_of(core, member, tier)];
+}
 
-    while (size < 2 * count)
-        size *= 2;
-    table = calloc(size, sizeof *table);
-    core->no_memory |= !table;
-    for (size_t i = 0; table && i < size; i++)
-        table[i].number = -1;
-    for (size_t i = 0; table && i < count; i++) {
-        const int64_t number = switch_of(core, &members[i], tier);
-        size_t at = (size_t)number & (size - 1);
+/* Sums up what members give at each switch of each tier. They are in the order in which they are
+ * taken; `need` at most counts as reached. */
+static void fill_switches(struct hd_core *core, const struct core_member *members, size_t count,
+                          int32_t need, int tiers)
+{
+    core->switches_filled++;
+    for (int t = 0; t < tiers; t++)
+        for (size_t i = 0; i < count; i++) {
+            const int64_t number = switch_of(core, &members[i], t);
+            struct core_switch *s = &core->switches[t][number < 0 ? 0 : number];
 
-        if (number < 0)
-            continue;
-        while (table[at].number >= 0 && table[at].number != number)
-            at = (at + 1) & (size - 1);
-        table[at].number = number;
-        table[at].position = members[i].node->position;
-        table[at].total += members[i].count;
-        if (table[at].reached < need) {
-            table[at].reached += members[i].count;
-            table[at].nodes++;
+            if (number < 0)
+                continue;
+            if (s->filled != core->switches_filled)
+                *s = (struct core_switch){.filled = core->switches_filled};
+            s->total += members[i].count;
+            if (s->reached >= need)
+                continue;
+            s->reached += members[i].count;
+            s->nodes++;
         }
-    }
-    *ret_size = size;
-    return table;
 }
 
-static const struct core_switch *find_switch(const struct core_switch *table, size_t size,
-                                             int64_t number)
+/* Member a is at a switch that has less left than that of b, so that others stay whole: first of
+ * the switches of the highest tier above them. */
+static bool is_fuller(const struct hd_core *core, int tiers, int tier, const struct core_member *a,
+                      const struct core_member *b)
 {
-    size_t at = (size_t)number & (size - 1);
-
-    if (number < 0)
-        return NULL;
-    while (table[at].number >= 0 && table[at].number != number)
-        at = (at + 1) & (size - 1);
-    return table[at].number == number ? &table[at] : NULL;
-}
-
-/* What members give, switch by switch, of each tier. */
-struct levels {
-    struct level {
-        struct core_switch *table;
-        size_t size;
-    } of[HD_CLUSTER_TIERS_MAX];
-    int tiers;
-};
-
-static int32_t total_above(const struct hd_core *core, const struct levels *levels, int tier,
-                           const struct core_switch *of)
-{
-    const int64_t number = hd_node_tree_switch(core->config.tree, tier, of->position);
-    const struct core_switch *s =
-        find_switch(levels->of[tier].table, levels->of[tier].size, number);
-
-    return s ? s->total : 0;
-}
-
-/* Has less left, so that others stay whole: first of the switch of the highest tier above it. */
-static bool is_fuller(const struct hd_core *core, const struct levels *levels, int tier,
-                      const struct core_switch *a, const struct core_switch *b)
-{
-    for (int t = levels->tiers - 1; t > tier; t--) {
-        const int32_t of_a = total_above(core, levels, t, a);
-        const int32_t of_b = total_above(core, levels, t, b);
+    for (int t = tiers - 1; t >= tier; t--) {
+        const int32_t of_a = above(core, a, t)->total, of_b = above(core, b, t)->total;
 
         if (of_a != of_b)
             return of_a < of_b;
     }
-    return a->total != b->total ? a->total < b->total : a->number < b->number;
+    return switch_of(core, a, tier) < switch_of(core, b, tier);
 }
 
-/* The switch of the tier that has enough on as few nodes as any placement needs, and is fullest. */
-static int64_t best_switch(const struct hd_core *core, const struct levels *levels, int tier,
-                           int32_t need, size_t nodes)
+/* The switch of the tier that has enough on as few nodes as any placement needs, and is fullest;
+ * -1: none has. */
+static int64_t best_switch(const struct hd_core *core, const struct core_member *members,
+                           size_t count, int tiers, int tier, int32_t need, size_t nodes)
 {
-    const struct level *level = &levels->of[tier];
-    const struct core_switch *best = NULL;
+    const struct core_member *best = NULL;
 
-    for (size_t i = 0; i < level->size; i++) {
-        const struct core_switch *s = &level->table[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct core_member *member = &members[i];
+        const int64_t number = switch_of(core, member, tier);
+        const struct core_switch *s = number < 0 ? NULL : &core->switches[tier][number];
 
-        if (s->number >= 0 && s->reached >= need && s->nodes <= nodes &&
-            (!best || is_fuller(core, levels, tier, s, best)))
-            best = s;
+        if (s && s->reached >= need && s->nodes <= nodes &&
+            (!best ||
+             (number != switch_of(core, best, tier) && is_fuller(core, tiers, tier, member, best))))
+            best = member;
     }
-    return best ? best->number : -1;
+    return best ? switch_of(core, best, tier) : -1;
 }
 
 /* A member with its place in the order in which members are taken. */
@@ -277,24 +233,21 @@ static int by_switch(const void *left, const void *right)
 static void sort_by_switches(struct hd_core *core, struct core_member *members, size_t count,
                              int tier)
 {
-    size_t size;
-    struct core_switch *table = list_switches(core, members, count, INT32_MAX, tier, &size);
-    struct ranked_member *ranked = table ? malloc(count * sizeof *ranked) : NULL;
+    struct ranked_member *ranked = malloc((count + 1) * sizeof *ranked);
 
     core->no_memory |= !ranked;
     for (size_t i = 0; ranked && i < count; i++) {
         const int64_t number = switch_of(core, &members[i], tier);
-        const struct core_switch *s = find_switch(table, size, number);
 
-        ranked[i] = (struct ranked_member){
-            .member = members[i], .total = s ? s->total : 0, .number = number};
+        ranked[i] = (struct ranked_member){.member = members[i], .number = number};
+        if (number >= 0)
+            ranked[i].total = above(core, &members[i], tier)->total;
     }
     if (ranked)
         qsort(ranked, count, sizeof *ranked, by_switch);
     for (size_t i = 0; ranked && i < count; i++)
         members[i] = ranked[i].member;
     free(ranked);
-    free(table);
 }
 
 /* Leaves the members of this switch alone, in their order; returns their number. */
@@ -337,31 +290,10 @@ int32_t core_tier_of(const struct hd_core *core, const struct core_member *membe
     return tiers;
 }
 
-static void free_levels(struct levels *levels)
-{
-    for (int t = 0; t < levels->tiers; t++)
-        free(levels->of[t].table);
-}
-
-static bool list_levels(struct hd_core *core, const struct core_member *members, size_t count,
-                        int32_t need, struct levels *ret_levels)
-{
-    bool listed = true;
-
-    *ret_levels = (struct levels){.tiers = core->config.tree ? core->config.tree->tier_count : 0};
-    for (int t = 0; t < ret_levels->tiers; t++) {
-        struct level *level = &ret_levels->of[t];
-
-        level->table = list_switches(core, members, count, need, t, &level->size);
-        listed = listed && level->table;
-    }
-    return listed;
-}
-
 size_t core_prefer_switches(struct hd_core *core, struct core_member *members, size_t count,
                             int32_t need)
 {
-    struct levels levels;
+    const int tiers = core->config.tree ? core->config.tree->tier_count : 0;
     int64_t number = -1;
     int32_t given = 0;
     size_t nodes = 0;
@@ -369,15 +301,14 @@ size_t core_prefer_switches(struct hd_core *core, struct core_member *members, s
 
     while (nodes < count && given < need)
         given += members[nodes++].count;
-    if (nodes < 2)
+    if (nodes < 2 || !tiers)
         return count;
-    if (list_levels(core, members, count, need, &levels))
-        while (number < 0 && ++tier < levels.tiers)
-            number = best_switch(core, &levels, tier, need, nodes);
-    free_levels(&levels);
+    fill_switches(core, members, count, need, tiers);
+    while (number < 0 && ++tier < tiers)
+        number = best_switch(core, members, count, tiers, tier, need, nodes);
     if (number >= 0)
         count = keep_switch(core, members, count, tier, number);
-    if (number < 0 ? levels.tiers : tier)
+    if (number < 0 || tier > 0)
         sort_by_switches(core, members, count, number < 0 ? 0 : tier - 1);
     return count;
 }

@@ -192,7 +192,10 @@ static void find_node(struct hd_core *core, const struct core_view *view, enum h
     int32_t asked = -1; /* what the layout in `place` was chosen for: most nodes are alike */
     const uint16_t *free_of = core_free_by_node(core, kind);
 
-    for (size_t i = 0; free_of && i < core->node_count; i++) {
+    if (!free_of)
+        return;
+    for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
+         i = core_next_free(core, kind, i + 1)) {
         struct core_node *node = core->nodes[i];
         int32_t available;
 

@@ -86,14 +86,10 @@ static int32_t open_on(const struct hd_core *core, const struct core_room *room,
 
 static void sum_up(const struct hd_core *core, struct core_room *room)
 {
-    const uint16_t *free_of = core->free_of[room->kind];
+    for (size_t i = core_next_free(core, room->kind, 0); i < core->node_count;
+         i = core_next_free(core, room->kind, i + 1)) {
+        const int32_t open = open_on(core, room, i);
 
-    for (size_t i = 0; i < core->node_count; i++) {
-        int32_t open;
-
-        if (!free_of[i])
-            continue;
-        open = open_on(core, room, i);
         room->devices += open;
         room->total += open - open % room->unit;
         room->largest = open > room->largest ? open : room->largest;
