@@ -70,13 +70,16 @@ struct opening {
     int32_t free, later;
 };
 
-static struct opening open_on(const struct core_job *job, const struct core_node *node,
-                              enum hd_device_kind kind, struct core_start *start)
+static struct opening open_on(const struct hd_core *core, const struct core_job *job,
+                              const struct core_node *node, enum hd_device_kind kind,
+                              struct core_start *start)
 {
     struct opening opening = {0};
+    const struct core_attempt *last = NULL;
 
     for (int32_t d = 0; d < node->rec.device_count; d++) {
         const struct core_attempt *by = node->holds[d].by;
+        int64_t ends_mono_ms;
 
         if (node->rec.devices[d].kind != kind || !core_device_works(node, d) ||
             !core_device_suits(&job->needs, node, d))
@@ -85,8 +88,12 @@ static struct opening open_on(const struct core_job *job, const struct core_node
         if (!by || by->rec.state != HD_ATTEMPT_STATE_STOPPING)
             continue;
         opening.later++;
-        if (by->ends_mono_ms != INT64_MAX && by->ends_mono_ms > start->mono_ms) {
-            start->mono_ms = by->ends_mono_ms;
+        if (by == last)
+            continue;
+        last = by;
+        ends_mono_ms = core_predict_end(core, core_find_job(core, by->rec.job), by);
+        if (ends_mono_ms > start->mono_ms) {
+            start->mono_ms = ends_mono_ms;
             start->after = by->rec.job;
         }
     }
@@ -108,7 +115,7 @@ enum core_claim core_claim_of(const struct hd_core *core, const struct core_job 
     for (size_t i = 0; i < place->member_count; i++) {
         struct core_member *member = &place->members[i];
         const struct core_node *node = member->node;
-        const struct opening opening = open_on(job, node, kind, ret_start);
+        const struct opening opening = open_on(core, job, node, kind, ret_start);
 
         if (!core_node_usable(node) || (node->reserved.by && node->reserved.by != job->rec.job) ||
             opening.free + opening.later < member->count)

@@ -400,6 +400,7 @@ struct core_start {
     int64_t mono_ms;     /* INT64_MAX: not known */
     uint64_t after;      /* the job whose end decides that; 0: not known */
     int32_t nodes, tier; /* of the place that is kept, as in core_view; 0: not known */
+    bool unpriced;       /* its price, or that of a better place, is being found */
 };
 
 /* The place that opens first, as far as is known. */
@@ -414,6 +415,9 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
 /* Keeps such a place for a queued job, which is one of core->reservers then. */
 void core_reserve_members(struct hd_core *core, struct core_job *job,
                           const struct core_placement *place, int64_t start_mono_ms);
+/* The same, in place of all that was kept for it in this pass. */
+void core_reserve_only(struct hd_core *core, struct core_job *job,
+                       const struct core_placement *place, int64_t start_mono_ms);
 /* Keeps devices for a job that does not fit now, where it will start first as far as is known.
  * False: there are none to keep; job->wait and wait_job say why. */
 bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct core_view *view,

@@ -306,13 +306,12 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core
     if (!are_enough(core, view, all))
         return false;
     if (!view->nodes_max) {
-        const int32_t tiers = core_tiers(core);
+        const int32_t last = core_tiers(core);
 
         core_limit_to_best(core, view, kind);
-        while (view->tier_max < tiers && !are_enough(core, view, all))
-            view->tier_max++;
-        if (view->tier_max >= tiers)
-            view->nodes_max = view->tier_max = 0;
+        while (view->nodes_max && !are_enough(core, view, all))
+            if (view->nodes_max == 1 || ++view->tier_max > last)
+                view->nodes_max = view->tier_max = 0;
     }
     choose_victims(core, job, view, all);
     return true;

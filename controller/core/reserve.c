@@ -36,6 +36,19 @@ void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t jo
     core_node_note(core, node);
 }
 
+void core_reserve_only(struct hd_core *core, struct core_job *job,
+                       const struct core_placement *place, int64_t start_mono_ms)
+{
+    for (size_t i = 0; i < core->reserved_count; i++) {
+        if (core->reserved[i]->reserved.by != job->rec.job)
+            continue;
+        core->reserved[i]->reserved.by = 0;
+        core->changes++;
+        core_node_note(core, core->reserved[i]);
+    }
+    core_reserve_members(core, job, place, start_mono_ms);
+}
+
 void core_reserve_none(struct hd_core *core)
 {
     for (size_t i = 0; i < core->reserved_count; i++) {
@@ -116,14 +129,16 @@ static bool reserve_first(struct hd_core *core, struct core_job *job, const stru
                           enum hd_device_kind kind, struct core_start *ret_start)
 {
     struct core_first first;
+    enum core_weighed weighed;
     bool reserved;
 
     core_find_first(core, view, kind, &first);
     reserved = first.place.device_count > 0;
-    if (reserved) /* without a price the first is kept */
-        job->choice.taken = core_weigh(core, job, view->needs, &first) == CORE_TAKE_LATER;
-    if (reserved) {
+    if (reserved) { /* without a price the first is kept */
+        weighed = core_weigh(core, job, view->needs, &first);
+        job->choice.taken = weighed == CORE_TAKE_LATER;
         *ret_start = first.start;
+        ret_start->unpriced = weighed == CORE_WAIT_FOR_PRICE || first.layout == CORE_LAYOUT_LATER;
         ret_start->nodes = (int32_t)first.place.member_count;
         ret_start->tier = first.place.tier;
         core_reserve_members(core, job, &first.place, first.start.mono_ms);

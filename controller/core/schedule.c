@@ -76,9 +76,13 @@ static bool outstays(struct hd_core *core, struct core_job *job, const struct co
     return true;
 }
 
-/* The view sees no place on more nodes or further apart. */
-static void limit_to(struct core_view *view, const struct core_placement *place)
+/* The view sees no place of more devices or nodes, or further apart. *needs are those of the view.
+ */
+static void limit_to(struct core_view *view, struct hd_job_needs *needs,
+                     const struct core_placement *place)
 {
+    if (needs->devices_max > place->device_count)
+        needs->devices_max = place->device_count;
     view->nodes_max = (int32_t)place->member_count;
     view->tier_max = place->tier;
 }
@@ -102,7 +106,7 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
         view.needs = &needs;
         view.borrows = borrows;
         if (job->claim)
-            limit_to(&view, job->claim);
+            limit_to(&view, &needs, job->claim);
         *ret_place = core_find_place(core, &view);
         if (!ret_place->device_count)
             return CORE_LAYOUT_MISFITS;
@@ -152,15 +156,16 @@ static void let_wait(struct hd_core *core, struct core_job *job)
     }
     view.needs = &needs;
     reserved = core_reserve_place(core, job, &view, &start);
-    opens = reserved && start.mono_ms <= core->now.mono_ms; /* with what it gets back */
-    if (opens || (reserved && job->choice.taken)) {         /* others stop for none that is worse */
+    opens = reserved && start.mono_ms <= core->now.mono_ms &&
+            !start.unpriced;                        /* with what it gets back */
+    if (opens || (reserved && job->choice.taken)) { /* others stop for none that is worse */
         view.nodes_max = start.nodes;
         view.tier_max = start.tier;
     }
     if (!core_preempt(core, job, &view, opens))
         core_claim_end(core, job);
     else if (core_claim_of(core, job, &claimed) != CORE_CLAIM_NONE)
-        core_reserve_members(core, job, job->claim, claimed.mono_ms);
+        core_reserve_only(core, job, job->claim, claimed.mono_ms);
     if (reserved)
         core_promise(core, job, start);
     else if (needs.devices_max == job->needs.devices_max)
@@ -518,7 +523,7 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     if (core_claim_of(core, copy, &start) == CORE_CLAIM_NONE)
         copy->claim = NULL;
     if (copy->claim)
-        limit_to(&view, copy->claim);
+        limit_to(&view, &needs, copy->claim);
     if (copy->wait == CORE_WAIT_PLAN && copy->reserved_in == core->pass) {
         place = core_find_place(core, &view);
         keep_while_planning(core, copy, &place);

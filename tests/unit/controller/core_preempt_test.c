@@ -145,6 +145,59 @@ static void a_place_that_is_made_free_is_kept_until_all_of_it_is(void **state)
     sim_free(sim);
 }
 
+/* A job of four to eight devices has made two nodes free, and one device each of two others is: it
+ * starts on the four, for which others have stopped. */
+static void an_elastic_job_takes_the_place_that_was_made_free(void **state)
+{
+    struct sim *sim = sim_joined(4);
+    struct hd_job_needs needs = sim_needs(8, 20);
+    uint64_t high, second;
+
+    (void)state;
+    (void)submit(sim, 0, 2, 200);
+    (void)submit(sim, 0, 2, 200);
+    (void)submit(sim, 1, 1, 200);
+    second = submit(sim, 1, 1, 200);
+    (void)submit(sim, 1, 1, 200);
+    assert_int_equal(sim_cancel(sim, second, true), HD_OK);
+    sim_run(sim, 8);
+    needs.priority = 1;
+    needs.devices_min = 4;
+    needs.wish.global_batch = 12; /* on four devices, or on six */
+    high = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, high, 100);
+    sim_assert_places(sim, high, 1, "cpu n1:0 n1:1 n2:0 n2:1");
+    assert_int_equal(sim_count_events(sim, high, "preempting"), 1);
+    sim_free(sim);
+}
+
+/* n1 has jobs of both priorities, n2 of the higher one. When that of n1 ends, the other one gives
+ * way, which takes seconds: the device that is free is not lent to a third one meanwhile. */
+static void what_is_being_made_free_is_not_lent(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t equal = submit(sim, 1, 1, 20), low = submit(sim, 0, 1, 900);
+    struct hd_job_needs needs = sim_needs(2, 20);
+    uint64_t high, other;
+
+    (void)state;
+    (void)submit(sim, 1, 1, 900);
+    (void)submit(sim, 1, 1, 900);
+    sim->nodes[0].faults.save_s = 6;
+    sim_run(sim, 8);
+    needs.priority = 1;
+    needs.wish.sizes.tp = 2;
+    high = sim_submitted(sim, &needs);
+    other = submit(sim, 0, 1, 900);
+    sim_run_until_ended(sim, equal, 60);
+    sim_run(sim, 2);
+    assert_int_equal(sim_attempt(sim, low, 1)->state, HD_ATTEMPT_STATE_STOPPING);
+    assert_int_equal(state_of(sim, other), HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, high, 100);
+    assert_int_equal(sim_count_events(sim, other, "preempted"), 0);
+    sim_free(sim);
+}
+
 /* On n1 and n2 one device each has a job that would lose less than that of n3, which has both. The
  * higher one gets n3, and not one device of each of the others. */
 static void others_give_way_where_the_place_is_best(void **state)
@@ -377,6 +430,8 @@ int main(void)
         cmocka_unit_test(devices_that_are_enough_in_sum_alone_stop_none),
         cmocka_unit_test(the_victim_is_the_one_that_loses_least),
         cmocka_unit_test(a_place_that_is_made_free_is_kept_until_all_of_it_is),
+        cmocka_unit_test(an_elastic_job_takes_the_place_that_was_made_free),
+        cmocka_unit_test(what_is_being_made_free_is_not_lent),
         cmocka_unit_test(others_give_way_where_the_place_is_best),
         cmocka_unit_test(no_more_give_way_than_have_to),
         cmocka_unit_test(freed_devices_are_kept_through_a_restart),
