@@ -64,6 +64,19 @@ rm "$TMPDIR/asked"
 "$tree/.ci/run" dev asan >>"$TMPDIR/ends" 2>&1
 [ "$(grep -nE -- '--beside-asan' "$TMPDIR/asked" | cut -d: -f1)" = 2 ] && [ "$(wc -l <"$TMPDIR/asked")" = 3 ]
 check dev_leaves_to_asan_what_it_shows_if_it_runs $?
+
+# Kernels are compiled and tested as what was touched asks for; the tests' changes here are $TOUCHED.
+printf '#!/bin/sh\necho "$TOUCHED"\n' >"$tree/tests/changed"
+chmod +x "$tree/tests/changed"
+asked_with() { # FILE STAGE PATTERN: the stage's tests/run gets such arguments if FILE was touched
+    rm -f "$TMPDIR/asked"
+    TOUCHED=$1 "$tree/.ci/run" "$2" >"$TMPDIR/ends" 2>&1
+    grep -qE -- "$3" "$TMPDIR/asked"
+}
+asked_with controller/core/core.c asan '--without kernels .*-DHEDDLE_CPU_KERNELS=plain -DHEDDLE_SANITIZE_KERNELS=OFF' &&
+    asked_with kernels/cpu/norm.c asan '-DHEDDLE_CPU_KERNELS=native' &&
+    ! asked_with tests/unit/kernels/norm_test.c asan '--without|SANITIZE_KERNELS'
+check asan_looks_at_kernels_that_were_touched $?
 "$tree/.ci/run" nonsense >"$TMPDIR/ends" 2>&1
 [ $? = 2 ] && grep -q 'no stage is called nonsense' "$TMPDIR/ends"
 check an_unknown_stage_is_named $?
