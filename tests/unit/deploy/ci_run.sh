@@ -77,6 +77,12 @@ asked_with controller/core/core.c asan '--without kernels .*-DHEDDLE_CPU_KERNELS
     asked_with kernels/cpu/norm.c asan '-DHEDDLE_CPU_KERNELS=native' &&
     ! asked_with tests/unit/kernels/norm_test.c asan '--without|SANITIZE_KERNELS'
 check asan_looks_at_kernels_that_were_touched $?
+for stage in dev engine; do
+    asked_with controller/core/core.c $stage '--without kernels' && asked_with lib/train/train.c $stage '--without kernels' &&
+        ! asked_with kernels/cpu/norm.c $stage '--without' && ! asked_with lib/base/half.h $stage '--without' &&
+        ! asked_with tests/reference/reference.c $stage '--without' && ! asked_with CMakeLists.txt $stage '--without'
+    check ${stage}_tests_kernels_where_what_they_are_made_of_was_touched $?
+done
 "$tree/.ci/run" nonsense >"$TMPDIR/ends" 2>&1
 [ $? = 2 ] && grep -q 'no stage is called nonsense' "$TMPDIR/ends"
 check an_unknown_stage_is_named $?
