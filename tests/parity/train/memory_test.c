@@ -296,7 +296,7 @@ static struct hd_job large_job(const struct harness *h, int size, int dp)
     job.heads = job.kv_heads = 8;
     job.head_width = 64;
     job.ffn_hidden = 2048;
-    job.context = 32;
+    job.context = 8; /* few rows: what they compute is not looked at */
     return job;
 }
 

@@ -27,9 +27,9 @@ static uint64_t scramble(uint64_t x) /* the finisher of splitmix64 */
  * 2^-18 to 2^13, wider than the 24 bits of an fp32 sum. Every fifth element of ranks 0 and 1 is
  * large and cancels: added first they leave the third exact, added last they have eaten its low
  * bits. */
-static void compute(void *to, int rank, int64_t first, int64_t count, enum hd_dtype dtype)
+static void compute(void *to, int rank, int64_t count, enum hd_dtype dtype)
 {
-    for (int64_t i = first; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         const bool cancels = i % 5 == 0 && rank < 2;
         const uint64_t bits = scramble((uint64_t)i * 64 + (cancels ? 1 : (uint64_t)rank + 1));
         const bool negative = cancels ? rank == 1 : bits & 1;
@@ -64,85 +64,81 @@ static void compute(void *to, int rank, int64_t first, int64_t count, enum hd_dt
  * many of its steps. */
 enum { LARGE = HD_TEST_SANITIZED ? 150001 : 500001, WORLD_MAX = 4 };
 
-/* LARGE elements of each rank and type, computed once, before there are threads. */
+/* The elements of each rank and type, computed once, before there are threads. */
 static void *prepared[WORLD_MAX][HD_DTYPE_COUNT];
+
+/* A block of LARGE for each rank of the types of which there are such blocks (try_all_sizes). */
+static int64_t prepared_count(enum hd_dtype dtype)
+{
+    return dtype == HD_F32 || dtype == HD_BF16 ? WORLD_MAX * LARGE : LARGE;
+}
 
 static void prepare(void)
 {
     for (int r = 0; r < WORLD_MAX; r++)
         for (int t = 0; t < HD_DTYPE_COUNT; t++) {
-            prepared[r][t] = malloc(LARGE * hd_dtype_size((enum hd_dtype)t));
+            const int64_t count = prepared_count((enum hd_dtype)t);
+
+            prepared[r][t] = malloc((size_t)count * hd_dtype_size((enum hd_dtype)t));
             if (!prepared[r][t])
                 abort();
-            compute(prepared[r][t], r, 0, LARGE, (enum hd_dtype)t);
+            compute(prepared[r][t], r, count, (enum hd_dtype)t);
         }
+}
+
+/* The first `count` elements of a rank. */
+static const char *elements_of(int rank, int64_t count, enum hd_dtype dtype)
+{
+    if (count > prepared_count(dtype))
+        abort();
+    return prepared[rank][dtype];
 }
 
 static void fill(void *to, int rank, int64_t count, enum hd_dtype dtype)
 {
-    const int64_t known = count < LARGE ? count : LARGE;
-
-    memcpy(to, prepared[rank][dtype], (size_t)known * hd_dtype_size(dtype));
-    compute(to, rank, known, count, dtype);
+    memcpy(to, elements_of(rank, count, dtype), (size_t)count * hd_dtype_size(dtype));
 }
 
-static void expect_element(void *out, const void *const *in, const int *order, int members,
-                           int64_t i, enum hd_dtype dtype, bool max)
-{
-    float f = 0.0f;
-    double d = 0.0;
-    uint64_t u = 0;
-    int64_t s = 0;
-
-    for (int k = 0; k < members; k++) {
-        const void *x = in[order[k]];
-        float fx = 0.0f;
-        double dx = 0.0;
-        uint64_t ux = 0;
-        int64_t sx = 0;
-
-        if (dtype == HD_F32)
-            fx = ((const float *)x)[i];
-        else if (dtype == HD_BF16)
-            fx = hd_bf16_to_f32(((const uint16_t *)x)[i]);
-        else if (dtype == HD_F16)
-            fx = hd_f16_to_f32(((const uint16_t *)x)[i]);
-        else if (dtype == HD_F64)
-            dx = ((const double *)x)[i];
-        else if (dtype == HD_U8)
-            sx = (int64_t)(ux = ((const uint8_t *)x)[i]);
-        else if (dtype == HD_I32)
-            ux = (uint64_t)(sx = ((const int32_t *)x)[i]);
-        else
-            ux = (uint64_t)(sx = ((const int64_t *)x)[i]);
-        if (k == 0) {
-            f = fx, d = dx, u = ux, s = sx;
-        } else if (max) {
-            f = fx > f ? fx : f;
-            d = dx > d ? dx : d;
-            s = sx > s ? sx : s;
-        } else {
-            f = f + fx; /* rounded to fp32 at each step, in this order */
-            d = d + dx;
-            u = u + ux;
-        }
+/* out[i] = the sum of in[order[k]][first + i] over k, or the maximum: one after the other in
+ * `wide`, which holds a `type`; maxima are compared as `ordered`. */
+#define REDUCE(type, wide, ordered, widen, narrow)                         \
+    for (int64_t i = 0; i < count; i++) {                                  \
+        wide sum = widen(((const type *)in[order[0]])[first + i]);         \
+                                                                           \
+        for (int k = 1; k < members; k++) {                                \
+            const wide x = widen(((const type *)in[order[k]])[first + i]); \
+                                                                           \
+            sum = !max ? sum + x : (ordered)x > (ordered)sum ? x : sum;    \
+        }                                                                  \
+        ((type *)out)[i] = narrow(sum);                                    \
     }
-    if (max)
-        u = (uint64_t)s;
-    if (dtype == HD_F32)
-        ((float *)out)[i] = f;
-    else if (dtype == HD_BF16)
-        ((uint16_t *)out)[i] = hd_f32_to_bf16(f);
-    else if (dtype == HD_F16)
-        ((uint16_t *)out)[i] = hd_f32_to_f16(f);
-    else if (dtype == HD_F64)
-        ((double *)out)[i] = d;
-    else if (dtype == HD_U8)
-        ((uint8_t *)out)[i] = (uint8_t)u;
-    else if (dtype == HD_I32)
-        ((uint32_t *)out)[i] = (uint32_t)u;
-    else
-        ((uint64_t *)out)[i] = u;
+
+static void reduce(void *out, const void *const *in, const int *order, int members, int64_t first,
+                   int64_t count, enum hd_dtype dtype, bool max)
+{
+    switch (dtype) {
+    case HD_F32:
+        REDUCE(float, float, float, , );
+        break;
+    case HD_BF16:
+        REDUCE(uint16_t, float, float, hd_bf16_to_f32, hd_f32_to_bf16);
+        break;
+    case HD_F16:
+        REDUCE(uint16_t, float, float, hd_f16_to_f32, hd_f32_to_f16);
+        break;
+    case HD_F64:
+        REDUCE(double, double, double, , );
+        break;
+    case HD_U8:
+        REDUCE(uint8_t, uint64_t, uint64_t, , (uint8_t));
+        break;
+    case HD_I32:
+        REDUCE(int32_t, uint64_t, int64_t, (uint64_t), (int32_t)(uint32_t));
+        break;
+    default:
+        REDUCE(int64_t, uint64_t, int64_t, (uint64_t), (int64_t));
+        break;
+    }
 }
 
 /* ---- one rank's bodies ---- */
@@ -167,31 +163,26 @@ static enum hd_status finish(const struct desk *desk, enum hd_status launched)
 }
 
 /* Input of a member: rank-dependent, `blocks` blocks of count elements. */
-static void *input_of(const struct desk *desk, int member, int64_t blocks,
-                      const struct sizes *sizes)
+static const char *input_of(const struct desk *desk, int member, int64_t blocks,
+                            const struct sizes *sizes)
 {
-    const size_t bytes = (size_t)(blocks * sizes->count) * hd_dtype_size(sizes->dtype);
-    void *data = malloc(bytes + 1);
-
-    if (data)
-        fill(data, hd_comm_group_member(desk->group, member), blocks * sizes->count, sizes->dtype);
-    return data;
+    return elements_of(hd_comm_group_member(desk->group, member), blocks * sizes->count,
+                       sizes->dtype);
 }
 
-static void *expect_reduced(const struct desk *desk, int64_t blocks, const struct sizes *sizes)
+/* Block number `block` of what the members' blocks come to. */
+static void *expect_reduced(const struct desk *desk, int64_t block, const struct sizes *sizes)
 {
     static const int order[] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const int64_t count = blocks * sizes->count;
-    void *out = malloc((size_t)count * hd_dtype_size(sizes->dtype) + 1);
-    void *in[RANKS_MAX];
+    void *out = malloc((size_t)sizes->count * hd_dtype_size(sizes->dtype) + 1);
+    const void *in[RANKS_MAX];
 
+    if (!out)
+        abort();
     for (int m = 0; m < desk->size; m++)
-        in[m] = input_of(desk, m, blocks, sizes);
-    for (int64_t i = 0; i < count; i++)
-        expect_element(out, (const void *const *)in, order, desk->size, i, sizes->dtype,
-                       sizes->reduce == HD_COMM_MAX);
-    for (int m = 0; m < desk->size; m++)
-        free(in[m]);
+        in[m] = input_of(desk, m, block + 1, sizes);
+    reduce(out, in, order, desk->size, block * sizes->count, sizes->count, sizes->dtype,
+           sizes->reduce == HD_COMM_MAX);
     return out;
 }
 
@@ -201,7 +192,7 @@ static void try_all_reduce(struct desk *desk, const struct sizes *sizes, bool in
     char *recv = desk->self->base, *send = in_place ? recv : recv + (bytes + 63) / 64 * 64;
     const struct hd_comm_all_reduce_args args = {send, recv, sizes->count, sizes->dtype,
                                                  sizes->reduce};
-    void *expected = expect_reduced(desk, 1, sizes);
+    void *expected = expect_reduced(desk, 0, sizes);
 
     memset(recv, 0x5a, bytes);
     fill(send, desk->self->rank, sizes->count, sizes->dtype);
@@ -219,11 +210,11 @@ static void try_reduce_scatter(struct desk *desk, const struct sizes *sizes, boo
                           : send + ((size_t)desk->size * bytes + 63) / 64 * 64;
     const struct hd_comm_reduce_scatter_args args = {send,         recv,          sizes->count,
                                                      sizes->dtype, sizes->reduce, false};
-    char *expected = expect_reduced(desk, desk->size, sizes);
+    void *expected = expect_reduced(desk, desk->index, sizes);
 
     fill(send, desk->self->rank, desk->size * sizes->count, sizes->dtype);
     CHECK_OK(desk->self, finish(desk, hd_comm_reduce_scatter(desk->group, desk->stream, &args)));
-    CHECK(desk->self, memcmp(recv, expected + (size_t)desk->index * bytes, bytes) == 0);
+    CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
     free(expected);
 }
@@ -239,14 +230,13 @@ static void try_wide_scatter(struct desk *desk, const struct sizes *sizes)
     float *expected = calloc((size_t)sizes->count + 1, sizeof *expected);
 
     for (int m = 0; m < desk->size; m++) {
-        uint16_t *theirs = input_of(desk, m, desk->size, sizes);
+        const uint16_t *theirs = (const uint16_t *)input_of(desk, m, desk->size, sizes);
 
         for (int64_t i = 0; i < sizes->count; i++) {
             const float x = hd_bf16_to_f32(theirs[desk->index * sizes->count + i]);
 
             expected[i] = m ? expected[i] + x : x;
         }
-        free(theirs);
     }
     fill(send, desk->self->rank, desk->size * sizes->count, HD_BF16);
     CHECK_OK(desk->self, finish(desk, hd_comm_reduce_scatter(desk->group, desk->stream, &args)));
@@ -266,12 +256,9 @@ static void try_all_gather(struct desk *desk, const struct sizes *sizes, bool in
     memset(recv, 0x5a, (size_t)desk->size * bytes);
     fill(send, desk->self->rank, sizes->count, sizes->dtype);
     CHECK_OK(desk->self, finish(desk, hd_comm_all_gather(desk->group, desk->stream, &args)));
-    for (int m = 0; m < desk->size; m++) {
-        void *expected = input_of(desk, m, 1, sizes);
-
-        CHECK(desk->self, memcmp(recv + (size_t)m * bytes, expected, bytes) == 0);
-        free(expected);
-    }
+    for (int m = 0; m < desk->size; m++)
+        CHECK(desk->self,
+              memcmp(recv + (size_t)m * bytes, input_of(desk, m, 1, sizes), bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, (size_t)desk->size * bytes);
 }
 
@@ -285,11 +272,10 @@ static void try_all_to_all(struct desk *desk, const struct sizes *sizes)
     fill(send, desk->self->rank, desk->size * sizes->count, sizes->dtype);
     CHECK_OK(desk->self, finish(desk, hd_comm_all_to_all(desk->group, desk->stream, &args)));
     for (int m = 0; m < desk->size; m++) {
-        char *theirs = input_of(desk, m, desk->size, sizes);
+        const char *theirs = input_of(desk, m, desk->size, sizes);
 
         CHECK(desk->self,
               memcmp(recv + (size_t)m * bytes, theirs + (size_t)desk->index * bytes, bytes) == 0);
-        free(theirs);
     }
     desk->hash = hash_bytes(desk->hash, recv, (size_t)desk->size * bytes);
 }
@@ -301,13 +287,12 @@ static void try_broadcasts(struct desk *desk, const struct sizes *sizes)
     for (int root = 0; root < desk->size; root++) {
         const struct hd_comm_broadcast_args args = {desk->self->base, sizes->count, sizes->dtype,
                                                     root};
-        void *expected = input_of(desk, root, 1, sizes);
+        const void *expected = input_of(desk, root, 1, sizes);
 
         fill(desk->self->base, desk->self->rank, sizes->count, sizes->dtype);
         CHECK_OK(desk->self, finish(desk, hd_comm_broadcast(desk->group, desk->stream, &args)));
         CHECK(desk->self, memcmp(desk->self->base, expected, bytes) == 0);
         desk->hash = hash_bytes(desk->hash, desk->self->base, bytes);
-        free(expected);
     }
 }
 
@@ -322,7 +307,7 @@ static void try_ring(struct desk *desk, const struct sizes *sizes)
     const struct hd_comm_send_args send_args = {send, sizes->count, sizes->dtype, right};
     const struct hd_comm_recv_args recv_args = {recv, sizes->count, sizes->dtype, left};
     const struct hd_comm_shift_args shift_args = {send, recv, sizes->count, sizes->dtype};
-    void *expected = input_of(desk, left, 1, sizes);
+    const void *expected = input_of(desk, left, 1, sizes);
 
     fill(send, desk->self->rank, sizes->count, sizes->dtype);
     CHECK_OK(desk->self, hd_comm_begin(desk->stream));
@@ -335,7 +320,6 @@ static void try_ring(struct desk *desk, const struct sizes *sizes)
     CHECK_OK(desk->self, finish(desk, hd_comm_shift(desk->group, desk->stream, &shift_args)));
     CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
-    free(expected);
 }
 
 /* Member i sends (3 i + 5 j) % 7 * scale rows of `count` elements to member j; some send nothing.
@@ -364,7 +348,7 @@ static void try_all_to_all_v(struct desk *desk, const struct sizes *sizes, int32
     CHECK_OK(desk->self, finish(desk, hd_comm_all_to_all_v(desk->group, desk->stream, &args)));
     CHECK(desk->self, *overflow == 0);
     for (int m = 0; m < desk->size; m++) {
-        char *theirs = input_of(desk, m, rows_max, sizes);
+        const char *theirs = input_of(desk, m, rows_max, sizes);
         const size_t bytes = (size_t)rows_from(m, desk->index, scale) * row;
         size_t before = 0; /* what member m sends to members before this one */
 
@@ -373,7 +357,6 @@ static void try_all_to_all_v(struct desk *desk, const struct sizes *sizes, int32
         CHECK(desk->self, recv_counts[m] == rows_from(m, desk->index, scale));
         CHECK(desk->self, memcmp(at, theirs + before, bytes) == 0);
         at += bytes;
-        free(theirs);
     }
     desk->hash = hash_bytes(desk->hash, recv, (size_t)(at - recv));
 }
@@ -575,19 +558,14 @@ static void the_order_of_three_ranks_shows(void **state)
     (void)state;
     for (int t = 0; t < 4; t++) {
         const size_t bytes = COUNT * hd_dtype_size(floats[t]);
-        void *in[3], *a = malloc(bytes), *b = malloc(bytes);
+        void *a = malloc(bytes), *b = malloc(bytes);
+        const void *in[3];
 
-        for (int r = 0; r < 3; r++) {
-            in[r] = malloc(bytes);
-            fill(in[r], r, COUNT, floats[t]);
-        }
-        for (int64_t i = 0; i < COUNT; i++) {
-            expect_element(a, (const void *const *)in, forward, 3, i, floats[t], false);
-            expect_element(b, (const void *const *)in, backward, 3, i, floats[t], false);
-        }
-        assert_memory_not_equal(a, b, bytes);
         for (int r = 0; r < 3; r++)
-            free(in[r]);
+            in[r] = elements_of(r, COUNT, floats[t]);
+        reduce(a, in, forward, 3, 0, COUNT, floats[t], false);
+        reduce(b, in, backward, 3, 0, COUNT, floats[t], false);
+        assert_memory_not_equal(a, b, bytes);
         free(a);
         free(b);
     }

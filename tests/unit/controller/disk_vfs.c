@@ -13,7 +13,7 @@ enum { FILES_MAX = 8, SECTOR_BYTES = 512 };
 
 struct image {
     unsigned char *bytes;
-    int64_t size;
+    int64_t size, room; /* of room bytes size are the file's */
 };
 
 struct pending {
@@ -48,14 +48,17 @@ struct handle {
 
 static void resize(struct image *image, int64_t size)
 {
-    if (size > image->size) {
-        unsigned char *bigger = realloc(image->bytes, (size_t)size);
+    if (size > image->room) { /* twice as much: files grow page after page */
+        const int64_t room = size > 2 * image->room ? size : 2 * image->room;
+        unsigned char *bigger = realloc(image->bytes, (size_t)room);
 
         if (!bigger)
             abort();
-        memset(bigger + image->size, 0, (size_t)(size - image->size));
         image->bytes = bigger;
+        image->room = room;
     }
+    if (size > image->size)
+        memset(image->bytes + image->size, 0, (size_t)(size - image->size));
     image->size = size;
 }
 

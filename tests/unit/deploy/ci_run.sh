@@ -64,6 +64,28 @@ rm "$TMPDIR/asked"
 "$tree/.ci/run" dev asan >>"$TMPDIR/ends" 2>&1
 [ "$(grep -nE -- '--beside-asan' "$TMPDIR/asked" | cut -d: -f1)" = 2 ] && [ "$(wc -l <"$TMPDIR/asked")" = 3 ]
 check dev_leaves_to_asan_what_it_shows_if_it_runs $?
+
+# Kernels are compiled and tested as what was touched asks for; the tests' changes here are $TOUCHED.
+printf '#!/bin/sh\necho "$TOUCHED"\n' >"$tree/tests/changed"
+chmod +x "$tree/tests/changed"
+asked_with() { # FILE STAGE PATTERN: the stage's tests/run gets such arguments if FILE was touched
+    rm -f "$TMPDIR/asked"
+    TOUCHED=$1 "$tree/.ci/run" "$2" >"$TMPDIR/ends" 2>&1
+    grep -qE -- "$3" "$TMPDIR/asked"
+}
+asked_with controller/core/core.c asan '--without kernels .*-DHEDDLE_CPU_KERNELS=plain -DHEDDLE_SANITIZE_KERNELS=OFF' &&
+    asked_with kernels/cpu/norm.c asan '-DHEDDLE_CPU_KERNELS=native' &&
+    ! asked_with tests/unit/kernels/norm_test.c asan '--without|SANITIZE_KERNELS'
+check asan_looks_at_kernels_that_were_touched $?
+asked_with controller/core/core.c dev '-DHEDDLE_CUDASIM_OPTIMIZE=-O0' && ! asked_with kernels/cuda/norm.cu dev '=-O0' &&
+    ! asked_with lib/comm/comm.c dev '=-O0' && ! asked_with tests/cudasim/fiber.c dev '=-O0'
+check kernels_are_optimised_for_an_emulator_that_is_tested $?
+for stage in dev engine; do
+    asked_with controller/core/core.c $stage '--without kernels' && asked_with lib/train/train.c $stage '--without kernels' &&
+        ! asked_with kernels/cpu/norm.c $stage '--without' && ! asked_with lib/base/half.h $stage '--without' &&
+        ! asked_with tests/reference/reference.c $stage '--without' && ! asked_with CMakeLists.txt $stage '--without'
+    check ${stage}_tests_kernels_where_what_they_are_made_of_was_touched $?
+done
 "$tree/.ci/run" nonsense >"$TMPDIR/ends" 2>&1
 [ $? = 2 ] && grep -q 'no stage is called nonsense' "$TMPDIR/ends"
 check an_unknown_stage_is_named $?
