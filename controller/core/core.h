@@ -134,6 +134,7 @@ enum hd_core_event_kind {
     HD_CORE_REMOVE_NODE,  /* forgets a node that is gone */
     HD_CORE_HELLO,        /* a node opened its stream */
     HD_CORE_ALIVE,        /* any message of a node: renews its lease */
+    HD_CORE_COPY,         /* another daemon with a copy of a node's identity was refused */
     HD_CORE_DISCONNECTED, /* a node's stream broke; the node's attempts go on */
     HD_CORE_OBSERVED,     /* a node's complete observed set */
     HD_CORE_REPORT,       /* a rank's report */
@@ -252,6 +253,9 @@ struct hd_core_event {
             const char *uuid;
             uint64_t stream;
         } node; /* ALIVE and DISCONNECTED */
+        struct {
+            const char *uuid, *from; /* from: the address of the copy */
+        } copy;
         struct {
             const char *uuid;
             uint64_t stream;
