@@ -59,8 +59,8 @@ struct agent_attempt {
     int fd;              /* to the supervisor; -1: not connected */
     bool greeted, commands_sent;
     int64_t alive_ms;     /* since when it is ALIVE here */
-    bool refused_run_dir; /* a part of it is a link, or it is another cluster's: nothing is
-                             written below it */
+    bool refused_run_dir; /* a part of it is a link, or it is another cluster's, or another
+                             attempt's: nothing is written below it */
 
     /* watch.c; times by the monotonic clock, 0: never */
     bool answers_pings; /* the supervisor's build knows them */
