@@ -431,6 +431,7 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
     X(QUOTA, "quota", "its queue holds as many devices as it may")                                \
     X(USER_QUOTA, "user_quota", "its owner holds as many devices of the queue as a user may")     \
     X(DEVICES, "devices", "the devices that it needs are held by other jobs")                     \
+    X(NODES, "nodes", "nodes with the devices that it needs take no jobs now (heddle nodes)")     \
     X(RESERVED, "reserved", "free devices are kept for a job that comes before it")               \
     X(PREEMPTING, "preempting", "jobs of lower priority write checkpoints and give devices back") \
     X(CAPACITY, "capacity", "no nodes that are known and not drained have enough devices")

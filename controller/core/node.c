@@ -332,6 +332,12 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
                                                                       : "no reason given");
     else if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
         hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
+    else if (!node->connected &&
+             node->stream) /* else it has not come since the controller's start */
+        hd_text_add(text,
+                    "has been without its heddled for %lld s: that was stopped, or its connection "
+                    "is lost",
+                    (long long)silent_s);
     else if (!node->synced)
         hd_text_add(text, "is connecting");
     else if (!node->stale_count)
