@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "daemon/agent/outbox.h"
 #include "daemon/attempt/attempt.h"
+#include "daemon/attempt/starve.h"
 #include "daemon/devices/devices.h"
 #include "link/link.h"
 
@@ -67,6 +68,7 @@ struct agent_attempt {
     int64_t heard_ms;   /* the supervisor's last message */
     int64_t watched_ms; /* the last look */
     int64_t pinged_ms, continued_ms, kill_ms;
+    struct hd_starve starve;       /* of the silence since heard_ms */
     int64_t log_bytes, stepped_ms; /* of the ranks' logs, while the supervisor is silent */
     char problem[256];             /* of the supervisor, while it does not answer; "": none */
     int64_t said_ms;               /* since when there is a problem */

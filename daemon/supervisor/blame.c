@@ -196,7 +196,7 @@ static const char *describe_doing(enum sup_doing doing)
 static void describe_silence(const struct sup_rank *rank, int64_t now_ms,
                              char ret_text[SILENCE_TEXT_MAX])
 {
-    const int64_t starved_s = sup_starve_ms(&rank->starve, rank->heard_ms) / 1000;
+    const int64_t starved_s = hd_starve_ms(&rank->starve, rank->heard_ms) / 1000;
     int n = snprintf(ret_text, SILENCE_TEXT_MAX, "gave no sign of life for %" PRId64 " s while %s",
                      (now_ms - rank->heard_ms) / 1000, sup_phase_text(rank));
 

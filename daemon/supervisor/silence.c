@@ -76,7 +76,7 @@ static int64_t look_every_ms(const struct sup *sup, const struct sup_rank *rank)
 
 void sup_look_for_starved(struct sup *sup, int64_t now_ms)
 {
-    struct sup_thread threads[SUP_THREADS_MAX];
+    struct hd_starve_thread threads[HD_STARVE_THREADS_MAX];
 
     for (int i = 0; i < sup->options.rank_count; i++) {
         struct sup_rank *rank = &sup->ranks[i];
@@ -84,8 +84,8 @@ void sup_look_for_starved(struct sup *sup, int64_t now_ms)
         const int64_t before_ms = is_known ? rank->starve.seen_ms : rank->heard_ms;
 
         if (rank->pid && now_ms - before_ms >= look_every_ms(sup, rank))
-            sup_starve_note(&rank->starve, rank->heard_ms, threads,
-                            sup_starve_look(rank->pid, threads), now_ms);
+            hd_starve_note(&rank->starve, rank->heard_ms, threads,
+                           hd_starve_look(rank->pid, threads), now_ms);
         if (sup_is_starved(sup, rank, now_ms))
             hd_shm_control_be_patient(sup->shm, now_ms + PATIENCE_MS);
     }
@@ -118,9 +118,8 @@ static void tell_starved(struct sup *sup, int64_t now_ms)
                        " s since its last sign of life it was ready to run and waited; it does "
                        "not count as hanging. Look which other programs use the processors of "
                        "node %s",
-                       rank->rank, sup_starve_ms(&rank->starve, rank->heard_ms) / 1000,
+                       rank->rank, hd_starve_ms(&rank->starve, rank->heard_ms) / 1000,
                        (now_ms - rank->heard_ms) / 1000, sup->options.node);
-        sup_say(sup, rank, rank->rank, HD_LINK_LEVEL_WARN, text);
         sup_set_hang(sup, text);
     } else if (sup->starving >= 0) {
         sup_set_hang(sup, "");

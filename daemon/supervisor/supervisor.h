@@ -58,11 +58,11 @@
 #include "comm/shm_control.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/attempt/spool.h"
+#include "daemon/attempt/starve.h"
 #include "daemon/isolation/cgroup.h"
 #include "daemon/supervisor/judge.h"
 #include "daemon/supervisor/limits.h"
 #include "daemon/supervisor/network.h"
-#include "daemon/supervisor/starve.h"
 #include "job/job.h"
 #include "link/link.h"
 
@@ -110,7 +110,7 @@ struct sup_rank {
     enum hd_link_phase phase;
     int64_t seq;
     int64_t heard_ms;
-    struct sup_starve starve; /* of its silence: how long it waited for a processor */
+    struct hd_starve starve; /* of its silence: how long it waited for a processor */
     int64_t stopped_ms; /* when it was first seen stopped by a signal (SIGSTOP); 0: it is not */
     bool has_failure;
     struct hd_link_failure failure;
@@ -187,14 +187,14 @@ static inline bool sup_spans(const struct sup *sup)
 /* How long a rank gave no sign of life, without the time in which it waited for a processor. */
 static inline int64_t sup_silence_ms(const struct sup_rank *rank, int64_t now_ms)
 {
-    return now_ms - rank->heard_ms - sup_starve_ms(&rank->starve, rank->heard_ms);
+    return now_ms - rank->heard_ms - hd_starve_ms(&rank->starve, rank->heard_ms);
 }
 
 /* Whether a rank has waited for a processor for most of its silence, and the rest is no hang. */
 static inline bool sup_is_starved(const struct sup *sup, const struct sup_rank *rank,
                                   int64_t now_ms)
 {
-    const int64_t starved_ms = sup_starve_ms(&rank->starve, rank->heard_ms);
+    const int64_t starved_ms = hd_starve_ms(&rank->starve, rank->heard_ms);
 
     return rank->pid && starved_ms > 0 && 2 * starved_ms >= now_ms - rank->heard_ms &&
            sup_silence_ms(rank, now_ms) < sup_limits_of(&sup->limits, rank->phase).told_ms;

@@ -1,4 +1,4 @@
-#include "daemon/supervisor/starve.h"
+#include "daemon/attempt/starve.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -27,9 +27,9 @@ static bool read_line(const char *path, char *ret_line, size_t size_bytes)
     return true;
 }
 
-static bool look_at_thread(pid_t pid, pid_t tid, struct sup_thread *ret_thread)
+static bool look_at_thread(pid_t pid, pid_t tid, struct hd_starve_thread *ret_thread)
 {
-    struct sup_thread thread = {.tid = tid};
+    struct hd_starve_thread thread = {.tid = tid};
     char path[96], line[512];
     const char *end;
 
@@ -46,7 +46,7 @@ static bool look_at_thread(pid_t pid, pid_t tid, struct sup_thread *ret_thread)
     return true;
 }
 
-int sup_starve_look(pid_t pid, struct sup_thread ret_threads[SUP_THREADS_MAX])
+int hd_starve_look(pid_t pid, struct hd_starve_thread ret_threads[HD_STARVE_THREADS_MAX])
 {
     const struct dirent *entry;
     char path[64];
@@ -55,7 +55,7 @@ int sup_starve_look(pid_t pid, struct sup_thread ret_threads[SUP_THREADS_MAX])
 
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
     tasks = opendir(path);
-    while (tasks && count < SUP_THREADS_MAX && (entry = readdir(tasks)) != NULL) {
+    while (tasks && count < HD_STARVE_THREADS_MAX && (entry = readdir(tasks)) != NULL) {
         const pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
 
         if (tid > 0 && look_at_thread(pid, tid, &ret_threads[count]))
@@ -70,8 +70,9 @@ int sup_starve_look(pid_t pid, struct sup_thread ret_threads[SUP_THREADS_MAX])
 
 /* What a thread has waited between two looks that are interval_ns apart, as far as it was not
  * counted ahead. */
-static int64_t waited_between(const struct sup_thread *before, const struct sup_thread *now,
-                              int64_t interval_ns, int64_t *ahead_ns)
+static int64_t waited_between(const struct hd_starve_thread *before,
+                              const struct hd_starve_thread *now, int64_t interval_ns,
+                              int64_t *ahead_ns)
 {
     int64_t waited_ns = now->waited_ns - before->waited_ns;
 
@@ -84,17 +85,17 @@ static int64_t waited_between(const struct sup_thread *before, const struct sup_
     return waited_ns;
 }
 
-void sup_starve_note(struct sup_starve *starve, int64_t heard_ms, const struct sup_thread *threads,
-                     int count, int64_t now_ms)
+void hd_starve_note(struct hd_starve *starve, int64_t heard_ms,
+                    const struct hd_starve_thread *threads, int count, int64_t now_ms)
 {
     const bool is_first = !starve->begin_ms || starve->heard_ms != heard_ms;
-    const struct sup_starve before = *starve;
+    const struct hd_starve before = *starve;
     int64_t starved_ns = 0;
 
-    *starve = (struct sup_starve){.heard_ms = heard_ms,
-                                  .begin_ms = is_first ? now_ms : before.begin_ms,
-                                  .seen_ms = now_ms,
-                                  .count = count};
+    *starve = (struct hd_starve){.heard_ms = heard_ms,
+                                 .begin_ms = is_first ? now_ms : before.begin_ms,
+                                 .seen_ms = now_ms,
+                                 .count = count};
     for (int i = 0; i < count; i++) {
         starve->threads[i].seen = threads[i];
         for (int k = 0; k < before.count && !is_first; k++) {
@@ -114,7 +115,7 @@ void sup_starve_note(struct sup_starve *starve, int64_t heard_ms, const struct s
         starve->starved_ms = now_ms - starve->begin_ms;
 }
 
-int64_t sup_starve_ms(const struct sup_starve *starve, int64_t heard_ms)
+int64_t hd_starve_ms(const struct hd_starve *starve, int64_t heard_ms)
 {
     return starve->heard_ms == heard_ms ? starve->starved_ms : 0;
 }
