@@ -588,6 +588,7 @@ static void a_copy_of_a_node_is_refused_while_the_node_is_there(void **state)
 
 static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
 {
+    const int64_t began_ms = hd_clock_now_ms();
     struct bench b;
     struct daemon d = {0};
     Heddle__V1__Heartbeat beat = HEDDLE__V1__HEARTBEAT__INIT;
@@ -611,6 +612,21 @@ static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
     assert_string_equal(response->nodes[0]->data_address, "10.0.0.3");
     assert_int_equal(response->nodes[0]->n_devices, 2);
     hd_rpc_message_free(&response->base);
+
+    /* its heddled is stopped: it takes no jobs, from the first moment on */
+    hd_rpc_call_cancel(d.call);
+    WAIT_FOR(&b, d.done);
+    for (int state_now = HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
+         state_now == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;) {
+        assert_int_equal(call(&b, "ListNodes", &heddle__v1__list_nodes_response__descriptor,
+                              &request.base, &response),
+                         HD_OK);
+        state_now = (int)response->nodes[0]->state;
+        if (state_now == HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE)
+            assert_non_null(strstr(response->nodes[0]->reason, "without its heddled for "));
+        hd_rpc_message_free(&response->base);
+        assert_true(hd_clock_now_ms() < began_ms + 10000); /* 15 s is the silence of any node */
+    }
     free_daemon(&d);
     finish(&b);
 }
