@@ -311,6 +311,8 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_hello(core, event);
     case HD_CORE_ALIVE:
         return core_alive(core, event);
+    case HD_CORE_COPY:
+        return core_copy(core, event);
     case HD_CORE_DISCONNECTED:
         return core_disconnected(core, event);
     case HD_CORE_OBSERVED:

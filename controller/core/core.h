@@ -134,6 +134,7 @@ enum hd_core_event_kind {
     HD_CORE_REMOVE_NODE,  /* forgets a node that is gone */
     HD_CORE_HELLO,        /* a node opened its stream */
     HD_CORE_ALIVE,        /* any message of a node: renews its lease */
+    HD_CORE_COPY,         /* another daemon with a copy of a node's identity was refused */
     HD_CORE_DISCONNECTED, /* a node's stream broke; the node's attempts go on */
     HD_CORE_OBSERVED,     /* a node's complete observed set */
     HD_CORE_REPORT,       /* a rank's report */
@@ -252,6 +253,9 @@ struct hd_core_event {
             const char *uuid;
             uint64_t stream;
         } node; /* ALIVE and DISCONNECTED */
+        struct {
+            const char *uuid, *from; /* from: the address of the copy */
+        } copy;
         struct {
             const char *uuid;
             uint64_t stream;
@@ -428,6 +432,7 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
     X(QUOTA, "quota", "its queue holds as many devices as it may")                                \
     X(USER_QUOTA, "user_quota", "its owner holds as many devices of the queue as a user may")     \
     X(DEVICES, "devices", "the devices that it needs are held by other jobs")                     \
+    X(NODES, "nodes", "nodes with the devices that it needs take no jobs now (heddle nodes)")     \
     X(RESERVED, "reserved", "free devices are kept for a job that comes before it")               \
     X(PREEMPTING, "preempting", "jobs of lower priority write checkpoints and give devices back") \
     X(CAPACITY, "capacity", "no nodes that are known and not drained have enough devices")
@@ -475,6 +480,7 @@ bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *re
 struct hd_node_view {
     struct hd_isolation isolation; /* texts "": not known, or none */
     const struct hd_node_record *record;
+    bool is_away; /* its stream has ended, and it has not come again */
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
     const char *data_address;                  /* where other nodes reach its ranks; "": none */

@@ -236,6 +236,7 @@ void core_tell_away(struct hd_core *core); /* an event, if it was away since the
 
 enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_copy(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event);

@@ -232,6 +232,9 @@ struct core_class {
     uint64_t closed_in;  /* in this pass one found no place and kept no nodes; then: */
     enum core_wait wait; /* of the jobs that the pass skipped for that */
     uint64_t wait_job;
+    uint64_t sought_in; /* in this pass its nodes were looked at (explain.c); then: */
+    bool is_held;       /* jobs hold devices on nodes that take jobs of the class, */
+    bool is_away;       /* and other nodes with such devices take none */
 };
 
 /* A queue with what its jobs hold. */

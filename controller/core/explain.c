@@ -318,6 +318,44 @@ const char *hd_core_blocker_meaning(enum hd_core_blocker blocker)
     return blocker_meanings[blocker];
 }
 
+/* Looks once in each pass which nodes have devices for the jobs of a class. */
+static void seek_nodes(const struct hd_core *core, const struct core_job *job,
+                       struct core_class *class)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(&job->needs, kinds);
+
+    if (class->sought_in == core->pass)
+        return;
+    class->sought_in = core->pass;
+    class->is_held = class->is_away = false;
+    for (size_t i = 0; i < hd_core_node_count(core); i++) {
+        const struct core_node *node = core->nodes[i];
+        int32_t all = 0, free_now = 0;
+
+        for (size_t k = 0; k < kind_count; k++) {
+            all += core_count_devices(&job->needs, node, kinds[k], false);
+            free_now += core_count_devices(&job->needs, node, kinds[k], true);
+        }
+        if (all && (!core_node_usable(node) || (node->spare && !class->key.spares)))
+            class->is_away = true;
+        else if (free_now < all)
+            class->is_held = true;
+    }
+}
+
+/* Whether nodes that take no jobs keep a job in the queue, or (held) devices that jobs hold: at
+ * least one of both. */
+static bool waits_for_nodes(const struct hd_core *core, const struct core_job *job, bool held)
+{
+    struct core_class *class = job->line ? job->line->key.class : NULL;
+
+    if (!class)
+        return held; /* not looked at yet */
+    seek_nodes(core, job, class);
+    return held ? class->is_held || !class->is_away : class->is_away;
+}
+
 /* What keeps a job in the queue that its reason does not mention, because another thing does first.
  */
 static bool is_blocked(const struct hd_core *core, const struct core_job *job,
@@ -347,7 +385,11 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
     case HD_CORE_WAITS_USER_QUOTA:
         return is_over && by_user;
     case HD_CORE_WAITS_DEVICES:
-        return is_placed && wait != CORE_WAIT_NEVER && !job->claims;
+        return is_placed && wait != CORE_WAIT_NEVER && !job->claims &&
+               waits_for_nodes(core, job, true);
+    case HD_CORE_WAITS_NODES:
+        return is_placed && wait != CORE_WAIT_NEVER && !job->claims &&
+               waits_for_nodes(core, job, false);
     case HD_CORE_WAITS_RESERVED:
         return wait == CORE_WAIT_RESERVED;
     case HD_CORE_WAITS_PREEMPTING:

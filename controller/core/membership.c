@@ -237,6 +237,20 @@ enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *even
     return st;
 }
 
+enum hd_status core_copy(struct hd_core *core, const struct hd_core_event *event)
+{
+    const struct core_node *node = core_find_node(core, event->copy.uuid);
+
+    if (!node)
+        return hd_err(HD_NOT_FOUND, "there is no node with uuid %s", event->copy.uuid);
+    core_event(core, NULL, "copy_refused", 0, -1, node->rec.name,
+               "another heddled, from %s, has a copy of the state directory of node %s and is "
+               "refused; remove the state directory of the copy, and start it again with a "
+               "--node-name of its own",
+               event->copy.from, node->rec.name);
+    return HD_OK;
+}
+
 enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = NULL;

@@ -318,6 +318,12 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
     }
 }
 
+/* Its stream has ended. One that has not come since the controller's start is on its way. */
+static bool is_away(const struct core_node *node)
+{
+    return !node->connected && node->stream;
+}
+
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
     const int64_t silent_s = (now.mono_ms - node->silent_since_mono_ms) / 1000;
@@ -332,6 +338,11 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
                                                                       : "no reason given");
     else if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
         hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
+    else if (is_away(node))
+        hd_text_add(text,
+                    "has been without its heddled for %lld s: that was stopped, or its connection "
+                    "is lost",
+                    (long long)silent_s);
     else if (!node->synced)
         hd_text_add(text, "is connecting");
     else if (!node->stale_count)
@@ -358,6 +369,7 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
 
     *ret_view = (struct hd_node_view){
         .record = &node->rec,
+        .is_away = is_away(node),
         .jobs_dir_visible = node->jobs_dir_visible,
         .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
         .data_address = node->data_address ? node->data_address : "",

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "controller/services/internal.h"
+#include "controller/services/fleet.h"
 #include "plan/identity.h"
 #include "spec/spec.h"
 
@@ -436,9 +436,12 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
         return NULL;
     hd_core_node_at(c->core, index, &view);
     hd_core_node_reason(c->core, index, controller_now(), &reason);
+    copies_describe(c, view.record->uuid, &reason);
     m->name = convert_text(view.record->name);
     m->node_uuid = convert_text(view.record->uuid);
     m->state = (Heddle__V1__NodeState)view.record->state;
+    if (view.is_away && view.record->state == HD_NODE_STATE_READY) /* it takes no jobs */
+        m->state = HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE;
     m->reason = convert_text(reason.data ? hd_arena_strdup(arena, reason.data) : "");
     m->build = convert_text(view.record->build);
     m->jobs_dir_visible = view.jobs_dir_visible;

@@ -18,28 +18,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/services/internal.h"
+#include "controller/services/fleet.h"
 #include "spec/spec.h"
-
-enum {
-    TWIN_ECHO_MS = 1000,                      /* what was sent by a process that is gone */
-    TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* so long a daemon that lives is never silent */
-};
-
-struct node_stream {
-    struct controller *c;
-    struct hd_rpc_call *call, *logs;
-    char uuid[HD_CTL_NAME_BYTES_MAX + 1], name[HD_CTL_NAME_BYTES_MAX + 1];
-    char instance[HD_CTL_NAME_BYTES_MAX + 1]; /* of its daemon's process; "": an old daemon's */
-    Heddle__V1__NodeMessage *held; /* its Hello, while an older stream of the node may be alive */
-    int64_t held_ms, heard_ms;     /* since when; when its daemon said something (monotonic) */
-    uint64_t number;               /* of the stream, for the core; 0: no Hello yet */
-    bool welcomed;    /* Welcome was sent; until then its daemon sends nothing but Hello */
-    int64_t kept_ms;  /* while the disk takes no writes: when it was sent something (monotonic) */
-    bool knows_users; /* of its daemon: it reads DesiredAttempt.run_as */
-    bool removed;     /* the node is; what its daemon still sends is not for this cluster */
-    struct node_stream *next;
-};
 
 /* ---- the streams ------------------------------------------------------------------------------*/
 
@@ -52,7 +32,7 @@ static struct node_stream *find_stream(const struct controller *c, uint64_t numb
     return NULL;
 }
 
-static struct node_stream *find_node(const struct controller *c, const char *uuid)
+struct node_stream *fleet_find_node(const struct controller *c, const char *uuid)
 {
     for (struct node_stream *s = c->streams; s; s = s->next) {
         if (s->number && strcmp(s->uuid, uuid) == 0)
@@ -63,7 +43,7 @@ static struct node_stream *find_node(const struct controller *c, const char *uui
 
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid)
 {
-    const struct node_stream *s = find_node(c, uuid);
+    const struct node_stream *s = fleet_find_node(c, uuid);
 
     return s ? s->logs : NULL;
 }
@@ -238,7 +218,7 @@ static enum hd_status fill_desired(struct desired_effect *d, struct controller *
 
 void fleet_send_desired(struct controller *c, const char *uuid)
 {
-    struct node_stream *s = find_node(c, uuid);
+    struct node_stream *s = fleet_find_node(c, uuid);
     struct desired_effect *d;
 
     if (!s)
@@ -287,7 +267,7 @@ static void run_removed(struct effect *effect, struct controller *c, enum hd_sta
 
 void fleet_send_removed(struct controller *c, const char *uuid, const char *by)
 {
-    struct node_stream *s = find_node(c, uuid);
+    struct node_stream *s = fleet_find_node(c, uuid);
     struct removed_effect *r = s ? calloc(1, sizeof *r) : NULL;
 
     if (!s)
@@ -336,7 +316,7 @@ static void run_probe(struct effect *effect, struct controller *c, enum hd_statu
 
 void fleet_send_probe_request(struct controller *c, const char *uuid)
 {
-    const struct node_stream *s = find_node(c, uuid);
+    const struct node_stream *s = fleet_find_node(c, uuid);
     struct probe_effect *p = s ? calloc(1, sizeof *p) : NULL;
 
     if (!s)
@@ -448,19 +428,7 @@ static enum hd_status check_token(const struct controller *c, const struct hd_rp
     return HD_OK;
 }
 
-/* The stream of another process with the same node's UUID. A daemon whose network was cut is the
- * same process, and takes its stream over at once. */
-static struct node_stream *find_twin(const struct node_stream *s, const Heddle__V1__Hello *hello)
-{
-    struct node_stream *other = find_node(s->c, hello->node_uuid);
-
-    return other && other != s && !other->removed && *other->instance && *hello->instance_id &&
-                   strcmp(other->instance, hello->instance_id) != 0
-               ? other
-               : NULL;
-}
-
-static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello *hello)
+enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *hello)
 {
     struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
     struct hd_node_links links;
@@ -489,11 +457,8 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
                                                       .users = hello->isolation->users};
     if (!st)
         st = check_token(s->c, s->call, hello->node_name, hello->node_uuid);
-    if (!st && !s->held && find_twin(s, hello)) { /* look_at_held comes back to it */
-        s->held = (Heddle__V1__NodeMessage *)(void *)hd_rpc_call_take(s->call);
-        s->held_ms = hd_clock_now_ms();
-        return s->held ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a node");
-    }
+    if (!st && !s->held && copies_find_twin(s, hello))
+        return copies_hold(s); /* copies_look comes back to it */
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
         st = hd_err(HD_LIMIT, "%zu devices on one node, the limit is %d", hello->n_devices,
                     HD_CTL_DEVICES_PER_NODE_MAX);
@@ -535,48 +500,6 @@ static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello 
     hd_log(HD_LOG_INFO, "node %s connected (%zu devices, build %s)", s->name, hello->n_devices,
            hello->build);
     return HD_OK;
-}
-
-/* Two machines with one node's state directory: the first one has the node. */
-static enum hd_status refuse_twin(const struct node_stream *s, const struct node_stream *twin)
-{
-    return hd_err(HD_CONFLICT,
-                  "another heddled is connected as this node: %s, from %s. The heddled that calls "
-                  "itself %s, from %s, has a copy of its --state-dir, as a cloned machine has: "
-                  "remove the state directory of the copy, and start it again; it then joins as a "
-                  "node of its own, which needs a --node-name of its own",
-                  twin->name, hd_rpc_call_peer(twin->call), s->held->hello->node_name,
-                  hd_rpc_call_peer(s->call));
-}
-
-/* A daemon that was started again has no older stream, or one that nothing comes from any more. */
-static void look_at_held(struct node_stream *s)
-{
-    const struct node_stream *twin = find_twin(s, s->held->hello);
-    const int64_t now_ms = hd_clock_now_ms();
-    Heddle__V1__NodeMessage *held = s->held;
-    struct controller *c = s->c;
-    enum hd_status st;
-
-    if (twin && twin->heard_ms <= s->held_ms + TWIN_ECHO_MS && now_ms < s->held_ms + TWIN_SILENT_MS)
-        return;
-    turn_begin(c);
-    st = twin && twin->heard_ms > s->held_ms + TWIN_ECHO_MS ? refuse_twin(s, twin)
-                                                            : take_hello(s, held->hello);
-    s->held = NULL;
-    hd_rpc_message_free(&held->base);
-    if (st) {
-        hd_log(HD_LOG_WARN, "closing the stream of a daemon: %s", hd_err_message());
-        hd_rpc_call_fail(s->call, st);
-    }
-    turn_end(c);
-}
-
-static void look_at_all_held(struct controller *c)
-{
-    for (struct node_stream *s = c->streams; s; s = s->next)
-        if (s->held)
-            look_at_held(s);
 }
 
 /* ---- observed sets ----------------------------------------------------------------------------*/
@@ -836,7 +759,7 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
     if ((s->number || s->held) && m->body_case == HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
         return hd_err(HD_INVALID, "Hello may be sent only once on a stream");
     if (!s->number)
-        return take_hello(s, m->hello);
+        return fleet_take_hello(s, m->hello);
     s->heard_ms = hd_clock_now_ms();
     st = turn_step(s->c, &alive);
     if (st)
@@ -928,7 +851,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
         hd_rpc_message_free(&s->held->base);
     free(s);
     if (!c->stopping)
-        look_at_all_held(c); /* one may have waited for this */
+        copies_look(c); /* one may have waited for this */
 }
 
 /* ---- Logs streams -----------------------------------------------------------------------------*/
@@ -944,7 +867,7 @@ static void on_logs_msg(struct hd_rpc_call *call, const ProtobufCMessage *messag
         read_log_chunk(c, call, m);
         return;
     }
-    s = find_node(c, m->node_uuid);
+    s = fleet_find_node(c, m->node_uuid);
     st = s ? check_token(c, call, s->name, s->uuid)
            : hd_err(HD_CONFLICT, "send Hello on a Connect stream first");
     if (st) {
@@ -999,7 +922,7 @@ void fleet_tick(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();
 
-    look_at_all_held(c);
+    copies_look(c);
     for (struct node_stream *s = c->streams; s; s = s->next) {
         const struct hd_core_event alive = {.kind = HD_CORE_ALIVE,
                                             .node = {.uuid = s->uuid, .stream = s->number}};

@@ -89,6 +89,8 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
                hd_err_message());
         return;
     }
+    if (local->state == LOCAL_ENDED) /* locals_add has refused its folder */
+        return;
     if (*d->problem)
         st = hd_err(HD_INVALID, "%s", d->problem);
     else if (!*d->resolved_job || !d->plan)

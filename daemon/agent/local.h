@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "daemon/agent/outbox.h"
 #include "daemon/attempt/attempt.h"
+#include "daemon/attempt/starve.h"
 #include "daemon/devices/devices.h"
 #include "link/link.h"
 
@@ -59,14 +60,15 @@ struct agent_attempt {
     int fd;              /* to the supervisor; -1: not connected */
     bool greeted, commands_sent;
     int64_t alive_ms;     /* since when it is ALIVE here */
-    bool refused_run_dir; /* a part of it is a link, or it is another cluster's: nothing is
-                             written below it */
+    bool refused_run_dir; /* a part of it is a link, or it is another cluster's, or another
+                             attempt's: nothing is written below it */
 
     /* watch.c; times by the monotonic clock, 0: never */
     bool answers_pings; /* the supervisor's build knows them */
     int64_t heard_ms;   /* the supervisor's last message */
     int64_t watched_ms; /* the last look */
     int64_t pinged_ms, continued_ms, kill_ms;
+    struct hd_starve starve;       /* of the silence since heard_ms */
     int64_t log_bytes, stepped_ms; /* of the ranks' logs, while the supervisor is silent */
     char problem[256];             /* of the supervisor, while it does not answer; "": none */
     int64_t said_ms;               /* since when there is a problem */

@@ -135,6 +135,16 @@ static bool was_started(const struct agent_attempt *l)
            hd_attempt_read_end(l->run_dir, &end) != HD_NOT_FOUND;
 }
 
+/* An attempt that is new to this node has the number of one that ran here and is over: the
+ * controller's database was restored from a backup of before it. */
+static bool is_of_before(const struct agent_attempt *l)
+{
+    struct hd_attempt_process process;
+
+    return was_started(l) && !(hd_attempt_process_read(l->run_dir, &process) == HD_OK &&
+                               hd_attempt_process_alive(&process));
+}
+
 static enum hd_status read_record(struct locals *all, int64_t job, int64_t attempt)
 {
     struct hd_text path = {0}, text = {0};
@@ -198,12 +208,26 @@ struct agent_attempt *locals_find(const struct locals *locals, int64_t job, int6
     return NULL;
 }
 
+static void fail_again(struct agent_attempt *l)
+{
+    char message[HD_LINK_TEXT_MAX];
+
+    l->refused_run_dir = true;
+    (void)snprintf(message, sizeof message,
+                   "the folder %.700s is of an attempt of the same number that has ended here, and "
+                   "that the controller does not know, as after its database was restored from a "
+                   "backup: the job goes on in its next attempt",
+                   l->attempt_dir);
+    local_fail_launch(l, false, message);
+}
+
 enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
                           const char *attempt_dir, const char *checkpoint_dir, const char *run_as,
                           struct agent_attempt **ret_local)
 {
     struct hd_text run_dir = {0};
     struct agent_attempt *l;
+    bool is_again = false;
     enum hd_status st;
 
     if (attempt_dir[0] != '/' || strchr(attempt_dir, '\n') || strchr(checkpoint_dir, '\n'))
@@ -212,10 +236,25 @@ enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
     st = run_dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
                         : local_new(locals, job, attempt, attempt_dir, checkpoint_dir, run_dir.data,
                                     run_as, &l);
+    if (!st && is_of_before(l)) {
+        local_free(l);
+        hd_text_add(&run_dir,
+                    "/again"); /* never made, so that no old end and no old report is found */
+        st = run_dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                            : local_new(locals, job, attempt, attempt_dir, checkpoint_dir,
+                                        run_dir.data, run_as, &l);
+        is_again = true;
+    }
     hd_text_free(&run_dir);
     if (st)
         return st;
     l->state = LOCAL_PLANNED;
+    if (is_again) {
+        link_in(l);
+        *ret_local = l;
+        fail_again(l);
+        return HD_OK;
+    }
     st = local_record(l);
     if (st && st != HD_STORAGE) {
         local_free(l);

@@ -1,7 +1,8 @@
 /* Watches the supervisors: one that does not answer is continued, and in the end killed.
  *
  *   PING every PING_MS --no answer for SILENT_MS--> SIGCONT, and again every SILENT_MS
- *     --no answer and no rank makes a step for supervisor_lost_ms--> SIGKILL
+ *     --no answer and no rank makes a step for supervisor_lost_ms, without the time in which it
+ *       waited for a processor--> SIGKILL
  *   kill wanted --> SIGCONT if it is stopped --not ended after KILL_MS--> SIGKILL
  *
  * The ranks of a supervisor that is killed get SIGKILL from the kernel (PR_SET_PDEATHSIG); the end
@@ -25,8 +26,9 @@ enum {
     PING_MS = 5000,
     SILENT_MS = 15000, /* without any message, then the supervisor counts as silent */
     KILL_MS = 15000,   /* a sound supervisor has ended its ranks well before */
-    SAID_MS = 1000,    /* a problem stays so long: an observed set has it before it is gone */
-    PAUSED_MS = 5000,  /* between two looks: this process was stopped, so silence means nothing */
+    STARVED_LOOK_MS = 1000,
+    SAID_MS = 1000,   /* a problem stays so long: an observed set has it before it is gone */
+    PAUSED_MS = 5000, /* between two looks: this process was stopped, so silence means nothing */
 };
 
 static void set_problem(struct agent_attempt *l, const char *fmt, ...)
@@ -105,15 +107,28 @@ static bool find_supervisor(const struct agent_attempt *l, struct hd_attempt_pro
            hd_attempt_process_alive(ret_process);
 }
 
+/* How much of the supervisor's silence it waited for a processor, since SILENT_MS after its last
+ * word. */
+static int64_t note_starved(struct agent_attempt *l, pid_t pid, int64_t now_ms)
+{
+    struct hd_starve_thread threads[HD_STARVE_THREADS_MAX];
+
+    if (l->starve.heard_ms != l->heard_ms || now_ms - l->starve.seen_ms >= STARVED_LOOK_MS)
+        hd_starve_note(&l->starve, l->heard_ms, threads, hd_starve_look(pid, threads), now_ms);
+    return hd_starve_ms(&l->starve, l->heard_ms);
+}
+
 static void watch_silence(struct agent_attempt *l, int64_t now_ms)
 {
     const int64_t silent_ms = now_ms - l->heard_ms, lost_ms = l->all->supervisor_lost_ms;
     struct hd_attempt_process process;
+    int64_t starved_ms;
 
     if (silent_ms < SILENT_MS || !find_supervisor(l, &process))
         return;
     note_steps(l, now_ms);
-    if (silent_ms >= lost_ms && now_ms - l->stepped_ms >= lost_ms) {
+    starved_ms = note_starved(l, process.pid, now_ms);
+    if (silent_ms - starved_ms >= lost_ms && now_ms - l->stepped_ms >= lost_ms) {
         set_problem(l,
                     "heddle-supervisor (process %d) has not answered for %" PRId64
                     " s and its ranks make no steps; they are killed",

@@ -11,6 +11,7 @@ enum {
     STALE_SHARE = 4, /* ... and counts if it was within this part of the silence */
     WAITERS_NAMED = 4,
     RANKS_TEXT_MAX = 128,
+    SILENCE_TEXT_MAX = 160,
 };
 
 /* ---- what is known of each rank ---- */
@@ -38,7 +39,7 @@ static struct sup_told look_at(const struct sup *sup, const struct sup_rank *ran
                                struct hd_flight_wait *ret_wait)
 {
     struct sup_told told = {.rank = rank->rank,
-                            .silent_ms = now_ms - rank->heard_ms,
+                            .silent_ms = sup_silence_ms(rank, now_ms),
                             .doing = SUP_COMPUTES,
                             .waits_for = -1};
     const struct sup_rank *missing;
@@ -80,7 +81,7 @@ static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
 static bool is_silent_too(const struct sup_rank *rank, const struct sup_rank *silent,
                           int64_t now_ms)
 {
-    return rank->pid && now_ms - rank->heard_ms >= (now_ms - silent->heard_ms) / 2;
+    return rank->pid && sup_silence_ms(rank, now_ms) >= sup_silence_ms(silent, now_ms) / 2;
 }
 
 /* The rank to blame is the one whose collectives are behind, for which the others wait; of several,
@@ -192,15 +193,21 @@ static const char *describe_doing(enum sup_doing doing)
 }
 
 /* "gave no sign of life for 62 s while training" */
-static void describe_silence(const struct sup_rank *rank, int64_t now_ms, char ret_text[96])
+static void describe_silence(const struct sup_rank *rank, int64_t now_ms,
+                             char ret_text[SILENCE_TEXT_MAX])
 {
-    (void)snprintf(ret_text, 96, "gave no sign of life for %" PRId64 " s while %s",
-                   (now_ms - rank->heard_ms) / 1000, sup_phase_text(rank));
+    const int64_t starved_s = hd_starve_ms(&rank->starve, rank->heard_ms) / 1000;
+    int n = snprintf(ret_text, SILENCE_TEXT_MAX, "gave no sign of life for %" PRId64 " s while %s",
+                     (now_ms - rank->heard_ms) / 1000, sup_phase_text(rank));
+
+    if (starved_s)
+        (void)snprintf(ret_text + n, SILENCE_TEXT_MAX - (size_t)n,
+                       " (it waited for a processor in %" PRId64 " s of them)", starved_s);
 }
 
 static void tell_found(struct findings *f, struct sup_rank *blamed, struct sup_blame *b)
 {
-    char silence[96], flight[SUP_FLIGHT_MAX], waiters[512];
+    char silence[SILENCE_TEXT_MAX], flight[SUP_FLIGHT_MAX], waiters[512];
     const int index = (int)(blamed - f->sup->ranks);
 
     describe_silence(blamed, f->now_ms, silence);
@@ -228,7 +235,7 @@ static void tell_elsewhere(struct findings *f, const struct sup_rank *silent, st
 static void tell_circle(struct findings *f, struct sup_rank *in_it, struct sup_blame *b)
 {
     const int ranks = f->sup->options.rank_count;
-    char silence[96];
+    char silence[SILENCE_TEXT_MAX];
     int index = (int)(in_it - f->sup->ranks);
     size_t n;
 
@@ -263,6 +270,14 @@ static struct sup_rank *rank_numbered(struct sup *sup, int64_t number)
     return NULL;
 }
 
+static bool some_rank_starves(const struct sup *sup, int64_t now_ms)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup_is_starved(sup, &sup->ranks[i], now_ms))
+            return true;
+    return false;
+}
+
 void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
                     struct sup_blame *ret_blame)
 {
@@ -275,7 +290,10 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
         f.told[i] = look_at(sup, &sup->ranks[i], now_ms, &f.waits[i]);
     b.finding = sup_judge(f.told, sup->options.rank_count, &rank);
     found = rank_numbered(sup, rank);
-    if (b.finding == SUP_FOUND_NOTHING) {
+    if ((b.finding == SUP_FOUND_NOTHING || b.finding == SUP_FOUND_ELSEWHERE) &&
+        some_rank_starves(sup, now_ms)) {
+        b.finding = SUP_FOUND_ALIVE; /* the others may wait for it */
+    } else if (b.finding == SUP_FOUND_NOTHING) {
         found = guess(sup, silent, now_ms);
         b.finding = found ? SUP_FOUND : SUP_FOUND_ELSEWHERE;
     } else if (b.finding == SUP_FOUND_ELSEWHERE) {

@@ -154,7 +154,7 @@ static void note_sign_of_life(struct sup *sup, struct sup_rank *rank)
     const int64_t now_ms = hd_clock_now_ms();
 
     if (!rank->stopped_ms) /* a debugger's silence says nothing */
-        sup_limits_learn(&sup->limits, rank->phase, now_ms - rank->heard_ms);
+        sup_limits_learn(&sup->limits, rank->phase, sup_silence_ms(rank, now_ms));
     rank->heard_ms = now_ms;
 }
 

@@ -11,6 +11,9 @@ enum {
     STOPPED_TOLD_MS = 10 * 1000,
     STOPPED_ENDS_MS = 60 * 1000,
     KEEP_EVERY_MS = 5 * 60 * 1000,
+    STARVED_LOOK_MIN_MS = 250, /* between two looks at a silent rank's threads */
+    STARVED_LOOK_MAX_MS = 5 * 1000,
+    PATIENCE_MS = 30 * 1000, /* for waits; longer than from one look to the next */
     WAIT_FACTOR = 2, /* above the part of a limit that a rank of another node is given more */
 };
 
@@ -60,6 +63,70 @@ int64_t sup_wait_limit_ms(const struct sup *sup)
                : WAIT_FACTOR * limit.ends_ms;
 }
 
+/* ---- ranks that get no processor ---- */
+
+static int64_t look_every_ms(const struct sup *sup, const struct sup_rank *rank)
+{
+    const int64_t every_ms = sup_limits_of(&sup->limits, rank->phase).told_ms / 8;
+
+    return every_ms < STARVED_LOOK_MIN_MS   ? STARVED_LOOK_MIN_MS
+           : every_ms > STARVED_LOOK_MAX_MS ? STARVED_LOOK_MAX_MS
+                                            : every_ms;
+}
+
+void sup_look_for_starved(struct sup *sup, int64_t now_ms)
+{
+    struct hd_starve_thread threads[HD_STARVE_THREADS_MAX];
+
+    for (int i = 0; i < sup->options.rank_count; i++) {
+        struct sup_rank *rank = &sup->ranks[i];
+        const bool is_known = rank->starve.begin_ms && rank->starve.heard_ms == rank->heard_ms;
+        const int64_t before_ms = is_known ? rank->starve.seen_ms : rank->heard_ms;
+
+        if (rank->pid && now_ms - before_ms >= look_every_ms(sup, rank))
+            hd_starve_note(&rank->starve, rank->heard_ms, threads,
+                           hd_starve_look(rank->pid, threads), now_ms);
+        if (sup_is_starved(sup, rank, now_ms))
+            hd_shm_control_be_patient(sup->shm, now_ms + PATIENCE_MS);
+    }
+}
+
+/* The first rank that would be told as a hang if it did not wait for a processor; NULL: none. */
+static struct sup_rank *find_starved(struct sup *sup, int64_t now_ms)
+{
+    for (int i = 0; i < sup->options.rank_count; i++) {
+        struct sup_rank *rank = &sup->ranks[i];
+
+        if (sup_is_starved(sup, rank, now_ms) &&
+            now_ms - rank->heard_ms >= sup_limits_of(&sup->limits, rank->phase).told_ms)
+            return rank;
+    }
+    return NULL;
+}
+
+/* Once for each rank that is found; a hang is more important news. */
+static void tell_starved(struct sup *sup, int64_t now_ms)
+{
+    struct sup_rank *rank = find_starved(sup, now_ms);
+    char text[HD_LINK_TEXT_MAX];
+
+    if (sup->hanging >= 0 || (rank && rank->rank == sup->starving))
+        return;
+    if (rank) {
+        (void)snprintf(text, sizeof text,
+                       "rank %" PRId64 " gets no processor: in %" PRId64 " of the %" PRId64
+                       " s since its last sign of life it was ready to run and waited; it does "
+                       "not count as hanging. Look which other programs use the processors of "
+                       "node %s",
+                       rank->rank, hd_starve_ms(&rank->starve, rank->heard_ms) / 1000,
+                       (now_ms - rank->heard_ms) / 1000, sup->options.node);
+        sup_set_hang(sup, text);
+    } else if (sup->starving >= 0) {
+        sup_set_hang(sup, "");
+    }
+    sup->starving = rank ? rank->rank : -1;
+}
+
 /* ---- hangs ---- */
 
 /* Of the ranks that are silent for longer than they may be, the one that is so longest; NULL: none.
@@ -72,8 +139,8 @@ static struct sup_rank *find_silent(struct sup *sup, int64_t now_ms)
         struct sup_rank *rank = &sup->ranks[i];
 
         if (rank->pid &&
-            now_ms - rank->heard_ms >= sup_limits_of(&sup->limits, rank->phase).told_ms &&
-            (!silent || rank->heard_ms < silent->heard_ms))
+            sup_silence_ms(rank, now_ms) >= sup_limits_of(&sup->limits, rank->phase).told_ms &&
+            (!silent || sup_silence_ms(rank, now_ms) > sup_silence_ms(silent, now_ms)))
             silent = rank;
     }
     return silent;
@@ -105,6 +172,7 @@ static void tell_hang(struct sup *sup, struct sup_rank *silent, int64_t now_ms)
         return;
     rank = blame.here ? blame.here->rank : blame.rank >= 0 ? blame.rank : silent->rank;
     sup->hanging = rank;
+    sup->starving = -1;
     sup_say(sup, blame.here ? blame.here : silent, rank, HD_LINK_LEVEL_HANG, blame.text);
     sup_set_hang(sup, blame.text);
 }
@@ -118,7 +186,7 @@ static void end_hang(struct sup *sup, struct sup_rank *silent, int64_t ends_ms, 
         sup_begin_end(sup, HD_LINK_CAUSE_HANG, blame.here->rank, false, "%s", blame.text);
         return;
     }
-    if (blame.finding == SUP_FOUND_ALIVE || now_ms - silent->heard_ms < ends_ms + ends_ms / 2)
+    if (blame.finding == SUP_FOUND_ALIVE || sup_silence_ms(silent, now_ms) < ends_ms + ends_ms / 2)
         return; /* the supervisor of the other node knows more of its rank */
     sup->echo = true;
     sup->elsewhere = blame.rank;
@@ -132,13 +200,14 @@ void sup_look_for_hang(struct sup *sup, int64_t now_ms)
 
     if (sup->ending)
         return;
+    tell_starved(sup, now_ms);
     silent = find_silent(sup, now_ms);
     if (!silent) {
         tell_over(sup);
         return;
     }
     limit = sup_limits_of(&sup->limits, silent->phase);
-    if (now_ms - silent->heard_ms >= limit.ends_ms)
+    if (sup_silence_ms(silent, now_ms) >= limit.ends_ms)
         end_hang(sup, silent, limit.ends_ms, now_ms);
     else
         tell_hang(sup, silent, now_ms);

@@ -165,7 +165,7 @@ enum hd_status sup_open(struct sup *sup)
 
     sup->lock_fd = sup->signal_fd = sup->listen_fd = sup->daemon_fd = -1;
     sup->bounds.group.dir_fd = -1;
-    sup->blamed = sup->elsewhere = sup->hanging = -1;
+    sup->blamed = sup->elsewhere = sup->hanging = sup->starving = -1;
     hd_arena_init(&sup->arena, 0);
     sup->ranks = calloc((size_t)sup->options.rank_count, sizeof *sup->ranks);
     if (!sup->ranks)
@@ -330,6 +330,7 @@ void sup_run(struct sup *sup)
         sup_bounds_look(sup, now_ms);
         sup_climb(sup, now_ms);
         sup_look_for_stopped(sup, now_ms);
+        sup_look_for_starved(sup, now_ms);
         sup_look_for_hang(sup, now_ms);
         sup_keep_limits(sup, now_ms, false);
         sup_reap(sup);

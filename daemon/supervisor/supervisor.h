@@ -58,6 +58,7 @@
 #include "comm/shm_control.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/attempt/spool.h"
+#include "daemon/attempt/starve.h"
 #include "daemon/isolation/cgroup.h"
 #include "daemon/supervisor/judge.h"
 #include "daemon/supervisor/limits.h"
@@ -109,6 +110,7 @@ struct sup_rank {
     enum hd_link_phase phase;
     int64_t seq;
     int64_t heard_ms;
+    struct hd_starve starve; /* of its silence: how long it waited for a processor */
     int64_t stopped_ms; /* when it was first seen stopped by a signal (SIGSTOP); 0: it is not */
     bool has_failure;
     struct hd_link_failure failure;
@@ -161,11 +163,12 @@ struct sup {
     struct sup_limits limits;
     int64_t limits_kept_ms; /* when they were written last */
     int64_t elsewhere;      /* `echo`: the rank of another node for which ranks here waited; -1 */
-    int64_t hanging;        /* the rank of which `hang` tells; -1: none */
+    int64_t hanging;        /* the rank of which `hang` tells that it hangs; -1: none */
+    int64_t starving;       /* the same: that it waits for a processor; -1: none */
 
     /* What heddled is told of the share; the first that is not "". */
     char stopped[HD_LINK_TEXT_MAX];    /* a rank is stopped by a signal */
-    char hang[HD_LINK_TEXT_MAX];       /* a rank has been silent for too long */
+    char hang[HD_LINK_TEXT_MAX];       /* a rank has been silent for too long, or starves */
     char problem[HD_LINK_TEXT_MAX];    /* what the ranks wait for, or this supervisor */
     char stragglers[HD_LINK_TEXT_MAX]; /* ranks that are slower than their peers */
 
@@ -179,6 +182,22 @@ struct sup {
 static inline bool sup_spans(const struct sup *sup)
 {
     return sup->options.rank_count != sup->options.world;
+}
+
+/* How long a rank gave no sign of life, without the time in which it waited for a processor. */
+static inline int64_t sup_silence_ms(const struct sup_rank *rank, int64_t now_ms)
+{
+    return now_ms - rank->heard_ms - hd_starve_ms(&rank->starve, rank->heard_ms);
+}
+
+/* Whether a rank has waited for a processor for most of its silence, and the rest is no hang. */
+static inline bool sup_is_starved(const struct sup *sup, const struct sup_rank *rank,
+                                  int64_t now_ms)
+{
+    const int64_t starved_ms = hd_starve_ms(&rank->starve, rank->heard_ms);
+
+    return rank->pid && starved_ms > 0 && 2 * starved_ms >= now_ms - rank->heard_ms &&
+           sup_silence_ms(rank, now_ms) < sup_limits_of(&sup->limits, rank->phase).told_ms;
 }
 
 /* The files, each of which calls only those before it: say.c, look.c, end.c, bounds.c, blame.c,
@@ -300,6 +319,9 @@ int sup_kill_descendants(void); /* returns how many children there are still */
  * where hang.action says so. If those here wait for a rank of another node, its supervisor is given
  * half the limit more to say why. */
 void sup_look_for_hang(struct sup *sup, int64_t now_ms);
+/* Looks now and then how long silent ranks wait for a processor: that time is no hang. While one
+ * starves, waits of the others for it have no end. Before sup_look_for_hang. */
+void sup_look_for_starved(struct sup *sup, int64_t now_ms);
 /* From so long a wait on a rank may give up itself: later than this supervisor would find it. */
 int64_t sup_wait_limit_ms(const struct sup *sup);
 /* Reads and keeps what was learned of silences; rank 0's supervisor keeps it, now and then and at

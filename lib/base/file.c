@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ enum hd_status hd_file_write_status(int error)
     switch (error) {
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case EROFS:
     case EIO:
     case ESTALE:    /* of NFS: the server has lost the file */
@@ -35,9 +37,14 @@ enum hd_status hd_file_write_status(int error)
 
 const char *hd_file_error_text(int error)
 {
-    return error == EFBIG ? "File too large: there is a limit on the size of files (ulimit -f, or "
-                            "LimitFSIZE= of a unit of systemd)"
-                          : strerror(error);
+    struct rlimit limit;
+
+    if (error != EFBIG)
+        return strerror(error);
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY)
+        return "File too large: its file system has a limit on the size of files";
+    return "File too large: there is a limit on the size of files (ulimit -f, or LimitFSIZE= of a "
+           "unit of systemd; prlimit --fsize=unlimited --pid PID lifts that of a process)";
 }
 
 void hd_file_ignore_size_signal(void)

@@ -19,7 +19,8 @@
 
 /* What a failed write, flush, rename or creation means, by its errno. HD_STORAGE: the file system
  * takes no writes for now: it is full or over a quota, read-only, has an I/O error, or its server
- * does not answer. Else HD_IO. The functions below return it for what they write. */
+ * does not answer; or the file would exceed a limit that can be raised. Else HD_IO. The functions
+ * below return it for what they write. */
 enum hd_status hd_file_write_status(int error);
 /* strerror, and for EFBIG which limit a file would exceed. */
 const char *hd_file_error_text(int error);

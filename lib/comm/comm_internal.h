@@ -130,12 +130,13 @@ struct hd_comm_flight {
 };
 
 /* For whom a rank waits on the host, in memory that the engine chooses, beside the flight record.
- * One writer; `launch` is written last, and 0 first. */
+ * One writer, but for `patient_until_ms`; `launch` is written last, and 0 first. */
 struct hd_comm_wait_slot {
     _Atomic uint32_t tells;  /* 1: this endpoint tells its waits; a device's waits are not seen */
     _Atomic int32_t peer;    /* rank; -1: not known which */
     _Atomic uint64_t launch; /* of the operation in which it waits; 0: it does not wait */
     _Atomic int64_t since_ms, seen_ms;
+    _Atomic int64_t patient_until_ms; /* by the parent: no wait on the host times out before */
 };
 
 /* The table of an engine. Only slots that say so may be NULL. */
@@ -221,6 +222,8 @@ void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
 void hd_comm_wait_tell(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
                        int64_t now_ms);
 void hd_comm_wait_end(struct hd_comm *comm);
+/* Whether the parent wants waits to go on beyond their deadline now. */
+bool hd_comm_is_patient(const struct hd_comm *comm);
 /* Any process. */
 void hd_comm_wait_read(const struct hd_comm_wait_slot *slot, const struct hd_comm_flight *flight,
                        struct hd_flight_wait *ret_wait);

@@ -461,9 +461,12 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
 
             if (still_ms >= TOLD_MS)
                 tell_wait(stream, &still, still_ms);
-            if (still_ms >= comm->deadline_ms)
+            if (still_ms >= comm->deadline_ms && !hd_comm_is_patient(comm))
                 return fail_deadline(comm, still_ms);
-            st = sleep_once(stream, ticket, comm->deadline_ms - still_ms, &moved);
+            st = sleep_once(stream, ticket,
+                            still_ms < comm->deadline_ms ? comm->deadline_ms - still_ms
+                                                         : SLEEP_SLICE_MS,
+                            &moved);
             if (st)
                 return st;
             if (moved)

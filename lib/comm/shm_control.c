@@ -261,3 +261,9 @@ void hd_shm_control_wait(const struct hd_shm_control *ctl, int rank,
 
     hd_comm_wait_read(&area->wait, &area->flight, ret_wait);
 }
+
+void hd_shm_control_be_patient(struct hd_shm_control *ctl, int64_t until_ms)
+{
+    for (int r = 0; r < ctl->world; r++)
+        atomic_store(&shm_block_area(ctl->block, r)->wait.patient_until_ms, until_ms);
+}

@@ -75,6 +75,10 @@ int hd_shm_control_flight(const struct hd_shm_control *ctl, int rank,
 void hd_shm_control_wait(const struct hd_shm_control *ctl, int rank,
                          struct hd_flight_wait *ret_wait);
 
+/* Until that time (hd_clock_now_ms) no wait of a rank on the host fails for its deadline: a peer
+ * lives, but is slow for a reason that the parent knows. A later call may shorten it. */
+void hd_shm_control_be_patient(struct hd_shm_control *ctl, int64_t until_ms);
+
 /* For ranks on several nodes, whose engine does not use this memory: from now on the endpoint keeps
  * its flight record there and tells its waits there, where the parent can read both. `index`: this
  * rank's among the `world_here` ranks of the block. Before the first operation, and before an

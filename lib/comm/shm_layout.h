@@ -1,7 +1,8 @@
 /* shm_layout: the layout of the control block in shared memory.
  *
- * Every field has one writer. A rank writes only its own area, with two exceptions: a peer marks a
- * slot of an outbox as taken, and any process may ring a bell. So there are no locks, and a rank
+ * Every field has one writer. A rank writes only its own area, with three exceptions: a peer marks
+ * a slot of an outbox as taken, any process may ring a bell, and the parent writes how long waits
+ * are patient. So there are no locks, and a rank
  * that dies at any instruction cannot block the others.
  *
  * Invariants
@@ -29,7 +30,7 @@
 enum {
     SHM_RING = 16,   /* collectives of one group in flight (on several streams) */
     SHM_OUTBOX = 32, /* sends from one rank to another in flight */
-    SHM_VERSION = 7,
+    SHM_VERSION = 8,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
 

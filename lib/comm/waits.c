@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "comm/shm_layout.h"
 
 void hd_comm_wait_tell(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
@@ -22,6 +23,11 @@ void hd_comm_wait_end(struct hd_comm *comm)
 {
     if (atomic_load_explicit(&comm->wait->launch, memory_order_relaxed))
         atomic_store(&comm->wait->launch, 0);
+}
+
+bool hd_comm_is_patient(const struct hd_comm *comm)
+{
+    return hd_clock_now_ms() < atomic_load(&comm->wait->patient_until_ms);
 }
 
 void hd_comm_wait_read(const struct hd_comm_wait_slot *slot, const struct hd_comm_flight *flight,

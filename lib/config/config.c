@@ -80,7 +80,7 @@ static enum hd_status find_flag(const struct hd_program_table *program, const ch
 static enum hd_status take_flag(struct hd_config *config, int argc, char *const *argv, int *at)
 {
     const struct hd_setting *setting;
-    const char *joined = NULL;
+    const char *joined = NULL, *before;
     int i = 0;
     enum hd_status st = find_flag(config->program, argv[*at], &i, &joined);
 
@@ -93,10 +93,13 @@ static enum hd_status take_flag(struct hd_config *config, int argc, char *const 
                       setting->name, setting->name);
     if (setting->value && !joined && *at == argc)
         return hd_err(HD_INVALID, "--%s needs a value: %s", setting->name, setting->value);
+    before = config->values[i].text;
     config->values[i] = (struct hd_setting_value){.source = HD_SETTING_BY_FLAG,
                                                   .text = joined            ? joined
                                                           : !setting->value ? "true"
                                                                             : argv[(*at)++]};
+    if (before && strcmp(before, config->values[i].text) != 0)
+        config->values[i].replaced = before;
     return HD_OK;
 }
 
@@ -322,6 +325,22 @@ enum hd_status hd_config_apply(const struct hd_config *config,
             return hd_err_prefix(st, "--%s", setting->name);
     }
     return HD_OK;
+}
+
+void hd_config_tell_replaced(const struct hd_config *config,
+                             void (*say)(void *user, const char *line), void *user)
+{
+    char line[2 * PATH_MAX + 128];
+
+    for (size_t i = 0; i < config->program->setting_count; i++) {
+        const struct hd_setting_value *value = &config->values[i];
+
+        if (!value->replaced)
+            continue;
+        (void)snprintf(line, sizeof line, "--%s is given twice: %s counts, and %s does not",
+                       config->program->settings[i].name, value->text, value->replaced);
+        say(user, line);
+    }
 }
 
 static bool same(const char *a, const char *b)

@@ -56,7 +56,8 @@ enum hd_setting_source { HD_SETTING_UNSET, HD_SETTING_BY_FILE, HD_SETTING_BY_FLA
 struct hd_setting_value {
     const char *text; /* NULL: not given; a switch has "true" or "false" */
     enum hd_setting_source source;
-    int line; /* of the file */
+    int line;             /* of the file */
+    const char *replaced; /* by a flag: what the same flag said before it; NULL: nothing else */
 };
 
 struct hd_config {
@@ -95,6 +96,10 @@ enum hd_status hd_config_apply(const struct hd_config *config,
  */
 int hd_config_compare(const struct hd_config *before, const struct hd_config *after,
                       void (*say)(void *user, const char *line), void *user);
+
+/* One line per flag that was given twice with different values: which one counts. */
+void hd_config_tell_replaced(const struct hd_config *config,
+                             void (*say)(void *user, const char *line), void *user);
 
 /* ---- texts for people (page.c) ---- */
 

@@ -179,7 +179,7 @@ static void a_limit_on_file_sizes_is_told_and_kills_nobody(void **state)
     if (child == 0) {
         hd_file_ignore_size_signal();
         _exit(setrlimit(RLIMIT_FSIZE, &small) == 0 &&
-                      hd_file_write_atomic(path, zeros, sizeof zeros, 0600) == HD_IO &&
+                      hd_file_write_atomic(path, zeros, sizeof zeros, 0600) == HD_STORAGE &&
                       strstr(hd_err_message(), "LimitFSIZE=")
                   ? 0
                   : 1);
@@ -193,8 +193,8 @@ static void a_limit_on_file_sizes_is_told_and_kills_nobody(void **state)
 /* What may come back without a change of the job is told from what will not. */
 static void errors_that_pass_are_told_apart(void **state)
 {
-    static const int passing[] = {ENOSPC, EDQUOT, EROFS, EIO, ESTALE};
-    static const int lasting[] = {EACCES, EPERM, ENOENT, ENOTDIR, EFBIG, ELOOP};
+    static const int passing[] = {ENOSPC, EDQUOT, EFBIG, EROFS, EIO, ESTALE};
+    static const int lasting[] = {EACCES, EPERM, ENOENT, ENOTDIR, ELOOP};
 
     (void)state;
     for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++)

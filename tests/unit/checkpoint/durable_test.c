@@ -166,7 +166,8 @@ static void assert_fails_on_a_full_disk(const char *dir)
     struct hd_ckpt *ckpt = NULL;
     char part[224];
 
-    assert_int_equal(hd_ckpt_write_shard(dir, 0, &entry, 1, bytes_in_array, data, &shard), HD_IO);
+    assert_int_equal(hd_ckpt_write_shard(dir, 0, &entry, 1, bytes_in_array, data, &shard),
+                     HD_STORAGE);
     assert_non_null(strstr(hd_err_message(), dir));
     assert_non_null(strstr(hd_err_message(), "rank-00000.safetensors"));
     (void)snprintf(part, sizeof part, "%s/rank-00000.safetensors.part.%d", dir, (int)getpid());

@@ -114,6 +114,11 @@ static const char *temporary(void)
     return path;
 }
 
+static void add_line(void *user, const char *line)
+{
+    hd_text_add(user, "%s\n", line);
+}
+
 static void a_flag_wins_and_each_value_knows_where_it_came_from(void **state)
 {
     const char *path = temporary(), *seen = NULL;
@@ -146,6 +151,9 @@ static void a_flag_wins_and_each_value_knows_where_it_came_from(void **state)
     assert_string_equal(hd_config_get(&c, LIMIT), "5");             /* of two flags the last */
     assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_INVALID);
     assert_string_equal(hd_err_message(), "--limit: 5: too many");
+    hd_text_clear(&out);
+    hd_config_tell_replaced(&c, add_line, &out);
+    assert_string_equal(out.data, "--limit is given twice: 5 counts, and 4 does not\n");
     hd_config_done(&c);
     hd_text_free(&out);
     (void)remove(path);
@@ -174,11 +182,6 @@ static void wrong_flags_are_told_with_the_nearest(void **state)
         assert_string_equal(hd_err_message(), cases[i].message);
         hd_config_done(&c);
     }
-}
-
-static void add_line(void *user, const char *line)
-{
-    hd_text_add(user, "%s\n", line);
 }
 
 static void a_reload_says_what_changed_and_what_waits(void **state)

@@ -49,8 +49,9 @@ static void a_node_without_room_takes_no_new_jobs(void **state)
 {
     struct sim *sim = sim_joined(1);
     struct hd_job_needs needs = sim_needs(1, 400);
+    enum hd_core_blocker blockers[HD_CORE_BLOCKERS_MAX];
     struct hd_text text = {0};
-    uint64_t first, second;
+    uint64_t first, second, third;
 
     (void)state;
     first = sim_submitted(sim, &needs);
@@ -64,6 +65,8 @@ static void a_node_without_room_takes_no_new_jobs(void **state)
     hd_core_explain(sim->core, second, sim->now, &text);
     assert_non_null(strstr(text.data, "n1 takes no new jobs: 3% are free"));
     hd_text_free(&text);
+    assert_int_equal(hd_core_blockers(sim->core, second, blockers), 1); /* it has a free device */
+    assert_string_equal(hd_core_blocker_word(blockers[0]), "nodes");
     assert_int_equal(sim_job(sim, first)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(sim_count_events(sim, 0, "node_full"), 1); /* told once */
     sim->nodes[0].full = false;
@@ -71,6 +74,10 @@ static void a_node_without_room_takes_no_new_jobs(void **state)
     sim_run(sim, 5);
     assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(sim_count_events(sim, 0, "node_has_room"), 1);
+    third = sim_submitted(sim, &needs);
+    sim_run(sim, 5);
+    assert_int_equal(hd_core_blockers(sim->core, third, blockers), 1); /* now jobs hold both */
+    assert_string_equal(hd_core_blocker_word(blockers[0]), "devices");
     sim_free(sim);
 }
 
@@ -402,7 +409,9 @@ static void a_node_without_a_stream_gets_no_job(void **state)
     (void)state;
     sim_daemon_restart(sim, &sim->nodes[0]);
     job = sim_submitted(sim, &needs);
-    sim_assert_reason(sim, job, "needs 2 cpu devices; n1 is connecting");
+    sim_assert_reason(sim, job,
+                      "needs 2 cpu devices; n1 has been without its heddled for 0 s: "
+                      "that was stopped, or its connection is lost");
     sim_run_until_ended(sim, job, 30);
     sim_assert_undisturbed(sim, job, 5);
     sim_free(sim);

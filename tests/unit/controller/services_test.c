@@ -531,6 +531,10 @@ static void a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream(void **stat
 static void a_copy_of_a_node_is_refused_while_the_node_is_there(void **state)
 {
     Heddle__V1__Heartbeat beat = HEDDLE__V1__HEARTBEAT__INIT;
+    Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
+    Heddle__V1__ListNodesResponse *nodes = NULL;
+    Heddle__V1__ListEventsRequest events = HEDDLE__V1__LIST_EVENTS_REQUEST__INIT;
+    Heddle__V1__ListEventsResponse *list = NULL;
     struct daemon d = {.instance = "first"}, copy = {.instance = "copy"}, again = {0};
     int64_t began_ms, said_ms = 0;
     struct bench b;
@@ -552,6 +556,16 @@ static void a_copy_of_a_node_is_refused_while_the_node_is_there(void **state)
     assert_non_null(strstr(copy.message, "has a copy of its --state-dir"));
     assert_false(d.done);
     free_daemon(&copy);
+    assert_int_equal(
+        call(&b, "ListNodes", &heddle__v1__list_nodes_response__descriptor, &request.base, &nodes),
+        HD_OK);
+    assert_non_null(strstr(nodes->nodes[0]->reason, "has a copy of this node's --state-dir"));
+    hd_rpc_message_free(&nodes->base);
+    assert_int_equal(
+        call(&b, "ListEvents", &heddle__v1__list_events_response__descriptor, &events.base, &list),
+        HD_OK);
+    assert_string_equal(list->events[list->n_events - 1]->kind, "copy_refused");
+    hd_rpc_message_free(&list->base);
 
     /* heddled is started again: at once, when the older stream has ended */
     again.instance = "second";
@@ -574,6 +588,7 @@ static void a_copy_of_a_node_is_refused_while_the_node_is_there(void **state)
 
 static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
 {
+    const int64_t began_ms = hd_clock_now_ms();
     struct bench b;
     struct daemon d = {0};
     Heddle__V1__Heartbeat beat = HEDDLE__V1__HEARTBEAT__INIT;
@@ -597,6 +612,21 @@ static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
     assert_string_equal(response->nodes[0]->data_address, "10.0.0.3");
     assert_int_equal(response->nodes[0]->n_devices, 2);
     hd_rpc_message_free(&response->base);
+
+    /* its heddled is stopped: it takes no jobs, from the first moment on */
+    hd_rpc_call_cancel(d.call);
+    WAIT_FOR(&b, d.done);
+    for (int state_now = HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
+         state_now == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;) {
+        assert_int_equal(call(&b, "ListNodes", &heddle__v1__list_nodes_response__descriptor,
+                              &request.base, &response),
+                         HD_OK);
+        state_now = (int)response->nodes[0]->state;
+        if (state_now == HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE)
+            assert_non_null(strstr(response->nodes[0]->reason, "without its heddled for "));
+        hd_rpc_message_free(&response->base);
+        assert_true(hd_clock_now_ms() < began_ms + 10000); /* 15 s is the silence of any node */
+    }
     free_daemon(&d);
     finish(&b);
 }

@@ -204,6 +204,39 @@ static void an_end_of_another_cluster_is_not_believed(void **state)
     assert_int_equal(l->end.end.cause, HD_LINK_CAUSE_COMPLETED);
 }
 
+/* The controller's database was restored from a backup of before attempt 1 of job 7, and begins it
+ * once more: what the first one left here is no end of the second. */
+static void an_end_of_an_attempt_of_the_same_number_is_not_believed(void **state)
+{
+    struct hd_link_report end = {.kind = HD_LINK_END,
+                                 .job = 7,
+                                 .attempt = 1,
+                                 .rank = -1,
+                                 .end = {.cause = HD_LINK_CAUSE_COMPLETED, .first_rank = -1}};
+    struct hd_attempt_process self;
+    struct fixture *f = *state;
+    struct agent_attempt *l;
+    char record[128];
+
+    assert_int_equal(hd_attempt_write_end(f->run_dir, &end), HD_OK);
+    l = add(f, 7, 1);
+    assert_int_equal(l->state, LOCAL_ENDED);
+    assert_int_equal(l->end.end.cause, HD_LINK_CAUSE_LAUNCH_FAILED);
+    assert_false(l->end.end.bad_input); /* it is tried again, by the next number */
+    assert_non_null(strstr(l->end.end.message, "attempt of the same number"));
+    assert_int_equal(hd_attempt_read_end(f->run_dir, &end), HD_OK); /* that of before stays */
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_COMPLETED);
+    (void)snprintf(record, sizeof record, "%s/state/attempts/7-1", f->dir);
+    assert_false(hd_file_exists(record)); /* or a heddled that starts again believed the end */
+    local_forget(l);
+
+    (void)snprintf(record, sizeof record, "%s/" HD_ATTEMPT_END_FILE, f->run_dir);
+    assert_int_equal(unlink(record), 0);
+    assert_int_equal(hd_attempt_process_find(getpid(), &self), HD_OK);
+    assert_int_equal(hd_attempt_process_write(f->run_dir, &self), HD_OK);
+    assert_int_equal(add(f, 7, 1)->state, LOCAL_PLANNED); /* it runs: it is adopted */
+}
+
 static void a_forgotten_attempt_is_not_known_after_a_start(void **state)
 {
     struct fixture *f = *state;
@@ -501,6 +534,7 @@ int main(void)
         with_state(attempts_on_record_are_known_after_a_start),
         with_state(the_jobs_directory_is_not_made_in_place_of_one_that_is_away),
         with_state(an_end_of_another_cluster_is_not_believed),
+        with_state(an_end_of_an_attempt_of_the_same_number_is_not_believed),
         with_state(a_forgotten_attempt_is_not_known_after_a_start),
         with_state(a_record_that_is_not_whole_is_refused),
         with_state(a_launch_that_failed_is_remembered_with_its_reason),

@@ -38,7 +38,7 @@ static int set_up(void **state)
     f->sup.options.rank_count = RANKS;
     f->sup.options.world = RANKS;
     f->sup.daemon_fd = -1;
-    f->sup.blamed = f->sup.elsewhere = f->sup.hanging = -1;
+    f->sup.blamed = f->sup.elsewhere = f->sup.hanging = f->sup.starving = -1;
     hd_job_set_defaults(&f->sup.job);
     f->sup.job.pp = 1;
     set_limits(f, 0);
@@ -255,6 +255,72 @@ static void a_rank_of_another_node_is_left_to_its_supervisor(void **state)
                                             "waits for it: rank 0 in barrier #1 of group world"));
 }
 
+/* ---- ranks that get no processor ---- */
+
+/* In so much of the silence since now_ms the rank waited for a processor. */
+static void starve(struct fixture *f, int rank, int64_t starved_ms)
+{
+    f->ranks[rank].starve.heard_ms = f->ranks[rank].heard_ms;
+    f->ranks[rank].starve.starved_ms = starved_ms;
+}
+
+/* Goal: only the time in which a rank could run is its silence. Method: both ranks are silent for
+ * 2 minutes, which is twice the limit, and for 90 s of them they were ready to run; then the
+ * machine has processors again, and 30 s later the limit is reached. */
+static void a_rank_that_gets_no_processor_does_not_hang(void **state)
+{
+    struct fixture *f = *state;
+
+    learn(f, 16, 1 * SECOND);
+    for (int i = 0; i < RANKS; i++)
+        starve(f, i, 90 * SECOND);
+    sup_look_for_hang(&f->sup, f->now_ms + 2 * MINUTE);
+    assert_false(f->sup.ending);
+    assert_non_null(strstr(f->sup.hang, "rank 0 gets no processor: in 90 of the 120 s since its "
+                                        "last sign of life it was ready to run"));
+    assert_limit(f, 90 * SECOND + 1 * MINUTE);
+    assert_non_null(strstr(f->sup.reason, "gave no sign of life for 150 s while training (it "
+                                          "waited for a processor in 90 s of them)"));
+}
+
+/* Rank 0 waits for rank 1, which gets no processor: neither hangs. */
+static void a_rank_that_waits_for_a_starved_one_does_not_hang(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_comm *comm = join(f, 0);
+
+    set_limits(f, 700);
+    wait_in_vain(comm);
+    starve(f, 1, 600);
+    sup_look_for_hang(&f->sup, f->now_ms + 1100);
+    hd_comm_free(comm);
+    assert_false(f->sup.ending);
+}
+
+/* The same where waits are not seen, as on GPUs: rank 0 may wait for rank 1. */
+static void a_silent_peer_of_a_starved_rank_does_not_hang(void **state)
+{
+    struct fixture *f = *state;
+
+    learn(f, 16, 1 * SECOND);
+    starve(f, 1, 110 * SECOND);
+    sup_look_for_hang(&f->sup, f->now_ms + 2 * MINUTE);
+    assert_false(f->sup.ending);
+}
+
+/* The endpoint's deadline is 200 ms; the parent knows of a reason to wait for 600 ms. */
+static void a_wait_for_a_starved_rank_does_not_end(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_comm *comm = join(f, 0);
+    const int64_t until_ms = hd_clock_now_ms() + 600;
+
+    hd_shm_control_be_patient(f->sup.shm, until_ms);
+    wait_in_vain(comm);
+    assert_true(hd_clock_now_ms() >= until_ms);
+    hd_comm_free(comm);
+}
+
 /* Nothing was heard while nothing could be: the silence begins when the machine is awake again. */
 static void a_sleep_of_the_machine_is_forgiven(void **state)
 {
@@ -367,6 +433,10 @@ int main(void)
         with_ranks(a_rank_that_was_stopped_while_it_waited_is_to_blame),
         with_ranks(a_rank_that_gives_up_waiting_says_for_whom),
         with_ranks(a_rank_of_another_node_is_left_to_its_supervisor),
+        with_ranks(a_rank_that_gets_no_processor_does_not_hang),
+        with_ranks(a_rank_that_waits_for_a_starved_one_does_not_hang),
+        with_ranks(a_silent_peer_of_a_starved_rank_does_not_hang),
+        with_ranks(a_wait_for_a_starved_rank_does_not_end),
         with_ranks(a_sleep_of_the_machine_is_forgiven),
         with_ranks(a_stopped_rank_is_told_and_then_hangs),
         with_ranks(the_time_for_a_stop_is_set_once),

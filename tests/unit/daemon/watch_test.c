@@ -194,6 +194,33 @@ static void one_whose_ranks_make_no_steps_is_killed(void **state)
     finish(&w);
 }
 
+/* On a machine whose processors others take, it cannot answer: 40 of the first 70 s it was ready to
+ * run and waited. */
+static void one_that_gets_no_processor_has_so_much_longer(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    begin(&w);
+    pass(&w, 1);
+    watch_heard(&w.local, w.now_ms);
+    pass(&w, 20); /* from the first look on the numbers are the test's */
+    for (int i = 0; i < 250; i++) {
+        w.local.starve.seen_ms = w.now_ms + 200;
+        w.local.starve.starved_ms = 40000;
+        w.now_ms += 200;
+        watch_supervisor(&w.local, w.now_ms);
+    }
+    assert_null(strstr(w.local.problem, "killed"));
+    for (int i = 0; i < 5 * 31; i++) {
+        w.local.starve.seen_ms = w.now_ms + 200;
+        w.now_ms += 200;
+        watch_supervisor(&w.local, w.now_ms);
+    }
+    assert_true(was_killed(&w));
+    finish(&w);
+}
+
 static void a_kill_continues_it_at_once_and_kills_it_after_15_s(void **state)
 {
     struct watched w;
@@ -252,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_silent_supervisor_is_continued_and_said),
         cmocka_unit_test(what_was_said_stays_until_it_can_be_sent),
         cmocka_unit_test(one_whose_ranks_make_no_steps_is_killed),
+        cmocka_unit_test(one_that_gets_no_processor_has_so_much_longer),
         cmocka_unit_test(a_kill_continues_it_at_once_and_kills_it_after_15_s),
         cmocka_unit_test(silence_does_not_count_while_heddled_was_stopped),
         cmocka_unit_test(pings_go_out_every_5_s_to_those_that_know_them),

@@ -380,7 +380,7 @@ static void a_full_disk_is_said_and_leaves_what_was_there(void **state)
         struct hd_text file = {0};
 
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-        assert_int_equal(hd_tokenize(&job, NULL), HD_IO);
+        assert_int_equal(hd_tokenize(&job, NULL), HD_STORAGE);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_non_null(strstr(hd_err_message(), job.out));
         assert_non_null(strstr(hd_err_message(), strerror(EFBIG)));

@@ -1,0 +1,50 @@
+/* fleet: the streams of daemons, as the files of the service Fleet share them.
+ *
+ *   fleet.c    one Connect stream and one Logs stream per daemon
+ *   copies.c   two daemons that call themselves the same node
+ *
+ * Used by: fleet.c, copies.c, convert.c.   Uses: internal.h.   Threads: the loop's.
+ */
+#ifndef HD_CONTROLLER_SERVICES_FLEET_H
+#define HD_CONTROLLER_SERVICES_FLEET_H
+
+#include "controller/services/internal.h"
+
+enum { FLEET_PEER_MAX = 128 }; /* bytes of an address with its NUL */
+
+struct node_stream {
+    struct controller *c;
+    struct hd_rpc_call *call, *logs;
+    char uuid[HD_CTL_NAME_BYTES_MAX + 1], name[HD_CTL_NAME_BYTES_MAX + 1];
+    char instance[HD_CTL_NAME_BYTES_MAX + 1]; /* of its daemon's process; "": an old daemon's */
+    Heddle__V1__NodeMessage *held; /* its Hello, while an older stream of the node may be alive */
+    int64_t held_ms, heard_ms;     /* since when; when its daemon said something (monotonic) */
+    uint64_t number;               /* of the stream, for the core; 0: no Hello yet */
+    bool welcomed;    /* Welcome was sent; until then its daemon sends nothing but Hello */
+    int64_t kept_ms;  /* while the disk takes no writes: when it was sent something (monotonic) */
+    bool knows_users; /* of its daemon: it reads DesiredAttempt.run_as */
+    bool removed;     /* the node is; what its daemon still sends is not for this cluster */
+    struct {          /* a copy of this node that was refused (copies.c) */
+        char from[FLEET_PEER_MAX];
+        int64_t refused_ms; /* the last time; 0: none was (monotonic) */
+        int64_t told_ms;    /* when an event told it */
+    } copy;
+    struct node_stream *next;
+};
+
+/* The stream of the node, after its Hello; NULL: it has none. */
+struct node_stream *fleet_find_node(const struct controller *c, const char *uuid);
+/* In a turn: a Hello that was not answered yet. */
+enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *hello);
+
+/* The stream of another process with the same node's UUID; NULL: none. A daemon whose network was
+ * cut is the same process, and takes its stream over at once. */
+struct node_stream *copies_find_twin(const struct node_stream *s, const Heddle__V1__Hello *hello);
+/* In the callback of the stream's Hello: keeps it until copies_look knows which one lives. */
+enum hd_status copies_hold(struct node_stream *s);
+/* Answers or refuses each Hello that is held, once it is known whether its twin lives. */
+void copies_look(struct controller *c);
+/* Appends that a copy of the node was refused lately, and from where; nothing if none was. */
+void copies_describe(const struct controller *c, const char *uuid, struct hd_text *ret_text);
+
+#endif
