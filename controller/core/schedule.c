@@ -156,8 +156,8 @@ static void let_wait(struct hd_core *core, struct core_job *job)
     }
     view.needs = &needs;
     reserved = core_reserve_place(core, job, &view, &start);
-    opens = reserved && start.mono_ms <= core->now.mono_ms &&
-            !start.unpriced;                        /* with what it gets back */
+    /* at once, with what borrowers give back */
+    opens = reserved && start.mono_ms <= core->now.mono_ms && !start.unpriced;
     if (opens || (reserved && job->choice.taken)) { /* others stop for none that is worse */
         view.nodes_max = start.nodes;
         view.tier_max = start.tier;
@@ -256,8 +256,7 @@ static bool awaits_claim(struct hd_core *core, struct core_job *job)
     struct core_start start;
 
     if (core_claim_of(core, job, &start) != CORE_CLAIM_OPENS || !within_quota(job, &needs)) {
-        core_claim_drop(
-            job); /* no place within its limits, although all is free: another is found */
+        core_claim_drop(job); /* all is free, and it has no place there: it looks for another */
         return false;
     }
     core_reserve_members(core, job, job->claim, start.mono_ms);
@@ -309,8 +308,7 @@ static void look_at(struct hd_core *core, struct core_job *job)
         hd_text_clear(&why);
         layout = find_fitting(core, job, true, &place, &why);
         borrows = layout == CORE_LAYOUT_FITS && core_is_near(core, &job->needs, &place);
-        if (layout != CORE_LAYOUT_MISFITS &&
-            !borrows) { /* it keeps nothing of what it would borrow */
+        if (layout != CORE_LAYOUT_MISFITS && !borrows) { /* it keeps nothing of that */
             free(place.members);
             job->planning = NULL;
             layout = CORE_LAYOUT_MISFITS;
