@@ -333,7 +333,7 @@ static void a_full_disk_tears_no_record(void **state)
     small = (struct rlimit){.rlim_cur = bytes.len_bytes + 30, .rlim_max = old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     for (int64_t step = 2; step <= 5; step++) {
-        assert_int_equal(hd_tensorboard_add(board, step, &loss, 1), HD_IO);
+        assert_int_equal(hd_tensorboard_add(board, step, &loss, 1), HD_STORAGE);
         assert_non_null(strstr(hd_err_message(), "events.out.tfevents."));
     }
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
