@@ -267,22 +267,11 @@ static void on_signal(uv_signal_t *handle, int number)
     stop(handle->data, EXIT_SUCCESS);
 }
 
-static void log_line(void *user, const char *line)
-{
-    (void)user;
-    hd_log(HD_LOG_INFO, "%s", line);
-}
-
-static void log_reload(void *user, const char *line)
-{
-    (void)user;
-    hd_log(HD_LOG_INFO, "reload: %s", line);
-}
-
 /* Reads flags and configuration file once more into a program of its own, so that a mistake in them
  * changes nothing, and takes over what can change while the controller runs. */
 static enum hd_status reload(struct program *p)
 {
+    static char reload_prefix[] = "reload: ";
     struct program fresh = {0};
     enum hd_status st = hd_config_read(&fresh.config, &controller_program, p->argc, p->argv);
 
@@ -291,7 +280,7 @@ static enum hd_status reload(struct program *p)
     if (!st)
         st = controller_reload(p->controller, &fresh.options);
     if (!st) {
-        (void)hd_config_compare(&p->config, &fresh.config, log_reload, NULL);
+        (void)hd_config_compare(&p->config, &fresh.config, hd_config_log_line, reload_prefix);
         hd_log(HD_LOG_INFO, "reload: tokens read again (%zu in force)", fresh.tokens.count);
         if (fresh.options.policy_file)
             hd_log(HD_LOG_INFO, "reload: the policy %s was read again and is in force",
@@ -489,7 +478,7 @@ static int serve(struct program *p)
         code = usage_error();
     } else {
         hd_log_set_json(p->json_log);
-        hd_config_tell_replaced(&p->config, log_line, NULL);
+        hd_config_tell_replaced(&p->config, hd_config_log_line, NULL);
         st = run(p);
         code = !st ? p->exit_code : st == HD_INVALID || st == HD_DENIED ? EXIT_USAGE : EXIT_CANNOT;
         if (st)

@@ -248,18 +248,6 @@ static int join(const struct hd_config *config)
     return st ? fail(exit_code_of(st)) : EXIT_SUCCESS;
 }
 
-static void log_line(void *user, const char *line)
-{
-    (void)user;
-    hd_log(HD_LOG_INFO, "%s", line);
-}
-
-static void log_reload(void *user, const char *line)
-{
-    (void)user;
-    hd_log(HD_LOG_INFO, "reload: %s", line);
-}
-
 static int command(struct agent *agent)
 {
     enum hd_status st;
@@ -276,7 +264,7 @@ static int command(struct agent *agent)
         return check_config(&agent->config, &agent->options);
     if (agent->options.doctor)
         return doctor(agent);
-    hd_config_tell_replaced(&agent->config, log_line, NULL);
+    hd_config_tell_replaced(&agent->config, hd_config_log_line, NULL);
     st = agent_open(agent);
     return st ? fail(exit_code_of(st)) : agent_run(agent);
 }
@@ -284,6 +272,7 @@ static int command(struct agent *agent)
 /* What can change while heddled runs: see settings.c. */
 static void reload(struct agent *agent)
 {
+    static char reload_prefix[] = "reload: ";
     struct agent_options options = {0};
     struct hd_config fresh;
     enum hd_status st = hd_config_read(&fresh, &heddled_program, agent->argc, agent->argv);
@@ -297,7 +286,7 @@ static void reload(struct agent *agent)
     } else {
         agent->locals.supervisor_lost_ms =
             options.supervisor_lost_ms ? options.supervisor_lost_ms : AGENT_SUPERVISOR_LOST_MS;
-        (void)hd_config_compare(&agent->config, &fresh, log_reload, NULL);
+        (void)hd_config_compare(&agent->config, &fresh, hd_config_log_line, reload_prefix);
     }
     hd_config_done(&fresh);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "yaml/yaml.h"
 
 /* ---- the table --------------------------------------------------------------------------------*/
@@ -325,6 +326,11 @@ enum hd_status hd_config_apply(const struct hd_config *config,
             return hd_err_prefix(st, "--%s", setting->name);
     }
     return HD_OK;
+}
+
+void hd_config_log_line(void *user, const char *line)
+{
+    hd_log(HD_LOG_INFO, "%s%s", user ? (const char *)user : "", line);
 }
 
 void hd_config_tell_replaced(const struct hd_config *config,
