@@ -101,6 +101,8 @@ enum hd_gemm_epilogue {
  * too.
  * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
  * with the weight gradient of the same layer.
+ * Where c has 16 bits, a GPU's library may round the product to c's encoding before it adds a bias,
+ * a residual or what was there, as two launches would.
  * b may be encoded (base/quant.h): its matrices below one another are [N,K] with trans_b, else
  * [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is multiplied. HD_INVALID:
  * bias, add or an epilogue with accumulate; GELU_BACKWARD with bias; add with an epilogue; dbias
@@ -127,7 +129,11 @@ struct hd_gemm_args {
  *
  * The magnitude that scales a tensor is the maximum of HD_AMAX_PARTS numbers, so that a device can
  * find them without a second pass. */
-enum { HD_AMAX_PARTS = 256, HD_FP8_SIDE = 16 /* sides of a product are multiples of it */ };
+enum {
+    HD_AMAX_PARTS = 256,
+    HD_FP8_SIDE = 16,        /* sides of a product are multiples of it */
+    HD_FP8_FACTOR_ALIGN = 16 /* bytes: cuBLASLt launches no product with another factor (H100) */
+};
 
 /* max(amax) = max(history), if that is not 0; then inp is not read. Else the largest |inp[i]|:
  * scaling by the present tensor, also where the history is empty. Elements that are not finite do
@@ -154,13 +160,14 @@ struct hd_fp8_encode_args {
 
 /* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]) (+ add[m,n]), summed in fp32.
  * Rows are without gaps. Only one of the formats may be E5M2. HD_INVALID: bias or add with
- * accumulate; a side that is no multiple of HD_FP8_SIDE. */
+ * accumulate; a side that is no multiple of HD_FP8_SIDE; a factor at an address that is no multiple
+ * of HD_FP8_FACTOR_ALIGN. */
 struct hd_fp8_gemm_args {
     void *c;               /* [M, N]  c_dtype */
     const uint8_t *a;      /* [M, K]  a_format */
     const uint8_t *b;      /* [N, K]  b_format */
-    const float *a_factor; /* one value */
-    const float *b_factor; /* one value */
+    const float *a_factor; /* one value, aligned to HD_FP8_FACTOR_ALIGN */
+    const float *b_factor; /* one value, aligned likewise */
     const void *bias;      /* [N]  bf16, or NULL */
     const void *add;       /* [M, N]  c_dtype, or NULL: a residual */
     void *scratch;

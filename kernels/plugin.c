@@ -71,6 +71,14 @@ static enum hd_status load(void **ret_library, char ret_path[PATH_MAX])
     return *ret_library ? HD_OK : refuse(ret_path, "cannot load it");
 }
 
+enum hd_status hd_plugin_load(void)
+{
+    char path[PATH_MAX];
+    void *library;
+
+    return load(&library, path);
+}
+
 enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table)
 {
     static const struct hd_plugin_host host = {.abi = HD_PLUGIN_ABI, .error_place = hd_err_place};

@@ -60,6 +60,10 @@ HD_PLUGIN_EXPORT hd_cuda_plugin_gpus_fn hd_cuda_plugin_gpus;
 
 /* ---- what a program calls ---- */
 
+/* Loads the plug-in and the libraries that it is linked with, and calls nothing of them: for a
+ * process that is about to lose the right to open their files. Later calls use what is loaded. */
+enum hd_status hd_plugin_load(void);
+
 /* Loads the plug-in, checks that its build matches, returns its table. HD_UNSUPPORTED if it cannot
  * be used here; the message says why. */
 enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table);

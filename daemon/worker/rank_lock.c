@@ -23,6 +23,7 @@
 #include "daemon/isolation/roots.h"
 #include "daemon/isolation/sandbox.h"
 #include "hf/hf.h"
+#include "kernels/plugin.h"
 #include "train/job_chat.h"
 #include "worker/rank_internal.h"
 
@@ -244,6 +245,14 @@ static void allow_list(struct lock *l, const char *variable)
     }
 }
 
+/* Loads the GPUs' plug-in now: it may be a link to another folder, and CUDA's libraries may be in
+ * one that nobody names. If it cannot be loaded, opening the device says why. */
+static void load_plugin(const struct lock *l)
+{
+    if (strcmp(l->r->job.device, "cuda") == 0)
+        (void)hd_plugin_load();
+}
+
 static void allow_system(struct lock *l)
 {
     static const char *const read[] = {"/usr",
@@ -405,6 +414,7 @@ enum hd_status rank_lock_in(const struct rank *r)
     if (!l.st)
         l.st = begin(&l);
     if (!l.st) {
+        load_plugin(&l);
         allow_inputs(&l);
         allow_outputs(&l, job_dir);
         allow_system(&l);

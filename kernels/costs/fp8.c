@@ -58,6 +58,9 @@ enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args)
                       "multiple of %d",
                       (long long)args->M, (long long)args->K, (long long)args->K,
                       (long long)args->N, HD_FP8_SIDE);
+    if (((uintptr_t)args->a_factor | (uintptr_t)args->b_factor) % HD_FP8_FACTOR_ALIGN)
+        return hd_err(HD_INVALID, "fp8_gemm: a factor's address is no multiple of %d bytes",
+                      HD_FP8_FACTOR_ALIGN);
     if ((args->bias || args->add) && args->accumulate)
         return hd_err(HD_INVALID, "fp8_gemm: bias or add is not allowed together with accumulate");
     if (args->a_format == HD_E5M2 && args->b_format == HD_E5M2)

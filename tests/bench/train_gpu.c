@@ -6,11 +6,12 @@
  * Without --case the first four, one after the other: GPT-2 124M and 1558M, the shape of
  * Qwen2.5-1.5B (1024 tokens), and 1.2B of the Llama type (4096 tokens). One GPU, random tokens,
  * AdamW, clipping at 1. The table has the median step with the smallest and largest; then, of one
- * further step with events around its launches, the device's time by class of kernel beside what
- * its launches would take at the measured bandwidth (an addition over three large arrays) and, for
- * products and attention, at the peak that MFU is quoted against. --epilogues apart: GELU and the
- * gradients of biases are passes, behind the library's products and not within. --peer torch lets
- * PyTorch (compiled, its best attention) take the same steps afterwards, in a process of its own.
+ * further step with events around its launches, the device's time by class of kernel, and by kernel
+ * and shape of product, beside what its launches would take at the measured bandwidth (an addition
+ * over three large arrays) and, for products and attention, at the peak that MFU is quoted against.
+ * --epilogues apart: GELU and the gradients of biases are passes, behind the library's products and
+ * not within. --peer torch lets PyTorch (compiled, its best attention) take the same steps
+ * afterwards, in a process of its own.
  *
  * Behind each case stand the clocks, as nvidia-smi tells them. Where there is no GPU it says why,
  * and has nothing to do. Run by hand.

@@ -328,6 +328,78 @@ static void print_classes(const struct class_time *classes, double step_ms, FILE
     fprintf(out, "  %-14s %8s %10.3f %6.1f%% %10.3f\n", "all", "", sum, 100 * sum / step_ms, floor);
 }
 
+/* Kernels in order of their time; products are told apart by their shapes. */
+enum { LINES_MAX = 256, LABEL_CHARS = 64 };
+struct line {
+    char label[LABEL_CHARS];
+    struct class_time time;
+};
+
+static void label_of(const struct hd_node *node, char ret_label[LABEL_CHARS])
+{
+    const char *name = hd_kernel_info(node->kernel)->name;
+
+    if (node->kernel == HD_K_gemm) {
+        const struct hd_gemm_args *g = node->args;
+
+        (void)snprintf(ret_label, LABEL_CHARS, "%s %lldx%lldx%lld%s%s%s", name, (long long)g->M,
+                       (long long)g->N, (long long)g->K, g->trans_a ? " A^T" : "",
+                       g->trans_b ? " B^T" : "",
+                       g->epilogue || g->bias || g->dbias || g->add ? " +" : "");
+    } else {
+        (void)snprintf(ret_label, LABEL_CHARS, "%s", name);
+    }
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const struct line *x = a, *y = b;
+
+    return (x->time.seconds < y->time.seconds) - (x->time.seconds > y->time.seconds);
+}
+
+static enum hd_status print_kernels(const struct launches *l, const struct limits *limits,
+                                    double step_ms, FILE *out)
+{
+    static struct line lines[LINES_MAX];
+    int count = 0;
+
+    for (int i = 0; i < l->count; i++) {
+        char label[LABEL_CHARS];
+        double seconds;
+        int at = 0;
+        const enum hd_status st =
+            l->device->event_elapsed(l->events[2 * i], l->events[2 * i + 1], &seconds);
+
+        if (st)
+            return st;
+        label_of(l->nodes[i], label);
+        while (at < count && strcmp(lines[at].label, label) != 0)
+            at++;
+        if (at == LINES_MAX)
+            return hd_err(HD_LIMIT, "a step has more than %d kernels and shapes", LINES_MAX);
+        if (at == count) {
+            lines[at] = (struct line){.time = {0, 0, 0}};
+            memcpy(lines[at].label, label, sizeof label);
+            count++;
+        }
+        lines[at].time.seconds += seconds;
+        lines[at].time.floor += floor_of(l->nodes[i], limits);
+        lines[at].time.launches++;
+    }
+    qsort(lines, (size_t)count, sizeof *lines, by_seconds);
+    fprintf(out, "  %-36s %8s %10s %7s %10s %7s\n", "kernel", "launches", "ms", "share", "floor ms",
+            "floor");
+    for (int i = 0; i < count; i++) {
+        const struct class_time *t = &lines[i].time;
+
+        fprintf(out, "  %-36s %8d %10.3f %6.1f%% %10.3f %6.1f%%\n", lines[i].label, t->launches,
+                t->seconds * 1e3, 100 * t->seconds * 1e3 / step_ms, t->floor * 1e3,
+                100 * t->floor / t->seconds);
+    }
+    return HD_OK;
+}
+
 /* Two steps under events: the first makes them. */
 static enum hd_status show_classes(struct hd_trainer *t, const struct gpu_run *run,
                                    struct hd_backend *backend, const struct limits *limits,
@@ -357,6 +429,8 @@ static enum hd_status show_classes(struct hd_trainer *t, const struct gpu_run *r
         st = add_up(l, limits, classes);
     if (!st)
         print_classes(classes, result.step_ms, out);
+    if (!st)
+        st = print_kernels(l, limits, result.step_ms, out);
     for (int i = 0; i < l->made; i++)
         l->device->event_free(l->events[i]);
     free(l);

@@ -12,9 +12,12 @@
  *   transposed and b not ("TN"); both factors in E5M2; sides, ld and promised alignments that are
  *   no multiples of 16; another bias than bf16; another epilogue than a bias; and, to notice it,
  *   sums with fewer bits (FAST_ACCUM);
+ * - factors of fp8 at addresses that are no multiples of 16, when it is launched, as on an H100;
  * - c in the place of d with another layout; addresses that are not multiples of an element;
  * - a launch of another operation or layout than the algorithm was chosen for, or with a pointer of
  *   less alignment (of a bias: less than at that time).
+ * Into 16 bits it rounds where cuBLASLt 13.1 was seen to round on an H100: the product, before it
+ * adds c in the place of d, or a bias behind split-K or beside c.
  * It overwrites the whole workspace that it requested, so that no caller relies on the contents.
  */
 #include <cublasLt.h>
@@ -446,6 +449,16 @@ static void put(void *data, int64_t i, cudaDataType type, float value)
         ((uint16_t *)data)[i] = type == CUDA_R_16BF ? hd_f32_to_bf16(value) : hd_f32_to_f16(value);
 }
 
+static float rounded(float value, cudaDataType type)
+{
+    float kept = value;
+
+    if (type != CUDA_R_32F)
+        kept = type == CUDA_R_16BF ? hd_bf16_to_f32(hd_f32_to_bf16(value))
+                                   : hd_f16_to_f32(hd_f32_to_f16(value));
+    return kept;
+}
+
 /* Rounds fp32 to 10 bits of mantissa, to nearest. */
 static float to_tf32(float x)
 {
@@ -540,8 +553,12 @@ static void multiply(void *context)
                 sum += dot(&a[i * K + begin], &b[j * K + begin],
                            K - begin < split ? K - begin : split, terms);
             sum *= p->alpha * factors;
+            if (p->beta != 0 && p->data_c == p->data_d)
+                sum = rounded(sum, p->d.type);
             if (p->beta != 0) /* else c is not read */
                 sum += p->beta * get(p->data_c, j * p->c.ld + i, p->c.type);
+            if (p->desc.epilogue & WITH_BIAS && (p->choice.splits > 1 || p->beta != 0))
+                sum = rounded(sum, p->d.type);
             put(p->data_d, j * p->d.ld + i, p->d.type, finish(p, i, j, sum));
         }
     free(a);
@@ -586,6 +603,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     if (desc->epilogue & WITH_AUX && (!desc->aux || !is_aligned(desc->aux, AUX_ALIGN)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_aligned(desc->a_scale, FP8_ALIGN) || !is_aligned(desc->b_scale, FP8_ALIGN))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (refusals > 0) {
         refusals--;
         return (cublasStatus_t)refusal_status;

@@ -3,7 +3,11 @@
 # (tests/cudasim): its plug-in is loaded in place of the real one. What it learns is what a CPU learns.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
-plugin=$HEDDLE_BUILD_DIR/lib/libheddle_cudasim.so
+# A link to a file elsewhere: a rank that is locked in has loaded it before.
+mkdir "$work/plugin" "$work/linked"
+cp "$HEDDLE_BUILD_DIR/lib/libheddle_cudasim.so" "$work/plugin/"
+plugin=$work/linked/libheddle_cudasim.so
+ln -s "$work/plugin/libheddle_cudasim.so" "$plugin"
 emulated() { HEDDLE_CUDA_PLUGIN=$plugin "$@"; }
 unset HEDDLE_CONTROLLER
 cat >"$work/job.yaml" <<END

@@ -115,11 +115,14 @@ static void check(struct device *device, const struct encoded_case *p)
 
     device_launch(device, HD_K_gemm, &args);
     for (int64_t i = 0; i < p->M * N; i++) {
-        const double sum = exact.sum[i] + (p->accumulate || p->residual ? old->values[i] : 0);
+        const double before = p->accumulate || p->residual ? old->values[i] : 0;
+        const double added = fabs(before) + (p->bias ? fabs(bias->values[i % N]) : 0);
+        const double sum = exact.sum[i] + before;
         const double round =
             (units_of_sum(p->ab, K) + 4) * 0x1p-24 * (exact.size[i] + fabs(sum) + 4);
 
-        assert_close_at("c", i, tensor_get(c, i), sum, round + rounding_of(p->c, sum));
+        assert_close_at("c", i, tensor_get(c, i), sum,
+                        round + rounding_of_product(p->c, sum, added));
     }
 }
 

@@ -251,11 +251,10 @@ static void check_product(struct device *device, const struct product *p)
     struct tensor *a, *b, *bias = tensor_random(p->N, HD_BF16, 3, 3);
     struct tensor *old = tensor_random(p->M * p->N, p->c, 3, 4);
     struct tensor *c = p->accumulate ? tensor_copy(old) : tensor_new(p->M * p->N, p->c);
-    const float factors[] = {(float)a_factor, (float)b_factor};
-    float *at = floats(factors, 2);
+    const float of_a = (float)a_factor, of_b = (float)b_factor;
     struct hd_fp8_gemm_args args = {.c = c->data,
-                                    .a_factor = at,
-                                    .b_factor = at + 1,
+                                    .a_factor = floats(&of_a, 1),
+                                    .b_factor = floats(&of_b, 1),
                                     .bias = p->bias ? bias->data : NULL,
                                     .add = p->residual ? old->data : NULL,
                                     .M = p->M,
@@ -272,11 +271,14 @@ static void check_product(struct device *device, const struct product *p)
     exact = product_in_double(a, b, p->bias ? bias : NULL, p->M, p->N, p->K, false, true);
     device_launch(device, HD_K_fp8_gemm, &args);
     for (int64_t i = 0; i < p->M * p->N; i++) {
-        const double sum = exact.sum[i] + (p->accumulate || p->residual ? old->values[i] : 0);
+        const double before = p->accumulate || p->residual ? old->values[i] : 0;
+        const double added = fabs(before) + (p->bias ? fabs(bias->values[i % p->N]) : 0);
+        const double sum = exact.sum[i] + before;
         const double round =
             (units_of_sum(HD_BF16, p->K) + 4) * 0x1p-24 * (exact.size[i] + fabs(sum) + 4);
 
-        assert_close_at("c", i, tensor_get(c, i), sum, round + rounding_of(p->c, sum));
+        assert_close_at("c", i, tensor_get(c, i), sum,
+                        round + rounding_of_product(p->c, sum, added));
     }
     tensors_free();
 }
@@ -311,7 +313,7 @@ static void forbidden_products_are_refused(void **state)
 {
     struct device device = device_open(&settings[0]);
     const struct hd_fp8_gemm_args good = {.M = 16, .N = 16, .K = 16, .c_dtype = HD_F32};
-    struct hd_fp8_gemm_args args[] = {good, good, good, good, good, good, good};
+    struct hd_fp8_gemm_args args[] = {good, good, good, good, good, good, good, good};
     struct tensor *all = tensor_random(256, HD_F32, 1, 1);
 
     (void)state;
@@ -324,10 +326,11 @@ static void forbidden_products_are_refused(void **state)
     args[5].bias = all->data;
     args[6].accumulate = true;
     args[6].add = all->data;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         args[i].c = all->data;
         args[i].a = args[i].b = all->data;
-        args[i].a_factor = args[i].b_factor = all->data;
+        args[i].a_factor = all->data;
+        args[i].b_factor = (const float *)all->data + (i == 7);
         assert_int_equal(device_try(&device, HD_K_fp8_gemm, &args[i]), HD_INVALID);
     }
     tensors_free();

@@ -31,10 +31,11 @@ struct bounds {
     double pre, c;
 };
 
-static struct bounds bounds_of(const struct fused *p, double sum, double size, double want)
+static struct bounds bounds_of(const struct fused *p, double sum, double size, double added,
+                               double want)
 {
     const double fp32 = (units_of_sum(p->ab, p->K) + 4) * 0x1p-24 * (size + fabs(sum) + 4);
-    struct bounds b = {.pre = fp32 + rounding_of(p->c, sum)};
+    struct bounds b = {.pre = fp32 + rounding_of_product(p->c, sum, added)};
 
     b.c = 1.2 * b.pre + rounding_of(p->c, want) + 16 * 0x1p-24 * (fabs(sum) + 1);
     return b;
@@ -86,7 +87,8 @@ static void check(struct device *device, const struct fused *p)
 
     device_launch(device, HD_K_gemm, &args);
     for (int64_t i = 0; i < outputs; i++) {
-        const struct bounds may = bounds_of(p, sum[i], size[i], want[i]);
+        const double added = p->bias ? fabs(bias->values[i % p->N]) : 0;
+        const struct bounds may = bounds_of(p, sum[i], size[i], added, want[i]);
         const int64_t place = i / p->N * ldc + i % p->N;
 
         assert_close_at("c", i, tensor_get(c, place), want[i], may.c);

@@ -29,7 +29,7 @@ static int64_t distance(int64_t columns, int64_t pad)
 }
 
 /* The error of an element is at most that of its sum (units_of_sum), plus a few u = 2^-24 of what
- * is added; a bf16 result is rounded once more. */
+ * is added; a bf16 result is rounded once more, or twice (rounding_of_product). */
 static void check(struct device *device, const struct product *p)
 {
     const struct tensor *a = tensor_random(p->M * p->K, p->ab, 1, 1);
@@ -63,12 +63,14 @@ static void check(struct device *device, const struct product *p)
     for (int64_t i = 0; i < p->M; i++) {
         for (int64_t j = 0; j < p->N; j++) {
             const int64_t at = i * p->N + j;
-            const double sum = exact.sum[at] + (p->accumulate || p->residual ? old->values[at] : 0);
+            const double before = p->accumulate || p->residual ? old->values[at] : 0;
+            const double added = fabs(before) + (p->bias ? fabs(bias->values[j]) : 0);
+            const double sum = exact.sum[at] + before;
             const double round =
                 (units_of_sum(p->ab, p->K) + 4) * 0x1p-24 * (exact.size[at] + fabs(sum) + 4);
 
             assert_close_at("c", at, tensor_get(c, i * args.ldc + j), sum,
-                            round + rounding_of(p->c, sum));
+                            round + rounding_of_product(p->c, sum, added));
         }
         for (int64_t j = p->N; j < args.ldc; j++) /* between rows nothing is written */
             assert_true(isnan(tensor_get(c, i * args.ldc + j)));

@@ -426,6 +426,13 @@ double rounding_of(enum hd_dtype dtype, double x)
                              : 0;
 }
 
+double rounding_of_product(enum hd_dtype dtype, double sum, double added)
+{
+    const bool twice = on_backend()->device && added != 0;
+
+    return rounding_of(dtype, sum) + (twice ? rounding_of(dtype, fabs(sum) + added) : 0);
+}
+
 double units_of_sum(enum hd_dtype factors, int64_t K)
 {
     enum { PRODUCTS = 8, UNITS = 9 + 2 };

@@ -148,6 +148,11 @@ double *dropout_factors(const struct dropping *d, const struct ref_attention *a,
 /* Half the distance of neighbours of the encoding at x: what one rounding to nearest may err; 0 for
  * fp32, which is reckoned in units. */
 double rounding_of(enum hd_dtype dtype, double x);
+/* The same of a product's result `sum`, to which a bias, a residual or what was there was added:
+ * `added`, the sum of their magnitudes. The library of a device may round the product to the
+ * encoding before it adds them. cuBLASLt 13.1 does on an H100: in place, where the old value is
+ * added by the store, and in front of a bias behind split-K. Two launches would do the same. */
+double rounding_of_product(enum hd_dtype dtype, double sum, double added);
 
 /* A bound for the error of a sum of K products that is kept in fp32, in units of u = 2^-24 times
  * the sum of the products' absolute values.
