@@ -61,7 +61,7 @@ enum hd_status hd_sandbox_begin(unsigned flags, struct hd_sandbox **ret_sandbox)
     if (!st)
         st = give_up_capabilities();
     if (!st && sandbox->locks.seccomp) {
-        st = seccomp_enter(sandbox->network);
+        st = seccomp_enter(flags);
         sandbox->locks.seccomp = !st;
         if (st == HD_NOT_FOUND)
             st = HD_OK;

@@ -7,7 +7,8 @@
  *     capabilities those to read files and to lock memory;
  *   - start no program and no process, trace nothing, reach no other process's memory, send signals
  *     to themselves alone, and make no call that only administrators need (seccomp);
- *   - without HD_SANDBOX_NETWORK make no socket; with it sockets of IP, of Unix and of netlink.
+ *   - without HD_SANDBOX_NETWORK make no socket; with it sockets of IP, of netlink, and of Unix
+ *     for datagrams; with HD_SANDBOX_GPU, too, Unix sockets of whole packets, which CUDA makes.
  * From hd_sandbox_enter on they also open what was allowed, and no other file (Landlock). What is
  * open already stays usable.
  *
@@ -29,7 +30,7 @@ enum hd_sandbox_access {
     HD_SANDBOX_DEVICE, /* read, write, control (ioctl) */
 };
 
-enum { HD_SANDBOX_NETWORK = 1 }; /* flags of hd_sandbox_begin */
+enum { HD_SANDBOX_NETWORK = 1, HD_SANDBOX_GPU = 2 }; /* flags of hd_sandbox_begin */
 
 struct hd_sandbox;
 

@@ -11,8 +11,8 @@ enum hd_status landlock_new(int version, bool network, int *ret_ruleset);
 enum hd_status landlock_allow(int ruleset, int version, int fd, enum hd_sandbox_access access);
 enum hd_status landlock_enter(int ruleset);
 
-/* seccomp.c. HD_NOT_FOUND: this build is without libseccomp. */
-enum hd_status seccomp_enter(bool network);
+/* seccomp.c. flags: of hd_sandbox_begin. HD_NOT_FOUND: this build is without libseccomp. */
+enum hd_status seccomp_enter(unsigned flags);
 enum hd_status seccomp_close_network(void);
 
 #endif

@@ -4,9 +4,9 @@
 
 #ifndef HEDDLE_HAVE_SECCOMP
 
-enum hd_status seccomp_enter(bool network)
+enum hd_status seccomp_enter(unsigned flags)
 {
-    (void)network;
+    (void)flags;
     return hd_err(HD_NOT_FOUND, "this build is without libseccomp");
 }
 
@@ -106,17 +106,19 @@ static int refuse_type(scmp_filter_ctx filter, int family, int type)
  * to is in memory, where a filter cannot look: that is bounded by the unit (data_networks).
  * netlink: for lists of addresses, and for RDMA. Of Unix sockets only datagrams: NCCL hands memory
  * of GPUs over by them; supervisors, heddle-launcher and the controller listen at streams, and
- * would take this process for their own user. */
-static int refuse_sockets(scmp_filter_ctx filter, bool network)
+ * would take this process for their own user. CUDA's start makes a socket of whole packets for
+ * descriptors of its memory, and fails without (driver 580). */
+static int refuse_sockets(scmp_filter_ctx filter, unsigned flags)
 {
     static const int families[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
     static const int types[][2] = {{AF_INET, SOCK_RAW},
                                    {AF_INET6, SOCK_RAW},
                                    {AF_UNIX, SOCK_STREAM},
                                    {AF_UNIX, SOCK_SEQPACKET}};
+    const size_t count = sizeof types / sizeof types[0] - (flags & HD_SANDBOX_GPU ? 1 : 0);
     int failed = 0;
 
-    if (!network)
+    if (!(flags & HD_SANDBOX_NETWORK))
         return refuse(filter, SCMP_SYS(socket));
     for (int f = 0; !failed && f < 64; f++) { /* families are less than 50 */
         bool used = false;
@@ -127,12 +129,12 @@ static int refuse_sockets(scmp_filter_ctx filter, bool network)
             failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
                                       SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)f, 0));
     }
-    for (size_t i = 0; !failed && i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; !failed && i < count; i++)
         failed = refuse_type(filter, types[i][0], types[i][1]);
     return failed;
 }
 
-static int fill(scmp_filter_ctx filter, bool network)
+static int fill(scmp_filter_ctx filter, unsigned flags)
 {
     int failed = 0;
 
@@ -143,7 +145,7 @@ static int fill(scmp_filter_ctx filter, bool network)
     if (!failed && !LEAKS_ARE_CHECKED)
         failed = refuse_signals(filter);
     if (!failed)
-        failed = refuse_sockets(filter, network);
+        failed = refuse_sockets(filter, flags);
     if (!failed) /* limits of other processes; the C library says 0 for this one */
         failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1,
                                   SCMP_A0(SCMP_CMP_NE, 0, 0));
@@ -156,7 +158,7 @@ static int fill(scmp_filter_ctx filter, bool network)
 /* Calls of another machine's form (32 bits) get past no list: they fail. SSB: kernels before 5.16
  * slow a filtered process down against attacks from inside it, unless it declines. TSYNC: for all
  * threads. */
-static enum hd_status load(int (*fill_it)(scmp_filter_ctx filter, bool network), bool network)
+static enum hd_status load(int (*fill_it)(scmp_filter_ctx filter, unsigned flags), unsigned flags)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     int failed;
@@ -169,7 +171,7 @@ static enum hd_status load(int (*fill_it)(scmp_filter_ctx filter, bool network),
     if (!failed)
         failed = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (!failed)
-        failed = fill_it(filter, network);
+        failed = fill_it(filter, flags);
     if (!failed)
         failed = seccomp_load(filter);
     seccomp_release(filter);
@@ -178,21 +180,21 @@ static enum hd_status load(int (*fill_it)(scmp_filter_ctx filter, bool network),
                   : HD_OK;
 }
 
-enum hd_status seccomp_enter(bool network)
+enum hd_status seccomp_enter(unsigned flags)
 {
-    return load(fill, network);
+    return load(fill, flags);
 }
 
-static int fill_closed(scmp_filter_ctx filter, bool network)
+static int fill_closed(scmp_filter_ctx filter, unsigned flags)
 {
-    const int failed = refuse_sockets(filter, network);
+    const int failed = refuse_sockets(filter, flags);
 
     return failed ? failed : refuse(filter, SCMP_SYS(connect));
 }
 
 enum hd_status seccomp_close_network(void)
 {
-    return load(fill_closed, false);
+    return load(fill_closed, 0);
 }
 
 #endif

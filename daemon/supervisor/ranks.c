@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "comm/nccl.h"
 #include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
 
@@ -139,12 +140,8 @@ static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
     if (!sup->options.gpu_count)
         return true;
     failed |= setenv("CUDA_VISIBLE_DEVICES", sup->options.gpus[at], 1);
-    if (sup->options.world > 1) {
-        failed |= setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-        failed |= setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-        /* 0 and 1 would overrule what lib/comm asks for; unset, NCCL's files could say one */
-        failed |= setenv("NCCL_COMM_BLOCKING", "-1", 1);
-    }
+    if (sup->options.world > 1)
+        failed |= !hd_comm_nccl_set_environment();
     if (sup->network.interface[0])
         failed |= set_network(&sup->network);
     return !failed;

@@ -14,7 +14,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "comm/nccl.h"
 #include "flags/flags.h"
+#include "kernels/plugin.h"
 #include "worker/worker.h"
 
 enum {
@@ -58,8 +60,7 @@ void probe_keep(struct probe *p, const struct probe_record *record)
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
 {
     const struct probe_record nothing = {.what = PROBE_NOTHING};
-    float *most = (float *)p->visible; /* of: whether the time is over, the number of records */
-    struct hd_comm_stream *s;
+    float most[2]; /* of: whether the time is over, the number of records */
     enum hd_status st;
 
     *ret_goes_on = hd_clock_now_ns() < p->end_ns;
@@ -67,11 +68,7 @@ enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
         return HD_OK;
     most[0] = *ret_goes_on ? 0 : 1;
     most[1] = (float)*p->record_count;
-    s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
-    st = hd_comm_all_reduce(p->group, s,
-                            &(struct hd_comm_all_reduce_args){most, most, 2, HD_F32, HD_COMM_MAX});
-    if (!st)
-        st = hd_comm_wait(s, hd_comm_record(s));
+    st = probe_most(p, most, 2);
     *ret_goes_on = !st && most[0] == 0;
     while (!st && *p->record_count < (int)most[1])
         probe_keep(p, &nothing);
@@ -90,10 +87,10 @@ static enum hd_status join_all(struct probe *p)
         return HD_OK;
     for (int i = 0; i < p->world; i++)
         ranks[i] = i;
-    st = hd_comm_open_shm(hd_shm_control_fd(p->all), hd_shm_control_rank_fds(p->all), p->rank,
-                          p->world, PROBE_DEADLINE_MS, &p->comm);
+    st = probe_meet(p, p->all, p->rank, p->world, &p->comm);
     if (!st)
-        st = hd_comm_visible(p->comm, (size_t)PROBE_VISIBLE_MIB << 20, &visible);
+        st = hd_comm_visible(p->comm, ((size_t)PROBE_VISIBLE_MIB << 20) + PROBE_COUNTS_BYTES,
+                             &visible);
     if (st)
         return st;
     p->visible = visible;
@@ -103,13 +100,18 @@ static enum hd_status join_all(struct probe *p)
 /* What matters most comes first, so that less is missing where the time is short. */
 static enum hd_status measure(struct probe *p)
 {
-    const struct hd_backend_options options = {.threads = (int)p->threads};
+    const struct hd_backend_options options = probe_options(p);
+    enum hd_status st = p->is_gpu ? probe_open(p) : HD_OK;
     struct hd_traits traits;
-    enum hd_status st = join_all(p);
-    bool half;
+    bool half = true;
 
-    p->table->describe(&options, &traits);
-    half = traits.bf16_fast;
+    if (!st)
+        st = join_all(p);
+    if (!st) {
+        p->table->describe(&options, &traits);
+        p->memory_bytes = traits.memory_bytes;
+        half = traits.bf16_fast;
+    }
     if (!st)
         st = probe_collectives(p);
     if (!st)
@@ -129,6 +131,8 @@ static enum hd_status measure(struct probe *p)
     if (st && p->comm)
         hd_comm_abort(p->comm, hd_err_message());
     hd_comm_free(p->comm);
+    if (p->is_gpu)
+        probe_close(p);
     return st;
 }
 
@@ -165,13 +169,24 @@ static void free_controls(struct probe *p, struct hd_shm_control **controls)
     free(controls);
 }
 
+/* As a rank is shown its own (daemon/supervisor/ranks.c). */
+static enum hd_status show_gpu(const struct probe *p)
+{
+    const bool shown = setenv("CUDA_VISIBLE_DEVICES", p->gpus[p->rank], 1) == 0 &&
+                       (p->world == 1 || hd_comm_nccl_set_environment());
+
+    return shown ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the environment of a GPU");
+}
+
 static _Noreturn void serve(struct probe *p, pid_t parent)
 {
     enum hd_status st;
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
         _exit(HD_WORKER_FAILED);
-    st = measure(p);
+    st = p->is_gpu ? show_gpu(p) : HD_OK;
+    if (!st)
+        st = measure(p);
     if (st)
         (void)fprintf(stderr, "heddle-worker probe: device %d: %s\n", p->rank, hd_err_message());
     _exit(st ? HD_WORKER_FAILED : HD_WORKER_OK);
@@ -384,25 +399,46 @@ static enum hd_status write_corpus(const char *dir)
     return st;
 }
 
+/* What was measured. The processes of GPUs have ended, so that this one may start the driver. */
+static enum hd_status name_devices(const struct probe *p, struct hd_calibration *cal)
+{
+    const struct hd_backend_options options = {.threads = (int)p->threads};
+    const struct hd_backend_table *table = hd_backend_cpu();
+    struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
+    struct hd_traits traits;
+    enum hd_status st = HD_OK;
+    int count = 0;
+
+    if (p->is_gpu)
+        st = hd_plugin_cuda(&table);
+    if (!st && p->is_gpu)
+        st = hd_plugin_cuda_gpus(gpus, &count);
+    if (st)
+        return st;
+    table->describe(&options, &traits);
+    (void)snprintf(cal->device, sizeof cal->device, "%.63s", count ? gpus[0].name : traits.backend);
+    (void)snprintf(cal->isa, sizeof cal->isa, "%s", traits.isa);
+    (void)snprintf(cal->library, sizeof cal->library, "%s", traits.library);
+    (void)snprintf(cal->engine, sizeof cal->engine, "%s",
+                   p->world == 1 ? ""
+                   : p->is_gpu   ? "nccl"
+                                 : "shm");
+    return HD_OK;
+}
+
 static enum hd_status write_calibration(const struct probe *p, const struct board *board,
                                         const char *out)
 {
-    const struct hd_backend_options options = {.threads = (int)p->threads};
     struct hd_calibration cal = {
         .threads = p->threads, .devices = p->world, .made_unix_s = hd_clock_wall_ms() / 1000};
-    struct hd_traits traits;
     struct hd_text text = {0};
     struct hd_arena arena;
-    enum hd_status st;
+    enum hd_status st = name_devices(p, &cal);
 
-    p->table->describe(&options, &traits);
     hd_arena_init(&arena, 0);
-    (void)snprintf(cal.device, sizeof cal.device, "%s", traits.backend);
-    (void)snprintf(cal.isa, sizeof cal.isa, "%s", traits.isa);
-    (void)snprintf(cal.library, sizeof cal.library, "%s", traits.library);
-    (void)snprintf(cal.engine, sizeof cal.engine, "%s", p->world > 1 ? "shm" : "");
     hd_calibration_build(cal.build);
-    st = take(p, board, &arena, &cal);
+    if (!st)
+        st = take(p, board, &arena, &cal);
     if (!st)
         st = take_devices(p, board, &arena, &cal);
     if (!st)
@@ -444,26 +480,61 @@ static enum hd_status probe_devices(struct probe *p, const char *out)
     return st;
 }
 
-/* "cpu:N" or "cpu:N:T". */
-static enum hd_status read_devices(const char *text, struct probe *p)
+/* N of the GPUs that this process sees, or the UUIDs of some. */
+static enum hd_status read_gpus(char *list, struct probe *p)
 {
-    char copy[64], *rest = copy, *word, *count, *threads;
+    int64_t count = 0;
+    char *word;
+
+    p->is_gpu = true;
+    p->gpus = calloc(PROBE_DEVICES_MAX, sizeof *p->gpus);
+    if (!p->gpus)
+        return hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
+    if (hd_text_to_int64(list, 1, PROBE_DEVICES_MAX, &count) == HD_OK) {
+        for (int i = 0; i < count; i++)
+            (void)snprintf(p->gpus[i], PROBE_GPU_MAX, "%d", i);
+        p->world = (int)count;
+        return HD_OK;
+    }
+    while ((word = strsep(&list, ","))) {
+        if (p->world == PROBE_DEVICES_MAX || !hd_text_starts(word, "GPU-") ||
+            strlen(word) >= PROBE_GPU_MAX)
+            return HD_INVALID;
+        (void)snprintf(p->gpus[p->world++], PROBE_GPU_MAX, "%s", word);
+    }
+    return HD_OK;
+}
+
+static enum hd_status read_cpus(char *rest, struct probe *p)
+{
+    char *count = strsep(&rest, ":"), *threads = strsep(&rest, ":");
     int64_t devices = 0;
 
-    p->threads = 1;
-    (void)snprintf(copy, sizeof copy, "%s", text);
-    word = strsep(&rest, ":");
-    count = strsep(&rest, ":");
-    threads = strsep(&rest, ":");
-    if (strcmp(word, "cpu") != 0 || rest || !count ||
-        hd_text_to_int64(count, 1, PROBE_DEVICES_MAX, &devices) ||
+    if (rest || hd_text_to_int64(count, 1, PROBE_DEVICES_MAX, &devices) ||
         (threads && hd_text_to_int64(threads, 1, 4096, &p->threads)))
-        return hd_err(HD_INVALID,
-                      "--devices %s is not understood; give cpu:N or cpu:N:T, N devices (1 to %d) "
-                      "of T threads",
-                      text, (int)PROBE_DEVICES_MAX);
+        return HD_INVALID;
     p->world = (int)devices;
     return HD_OK;
+}
+
+/* "cpu:N", "cpu:N:T", "cuda:N" or "cuda:UUID,UUID.." */
+static enum hd_status read_devices(const char *text, struct probe *p)
+{
+    char *copy = strdup(text);
+    enum hd_status st = copy ? HD_INVALID : hd_err(HD_NO_MEMORY, "no memory for --devices");
+
+    p->threads = 1;
+    if (copy && hd_text_starts(copy, "cpu:"))
+        st = read_cpus(copy + strlen("cpu:"), p);
+    else if (copy && hd_text_starts(copy, "cuda:"))
+        st = read_gpus(copy + strlen("cuda:"), p);
+    free(copy);
+    return st != HD_INVALID
+               ? st
+               : hd_err(HD_INVALID,
+                        "--devices %s is not understood; give cpu:N or cpu:N:T, N devices (1 to "
+                        "%d) of T threads, or cuda:N, the first N GPUs, or cuda:UUID,UUID..",
+                        text, (int)PROBE_DEVICES_MAX);
 }
 
 static enum hd_status make_dir(char ret_dir[PROBE_DIR_MAX], const char *out)
@@ -500,8 +571,10 @@ int hd_worker_probe(int argc, char **argv)
         st = read_devices(f[0].value ? f[0].value : "cpu:1", &p);
     if (!st)
         st = make_dir(p.dir, f[2].value);
-    if (st)
+    if (st) {
+        free(p.gpus);
         return hd_worker_finish("probe", st);
+    }
     /* the grace is part of the time: the whole takes at most `seconds` */
     p.end_ns =
         hd_clock_now_ns() + seconds * 1000000000LL - (seconds > 8 ? GRACE_MS : 0) * 1000000LL;
@@ -510,6 +583,7 @@ int hd_worker_probe(int argc, char **argv)
     if (!st)
         st = probe_devices(&p, f[2].value);
     (void)hd_file_remove_tree(p.dir); /* best effort */
+    free(p.gpus);
     if (f[4].value)
         (void)printf("%s\n", st ? hd_err_message() : "measured");
     if (st)

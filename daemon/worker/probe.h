@@ -1,4 +1,5 @@
-/* probe: measures what a plan needs to know of this machine's devices (plan/calibration.h).
+/* probe: measures what a plan needs to know of this machine's devices (plan/calibration.h), which
+ * are CPU devices, or GPUs.
  *
  * One process per device measures, all at the same time, because they share memory bandwidth: first
  * collectives (probe_collectives.c), messages between each two devices and the bandwidth of memory
@@ -7,7 +8,11 @@
  * agree before each piece of work whether time is left, so they stay in step. The first process
  * starts them, waits, and takes the mean of what they measured. When it ends, they end.
  *
- * Used by: main.c.   Uses: train, comm, kernels, plan's calibration.
+ * The process of a GPU sees that one only, as a rank does, and loads the plug-in itself: a driver
+ * that was started does not survive a fork. probe_where.c has what differs: memory, time, and how
+ * processes meet.
+ *
+ * Used by: main.c.   Uses: train, comm, kernels, plugin, plan's calibration.
  * Threads: each process has one, and those of its backend.
  */
 #ifndef HD_WORKER_PROBE_H
@@ -18,11 +23,13 @@
 
 enum {
     PROBE_DEVICES_MAX = 64,
+    PROBE_GPU_MAX = 48, /* of a GPU's UUID */
     PROBE_SECONDS = 60,
-    PROBE_RECORDS_MAX = 32768, /* of one process */
-    PROBE_CONTROLS = 16,       /* of pairs, one for each model that takes two ranks */
-    PROBE_VISIBLE_MIB = 40,    /* of the collectives */
-    PROBE_DEADLINE_MS = 20000, /* of a wait for another process */
+    PROBE_RECORDS_MAX = 32768,     /* of one process */
+    PROBE_CONTROLS = 16,           /* of pairs, one for each model that takes two ranks */
+    PROBE_VISIBLE_MIB = 40,        /* of the collectives */
+    PROBE_DEADLINE_MS = 20000,     /* of a wait for another process */
+    PROBE_COUNTS_BYTES = 64 << 10, /* behind them: counts of rows and other small numbers */
     PROBE_DIR_MAX = 512
 };
 
@@ -58,13 +65,24 @@ struct probe {
     int64_t end_ns;          /* on hd_clock_now_ns: no work begins after it */
     bool quick;              /* for tests: the smallest sizes, one step */
     char dir[PROBE_DIR_MAX]; /* for temporary files; has the file "corpus" */
-    const struct hd_backend_table *table;
+    bool is_gpu;
+    char (*gpus)[PROBE_GPU_MAX];          /* [world] UUIDs, or numbers; NULL: CPU devices */
+    const struct hd_backend_table *table; /* of a GPU: in the measuring process, while opened */
+    /* while it is opened (probe_open): */
+    int opened;
+    struct hd_backend *backend;
+    struct hd_stream *stream;
+    struct hd_event *events[2];
+    int64_t begin_ns;
+    int64_t memory_bytes; /* of the device */
+
     struct hd_shm_control *all; /* of all; NULL with one device */
     struct hd_shm_control
         *pairs[PROBE_CONTROLS]; /* of ranks 2k and 2k + 1; NULL for a last odd one */
     struct hd_comm *comm;       /* of all; NULL with one device */
     struct hd_comm_group *group;
-    char *visible;                /* [PROBE_VISIBLE_MIB] */
+    int32_t *counts; /* of rows, in `visible` */
+    char *visible;   /* [PROBE_VISIBLE_MIB], then PROBE_COUNTS_BYTES; on a GPU its own memory */
     struct probe_record *records; /* [PROBE_RECORDS_MAX], memory that the first process reads */
     int *record_count;
 };
@@ -78,6 +96,34 @@ void probe_keep(struct probe *p, const struct probe_record *record);
  * fills up the records of those that have fewer, so that the same measurement has the same place on
  * all processes that have made it. */
 enum hd_status probe_agree(struct probe *p, bool *ret_goes_on);
+
+/* ---- probe_where.c: what differs between CPU devices and GPUs ---- */
+
+struct hd_backend_options probe_options(const struct probe *p);
+
+/* The device and a stream of it, for the next functions. May be nested. Call probe_close also when
+ * this failed. */
+enum hd_status probe_open(struct probe *p);
+void probe_close(struct probe *p);
+
+/* Memory of the device. NULL is fine for release. */
+enum hd_status probe_reserve(struct probe *p, int64_t bytes, void **ret_memory);
+void probe_release(struct probe *p, void *memory);
+enum hd_status probe_fill(struct probe *p, void *memory, int64_t bytes); /* with fp32 numbers */
+
+/* How long the device takes for what is launched between the two. */
+enum hd_status probe_begin(struct probe *p);
+enum hd_status probe_end(struct probe *p, double *ret_seconds);
+
+/* An endpoint of this process, which is `rank` of `world`; the device must be open. */
+enum hd_status probe_meet(struct probe *p, struct hd_shm_control *control, int rank, int world,
+                          struct hd_comm **ret_comm);
+/* values[i] = the largest of all processes'. */
+enum hd_status probe_most(struct probe *p, float *values, int count);
+/* Until everything launched on the stream is done, also on a device. */
+enum hd_status probe_wait(struct probe *p, struct hd_comm_stream *stream);
+
+/* ---- what is measured ---- */
 
 /* Each returns early, with HD_OK, when the time is over. */
 enum hd_status probe_models(struct probe *p, bool half);   /* half: in bf16, else in fp32 */

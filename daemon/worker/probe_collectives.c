@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -37,7 +38,6 @@ static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd
     const int64_t count = bytes / 4;
     const int P = hd_comm_group_size(g);
     float *send = (float *)p->visible, *recv = (float *)(p->visible + HALF_BYTES);
-    int32_t rows[PROBE_DEVICES_MAX], received[PROBE_DEVICES_MAX], overflow = 0;
 
     switch (kind) {
     case HD_COMM_ALL_REDUCE:
@@ -58,13 +58,12 @@ static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd
         const int64_t row = count / (ROWS * (P - 1)) > 0 ? count / (ROWS * (P - 1)) : 1;
         enum hd_status st;
 
-        for (int i = 0; i < P; i++)
-            rows[i] = ROWS;
-        st = hd_comm_all_to_all_v(
-            g, s,
-            &(struct hd_comm_all_to_all_v_args){send, recv, rows, received, &overflow,
-                                                (int64_t)ROWS * P, (int64_t)ROWS * P, row, HD_F32});
-        return st ? st : hd_comm_wait(s, hd_comm_record(s)); /* `rows` is of this function */
+        st = hd_comm_all_to_all_v(g, s,
+                                  &(struct hd_comm_all_to_all_v_args){
+                                      send, recv, p->counts, p->counts + PROBE_DEVICES_MAX,
+                                      p->counts + 2 * (ptrdiff_t)PROBE_DEVICES_MAX,
+                                      (int64_t)ROWS * P, (int64_t)ROWS * P, row, HD_F32});
+        return st;
     }
     case HD_COMM_BROADCAST:
         return hd_comm_broadcast(g, s, &(struct hd_comm_broadcast_args){send, count, HD_F32, 0});
@@ -96,12 +95,12 @@ static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd
 
         st = hd_comm_barrier(g, s);
         if (!st)
-            st = hd_comm_wait(s, hd_comm_record(s));
+            st = probe_wait(p, s);
         begin_ns = hd_clock_now_ns();
         for (int i = 0; !st && i < times; i++) {
             st = launch(p, g, s, kind, bytes);
             if (!st)
-                st = hd_comm_wait(s, hd_comm_record(s));
+                st = probe_wait(p, s);
         }
         if (round < 0) /* the first one warms up */
             continue;
@@ -148,9 +147,23 @@ static enum hd_status time_group(struct probe *p, int members)
     return st;
 }
 
+/* As many rows to each member, in memory of the device. */
+static enum hd_status set_counts(struct probe *p)
+{
+    int32_t counts[PROBE_DEVICES_MAX];
+
+    p->counts = (int32_t *)(p->visible + ((int64_t)PROBE_VISIBLE_MIB << 20));
+    for (int i = 0; i < PROBE_DEVICES_MAX; i++)
+        counts[i] = ROWS;
+    if (p->is_gpu)
+        return p->table->device->write(p->stream, p->counts, counts, sizeof counts);
+    memcpy(p->counts, counts, sizeof counts);
+    return HD_OK;
+}
+
 enum hd_status probe_collectives(struct probe *p)
 {
-    enum hd_status st = HD_OK;
+    enum hd_status st = p->world > 1 ? set_counts(p) : HD_OK;
 
     for (int members = 2; !st && members < p->world; members *= 2)
         st = time_group(p, members);

@@ -11,6 +11,7 @@
 
 enum {
     ARRAY_BYTES = 32 << 20,
+    GPU_ARRAY_BYTES = 256 << 20,
     SUMS = 5,
     SHORT_BYTES = 256,
     LONG_BYTES = 8 << 20,
@@ -20,9 +21,16 @@ enum {
 
 /* ---- memory ---- */
 
-static enum hd_status time_sums(struct probe *p, struct hd_stream *stream, float *arrays[3])
+static int64_t array_bytes(const struct probe *p)
 {
-    const int64_t count = (p->quick ? ARRAY_BYTES / 16 : ARRAY_BYTES) / (int64_t)sizeof(float);
+    const int64_t bytes = p->is_gpu ? GPU_ARRAY_BYTES : ARRAY_BYTES;
+
+    return p->quick ? ARRAY_BYTES / 16 : bytes;
+}
+
+static enum hd_status time_sums(struct probe *p, void *const arrays[3])
+{
+    const int64_t count = array_bytes(p) / (int64_t)sizeof(float);
     const struct hd_add_args args = {
         .out = arrays[0], .a = arrays[1], .b = arrays[2], .N = count, .dtype = HD_F32};
     struct probe_record r = {.what = PROBE_MEMORY, .bytes = 3.0 * (double)count * sizeof(float)};
@@ -30,11 +38,13 @@ static enum hd_status time_sums(struct probe *p, struct hd_stream *stream, float
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i <= SUMS; i++) {
-        const int64_t begin_ns = hd_clock_now_ns();
-        double s;
+        double s = 0;
 
-        st = hd_launch(stream, HD_K_add, &args);
-        s = 1e-9 * (double)(hd_clock_now_ns() - begin_ns);
+        st = probe_begin(p);
+        if (!st)
+            st = hd_launch(p->stream, HD_K_add, &args);
+        if (!st)
+            st = probe_end(p, &s);
         if (i > 0 && (best_s == 0 || s < best_s)) /* the first one touches the pages */
             best_s = s;
     }
@@ -47,31 +57,23 @@ static enum hd_status time_sums(struct probe *p, struct hd_stream *stream, float
 
 enum hd_status probe_memory(struct probe *p)
 {
-    const struct hd_backend_options options = {.threads = (int)p->threads};
-    struct hd_backend *backend = NULL;
-    struct hd_stream *stream = NULL;
-    float *arrays[3];
+    void *arrays[3] = {NULL, NULL, NULL};
     bool goes_on;
     enum hd_status st = probe_agree(p, &goes_on);
 
     if (st || !goes_on)
         return st;
+    st = probe_open(p);
+    for (int i = 0; !st && i < 3; i++) {
+        st = probe_reserve(p, array_bytes(p), &arrays[i]);
+        if (!st)
+            st = probe_fill(p, arrays[i], array_bytes(p));
+    }
+    if (!st)
+        st = time_sums(p, arrays);
     for (int i = 0; i < 3; i++)
-        arrays[i] = calloc(1, ARRAY_BYTES);
-    if (!arrays[0] || !arrays[1] || !arrays[2])
-        st = hd_err(HD_NO_MEMORY, "no memory for the arrays of a sum");
-    if (!st)
-        st = p->table->open(&options, &backend);
-    if (!st)
-        st = p->table->stream_open(backend, HD_STREAM_FOR_COMPUTE, &stream);
-    if (!st)
-        st = time_sums(p, stream, arrays);
-    if (stream)
-        p->table->stream_close(stream);
-    if (backend)
-        p->table->close(backend);
-    for (int i = 0; i < 3; i++)
-        free(arrays[i]);
+        probe_release(p, arrays[i]);
+    probe_close(p);
     return st;
 }
 
@@ -102,7 +104,7 @@ static enum hd_status message(struct probe *p, struct hd_comm_stream *s, int par
     else
         st = hd_comm_recv(p->group, s,
                           &(struct hd_comm_recv_args){p->visible, bytes / 4, HD_F32, partner});
-    return st ? st : hd_comm_wait(s, hd_comm_record(s));
+    return st ? st : probe_wait(p, s);
 }
 
 /* Seconds of a message of `bytes` there and back, halved. */

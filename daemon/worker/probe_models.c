@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/local.h"
 #include "program/dry.h"
+#include "program/launch_times.h"
 #include "train/train.h"
 #include "worker/probe.h"
 
@@ -18,6 +20,7 @@ enum {
     STEPS_MIN = 2,
     STEPS_MAX = 12,
     STEPS_NS = 350 * 1000 * 1000, /* of one model, once STEPS_MIN steps are done */
+    PLAIN_STEPS = 4,              /* of a model on a GPU, without events */
     NODES_MAX = 1 << 14,          /* a power of two; launches of a step's programs */
     KEYS_MAX = 512,
     TIMES_MAX = 192 /* kept of one key */
@@ -27,30 +30,70 @@ struct probe_model {
     const char *family;
     int64_t layers, hidden, heads, kv_heads, ffn_hidden, vocab, context, batch, experts;
     int64_t tp, cp, ep; /* 0: one rank */
+    int64_t memory_gib; /* a device with less leaves it out */
 };
 
 /* The small ones first: they cover all kernels soonest. */
-static const struct probe_model models[] = {
-    {"gpt2", 2, 128, 4, 4, 512, 256, 64, 4, 0, 0, 0, 0},
-    {"llama", 2, 128, 4, 2, 384, 256, 64, 4, 0, 0, 0, 0},
-    {"mixtral", 2, 128, 4, 2, 256, 256, 64, 4, 4, 0, 0, 0},
-    {"qwen3", 1, 128, 4, 2, 384, 256, 128, 4, 0, 0, 0, 0},
-    {"llama", 2, 128, 4, 2, 384, 512, 128, 4, 0, 2, 0, 0},
-    {"llama", 2, 128, 4, 2, 384, 256, 128, 4, 0, 0, 2, 0},
-    {"mixtral", 2, 128, 4, 2, 256, 256, 128, 4, 4, 0, 0, 2},
-    {"gpt2", 3, 256, 4, 4, 1024, 256, 128, 4, 0, 0, 0, 0},
-    {"llama", 3, 256, 4, 4, 768, 2048, 128, 4, 0, 0, 0, 0},
-    {"mixtral", 2, 256, 8, 4, 512, 256, 128, 4, 4, 0, 0, 0},
-    {"gpt2", 2, 384, 6, 6, 1536, 256, 128, 16, 0, 0, 0, 0},
-    {"llama", 2, 512, 8, 4, 1408, 512, 512, 1, 0, 0, 0, 0},
-    {"gpt2", 1, 512, 8, 8, 2048, 4096, 256, 2, 0, 2, 0, 0},
-    {"llama", 1, 512, 8, 8, 1408, 512, 512, 2, 0, 0, 2, 0},
-    {"mixtral", 1, 384, 6, 6, 768, 512, 256, 4, 8, 0, 0, 0},
-    {"mixtral", 1, 384, 6, 6, 768, 512, 256, 2, 8, 0, 0, 2},
-    {"gpt2", 1, 768, 12, 12, 3072, 4096, 512, 1, 0, 0, 0, 0},
-    {"qwen3", 1, 512, 4, 2, 1536, 512, 256, 2, 0, 0, 0, 0},
+static const struct probe_model processor_models[] = {
+    {"gpt2", 2, 128, 4, 4, 512, 256, 64, 4, 0, 0, 0, 0, 0},
+    {"llama", 2, 128, 4, 2, 384, 256, 64, 4, 0, 0, 0, 0, 0},
+    {"mixtral", 2, 128, 4, 2, 256, 256, 64, 4, 4, 0, 0, 0, 0},
+    {"qwen3", 1, 128, 4, 2, 384, 256, 128, 4, 0, 0, 0, 0, 0},
+    {"llama", 2, 128, 4, 2, 384, 512, 128, 4, 0, 2, 0, 0, 0},
+    {"llama", 2, 128, 4, 2, 384, 256, 128, 4, 0, 0, 2, 0, 0},
+    {"mixtral", 2, 128, 4, 2, 256, 256, 128, 4, 4, 0, 0, 2, 0},
+    {"gpt2", 3, 256, 4, 4, 1024, 256, 128, 4, 0, 0, 0, 0, 0},
+    {"llama", 3, 256, 4, 4, 768, 2048, 128, 4, 0, 0, 0, 0, 0},
+    {"mixtral", 2, 256, 8, 4, 512, 256, 128, 4, 4, 0, 0, 0, 0},
+    {"gpt2", 2, 384, 6, 6, 1536, 256, 128, 16, 0, 0, 0, 0, 0},
+    {"llama", 2, 512, 8, 4, 1408, 512, 512, 1, 0, 0, 0, 0, 0},
+    {"gpt2", 1, 512, 8, 8, 2048, 4096, 256, 2, 0, 2, 0, 0, 0},
+    {"llama", 1, 512, 8, 8, 1408, 512, 512, 2, 0, 0, 2, 0, 0},
+    {"mixtral", 1, 384, 6, 6, 768, 512, 256, 4, 8, 0, 0, 0, 0},
+    {"mixtral", 1, 384, 6, 6, 768, 512, 256, 2, 8, 0, 0, 2, 0},
+    {"gpt2", 1, 768, 12, 12, 3072, 4096, 512, 1, 0, 0, 0, 0, 0},
+    {"qwen3", 1, 512, 4, 2, 1536, 512, 256, 2, 0, 0, 0, 0, 0},
 };
-enum { MODELS = sizeof models / sizeof models[0], QUICK_MODELS = 7 };
+enum { PROCESSOR_MODELS = sizeof processor_models / sizeof processor_models[0], QUICK_MODELS = 7 };
+
+/* GPUs are for larger ones: heads of 64 and 128, 4k to 32k tokens at a time. The first ones have
+ * all kernels in sizes that fill a GPU. Few parameters: the host draws the first ones, which takes
+ * the time of a probe (some 20 million a second on a core of a Xeon). */
+static const struct probe_model gpu_models[] = {
+    {"gpt2", 1, 768, 12, 12, 3072, 50257, 1024, 8, 0, 0, 0, 0, 6},
+    {"llama", 1, 1024, 16, 4, 2816, 8192, 1024, 8, 0, 0, 0, 0, 4},
+    {"mixtral", 1, 1024, 8, 4, 1024, 8192, 1024, 8, 8, 0, 0, 0, 8},
+    {"qwen3", 1, 1024, 8, 4, 3072, 8192, 1024, 8, 0, 0, 0, 0, 4},
+    {"llama", 1, 1024, 16, 8, 2816, 8192, 2048, 4, 0, 2, 0, 0, 4},
+    {"llama", 1, 1024, 16, 8, 2816, 8192, 2048, 4, 0, 0, 2, 0, 4},
+    {"mixtral", 1, 1024, 8, 4, 1024, 8192, 1024, 8, 8, 0, 0, 2, 8},
+    {"gpt2", 1, 256, 4, 4, 1024, 2048, 512, 8, 0, 0, 0, 0, 2},
+    {"gpt2", 1, 768, 12, 12, 3072, 8192, 1024, 32, 0, 0, 0, 0, 8},
+    {"llama", 1, 2048, 16, 8, 5632, 8192, 4096, 2, 0, 0, 0, 0, 8},
+    {"llama", 1, 1024, 16, 8, 2816, 8192, 4096, 4, 0, 0, 0, 0, 6},
+    {"gpt2", 1, 1600, 25, 25, 6400, 8192, 1024, 16, 0, 0, 0, 0, 10},
+    {"qwen3", 1, 1024, 8, 4, 3072, 8192, 8192, 2, 0, 0, 0, 0, 6},
+    {"gpt2", 1, 1024, 8, 8, 4096, 8192, 2048, 8, 0, 2, 0, 0, 8},
+    {"mixtral", 1, 2048, 16, 8, 1024, 8192, 2048, 4, 8, 0, 0, 0, 12},
+};
+enum { GPU_MODELS = sizeof gpu_models / sizeof gpu_models[0] };
+
+/* With `quick`: for an emulated GPU. */
+static const struct probe_model least_models[] = {
+    {"llama", 1, 64, 1, 1, 128, 256, 16, 2, 0, 0, 0, 0, 0},
+    {"gpt2", 1, 64, 1, 1, 128, 256, 16, 2, 0, 0, 0, 0, 0},
+    {"llama", 1, 128, 2, 2, 128, 256, 16, 2, 0, 2, 0, 0, 0},
+    {"mixtral", 1, 64, 1, 1, 64, 256, 16, 2, 2, 0, 0, 2, 0},
+};
+enum { LEAST_MODELS = sizeof least_models / sizeof least_models[0] };
+
+static const struct probe_model *models_of(const struct probe *p, int *ret_count)
+{
+    *ret_count = p->is_gpu  ? (p->quick ? LEAST_MODELS : GPU_MODELS)
+                 : p->quick ? QUICK_MODELS
+                            : PROCESSOR_MODELS;
+    return !p->is_gpu ? processor_models : p->quick ? least_models : gpu_models;
+}
 
 static bool takes_two(const struct probe_model *m)
 {
@@ -207,11 +250,24 @@ static void note_collective(struct times *t, const struct hd_span *span)
         t->alone_s += seconds;
 }
 
+static void keep_launch(struct times *t, const struct hd_node *node, double seconds)
+{
+    const int key = key_of(t, node);
+    struct key_times *k = &t->keys[key < 0 ? 0 : key];
+
+    t->launch_ns += (int64_t)(1e9 * seconds);
+    t->launches++;
+    if (key < 0)
+        return;
+    if (k->count < TIMES_MAX)
+        k->seconds[k->count++] = seconds;
+    else /* the latest replace any */
+        k->seconds[t->turn++ % TIMES_MAX] = seconds;
+}
+
 static void on_span(void *context, const struct hd_span *span)
 {
     struct times *t = context;
-    struct key_times *k;
-    int key;
 
     if (span->kind == HD_SPAN_POLL) { /* part of the gap: ranks poll between any two launches */
         t->collectives_ns += span->end_ns - span->begin_ns; /* and what they find goes on then */
@@ -223,19 +279,10 @@ static void on_span(void *context, const struct hd_span *span)
         return;
     }
     t->kernels_ns += span->end_ns - span->begin_ns;
-    t->launch_ns += span->end_ns - span->begin_ns;
-    t->launches++;
     if (t->last_end_ns)
         t->gaps[t->gap_count++ % TIMES_MAX] = 1e-9 * (double)(span->begin_ns - t->last_end_ns);
     t->last_end_ns = span->end_ns;
-    key = key_of(t, span->node);
-    if (key < 0)
-        return;
-    k = &t->keys[key];
-    if (k->count < TIMES_MAX)
-        k->seconds[k->count++] = 1e-9 * (double)(span->end_ns - span->begin_ns);
-    else /* the latest replace any */
-        k->seconds[t->turn++ % TIMES_MAX] = 1e-9 * (double)(span->end_ns - span->begin_ns);
+    keep_launch(t, span->node, 1e-9 * (double)(span->end_ns - span->begin_ns));
 }
 
 /* The times of the whole, sorted into what a plan takes of them. */
@@ -317,13 +364,63 @@ static enum hd_status run_steps(struct probe *p, struct hd_trainer *t, struct ti
     return st;
 }
 
-static enum hd_status open_comm(const struct probe *p, struct hd_shm_control *pair,
-                                struct hd_comm **ret_comm)
+/* Kernels of a GPU: a step under events, behind one that makes them. What a step takes beside its
+ * kernels is what the device needs from one launch to the next, and what the host does at its end.
+ * A step without events says how much. */
+static enum hd_status run_gpu_steps(struct probe *p, struct hd_trainer *t, struct times *times)
 {
-    if (!pair)
+    struct hd_launch_times *launches = NULL;
+    double step_s = 0, rest_s;
+    struct hd_step_result result;
+    struct hd_profiler profiler;
+    enum hd_status st = hd_launch_times_new(p->table, p->backend,
+                                            hd_runner_stream(hd_trainer_runner(t)), &launches);
+
+    for (int i = 0; !st && i < (p->quick ? 1 : PLAIN_STEPS); i++) {
+        const int64_t begin_ns = hd_clock_now_ns();
+        double s;
+
+        st = hd_trainer_step(t, 0, &result);
+        s = 1e-9 * (double)(hd_clock_now_ns() - begin_ns);
+        step_s = i <= 1 || s < step_s ? s : step_s; /* the first one warms up */
+    }
+    if (launches)
+        hd_launch_times_profiler(launches, &profiler);
+    if (!st)
+        hd_runner_profile(hd_trainer_runner(t), &profiler);
+    for (int i = 0; !st && i < (p->quick ? 1 : 2); i++) {
+        hd_launch_times_clear(launches);
+        st = hd_trainer_step(t, 0, &result);
+    }
+    hd_runner_profile(hd_trainer_runner(t), NULL);
+    for (int i = 0; !st && i < hd_launch_times_count(launches); i++) {
+        const struct hd_node *node;
+        double seconds;
+
+        st = hd_launch_times_get(launches, i, &node, &seconds);
+        if (!st)
+            keep_launch(times, node, seconds);
+    }
+    rest_s = step_s - 1e-9 * (double)times->launch_ns;
+    times->gaps[times->gap_count++] = rest_s > 0 && times->launches ? rest_s / times->launches : 0;
+    times->rests[times->rest_count++] = rest_s;
+    hd_launch_times_free(launches);
+    return st;
+}
+
+/* hub: of a GPU that is alone. */
+static enum hd_status open_comm(struct probe *p, struct hd_shm_control *pair,
+                                struct hd_comm_hub **hub, struct hd_comm **ret_comm)
+{
+    const struct hd_comm_device device = {.table = p->table, .backend = p->backend};
+    enum hd_status st;
+
+    if (pair)
+        return probe_meet(p, pair, p->rank % 2, 2, ret_comm);
+    if (!p->is_gpu)
         return hd_comm_open_self(ret_comm);
-    return hd_comm_open_shm(hd_shm_control_fd(pair), hd_shm_control_rank_fds(pair), p->rank % 2, 2,
-                            PROBE_DEADLINE_MS, ret_comm);
+    st = hd_comm_hub_new(1, hub);
+    return st ? st : hd_comm_open_local(*hub, 0, &device, PROBE_DEADLINE_MS, ret_comm);
 }
 
 /* What collectives among two devices take alone, as this process has measured them. */
@@ -349,10 +446,11 @@ static enum hd_status measure(struct probe *p, const struct probe_model *m, bool
     struct hd_job_file file = {.path = path, .size_bytes = PROBE_CORPUS_BYTES};
     const struct hd_job job = job_of(p, m, half, &file);
     struct hd_trainer_options options = {
-        .backend = p->table, .rank = pair ? p->rank % 2 : 0, .peak = 1};
+        .backend = p->table, .instance = p->backend, .rank = pair ? p->rank % 2 : 0, .peak = 1};
     struct times *times = calloc(1, sizeof *times);
     struct hd_calibration alone;
     struct hd_arena arena;
+    struct hd_comm_hub *hub = NULL;
     struct hd_trainer *t = NULL;
     enum hd_status st = times ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the times of launches");
 
@@ -363,19 +461,21 @@ static enum hd_status measure(struct probe *p, const struct probe_model *m, bool
         times->alone = &alone;
     }
     if (!st)
-        st = open_comm(p, pair, &options.comm);
+        st = open_comm(p, pair, &hub, &options.comm);
     if (!st)
         st = hd_trainer_new(&job, &options, &t);
     if (!st)
         st = hd_trainer_init(t);
     if (!st)
-        st = run_steps(p, t, times);
+        st = p->is_gpu ? run_gpu_steps(p, t, times) : run_steps(p, t, times);
     if (!st)
         keep_times(p, times, !pair);
     if (st && options.comm)
         hd_comm_abort(options.comm, hd_err_message());
     hd_trainer_free(t);
     hd_comm_free(options.comm);
+    if (hub)
+        hd_comm_hub_free(hub);
     hd_arena_done(&arena);
     free(times);
     return st ? hd_err_prefix(st, "a %s of %lld x %lld", m->family, (long long)m->layers,
@@ -385,7 +485,8 @@ static enum hd_status measure(struct probe *p, const struct probe_model *m, bool
 
 enum hd_status probe_models(struct probe *p, bool half)
 {
-    const int count = p->quick ? QUICK_MODELS : MODELS;
+    int count;
+    const struct probe_model *models = models_of(p, &count);
     enum hd_status st = HD_OK;
     bool goes_on = true;
     int pair = half ? PROBE_CONTROLS / 2 : 0;
@@ -396,6 +497,8 @@ enum hd_status probe_models(struct probe *p, bool half)
         st = probe_agree(p, &goes_on);
         if (st || !goes_on)
             return st;
+        if (p->is_gpu && p->memory_bytes < m->memory_gib << 30)
+            continue;
         if (!takes_two(m))
             st = measure(p, m, half, NULL);
         else if (pair < PROBE_CONTROLS / (half ? 1 : 2) && p->pairs[pair])

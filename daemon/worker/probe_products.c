@@ -4,20 +4,37 @@
  *
  * Weights lie in memory that was not used for a while, as in training; the other factor and the
  * result are warm. */
-#include <stdlib.h>
-
-#include "base/clock.h"
 #include "worker/probe.h"
 
 enum {
-    SIDE_MAX = 2048,
-    POOL_BYTES = 64 << 20, /* of weights; larger than the caches of a processor's share */
     RUNS_MAX = 24,
     RUNS_NS = 10 * 1000 * 1000,
     RUNS_LONG_NS = 100 * 1000 * 1000 /* for at least three runs */
 };
-static const int64_t sides[] = {32, 128, 512, 2048};
-enum { SIDES = sizeof sides / sizeof sides[0], QUICK_SIDES = 2 };
+
+/* What is multiplied on a kind of device. The pool has the weights; it is larger than the caches,
+ * of a processor's share or of a GPU. */
+static const struct size_grid {
+    int64_t sides[4];
+    int64_t pool_bytes;
+    int64_t device_bytes; /* a device of less memory takes the next */
+} grids[] = {
+    {{256, 1024, 4096, 16384}, (int64_t)4 << 30, (int64_t)30 << 30}, /* GPUs */
+    {{256, 1024, 2048, 4096}, (int64_t)1 << 30, 0},
+    {{32, 128, 512, 2048}, (int64_t)64 << 20, 0}, /* processors, and GPUs with `quick` */
+};
+enum { SIDES = 4, QUICK_SIDES = 2, GRIDS = sizeof grids / sizeof grids[0] };
+
+static const struct size_grid *grid_of(const struct probe *p)
+{
+    const struct size_grid *g = grids;
+
+    if (!p->is_gpu || p->quick)
+        return &grids[GRIDS - 1];
+    while (p->memory_bytes < g->device_bytes)
+        g++;
+    return g;
+}
 
 static const struct probed_product {
     bool trans_a, trans_b, dbias;
@@ -30,11 +47,9 @@ static const struct probed_product {
 enum { PRODUCTS = sizeof products / sizeof products[0] };
 
 struct bench {
-    struct hd_backend *backend;
-    struct hd_stream *stream;
+    const struct size_grid *grid;
     struct hd_traits traits;
-    char *a, *c, *pre, *pool, *scratch;
-    float *dbias;
+    void *a, *c, *pre, *pool, *scratch, *dbias;
     int64_t pool_used, scratch_bytes;
 };
 
@@ -43,9 +58,9 @@ static void *from_pool(struct bench *b, int64_t bytes)
     char *at;
 
     bytes = (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
-    if (b->pool_used + bytes > POOL_BYTES)
+    if (b->pool_used + bytes > b->grid->pool_bytes)
         b->pool_used = 0;
-    at = b->pool + b->pool_used;
+    at = (char *)b->pool + b->pool_used;
     b->pool_used += bytes;
     return at;
 }
@@ -75,20 +90,20 @@ static void fill(struct bench *b, const struct probed_product *of, int64_t M, in
     a->scratch = b->scratch;
 }
 
-static enum hd_status get_scratch(struct bench *b, const struct hd_gemm_args *a)
+static enum hd_status get_scratch(struct probe *p, struct bench *b, const struct hd_gemm_args *a)
 {
     const int64_t bytes = hd_kernel_scratch_bytes(HD_K_gemm, a, &b->traits);
-    const int64_t rounded = (bytes + HD_SCRATCH_ALIGN - 1) / HD_SCRATCH_ALIGN * HD_SCRATCH_ALIGN;
+    enum hd_status st;
 
     if (bytes <= b->scratch_bytes)
         return HD_OK;
-    free(b->scratch);
+    probe_release(p, b->scratch);
+    b->scratch = NULL;
     b->scratch_bytes = 0;
-    b->scratch = aligned_alloc(HD_SCRATCH_ALIGN, (size_t)rounded);
-    if (!b->scratch)
-        return hd_err(HD_NO_MEMORY, "no memory for a product's scratch");
-    b->scratch_bytes = bytes;
-    return HD_OK;
+    st = probe_reserve(p, bytes, &b->scratch);
+    if (!st)
+        b->scratch_bytes = bytes;
+    return st;
 }
 
 static enum hd_status time_product(struct probe *p, struct bench *b,
@@ -104,21 +119,24 @@ static enum hd_status time_product(struct probe *p, struct bench *b,
     enum hd_status st;
 
     fill(b, of, M, N, K, dtype, &args);
-    st = get_scratch(b, &args);
+    st = get_scratch(p, b, &args);
+    args.scratch = b->scratch;
     if (!st)
-        st = p->table->prepare(b->backend, HD_K_gemm, &args);
+        st = p->table->prepare(p->backend, HD_K_gemm, &args);
     for (int i = 0; !st && count < RUNS_MAX &&
                     (count < 1 || (count < 3 && spent_ns < RUNS_LONG_NS) || spent_ns < RUNS_NS);
          i++) {
-        int64_t begin_ns, ns;
+        double seconds = 0;
 
         fill(b, of, M, N, K, dtype, &args);
-        begin_ns = hd_clock_now_ns();
-        st = hd_launch(b->stream, HD_K_gemm, &args);
-        ns = hd_clock_now_ns() - begin_ns;
-        spent_ns += ns;
+        st = probe_begin(p);
+        if (!st)
+            st = hd_launch(p->stream, HD_K_gemm, &args);
+        if (!st)
+            st = probe_end(p, &seconds);
+        spent_ns += (int64_t)(1e9 * seconds);
         if (i > 0) /* the first one warms up */
-            times[count++] = 1e-9 * (double)ns;
+            times[count++] = seconds;
     }
     if (st)
         return st;
@@ -149,6 +167,7 @@ static enum hd_status time_grid(struct probe *p, struct bench *b, const struct p
                                 enum hd_dtype dtype)
 {
     const int count = p->quick ? QUICK_SIDES : SIDES;
+    const int64_t *sides = b->grid->sides;
     enum hd_status st = HD_OK;
     bool goes_on = true;
 
@@ -163,53 +182,53 @@ static enum hd_status time_grid(struct probe *p, struct bench *b, const struct p
     return st;
 }
 
-static float *numbers(int64_t count)
+static enum hd_status get_numbers(struct probe *p, int64_t bytes, void **ret_numbers)
 {
-    float *x = aligned_alloc(4096, (size_t)count * sizeof *x);
+    const enum hd_status st = probe_reserve(p, bytes, ret_numbers);
 
-    for (int64_t i = 0; x && i < count; i++)
-        x[i] = 0.001f * (float)(i % 997 - 498);
-    return x;
+    return st ? st : probe_fill(p, *ret_numbers, bytes);
 }
 
 static enum hd_status open_bench(struct probe *p, struct bench *b)
 {
-    const struct hd_backend_options options = {.threads = (int)p->threads};
-    const int64_t most = (int64_t)SIDE_MAX * SIDE_MAX;
-    enum hd_status st;
+    const struct hd_backend_options options = probe_options(p);
+    const struct size_grid *grid = grid_of(p);
+    const int64_t side = grid->sides[p->quick ? QUICK_SIDES - 1 : SIDES - 1];
+    const int64_t most_bytes = side * side * (int64_t)sizeof(float);
+    enum hd_status st = probe_open(p);
 
-    *b = (struct bench){.a = (char *)numbers(most),
-                        .c = (char *)numbers(most),
-                        .pre = (char *)numbers(most),
-                        .pool = (char *)numbers(POOL_BYTES / (int64_t)sizeof(float)),
-                        .dbias = numbers(4096)};
-    if (!b->a || !b->c || !b->pre || !b->pool || !b->dbias)
-        return hd_err(HD_NO_MEMORY, "no memory for products");
-    p->table->describe(&options, &b->traits);
-    st = p->table->open(&options, &b->backend);
-    return st ? st : p->table->stream_open(b->backend, HD_STREAM_FOR_COMPUTE, &b->stream);
+    *b = (struct bench){.grid = grid};
+    if (!st)
+        p->table->describe(&options, &b->traits);
+    if (!st)
+        st = get_numbers(p, most_bytes, &b->a);
+    if (!st)
+        st = get_numbers(p, most_bytes, &b->c);
+    if (!st)
+        st = get_numbers(p, most_bytes, &b->pre);
+    if (!st)
+        st = get_numbers(p, grid->pool_bytes, &b->pool);
+    return st ? st : get_numbers(p, side * (int64_t)sizeof(float), &b->dbias);
 }
 
 static void close_bench(struct probe *p, struct bench *b)
 {
-    if (b->stream)
-        p->table->stream_close(b->stream);
-    if (b->backend)
-        p->table->close(b->backend);
-    free(b->a);
-    free(b->c);
-    free(b->pre);
-    free(b->pool);
-    free(b->dbias);
-    free(b->scratch);
+    void *const all[] = {b->a, b->c, b->pre, b->pool, b->dbias, b->scratch};
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        probe_release(p, all[i]);
+    probe_close(p);
 }
 
 enum hd_status probe_products(struct probe *p, bool half)
 {
     const enum hd_dtype dtype = half ? HD_BF16 : HD_F32;
+    const int64_t side = p->quick ? 32 : 4096;
     struct bench b;
     enum hd_status st = open_bench(p, &b);
 
+    if (!st && p->is_gpu && half) /* the time may be over before those of fp32 */
+        st = time_product(p, &b, &products[0], side, side, side, HD_F32);
     for (int i = 0; !st && i < PRODUCTS; i++)
         if (is_fused(&b, &products[i], dtype))
             st = time_grid(p, &b, &products[i], dtype);

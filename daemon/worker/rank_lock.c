@@ -325,7 +325,8 @@ static void allow_gpus(struct lock *l)
     if (strcmp(l->r->job.device, "cuda") != 0)
         return;
     allow_nvidia(l);
-    allow(l, HD_SANDBOX_WRITE, "/dev/shm"); /* NCCL, between ranks of this node */
+    allow(l, HD_SANDBOX_WRITE, "/proc/self/task"); /* the driver names its threads */
+    allow(l, HD_SANDBOX_WRITE, "/dev/shm");        /* NCCL, between ranks of this node */
     allow(l, HD_SANDBOX_READ, "/etc/nccl.conf");
     allow(l, HD_SANDBOX_READ, "/etc/nvidia");
     allow(l, HD_SANDBOX_READ, "/etc/libibverbs.d");
@@ -376,9 +377,11 @@ static enum hd_status take_roots(struct lock *l, const char *job_dir)
 static enum hd_status begin(struct lock *l)
 {
     const struct rank *r = l->r;
-    const bool network = r->data_address || strcmp(r->job.device, "cuda") == 0;
+    const bool gpu = strcmp(r->job.device, "cuda") == 0;
 
-    return hd_sandbox_begin(network ? HD_SANDBOX_NETWORK : 0, &l->sandbox);
+    return hd_sandbox_begin((r->data_address || gpu ? HD_SANDBOX_NETWORK : 0) |
+                                (gpu ? HD_SANDBOX_GPU : 0),
+                            &l->sandbox);
 }
 
 static enum hd_status enter(struct lock *l)

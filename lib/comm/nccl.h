@@ -48,6 +48,10 @@ struct hd_comm_nccl_options {
     int64_t deadline_ms;        /* also for the initialisation of communicators */
 };
 
+/* Sets what the environment must have in which CUDA and NCCL are loaded for several ranks; what a
+ * person has set stays, where that works. False: no memory. Also in a child before its exec. */
+bool hd_comm_nccl_set_environment(void);
+
 enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_device *device,
                                  const struct hd_comm_nccl_options *options,
                                  struct hd_comm **ret_comm);

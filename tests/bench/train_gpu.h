@@ -1,5 +1,5 @@
-/* train_gpu: what its files share: the driver, which reads the command line and starts PyTorch; and
- * our run, which trains and says where the time went.
+/* train_gpu: what its files share, and plan_gpu uses: the driver, which reads the command line and
+ * starts PyTorch; and our run, which trains and says where the time went.
  */
 #ifndef HD_TESTS_BENCH_TRAIN_GPU_H
 #define HD_TESTS_BENCH_TRAIN_GPU_H
@@ -8,6 +8,7 @@
 
 #include "job/job.h"
 #include "kernels/kernels.h"
+#include "train/train.h"
 
 /* What is trained: a model's shape, and how many sequences a step has. */
 struct gpu_case {
@@ -23,12 +24,29 @@ const struct gpu_case *gpu_case_at(int i);              /* NULL behind the last 
 struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
                            struct hd_job_file *file);
 
+/* Writes random tokens of the whole vocabulary, for a few steps: they are read over and over. */
+enum hd_status gpu_case_tokens(const struct gpu_case *c, const char *path, int64_t *ret_bytes);
+
 struct gpu_run {
     const struct hd_backend_table *table; /* of a device */
     const char *precision;
     bool apart; /* GELU and the gradients of biases as passes of their own (epilogues_apart) */
     int warm_up, steps; /* steps that are not timed, and that are */
 };
+
+/* One rank that trains on a device, and what it stands on. */
+struct gpu_rank {
+    const struct hd_backend_table *table;
+    struct hd_backend *backend;
+    struct hd_comm_hub *hub;
+    struct hd_comm *comm;
+    struct hd_trainer *trainer; /* with its first weights */
+};
+
+/* Call gpu_rank_close also when this failed. choices_dir: as of the backend's options. */
+enum hd_status gpu_rank_open(const struct hd_job *job, const struct gpu_run *run,
+                             const char *choices_dir, struct gpu_rank *ret_rank);
+void gpu_rank_close(struct gpu_rank *rank);
 
 /* Trains, prints the report to `out`; ret_ms: the median step. */
 enum hd_status train_gpu_ours(const struct gpu_case *c, const struct gpu_run *run, FILE *out,

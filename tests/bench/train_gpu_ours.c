@@ -9,6 +9,7 @@
 #include "comm/local.h"
 #include "data/token_writer.h"
 #include "program/dry.h"
+#include "program/launch_times.h"
 #include "tests/bench/bench_job.h"
 #include "tests/bench/train_gpu.h"
 #include "train/train.h"
@@ -80,8 +81,7 @@ struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
     return j;
 }
 
-/* Random tokens of the whole vocabulary, for a few steps: they are read over and over. */
-static enum hd_status write_tokens(const struct gpu_case *c, const char *path, int64_t *ret_bytes)
+enum hd_status gpu_case_tokens(const struct gpu_case *c, const char *path, int64_t *ret_bytes)
 {
     const int64_t count = 4 * c->global_batch * (c->context + 1);
     struct hd_token_writer *writer;
@@ -217,55 +217,6 @@ for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 return CLASS_ELEMENTS;
 }
 
-/* Launches of one step, each between two events. */
-enum { LAUNCHES_MAX = 1 << 16 };
-struct launches {
-    const struct hd_device_table *device;
-    struct hd_backend *backend;
-    struct hd_stream *stream;
-    struct hd_event *events[2 * LAUNCHES_MAX];
-    const struct hd_node *nodes[LAUNCHES_MAX];
-    int count, made; /* of this step; events */
-    bool left_out;   /* more launches than there is room for */
-    enum hd_status failed;
-};
-
-static void record(struct launches *l, int event)
-{
-    while (!l->failed && l->made <= event) {
-        l->failed = l->device->event_new(l->backend, true, &l->events[l->made]);
-        l->made += !l->failed;
-    }
-    if (!l->failed)
-        l->failed = l->device->event_record(l->events[event], l->stream);
-}
-
-static bool is_kernel(struct launches *l, enum hd_span_kind kind, const struct hd_node *node)
-{
-    if (kind != HD_SPAN_LAUNCH || node->is_comm)
-        return false;
-    l->left_out |= l->count == LAUNCHES_MAX;
-    return l->count < LAUNCHES_MAX;
-}
-
-static void on_begin(void *context, enum hd_span_kind kind, const struct hd_node *node)
-{
-    struct launches *l = context;
-
-    if (is_kernel(l, kind, node))
-        record(l, 2 * l->count);
-}
-
-static void on_span(void *context, const struct hd_span *span)
-{
-    struct launches *l = context;
-
-    if (!is_kernel(l, span->kind, span->node))
-        return;
-    record(l, 2 * l->count + 1);
-    l->nodes[l->count++] = span->node;
-}
-
 struct class_time {
     double seconds, floor;
     int launches;
@@ -285,19 +236,20 @@ static double floor_of(const struct hd_node *node, const struct limits *limits)
     return by_bytes > by_flops ? by_bytes : by_flops;
 }
 
-static enum hd_status add_up(const struct launches *l, const struct limits *limits,
+static enum hd_status add_up(const struct hd_launch_times *times, const struct limits *limits,
                              struct class_time ret_classes[CLASS_COUNT])
 {
-    for (int i = 0; i < l->count; i++) {
-        struct class_time *class = &ret_classes[class_of(l->nodes[i]->kernel)];
+    for (int i = 0; i < hd_launch_times_count(times); i++) {
+        const struct hd_node *node;
         double seconds;
-        const enum hd_status st =
-            l->device->event_elapsed(l->events[2 * i], l->events[2 * i + 1], &seconds);
+        const enum hd_status st = hd_launch_times_get(times, i, &node, &seconds);
+        struct class_time *class;
 
         if (st)
             return st;
+        class = &ret_classes[class_of(node->kernel)];
         class->seconds += seconds;
-        class->floor += floor_of(l->nodes[i], limits);
+        class->floor += floor_of(node, limits);
         class->launches++;
     }
     return HD_OK;
@@ -358,22 +310,22 @@ static int by_seconds(const void *a, const void *b)
     return (x->time.seconds < y->time.seconds) - (x->time.seconds > y->time.seconds);
 }
 
-static enum hd_status print_kernels(const struct launches *l, const struct limits *limits,
-                                    double step_ms, FILE *out)
+static enum hd_status print_kernels(const struct hd_launch_times *times,
+                                    const struct limits *limits, double step_ms, FILE *out)
 {
     static struct line lines[LINES_MAX];
     int count = 0;
 
-    for (int i = 0; i < l->count; i++) {
+    for (int i = 0; i < hd_launch_times_count(times); i++) {
         char label[LABEL_CHARS];
+        const struct hd_node *node;
         double seconds;
         int at = 0;
-        const enum hd_status st =
-            l->device->event_elapsed(l->events[2 * i], l->events[2 * i + 1], &seconds);
+        const enum hd_status st = hd_launch_times_get(times, i, &node, &seconds);
 
         if (st)
             return st;
-        label_of(l->nodes[i], label);
+        label_of(node, label);
         while (at < count && strcmp(lines[at].label, label) != 0)
             at++;
         if (at == LINES_MAX)
@@ -384,7 +336,7 @@ static enum hd_status print_kernels(const struct launches *l, const struct limit
             count++;
         }
         lines[at].time.seconds += seconds;
-        lines[at].time.floor += floor_of(l->nodes[i], limits);
+        lines[at].time.floor += floor_of(node, limits);
         lines[at].time.launches++;
     }
     qsort(lines, (size_t)count, sizeof *lines, by_seconds);
@@ -405,35 +357,29 @@ static enum hd_status show_classes(struct hd_trainer *t, const struct gpu_run *r
                                    struct hd_backend *backend, const struct limits *limits,
                                    FILE *out)
 {
-    struct launches *l = calloc(1, sizeof *l);
     struct class_time classes[CLASS_COUNT] = {{0, 0, 0}};
     struct hd_step_result result = {0};
-    enum hd_status st = HD_OK;
+    struct hd_launch_times *times = NULL;
+    struct hd_profiler profiler;
+    enum hd_status st =
+        hd_launch_times_new(run->table, backend, hd_runner_stream(hd_trainer_runner(t)), &times);
 
-    if (!l)
-        return hd_err(HD_NO_MEMORY, "no memory for the launches of a step");
-    l->device = run->table->device;
-    l->backend = backend;
-    l->stream = hd_runner_stream(hd_trainer_runner(t));
-    hd_runner_profile(hd_trainer_runner(t), &(struct hd_profiler){on_begin, on_span, l});
+    if (st)
+        return st;
+    hd_launch_times_profiler(times, &profiler);
+    hd_runner_profile(hd_trainer_runner(t), &profiler);
     for (int i = 0; !st && i < 2; i++) {
-        l->count = 0;
+        hd_launch_times_clear(times);
         st = hd_trainer_step(t, 0, &result);
     }
     hd_runner_profile(hd_trainer_runner(t), NULL);
     if (!st)
-        st = l->failed;
-    if (!st && l->left_out)
-        st = hd_err(HD_LIMIT, "a step has more than %d launches", LAUNCHES_MAX);
-    if (!st)
-        st = add_up(l, limits, classes);
+        st = add_up(times, limits, classes);
     if (!st)
         print_classes(classes, result.step_ms, out);
     if (!st)
-        st = print_kernels(l, limits, result.step_ms, out);
-    for (int i = 0; i < l->made; i++)
-        l->device->event_free(l->events[i]);
-    free(l);
+        st = print_kernels(times, limits, result.step_ms, out);
+    hd_launch_times_free(times);
     return st;
 }
 
@@ -475,47 +421,64 @@ static enum hd_status time_steps(struct hd_trainer *t, const struct gpu_case *c,
     return HD_OK;
 }
 
+enum hd_status gpu_rank_open(const struct hd_job *job, const struct gpu_run *run,
+                             const char *choices_dir, struct gpu_rank *ret_rank)
+{
+    const struct hd_backend_options backend = {/* products are timed, as a job's are */
+                                               .threads = 1,
+                                               .epilogues_apart = run->apart,
+                                               .choices_dir = choices_dir};
+    struct hd_trainer_options options = {.backend = run->table, .epilogues_apart = run->apart};
+    struct gpu_rank *r = ret_rank;
+    enum hd_status st;
+
+    *r = (struct gpu_rank){.table = run->table};
+    st = run->table->open(&backend, &r->backend);
+    options.instance = r->backend;
+    if (!st)
+        st = hd_comm_hub_new(1, &r->hub);
+    if (!st)
+        st = hd_comm_open_local(
+            r->hub, 0, &(struct hd_comm_device){.table = run->table, .backend = r->backend},
+            HD_STEP_DEADLINE_MS, &r->comm);
+    options.comm = r->comm;
+    if (!st)
+        st = hd_trainer_new(job, &options, &r->trainer);
+    return st ? st : hd_trainer_init(r->trainer);
+}
+
+void gpu_rank_close(struct gpu_rank *r)
+{
+    hd_trainer_free(r->trainer);
+    if (r->comm)
+        hd_comm_free(r->comm);
+    if (r->hub)
+        hd_comm_hub_free(r->hub);
+    if (r->backend)
+        r->table->close(r->backend);
+}
+
 static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run, const char *tokens,
                             FILE *out, double *ret_ms)
 {
     struct hd_job_file file = {.path = tokens};
-    char choices[PATH_MAX]; /* products are timed, as a job's are */
-    const struct hd_backend_options backend = {
-        .threads = 1, .epilogues_apart = run->apart, .choices_dir = choices};
-    struct hd_trainer_options options = {.backend = run->table, .epilogues_apart = run->apart};
     struct limits limits = {0, 0};
-    struct hd_comm_hub *hub = NULL;
-    struct hd_trainer *t = NULL;
+    struct gpu_rank rank = {0};
+    char choices[PATH_MAX];
     struct hd_job job;
-    enum hd_status st = write_tokens(c, tokens, &file.size_bytes);
+    enum hd_status st = gpu_case_tokens(c, tokens, &file.size_bytes);
 
     (void)snprintf(choices, sizeof choices, "%s.choices", tokens);
     job = gpu_case_job(c, run->precision, &file);
     if (!st)
-        st = run->table->open(&backend, &options.instance);
+        st = gpu_rank_open(&job, run, choices, &rank);
     if (!st)
-        st = measure(c, run, options.instance, &limits);
+        st = measure(c, run, rank.backend, &limits);
     if (!st)
-        st = hd_comm_hub_new(1, &hub);
+        st = time_steps(rank.trainer, c, run, &limits, out, ret_ms);
     if (!st)
-        st = hd_comm_open_local(
-            hub, 0, &(struct hd_comm_device){.table = run->table, .backend = options.instance},
-            HD_STEP_DEADLINE_MS, &options.comm);
-    if (!st)
-        st = hd_trainer_new(&job, &options, &t);
-    if (!st)
-        st = hd_trainer_init(t);
-    if (!st)
-        st = time_steps(t, c, run, &limits, out, ret_ms);
-    if (!st)
-        st = show_classes(t, run, options.instance, &limits, out);
-    hd_trainer_free(t);
-    if (options.comm)
-        hd_comm_free(options.comm);
-    if (hub)
-        hd_comm_hub_free(hub);
-    if (options.instance)
-        run->table->close(options.instance);
+        st = show_classes(rank.trainer, run, rank.backend, &limits, out);
+    gpu_rank_close(&rank);
     return st;
 }
 

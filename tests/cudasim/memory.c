@@ -3,11 +3,14 @@
  * Device memory is host memory, filled with 0xff. Allocations are in a list, so that copies can be
  * checked against the bounds of allocations.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tests/cudasim/internal.h"
 
@@ -130,8 +133,32 @@ static bool is_device(int device)
     return device >= 0 && device < hd_sim_device_count();
 }
 
+/* What the driver does when a process starts it: it makes a Unix socket of whole packets, and names
+ * its threads by their files below /proc. Where either is refused it does not start (driver
+ * 580.159.04, H100). */
+static bool starts(void)
+{
+    char path[64];
+    const int socket_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int comm_fd;
+
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/comm", (int)gettid());
+    comm_fd = open(path, O_RDWR | O_CLOEXEC);
+    if (socket_fd >= 0)
+        (void)close(socket_fd);
+    if (comm_fd >= 0)
+        (void)close(comm_fd);
+    return socket_fd >= 0 && comm_fd >= 0;
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
+    static _Atomic int started; /* 0: not tried */
+
+    if (!started)
+        started = starts() ? 1 : -1;
+    if (started < 0)
+        return hd_sim_set_error(cudaErrorOperatingSystem);
     *count = hd_sim_device_count();
     return *count ? cudaSuccess : hd_sim_set_error(cudaErrorNoDevice);
 }

@@ -351,6 +351,16 @@ static enum hd_status take_head_gradient(struct harness_rank *r)
     return HD_OK;
 }
 
+/* The words of which 64 rows of fp32 logits fill a chunk on this backend (head_rows of its traits).
+ */
+static int64_t words_of_a_chunk(void)
+{
+    struct hd_traits traits;
+
+    harness_backend()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    return ((int64_t)1 << (traits.head_rows ? 30 : 26)) / (int64_t)sizeof(float) / 64;
+}
+
 /* Goal: chunks of the head add up to the whole. Method: a vocabulary so large that 64 rows of fp32
  * logits fill a chunk; three sequences of 64 tokens at once take three chunks, one at a time they
  * take one each, and loss and gradient are the same. With tp a share is as large. */
@@ -367,7 +377,7 @@ static void heads_case(int tp, int speaker)
     job.hidden = 8;
     job.heads = job.kv_heads = job.tp = tp;
     job.sequence = tp > 1;
-    job.vocab = tp * (64 << 20) / 4 / 64;
+    job.vocab = tp * words_of_a_chunk();
     job.context = 64;
     job.lr_peak = job.lr_min = job.weight_decay = job.val_split = 0;
     job.global_batch = 3;

@@ -208,6 +208,13 @@ static int sends_packets_of_its_own(void)
     return fd < 0 ? errno : 0;
 }
 
+static int makes_a_socket_of_whole_packets(void)
+{
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+    return fd < 0 ? errno : close(fd);
+}
+
 static void *run_thread(void *argument)
 {
     *(int *)argument = reads_shadow();
@@ -362,7 +369,20 @@ static void with_a_network_peers_are_reached_but_not_by_raw_sockets(void **state
     assert_int_equal(answer_of(dials_after_it_has_met, HD_SANDBOX_NETWORK), EPERM);
     assert_int_equal(answer_of(sends_packets_of_its_own, HD_SANDBOX_NETWORK), EPERM);
     assert_int_equal(answer_of(opens_a_stream_to_daemons, HD_SANDBOX_NETWORK), EPERM);
+    assert_int_equal(answer_of(makes_a_socket_of_whole_packets, HD_SANDBOX_NETWORK), EPERM);
     assert_int_equal(answer_of(executes, HD_SANDBOX_NETWORK), EPERM);
+}
+
+/* CUDA makes one when it starts. */
+static void with_a_gpu_sockets_of_whole_packets_can_be_made(void **state)
+{
+    const unsigned flags = HD_SANDBOX_NETWORK | HD_SANDBOX_GPU;
+
+    (void)state;
+    if (!hd_locks_find().seccomp)
+        skip();
+    assert_int_equal(answer_of(makes_a_socket_of_whole_packets, flags), 0);
+    assert_int_equal(answer_of(opens_a_stream_to_daemons, flags), EPERM);
 }
 
 static int set_up(void **state)
@@ -408,6 +428,7 @@ int main(void)
         cmocka_unit_test(files_that_no_job_names_cannot_be_opened),
         cmocka_unit_test(nothing_is_started_traced_or_reached),
         cmocka_unit_test(with_a_network_peers_are_reached_but_not_by_raw_sockets),
+        cmocka_unit_test(with_a_gpu_sockets_of_whole_packets_can_be_made),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,0 +1,45 @@
+/* launch_times: how long each kernel of a runner takes on a device, by events around its launch.
+ *
+ * A launch on a GPU returns before the kernel begins, so the host's clock says nothing of it.
+ * Events on the compute stream do; the time between the two of a launch has the kernel and what the
+ * device needs to begin it.
+ *
+ *     hd_launch_times_new(table, backend, stream, &times);
+ *     hd_launch_times_profiler(times, &profiler);  hd_runner_profile(runner, &profiler);
+ *     ... a step; the caller waits until its launches are done ...
+ *     for (i = 0; i < hd_launch_times_count(times); i++) hd_launch_times_get(times, i, ..);
+ *     hd_launch_times_clear(times);  ... the next step ...
+ *
+ * Events are made when they are first needed, which takes time: the first step is longer.
+ *
+ * Used by: worker (probe), the benchmark train_gpu.   Uses: run, kernels.
+ * Threads: the runner's.
+ */
+#ifndef HD_PROGRAM_LAUNCH_TIMES_H
+#define HD_PROGRAM_LAUNCH_TIMES_H
+
+#include "kernels/kernels.h"
+#include "program/run.h"
+
+enum { HD_LAUNCH_TIMES_MAX = 1 << 16 }; /* launches that are kept */
+
+struct hd_launch_times;
+
+/* table: of a device. stream: on which the runner launches (hd_runner_stream). Memory for
+ * HD_LAUNCH_TIMES_MAX launches. */
+enum hd_status hd_launch_times_new(const struct hd_backend_table *table, struct hd_backend *backend,
+                                   struct hd_stream *stream, struct hd_launch_times **ret_times);
+void hd_launch_times_free(struct hd_launch_times *times); /* NULL is fine */
+
+/* What the runner calls; `times` must outlive its use. */
+void hd_launch_times_profiler(struct hd_launch_times *times, struct hd_profiler *ret_profiler);
+
+void hd_launch_times_clear(struct hd_launch_times *times);
+int hd_launch_times_count(const struct hd_launch_times *times);
+
+/* Launch i, in order; valid when the device has done it. Fails as the device's events do, and with
+ * HD_LIMIT if there were more launches than are kept. */
+enum hd_status hd_launch_times_get(const struct hd_launch_times *times, int i,
+                                   const struct hd_node **ret_node, double *ret_seconds);
+
+#endif
