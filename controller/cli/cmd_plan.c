@@ -308,12 +308,31 @@ struct plan_flags {
     int64_t top; /* 0: not given */
 };
 
+/* From now on times are those that `heddle-worker probe` measured. */
+static enum hd_status calibrate(struct plan_asked *a, const char *path, struct hd_rates *rates,
+                                char ret_device[HD_CALIBRATION_WORD_MAX])
+{
+    struct hd_calibration *cal = hd_arena_alloc(&a->arena, sizeof *cal);
+
+    if (!cal)
+        return hd_err(HD_NO_MEMORY, "no memory for a calibration");
+    if (hd_calibration_read_file(path, &a->arena, cal)) /* it names the file */
+        return hd_err(HD_INVALID, "--%s", hd_err_message());
+    if (a->kind ? hd_calibration_check_gpu(cal, a->kind)
+                : hd_calibration_check(cal, &a->traits, a->threads))
+        return hd_err(HD_INVALID, "--calibration %s: %s", path, hd_err_message());
+    hd_rates_calibrate(rates, cal);
+    (void)snprintf(ret_device, HD_CALIBRATION_WORD_MAX, "%s", cal->device);
+    return HD_OK;
+}
+
 /* The machines: of --cluster, or usual ones of a kind of GPU. */
 static enum hd_status find_clusters(const struct plan_flags *f, struct plan_asked *a,
                                     struct hd_report_asked *l)
 {
     struct hd_cluster *clusters =
         hd_arena_array(&a->arena, HD_CLUSTER_GROUPS_MAX, sizeof *clusters);
+    char device[HD_CALIBRATION_WORD_MAX];
 
     if (!clusters)
         return hd_err(HD_NO_MEMORY, "no memory for a cluster");
@@ -322,7 +341,7 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
         return hd_spec_read_cluster(f->cluster, &a->arena, clusters, &l->cluster_count, NULL);
     hd_cluster_of_kind(a->kind, a->devices, a->spec->tf32, &clusters[0]);
     l->cluster_count = 1;
-    return HD_OK;
+    return f->calibration ? calibrate(a, f->calibration, &clusters[0].rates, device) : HD_OK;
 }
 
 /* The chosen plan in the form in which one plan of given devices is shown. */
@@ -393,39 +412,35 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
     return code;
 }
 
-/* From now on times are those that `heddle-worker probe` measured. */
-static enum hd_status calibrate(struct plan_asked *a, const char *path)
-{
-    struct hd_calibration *cal = hd_arena_alloc(&a->arena, sizeof *cal);
-
-    if (!cal)
-        return hd_err(HD_NO_MEMORY, "no memory for a calibration");
-    if (hd_calibration_read_file(path, &a->arena, cal)) /* it names the file */
-        return hd_err(HD_INVALID, "--%s", hd_err_message());
-    if (hd_calibration_check(cal, &a->traits, a->threads))
-        return hd_err(HD_INVALID, "--calibration %s: %s", path, hd_err_message());
-    hd_rates_calibrate(&a->rates, cal);
-    return HD_OK;
-}
-
-/* CPU devices of this machine, as the calibration measured them. */
+/* Devices of this machine, as the calibration measured them. */
 static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_asked *a,
                                        struct hd_report_asked *l)
 {
     struct hd_cluster *cluster = hd_arena_alloc(&a->arena, sizeof *cluster);
+    char device[HD_CALIBRATION_WORD_MAX];
+    const struct hd_gpu_kind *kind;
+    struct hd_rates own;
     enum hd_status st;
 
     if (!cluster)
         return hd_err(HD_NO_MEMORY, "no memory for a cluster");
     fill_devices(a);
     st = ask_worker(a);
+    own = a->rates;
     if (!st)
-        st = calibrate(a, f->calibration);
+        st = calibrate(a, f->calibration, &a->rates, device);
     if (st)
         return st;
     find_memory(a, f->devices != NULL);
     a->traits.threads = (int)a->threads;
-    hd_cluster_of_cpu(&a->traits, a->devices, &a->rates, cluster);
+    kind = hd_traits_is_cuda(&a->traits) ? hd_gpu_kind_of_name(device) : NULL;
+    if (kind) { /* links, and what was not measured, by the data sheet */
+        hd_cluster_of_kind(kind, a->devices, a->spec->tf32, cluster);
+        cluster->traits = a->traits;
+        hd_rates_calibrate(&cluster->rates, a->rates.calibration);
+        a->rates = own;
+    } else
+        hd_cluster_of_cpu(&a->traits, a->devices, &a->rates, cluster);
     l->clusters = cluster;
     l->cluster_count = 1;
     return HD_OK;
@@ -441,7 +456,7 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
                                     .top = f->top ? (int)f->top : TOP_SHOWN};
     struct hd_report layouts;
     enum hd_status st =
-        f->calibration ? measured_cluster(f, a, &asked) : find_clusters(f, a, &asked);
+        f->calibration && !a->kind ? measured_cluster(f, a, &asked) : find_clusters(f, a, &asked);
 
     hd_spec_plan_request(a->spec, &request); /* after fill_devices, which changes the spec */
     request.only_planned = true;
@@ -564,10 +579,9 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         code = cli_usage("plan: %s is of a search among layouts; give --cluster FILE, --devices "
                          "KIND:N, --calibration FILE or --live",
                          f->explain ? "--explain" : "--top");
-    if (code == CLI_CONTINUE && elsewhere && f->calibration)
-        code =
-            cli_usage("plan: --calibration is of CPU devices of this machine; leave out --cluster, "
-                      "and --devices of GPUs");
+    if (code == CLI_CONTINUE && f->cluster && f->calibration)
+        code = cli_usage("plan: --calibration is of devices of one kind; give --devices KIND:N "
+                         "instead of --cluster, or leave --calibration out");
     if (code == CLI_CONTINUE)
         code = cli_read_spec_to_plan(cli->args[0], &f->overrides, searched ? &missing : NULL,
                                      &a->arena, &a->spec, &epoch);

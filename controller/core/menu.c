@@ -187,13 +187,22 @@ static bool fold_devices(const struct hd_job_needs *needs, const struct core_pla
     return asked->memory_bytes > 0;
 }
 
-/* Devices of one node were measured together; GPUs and nodes beside one another were not. */
+/* The node whose figures count. CPU devices of one node were measured together, those of several
+ * nodes were not. Kernels of GPUs take on each node what they take on one of them, as nodes of a
+ * job have GPUs of one kind, and between nodes nothing was measured. */
 static const struct core_node *measured_node(const struct core_placement *place,
                                              enum hd_device_kind kind)
 {
-    const struct core_node *node = place->member_count == 1 ? place->members[0].node : NULL;
+    const size_t count =
+        kind == HD_DEVICE_KIND_CUDA || place->member_count == 1 ? place->member_count : 0;
 
-    return node && kind == HD_DEVICE_KIND_CPU && node->probe.measured_ms ? node : NULL;
+    for (size_t m = 0; m < count; m++) {
+        const struct core_node *node = place->members[m].node;
+
+        if (node->probe.measured_ms && hd_probed_kind(&node->rec) == kind)
+            return node;
+    }
+    return NULL;
 }
 
 /* The most ranks that are together on one node whatever their number: what every node gives is a

@@ -128,11 +128,22 @@ void core_probe_restore(struct hd_core *core, struct core_node *node,
 
 /* ---- slow devices -----------------------------------------------------------------------------*/
 
-/* The i-th CPU device of a node; its place in rec.devices. -1: there is none. */
+enum hd_device_kind hd_probed_kind(const struct hd_node_record *node)
+{
+    for (int32_t d = 0; d < node->device_count; d++)
+        if (node->devices[d].kind == HD_DEVICE_KIND_CUDA)
+            return HD_DEVICE_KIND_CUDA;
+    return HD_DEVICE_KIND_CPU;
+}
+
+/* The i-th device of a node of those that were measured; its place in rec.devices. -1: there is
+ * none. */
 static int32_t place_of(const struct core_node *node, int32_t index)
 {
+    const enum hd_device_kind kind = hd_probed_kind(&node->rec);
+
     for (int32_t d = 0; d < node->rec.device_count; d++)
-        if (node->rec.devices[d].kind == HD_DEVICE_KIND_CPU && index-- == 0)
+        if (node->rec.devices[d].kind == kind && index-- == 0)
             return d;
     return -1;
 }

@@ -234,6 +234,9 @@ struct hd_device_figures {
     double single_flops, half_flops, memory_bytes_per_s;
 };
 
+/* Which of its devices a node's probe measures: its GPUs, or its CPU devices if it has none. */
+enum hd_device_kind hd_probed_kind(const struct hd_node_record *node);
+
 /* The newest probe of a node. */
 struct hd_probe_record {
     const char *node_uuid;
@@ -244,7 +247,7 @@ struct hd_probe_record {
     const void *calibration; /* text of plan/calibration.h */
     size_t calibration_bytes;
     struct hd_device_figures
-        *devices; /* of the CPU devices, in order; not stored: in calibration */
+        *devices; /* of the devices of hd_probed_kind, in order; not stored: in calibration */
     int32_t device_count;
 };
 

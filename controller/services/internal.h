@@ -192,6 +192,10 @@ void planner_forget_all(struct controller *c);    /* the searches in progress en
 size_t planner_count(const struct controller *c); /* in progress or waiting for their turn */
 /* CPU devices of one node, as fast as its probe has measured. False: what it has measured is of
  * another build, or not enough. Any thread. */
+/* Times of GPUs of this kind are from now on those of the calibration, a text, if it is of such. It
+ * lives in `arena`. */
+void planner_calibrate(struct hd_arena *arena, const char *calibration,
+                       const struct hd_gpu_kind *kind, struct hd_cluster *cluster);
 bool planner_measured(struct hd_arena *arena, const char *calibration,
                       const struct hd_traits *traits, int64_t devices, int32_t threads,
                       int64_t memory_bytes, struct hd_cluster *ret_cluster);

@@ -22,6 +22,13 @@ enum {
     SEARCH_MS = 10 * 1000,
 };
 
+/* A kind of node: so many alike devices of this kind. */
+struct node_group {
+    const struct hd_gpu_kind *kind;
+    int64_t devices, nodes, memory_bytes; /* memory: of the device that has least */
+    const char *calibration;              /* of one of them that was probed; NULL: none */
+};
+
 struct job_plan {
     uv_work_t work;
     struct controller *c; /* NULL: it has been stopped */
@@ -30,8 +37,9 @@ struct job_plan {
     struct hd_rpc_call *call; /* referenced */
     struct prepared *prepared;
     struct hd_arena arena;
-    const char *cluster_file;    /* in arena; NULL: none */
-    struct hd_cluster *clusters; /* [count], in arena */
+    const char *cluster_file;      /* in arena; NULL: none */
+    struct hd_cluster *clusters;   /* [count], in arena */
+    const struct node_group *gpus; /* [count] of them; NULL: CPU devices */
     int count, top;
     /* Of the node whose CPU devices count; NULL: none */
     const char *calibration, *traits;
@@ -41,12 +49,6 @@ struct job_plan {
 };
 
 /* ---- the nodes, on the loop -------------------------------------------------------------------*/
-
-/* A kind of node: so many alike devices of this kind. */
-struct node_group {
-    const struct hd_gpu_kind *kind;
-    int64_t devices, nodes, memory_bytes; /* memory: of the device that has least */
-};
 
 static void count_gpus(const struct hd_node_record *node, struct node_group *ret_group)
 {
@@ -73,6 +75,8 @@ static void add_to_groups(struct node_group *groups, int *count, const struct no
             groups[g].nodes++;
             if (node->memory_bytes < groups[g].memory_bytes)
                 groups[g].memory_bytes = node->memory_bytes;
+            if (!groups[g].calibration)
+                groups[g].calibration = node->calibration;
             return;
         }
     if (*count < HD_CLUSTER_GROUPS_MAX)
@@ -102,7 +106,13 @@ static void set_network(const struct hd_node_tree *tree, struct hd_cluster *clus
 
 static void find_gpus(struct job_plan *p, const struct node_group *groups, int count)
 {
+    struct node_group *kept = hd_arena_array(&p->arena, (size_t)count + 1, sizeof *kept);
+
     p->clusters = hd_arena_array(&p->arena, (size_t)count + 1, sizeof *p->clusters);
+    if (!kept)
+        return;
+    memcpy(kept, groups, (size_t)count * sizeof *kept);
+    p->gpus = kept;
     for (int g = 0; p->clusters && g < count; g++) {
         struct hd_cluster *cluster = &p->clusters[p->count++];
 
@@ -131,7 +141,8 @@ static void find_cpus(struct job_plan *p, const struct hd_node_view *view)
         threads = device->threads < threads ? device->threads : threads;
         memory_bytes = device->memory_bytes < memory_bytes ? device->memory_bytes : memory_bytes;
     }
-    if (!view->probe_measured_ms || devices <= p->cpu_devices)
+    if (!view->probe_measured_ms || devices <= p->cpu_devices ||
+        hd_probed_kind(view->record) != HD_DEVICE_KIND_CPU)
         return;
     p->calibration = probe_calibration(p->c, &p->arena, view->record->uuid);
     p->traits = hd_arena_strdup(&p->arena, view->traits);
@@ -153,6 +164,8 @@ static void find_nodes(struct job_plan *p)
         if (view.record->state == HD_NODE_STATE_LOST || view.record->drain)
             continue;
         count_gpus(view.record, &group);
+        if (group.kind && view.probe_measured_ms)
+            group.calibration = probe_calibration(p->c, &p->arena, view.record->uuid);
         if (group.kind && strcmp(device, "cpu") != 0)
             add_to_groups(groups, &count, &group);
         if (strcmp(device, "cuda") != 0)
@@ -162,6 +175,14 @@ static void find_nodes(struct job_plan *p)
 }
 
 /* ---- the search, in a thread ------------------------------------------------------------------*/
+
+/* GPUs of which a node was probed take the times that it measured. */
+static void calibrate_gpus(struct job_plan *p)
+{
+    for (int g = 0; p->gpus && g < p->count; g++)
+        if (p->gpus[g].calibration)
+            planner_calibrate(&p->arena, p->gpus[g].calibration, p->gpus[g].kind, &p->clusters[g]);
+}
 
 /* The CPU devices of the node that counts, if there are no GPUs. */
 static void add_cpus(struct job_plan *p)
@@ -189,6 +210,7 @@ static enum hd_status find(struct job_plan *p)
     struct hd_report report;
     enum hd_status st;
 
+    calibrate_gpus(p);
     add_cpus(p);
     asked.cluster_count = p->count;
     if (!p->count)

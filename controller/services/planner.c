@@ -54,8 +54,18 @@ static bool find_traits(const struct hd_core_asked *asked, const struct hd_gpu_k
     return true;
 }
 
-/* How fast GPUs of a known kind compute and reach one another is in a table. */
-static void find_cluster(const struct planning *p, const struct hd_gpu_kind *kind,
+void planner_calibrate(struct hd_arena *arena, const char *calibration,
+                       const struct hd_gpu_kind *kind, struct hd_cluster *cluster)
+{
+    struct hd_calibration *cal = hd_arena_alloc(arena, sizeof *cal);
+
+    if (cal && !hd_calibration_read(calibration, strlen(calibration), arena, cal) &&
+        !hd_calibration_check_gpu(cal, kind))
+        hd_rates_calibrate(&cluster->rates, cal);
+}
+
+/* How fast GPUs of a known kind compute and reach one another is in a table, or was measured. */
+static void find_cluster(struct planning *p, const struct hd_gpu_kind *kind,
                          const struct hd_job *spec, struct hd_cluster *cluster,
                          struct hd_best_asked *question)
 {
@@ -73,6 +83,8 @@ static void find_cluster(const struct planning *p, const struct hd_gpu_kind *kin
         between->latency_s = p->network.latency_s;
     }
     cluster->traits.memory_bytes = asked->memory_bytes;
+    if (p->calibration)
+        planner_calibrate(&p->arena, p->calibration, kind, cluster);
     question->cluster = cluster;
     question->peak_flops = hd_gpu_kind_rate(kind, factors, spec->tf32);
 }

@@ -90,7 +90,7 @@ static void add_devices(struct hd_arena *arena, const struct hd_calibration *cal
         if (!d)
             return;
         heddle__v1__device_figures__init(d);
-        d->device = i; /* among the CPU devices; probe_show counts the others */
+        d->device = i; /* among those that were measured; add_figures sets its number */
         d->single_flops = cal->each[i].single_flops;
         d->half_flops = cal->each[i].half_flops;
         d->memory_bytes_per_s = cal->each[i].memory_bytes_per_s;
@@ -331,7 +331,7 @@ static void add_figures(struct controller *c, struct hd_arena *arena, size_t ind
     for (int32_t d = 0; d < view->record->device_count && next < m->n_devices; d++) {
         struct hd_text why = {0};
 
-        if (view->record->devices[d].kind != HD_DEVICE_KIND_CPU)
+        if (view->record->devices[d].kind != hd_probed_kind(view->record))
             continue;
         hd_core_slow_device(c->core, index, d, &why);
         m->devices[next]->device = d;

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/convert.h"
 #include "version/version.h"
 
 enum {
     MACHINE_ID_BYTES_MAX = 64,
+    DEVICES_MAX = 128,
     TRAITS_HASH = 16, /* letters that traits begin with: of the build's kernels */
 };
 
@@ -31,16 +33,36 @@ static void read_machine(char ret_id[MACHINE_ID_BYTES_MAX])
 static void make_key(const struct agent *agent, struct hd_prober *p)
 {
     const struct hd_processor *cpu = &agent->health.cpu;
-    char machine[MACHINE_ID_BYTES_MAX];
+    char machine[MACHINE_ID_BYTES_MAX], devices[DEVICES_MAX];
+    const size_t length = strlen(p->devices);
 
     read_machine(machine);
-    (void)snprintf(p->key, sizeof p->key,
-                   "build %s (kernels %.*s), machine %s, devices cpu:%d:%d, %s and %s%s%s",
-                   hd_version, TRAITS_HASH, cpu->traits[0] ? cpu->traits : "-", machine, p->devices,
-                   p->threads, cpu->isa, cpu->library, agent->health.devices.compute[0] ? ", " : "",
-                   agent->health.devices.compute);
+    if (length < sizeof devices)
+        memcpy(devices, p->devices, length + 1);
+    else /* many GPUs: how many, and a hash of which */
+        (void)snprintf(devices, sizeof devices, "cuda:%d (%016llx)",
+                       agent->health.devices.gpu_count,
+                       (unsigned long long)hd_hash_bytes(p->devices, length));
+    (void)snprintf(
+        p->key, sizeof p->key, "build %s (kernels %.*s), machine %s, devices %s, %s and %s%s%s",
+        hd_version, TRAITS_HASH, cpu->traits[0] ? cpu->traits : "-", machine, devices, cpu->isa,
+        cpu->library, agent->health.devices.compute[0] ? ", " : "", agent->health.devices.compute);
     for (char *c = p->key; *c; c++)
         *c = *c == '\n' ? ' ' : *c;
+}
+
+/* A device with a problem is asked for, too: the answer then says what it is. */
+static void name_devices(const struct hd_devices *devices, struct hd_prober *p)
+{
+    size_t at = 0;
+
+    p->devices[0] = '\0';
+    for (int i = 0; i < devices->gpu_count && at < sizeof p->devices; i++)
+        at += (size_t)snprintf(p->devices + at, sizeof p->devices - at, "%s%s",
+                               i ? "," : "cuda:", devices->list[i].uuid);
+    if (!devices->gpu_count)
+        (void)snprintf(p->devices, sizeof p->devices, "cpu:%d:%d", devices->count,
+                       devices->list[0].threads);
 }
 
 void probing_open(struct agent *agent)
@@ -49,8 +71,7 @@ void probing_open(struct agent *agent)
     struct hd_prober *p = &agent->prober;
 
     memcpy(p->worker, agent->health.worker, sizeof p->worker);
-    p->devices = devices->count - devices->gpu_count;
-    p->threads = p->devices ? devices->list[devices->gpu_count].threads : 0;
+    name_devices(devices, p);
     p->at_first = agent->options.probe ? strcmp(agent->options.probe, "first") == 0
                                        : !agent->options.ephemeral;
     make_key(agent, p);

@@ -98,17 +98,13 @@ static void fail_probe(struct hd_prober *p)
 
 static enum hd_status begin(struct hd_prober *p)
 {
-    char devices[64], seconds[16], out[PATH_MAX + 32];
-    const char *const argv[] = {p->worker, "probe",    "--devices", devices, "--seconds",
-                                seconds,   "--answer", "--out",     out,     NULL};
+    char seconds[16], out[PATH_MAX + 32];
+    const char *const argv[] = {p->worker, "probe",    "--devices", p->devices, "--seconds",
+                                seconds,   "--answer", "--out",     out,        NULL};
 
-    if (!p->devices)
-        return hd_err(HD_UNSUPPORTED,
-                      "GPUs cannot be probed by this build; their times follow from data sheets");
     (void)hd_file_remove_tree(p->dir); /* of a helper that was killed */
     if (hd_file_make_dirs(p->dir, 0700))
         return HD_IO;
-    (void)snprintf(devices, sizeof devices, "cpu:%d:%d", p->devices, p->threads);
     (void)snprintf(seconds, sizeof seconds, "%d", p->seconds ? p->seconds : HD_PROBER_SECONDS);
     (void)snprintf(out, sizeof out, "%s/calibration", p->dir);
     return hd_ask_begin(&p->run, argv, p->timeout_ms ? p->timeout_ms : HD_PROBER_MS);
@@ -189,8 +185,7 @@ bool hd_prober_step(struct hd_prober *p, bool idle)
         return true;
     }
     p->is_running = true;
-    hd_log(HD_LOG_INFO, "probing %d CPU device%s of %d thread%s, for at most %d s", p->devices,
-           p->devices == 1 ? "" : "s", p->threads, p->threads == 1 ? "" : "s", HD_PROBER_MS / 1000);
+    hd_log(HD_LOG_INFO, "probing %s, for at most %d s", p->devices, HD_PROBER_MS / 1000);
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* prober: what the CPU devices of this machine were measured to do, and when they are measured.
+/* prober: what the devices of this machine were measured to do, and when they are measured: its
+ * GPUs, or its CPU devices where it offers no GPU.
  *
  *     --probe first    no result for this machine, driver and build: as soon as the devices have
  * been idle for HD_PROBER_QUIET_MS, once per start of heddled
@@ -13,8 +14,6 @@
  * killed. Its result is a calibration (plan/calibration.h), which is not read here. It is kept in
  * STATE_DIR/probe with a *key*: a text of all that it holds for. With another key it is dropped. A
  * probe that fails leaves an older result of the same key as it is.
- *
- * GPUs cannot be probed yet: on a node without CPU devices a probe fails at once.
  *
  * Used by: agent.   Uses: base.   Threads: the loop's; nothing blocks but writing 60 KB.
  */
@@ -33,13 +32,15 @@ enum {
     HD_PROBER_QUIET_MS = 5000, /* of idle devices, before a probe that nobody asked for */
     HD_PROBER_RESULT_MAX = 1 << 20,
     HD_PROBER_KEY_MAX = 512,
+    HD_PROBER_DEVICES_MAX = 4096, /* 64 UUIDs */
 };
 
 struct hd_prober {
     /* set by the caller before hd_prober_open */
     char worker[PATH_MAX + 16];
-    char key[HD_PROBER_KEY_MAX]; /* one line */
-    int devices, threads;        /* CPU devices, and the threads of each; 0: there are none */
+    char key[HD_PROBER_KEY_MAX];         /* one line */
+    char devices[HD_PROBER_DEVICES_MAX]; /* as `heddle-worker probe --devices` takes them:
+                                            "cpu:2:3", or "cuda:UUID,UUID.." */
     bool at_first;
     int seconds, timeout_ms; /* for tests; 0: HD_PROBER_SECONDS, HD_PROBER_MS */
 

@@ -21,7 +21,8 @@ static const struct size_grid {
 } grids[] = {
     {{256, 1024, 4096, 16384}, (int64_t)4 << 30, (int64_t)30 << 30}, /* GPUs */
     {{256, 1024, 2048, 4096}, (int64_t)1 << 30, 0},
-    {{32, 128, 512, 2048}, (int64_t)64 << 20, 0}, /* processors, and GPUs with `quick` */
+    {{32, 128, 512, 2048}, (int64_t)64 << 20, 0}, /* processors */
+    {{16, 48}, (int64_t)1 << 20, 0},              /* emulated GPUs, with `quick` */
 };
 enum { SIDES = 4, QUICK_SIDES = 2, GRIDS = sizeof grids / sizeof grids[0] };
 
@@ -30,7 +31,7 @@ static const struct size_grid *grid_of(const struct probe *p)
     const struct size_grid *g = grids;
 
     if (!p->is_gpu || p->quick)
-        return &grids[GRIDS - 1];
+        return &grids[p->is_gpu ? GRIDS - 1 : GRIDS - 2];
     while (p->memory_bytes < g->device_bytes)
         g++;
     return g;

@@ -433,23 +433,45 @@ bool hd_calibration_collective(const struct hd_calibration *cal, enum hd_comm_ki
     return true;
 }
 
-enum hd_status hd_calibration_check(const struct hd_calibration *cal,
-                                    const struct hd_traits *traits, int64_t threads)
+static enum hd_status check_build(const struct hd_calibration *cal)
 {
     char build[HD_CALIBRATION_WORD_MAX];
 
     hd_calibration_build(build);
-    if (strcmp(cal->build, build) != 0)
-        return hd_err(HD_CONFLICT,
-                      "it was measured by another build of Heddle (%s, this is %s), whose kernels "
-                      "may take other times; probe again",
-                      cal->build, build);
+    return strcmp(cal->build, build) == 0
+               ? HD_OK
+               : hd_err(HD_CONFLICT,
+                        "it was measured by another build of Heddle (%s, this is %s), whose "
+                        "kernels may take other times; probe again",
+                        cal->build, build);
+}
+
+enum hd_status hd_calibration_check_gpu(const struct hd_calibration *cal,
+                                        const struct hd_gpu_kind *kind)
+{
+    const struct hd_gpu_kind *measured = hd_gpu_kind_of_name(cal->device);
+    const enum hd_status st = check_build(cal);
+
+    /* kinds of equal names differ in their memory alone */
+    if (!st && (!measured || strcmp(measured->name, kind->name) != 0))
+        return hd_err(HD_CONFLICT, "it was measured on %s, these devices are of the kind %s",
+                      cal->device, kind->word);
+    return st;
+}
+
+enum hd_status hd_calibration_check(const struct hd_calibration *cal,
+                                    const struct hd_traits *traits, int64_t threads)
+{
+    const enum hd_status st = check_build(cal);
+
+    if (st)
+        return st;
     if (strcmp(cal->isa, traits->isa) != 0)
         return hd_err(HD_CONFLICT,
                       "it was measured with the instruction set %s, these devices have %s; probe "
                       "these devices",
                       cal->isa, traits->isa);
-    if (cal->threads != threads)
+    if (!hd_traits_is_cuda(traits) && cal->threads != threads)
         return hd_err(HD_CONFLICT,
                       "it was measured with %lld thread%s a device, these have %lld; probe with "
                       "--devices cpu:N:%lld",

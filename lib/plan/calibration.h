@@ -29,8 +29,8 @@
  * irregularly-spaced data"). So a size that was measured gets its measured time, and far outside
  * the rate of the nearest sizes holds. Nothing is fitted to the times of steps.
  *
- * A calibration holds for the number of threads of a device and for the instruction set that it was
- * measured with: hd_calibration_check.
+ * A calibration holds for the number of threads of a CPU device and for the instruction set that it
+ * was measured with, that of GPUs for their kind: hd_calibration_check, hd_calibration_check_gpu.
  *
  * Used by: rates, links, worker (fills it), the heddle command.   Uses: base, kernels, comm
  * (kinds). Threads: any; a calibration that is complete is only read.
@@ -179,6 +179,10 @@ double hd_calibration_most_flops(const struct hd_calibration *cal);
  * `threads` threads each, or of another build. */
 enum hd_status hd_calibration_check(const struct hd_calibration *cal,
                                     const struct hd_traits *traits, int64_t threads);
+
+/* The same of GPUs that are known by their kind. */
+enum hd_status hd_calibration_check_gpu(const struct hd_calibration *cal,
+                                        const struct hd_gpu_kind *kind);
 
 /* ---- text ---- */
 

@@ -859,10 +859,27 @@ int64_t hd_param_global_index(const struct hd_param *p, int64_t i)
     return index;
 }
 
+/* Normals come in pairs; neighbours are most often asked for one after the other. */
+struct normals {
+    uint64_t key;
+    int64_t pair; /* whose values these are; -1: none */
+    float values[2];
+};
+
+static double normal_at(struct normals *n, int64_t index)
+{
+    if (index / 2 != n->pair) {
+        n->pair = index / 2;
+        hd_random_normals(n->key, (uint64_t)n->pair, 1, n->values);
+    }
+    return n->values[index % 2];
+}
+
 void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t first, int64_t count,
                           float *ret_values)
 {
     const uint64_t key = hd_random_key(seed, hd_random_hash(param->name));
+    struct normals normals = {.key = key, .pair = -1};
 
     assert(param->init != HD_INIT_NORMS);
     for (int64_t i = 0; i < count; i++) {
@@ -870,8 +887,7 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
 
         ret_values[i] = 0;
         if (index >= 0 && param->init == HD_INIT_NORMAL)
-            ret_values[i] =
-                (float)(param->init_std * (double)hd_random_normal(key, (uint64_t)index));
+            ret_values[i] = (float)(param->init_std * normal_at(&normals, index));
         else if (index >= 0 && param->init == HD_INIT_UNIFORM)
             ret_values[i] =
                 (float)(param->init_std * (2 * hd_random_uniform(key, (uint64_t)index) - 1));

@@ -27,9 +27,9 @@
 #include "tests/bench/train_gpu.h"
 
 static const struct gpu_case models[] = {
-    {"gpt2", "GPT-2 124M", "gpt2", 12, 768, 12, 12, 64, 3072, 50257, 1024, 0, 64, 0},
-    {"llama", "Llama type, 8 x 1024", "llama", 8, 1024, 16, 4, 64, 2816, 32000, 2048, 0, 32, 0},
-    {"qwen2", "Qwen2 type, 4 x 2048", "qwen2", 4, 2048, 16, 4, 128, 5632, 32000, 1024, 0, 32, 0},
+    {"gpt2", "GPT-2 type, 6 x 768", "gpt2", 6, 768, 12, 12, 64, 3072, 8192, 1024, 0, 64, 0},
+    {"llama", "Llama type, 4 x 1024", "llama", 4, 1024, 16, 4, 64, 2816, 8192, 2048, 0, 32, 0},
+    {"qwen2", "Qwen2 type, 2 x 1536", "qwen2", 2, 1536, 12, 4, 128, 4096, 8192, 1024, 0, 64, 0},
 };
 static const char *const policies[] = {"none", "selective", "full"};
 enum { MODELS = sizeof models / sizeof models[0], POLICIES = 3, MICROS = 4, STEPS_MAX = 16 };

@@ -51,7 +51,7 @@ static const char measures[] = "echo figures >\"$out\"; echo measured";
 static void start(const char *build, bool at_first)
 {
     hd_prober_close(&prober);
-    prober = (struct hd_prober){.devices = 2, .threads = 3, .at_first = at_first};
+    prober = (struct hd_prober){.devices = "cpu:2:3", .at_first = at_first};
     (void)snprintf(prober.key, sizeof prober.key, "build %s", build);
     (void)snprintf(prober.worker, sizeof prober.worker, "%s/worker", dir);
     hd_prober_open(&prober, dir);
@@ -258,17 +258,22 @@ static void a_helper_that_hangs_is_killed(void **state)
     assert_int_equal(prober.run.pid, 0);
 }
 
-static void a_node_of_gpus_says_that_they_cannot_be_probed(void **state)
+static void gpus_are_named_to_the_worker(void **state)
 {
+    struct hd_text text = {0};
+    char path[256];
+
     (void)state;
     worker_does(measures);
     start("1", false);
-    prober.devices = 0;
+    (void)snprintf(prober.devices, sizeof prober.devices, "cuda:GPU-1,GPU-2");
     hd_prober_ask(&prober, 1);
-    assert_true(hd_prober_step(&prober, true));
-    assert_int_equal(prober.answered, 1);
-    assert_non_null(strstr(prober.problem, "GPUs cannot be probed"));
-    assert_int_equal(runs(), 0);
+    step_to_the_end();
+    assert_string_equal(prober.problem, "");
+    (void)snprintf(path, sizeof path, "%s/runs", dir);
+    assert_int_equal(hd_file_read(path, 1 << 16, &text), HD_OK);
+    assert_non_null(strstr(text.data, "probe --devices cuda:GPU-1,GPU-2 --seconds 55 "));
+    hd_text_free(&text);
 }
 
 static void a_damaged_result_counts_as_none(void **state)
@@ -303,7 +308,7 @@ int main(void)
         T(a_problem_can_be_sent_whatever_the_helper_says),
         T(a_probe_that_fails_is_not_repeated_by_itself),
         T(a_helper_that_hangs_is_killed),
-        T(a_node_of_gpus_says_that_they_cannot_be_probed),
+        T(gpus_are_named_to_the_worker),
         T(a_damaged_result_counts_as_none),
     };
 

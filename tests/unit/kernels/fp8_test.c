@@ -275,7 +275,7 @@ static void check_product(struct device *device, const struct product *p)
         const double added = fabs(before) + (p->bias ? fabs(bias->values[i % p->N]) : 0);
         const double sum = exact.sum[i] + before;
         const double round =
-            (units_of_sum(HD_BF16, p->K) + 4) * 0x1p-24 * (exact.size[i] + fabs(sum) + 4);
+            (units_of_sum(HD_U8, p->K) + 4) * 0x1p-24 * (exact.size[i] + fabs(sum) + 4);
 
         assert_close_at("c", i, tensor_get(c, i), sum,
                         round + rounding_of_product(p->c, sum, added));

@@ -436,7 +436,10 @@ double rounding_of_product(enum hd_dtype dtype, double sum, double added)
 double units_of_sum(enum hd_dtype factors, int64_t K)
 {
     enum { PRODUCTS = 8, UNITS = 9 + 2 };
+    enum { FP8_PRODUCTS = 32, FP8_UNITS = 1 << 11 };
 
+    if (on_backend()->device && factors == HD_U8)
+        return FP8_UNITS * (double)((K + FP8_PRODUCTS - 1) / FP8_PRODUCTS + 1);
     if (!on_backend()->device || hd_dtype_size(factors) != 2)
         return (double)K;
     return UNITS * (double)((K + PRODUCTS - 1) / PRODUCTS + 1);
