@@ -141,6 +141,7 @@ static enum hd_status measure(struct probe *p)
 /* Memory of all processes, mapped before they are forked. */
 struct board {
     int counts[PROBE_DEVICES_MAX];
+    char why[PROBE_DEVICES_MAX][PROBE_WHY_MAX]; /* of a process that failed */
     struct probe_record records[]; /* [world][PROBE_RECORDS_MAX]; only touched pages are taken */
 };
 
@@ -188,7 +189,7 @@ static _Noreturn void serve(struct probe *p, pid_t parent)
     if (!st)
         st = measure(p);
     if (st)
-        (void)fprintf(stderr, "heddle-worker probe: device %d: %s\n", p->rank, hd_err_message());
+        (void)snprintf(p->why, PROBE_WHY_MAX, "%s", hd_err_message());
     _exit(st ? HD_WORKER_FAILED : HD_WORKER_OK);
 }
 
@@ -210,7 +211,8 @@ static void kill_all(const pid_t *pids, const bool *ended, int count)
  * measured until then counts. HD_ABORTED: SIGTERM or SIGINT came, which are blocked; all are
  * killed.
  */
-static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns)
+static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns,
+                               const struct board *board)
 {
     const struct timespec pause = {.tv_nsec = WAIT_NS};
     bool ended[PROBE_DEVICES_MAX] = {false}, late = false, stopped = false;
@@ -240,9 +242,10 @@ static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns)
     }
     if (stopped)
         return hd_err(HD_ABORTED, "it was stopped by a signal");
-    return failed < 0
-               ? HD_OK
-               : hd_err(HD_IO, "the process of device %d failed; its message is above", failed);
+    return failed < 0 ? HD_OK
+           : board->why[failed][0]
+               ? hd_err(HD_IO, "device %d: %s", failed, board->why[failed])
+               : hd_err(HD_IO, "the process of device %d died without a word", failed);
 }
 
 static enum hd_status start_and_wait(struct probe *p, struct board *board,
@@ -259,7 +262,7 @@ static enum hd_status start_and_wait(struct probe *p, struct board *board,
         if (pids[r] < 0) {
             const int error = errno;
 
-            (void)wait_for(pids, r, 0); /* kills them at once */
+            (void)wait_for(pids, r, 0, board); /* kills them at once */
             return hd_err(HD_IO, "cannot start a process: %s", strerror(error));
         }
         if (pids[r] == 0) {
@@ -267,12 +270,13 @@ static enum hd_status start_and_wait(struct probe *p, struct board *board,
             p->rank = r;
             p->records = board->records + (size_t)r * PROBE_RECORDS_MAX;
             p->record_count = &board->counts[r];
+            p->why = board->why[r];
             for (int k = 0; k < PROBE_CONTROLS; k++)
                 p->pairs[k] = r / 2 < p->world / 2 ? controls[r / 2 * PROBE_CONTROLS + k] : NULL;
             serve(p, parent);
         }
     }
-    return wait_for(pids, p->world, p->end_ns);
+    return wait_for(pids, p->world, p->end_ns, board);
 }
 
 /* ---- the calibration ---- */

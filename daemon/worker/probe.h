@@ -23,7 +23,8 @@
 
 enum {
     PROBE_DEVICES_MAX = 64,
-    PROBE_GPU_MAX = 48, /* of a GPU's UUID */
+    PROBE_GPU_MAX = 48,  /* of a GPU's UUID */
+    PROBE_WHY_MAX = 512, /* of a process's message */
     PROBE_SECONDS = 60,
     PROBE_RECORDS_MAX = 32768,     /* of one process */
     PROBE_CONTROLS = 16,           /* of pairs, one for each model that takes two ranks */
@@ -85,6 +86,7 @@ struct probe {
     char *visible;   /* [PROBE_VISIBLE_MIB], then PROBE_COUNTS_BYTES; on a GPU its own memory */
     struct probe_record *records; /* [PROBE_RECORDS_MAX], memory that the first process reads */
     int *record_count;
+    char *why; /* [PROBE_WHY_MAX], likewise: why this process failed */
 };
 
 enum { PROBE_CORPUS_BYTES = 1 << 20 };

@@ -45,6 +45,10 @@ message=$("$worker" probe --devices gpu:1 --out "$TMPDIR/out/other" 2>&1)
 [ $? -eq 2 ] && [[ $message == *'give cpu:N or cpu:N:T'* ]]
 verdict devices_that_it_cannot_probe_are_named $?
 
+said=$(HEDDLE_CUDA_PLUGIN=none "$worker" probe --devices cuda:1 --answer --out "$TMPDIR/out/other" 2>"$TMPDIR/message")
+[ $? -eq 6 ] && [[ $said == *'device 0: GPUs are switched off'* ]]
+verdict the_answer_says_why_a_device_failed $?
+
 # What it measures it measures in other processes: they end with it.
 "$worker" probe --devices cpu:2:1 --out "$TMPDIR/out/stopped" 2>"$TMPDIR/message" &
 probe=$!
