@@ -11,20 +11,20 @@
 #include "version/version.h"
 
 enum {
-    MACHINE_ID_BYTES_MAX = 64,
+    KEY_LINE_MAX = 64,
     DEVICES_MAX = 128,
     TRAITS_HASH = 16, /* letters that traits begin with: of the build's kernels */
 };
 
-/* The machine's id, as systemd keeps it; "-" where there is none. */
-static void read_machine(char ret_id[MACHINE_ID_BYTES_MAX])
+/* The first line of a short file; "-" where there is none. */
+static void read_line(const char *path, char ret_line[KEY_LINE_MAX])
 {
     struct hd_text text = {0};
 
-    (void)snprintf(ret_id, MACHINE_ID_BYTES_MAX, "-");
-    if (!hd_file_read("/etc/machine-id", MACHINE_ID_BYTES_MAX - 1, &text) && text.len_bytes) {
+    (void)snprintf(ret_line, KEY_LINE_MAX, "-");
+    if (!hd_file_read(path, KEY_LINE_MAX - 1, &text) && text.len_bytes) {
         text.data[strcspn(text.data, "\n")] = '\0';
-        (void)snprintf(ret_id, MACHINE_ID_BYTES_MAX, "%s", text.data);
+        (void)snprintf(ret_line, KEY_LINE_MAX, "%s", text.data);
     }
     hd_text_free(&text);
 }
@@ -33,20 +33,22 @@ static void read_machine(char ret_id[MACHINE_ID_BYTES_MAX])
 static void make_key(const struct agent *agent, struct hd_prober *p)
 {
     const struct hd_processor *cpu = &agent->health.cpu;
-    char machine[MACHINE_ID_BYTES_MAX], devices[DEVICES_MAX];
+    char machine[KEY_LINE_MAX], driver[KEY_LINE_MAX], devices[DEVICES_MAX];
     const size_t length = strlen(p->devices);
 
-    read_machine(machine);
+    read_line("/etc/machine-id", machine); /* as systemd keeps it */
+    read_line("/sys/module/nvidia/version", driver);
     if (length < sizeof devices)
         memcpy(devices, p->devices, length + 1);
     else /* many GPUs: how many, and a hash of which */
         (void)snprintf(devices, sizeof devices, "cuda:%d (%016llx)",
                        agent->health.devices.gpu_count,
                        (unsigned long long)hd_hash_bytes(p->devices, length));
-    (void)snprintf(
-        p->key, sizeof p->key, "build %s (kernels %.*s), machine %s, devices %s, %s and %s%s%s",
-        hd_version, TRAITS_HASH, cpu->traits[0] ? cpu->traits : "-", machine, devices, cpu->isa,
-        cpu->library, agent->health.devices.compute[0] ? ", " : "", agent->health.devices.compute);
+    (void)snprintf(p->key, sizeof p->key,
+                   "build %s (kernels %.*s), machine %s, driver %s, devices %s, %s and %s%s%s",
+                   hd_version, TRAITS_HASH, cpu->traits[0] ? cpu->traits : "-", machine, driver,
+                   devices, cpu->isa, cpu->library, agent->health.devices.compute[0] ? ", " : "",
+                   agent->health.devices.compute);
     for (char *c = p->key; *c; c++)
         *c = *c == '\n' ? ' ' : *c;
 }
