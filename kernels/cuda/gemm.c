@@ -8,7 +8,8 @@
  * refused, the library computes the plain GEMM, and GELU, the sum or the bias gradient is a
  * separate launch, as in a program without fusion. A GEMM of which the library has refused every
  * algorithm at a launch goes the same way. With `deterministic` dbias is a separate launch, because
- * the library does not document whether it is repeatable.
+ * the library does not document whether it is repeatable; and where algorithms are timed
+ * (gemm_time.c), if both launches together are faster.
  *
  * Codes of b are decoded to scratch (decode.cu), a slab of columns at a time; the product of a slab
  * is a plain one.
@@ -117,7 +118,8 @@ static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_ge
     if (args->dbias && args->accumulate)
         ret_part->dbias = hd_costs_gemm_dbias(args, &cuda->traits).scratch;
     st = find_product(cuda, ret_part, ret_product);
-    if (st || (*ret_product)->taken || (!args->epilogue && !args->dbias && !args->add) ||
+    if (st || ((*ret_product)->taken && !hd_cuda_product_is_apart(*ret_product)) ||
+        (!args->epilogue && !args->dbias && !args->add) ||
         (!args->dbias && distance(args->ldc, args->M, args->N) != args->N))
         return st;
     ret_part->dbias = NULL;
@@ -141,6 +143,20 @@ static enum hd_status prepare_slabs(struct hd_backend *cuda, const struct hd_gem
     return st || last.N == first.N ? st : hd_cuda_gemm_prepare(cuda, &last);
 }
 
+/* The same product without dbias. */
+static enum hd_status settle_plain(const struct hd_backend *cuda, const struct hd_gemm_args *args)
+{
+    struct hd_gemm_args plain = *args;
+    struct cuda_addresses at;
+    struct cuda_product *p;
+    enum hd_status st;
+
+    plain.dbias = NULL;
+    at = addresses_of(&plain);
+    st = find_product(cuda, &plain, &p);
+    return st || !p->taken ? st : hd_cuda_product_settle(cuda, p, &plain, &at);
+}
+
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     struct cuda_addresses at;
@@ -152,13 +168,18 @@ enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gem
         return prepare_slabs(cuda, args);
     if (args->M <= 0 || args->N <= 0 || hd_costs_gemm_is_own(args, &cuda->traits))
         return HD_OK;
-    do { /* repeated if every algorithm was refused: another part is the library's then */
+    /* repeated if every algorithm was refused, or if dbias is apart: another part is the library's
+     * then */
+    do {
         st = find_way(cuda, args, &part, &p);
         if (st || !p->taken)
             return st;
         at = addresses_of(&part);
-        st = hd_cuda_product_settle(cuda, p, &part, &at);
-    } while (!st && !p->taken);
+        if (part.dbias) /* before it is timed, and in case another rank has chosen it */
+            st = settle_plain(cuda, &part);
+        if (!st)
+            st = hd_cuda_product_settle(cuda, p, &part, &at);
+    } while (!st && (!p->taken || hd_cuda_product_is_apart(p)));
     return st;
 }
 
@@ -188,7 +209,7 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
 {
     cublasStatus_t failed = hd_cuda_product_place(p, at);
 
-    while (!failed && p->taken) {
+    while (!failed && p->taken && !hd_cuda_product_is_apart(p)) {
         const int offer = p->choice;
 
         failed = hd_cuda_product_launch(stream->cuda, p, offer, args, stream->handle);
@@ -204,7 +225,7 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
                       "gemm: cuBLASLt failed to multiply [%lld,%lld] x [%lld,%lld]: %s",
                       (long long)args->M, (long long)args->K, (long long)args->K,
                       (long long)args->N, cublasLtGetStatusString(failed));
-    *ret_refused = !p->taken;
+    *ret_refused = !p->taken || hd_cuda_product_is_apart(p);
     return HD_OK;
 }
 
@@ -244,6 +265,26 @@ static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm
     if (part->dbias == args->dbias)
         return HD_OK;
     return part->dbias ? hd_cuda_add(stream, &add) : hd_cuda_bias_backward(stream, &dbias);
+}
+
+enum hd_status hd_cuda_gemm_apart(const struct hd_backend *cuda, const struct hd_gemm_args *args,
+                                  cudaStream_t stream)
+{
+    struct hd_cuda_stream s = {.cuda = (struct hd_backend *)cuda, .handle = stream};
+    struct hd_gemm_args plain = *args;
+    struct cuda_addresses at;
+    struct cuda_product *p;
+    bool refused = false;
+    enum hd_status st;
+
+    plain.dbias = NULL;
+    at = addresses_of(&plain);
+    st = find_product(cuda, &plain, &p);
+    if (!st && p->taken)
+        st = multiply(&s, p, &plain, &at, &refused);
+    if (!st && (!p->taken || refused))
+        st = hd_cuda_gemm_own(&s, &plain);
+    return st ? st : finish(&s, args, &plain);
 }
 
 static enum hd_status multiply_by_own(struct hd_cuda_stream *stream,

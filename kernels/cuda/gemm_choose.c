@@ -235,6 +235,8 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
             p->offers[p->offer_count++] = (struct cuda_algorithm){
                 .algo = found[i].algo, .workspace_bytes = found[i].workspaceSize};
     p->taken = p->offer_count > 0;
+    if (p->taken && s->dbias && cuda->gemm->path)
+        p->offers[p->offer_count++] = (struct cuda_algorithm){.apart = true};
     if (preference)
         (void)cublasLtMatmulPreferenceDestroy(preference);
     if (!failed || failed == CUBLAS_STATUS_NOT_SUPPORTED || failed == CUBLAS_STATUS_INVALID_VALUE)

@@ -42,9 +42,11 @@ struct cuda_product {
     struct cuda_algorithm {
         cublasLtMatmulAlgo_t algo;
         size_t workspace_bytes;
-        bool refused;             /* at a launch, although it was offered */
-    } offers[HD_CUDA_OFFERS_MAX]; /* the heuristic's list, best first */
-    int offer_count, choice;      /* choice: the one in use */
+        bool refused; /* at a launch, although it was offered */
+        bool apart;   /* none of the library's: the product without dbias, and a launch for that */
+    } offers[HD_CUDA_OFFERS_MAX + 1]; /* the heuristic's list, best first; then `apart`, for dbias
+                                         where choices are timed */
+    int offer_count, choice;          /* choice: the one in use */
 };
 
 struct hd_cuda_gemm {
@@ -57,6 +59,17 @@ struct hd_cuda_gemm {
     struct hd_choice *choices;               /* of the settled products; [choice_count] */
     int kept_count, choice_count, choice_room;
 };
+
+static inline bool hd_cuda_product_is_apart(const struct cuda_product *p)
+{
+    return p->taken && p->offers[p->choice].apart;
+}
+
+/* ---- gemm.c ---- */
+
+/* Launches the product without dbias, and the bias gradient behind it. */
+enum hd_status hd_cuda_gemm_apart(const struct hd_backend *cuda, const struct hd_gemm_args *args,
+                                  cudaStream_t stream);
 
 /* ---- gemm_choose.c ---- */
 

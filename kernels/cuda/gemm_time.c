@@ -2,7 +2,8 @@
  *
  * A product is settled once, by prepare, before the first step: as the file of this GPU says, else
  * by launching each offer on the product's own operands. The library's first offer stays unless
- * another one is faster by CLEARLY, so that noise does not change results between runs. The file
+ * another one is faster by CLEARLY, so that noise does not change results between runs. A product
+ * with a bias gradient has one offer more: without it, and a launch for the gradient. The file
  * counts only for the same GPU, driver and library: then the library's list is the same, too.
  *
  * Another choice may add in another order, so it changes the last bits of a product (record 67).
@@ -127,19 +128,29 @@ struct stopwatch {
     cudaEvent_t begin, end;
 };
 
+static enum hd_status launch(const struct hd_backend *cuda, const struct cuda_product *p, int offer,
+                             const struct hd_gemm_args *args, cudaStream_t stream,
+                             cublasStatus_t *ret_failed)
+{
+    if (p->offers[offer].apart)
+        return hd_cuda_gemm_apart(cuda, args, stream);
+    *ret_failed = hd_cuda_product_launch(cuda, p, offer, args, stream);
+    return HD_OK;
+}
+
 /* *ret_ms: of LAUNCHES launches. *ret_failed: what the library said instead. */
 static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_product *p,
                               int offer, const struct hd_gemm_args *args,
                               const struct stopwatch *watch, float *ret_ms,
                               cublasStatus_t *ret_failed)
 {
-    cublasStatus_t failed = hd_cuda_product_launch(cuda, p, offer, args, watch->stream);
-    enum hd_status st = HD_OK;
+    cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
+    enum hd_status st = launch(cuda, p, offer, args, watch->stream, &failed);
 
-    if (!failed)
+    if (!st && !failed)
         st = hd_cuda_check(cudaEventRecord(watch->begin, watch->stream), "cannot record an event");
     for (int i = 0; i < LAUNCHES && !st && !failed; i++)
-        failed = hd_cuda_product_launch(cuda, p, offer, args, watch->stream);
+        st = launch(cuda, p, offer, args, watch->stream, &failed);
     *ret_failed = failed;
     if (st || failed)
         return st;

@@ -31,7 +31,7 @@
 #include "tests/cudasim/internal.h"
 
 static _Atomic uint64_t products, products_of[HD_CUDASIM_OFFERS];
-static _Atomic double offer_ms[HD_CUDASIM_OFFERS];
+static _Atomic double offer_ms[HD_CUDASIM_OFFERS], gradient_ms;
 static _Atomic bool epilogues_known = true, epilogues_run = true;
 
 void hd_cudasim_epilogues(bool known)
@@ -50,6 +50,11 @@ void hd_cudasim_refuse_products(int count, int status)
 {
     refusal_status = status;
     refusals = count;
+}
+
+void hd_cudasim_bias_gradient_ms(double ms)
+{
+    gradient_ms = ms;
 }
 
 uint64_t hd_cudasim_products(void)
@@ -563,7 +568,8 @@ static void multiply(void *context)
         }
     free(a);
     free(b);
-    hd_sim_pass(p->stream, offer_ms[p->choice.offer]);
+    hd_sim_pass(p->stream,
+                offer_ms[p->choice.offer] + (p->desc.epilogue & WITH_BGRADB ? gradient_ms : 0));
 }
 
 static bool is_aligned(const void *data, uint32_t bytes)

@@ -37,7 +37,7 @@ static struct opened open_with(const struct hd_backend_options *options)
 
     assert_int_equal(o.table->open(options, &o.backend), HD_OK);
     assert_int_equal(o.table->stream_open(o.backend, HD_STREAM_FOR_COMPUTE, &o.stream), HD_OK);
-    assert_int_equal(o.table->device->reserve(o.backend, (int64_t)1 << 20, true, &o.memory), HD_OK);
+    assert_int_equal(o.table->device->reserve(o.backend, (int64_t)1 << 26, true, &o.memory), HD_OK);
     return o;
 }
 
@@ -350,6 +350,105 @@ static void an_offer_that_is_refused_is_not_chosen(void **state)
     close_all(&o);
 }
 
+/* A gradient of a weight, of SIDE x SIDE, and of its bias. */
+static struct hd_gemm_args gradient_of(const struct opened *o)
+{
+    struct hd_gemm_args args = product_of(o, SIDE);
+
+    args.trans_a = true;
+    args.c_dtype = HD_F32;
+    args.dbias = (float *)((char *)o->memory + 3 * 65536);
+    return args;
+}
+
+/* Launches it with ones everywhere; returns the library's products. */
+static uint64_t launch_gradient(const struct opened *o)
+{
+    const struct hd_gemm_args args = gradient_of(o);
+    const uint16_t one = 0x3f80; /* bf16 */
+    const uint64_t before = hd_cudasim_products();
+    char *x = o->memory;
+
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        memcpy(x + 65536 + 2 * i, &one, sizeof one);
+        memcpy(x + 2 * 65536 + 2 * i, &one, sizeof one);
+    }
+    memset(args.c, 0xff, SIDE * SIDE * sizeof(float));
+    memset(args.dbias, 0xff, SIDE * sizeof(float));
+    assert_int_equal(hd_launch(o->stream, HD_K_gemm, &args), HD_OK);
+    assert_int_equal(o->table->synchronize(o->stream), HD_OK);
+    for (int i = 0; i < SIDE * SIDE; i++)
+        assert_true(((const float *)args.c)[i] == SIDE);
+    for (int i = 0; i < SIDE; i++)
+        assert_true(args.dbias[i] == SIDE);
+    return hd_cudasim_products() - before;
+}
+
+static bool library_makes_dbias(const struct opened *o)
+{
+    const struct hd_gemm_args args = gradient_of(o);
+    const char *by = NULL;
+
+    assert_int_equal(o->table->computed_by(o->backend, HD_K_gemm, &args, &by), HD_OK);
+    return strstr(by, "cuBLASLt") != NULL;
+}
+
+static void prepare_gradient(const struct opened *o)
+{
+    const struct hd_gemm_args args = gradient_of(o);
+
+    assert_int_equal(o->table->prepare(o->backend, HD_K_gemm, &args), HD_OK);
+}
+
+/* The library's offers are even; its gradient of the bias costs nothing, 5 ms, or is refused. */
+static void the_gradient_of_a_bias_is_apart_where_that_is_faster(void **state)
+{
+    struct opened o = open_timed();
+    const struct hd_choice *choices;
+    struct hd_choice other = {0};
+    int count = 0;
+
+    (void)state;
+    hd_cudasim_offer_ms((const double[]){1, 1, 1});
+    prepare_gradient(&o);
+    assert_true(library_makes_dbias(&o));
+    assert_int_equal(launch_gradient(&o), 1);
+    close_all(&o);
+
+    hd_cudasim_bias_gradient_ms(5);
+    o = open_timed();
+    prepare_gradient(&o);
+    assert_false(library_makes_dbias(&o));
+    assert_int_equal(launch_gradient(&o), 1);
+    choices = o.table->choices(o.backend, &count);
+    assert_int_equal(count, 2); /* the plain product's, and this one's: the last of its offers */
+    for (int i = 0; i < count; i++)
+        if (choices[i].chosen == choices[i].offered - 1)
+            other = choices[i];
+    assert_int_not_equal(other.offered, 0);
+    o.table->keep_choices(o.backend);
+    close_all(&o);
+
+    hd_cudasim_bias_gradient_ms(0); /* which is no longer asked */
+    o = open_timed();
+    prepare_gradient(&o);
+    assert_false(library_makes_dbias(&o));
+    assert_int_equal(launch_gradient(&o), 1);
+    other.chosen = 0; /* another rank's */
+    o.table->choose(o.backend, &other, 1);
+    assert_true(library_makes_dbias(&o));
+    assert_int_equal(launch_gradient(&o), 1);
+    close_all(&o);
+
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+    o = open_timed();
+    hd_cudasim_epilogues_run(false);
+    prepare_gradient(&o);
+    assert_int_equal(launch_gradient(&o), 1);
+    hd_cudasim_epilogues_run(true);
+    close_all(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +463,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_choice_of_another_rank_is_taken_if_it_can_be, start,
                                         end),
         cmocka_unit_test_setup_teardown(an_offer_that_is_refused_is_not_chosen, start, end),
+        cmocka_unit_test_setup_teardown(the_gradient_of_a_bias_is_apart_where_that_is_faster, start,
+                                        end),
     };
 
     hd_log_init("choices_test", HD_LOG_INFO);
