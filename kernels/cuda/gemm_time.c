@@ -166,7 +166,7 @@ static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_p
 static enum hd_status time_offers(const struct hd_backend *cuda, struct cuda_product *p,
                                   const struct hd_gemm_args *args, const struct stopwatch *watch)
 {
-    float best_ms[HD_CUDA_OFFERS_MAX] = {0}, ms = 0;
+    float best_ms[HD_CUDA_OFFERS_MAX + 1] = {0}, ms = 0;
     int first = -1, fastest = -1;
     enum hd_status st = HD_OK;
 
