@@ -232,8 +232,10 @@ static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns,
                 continue;
             ended[i] = true;
             left--;
-            if (failed < 0 && !late && (!WIFEXITED(status) || WEXITSTATUS(status)))
+            if (failed < 0 && !late && !stopped && (!WIFEXITED(status) || WEXITSTATUS(status))) {
                 failed = i;
+                kill_all(pids, ended, count); /* nothing is stored: they need not wait for it */
+            }
         }
         if (left > 0 && sigtimedwait(&ends, NULL, &pause) > 0) {
             stopped = true;
