@@ -3,11 +3,7 @@
 # (tests/cudasim): its plug-in is loaded in place of the real one. What it learns is what a CPU learns.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
-# A link to a file elsewhere: a rank that is locked in has loaded it before.
-mkdir "$work/plugin" "$work/linked"
-cp "$HEDDLE_BUILD_DIR/lib/libheddle_cudasim.so" "$work/plugin/"
-plugin=$work/linked/libheddle_cudasim.so
-ln -s "$work/plugin/libheddle_cudasim.so" "$plugin"
+plugin=$HEDDLE_BUILD_DIR/lib/libheddle_cudasim.so
 emulated() { HEDDLE_CUDA_PLUGIN=$plugin "$@"; }
 unset HEDDLE_CONTROLLER
 cat >"$work/job.yaml" <<END
@@ -55,6 +51,13 @@ check_equal once_they_see_what_is_in_use_of_it 1 \
 # four GPUs share the model, whose ranks are threads of one process; each rank finds the others whichever came first
 generated() { HD_CUDASIM_DEVICES=$1 emulated heddle generate "$(find "$work/gpu" -mindepth 1 -maxdepth 1 -type d)" --device cuda --prompt 'The' --greedy --max-tokens 4 "${@:2}"; }
 check_equal four_gpus_write_what_one_does "$(generated 1)" "$(generated 4 --tp 2 --pp 2 2>/dev/null)"
+
+# A link to a file elsewhere: a rank that is locked in has loaded it before. (What ran of a copy is not noted, as it goes.)
+mkdir "$work/elsewhere" "$work/linked"
+cp "$plugin" "$work/elsewhere/"
+ln -s "$work/elsewhere/libheddle_cudasim.so" "$work/linked/libheddle_cudasim.so"
+(unset HEDDLE_CUDASIM_RAN; HEDDLE_CUDA_PLUGIN=$work/linked/libheddle_cudasim.so run linked --set train.steps=1 --set validate.every=0)
+check_equal a_plug_in_behind_a_link_is_loaded 0 $?
 
 # the memory of the plan is the memory: what the command says beforehand is what the rank reserved
 run_dir=$(find "$work/gpu" -mindepth 1 -maxdepth 1 -type d)
