@@ -169,8 +169,8 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
 void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                     struct core_share *share);
 void core_attempt_timers(struct hd_core *core, struct core_job *job);
-/* The newest attempts gave way to other jobs soon after they had started, one after another: the
- * next one is delayed. */
+/* The newest attempts gave way to other jobs soon after they had started, one after another, on
+ * devices that they had not borrowed: the next one is delayed. */
 bool core_starts_in_vain(const struct core_job *job);
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/

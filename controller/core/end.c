@@ -163,7 +163,8 @@ bool core_starts_in_vain(const struct core_job *job)
 
         if (ran || attempt->end.cause != HD_END_CAUSE_PREEMPTED || !attempt->stop_job)
             return false;
-        if (++count == GIVE_WAY_MAX)
+        count += !attempt->borrows; /* what is borrowed is given back soon, as a rule */
+        if (count == GIVE_WAY_MAX)
             return true;
     }
     return false;
