@@ -425,7 +425,7 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
 #define HD_CORE_WAIT_LIST(X)                                                                      \
     X(HELD, "held", "a user holds it (heddle release)")                                           \
     X(AFTER, "after", "jobs that it comes after have not succeeded yet")                          \
-    X(DELAY, "delay", "its last attempt failed, and the retry is delayed")                        \
+    X(DELAY, "delay", "its last attempt failed or gave way, and the next one is delayed")         \
     X(SEARCH, "search", "checkpoints of a lost node are being looked for")                        \
     X(PLAN, "plan", "the best layout for its devices is being looked for")                        \
     X(BETTER, "better_place", "a place where its steps take less time is free soon")              \

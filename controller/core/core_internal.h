@@ -169,6 +169,9 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
 void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                     struct core_share *share);
 void core_attempt_timers(struct hd_core *core, struct core_job *job);
+/* The newest attempts gave way to other jobs soon after they had started, one after another, on
+ * devices that they had not borrowed: the next one is delayed. */
+bool core_starts_in_vain(const struct core_job *job);
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/
 
@@ -411,8 +414,11 @@ struct core_first {
     enum core_layout layout; /* of the place; FITS: place.plan has its price, if that is known */
     const struct core_menu_entry *entry; /* with LATER */
 };
+/* The search lends what will be free then, and leaves that lent for the next search for the same
+ * job; core_find_first_end takes it back. */
 void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                      struct core_first *ret_first);
+void core_find_first_end(struct hd_core *core);
 /* Keeps such a place for a queued job, which is one of core->reservers then. */
 void core_reserve_members(struct hd_core *core, struct core_job *job,
                           const struct core_placement *place, int64_t start_mono_ms);
@@ -459,16 +465,23 @@ void core_arrays_free(struct hd_core *core);                          /* frees t
 void core_node_changed(struct hd_core *core, struct core_node *node); /* other devices or holds */
 /* What marks_of in free.c reads of the node may have changed. */
 void core_node_note(struct hd_core *core, const struct core_node *node);
+/* The same of its reservation alone. The caller counts core->changes up. */
+void core_note_kept(struct hd_core *core, const struct core_node *node);
+/* The first set bit, from this one on, of one for each node; core->node_count: none. */
+static inline size_t core_next_bit(const struct hd_core *core, const uint64_t *set, size_t i)
+{
+    size_t word = i / 64;
+    uint64_t bits = set[word] >> i % 64 << i % 64;
+
+    while (!bits && (word + 1) * 64 < core->node_count)
+        bits = set[++word];
+    return bits ? word * 64 + (size_t)__builtin_ctzll(bits) : core->node_count;
+}
 /* The first node, from this one on, that has free devices; core->node_count: none. After
  * core_free_by_node. In a busy cluster few have. */
 static inline size_t core_next_free(const struct hd_core *core, enum hd_device_kind kind, size_t i)
 {
-    size_t word = i / 64;
-    uint64_t bits = core->has_free[kind][word] >> i % 64 << i % 64;
-
-    while (!bits && (word + 1) * 64 < core->node_count)
-        bits = core->has_free[kind][++word];
-    return bits ? word * 64 + (size_t)__builtin_ctzll(bits) : core->node_count;
+    return core_next_bit(core, core->has_free[kind], i);
 }
 /* While lent, the devices of these attempts count as free. */
 void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
@@ -533,10 +546,12 @@ double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet
 
 void core_list_ends(struct hd_core *core); /* for a pass, after core_predict_all */
 /* Lends the devices of the fewest attempts, in the order of their ends, that give the job a place
- * on devices of this kind, and returns how many they are; the caller takes these back, and frees
- * the place's members. More than core->end_count: all of them give none, and none is lent. */
+ * on devices of this kind, and returns how many they are; the caller frees the place's members.
+ * More than core->end_count: all of them give none, and none is lent. What the search before has
+ * lent stays lent as far as it is needed; core_lend_until(core, 0) takes all back. */
 size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
                         enum hd_device_kind kind, struct core_placement *ret_place);
+void core_lend_until(struct hd_core *core, size_t ends); /* so many, from the first */
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 

@@ -177,23 +177,26 @@ struct core_share {
 };
 
 struct core_attempt {
-    struct hd_attempt_record rec; /* its strings and ranks are copies that the core owns */
+    /* What searches read of thousands of attempts, in a line of the cache. */
     struct core_share *shares;
     size_t share_count;
-    uint64_t *seq;               /* per rank: seq of the newest accepted report */
-    int64_t state_since_mono_ms; /* when it started, or when stopping began */
-    bool lent;                   /* while a search counts its devices as free */
-    bool timely;                 /* it holds devices that are kept for others, as it ends in time */
-    bool kill;                   /* wanted STOPPED even if the job is not cancelled */
-    bool failed;                 /* rec.end holds the first failure */
-    bool had_finite_step;        /* one of its steps had a finite loss and gradient */
-    int64_t last_step;           /* the newest that was reported; 0: none */
-    int32_t saves_asked;         /* checkpoints, beside those that are due */
+    enum hd_device_kind kind; /* of its devices */
+    bool lent;                /* while a search counts its devices as free */
+    int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
+
+    struct hd_attempt_record rec; /* its strings and ranks are copies that the core owns */
+    uint64_t *seq;                /* per rank: seq of the newest accepted report */
+    int64_t state_since_mono_ms;  /* when it started, or when stopping began */
+    bool timely;           /* it holds devices that are kept for others, as it ends in time */
+    bool kill;             /* wanted STOPPED even if the job is not cancelled */
+    bool failed;           /* rec.end holds the first failure */
+    bool had_finite_step;  /* one of its steps had a finite loss and gradient */
+    int64_t last_step;     /* the newest that was reported; 0: none */
+    int32_t saves_asked;   /* checkpoints, beside those that are due */
     uint64_t start_number; /* attempts are numbered as they start; 0: before this controller */
     int64_t saved_mono_ms; /* when its newest checkpoint was reported; 0: none yet */
     /* Measured steps: the first and the newest report of a step, by the rank's clock. */
     int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
-    int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
     bool dirty;
 };
 
@@ -389,6 +392,8 @@ struct hd_core {
     } * kept_of;
     uint16_t *sum_free_of;                              /* scratch of ends.c: by index in nodes */
     int64_t *sum_of_switch;                             /* likewise: by number of a switch */
+    uint16_t *unlent_free_of;                           /* free_of and has_free of a kind when */
+    uint64_t *unlent_has_free;                          /* none of the ends was lent (ends.c) */
     struct core_switch *switches[HD_CLUSTER_TIERS_MAX]; /* scratch of links.c, likewise */
     uint64_t switches_filled;                           /* so many times */
     int32_t largest[HD_DEVICE_KIND_COUNT];      /* no node has ever had more devices that work */
@@ -406,6 +411,8 @@ struct hd_core {
     size_t member_size;
     struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
     size_t end_count, end_size;
+    size_t ends_lent;          /* so many of them are lent, from the first (ends.c) */
+    bool looks_ahead;          /* between core_find_first and core_find_first_end */
     struct core_end *end_keys; /* what they are sorted by; scratch */
     size_t end_key_size;
     struct core_gain *gains; /* what the first `gained` ends give back, in their order */

@@ -8,6 +8,11 @@
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
+enum {
+    WORTH_MS = 5 * 60 * 1000, /* an attempt that ran for less has hardly paid its start and stop */
+    GIVE_WAY_MAX = 2,         /* attempts in a row that gave way before that; then its job waits */
+};
+
 /* ---- stop -------------------------------------------------------------------------------------*/
 
 static void stop_shares(struct hd_core *core, struct core_attempt *attempt)
@@ -148,6 +153,31 @@ static int64_t retry_delay_ms(const struct hd_core *core, const struct core_job 
     return delay_ms < core->config.retry_delay_max_ms ? delay_ms : core->config.retry_delay_max_ms;
 }
 
+bool core_starts_in_vain(const struct core_job *job)
+{
+    int32_t count = 0;
+
+    for (int32_t k = job->rec.attempt_count; k > job->rec.resumed_attempt; k--) {
+        const struct hd_attempt_record *attempt = &core_find_attempt(job, k)->rec;
+        const bool ran = attempt->running_ms && attempt->ended_ms - attempt->running_ms >= WORTH_MS;
+
+        if (ran || attempt->end.cause != HD_END_CAUSE_PREEMPTED || !attempt->stop_job)
+            return false;
+        count += !attempt->borrows; /* what is borrowed is given back soon, as a rule */
+        if (count == GIVE_WAY_MAX)
+            return true;
+    }
+    return false;
+}
+
+static int64_t next_start_ms(const struct hd_core *core, const struct core_job *job)
+{
+    const int64_t delay_ms = retry_delay_ms(core, job);
+
+    return core->now.mono_ms +
+           (core_starts_in_vain(job) && delay_ms < WORTH_MS ? WORTH_MS : delay_ms);
+}
+
 /* ---- what the job does then -------------------------------------------------------------------*/
 
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
@@ -269,7 +299,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     } else {
         announce_fallback(core, job, attempt);
         job->rec.devices = job->needs.devices_max;
-        job->not_before_mono_ms = core->now.mono_ms + retry_delay_ms(core, job);
+        job->not_before_mono_ms = next_start_ms(core, job);
         if (end->cause == HD_END_CAUSE_NODE_LOST)
             core_search_begin(core, job);
         core_set_job_state(core, job, HD_JOB_STATE_QUEUED);

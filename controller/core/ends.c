@@ -83,7 +83,7 @@ static bool list_gains(struct hd_core *core)
         core->gains[count++] = (struct core_gain){
             .node = (uint32_t)attempt->shares[i].node->index,
             .devices = (uint16_t)attempt->shares[i].devices,
-            .kind = (uint16_t)hd_device_kind_of(attempt->rec.plan.layout.device),
+            .kind = (uint16_t)attempt->kind,
         };
     }
     core->gain_count = count;
@@ -132,11 +132,11 @@ struct sum {
 };
 enum { CLOSED = UINT16_MAX, UNSEEN = 0xfefe };
 
-static uint16_t look_at(const struct hd_core *core, const struct core_view *view,
-                        enum hd_device_kind kind, struct sum *sum, size_t i)
+static uint16_t look_at(const struct hd_core *core, const struct core_view *view, struct sum *sum,
+                        size_t i)
 {
     sum->free_of[i] =
-        sum->switch_of[i] >= 0 && is_open(core, view, i) ? core->free_of[kind][i] : CLOSED;
+        sum->switch_of[i] >= 0 && is_open(core, view, i) ? core->unlent_free_of[i] : CLOSED;
     return sum->free_of[i];
 }
 
@@ -148,14 +148,13 @@ static void add(struct sum *sum, size_t node, int32_t more)
     sum->reached |= *of_switch >= sum->need;
 }
 
-static void sum_free(const struct hd_core *core, const struct core_view *view,
-                     enum hd_device_kind kind, struct sum *sum)
+static void sum_free(const struct hd_core *core, const struct core_view *view, struct sum *sum)
 {
     memset(sum->of_switch, 0, ((size_t)core->leaf_count + 1) * sizeof *sum->of_switch);
     memset(sum->free_of, UNSEEN & 0xff, core->node_count * sizeof *sum->free_of);
-    for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
-         i = core_next_free(core, kind, i + 1))
-        if (look_at(core, view, kind, sum, i) != CLOSED)
+    for (size_t i = core_next_bit(core, core->unlent_has_free, 0); i < core->node_count;
+         i = core_next_bit(core, core->unlent_has_free, i + 1))
+        if (look_at(core, view, sum, i) != CLOSED)
             add(sum, i, sum->given[sum->free_of[i]]);
 }
 
@@ -165,13 +164,22 @@ static void sum_gain(const struct hd_core *core, const struct core_view *view,
     uint16_t before = sum->free_of[gain->node], after;
 
     if (before == UNSEEN)
-        before = look_at(core, view, kind, sum, gain->node);
+        before = look_at(core, view, sum, gain->node);
     if (before == CLOSED || gain->kind != kind)
         return;
     after = before + gain->devices;
     after = after < HD_CTL_DEVICES_PER_NODE_MAX ? after : HD_CTL_DEVICES_PER_NODE_MAX;
     sum->free_of[gain->node] = after;
     add(sum, gain->node, sum->given[after] - sum->given[before]);
+}
+
+/* The sums begin before the ends that the search before has lent. */
+static void remember_unlent(struct hd_core *core, enum hd_device_kind kind)
+{
+    memcpy(core->unlent_free_of, core->free_of[kind],
+           core->node_count * sizeof *core->unlent_free_of);
+    memcpy(core->unlent_has_free, core->has_free[kind],
+           (core->node_count / 64 + 1) * sizeof *core->unlent_has_free);
 }
 
 /* No place opens before so many ends; more than all: none does. */
@@ -184,11 +192,13 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
 
     if (!core_free_by_node(core, kind))
         return 0; /* no memory */
+    if (!core->ends_lent)
+        remember_unlent(core, kind);
     sum.switch_of = core->switch_of[of_switches ? view->tier_max : 0];
     sum.free_of = core->sum_free_of;
     sum.of_switch = core->sum_of_switch;
     list_given(core, view, kind, sum.given);
-    sum_free(core, view, kind, &sum);
+    sum_free(core, view, &sum);
     for (size_t g = 0; !sum.reached; ends++) {
         if (ends == core->end_count)
             return ends + 1;
@@ -202,13 +212,15 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
 
 /* ---- the search -------------------------------------------------------------------------------*/
 
-static void lend_until(struct hd_core *core, size_t *lent, size_t ends)
+void core_lend_until(struct hd_core *core, size_t ends)
 {
-    if (ends > *lent)
-        core_lend(core, core->ends + *lent, ends - *lent, true);
+    const size_t lent = core->ends_lent;
+
+    if (ends > lent)
+        core_lend(core, core->ends + lent, ends - lent, true);
     else
-        core_lend(core, core->ends + ends, *lent - ends, false);
-    *lent = ends;
+        core_lend(core, core->ends + ends, lent - ends, false);
+    core->ends_lent = ends;
 }
 
 /* More devices never take a place away, so that halving finds it; a few more than the least number
@@ -217,11 +229,11 @@ size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
                         enum hd_device_kind kind, struct core_placement *ret_place)
 {
     const size_t all = core->end_count;
-    size_t low = least_ends(core, view, kind), high = all + 1, lent = 0;
+    size_t low = least_ends(core, view, kind), high = all + 1;
 
     *ret_place = (struct core_placement){0};
     if (low <= all) {
-        lend_until(core, &lent, low);
+        core_lend_until(core, low);
         *ret_place = core_find_place(core, view);
         if (ret_place->device_count)
             return low;
@@ -233,13 +245,13 @@ size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
 
         if (mid > all)
             break;
-        lend_until(core, &lent, mid);
+        core_lend_until(core, mid);
         if (core_has_place(core, view))
             high = mid;
         else
             low = mid + 1;
     }
-    lend_until(core, &lent, low <= all ? low : 0);
+    core_lend_until(core, low <= all ? low : 0);
     if (low <= all)
         *ret_place = core_find_place(core, view);
     return low;

@@ -251,7 +251,10 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
         return;
     case CORE_WAIT_DELAY:
         left_ms = job->not_before_mono_ms - now.mono_ms;
-        hd_text_add(ret_reason, "will be retried in %lld s",
+        hd_text_add(ret_reason, "%swill be retried in %lld s",
+                    core_starts_in_vain(job)
+                        ? "its devices were wanted as soon as it had them, more than once; "
+                        : "",
                     (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
         return;
     case CORE_WAIT_SEARCH:

@@ -87,6 +87,16 @@ void core_node_note(struct hd_core *core, const struct core_node *node)
                                                     .spare = (uint16_t)node->reserved.spare};
 }
 
+void core_note_kept(struct hd_core *core, const struct core_node *node)
+{
+    if (core->free_due)
+        return;
+    core->marks[node->index] = (uint8_t)((core->marks[node->index] & ~CORE_MARK_RESERVED) |
+                                         (node->reserved.by ? CORE_MARK_RESERVED : 0));
+    core->kept_of[node->index] = (struct core_kept){.keeper = node->reserved.keeper,
+                                                    .spare = (uint16_t)node->reserved.spare};
+}
+
 void core_arrays_free(struct hd_core *core)
 {
     for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
@@ -109,10 +119,14 @@ void core_arrays_free(struct hd_core *core)
     free(core->kept_of);
     free(core->sum_free_of);
     free(core->sum_of_switch);
+    free(core->unlent_free_of);
+    free(core->unlent_has_free);
     core->marks = NULL;
     core->kept_of = NULL;
     core->sum_free_of = NULL;
     core->sum_of_switch = NULL;
+    core->unlent_free_of = NULL;
+    core->unlent_has_free = NULL;
 }
 
 static bool make_arrays(struct hd_core *core)
@@ -138,7 +152,10 @@ static bool make_arrays(struct hd_core *core)
     core->kept_of = calloc(nodes, sizeof *core->kept_of);
     core->sum_free_of = calloc(nodes, sizeof *core->sum_free_of);
     core->sum_of_switch = calloc(leaves, sizeof *core->sum_of_switch);
-    return made && core->marks && core->kept_of && core->sum_free_of && core->sum_of_switch;
+    core->unlent_free_of = calloc(nodes, sizeof *core->unlent_free_of);
+    core->unlent_has_free = calloc(nodes / 64 + 1, sizeof *core->unlent_has_free);
+    return made && core->marks && core->kept_of && core->sum_free_of && core->sum_of_switch &&
+           core->unlent_free_of && core->unlent_has_free;
 }
 
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
@@ -230,8 +247,6 @@ static void count_free(struct hd_core *core, struct core_node *node, enum hd_dev
 
 static void lend(struct hd_core *core, struct core_attempt *attempt, bool lent)
 {
-    const enum hd_device_kind kind = hd_device_kind_of(attempt->rec.plan.layout.device);
-
     if (attempt->lent == lent)
         return;
     attempt->lent = lent;
@@ -239,7 +254,7 @@ static void lend(struct hd_core *core, struct core_attempt *attempt, bool lent)
         const struct core_share *share = &attempt->shares[i];
 
         if (share->works)
-            count_free(core, share->node, kind, lent ? share->works : -share->works);
+            count_free(core, share->node, attempt->kind, lent ? share->works : -share->works);
     }
 }
 

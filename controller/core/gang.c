@@ -121,18 +121,20 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Devices that the node would give a gang, in whole tensor-parallel groups; 0: it cannot join.
- * idle: held devices and disconnected nodes count, too; reserved: and nodes reserved by other jobs.
+/* Devices that the node would give a gang, in whole groups of `unit`; 0: it cannot join. idle: held
+ * devices and disconnected nodes count, too; reserved: and nodes reserved by other jobs.
  */
 static int32_t gives(const struct hd_core *core, const struct core_view *view, size_t i,
-                     uint32_t reach, enum hd_device_kind kind, bool idle, bool reserved)
+                     uint32_t reach, enum hd_device_kind kind, int32_t unit, bool idle,
+                     bool reserved)
 {
-    const struct core_node *node = core->nodes[i];
     const struct core_reach *of_node = &core->reach_of[kind][i];
+    const struct core_node *node;
     int32_t count;
 
     if (of_node->near != reach && of_node->far != reach)
         return 0;
+    node = core->nodes[i];
     if (!idle)
         count = core_available_at(core, view, i, kind, core->free_of[kind]);
     else if (!core_node_may_come_back(node) || (node->reserved.by && !reserved) ||
@@ -140,18 +142,19 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view, s
         count = 0;
     else
         count = core_count_devices(view->needs, node, kind, false);
-    return count ? core_whole_groups(view->needs, count) : 0;
+    return unit == 1 ? count : count - count % unit;
 }
 
 /* Devices that usable nodes of the gang give, in all. */
 static int32_t sum_given(const struct hd_core *core, const struct core_view *view, uint32_t reach,
                          enum hd_device_kind kind)
 {
+    const int32_t unit = hd_plan_unit(&view->needs->wish);
     int32_t total = 0;
 
     for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
          i = core_next_free(core, kind, i + 1))
-        total += gives(core, view, i, reach, kind, false, false);
+        total += gives(core, view, i, reach, kind, unit, false, false);
     return total;
 }
 
@@ -163,13 +166,14 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
                            struct core_member *ret_members)
 {
     size_t at[2 * (HD_CTL_DEVICES_PER_NODE_MAX + 1)] = {0}, count = 0, sum = 0;
+    const int32_t unit = hd_plan_unit(&view->needs->wish);
     struct core_member *found = ret_members + core->node_count;
 
     for (size_t i = idle ? 0 : core_next_free(core, kind, 0); i < core->node_count;
          i = idle ? i + 1 : core_next_free(core, kind, i + 1)) {
         struct core_member member = {.node = core->nodes[i], .index = i};
 
-        member.count = gives(core, view, i, reach, kind, idle, reserved);
+        member.count = gives(core, view, i, reach, kind, unit, idle, reserved);
         if (!member.count)
             continue;
         member.ready = !idle || core_node_usable(member.node);
@@ -349,11 +353,10 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
         struct core_placement place = {.members = members};
         size_t count;
 
-        place.device_count =
-            core_pick_count(needs, kind, sum_given(core, view, reach, kind), &place.plan);
+        count = find_members(core, view, reach, kind, false, false, members);
+        place.device_count = core_pick_count(needs, kind, total_of(members, count), &place.plan);
         if (!place.device_count)
             continue;
-        count = find_members(core, view, reach, kind, false, false, members);
         count = core_prefer_switches(core, members, count, place.device_count);
         place.member_count = choose(members, count, place.device_count);
         place.unused_count = count_unused(needs, &place);

@@ -190,6 +190,7 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
     core_set(core, &attempt->rec.run_as, record->run_as);
     core_set(core, &attempt->rec.end.node, record->end.node);
     core_set(core, &attempt->rec.end.message, record->end.message);
+    attempt->kind = hd_device_kind_of(attempt->rec.plan.layout.device);
     attempt->state_since_mono_ms = core->now.mono_ms;
     attempt->ends_mono_ms = INT64_MAX;
     job->attempts[job->rec.attempt_count++] = attempt;

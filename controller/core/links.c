@@ -139,7 +139,7 @@ void core_find_position(const struct hd_core *core, struct core_node *node)
 
 static int64_t switch_of(const struct hd_core *core, const struct core_member *member, int tier)
 {
-    return core->switch_of[tier + 1][member->node->index];
+    return core->switch_of[tier + 1][member->index];
 }
 
 /* Of a member that is at one. */

@@ -156,7 +156,7 @@ static struct reach look_around(struct hd_core *core, struct core_job *job,
     bool by_user;
     const int64_t left = core_quota_left(job->account, &by_user);
 
-    needs.device = hd_device_kind_of(attempt->rec.plan.layout.device);
+    needs.device = attempt->kind;
     if (left < needs.devices_max - attempt->rec.plan.rank_count)
         needs.devices_max = attempt->rec.plan.rank_count + (int32_t)left;
     if (needs.devices_max <= attempt->rec.plan.rank_count)

@@ -33,7 +33,7 @@ void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t jo
     node->reserved.keeper = (uint16_t)core_keeper_of(core, &node->reserved);
     core->keepers_lack |= !node->reserved.keeper;
     core->changes++;
-    core_node_note(core, node);
+    core_note_kept(core, node);
 }
 
 void core_reserve_only(struct hd_core *core, struct core_job *job,
@@ -44,7 +44,7 @@ void core_reserve_only(struct hd_core *core, struct core_job *job,
             continue;
         core->reserved[i]->reserved.by = 0;
         core->changes++;
-        core_node_note(core, core->reserved[i]);
+        core_note_kept(core, core->reserved[i]);
     }
     core_reserve_members(core, job, place, start_mono_ms);
 }
@@ -53,8 +53,9 @@ void core_reserve_none(struct hd_core *core)
 {
     for (size_t i = 0; i < core->reserved_count; i++) {
         core->reserved[i]->reserved.by = 0;
-        core_node_note(core, core->reserved[i]);
+        core_note_kept(core, core->reserved[i]);
     }
+    core->changes += core->reserved_count;
     core->reserved_count = core->keeper_count = 0;
     core->keepers_lack = false;
     core->reservers.count = 0;
@@ -72,11 +73,23 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
 }
 
 /* What younger jobs have borrowed comes back when this one can start with it. */
-static void lend_borrowed(struct hd_core *core, const struct core_job *job, bool lent)
+static void lend_borrowed(struct hd_core *core, const struct core_job *job)
 {
     for (size_t i = 0; i < core->borrower_count; i++)
         if (core_lends_to(core, core->borrowers[i], job))
-            core_lend(core, &core->borrowers[i], 1, lent);
+            core_lend(core, &core->borrowers[i], 1, true);
+    core->looks_ahead = true;
+}
+
+void core_find_first_end(struct hd_core *core)
+{
+    if (!core->looks_ahead)
+        return;
+    core_lend_until(core, 0);
+    for (size_t i = 0; i < core->borrower_count; i++)
+        if (core->borrowers[i]->lent)
+            core_lend(core, &core->borrowers[i], 1, false);
+    core->looks_ahead = false;
 }
 
 void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
@@ -89,7 +102,8 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
     size_t needed;
 
     *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_MISFITS};
-    lend_borrowed(core, view->job, true);
+    if (!core->looks_ahead)
+        lend_borrowed(core, view->job);
     needed = core_lend_fewest(core, view, kind, &ret->place);
     if (needed <= core->end_count) {
         ret->start.mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
@@ -104,9 +118,7 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
                                         job starts */
             ret->layout =
                 core_choose_layout(core, &wisher, &ret->place, &memory_bytes, &ret->entry, &why);
-        core_lend(core, ends, needed, false);
     }
-    lend_borrowed(core, view->job, false);
     hd_text_free(&why);
 }
 
@@ -129,13 +141,15 @@ static bool reserve_first(struct hd_core *core, struct core_job *job, const stru
                           enum hd_device_kind kind, struct core_start *ret_start)
 {
     struct core_first first;
-    enum core_weighed weighed;
+    enum core_weighed weighed = CORE_TAKE_FIRST;
     bool reserved;
 
     core_find_first(core, view, kind, &first);
     reserved = first.place.device_count > 0;
-    if (reserved) { /* without a price the first is kept */
+    if (reserved) /* without a price the first is kept */
         weighed = core_weigh(core, job, view->needs, &first);
+    core_find_first_end(core);
+    if (reserved) {
         job->choice.taken = weighed == CORE_TAKE_LATER;
         *ret_start = first.start;
         ret_start->unpriced = weighed == CORE_WAIT_FOR_PRICE || first.layout == CORE_LAYOUT_LATER;

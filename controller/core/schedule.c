@@ -602,7 +602,7 @@ static enum hd_status check_ends(struct hd_core *core, const struct core_job *jo
         const size_t ends = core_lend_fewest(core, &view, kinds[0], &place);
 
         free(place.members);
-        core_lend(core, core->ends, ends <= all ? ends : 0, false);
+        core_lend_until(core, 0);
         if ((ends && opens_after(core, &view, ends - 1)) ||
             (ends <= all && !opens_after(core, &view, ends)))
             return hd_err(HD_INTERNAL,

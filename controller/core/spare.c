@@ -141,8 +141,7 @@ void core_keep_what_is_left(struct hd_core *core)
     for (size_t i = 0; core->config.spare_nodes && i < core->searching.count; i++) {
         const struct core_job *job = core->searching.items[i];
         const struct core_attempt *attempt = core_newest(job);
-        const enum hd_device_kind kind =
-            attempt ? hd_device_kind_of(attempt->rec.plan.layout.device) : HD_DEVICE_KIND_ANY;
+        const enum hd_device_kind kind = attempt ? attempt->kind : HD_DEVICE_KIND_ANY;
 
         for (size_t k = 0; attempt && core_has_failed(job) && k < attempt->share_count; k++) {
             struct core_node *node = attempt->shares[k].node;

@@ -318,6 +318,7 @@ enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
             weighed = CORE_TAKE_LATER;
         }
     }
+    core_find_first_end(core);
     free(best.place.members);
     return weighed;
 }

@@ -422,6 +422,52 @@ static void no_job_grows_while_others_wait(void **state)
     sim_free(sim);
 }
 
+/* Two jobs of higher priority come, each as soon as the low one has started. After the first it
+ * starts again at once; after the second its node is free, and it waits for five minutes. */
+static void a_job_that_gave_way_twice_at_its_start_waits(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t low = submit(sim, 0, 2, 24);
+    int64_t ended_ms;
+
+    (void)state;
+    for (int32_t attempt = 1; attempt <= 2; attempt++) {
+        for (int s = 0; s < 30 && sim_job(sim, low)->attempt_count < attempt; s++)
+            sim_second(sim);
+        sim_run_until_ended(sim, submit(sim, 1, 2, 5), 60);
+        assert_int_equal(sim_attempt(sim, low, attempt)->end.cause, HD_END_CAUSE_PREEMPTED);
+    }
+    ended_ms = sim_attempt(sim, low, 2)->ended_ms;
+    sim_run(sim, (int)((ended_ms + 5 * 60 * 1000 - sim->now.wall_ms) / 1000) - 2);
+    assert_int_equal(sim_job(sim, low)->attempt_count, 2);
+    sim_assert_reason(sim, low,
+                      "attempt 2 ended (preempted on n1); its devices were wanted as soon as it "
+                      "had them, more than once; will be retried in 2 s");
+    sim_run(sim, 4);
+    assert_int_equal(sim_job(sim, low)->attempt_count, 3);
+    sim_run_until_ended(sim, low, 60);
+    sim_assert_undisturbed(sim, low, 24);
+    sim_free(sim);
+}
+
+/* It runs for longer than five minutes before it gives way for the second time: that was worth its
+ * start. */
+static void a_job_that_ran_before_it_gave_way_does_not_wait(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t low = submit(sim, 0, 2, 4000);
+
+    (void)state;
+    sim_run(sim, 3);
+    sim_run_until_ended(sim, submit(sim, 1, 2, 5), 60);
+    sim_run(sim, 6 * 60);
+    assert_int_equal(sim_job(sim, low)->attempt_count, 2);
+    sim_run_until_ended(sim, submit(sim, 1, 2, 5), 60);
+    sim_run(sim, 3);
+    assert_int_equal(sim_job(sim, low)->attempt_count, 3);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +482,8 @@ int main(void)
         cmocka_unit_test(no_more_give_way_than_have_to),
         cmocka_unit_test(freed_devices_are_kept_through_a_restart),
         cmocka_unit_test(a_job_that_starts_gives_way_too),
+        cmocka_unit_test(a_job_that_gave_way_twice_at_its_start_waits),
+        cmocka_unit_test(a_job_that_ran_before_it_gave_way_does_not_wait),
         cmocka_unit_test(a_job_leaves_a_drained_node_when_it_fits_elsewhere),
         cmocka_unit_test(a_job_leaves_a_drained_node_at_the_deadline),
         cmocka_unit_test(a_job_leaves_a_node_whose_daemon_ends),
