@@ -128,7 +128,8 @@ static enum hd_status take_steps(struct hd_trainer *t, struct harness_rank *r, s
         struct hd_saved saved;
 
         if (a->place && s == STRUCK_STEP) {
-            a->armed = r->rank == a->place->victim || a->armed;
+            if (r->rank == a->place->victim) /* the others would write over it */
+                a->armed = true;
             if (a->signal == SIGSTOP)
                 hd_comm_set_deadline(r->comm, SILENCE_MS);
         }
