@@ -263,17 +263,6 @@ struct candidates {
     size_t stopping, count;
 };
 
-static bool are_enough(struct hd_core *core, const struct core_view *view,
-                       const struct candidates *all)
-{
-    bool enough;
-
-    lend_victims(core, all->victims, 0, all->count, true);
-    enough = core_has_place(core, view);
-    lend_victims(core, all->victims, 0, all->count, false);
-    return enough;
-}
-
 /* For a place as the view wants it, which some of them can make free. */
 static void choose_victims(struct hd_core *core, struct core_job *job, const struct core_view *view,
                            const struct candidates *all)
@@ -303,18 +292,23 @@ static void choose_victims(struct hd_core *core, struct core_job *job, const str
 static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core_view *view,
                          enum hd_device_kind kind, const struct candidates *all)
 {
-    if (!are_enough(core, view, all))
-        return false;
-    if (!view->nodes_max) {
-        const int32_t last = core_tiers(core);
+    const int32_t last = core_tiers(core);
+    struct core_view best = *view;
+    bool enough;
 
-        core_limit_to_best(core, view, kind);
-        while (view->nodes_max && !are_enough(core, view, all))
-            if (view->nodes_max == 1 || ++view->tier_max > last)
-                view->nodes_max = view->tier_max = 0;
-    }
-    choose_victims(core, job, view, all);
-    return true;
+    if (!view->nodes_max)
+        core_limit_to_best(core, &best, kind);
+    lend_victims(core, all->victims, 0, all->count, true); /* thousands: once for all views */
+    enough = core_has_place(core, view);
+    while (enough && best.nodes_max && !view->nodes_max && !core_has_place(core, &best))
+        if (best.nodes_max == 1 || ++best.tier_max > last)
+            best.nodes_max = best.tier_max = 0;
+    lend_victims(core, all->victims, 0, all->count, false);
+    if (enough)
+        *view = best;
+    if (enough)
+        choose_victims(core, job, view, all);
+    return enough;
 }
 
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
