@@ -57,8 +57,8 @@ static const struct probe_model processor_models[] = {
 enum { PROCESSOR_MODELS = sizeof processor_models / sizeof processor_models[0], QUICK_MODELS = 7 };
 
 /* GPUs are for larger ones: heads of 64 and 128, 4k to 32k tokens at a time. The first ones have
- * all kernels in sizes that fill a GPU. Few parameters: the host draws the first ones, which takes
- * the time of a probe (some 20 million a second on a core of a Xeon). */
+ * all kernels in sizes that fill a GPU. Few parameters: the host draws the first ones, and that is
+ * time of the probe. */
 static const struct probe_model gpu_models[] = {
     {"gpt2", 1, 768, 12, 12, 3072, 50257, 1024, 8, 0, 0, 0, 0, 6},
     {"llama", 1, 1024, 16, 4, 2816, 8192, 1024, 8, 0, 0, 0, 0, 4},

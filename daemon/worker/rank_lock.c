@@ -245,8 +245,9 @@ static void allow_list(struct lock *l, const char *variable)
     }
 }
 
-/* Loads the GPUs' plug-in now: it may be a link to another folder, and CUDA's libraries may be in
- * one that nobody names. If it cannot be loaded, opening the device says why. */
+/* Loads the GPUs' plug-in before the lock, which allows neither the folder that a linked plug-in
+ * really stands in nor folders of CUDA's libraries outside the system's. If it cannot be loaded,
+ * opening the device says why. */
 static void load_plugin(const struct lock *l)
 {
     if (strcmp(l->r->job.device, "cuda") == 0)
