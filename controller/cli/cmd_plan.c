@@ -309,8 +309,7 @@ struct plan_flags {
 };
 
 /* From now on times are those that `heddle-worker probe` measured. */
-static enum hd_status calibrate(struct plan_asked *a, const char *path, struct hd_rates *rates,
-                                char ret_device[HD_CALIBRATION_WORD_MAX])
+static enum hd_status calibrate(struct plan_asked *a, const char *path, struct hd_rates *rates)
 {
     struct hd_calibration *cal = hd_arena_alloc(&a->arena, sizeof *cal);
 
@@ -322,7 +321,6 @@ static enum hd_status calibrate(struct plan_asked *a, const char *path, struct h
                 : hd_calibration_check(cal, &a->traits, a->threads))
         return hd_err(HD_INVALID, "--calibration %s: %s", path, hd_err_message());
     hd_rates_calibrate(rates, cal);
-    (void)snprintf(ret_device, HD_CALIBRATION_WORD_MAX, "%s", cal->device);
     return HD_OK;
 }
 
@@ -332,7 +330,6 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
 {
     struct hd_cluster *clusters =
         hd_arena_array(&a->arena, HD_CLUSTER_GROUPS_MAX, sizeof *clusters);
-    char device[HD_CALIBRATION_WORD_MAX];
 
     if (!clusters)
         return hd_err(HD_NO_MEMORY, "no memory for a cluster");
@@ -341,7 +338,7 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
         return hd_spec_read_cluster(f->cluster, &a->arena, clusters, &l->cluster_count, NULL);
     hd_cluster_of_kind(a->kind, a->devices, a->spec->tf32, &clusters[0]);
     l->cluster_count = 1;
-    return f->calibration ? calibrate(a, f->calibration, &clusters[0].rates, device) : HD_OK;
+    return f->calibration ? calibrate(a, f->calibration, &clusters[0].rates) : HD_OK;
 }
 
 /* The chosen plan in the form in which one plan of given devices is shown. */
@@ -417,7 +414,6 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
                                        struct hd_report_asked *l)
 {
     struct hd_cluster *cluster = hd_arena_alloc(&a->arena, sizeof *cluster);
-    char device[HD_CALIBRATION_WORD_MAX];
     const struct hd_gpu_kind *kind;
     struct hd_rates own;
     enum hd_status st;
@@ -428,12 +424,12 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
     st = ask_worker(a);
     own = a->rates;
     if (!st)
-        st = calibrate(a, f->calibration, &a->rates, device);
+        st = calibrate(a, f->calibration, &a->rates);
     if (st)
         return st;
     find_memory(a, f->devices != NULL);
     a->traits.threads = (int)a->threads;
-    kind = hd_traits_is_cuda(&a->traits) ? hd_gpu_kind_of_name(device) : NULL;
+    kind = hd_traits_is_cuda(&a->traits) ? hd_gpu_kind_of_name(a->rates.calibration->device) : NULL;
     if (kind) { /* links, and what was not measured, by the data sheet */
         hd_cluster_of_kind(kind, a->devices, a->spec->tf32, cluster);
         cluster->traits = a->traits;
