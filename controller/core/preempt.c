@@ -85,31 +85,59 @@ static void lend_victims(struct hd_core *core, const struct victim *victims, siz
         core_lend(core, &victims[i].attempt, 1, lent);
 }
 
-/* The smallest number of victims, from the first, that gives the job a place; at least `stopping`,
- * which are lent. More than count: all of them do not. */
-static size_t fewest(struct hd_core *core, const struct core_view *view,
-                     const struct victim *victims, size_t stopping, size_t count)
+/* Whom a job may ask to stop, behind those that are stopping anyway. */
+struct candidates {
+    struct victim *victims;
+    size_t stopping, count;
+};
+
+/* With the first `high` candidates lent a job has a place, with fewer than `low` it has none. */
+struct bounds {
+    size_t low, high;
+};
+
+/* Few candidates are needed, as a rule, and to lend all of thousands costs more than to search:
+ * lends one more, two, four .. until the job has a place. They stay lent, and high is their number.
+ * False: all are lent, and it has none. */
+static bool lend_until_it_fits(struct hd_core *core, const struct core_view *view,
+                               const struct candidates *all, struct bounds *ret)
 {
-    size_t low = stopping, high = count + 1, lent = stopping;
+    *ret = (struct bounds){.low = all->stopping, .high = all->stopping};
+    lend_victims(core, all->victims, 0, all->stopping, true);
+    for (size_t more = 1; !core_has_place(core, view); more *= 2) {
+        const size_t left = all->count - ret->high;
 
-    for (size_t stride = 1; low < high; stride *= 2) { /* few are needed, as a rule */
-        const size_t half = low + (high - low) / 2;
-        const size_t mid = high > count && low + stride < half ? low + stride : half;
+        if (!left)
+            return false;
+        ret->low = ret->high + 1;
+        ret->high += more < left ? more : left;
+        lend_victims(core, all->victims, ret->low - 1, ret->high, true);
+    }
+    return true;
+}
 
-        if (mid > count)
-            break;
+/* The smallest number of candidates, from the first, that gives the job a place. All of them are
+ * lent who stop already, and no others. */
+static size_t fewest(struct hd_core *core, const struct core_view *view,
+                     const struct candidates *all, struct bounds bounds)
+{
+    size_t lent = all->stopping;
+
+    while (bounds.low < bounds.high) {
+        const size_t mid = bounds.low + (bounds.high - bounds.low) / 2;
+
         if (mid > lent)
-            lend_victims(core, victims, lent, mid, true);
+            lend_victims(core, all->victims, lent, mid, true);
         else
-            lend_victims(core, victims, mid, lent, false);
+            lend_victims(core, all->victims, mid, lent, false);
         lent = mid;
         if (core_has_place(core, view))
-            high = mid;
+            bounds.high = mid;
         else
-            low = mid + 1;
+            bounds.low = mid + 1;
     }
-    lend_victims(core, victims, stopping, lent, false);
-    return low;
+    lend_victims(core, all->victims, all->stopping, lent, false);
+    return bounds.high;
 }
 
 static bool is_on(const struct core_placement *place, const struct core_attempt *attempt)
@@ -257,22 +285,16 @@ enum hd_status core_check_victims(struct hd_core *core, const struct core_job *j
                      : HD_OK;
 }
 
-/* Whom a job may ask to stop, behind those that are stopping anyway. */
-struct candidates {
-    struct victim *victims;
-    size_t stopping, count;
-};
-
 /* For a place as the view wants it, which some of them can make free. */
 static void choose_victims(struct hd_core *core, struct core_job *job, const struct core_view *view,
-                           const struct candidates *all)
+                           const struct candidates *all, struct bounds bounds)
 {
     const size_t stopping = all->stopping;
     struct core_placement place;
     size_t count;
 
     lend_victims(core, all->victims, 0, stopping, true);
-    count = fewest(core, view, all->victims, stopping, all->count);
+    count = fewest(core, view, all, bounds);
     if (count > stopping) {
         lend_victims(core, all->victims, stopping, count, true);
         count = spare(core, view, all->victims, stopping, count);
@@ -294,20 +316,28 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core
 {
     const int32_t last = core_tiers(core);
     struct core_view best = *view;
+    struct bounds bounds;
     bool enough;
 
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
-    lend_victims(core, all->victims, 0, all->count, true); /* thousands: once for all views */
-    enough = core_has_place(core, view);
-    while (enough && best.nodes_max && !view->nodes_max && !core_has_place(core, &best))
-        if (best.nodes_max == 1 || ++best.tier_max > last)
-            best.nodes_max = best.tier_max = 0;
-    lend_victims(core, all->victims, 0, all->count, false);
-    if (enough)
+    enough = lend_until_it_fits(core, &best, all, &bounds);
+    if (!enough) { /* all are lent now: the best place that they can make free, if any */
+        enough = core_has_place(core, view);
+        while (enough && best.nodes_max && !view->nodes_max && !core_has_place(core, &best))
+            if (best.nodes_max == 1 || ++best.tier_max > last)
+                best.nodes_max = best.tier_max = 0;
+        lend_victims(core, all->victims, 0, all->count, false);
+        if (enough)
+            (void)lend_until_it_fits(core, &best, all, &bounds);
+        else
+            bounds.high = 0;
+    }
+    lend_victims(core, all->victims, 0, bounds.high, false);
+    if (enough) {
         *view = best;
-    if (enough)
-        choose_victims(core, job, view, all);
+        choose_victims(core, job, view, all, bounds);
+    }
     return enough;
 }
 
