@@ -415,28 +415,27 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
 {
     struct hd_cluster *cluster = hd_arena_alloc(&a->arena, sizeof *cluster);
     const struct hd_gpu_kind *kind;
-    struct hd_rates own;
+    struct hd_rates measured;
     enum hd_status st;
 
     if (!cluster)
         return hd_err(HD_NO_MEMORY, "no memory for a cluster");
     fill_devices(a);
     st = ask_worker(a);
-    own = a->rates;
+    measured = a->rates;
     if (!st)
-        st = calibrate(a, f->calibration, &a->rates);
+        st = calibrate(a, f->calibration, &measured);
     if (st)
         return st;
     find_memory(a, f->devices != NULL);
     a->traits.threads = (int)a->threads;
-    kind = hd_traits_is_cuda(&a->traits) ? hd_gpu_kind_of_name(a->rates.calibration->device) : NULL;
+    kind = hd_traits_is_cuda(&a->traits) ? hd_gpu_kind_of_name(measured.calibration->device) : NULL;
     if (kind) { /* links, and what was not measured, by the data sheet */
         hd_cluster_of_kind(kind, a->devices, a->spec->tf32, cluster);
         cluster->traits = a->traits;
-        hd_rates_calibrate(&cluster->rates, a->rates.calibration);
-        a->rates = own;
+        hd_rates_calibrate(&cluster->rates, measured.calibration);
     } else
-        hd_cluster_of_cpu(&a->traits, a->devices, &a->rates, cluster);
+        hd_cluster_of_cpu(&a->traits, a->devices, &measured, cluster);
     l->clusters = cluster;
     l->cluster_count = 1;
     return HD_OK;
