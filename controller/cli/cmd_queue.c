@@ -169,8 +169,10 @@ int cli_queue(struct cli *cli, int argc, char **argv)
 
 /* ---- hold and release -------------------------------------------------------------------------*/
 
-static int hold_one(struct cli *cli, const char *name, bool hold)
+static int hold_one(struct cli *cli, const char *name, bool hold, struct show_list *list,
+                    struct hd_text *out)
 {
+    const Heddle__V1__JobStatus *job;
     Heddle__V1__HoldJobRequest held = HEDDLE__V1__HOLD_JOB_REQUEST__INIT;
     Heddle__V1__ReleaseJobRequest released = HEDDLE__V1__RELEASE_JOB_REQUEST__INIT;
     Heddle__V1__HoldJobResponse *of_hold = NULL;
@@ -186,24 +188,39 @@ static int hold_one(struct cli *cli, const char *name, bool hold)
                         &released.base, &of_release);
     if (code != CLI_CONTINUE)
         return code;
-    show_one_job(cli, hold ? of_hold->job : of_release->job, false);
+    job = hold ? of_hold->job : of_release->job;
+    if (cli->format >= CLI_JSON) {
+        show_item_begin(list);
+        show_job(&list->writer, job, false);
+        show_item_end(list);
+    } else {
+        show_job_line(out, job, false);
+    }
     hd_rpc_message_free(hold ? &of_hold->base : &of_release->base);
     return CLI_CONTINUE;
 }
 
 static int hold_all(struct cli *cli, int argc, char **argv, bool hold)
 {
+    struct hd_text out = {0};
+    struct show_list list;
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1000);
 
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
+    if (cli->format >= CLI_JSON)
+        show_list_begin(&list, &out, cli->format, "JobList", "job");
     for (int i = 0; i < cli->arg_count; i++) { /* one that fails does not save the others */
-        int one = hold_one(cli, cli->args[i], hold);
+        int one = hold_one(cli, cli->args[i], hold, &list, &out);
 
         code = one == CLI_CONTINUE ? code : one;
     }
+    if (cli->format >= CLI_JSON)
+        show_list_end(&list);
+    (void)cli_out(&out);
+    hd_text_free(&out);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }
 

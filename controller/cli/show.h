@@ -23,7 +23,9 @@ void show_item_begin(struct show_list *list);
 void show_item_end(struct show_list *list);
 void show_list_end(struct show_list *list);
 
-/* On standard output: "job 7 tiny queued: REASON", or as JSON; the answer to a change of one job.
+/* "job 7 tiny queued: REASON" and the end of the line. */
+void show_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool with_name);
+/* Such a line on standard output, or as JSON; the answer to a change of one job.
  */
 void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool with_name);
 

@@ -39,11 +39,29 @@ void show_list_end(struct show_list *list)
     hd_text_add(list->out, "\n");
 }
 
+void show_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool with_name)
+{
+    char word[CLI_WORD_MAX];
+
+    hd_text_add(out, "job %llu ", (unsigned long long)job->job);
+    if (with_name) {
+        cli_add_clean(out, job->name);
+        hd_text_add(out, " ");
+    }
+    hd_text_add(out, "%s", cli_job_state(job->state, word));
+    if (*job->reason) {
+        hd_text_add(out, ": ");
+        cli_add_clean(out, job->reason);
+    } else if (job->held && job->state != HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) {
+        hd_text_add(out, ", held: this attempt goes on, another one is not started");
+    }
+    hd_text_add(out, "\n");
+}
+
 void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool with_name)
 {
     struct hd_text out = {0};
     struct show_list list;
-    char word[CLI_WORD_MAX];
 
     if (cli->format >= CLI_JSON) {
         show_list_begin(&list, &out, cli->format, "JobList", "job");
@@ -52,17 +70,7 @@ void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool 
         show_item_end(&list);
         show_list_end(&list);
     } else {
-        hd_text_add(&out, "job %llu ", (unsigned long long)job->job);
-        if (with_name) {
-            cli_add_clean(&out, job->name);
-            hd_text_add(&out, " ");
-        }
-        hd_text_add(&out, "%s", cli_job_state(job->state, word));
-        if (*job->reason) {
-            hd_text_add(&out, ": ");
-            cli_add_clean(&out, job->reason);
-        }
-        hd_text_add(&out, "\n");
+        show_job_line(&out, job, with_name);
     }
     (void)cli_out(&out);
     hd_text_free(&out);

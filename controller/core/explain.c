@@ -161,29 +161,41 @@ static void add_last_end(const struct core_job *job, struct hd_text *text)
                     newest->rec.end.node ? newest->rec.end.node : "");
 }
 
-/* "waits for job 5, 6 to succeed" */
+/* "waits for jobs 5, 6 to succeed" */
 static void add_after(const struct hd_core *core, const struct core_job *job, struct hd_text *text)
 {
-    const char *before = "waits for job ";
+    struct hd_text numbers = {0};
+    int count = 0;
 
-    for (int32_t i = 0; i < job->needs.after_count; i++) {
-        if (core_outcome_of(core, job->needs.after[i]) == HD_JOB_STATE_SUCCEEDED)
-            continue;
-        hd_text_add(text, "%s%" PRIu64, before, job->needs.after[i]);
-        before = ", ";
-    }
-    hd_text_add(text, " to succeed");
+    for (int32_t i = 0; i < job->needs.after_count; i++)
+        if (core_outcome_of(core, job->needs.after[i]) != HD_JOB_STATE_SUCCEEDED)
+            hd_text_add(&numbers, "%s%" PRIu64, count++ ? ", " : "", job->needs.after[i]);
+    hd_text_add(text, "waits for job%s %s to succeed", count == 1 ? "" : "s",
+                numbers.data ? numbers.data : "");
+    text->failed |= numbers.failed;
+    hd_text_free(&numbers);
 }
 
 static void add_quota(const struct core_job *job, struct hd_text *text)
 {
     const struct core_account *account = job->account;
+    int32_t limit;
     bool by_user;
 
     (void)core_quota_left(account, &by_user);
     hd_text_add(text, "needs %d device%s; ", job->needs.devices_min,
                 job->needs.devices_min == 1 ? "" : "s");
-    if (by_user)
+    limit =
+        account->queue->rec.devices_max; /* submissions are refused by it, but it may be lowered */
+    if (!limit || limit >= job->needs.devices_min)
+        limit = account->queue->rec.user_devices_max;
+    if (limit && limit < job->needs.devices_min)
+        hd_text_add(
+            text,
+            "%s may hold only %d, so it cannot start: raise the limit (heddle queue set), or "
+            "cancel it and ask for fewer or for another queue",
+            by_user ? "one user of its queue" : "its queue", limit);
+    else if (by_user)
         hd_text_add(text, "%s holds %lld of the %d devices that one user may hold in queue %s",
                     job->rec.owner, (long long)account->held, account->queue->rec.user_devices_max,
                     account->queue->rec.name);
@@ -426,7 +438,7 @@ static enum hd_status check_for(const struct hd_core *core, const struct hd_job_
 
     if (!st)
         st = core_check_quota(core, needs);
-    return st ? st : core_check_after(core, needs);
+    return st ? st : core_check_after(core, 0, needs);
 }
 
 /* The reason of a job that would wait: for what, and why for so much. */

@@ -219,6 +219,9 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
             core_search_begin(core, job); /* the one before may have got no answer */
         if (core_waits_for_deletion(job))
             core_jobs_add(core, &core->deleting, job);
+        if (job->rec.state == HD_JOB_STATE_QUEUED && job->needs.after_count)
+            core_waiting_again(core,
+                               job); /* only now its attempts and the others' ends are known */
         if (job->rec.state == HD_JOB_STATE_QUEUED && job->rec.promised_ms)
             core_jobs_add(core, &core->promised, job);
     }

@@ -216,7 +216,9 @@ void core_waiting_add(struct hd_core *core, struct core_job *job)
     core_learn_failures(job);
     if (job->search) {
         job->wait = CORE_WAIT_SEARCH;
-    } else if (!job->rec.attempt_count && waits_for_success(core, job)) {
+    } else if (job->rec.attempt_count ==
+                   job->rec.resumed_attempt && /* none since it was asked for */
+               waits_for_success(core, job)) {
         job->wait = job->rec.held ? CORE_WAIT_HELD : CORE_WAIT_AFTER;
         core_jobs_add(core, &core->dependents, job);
     } else if (job->rec.held) {
@@ -379,8 +381,45 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
 
 /* ---- jobs after jobs --------------------------------------------------------------------------*/
 
-enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_needs *needs)
+enum {
+    CHAIN_MAX = 256 /* jobs after jobs that are followed; with more, a circle may not be seen */
+};
+
+/* Those that a job comes after would come, by others that wait for their turn, after the job
+ * itself. */
+static bool comes_after_itself(const struct hd_core *core, uint64_t job,
+                               const struct hd_job_needs *needs)
 {
+    uint64_t chain[CHAIN_MAX];
+    size_t count = 0;
+
+    for (size_t at = 0;; at++) {
+        for (int32_t i = 0; needs && i < needs->after_count; i++) {
+            size_t known = 0;
+
+            if (needs->after[i] == job)
+                return true;
+            while (known < count && chain[known] != needs->after[i])
+                known++;
+            if (known == count && count < CHAIN_MAX)
+                chain[count++] = needs->after[i];
+        }
+        if (at == count)
+            return false;
+        const struct core_job *next = core_find_job(core, chain[at]);
+
+        needs = next && next->wait == CORE_WAIT_AFTER ? &next->needs : NULL;
+    }
+}
+
+enum hd_status core_check_after(const struct hd_core *core, uint64_t job,
+                                const struct hd_job_needs *needs)
+{
+    if (job && comes_after_itself(core, job, needs))
+        return hd_err(HD_INVALID,
+                      "after: job %" PRIu64 " would wait for itself; name jobs that do not wait "
+                      "for it, or none: --set after=",
+                      job);
     for (int32_t i = 0; i < needs->after_count; i++) {
         const uint64_t number = needs->after[i];
         const enum hd_job_state outcome = core_outcome_of(core, number);

@@ -56,6 +56,8 @@ check_equal a_job_after_it_waits_for_it 1 "$(heddle explain "$after" | grep -c "
 heddle cancel "$held" --now >/dev/null
 heddle wait "$held" >/dev/null 2>&1
 sleep 1
+check_equal several_are_held_in_one_list '1 2' "$(heddle hold "$waits" "$after" -o json | awk '/"kind":"JobList"/ { lists++ } { jobs += gsub(/"held":true/, "") } END { print lists, jobs }')"
+heddle release "$after" >/dev/null
 check_equal a_held_job_does_not_start queued "$(state_of "$waits")"
 check it_is_released heddle release "$waits"
 check both_succeed timeout 100 "$HEDDLE_BIN/heddle" wait "$after"

@@ -145,6 +145,36 @@ static void a_job_beyond_the_limit_of_its_queue_waits(void **state)
     sim_free(sim);
 }
 
+/* A submission beyond it is refused; lowered below what a job needs that waits already, it is
+ * named. */
+static void a_limit_below_what_a_job_needs_is_named(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    uint64_t job;
+
+    (void)state;
+    assert_int_equal(sim_set_queue(sim, "small", 2, -1, -1), HD_OK);
+    job = submit(sim, "small", 0, 2, 300);
+    sim_run(sim, 5);
+    assert_int_equal(sim_hold(sim, job, true), HD_OK);
+    assert_int_equal(sim_requeue(sim, job), HD_OK);
+    sim_run(sim, 5);
+    assert_int_equal(sim_set_queue(sim, "small", 1, -1, -1), HD_OK);
+    assert_int_equal(sim_hold(sim, job, false), HD_OK);
+    sim_assert_reason(sim, job,
+                      "attempt 1 ended (user on n1); needs 2 devices; its queue may hold only 1, "
+                      "so it cannot start: raise the "
+                      "limit (heddle queue set), or cancel it and ask for fewer or for another "
+                      "queue");
+    assert_int_equal(sim_set_queue(sim, "small", 2, 1, -1), HD_OK);
+    sim_assert_reason(sim, job,
+                      "attempt 1 ended (user on n1); needs 2 devices; one user of its queue may "
+                      "hold only 1, so it cannot start: "
+                      "raise the limit (heddle queue set), or cancel it and ask for fewer or for "
+                      "another queue");
+    sim_free(sim);
+}
+
 /* Not while a job waits or runs in it; then it is gone, also behind a restart, and a job that ended
  * in it goes on in the default one. Made again, it has no limit of before. */
 static void a_queue_is_removed_when_it_is_empty(void **state)
@@ -316,7 +346,7 @@ static void a_job_starts_when_those_before_it_have_succeeded(void **state)
     const uint64_t job = submit_after(sim, a, b);
 
     (void)state;
-    sim_assert_reason(sim, job, "waits for job 1, 2 to succeed");
+    sim_assert_reason(sim, job, "waits for jobs 1, 2 to succeed");
     sim_run_until_ended(sim, a, 30);
     sim_run(sim, 3);
     sim_assert_reason(sim, job, "waits for job 2 to succeed");
@@ -352,6 +382,56 @@ static void a_job_is_cancelled_when_one_before_it_does_not_succeed(void **state)
                         "after: job 1 was cancelled; let it go on first: heddle resume 1");
     needs.after[0] = 99;
     assert_int_equal(sim_submit(sim, &needs, &refused), HD_INVALID);
+    sim_free(sim);
+}
+
+/* Also one that has run before: it is asked for anew, and after other jobs. Not after itself, by
+ * whichever way. What has started goes on, whatever becomes of those. */
+static void a_resumed_job_waits_for_those_that_it_names(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t job = submit(sim, NULL, 0, 1, 5), other = submit(sim, NULL, 0, 1, 40);
+    struct hd_job_needs needs = sim_needs(1, 10), second = sim_needs(1, 60);
+
+    (void)state;
+    sim_run_until_ended(sim, job, 30);
+    needs.after[needs.after_count++] = job;
+    assert_int_equal(sim_resume(sim, job, &needs), HD_INVALID);
+    needs.after[0] = other;
+    assert_int_equal(sim_resume(sim, job, &needs), HD_OK);
+    sim_run(sim, 3);
+    sim_assert_reason(sim, job, "attempt 1 ended (completed); waits for job 2 to succeed");
+    sim_controller_crash(sim);
+    sim_run(sim, 3);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    assert_int_equal(sim_resume(sim, job, &needs), HD_OK);
+    sim_run_until_ended(sim, other, 60);
+    second.after[second.after_count++] = job;
+    assert_int_equal(sim_resume(sim, other, &second), HD_OK); /* both could wait for one another */
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
+    sim_run_until_ended(sim, other, 120);
+    assert_int_equal(state_of(sim, other), HD_JOB_STATE_SUCCEEDED);
+    sim_free(sim);
+}
+
+static void jobs_do_not_wait_for_one_another(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t a = submit(sim, NULL, 0, 1, 5), b = submit(sim, NULL, 0, 1, 5);
+    const uint64_t blocker = submit(sim, NULL, 0, 1, 90);
+    struct hd_job_needs of_a = sim_needs(1, 10), of_b = sim_needs(1, 10);
+
+    (void)state;
+    sim_run_until_ended(sim, a, 30);
+    sim_run_until_ended(sim, b, 30);
+    of_a.after[of_a.after_count++] = blocker;
+    of_a.after[of_a.after_count++] = b;
+    of_b.after[of_b.after_count++] = a;
+    assert_int_equal(sim_resume(sim, a, &of_a), HD_OK);
+    assert_int_equal(sim_resume(sim, b, &of_b), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "job 2 would wait for itself"));
     sim_free(sim);
 }
 
@@ -409,6 +489,7 @@ int main(void)
         cmocka_unit_test(a_job_that_starts_soon_keeps_its_turn),
         cmocka_unit_test(queues_share_devices_by_their_weights),
         cmocka_unit_test(a_job_beyond_the_limit_of_its_queue_waits),
+        cmocka_unit_test(a_limit_below_what_a_job_needs_is_named),
         cmocka_unit_test(a_queue_is_removed_when_it_is_empty),
         cmocka_unit_test(a_job_that_can_never_fit_its_queue_is_refused),
         cmocka_unit_test(a_user_beyond_his_limit_waits),
@@ -417,6 +498,8 @@ int main(void)
         cmocka_unit_test(a_held_job_that_runs_goes_on),
         cmocka_unit_test(a_job_starts_when_those_before_it_have_succeeded),
         cmocka_unit_test(a_job_is_cancelled_when_one_before_it_does_not_succeed),
+        cmocka_unit_test(a_resumed_job_waits_for_those_that_it_names),
+        cmocka_unit_test(jobs_do_not_wait_for_one_another),
         cmocka_unit_test(a_job_ends_at_its_time_limit_with_a_checkpoint),
         cmocka_unit_test(there_is_no_third_try_where_it_failed_twice),
     };
