@@ -211,14 +211,18 @@ static bool waits_for_success(const struct hd_core *core, const struct core_job 
     return false;
 }
 
+/* Since it was submitted or resumed. */
+static bool has_started(const struct core_job *job)
+{
+    return job->rec.attempt_count > job->rec.resumed_attempt;
+}
+
 void core_waiting_add(struct hd_core *core, struct core_job *job)
 {
     core_learn_failures(job);
     if (job->search) {
         job->wait = CORE_WAIT_SEARCH;
-    } else if (job->rec.attempt_count ==
-                   job->rec.resumed_attempt && /* none since it was asked for */
-               waits_for_success(core, job)) {
+    } else if (!has_started(job) && waits_for_success(core, job)) {
         job->wait = job->rec.held ? CORE_WAIT_HELD : CORE_WAIT_AFTER;
         core_jobs_add(core, &core->dependents, job);
     } else if (job->rec.held) {
