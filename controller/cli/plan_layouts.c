@@ -185,7 +185,13 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
             out, "note: plans only: the kernels need compute capability %d.%d, and %s has %d.%d\n",
             HD_REPORT_CAPABILITY_MIN / 10, HD_REPORT_CAPABILITY_MIN % 10, l->cluster->device,
             l->cluster->traits.capability / 10, l->cluster->traits.capability % 10);
-    else if (!hd_report_runs(l) && !s->plan_count) /* else the chosen plan says so */
+    else if (s->plan_count && !hd_report_keeps_tp(l, &s->plans[0]))
+        hd_text_add(
+            out,
+            "note: it cannot run: the ranks of a tp group are on one node, and parallel.tp = "
+            "%lld does not divide the %lld devices of one\n",
+            (long long)s->plans[0].job.tp, (long long)per_node);
+    else if (!hd_report_runs(l, NULL) && !s->plan_count) /* else the chosen plan says so */
         hd_text_add(out, "note: it cannot run yet: the engine nccl connects at most %d ranks\n",
                     hd_plan_ranks_max("cuda", NULL));
 }

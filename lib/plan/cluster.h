@@ -59,6 +59,14 @@ static inline int64_t hd_cluster_devices(const struct hd_cluster *cluster)
     return cluster->nodes * cluster->devices_per_node;
 }
 
+/* The ranks of each tp group are on one node, where else no job is placed. Ranks fill node after
+ * node, so a node with a rest of its devices would split a group. */
+static inline bool hd_cluster_keeps_tp(const struct hd_cluster *cluster, int64_t devices,
+                                       int64_t tp)
+{
+    return devices <= cluster->devices_per_node || cluster->devices_per_node % tp == 0;
+}
+
 /* `devices` GPUs of a kind as such machines are usually built: the node's links and an adapter per
  * GPU, by the table in cluster.c. The last node may have devices that are not used. */
 void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf32,

@@ -219,11 +219,16 @@ bool hd_report_has_kernels(const struct hd_traits *traits)
     return !hd_traits_is_cuda(traits) || traits->capability >= HD_REPORT_CAPABILITY_MIN;
 }
 
-bool hd_report_runs(const struct hd_report *l)
+bool hd_report_keeps_tp(const struct hd_report *l, const struct hd_search_plan *p)
+{
+    return hd_cluster_keeps_tp(l->cluster, l->devices, p->job.tp > 0 ? p->job.tp : 1);
+}
+
+bool hd_report_runs(const struct hd_report *l, const struct hd_search_plan *p)
 {
     const struct hd_traits *t = &l->cluster->traits;
 
-    return hd_report_has_kernels(t) &&
+    return hd_report_has_kernels(t) && (!p || hd_report_keeps_tp(l, p)) &&
            l->devices <= hd_plan_ranks_max(hd_traits_is_cuda(t) ? "cuda" : "cpu", NULL);
 }
 
@@ -269,7 +274,7 @@ static void add_plan(struct hd_json_writer *w, const char *key, const struct hd_
     add_known(w, "bubble_fraction", priced, p->price.bubble);
     add_known(w, "error_band", priced, l->cluster->rates.error_band);
     hd_json_add_bool(w, "fits", p->fits);
-    hd_json_add_bool(w, "runnable", hd_report_runs(l));
+    hd_json_add_bool(w, "runnable", hd_report_runs(l, p));
     add_memory(w, &p->plan);
     add_time(w, &p->price);
     if (with_ranks)

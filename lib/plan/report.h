@@ -55,8 +55,11 @@ void hd_report_reason(const struct hd_report *report, const struct hd_search_rej
 enum { HD_REPORT_CAPABILITY_MIN = 80 }; /* of GPUs that the kernels are built for */
 bool hd_report_has_kernels(
     const struct hd_traits *traits); /* the kernels are built for such GPUs */
-/* An engine connects so many ranks, of devices that the kernels are built for. */
-bool hd_report_runs(const struct hd_report *report);
+/* Its tp groups are within nodes, as a search chooses them; pinned ones may not be. */
+bool hd_report_keeps_tp(const struct hd_report *report, const struct hd_search_plan *plan);
+/* An engine connects so many ranks, of devices that the kernels are built for, and places the plan
+ * (NULL: any). */
+bool hd_report_runs(const struct hd_report *report, const struct hd_search_plan *plan);
 
 /* What a plan depends on besides the job: keys of a job, and kernels. */
 void hd_report_build(char ret_build[32]);

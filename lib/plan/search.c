@@ -265,12 +265,20 @@ static void try_pp(struct layout_search *s, struct candidate *c)
              try_cp);
 }
 
+/* What is pinned is priced all the same (hd_report_runs). */
+static void try_tp(struct layout_search *s, struct candidate *c)
+{
+    if (s->asked->request->sizes.tp ||
+        hd_cluster_keeps_tp(s->asked->cluster, s->asked->devices, c->tp))
+        try_pp(s, c);
+}
+
 static void try_from(struct layout_search *s, int64_t pp_least)
 {
     struct candidate c = {.pp = 1, .tp = 1, .cp = 1};
 
     s->pp_least = pp_least;
-    try_axis(s, &c, s->asked->request->sizes.tp, 1, s->asked->request->heads, &c.tp, try_pp);
+    try_axis(s, &c, s->asked->request->sizes.tp, 1, s->asked->request->heads, &c.tp, try_tp);
 }
 
 /* A schedule that is pinned stays: it orders several stages, and one stage has none. Only where no

@@ -114,6 +114,13 @@ check_equal and_a_device_for_each_rank 16 "$(grep -oE '\[[01],[0-7]\]' "$work/ch
 check_status pinned_members 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=8,pp=2 \
     --pin recompute=full,zero=0 --top 1 -o json
 check_equal stay "8 2 1 \"full\" 0" "$(field tp) $(field pp) $(field dp) $(field recompute) $(field zero)"
+check_status a_tp_group_over_two_nodes_is_priced 0 heddle plan "$work/large.yaml" --devices h100:16 --pin tp=16 --top 1 -o json
+check_equal and_cannot_run '16 false' "$(field tp) $(field runnable)"
+check_status with_a_note 0 heddle plan "$work/large.yaml" --devices h100:16 --pin tp=16
+check_equal that_says_why 1 "$(grep -c 'tp group are on one node, and parallel.tp = 16 does not divide the 8 devices of one' "$work/check.out")"
+sed 's/^groups:/device: h100\nnodes: 16/; /^ /d; s/^devices_per_node: 8/devices_per_node: 1/; /^tiers/d' "$work/cluster.yaml" >"$work/ones.yaml"
+check_status nodes_of_one_device 0 heddle plan "$work/large.yaml" --cluster "$work/ones.yaml" --set train.global_batch=1 --top 1 -o json
+check_equal have_no_tp '1 true' "$(field tp) $(field runnable)"
 check_status a_pin_that_is_given_twice_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=8 --pin pp=2,tp=4
 check_equal and_named 1 "$(grep -c 'pin gives parallel.tp twice, as 8 and as 4' "$work/check.err")"
 check_status so_are_segments_longer_than_the_model 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin recompute=full:999

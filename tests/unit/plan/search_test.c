@@ -178,8 +178,9 @@ static void try_all(struct tried *t, struct hd_plan_request r)
         for (int64_t pp = 1; pp <= N; pp++)
             for (int64_t cp = 1; cp <= N; cp++)
                 for (int64_t micro = 1; micro <= HD_SEARCH_MICRO_BATCH_MAX; micro++) {
-                    if ((pinned.tp && tp != pinned.tp) || (pinned.pp && pp != pinned.pp) ||
-                        (pinned.cp && cp != pinned.cp) ||
+                    if ((pinned.tp ? tp != pinned.tp
+                                   : !hd_cluster_keeps_tp(t->asked->cluster, N, tp)) ||
+                        (pinned.pp && pp != pinned.pp) || (pinned.cp && cp != pinned.cp) ||
                         (pinned.micro_batch && micro != pinned.micro_batch))
                         continue;
                     r.sizes.tp = tp;
