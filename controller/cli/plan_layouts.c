@@ -122,9 +122,12 @@ static void add_rejects(const struct cli *cli, const struct hd_report *l, struct
     table_done(&t);
 }
 
-static void add_nothing_fits(const struct hd_report *l, struct hd_text *out)
+static void add_nothing_fits(const struct hd_report_asked *asked, const struct hd_report *l,
+                             struct hd_text *out)
 {
     const struct hd_search_rejected *r = &l->search.least;
+    const bool searched = strcmp(asked->request->sizes.offload, "auto") == 0 &&
+                          l->cluster->host_memory_bytes > 0; /* and the host has no room for it */
 
     hd_text_add(out,
                 "no layout fits: the one that takes least is tp %lld x pp %lld x dp %lld x cp "
@@ -134,7 +137,7 @@ static void add_nothing_fits(const struct hd_report *l, struct hd_text *out)
                 strcmp(r->sizes.offload, "optimizer") == 0 ? ", the optimizer on the host" : "");
     hd_report_reason(l, r, out);
     hd_text_add(out, "; give more devices, or devices with more memory%s\n",
-                strcmp(r->sizes.offload, "optimizer") == 0 ||
+                strcmp(r->sizes.offload, "optimizer") == 0 || searched ||
                         !hd_traits_is_cuda(&l->cluster->traits)
                     ? ""
                     : ", or keep the optimizer on the host (parallel.offload: optimizer)");
@@ -166,7 +169,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
                         : "by data sheets and assumed shares of their peaks, not measured",
                     100 * l->cluster->rates.error_band);
     } else {
-        add_nothing_fits(l, out);
+        add_nothing_fits(asked, l, out);
     }
     if (explain) {
         if (s->plan_count) {

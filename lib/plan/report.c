@@ -290,8 +290,8 @@ void hd_report_reason(const struct hd_report *l, const struct hd_search_rejected
     hd_text_format_bytes(r->needed_bytes, needed);
     hd_text_format_bytes(l->memory_bytes, has);
     hd_text_format_bytes(r->needed_bytes - l->memory_bytes, over);
-    hd_text_add(out, "over memory by %s on stage %d: needs at least %s of %s, %.0f%% activations",
-                over, (int)r->stage, needed, has, 100 * r->activations);
+    hd_text_add(out, "over memory by %s on stage %d: needs %s%s of %s, %.0f%% activations", over,
+                (int)r->stage, r->exact ? "" : "at least ", needed, has, 100 * r->activations);
 }
 
 static void add_rejected(struct hd_json_writer *w, const char *key, const struct hd_report *l,

@@ -293,11 +293,41 @@ static void try_all(struct layout_search *s)
         try_from(s, 1);
 }
 
-/* The layout that needs least, of those that do not fit. */
+/* But for micro-batches: of those the smallest needs least. */
+static bool is_same_layout(const struct hd_layout_sizes *a, const struct hd_layout_sizes *b)
+{
+    return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
+           a->zero == b->zero && strcmp(a->recompute, b->recompute) == 0 &&
+           strcmp(a->offload, b->offload) == 0;
+}
+
+/* The layouts that need least, of those that do not fit, once each: a bound may come before what is
+ * known better. */
 static void note_least(struct layout_search *s, const struct hd_search_rejected *r)
 {
-    if (!s->found->least.needed_bytes || r->needed_bytes < s->found->least.needed_bytes)
-        s->found->least = *r;
+    int at = 0, known = 0;
+
+    while (known < s->lowest_count && !is_same_layout(&s->lowest[known].sizes, &r->sizes))
+        known++;
+    if (known < s->lowest_count) {
+        const struct hd_search_rejected *other = &s->lowest[known];
+
+        if (other->sizes.micro_batch < r->sizes.micro_batch ||
+            (other->sizes.micro_batch == r->sizes.micro_batch &&
+             other->needed_bytes >= r->needed_bytes))
+            return;
+        s->lowest_count--;
+        memmove(&s->lowest[known], &s->lowest[known + 1],
+                (size_t)(s->lowest_count - known) * sizeof *s->lowest);
+    }
+    while (at < s->lowest_count && s->lowest[at].needed_bytes <= r->needed_bytes)
+        at++;
+    if (at == SEARCH_LOWEST_MAX)
+        return;
+    s->lowest_count += s->lowest_count < SEARCH_LOWEST_MAX;
+    memmove(&s->lowest[at + 1], &s->lowest[at],
+            (size_t)(s->lowest_count - 1 - at) * sizeof *s->lowest);
+    s->lowest[at] = *r;
 }
 
 /* Notes a layout that does not fit; they come in the order of their bounds. */
@@ -332,7 +362,8 @@ static void take_least_state(const struct layout_search *s, struct hd_layout_siz
 {
     if (s->asked->request->sizes.zero < 0 && sizes->dp * sizes->cp > 1)
         sizes->zero = 3;
-    if (search_may_offload(s))
+    if (search_may_offload(s) &&
+        search_host_bytes(s, sizes) <= (double)s->asked->cluster->host_memory_bytes)
         set_word(sizes->offload, offloads[OFFLOAD_OPTIMIZER]);
 }
 
@@ -369,6 +400,30 @@ static bool family_memory(struct layout_search *s, const struct candidate *c,
     return true;
 }
 
+/* Of segments of all lengths, the one that needs least: what longer ones keep less, backward has
+ * more of in work memory (segment_bytes). */
+static void note_least_segment(struct layout_search *s, struct candidate *c,
+                               struct hd_layout_sizes sizes, const struct candidate *plain,
+                               struct hd_layout_sizes plain_sizes)
+{
+    const int64_t longest = c->segment, blocks = (s->config.L + c->pp - 1) / c->pp;
+    struct hd_search_rejected whole, least, best = {0};
+    int64_t of_block;
+
+    if (!family_memory(s, plain, plain_sizes, &whole))
+        return;
+    of_block = (int64_t)(whole.activations * (double)whole.needed_bytes) / blocks;
+    for (int64_t k = 2; k <= longest; k++) {
+        c->segment = (int16_t)k;
+        if (!size(s, c, &sizes) || !family_memory(s, c, sizes, &least))
+            return;
+        least.needed_bytes += ((k < blocks ? k : blocks) - 1) * of_block;
+        if (!best.needed_bytes || least.needed_bytes < best.needed_bytes)
+            best = least;
+    }
+    note_least(s, &best);
+}
+
 /* Full recompute of two blocks together, of three ..: families of their own, whose time is at least
  * that of single blocks, since backward makes the input of a block that continues a segment, too.
  * All have the same pieces, which are compiled if one of them may fit. The longest segments keep
@@ -390,7 +445,7 @@ static void try_segments(struct layout_search *s, const struct candidate *of)
     if (longest < 2 || !size(s, &c, &sizes) || !size(s, &plain, &plain_sizes))
         return;
     if (family_memory(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes) {
-        note_least(s, &least);
+        note_least_segment(s, &c, sizes, &plain, plain_sizes);
         return;
     }
     c.plain = search_blocks(s, &plain, &plain_sizes);
@@ -692,6 +747,7 @@ static void reject_plan(struct layout_search *s, const struct hd_search_plan *p)
         .step_s = p->price.step_s,
         .stage = most->stage,
         .needed_bytes = bytes,
+        .exact = true,
         .activations = (double)(most->memory.kept + most->memory.deferred) / (double)bytes};
 
     reject(s, &r);
@@ -714,6 +770,60 @@ static void lay_out(struct layout_search *s, const struct candidate *c)
         s->found->plan_count++;
     else
         reject_plan(s, p);
+}
+
+/* ---- where none fits ---- */
+
+/* What it needs exactly; false: it cannot be laid out, or its host lacks memory. */
+static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rejected *r)
+{
+    const bool away = search_may_offload(s) && strcmp(r->sizes.offload, "none") != 0;
+    struct hd_traits traits = s->asked->cluster->traits;
+    const struct hd_plan_class *most = NULL;
+    struct hd_job job = *s->asked->spec;
+    struct hd_arena arena;
+    struct hd_plan plan;
+    bool known;
+
+    job.layout = r->sizes;
+    if (!hd_traits_is_cuda(&traits))
+        traits.threads = (int)r->sizes.threads;
+    hd_arena_init(&arena, 0);
+    known = !hd_plan_build(&job, &traits, &arena, &plan) &&
+            (!away || host_fits(s->asked->cluster, &plan));
+    if (known) {
+        r->needed_bytes = needed(&plan, &traits, &most);
+        r->stage = most->stage;
+        r->exact = true;
+        r->activations =
+            (double)(most->memory.kept + most->memory.deferred) / (double)r->needed_bytes;
+    }
+    hd_arena_done(&arena);
+    if (known || !away)
+        return known;
+    set_word(r->sizes.offload, "none");
+    return lay_out_rejected(s, r);
+}
+
+/* Bounds leave much out: those that are lowest are laid out, until no other can need less. */
+static void find_least(struct layout_search *s)
+{
+    struct hd_search_rejected *least = &s->found->least;
+
+    for (int i = 0; i < s->lowest_count; i++) {
+        struct hd_search_rejected r = s->lowest[i];
+
+        if (least->exact && r.needed_bytes >= least->needed_bytes)
+            break;
+        if (s->asked->deadline_ns && hd_clock_now_ns() >= s->asked->deadline_ns)
+            break;
+        s->found->laid_out += !r.exact;
+        if ((r.exact || lay_out_rejected(s, &r)) &&
+            (!least->exact || r.needed_bytes < least->needed_bytes))
+            *least = r;
+    }
+    if (!least->exact && s->lowest_count)
+        *least = s->lowest[0];
 }
 
 /* ---- the search ---- */
@@ -820,6 +930,8 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
                       "the search among the layouts of %d devices was ended at its "
                       "deadline, before it found one that fits",
                       asked->devices);
+    if (!s.st && !ret_search->plan_count)
+        find_least(&s);
     if (!s.st && !ret_search->plan_count && is_pinned(&s) && ret_search->least.needed_bytes) {
         s.st = hd_search_price(asked, &ret_search->least.sizes, arena, &ret_search->plans[0]);
         ret_search->plan_count = !s.st;

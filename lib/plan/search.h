@@ -64,8 +64,9 @@ struct hd_search_rejected {
     struct hd_layout_sizes sizes;
     double step_s; /* at least */
     int32_t stage;
-    int64_t needed_bytes;
-    double activations; /* share of that which is kept for backward */
+    int64_t needed_bytes; /* at least */
+    bool exact;           /* it was laid out: exactly so many */
+    double activations;   /* share of that which is kept for backward */
 };
 
 struct hd_search {
@@ -73,7 +74,8 @@ struct hd_search {
     int plan_count;                                             /* 0: none fits */
     struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX]; /* the fastest first */
     int rejected_count;
-    struct hd_search_rejected least; /* of those that do not fit, the one that needs least */
+    /* If none fits: the one that needs least, by the bytes of those whose bounds are lowest. */
+    struct hd_search_rejected least;
     int64_t families, blocks, walked, priced, laid_out; /* candidates that each step has seen */
 };
 

@@ -149,6 +149,21 @@ static double state_bytes(const struct layout_search *s, const struct hd_layout_
     }
 }
 
+/* What an offloaded optimizer has there of a stage with an even share of the blocks, if it is
+ * offloaded. */
+double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    const double split = (double)z->tp * (s->config.router.E ? (double)(z->ep ? z->ep : 1) : 1);
+    const double shards = z->zero == 0        ? 1
+                          : z->zero_shard > 0 ? (double)z->zero_shard
+                                              : (double)(z->dp * z->cp);
+    const double moments = strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
+    const double master = strcmp(z->precision, "fp32") == 0 ? 0 : 4;
+
+    return (double)divide_up(s->config.L, z->pp > 0 ? z->pp : 1) * (double)s->block_parameters /
+           split / shards * (moments + master);
+}
+
 /* Of a block's parameters on one rank. */
 static double block_state(const struct layout_search *s, const struct hd_layout_sizes *z)
 {

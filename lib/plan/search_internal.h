@@ -69,6 +69,10 @@ struct search_cut {
     struct ordered_stage *stages; /* [stages] */
 };
 
+enum {
+    SEARCH_LOWEST_MAX = 16 /* of layouts that do not fit, so many are laid out where none fits */
+};
+
 struct layout_search {
     const struct hd_search_asked *asked;
     struct hd_arena *arena; /* of the result */
@@ -85,6 +89,9 @@ struct layout_search {
     int64_t pp_least;     /* of layouts that are tried, where pp is not pinned */
     int64_t variants;     /* legal layouts with a stage of ZeRO that were seen */
     struct hd_search *found;
+    /* Of the layouts that do not fit, those that need least: the smallest bound first. */
+    struct hd_search_rejected lowest[SEARCH_LOWEST_MAX];
+    int lowest_count;
     enum hd_status st;
     enum hd_status refused; /* why a candidate could not be laid out; the first */
     char why[HD_ERR_MAX];
@@ -102,6 +109,9 @@ void search_note_refusal(struct layout_search *s, enum hd_status st);
 bool search_may_offload(const struct layout_search *s);
 
 /* ---- search_bounds.c ---- */
+
+/* Bytes that a rank's optimizer takes in the host's memory, at least, where it is offloaded. */
+double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z);
 
 /* Seconds of a step, at least: by the model's FLOPs; by the blocks that the candidate has. */
 double search_ideal_seconds(const struct layout_search *s);
