@@ -180,20 +180,23 @@ static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
     for (int32_t stage = 0; stage < p->pipeline.stages; stage++) {
         const struct hd_plan_class *c = largest_of(p, stage);
         const struct hd_memory *m = &c->memory;
-        const int64_t host = c->device_bytes ? m->host_bytes : 0;
+        const bool device = c->device_bytes > 0; /* with memory of its own */
+        const int64_t weights = m->weights + m->copies - (device ? m->host_weights : 0);
+        const int64_t optimizer =
+            m->moments + m->step_state - (device ? m->host_moments + m->host_ranges : 0);
+        const int64_t activations = m->kept + m->deferred + m->boundary;
+        const int64_t scratch = m->work + m->constants;
 
         hd_json_begin(w, NULL, '{');
         hd_json_add_int64(w, "stage", stage);
-        hd_json_add_int64(w, "weights", m->weights + m->copies);
+        hd_json_add_int64(w, "weights", weights);
         hd_json_add_int64(w, "gradients", m->gradients);
-        hd_json_add_int64(w, "optimizer", m->moments + m->step_state);
-        hd_json_add_int64(w, "activations", m->kept + m->deferred + m->boundary);
-        hd_json_add_int64(w, "scratch", m->work + m->constants);
-        hd_json_add_int64(w, "host", host);
-        hd_json_add_int64(w, "beside",
-                          needed_by(c) -
-                              (m->weights + m->copies + m->gradients + m->moments + m->step_state +
-                               m->kept + m->deferred + m->boundary + m->work + m->constants));
+        hd_json_add_int64(w, "optimizer", optimizer);
+        hd_json_add_int64(w, "activations", activations);
+        hd_json_add_int64(w, "scratch", scratch);
+        hd_json_add_int64(w, "host", device ? m->host_bytes : 0);
+        hd_json_add_int64(
+            w, "beside", needed_by(c) - weights - m->gradients - optimizer - activations - scratch);
         hd_json_add_int64(w, "total", needed_by(c));
         hd_json_end(w, '}');
     }

@@ -395,6 +395,12 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
             [HD_STATE_MOMENT2] = &m->moments,
             [HD_STATE_RANGES] = &m->step_state,
         };
+        int64_t *const on_host[HD_STATE_KIND_COUNT] = {
+            [HD_STATE_WEIGHT] = &m->host_weights,
+            [HD_STATE_MOMENT1] = &m->host_moments,
+            [HD_STATE_MOMENT2] = &m->host_moments,
+            [HD_STATE_RANGES] = &m->host_ranges,
+        };
 
         for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
             bool shared = k == HD_STATE_COPY && !p->copied;
@@ -404,6 +410,8 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
                 continue;
             *purpose[k] += bytes;
             parts += bytes;
+            if (hd_state_is_on_host(p, (enum hd_state_kind)k))
+                *on_host[k] += bytes;
         }
     }
     m->step_state += r->private_bytes + r->visible_bytes + r->host_bytes - parts; /* the globals */

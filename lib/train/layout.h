@@ -59,6 +59,8 @@ struct hd_memory {
      * snapshot, and with parallel.offload masters, moments and ranges. The sum of the three is the
      * sum of all members above. */
     int64_t private_bytes, visible_bytes, host_bytes;
+    /* Of weights, moments and step_state: what is in host_bytes (parallel.offload). */
+    int64_t host_weights, host_moments, host_ranges;
 };
 
 /* Bytes of device memory of the two reservations, each rounded up to pages. */

@@ -114,6 +114,9 @@ check_equal and_a_device_for_each_rank 16 "$(grep -oE '\[[01],[0-7]\]' "$work/ch
 check_status pinned_members 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=8,pp=2 \
     --pin recompute=full,zero=0 --top 1 -o json
 check_equal stay "8 2 1 \"full\" 0" "$(field tp) $(field pp) $(field dp) $(field recompute) $(field zero)"
+# the process, communicators and pages, and nothing that is on the host
+check_status an_offloaded_optimizer 0 heddle plan "$work/large.yaml" --devices h100:8 --pin offload=optimizer,zero=0,tp=8 --top 1 -o json
+check_equal is_not_in_the_devices_memory yes "$([ "$(field beside)" -gt 0 ] && [ "$(field optimizer)" -lt 100000000 ] && [ "$(field host)" -gt 10000000000 ] && echo yes)"
 check_status a_tp_group_over_two_nodes_is_priced 0 heddle plan "$work/large.yaml" --devices h100:16 --pin tp=16 --top 1 -o json
 check_equal and_cannot_run '16 false' "$(field tp) $(field runnable)"
 check_status with_a_note 0 heddle plan "$work/large.yaml" --devices h100:16 --pin tp=16
