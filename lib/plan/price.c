@@ -379,14 +379,13 @@ void hd_price_add(struct hd_price *y, double a, const struct hd_price *x)
         y->communication_s[g] += a * x->communication_s[g];
 }
 
-void hd_price_rate(struct hd_price *p, const struct hd_model_config *config,
-                   const struct hd_job *job, int64_t devices, double peak_flops)
+void hd_price_rate(struct hd_price *p, double flops_per_token, const struct hd_job *job,
+                   int64_t devices, double peak_flops)
 {
     const double tokens = (double)job->global_batch * (double)job->context;
 
     p->bubble = p->programs_s > 0 ? 1 - p->busy_s / p->programs_s : 0;
     p->tokens_per_s = tokens / p->step_s;
-    p->mfu = peak_flops > 0 ? tokens * hd_model_flops_per_token(config) /
-                                  (p->step_s * peak_flops * (double)devices)
-                            : 0;
+    p->mfu =
+        peak_flops > 0 ? tokens * flops_per_token / (p->step_s * peak_flops * (double)devices) : 0;
 }

@@ -60,9 +60,9 @@ enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_pri
 /* y += a x, of seconds. */
 void hd_price_add(struct hd_price *y, double a, const struct hd_price *x);
 
-/* Sets the members that follow from the seconds: bubble, tokens_per_s, mfu. peak_flops: of one
- * device; 0: not known. */
-void hd_price_rate(struct hd_price *price, const struct hd_model_config *config,
-                   const struct hd_job *job, int64_t devices, double peak_flops);
+/* Sets the members that follow from the seconds: bubble, tokens_per_s, mfu
+ * (hd_model_flops_per_token). peak_flops: of one device; 0: not known. */
+void hd_price_rate(struct hd_price *price, double flops_per_token, const struct hd_job *job,
+                   int64_t devices, double peak_flops);
 
 #endif

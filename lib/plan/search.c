@@ -651,7 +651,7 @@ static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
     pieces = ordered ? search_pieces(s, c, &job, alone) : NULL;
     if (!pieces)
         return false;
-    st = search_walk(s->asked, &s->config, &job, pieces, ordered, s->trained, ret_price);
+    st = search_walk(s->asked, &s->model, &job, pieces, ordered, ret_price);
     search_note_refusal(s, st);
     return !st;
 }
@@ -897,7 +897,7 @@ static enum hd_status begin(struct layout_search *s)
     if (!st)
         st = count_parameters(s);
     if (!st)
-        st = hd_price_trained(&s->config, &s->kept, &s->trained);
+        st = search_model_of(&s->config, &s->kept, &s->model);
     s->found->plans = hd_arena_array(s->arena, (size_t)s->asked->top + 1, sizeof *s->found->plans);
     if (!st && hd_arena_failed(s->arena))
         st = hd_err(HD_NO_MEMORY, "no memory to search layouts");

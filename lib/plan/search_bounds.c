@@ -37,7 +37,7 @@ double search_ideal_seconds(const struct layout_search *s)
     double fastest = larger(r->fp8_flops, larger(r->half_flops, r->single_flops));
 
     fastest = larger(fastest, r->most_flops);
-    return hd_model_flops_per_token(&s->config) * tokens / (s->asked->devices * fastest);
+    return s->model.flops_per_token * tokens / (s->asked->devices * fastest);
 }
 
 /* Seconds of F, B and W of a piece in one micro-batch; where a part of the model trains, of F. */

@@ -73,13 +73,21 @@ enum {
     SEARCH_LOWEST_MAX = 16 /* of layouts that do not fit, so many are laid out where none fits */
 };
 
+/* What prices need of the model, in whatever layout: to find it anew for each would take most of a
+ * search. */
+struct search_model {
+    const struct hd_model_config *config;
+    const double *trained; /* hd_price_trained */
+    double flops_per_token;
+};
+
 struct layout_search {
     const struct hd_search_asked *asked;
     struct hd_arena *arena; /* of the result */
     struct hd_arena kept;   /* of memos */
     struct hd_model_config config;
     bool tuned; /* a part of the model trains (train.only): no bound of memory or of updates */
-    const double *trained;                     /* hd_price_trained */
+    struct search_model model;
     int64_t block_parameters;                  /* of one block, whole */
     int64_t first_parameters, last_parameters; /* of embedding and head; a tied table counts once */
     struct candidate *heap;
@@ -107,6 +115,10 @@ void search_note_refusal(struct layout_search *s, enum hd_status st);
 /* The optimizer may be kept on the host although the job leaves that open: the devices have memory
  * of their own, and it is known how much their hosts have. */
 bool search_may_offload(const struct layout_search *s);
+
+/* The model lives as long as config and arena. */
+enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
+                               struct search_model *ret_model);
 
 /* ---- search_bounds.c ---- */
 
@@ -163,10 +175,9 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
                                      const struct hd_job *job);
 
 /* The price of the whole step. */
-enum hd_status search_walk(const struct hd_search_asked *asked,
-                           const struct hd_model_config *config, const struct hd_job *job,
-                           const struct hd_pieces *pieces, const struct ordered *ordered,
-                           const double *trained, struct hd_price *ret_price);
+enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,
+                           const struct hd_job *job, const struct hd_pieces *pieces,
+                           const struct ordered *ordered, struct hd_price *ret_price);
 enum hd_status search_price(const struct hd_search_asked *asked,
                             const struct hd_model_config *config, const struct hd_job *job,
                             struct hd_price *ret_price);

@@ -220,19 +220,26 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 
 /* ---- prices ---- */
 
+enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
+                               struct search_model *ret_model)
+{
+    *ret_model = (struct search_model){.config = config,
+                                       .flops_per_token = hd_model_flops_per_token(config)};
+    return hd_price_trained(config, arena, &ret_model->trained);
+}
+
 static enum hd_status walk_one(const struct hd_search_asked *asked,
-                               const struct hd_model_config *config, const struct hd_job *job,
+                               const struct search_model *model, const struct hd_job *job,
                                const struct hd_pieces *pieces,
-                               const struct hd_layout_shared *shared, const double *trained,
-                               struct hd_price *ret_price)
+                               const struct hd_layout_shared *shared, struct hd_price *ret_price)
 {
     const struct hd_price_layout layout = {.pipeline = shared->pipeline,
                                            .units = shared->units,
                                            .order = &shared->order,
-                                           .config = config,
+                                           .config = model->config,
                                            .ranks_per_stage = job->dp * job->cp * job->tp,
                                            .segment = hd_piece_segment(job),
-                                           .trained = trained};
+                                           .trained = model->trained};
     struct hd_arena arena;
     enum hd_status st;
 
@@ -242,22 +249,22 @@ static enum hd_status walk_one(const struct hd_search_asked *asked,
     return st;
 }
 
-enum hd_status search_walk(const struct hd_search_asked *asked,
-                           const struct hd_model_config *config, const struct hd_job *job,
-                           const struct hd_pieces *pieces, const struct ordered *o,
-                           const double *trained, struct hd_price *ret_price)
+enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,
+                           const struct hd_job *job, const struct hd_pieces *pieces,
+                           const struct ordered *o, struct hd_price *ret_price)
 {
     struct hd_price shorter, more;
-    enum hd_status st = walk_one(asked, config, job, pieces, &o->shared, trained, ret_price);
+    enum hd_status st = walk_one(asked, model, job, pieces, &o->shared, ret_price);
 
     if (!st && o->repeats > 0) {
-        st = walk_one(asked, config, job, pieces, &o->shorter, trained, &shorter);
+        st = walk_one(asked, model, job, pieces, &o->shorter, &shorter);
         more = *ret_price;
         hd_price_add(&more, -1, &shorter);
         hd_price_add(ret_price, o->repeats, &more);
     }
     if (!st)
-        hd_price_rate(ret_price, config, asked->spec, asked->devices, asked->peak_flops);
+        hd_price_rate(ret_price, model->flops_per_token, asked->spec, asked->devices,
+                      asked->peak_flops);
     return st;
 }
 
@@ -267,7 +274,7 @@ enum hd_status search_price(const struct hd_search_asked *asked,
 {
     struct ordered ordered;
     struct hd_pieces pieces;
-    const double *trained;
+    struct search_model model;
     struct hd_arena arena;
     enum hd_status st = hd_pieces_build(job, asked->cluster, false, &pieces);
 
@@ -276,9 +283,9 @@ enum hd_status search_price(const struct hd_search_asked *asked,
     hd_arena_init(&arena, 0);
     st = order_step(job, NULL, &arena, &ordered);
     if (!st)
-        st = hd_price_trained(config, &arena, &trained);
+        st = search_model_of(config, &arena, &model);
     if (!st)
-        st = search_walk(asked, config, job, &pieces, &ordered, trained, ret_price);
+        st = search_walk(asked, &model, job, &pieces, &ordered, ret_price);
     hd_arena_done(&arena);
     return st;
 }

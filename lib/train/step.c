@@ -215,7 +215,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .tokens_per_s = (double)tokens / seconds,
         .step_ms = seconds * 1e3,
         .mfu =
-            mfu_of(t, hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds),
+            mfu_of(t, t->flops_per_token * (double)tokens / seconds),
         .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
         .pairs = {pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
                   t->block.pair_accuracy, t->block.mean_reward},

@@ -28,6 +28,7 @@ struct hd_trainer {
     struct hd_comm_group *world;
     struct hd_runner *runner;
     double peak;                                /* measured FLOP/s of this rank */
+    double flops_per_token;                     /* hd_model_flops_per_token */
     int64_t step_deadline_ms, save_deadline_ms; /* of waits for other ranks */
 
     char *private_base, *visible_base; /* of tensors; on a device, device addresses */
