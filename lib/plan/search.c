@@ -867,6 +867,9 @@ static enum hd_status count_parameters(struct layout_search *s)
     st = hd_model_declare(&s->config, &registry, &arena, &model);
     for (int i = 0; !st && i < registry.param_count; i++)
         s->tuned |= !registry.params[i].trainable;
+    s->differ =
+        s->tuned && (s->config.adapter.kind == HD_ADAPTER_NONE ||
+                     *s->asked->spec->adapter_also); /* an adapter alone is in every block */
     for (int i = 0; !st && !s->tuned && i < registry.param_count; i++) {
         const struct hd_param *p = &registry.params[i];
 

@@ -192,7 +192,7 @@ static double block_kept(const struct layout_search *s, const struct hd_pieces *
     const double least = p->has_windowed ? smaller(block, (double)p->windowed.kept_bytes) : block;
     const double kept = least + smaller((double)p->piece[HD_PIECE_BASE].kept_bytes, 0);
 
-    return kept > 0 && !s->tuned ? kept : 0;
+    return kept > 0 && !s->differ ? kept : 0;
 }
 
 /* ---- segments of recompute ---- */
