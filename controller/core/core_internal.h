@@ -104,6 +104,12 @@ static inline struct core_attempt *core_active(const struct core_job *job)
 {
     return job->active;
 }
+/* It was told to stop at a checkpoint, for another job or a drain. Of no job (NULL): no. */
+static inline bool core_gives_way(const struct core_job *job)
+{
+    return job && job->active && job->active->rec.state == HD_ATTEMPT_STATE_STOPPING &&
+           job->active->rec.stop_cause == HD_END_CAUSE_PREEMPTED;
+}
 /* Grows *array (`array`: address of a typed pointer) to count + 1 items; false: out of memory. */
 bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes);
 

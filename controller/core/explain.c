@@ -214,13 +214,18 @@ static void add_avoided(const struct core_job *job, struct hd_text *text)
         hd_text_add(text, ", which failed it twice");
 }
 
-/* What is wrong with an attempt that has not ended: its nodes, then what these say. The text stays
- * the same while nothing changes. */
+/* Why an attempt that has not ended stops, and what is wrong with it: its nodes, then what these
+ * say. The text stays the same while nothing changes. */
 static void explain_running(const struct hd_core *core, const struct core_job *job,
                             struct hd_text *text)
 {
     const struct core_attempt *attempt = core_active(job);
 
+    if (core_gives_way(job) && attempt->rec.stop_job)
+        hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
+                    attempt->rec.stop_job);
+    else if (core_gives_way(job))
+        hd_text_add(text, "writes a checkpoint and leaves a node that is drained");
     for (size_t i = 0; attempt && i < attempt->share_count; i++) {
         const struct core_share *share = &attempt->shares[i];
         const struct core_node *node = share->node;

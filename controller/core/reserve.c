@@ -289,6 +289,9 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
         core_add_choice(core, &job->choice, true, text);
     else if (job->wait == CORE_WAIT_RESERVED && job->wait_job)
         hd_text_add(text, "job %" PRIu64 " comes before it", job->wait_job);
+    else if (start.after && core_gives_way(core_find_job(core, start.after)))
+        hd_text_add(text, "job %" PRIu64 " writes a checkpoint and gives its devices back then",
+                    start.after);
     else if (start.after && start.after == job->waits_for)
         hd_text_add(text, "job %" PRIu64 " runs at another pace than was predicted", start.after);
     else if (start.after && job->waits_for)

@@ -254,7 +254,10 @@ static void freed_devices_are_kept_through_a_restart(void **state)
     high = submit(sim, 1, 2, 5);
     sim_run(sim, 2);
     assert_int_equal(sim_attempt(sim, low, 1)->stop_cause, HD_END_CAUSE_PREEMPTED);
+    sim_assert_reason(sim, low, "writes a checkpoint and gives its devices back for job 3");
     sim_controller_crash(sim);
+    sim_run(sim, 2);
+    sim_assert_reason(sim, low, "writes a checkpoint and gives its devices back for job 3");
     younger = submit(sim, 0, 1, 5);
     for (int s = 0; s < 60 && state_of(sim, high) == HD_JOB_STATE_QUEUED; s++)
         sim_second(sim);
