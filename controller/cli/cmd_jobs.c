@@ -95,9 +95,7 @@ static void sink_add(struct job_sink *sink, const Heddle__V1__JobStatus *job)
         add_job_row(sink->cli, &sink->table, job);
         return;
     }
-    show_item_begin(&sink->list);
-    show_job(&sink->list.writer, job, false);
-    show_item_end(&sink->list);
+    show_job_item(&sink->list, job);
 }
 
 /* Prints when `print`, frees in any case. */

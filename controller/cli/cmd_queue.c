@@ -189,13 +189,10 @@ static int hold_one(struct cli *cli, const char *name, bool hold, struct show_li
     if (code != CLI_CONTINUE)
         return code;
     job = hold ? of_hold->job : of_release->job;
-    if (cli->format >= CLI_JSON) {
-        show_item_begin(list);
-        show_job(&list->writer, job, false);
-        show_item_end(list);
-    } else {
+    if (cli->format >= CLI_JSON)
+        show_job_item(list, job);
+    else
         show_job_line(out, job, false);
-    }
     hd_rpc_message_free(hold ? &of_hold->base : &of_release->base);
     return CLI_CONTINUE;
 }

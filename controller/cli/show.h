@@ -23,6 +23,8 @@ void show_item_begin(struct show_list *list);
 void show_item_end(struct show_list *list);
 void show_list_end(struct show_list *list);
 
+/* A job of a list. */
+void show_job_item(struct show_list *list, const Heddle__V1__JobStatus *job);
 /* "job 7 tiny queued: REASON" and the end of the line. */
 void show_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool with_name);
 /* Such a line on standard output, or as JSON; the answer to a change of one job.

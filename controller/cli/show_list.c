@@ -39,6 +39,13 @@ void show_list_end(struct show_list *list)
     hd_text_add(list->out, "\n");
 }
 
+void show_job_item(struct show_list *list, const Heddle__V1__JobStatus *job)
+{
+    show_item_begin(list);
+    show_job(&list->writer, job, false);
+    show_item_end(list);
+}
+
 void show_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool with_name)
 {
     char word[CLI_WORD_MAX];
@@ -52,7 +59,7 @@ void show_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool w
     if (*job->reason) {
         hd_text_add(out, ": ");
         cli_add_clean(out, job->reason);
-    } else if (job->held && job->state != HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) {
+    } else if (job->held && job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING) {
         hd_text_add(out, ", held: this attempt goes on, another one is not started");
     }
     hd_text_add(out, "\n");
@@ -65,9 +72,7 @@ void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool 
 
     if (cli->format >= CLI_JSON) {
         show_list_begin(&list, &out, cli->format, "JobList", "job");
-        show_item_begin(&list);
-        show_job(&list.writer, job, false);
-        show_item_end(&list);
+        show_job_item(&list, job);
         show_list_end(&list);
     } else {
         show_job_line(&out, job, with_name);

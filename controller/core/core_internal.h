@@ -275,10 +275,12 @@ void core_search_end(struct hd_core *core, struct core_job *job);
 /* Starts the job over in the queue: what it waits for has changed. */
 void core_waiting_again(struct hd_core *core, struct core_job *job);
 enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event);
-/* HD_INVALID: a job that it comes after does not exist, or has not succeeded and never will, or
- * waits for the job itself. 0: it has no number yet. */
-enum hd_status core_check_after(const struct hd_core *core, uint64_t job,
-                                const struct hd_job_needs *needs);
+/* HD_INVALID: a job that it comes after does not exist, or has not succeeded and never will. */
+enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_needs *needs);
+/* For a job that is resumed, after which others may come already. HD_INVALID: it would wait for
+ * itself. */
+enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
+                                 const struct hd_job_needs *needs);
 /* Lets jobs go that waited for the success of jobs that have ended, or cancels them. */
 void core_tell_dependents(struct hd_core *core);
 void core_search_timers(struct hd_core *core, struct core_job *job);

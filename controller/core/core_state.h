@@ -305,6 +305,7 @@ struct core_job {
     size_t avoided_count;
     uint64_t waits_for;     /* with rec.promised_ms: the job whose end it waits for; 0: not known */
     uint64_t looked_in;     /* the last pass that tried to place it */
+    uint64_t circle_look;   /* the last look for a circle of jobs after jobs that has seen it */
     struct core_turn {      /* of that pass (order.c) */
         uint64_t pass, key; /* the job with the smaller key comes first */
         bool kept;          /* it comes before those that do not keep their turn */
@@ -464,6 +465,7 @@ struct hd_core {
     bool unsettled;            /* the same, but it can wait for the next pass, or tick */
     struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
     uint64_t pass;             /* number of the newest pass over all classes */
+    uint64_t circle_look;      /* number of the newest look for a circle of jobs after jobs */
     int64_t pass_wall_ms;      /* when it was made */
     bool listens;              /* ticks have begun */
     int64_t away_ms;           /* it was stopped for so long, and no event says so yet (away.c) */

@@ -443,7 +443,7 @@ static enum hd_status check_for(const struct hd_core *core, const struct hd_job_
 
     if (!st)
         st = core_check_quota(core, needs);
-    return st ? st : core_check_after(core, 0, needs);
+    return st ? st : core_check_after(core, needs);
 }
 
 /* The reason of a job that would wait: for what, and why for so much. */

@@ -116,7 +116,9 @@ enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *eve
     if (!st)
         st = core_check_quota(core, &event->resume.needs);
     if (!st)
-        st = core_check_after(core, event->resume.job->job, &event->resume.needs);
+        st = core_check_after(core, &event->resume.needs);
+    if (!st)
+        st = core_check_circle(core, event->resume.job->job, &event->resume.needs);
     if (!st && is_recalled)
         st = core_recall(core, event, &job);
     if (!st) {

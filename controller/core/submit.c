@@ -160,7 +160,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
     if (!st)
         st = core_check_quota(core, needs);
     if (!st)
-        st = core_check_after(core, 0, needs);
+        st = core_check_after(core, needs);
     if (st)
         return st;
 

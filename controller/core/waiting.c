@@ -385,45 +385,41 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
 
 /* ---- jobs after jobs --------------------------------------------------------------------------*/
 
-enum {
-    CHAIN_MAX = 256 /* jobs after jobs that are followed; with more, a circle may not be seen */
-};
-
-/* Those that a job comes after would come, by others that wait for their turn, after the job
- * itself. */
-static bool comes_after_itself(const struct hd_core *core, uint64_t job,
-                               const struct hd_job_needs *needs)
+/* From job to job that waits, each looked at once. */
+enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
+                                 const struct hd_job_needs *needs)
 {
-    uint64_t chain[CHAIN_MAX];
-    size_t count = 0;
+    struct core_job **chain = malloc((core->live_count + 1) * sizeof *chain);
+    size_t count = 0, at = 0;
+    bool circle = false;
 
-    for (size_t at = 0;; at++) {
-        for (int32_t i = 0; needs && i < needs->after_count; i++) {
-            size_t known = 0;
+    if (!chain)
+        return hd_err(HD_NO_MEMORY, "no memory to follow the jobs that job %" PRIu64 " comes after",
+                      number);
+    core->circle_look++;
+    while (needs && !circle) {
+        for (int32_t i = 0; i < needs->after_count; i++) {
+            struct core_job *next = core_find_job(core, needs->after[i]);
 
-            if (needs->after[i] == job)
-                return true;
-            while (known < count && chain[known] != needs->after[i])
-                known++;
-            if (known == count && count < CHAIN_MAX)
-                chain[count++] = needs->after[i];
+            circle |= needs->after[i] == number;
+            if (!next || next->circle_look == core->circle_look ||
+                next->rec.state != HD_JOB_STATE_QUEUED || has_started(next))
+                continue;
+            next->circle_look = core->circle_look;
+            chain[count++] = next;
         }
-        if (at == count)
-            return false;
-        const struct core_job *next = core_find_job(core, chain[at]);
-
-        needs = next && next->wait == CORE_WAIT_AFTER ? &next->needs : NULL;
+        needs = at < count ? &chain[at++]->needs : NULL;
     }
+    free(chain);
+    return circle ? hd_err(HD_INVALID,
+                           "after: job %" PRIu64 " would wait for itself; name jobs that do not "
+                           "wait for it, or none: --set after=",
+                           number)
+                  : HD_OK;
 }
 
-enum hd_status core_check_after(const struct hd_core *core, uint64_t job,
-                                const struct hd_job_needs *needs)
+enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_needs *needs)
 {
-    if (job && comes_after_itself(core, job, needs))
-        return hd_err(HD_INVALID,
-                      "after: job %" PRIu64 " would wait for itself; name jobs that do not wait "
-                      "for it, or none: --set after=",
-                      job);
     for (int32_t i = 0; i < needs->after_count; i++) {
         const uint64_t number = needs->after[i];
         const enum hd_job_state outcome = core_outcome_of(core, number);

@@ -59,8 +59,8 @@ static inline int64_t hd_cluster_devices(const struct hd_cluster *cluster)
     return cluster->nodes * cluster->devices_per_node;
 }
 
-/* The ranks of each tp group are on one node, where else no job is placed. Ranks fill node after
- * node, so a node with a rest of its devices would split a group. */
+/* Whether each tp group is on one node, as a job is placed: ranks fill one node after another, so
+ * on several nodes tp has to divide the devices of a node. */
 static inline bool hd_cluster_keeps_tp(const struct hd_cluster *cluster, int64_t devices,
                                        int64_t tp)
 {

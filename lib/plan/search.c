@@ -293,62 +293,6 @@ static void try_all(struct layout_search *s)
         try_from(s, 1);
 }
 
-/* But for micro-batches: of those the smallest needs least. */
-static bool is_same_layout(const struct hd_layout_sizes *a, const struct hd_layout_sizes *b)
-{
-    return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
-           a->zero == b->zero && strcmp(a->recompute, b->recompute) == 0 &&
-           strcmp(a->offload, b->offload) == 0;
-}
-
-/* The layouts that need least, of those that do not fit, once each: a bound may come before what is
- * known better. */
-static void note_least(struct layout_search *s, const struct hd_search_rejected *r)
-{
-    int at = 0, known = 0;
-
-    while (known < s->lowest_count && !is_same_layout(&s->lowest[known].sizes, &r->sizes))
-        known++;
-    if (known < s->lowest_count) {
-        const struct hd_search_rejected *other = &s->lowest[known];
-
-        if (other->sizes.micro_batch < r->sizes.micro_batch ||
-            (other->sizes.micro_batch == r->sizes.micro_batch &&
-             other->needed_bytes >= r->needed_bytes))
-            return;
-        s->lowest_count--;
-        memmove(&s->lowest[known], &s->lowest[known + 1],
-                (size_t)(s->lowest_count - known) * sizeof *s->lowest);
-    }
-    while (at < s->lowest_count && s->lowest[at].needed_bytes <= r->needed_bytes)
-        at++;
-    if (at == SEARCH_LOWEST_MAX)
-        return;
-    s->lowest_count += s->lowest_count < SEARCH_LOWEST_MAX;
-    memmove(&s->lowest[at + 1], &s->lowest[at],
-            (size_t)(s->lowest_count - 1 - at) * sizeof *s->lowest);
-    s->lowest[at] = *r;
-}
-
-/* Notes a layout that does not fit; they come in the order of their bounds. */
-static void reject(struct layout_search *s, const struct hd_search_rejected *r)
-{
-    struct hd_search *f = s->found;
-
-    if (f->rejected_count < HD_SEARCH_REJECTED_MAX && !f->plan_count)
-        f->rejected[f->rejected_count++] = *r;
-    note_least(s, r);
-}
-
-/* False, with a note of it: even the least that it takes is too much. */
-static bool could_fit(struct layout_search *s, struct hd_search_rejected least)
-{
-    if (least.needed_bytes <= s->asked->memory_bytes)
-        return true;
-    reject(s, &least);
-    return false;
-}
-
 /* A layout that is pinned, or the only one, is priced even if it does not fit. */
 static bool may_reject(const struct layout_search *s)
 {
@@ -421,7 +365,7 @@ static void note_least_segment(struct layout_search *s, struct candidate *c,
         if (!best.needed_bytes || least.needed_bytes < best.needed_bytes)
             best = least;
     }
-    note_least(s, &best);
+    search_note_least(s, &best);
 }
 
 /* Full recompute of two blocks together, of three ..: families of their own, whose time is at least
@@ -471,7 +415,7 @@ static void refine_family(struct layout_search *s, struct candidate *c)
 
     if (!size(s, c, &sizes))
         return;
-    if (family_memory(s, c, sizes, &least) && !could_fit(s, least)) {
+    if (family_memory(s, c, sizes, &least) && !search_could_fit(s, least)) {
         if (c->recompute == FULL) /* segments of several blocks keep less */
             try_segments(s, c);
         return;
@@ -499,8 +443,8 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     job = search_job(s, &sizes);
     ordered = search_ordered(s, c, &job);
-    if (!ordered ||
-        (s->asked->memory_bytes && !could_fit(s, search_least_memory(s, c, &sizes, ordered))))
+    if (!ordered || (s->asked->memory_bytes &&
+                     !search_could_fit(s, search_least_memory(s, c, &sizes, ordered))))
         return;
     c->bound_s = search_variant_bound(s, c, &sizes);
     c->habit = habit_of(c);
@@ -572,7 +516,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
         cuts.habit = habit_of(&cuts);
         push(s, &cuts);
     }
-    if (may_reject(s) && !could_fit(s, search_least_memory(s, &c, &sizes, ordered)))
+    if (may_reject(s) && !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered)))
         return;
     bound = search_schedule_bound(s, &c, ordered);
     c.bound_s = bound > c.bound_s ? bound : c.bound_s;
@@ -684,24 +628,6 @@ static void refine_variant(struct layout_search *s, struct candidate *c)
 
 /* ---- step 5: laid out ---- */
 
-static int64_t needed(const struct hd_plan *plan, const struct hd_traits *traits,
-                      const struct hd_plan_class **ret_most)
-{
-    int64_t most = 0;
-
-    for (int32_t i = 0; i < plan->class_count; i++) {
-        const struct hd_plan_class *c = &plan->classes[i];
-        const int64_t bytes =
-            hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
-
-        if (bytes > most) {
-            most = bytes;
-            *ret_most = c;
-        }
-    }
-    return most;
-}
-
 enum hd_status hd_search_price(const struct hd_search_asked *asked,
                                const struct hd_layout_sizes *sizes, struct hd_arena *arena,
                                struct hd_search_plan *ret_plan)
@@ -722,35 +648,9 @@ enum hd_status hd_search_price(const struct hd_search_asked *asked,
         st = hd_plan_build(&ret_plan->job, &traits, arena, &ret_plan->plan);
     if (st)
         return st;
-    ret_plan->needed_bytes = needed(&ret_plan->plan, &traits, &most);
+    ret_plan->needed_bytes = search_needed(&ret_plan->plan, &traits, &most);
     ret_plan->fits = !asked->memory_bytes || ret_plan->needed_bytes <= asked->memory_bytes;
     return HD_OK;
-}
-
-/* An offloaded optimizer has room in the memory of the host, which the devices of a node share. */
-static bool host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan)
-{
-    int64_t most = 0;
-
-    for (int32_t i = 0; i < plan->class_count; i++)
-        if (plan->classes[i].memory.host_bytes > most)
-            most = plan->classes[i].memory.host_bytes;
-    return most <= cluster->host_memory_bytes;
-}
-
-static void reject_plan(struct layout_search *s, const struct hd_search_plan *p)
-{
-    const struct hd_plan_class *most = NULL;
-    const int64_t bytes = needed(&p->plan, &s->asked->cluster->traits, &most);
-    const struct hd_search_rejected r = {
-        .sizes = p->job.layout,
-        .step_s = p->price.step_s,
-        .stage = most->stage,
-        .needed_bytes = bytes,
-        .exact = true,
-        .activations = (double)(most->memory.kept + most->memory.deferred) / (double)bytes};
-
-    reject(s, &r);
 }
 
 static void lay_out(struct layout_search *s, const struct candidate *c)
@@ -764,66 +664,12 @@ static void lay_out(struct layout_search *s, const struct candidate *c)
     st = hd_search_price(s->asked, &sizes, s->arena, p);
     s->found->laid_out++;
     search_note_refusal(s, st);
-    if (st || (c->offload == OFFLOAD_OPTIMIZER && !host_fits(s->asked->cluster, &p->plan)))
+    if (st || (c->offload == OFFLOAD_OPTIMIZER && !search_host_fits(s->asked->cluster, &p->plan)))
         return;
     if (p->fits)
         s->found->plan_count++;
     else
-        reject_plan(s, p);
-}
-
-/* ---- where none fits ---- */
-
-/* What it needs exactly; false: it cannot be laid out, or its host lacks memory. */
-static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rejected *r)
-{
-    const bool away = search_may_offload(s) && strcmp(r->sizes.offload, "none") != 0;
-    struct hd_traits traits = s->asked->cluster->traits;
-    const struct hd_plan_class *most = NULL;
-    struct hd_job job = *s->asked->spec;
-    struct hd_arena arena;
-    struct hd_plan plan;
-    bool known;
-
-    job.layout = r->sizes;
-    if (!hd_traits_is_cuda(&traits))
-        traits.threads = (int)r->sizes.threads;
-    hd_arena_init(&arena, 0);
-    known = !hd_plan_build(&job, &traits, &arena, &plan) &&
-            (!away || host_fits(s->asked->cluster, &plan));
-    if (known) {
-        r->needed_bytes = needed(&plan, &traits, &most);
-        r->stage = most->stage;
-        r->exact = true;
-        r->activations =
-            (double)(most->memory.kept + most->memory.deferred) / (double)r->needed_bytes;
-    }
-    hd_arena_done(&arena);
-    if (known || !away)
-        return known;
-    set_word(r->sizes.offload, "none");
-    return lay_out_rejected(s, r);
-}
-
-/* Bounds leave much out: those that are lowest are laid out, until no other can need less. */
-static void find_least(struct layout_search *s)
-{
-    struct hd_search_rejected *least = &s->found->least;
-
-    for (int i = 0; i < s->lowest_count; i++) {
-        struct hd_search_rejected r = s->lowest[i];
-
-        if (least->exact && r.needed_bytes >= least->needed_bytes)
-            break;
-        if (s->asked->deadline_ns && hd_clock_now_ns() >= s->asked->deadline_ns)
-            break;
-        s->found->laid_out += !r.exact;
-        if ((r.exact || lay_out_rejected(s, &r)) &&
-            (!least->exact || r.needed_bytes < least->needed_bytes))
-            *least = r;
-    }
-    if (!least->exact && s->lowest_count)
-        *least = s->lowest[0];
+        search_reject_plan(s, p);
 }
 
 /* ---- the search ---- */
@@ -934,7 +780,7 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
                       "deadline, before it found one that fits",
                       asked->devices);
     if (!s.st && !ret_search->plan_count)
-        find_least(&s);
+        search_find_least(&s);
     if (!s.st && !ret_search->plan_count && is_pinned(&s) && ret_search->least.needed_bytes) {
         s.st = hd_search_price(asked, &ret_search->least.sizes, arena, &ret_search->plans[0]);
         ret_search->plan_count = !s.st;

@@ -121,6 +121,22 @@ bool search_may_offload(const struct layout_search *s);
 enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
                                struct search_model *ret_model);
 
+/* ---- search_misfits.c ---- */
+
+/* Bytes of the rank that takes most, which is *ret_most. */
+int64_t search_needed(const struct hd_plan *plan, const struct hd_traits *traits,
+                      const struct hd_plan_class **ret_most);
+/* An offloaded optimizer has room in the memory of the host, which the devices of a node share. */
+bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan);
+/* A layout that does not fit is among those that may need least. */
+void search_note_least(struct layout_search *s, const struct hd_search_rejected *r);
+/* False, with a note of it: even the least that it takes is too much. */
+bool search_could_fit(struct layout_search *s, struct hd_search_rejected least);
+/* Notes a layout that was laid out and does not fit. */
+void search_reject_plan(struct layout_search *s, const struct hd_search_plan *plan);
+/* If no layout fits: sets found->least. */
+void search_find_least(struct layout_search *s);
+
 /* ---- search_bounds.c ---- */
 
 /* Bytes that a rank's optimizer takes in the host's memory, at least, where it is offloaded. */

@@ -345,11 +345,12 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
         st = hd_trainer_background_init(t);
     if (!st)
         st = write_once(t);
+    if (st)
+        return st;
     t->flops_per_token = hd_model_flops_per_token(&t->layout.model.config);
-    if (!st)
-        t->peak = options->peak > 0 ? options->peak
-                                    : t->table->measure_peak(t->backend, hd_layout_peak_dtype(job));
-    return st;
+    t->peak = options->peak > 0 ? options->peak
+                                : t->table->measure_peak(t->backend, hd_layout_peak_dtype(job));
+    return HD_OK;
 }
 
 enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_options *options,

@@ -432,6 +432,9 @@ static void jobs_do_not_wait_for_one_another(void **state)
     assert_int_equal(sim_resume(sim, a, &of_a), HD_OK);
     assert_int_equal(sim_resume(sim, b, &of_b), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "job 2 would wait for itself"));
+    assert_int_equal(sim_hold(sim, a, true),
+                     HD_OK); /* it waits for b all the same, once released */
+    assert_int_equal(sim_resume(sim, b, &of_b), HD_INVALID);
     sim_free(sim);
 }
 

@@ -1,0 +1,163 @@
+/* search_misfits: layouts that do not fit, and which of them needs least.
+ *
+ * Most are known by a lower bound alone (search_bounds.c), which leaves much out. If no layout
+ * fits, those with the lowest bounds are laid out, and the one that then needs least is told with
+ * its exact bytes.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "plan/search_internal.h"
+
+/* But for micro-batches: of those the smallest needs least. */
+static bool is_same_layout(const struct hd_layout_sizes *a, const struct hd_layout_sizes *b)
+{
+    return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
+           a->zero == b->zero && strcmp(a->recompute, b->recompute) == 0 &&
+           strcmp(a->offload, b->offload) == 0;
+}
+
+/* The layouts that need least, of those that do not fit, once each: a bound may come before what is
+ * known better. */
+void search_note_least(struct layout_search *s, const struct hd_search_rejected *r)
+{
+    int at = 0, known = 0;
+
+    while (known < s->lowest_count && !is_same_layout(&s->lowest[known].sizes, &r->sizes))
+        known++;
+    if (known < s->lowest_count) {
+        const struct hd_search_rejected *other = &s->lowest[known];
+
+        if (other->sizes.micro_batch < r->sizes.micro_batch ||
+            (other->sizes.micro_batch == r->sizes.micro_batch &&
+             other->needed_bytes >= r->needed_bytes))
+            return;
+        s->lowest_count--;
+        memmove(&s->lowest[known], &s->lowest[known + 1],
+                (size_t)(s->lowest_count - known) * sizeof *s->lowest);
+    }
+    while (at < s->lowest_count && s->lowest[at].needed_bytes <= r->needed_bytes)
+        at++;
+    if (at == SEARCH_LOWEST_MAX)
+        return;
+    s->lowest_count += s->lowest_count < SEARCH_LOWEST_MAX;
+    memmove(&s->lowest[at + 1], &s->lowest[at],
+            (size_t)(s->lowest_count - 1 - at) * sizeof *s->lowest);
+    s->lowest[at] = *r;
+}
+
+/* Notes a layout that does not fit; they come in the order of their bounds. */
+static void reject(struct layout_search *s, const struct hd_search_rejected *r)
+{
+    struct hd_search *f = s->found;
+
+    if (f->rejected_count < HD_SEARCH_REJECTED_MAX && !f->plan_count)
+        f->rejected[f->rejected_count++] = *r;
+    search_note_least(s, r);
+}
+
+/* False, with a note of it: even the least that it takes is too much. */
+bool search_could_fit(struct layout_search *s, struct hd_search_rejected least)
+{
+    if (least.needed_bytes <= s->asked->memory_bytes)
+        return true;
+    reject(s, &least);
+    return false;
+}
+
+int64_t search_needed(const struct hd_plan *plan, const struct hd_traits *traits,
+                      const struct hd_plan_class **ret_most)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < plan->class_count; i++) {
+        const struct hd_plan_class *c = &plan->classes[i];
+        const int64_t bytes =
+            hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
+
+        if (bytes > most) {
+            most = bytes;
+            *ret_most = c;
+        }
+    }
+    return most;
+}
+
+/* An offloaded optimizer has room in the memory of the host, which the devices of a node share. */
+bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan)
+{
+    int64_t most = 0;
+
+    for (int32_t i = 0; i < plan->class_count; i++)
+        if (plan->classes[i].memory.host_bytes > most)
+            most = plan->classes[i].memory.host_bytes;
+    return most <= cluster->host_memory_bytes;
+}
+
+void search_reject_plan(struct layout_search *s, const struct hd_search_plan *p)
+{
+    const struct hd_plan_class *most = NULL;
+    const int64_t bytes = search_needed(&p->plan, &s->asked->cluster->traits, &most);
+    const struct hd_search_rejected r = {
+        .sizes = p->job.layout,
+        .step_s = p->price.step_s,
+        .stage = most->stage,
+        .needed_bytes = bytes,
+        .exact = true,
+        .activations = (double)(most->memory.kept + most->memory.deferred) / (double)bytes};
+
+    reject(s, &r);
+}
+
+/* What it needs exactly; false: it cannot be laid out, or its host lacks memory. */
+static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rejected *r)
+{
+    const bool away = search_may_offload(s) && strcmp(r->sizes.offload, "none") != 0;
+    struct hd_traits traits = s->asked->cluster->traits;
+    const struct hd_plan_class *most = NULL;
+    struct hd_job job = *s->asked->spec;
+    struct hd_arena arena;
+    struct hd_plan plan;
+    bool known;
+
+    job.layout = r->sizes;
+    if (!hd_traits_is_cuda(&traits))
+        traits.threads = (int)r->sizes.threads;
+    hd_arena_init(&arena, 0);
+    known = !hd_plan_build(&job, &traits, &arena, &plan) &&
+            (!away || search_host_fits(s->asked->cluster, &plan));
+    if (known) {
+        r->needed_bytes = search_needed(&plan, &traits, &most);
+        r->stage = most->stage;
+        r->exact = true;
+        r->activations =
+            (double)(most->memory.kept + most->memory.deferred) / (double)r->needed_bytes;
+    }
+    hd_arena_done(&arena);
+    if (known || !away)
+        return known;
+    (void)snprintf(r->sizes.offload, sizeof r->sizes.offload, "none");
+    return lay_out_rejected(s, r);
+}
+
+/* Bounds leave much out: those that are lowest are laid out, until no other can need less. */
+void search_find_least(struct layout_search *s)
+{
+    struct hd_search_rejected *least = &s->found->least;
+
+    for (int i = 0; i < s->lowest_count; i++) {
+        struct hd_search_rejected r = s->lowest[i];
+
+        if (least->exact && r.needed_bytes >= least->needed_bytes)
+            break;
+        if (s->asked->deadline_ns && hd_clock_now_ns() >= s->asked->deadline_ns)
+            break;
+        s->found->laid_out += !r.exact;
+        if ((r.exact || lay_out_rejected(s, &r)) &&
+            (!least->exact || r.needed_bytes < least->needed_bytes))
+            *least = r;
+    }
+    if (!least->exact && s->lowest_count)
+        *least = s->lowest[0];
+}
