@@ -16,6 +16,7 @@ enum {
     MANY = 16,
     PROBE_S = 60,    /* a node kills its probe then */
     PATIENCE_S = 90, /* and has surely said so by then */
+    GONE_MS = 1500,  /* a heddled that restarts or reconnects is back by then, and then measures */
     COLUMNS_MAX = 120
 };
 
@@ -53,6 +54,12 @@ static const Heddle__V1__NodeTopology *find(const Heddle__V1__GetTopologyRespons
     return NULL;
 }
 
+/* Its heddled is gone, or does not answer: no result will come. */
+static bool is_gone(const Heddle__V1__NodeTopology *n)
+{
+    return n->probe && n->probe->pending && n->silent_ms >= GONE_MS;
+}
+
 static size_t count_pending(const Heddle__V1__GetTopologyResponse *t, char **names, size_t count)
 {
     size_t pending = 0;
@@ -60,7 +67,7 @@ static size_t count_pending(const Heddle__V1__GetTopologyResponse *t, char **nam
     for (size_t i = 0; i < count; i++) {
         const Heddle__V1__NodeTopology *n = find(t, names[i]);
 
-        pending += n && n->probe && n->probe->pending;
+        pending += n && n->probe && n->probe->pending && !is_gone(n);
     }
     return pending;
 }
@@ -118,11 +125,20 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n, struc
         show_item_begin(list);
         hd_json_add_string(&list->writer, "node", n->node);
         probe_show_json(&list->writer, probe);
+        hd_json_add_int64(&list->writer, "silent_ms", n->silent_ms);
         show_item_end(list);
         return measured;
     }
     cli_add_clean(out, n->node);
     hd_text_add(out, ": ");
+    if (is_gone(n)) {
+        hd_text_add(out,
+                    "no result: it has not answered for %lld s; its heddled has stopped, or its "
+                    "machine or network is down. Start heddled there, and probe again when heddle "
+                    "nodes shows the node ready or drained\n",
+                    (long long)(n->silent_ms / 1000));
+        return false;
+    }
     probe_show_age(probe, cli_now_ms(cli), out);
     if (probe && probe->pending)
         hd_text_add(out, ", for longer than %d s; heddle topo shows its result when there is one",

@@ -496,6 +496,9 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
 /* Appends why a node takes no new job to ret_reason; nothing for a node that does. */
 void hd_core_node_reason(const struct hd_core *core, size_t index, struct hd_now now,
                          struct hd_text *ret_reason);
+/* The time since the last message of a node that is unreachable or lost, or whose stream has ended;
+ * 0: a node that answers. */
+int64_t hd_core_node_silent_ms(const struct hd_core *core, size_t index, struct hd_now now);
 /* The number of the question that the node has not answered yet; 0: none. */
 uint64_t hd_core_probe_asked(const struct hd_core *core, const char *uuid);
 /* When its newest probe ended, by its own clock; 0: none has. */

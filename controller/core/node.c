@@ -395,6 +395,17 @@ void hd_core_node_reason(const struct hd_core *core, size_t index, struct hd_now
     core_node_reason(core->nodes[index], now, ret_reason);
 }
 
+int64_t hd_core_node_silent_ms(const struct hd_core *core, size_t index, struct hd_now now)
+{
+    const struct core_node *node = core->nodes[index];
+    const int64_t silent_ms = now.mono_ms - node->silent_since_mono_ms;
+
+    if (node->rec.state != HD_NODE_STATE_LOST && node->rec.state != HD_NODE_STATE_UNREACHABLE &&
+        !is_away(node))
+        return 0;
+    return silent_ms > 1 ? silent_ms : 1;
+}
+
 bool hd_core_node_find(const struct hd_core *core, const char *name, size_t *ret_index)
 {
     for (size_t i = 0; i < hd_core_node_count(core); i++) {

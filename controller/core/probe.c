@@ -37,8 +37,8 @@ static enum hd_status check_ask(const struct core_node *node)
 
     if (!node->connected)
         return hd_err(HD_CONFLICT,
-                      "%s is not connected, and its own heddled measures; wait until it is (heddle "
-                      "nodes)",
+                      "%s is not connected, and its own heddled measures; start heddled there, and "
+                      "probe again when heddle nodes shows the node ready or drained",
                       name);
     if (!node->probes)
         return hd_err(HD_UNSUPPORTED,

@@ -212,6 +212,7 @@ static void add_node(struct hd_arena *arena, struct controller *c, size_t index,
     for (int t = 0; node->switches && tree && view.position >= 0 && t < tree->tier_count; t++)
         node->switches[node->n_switches++] = hd_node_tree_switch(tree, t, view.position);
     node->probe = probe_show(c, arena, index);
+    node->silent_ms = hd_core_node_silent_ms(c->core, index, controller_now());
     kept = find(c, view.record->uuid);
     if (kept && kept->bytes)
         node->inventory = heddle__v1__node_inventory__unpack(NULL, kept->count, kept->bytes);

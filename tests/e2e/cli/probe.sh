@@ -73,6 +73,23 @@ heddle cancel "$long" --now >/dev/null
 heddle wait "$long" >/dev/null 2>&1
 check then_all_are_probed heddle probe --all
 
+# ---- a heddled that dies meanwhile ----
+how wait
+heddle probe n1 >"$work/gone" 2>&1 &
+asked=$!
+check one_is_under_way_again await 10 asked_for
+kill -9 "${node_pids[n1]}"
+wait "${node_pids[n1]}" 2>/dev/null
+since=$SECONDS
+wait "$asked"
+check_equal a_probe_of_a_dead_node_is_6 6 $?
+check it_is_not_waited_for test $((SECONDS - since)) -le 20 # and not 90
+check_equal what_to_do_is_told 1 "$(grep -c '^n1: no result: it has not answered for [0-9]* s.*Start heddled there' "$work/gone")"
+how quick
+start_node n1 cpu:2:1 --worker "$work/worker"
+answered() { node_is n1 ready && ! asked_for; } # it was asked once more
+check it_measures_when_it_is_back await 30 answered
+
 # ---- restarts ----
 kill -9 "$controller_pid"
 wait "$controller_pid" 2>/dev/null

@@ -54,7 +54,7 @@ static struct fake {
     struct delay_proxy *ways[WAYS]; /* open_ways; else NULL */
     int ports[WAYS];
     /* touched by the loop's thread only while a program runs, by the test only while none does */
-    int submits, watches, reads, cancels, gets;
+    int submits, watches, reads, cancels, gets, topologies;
     char first_id[80], last_id[80];
     uint64_t after[8];  /* of each WatchJob */
     bool new_only[8];   /* likewise */
@@ -146,6 +146,32 @@ static void on_cancel(struct hd_rpc_call *call, const ProtobufCMessage *message)
     fake.cancels++;
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_STOPPING);
     response.job = &job;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+static void on_probe(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__ProbeNodeResponse response = HEDDLE__V1__PROBE_NODE_RESPONSE__INIT;
+
+    (void)message;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+/* n1 never answers what it was asked to measure; from the second look on, nothing came from it for
+ * three seconds. */
+static void on_topology(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__GetTopologyResponse response = HEDDLE__V1__GET_TOPOLOGY_RESPONSE__INIT;
+    Heddle__V1__NodeTopology node = HEDDLE__V1__NODE_TOPOLOGY__INIT, *nodes[] = {&node};
+    Heddle__V1__NodeProbe probe = HEDDLE__V1__NODE_PROBE__INIT;
+
+    (void)message;
+    probe.pending = true;
+    node.node = (char *)"n1";
+    node.probe = &probe;
+    node.silent_ms = fake.topologies++ ? 3000 : 0;
+    response.nodes = nodes;
+    response.n_nodes = 1;
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
@@ -362,6 +388,12 @@ static int start(bool far)
     add_method("/heddle.v1.Control/CancelJob", HD_RPC_UNARY,
                &heddle__v1__cancel_job_request__descriptor,
                &heddle__v1__cancel_job_response__descriptor, on_cancel);
+    add_method("/heddle.v1.Control/ProbeNode", HD_RPC_UNARY,
+               &heddle__v1__probe_node_request__descriptor,
+               &heddle__v1__probe_node_response__descriptor, on_probe);
+    add_method("/heddle.v1.Control/GetTopology", HD_RPC_UNARY,
+               &heddle__v1__get_topology_request__descriptor,
+               &heddle__v1__get_topology_response__descriptor, on_topology);
     add_method("/heddle.v1.Control/WatchJob", HD_RPC_SERVER_STREAM,
                &heddle__v1__watch_job_request__descriptor,
                &heddle__v1__watch_job_response__descriptor, on_watch);
@@ -884,9 +916,28 @@ static void ages_count_by_the_controllers_clock(void **state)
     }
 }
 
+/* Goal: the command does not wait for its whole 90 s when the node's heddled has died while it was
+ * measuring. A run of the program ends after RUN_MS, which is less. */
+static void a_probe_of_a_node_that_dies_ends_and_says_so(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run = heddle("probe n1", 0);
+    assert_int_equal(run.code, 6);
+    assert_int_equal(fake.topologies, 2);
+    assert_non_null(strstr(run.out, "n1: no result: it has not answered for 3 s; its heddled has "
+                                    "stopped, or its machine or network is down. Start heddled"));
+    run = heddle("probe n1 -o jsonl", 0);
+    assert_int_equal(run.code, 6);
+    assert_non_null(strstr(run.out, "\"silent_ms\":3000"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_probe_of_a_node_that_dies_ends_and_says_so, start_fake,
+                                        stop_fake),
         cmocka_unit_test_setup_teardown(ages_count_by_the_controllers_clock, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(what_the_controller_says_decides_the_exit_code, start_fake,
                                         stop_fake),

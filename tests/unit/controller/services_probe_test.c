@@ -89,6 +89,15 @@ static bool is_answered(struct bench *b)
     return answered;
 }
 
+static bool is_silent(struct bench *b)
+{
+    Heddle__V1__GetTopologyResponse *t = topology(b);
+    const bool silent = t->nodes[0]->silent_ms > 0;
+
+    hd_rpc_message_free(&t->base);
+    return silent;
+}
+
 static void answer(struct daemon *d, const char *text)
 {
     Heddle__V1__ProbeReport report = HEDDLE__V1__PROBE_REPORT__INIT;
@@ -144,8 +153,11 @@ static void a_probe_goes_its_way(void **state)
     probe(&b);
     WAIT_FOR(&b, d.probe);
     question = d.probe;
+    assert_false(is_silent(&b));
     free_daemon(&d);
+    WAIT_FOR(&b, is_silent(&b));
     connect_again(&d, &b);
+    assert_false(is_silent(&b));
     WAIT_FOR(&b, d.probe);
     assert_int_equal(d.probe, question);
     assert_false(is_answered(&b));
