@@ -6,6 +6,10 @@
  * would look for a place anew, leave devices that were freed already to others, and ask these to
  * stop in their turn.
  *
+ * After a start of the controller, or while a daemon connects anew, those who stop for the job are
+ * on nodes whose devices are not known to be there: until they are, at most unreachable_ms, it
+ * waits for their place and asks no more jobs to stop (core_claim_awaits).
+ *
  * Meanwhile the job also takes another place, if one that is as good is free. It loses its claim
  * when a node of the place is not usable any more, or its devices have gone to a job of higher
  * priority: then it is looked at like any other job, and may ask more jobs to give way.
@@ -98,6 +102,27 @@ static struct opening open_on(const struct hd_core *core, const struct core_job 
         }
     }
     return opening;
+}
+
+static bool is_connecting(const struct core_node *node)
+{
+    return !node->synced && core_node_may_come_back(node) &&
+           node->rec.state != HD_NODE_STATE_UNREACHABLE;
+}
+
+bool core_claim_awaits(const struct hd_core *core, const struct core_job *job)
+{
+    for (size_t i = 0; job->claims && i < core->active.count; i++) {
+        const struct core_attempt *attempt = core_active(core->active.items[i]);
+
+        if (attempt->rec.state != HD_ATTEMPT_STATE_STOPPING ||
+            attempt->rec.stop_job != job->rec.job)
+            continue;
+        for (size_t s = 0; s < attempt->share_count; s++)
+            if (!attempt->shares[s].ended && is_connecting(attempt->shares[s].node))
+                return true;
+    }
+    return false;
 }
 
 enum core_claim core_claim_of(const struct hd_core *core, const struct core_job *job,

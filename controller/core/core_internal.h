@@ -585,6 +585,9 @@ void core_claim_place(struct hd_core *core, struct core_job *job, const struct h
 enum core_claim { CORE_CLAIM_NONE, CORE_CLAIM_OPENS, CORE_CLAIM_OPEN };
 enum core_claim core_claim_of(const struct hd_core *core, const struct core_job *job,
                               struct core_start *ret_start);
+/* Jobs that were asked to stop for it are on a node that is connecting, so that its place is not
+ * known now. */
+bool core_claim_awaits(const struct hd_core *core, const struct core_job *job);
 void core_claim_drop(struct core_job *job); /* the place; the job still comes first */
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
 

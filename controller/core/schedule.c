@@ -162,10 +162,12 @@ static void let_wait(struct hd_core *core, struct core_job *job)
         view.nodes_max = start.nodes;
         view.tier_max = start.tier;
     }
-    if (!core_preempt(core, job, &view, opens))
-        core_claim_end(core, job);
-    else if (core_claim_of(core, job, &claimed) != CORE_CLAIM_NONE)
-        core_reserve_only(core, job, job->claim, claimed.mono_ms);
+    if (!core_claim_awaits(core, job)) {
+        if (!core_preempt(core, job, &view, opens))
+            core_claim_end(core, job);
+        else if (core_claim_of(core, job, &claimed) != CORE_CLAIM_NONE)
+            core_reserve_only(core, job, job->claim, claimed.mono_ms);
+    }
     if (reserved)
         core_promise(core, job, start);
     else if (needs.devices_max == job->needs.devices_max)

@@ -145,6 +145,48 @@ static void a_place_that_is_made_free_is_kept_until_all_of_it_is(void **state)
     sim_free(sim);
 }
 
+static bool is_preempting(const struct sim *sim, uint64_t job)
+{
+    enum hd_core_blocker found[HD_CORE_BLOCKERS_MAX];
+    const size_t count = hd_core_blockers(sim->core, job, found);
+
+    for (size_t i = 0; i < count; i++)
+        if (found[i] == HD_CORE_WAITS_PREEMPTING)
+            return true;
+    return false;
+}
+
+/* The job of n2, the younger of two, takes 12 s to write its checkpoint for the higher one.
+ * Meanwhile the controller is started anew, and n2 comes back seconds after n1: the higher job says
+ * all the time that others stop for it, does not ask the job of n1, and gets n2. */
+static void a_new_controller_knows_who_makes_a_place_free(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    uint64_t low[2], high;
+
+    (void)state;
+    low[0] = submit(sim, 0, 2, 200);
+    low[1] = submit(sim, 0, 2, 200);
+    sim_run(sim, 8);
+    sim_assert_places(sim, low[1], 1, "cpu n2:0 n2:1");
+    sim->nodes[1].faults.save_s = 12;
+    high = submit(sim, 1, 2, 10);
+    assert_true(is_preempting(sim, high));
+    sim->nodes[1].cut = true;
+    sim_controller_crash(sim);
+    for (int s = 0; s < 8; s++) {
+        sim->nodes[1].cut = s < 4;
+        sim_second(sim);
+        assert_int_equal(state_of(sim, high), HD_JOB_STATE_QUEUED);
+        assert_true(is_preempting(sim, high));
+    }
+    sim_run_until_ended(sim, high, 60);
+    sim_assert_places(sim, high, 1, "cpu n2:0 n2:1");
+    assert_int_equal(sim_count_events(sim, low[0], "preempted"), 0);
+    assert_int_equal(sim_count_events(sim, high, "preempting"), 1);
+    sim_free(sim);
+}
+
 /* A job of four to eight devices has made two nodes free, and one device each of two others is: it
  * starts on the four, for which others have stopped. */
 static void an_elastic_job_takes_the_place_that_was_made_free(void **state)
@@ -479,6 +521,7 @@ int main(void)
         cmocka_unit_test(devices_that_are_enough_in_sum_alone_stop_none),
         cmocka_unit_test(the_victim_is_the_one_that_loses_least),
         cmocka_unit_test(a_place_that_is_made_free_is_kept_until_all_of_it_is),
+        cmocka_unit_test(a_new_controller_knows_who_makes_a_place_free),
         cmocka_unit_test(an_elastic_job_takes_the_place_that_was_made_free),
         cmocka_unit_test(what_is_being_made_free_is_not_lent),
         cmocka_unit_test(others_give_way_where_the_place_is_best),
