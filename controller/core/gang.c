@@ -40,10 +40,11 @@ static bool may_join(const struct core_node *node, enum hd_device_kind kind)
            has_engine(node, kind);
 }
 
-static bool computes_alike(const struct core_node *a, const struct core_node *b,
+/* Or it may: a node that has not connected since the controller's start has not said. */
+static bool computes_alike(const struct core_node *node, const struct core_node *seed,
                            enum hd_device_kind kind)
 {
-    return core_same(a->compute[kind], b->compute[kind]);
+    return !node->stream || core_same(node->compute[kind], seed->compute[kind]);
 }
 
 /* `node` and `seed` reach each other, on any kind of device. */

@@ -343,6 +343,9 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
                     "has been without its heddled for %lld s: that was stopped, or its connection "
                     "is lost",
                     (long long)silent_s);
+    else if (!node->connected)
+        hd_text_add(text, "has not connected since the controller was started %lld s ago",
+                    (long long)silent_s);
     else if (!node->synced)
         hd_text_add(text, "is connecting");
     else if (!node->stale_count)

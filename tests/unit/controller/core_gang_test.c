@@ -265,6 +265,28 @@ static void only_nodes_that_compute_alike_work_together(void **state)
     sim_free(sim);
 }
 
+/* n2, which computes like n1, is not back after a start of the controller: nothing is said of what
+ * it computes with, nor that it connects. */
+static void of_a_node_that_is_not_back_only_that_is_said(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_job_needs four = sim_needs(4, 10);
+    uint64_t job;
+
+    (void)state;
+    for (int n = 0; n < 2; n++)
+        (void)snprintf(sim->nodes[n].compute, sizeof sim->nodes[n].compute, "avx2");
+    sim_run(sim, 2);
+    sim->nodes[1].cut = true;
+    sim_controller_crash(sim);
+    sim_run(sim, 3);
+    job = sim_submitted(sim, &four);
+    sim_assert_reason(sim, job,
+                      "needs 4 cpu devices; n1 has 2, n2 has not connected since the "
+                      "controller was started 3 s ago");
+    sim_free(sim);
+}
+
 static void a_node_without_an_address_works_alone(void **state)
 {
     struct sim *sim = sim_new(1, 2);
@@ -649,6 +671,7 @@ int main(void)
         cmocka_unit_test(a_node_that_does_not_see_the_jobs_works_alone),
         cmocka_unit_test(loopback_joins_nodes_of_one_machine_only),
         cmocka_unit_test(only_nodes_that_compute_alike_work_together),
+        cmocka_unit_test(of_a_node_that_is_not_back_only_that_is_said),
         cmocka_unit_test(a_node_without_an_address_works_alone),
         cmocka_unit_test(a_failure_on_one_node_ends_all_and_is_named),
         cmocka_unit_test(an_echo_heard_before_a_crash_is_not_taken_for_the_cause),
