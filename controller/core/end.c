@@ -238,18 +238,41 @@ static void succeed(struct hd_core *core, struct core_job *job)
     core_finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
 }
 
-static void fail_out_of_time(struct hd_core *core, struct core_job *job)
+/* `why`: the end of its newest attempt, which may have failed before it could write a checkpoint.
+ */
+static void fail_out_of_time(struct hd_core *core, struct core_job *job,
+                             const struct core_attempt *attempt, const char *why)
 {
     const struct hd_checkpoint_record *newest = core_checkpoint_newest(job);
-    char text[256], limit[HD_CLOCK_TEXT_MAX];
+    const int64_t saved = newest ? newest->step : 0;
+    const bool failed = !core_is_stop(attempt->rec.end.cause);
+    char limit[HD_CLOCK_TEXT_MAX];
+    struct hd_text text = {0};
 
     hd_clock_format_span(job->needs.time_limit_ms, limit);
-    (void)snprintf(text, sizeof text,
-                   "time_limit: it has run for %s; its newest checkpoint is of step %lld of %lld; "
-                   "heddle resume %" PRIu64 " gives it the same time once more",
-                   limit, newest ? (long long)newest->step : 0, (long long)job->rec.steps,
-                   job->rec.job);
-    core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
+    hd_text_add(&text, "time_limit: it has run for %s; ", limit);
+    if (failed)
+        hd_text_add(&text, "attempt %d wrote no checkpoint at its end (%s); ", attempt->rec.attempt,
+                    why);
+    else if (attempt->kill)
+        hd_text_add(
+            &text,
+            "attempt %d did not stop within %lld s and was killed: its ranks did not reach "
+            "the end of a step, or could not write a checkpoint (heddle events %" PRIu64 "); ",
+            attempt->rec.attempt, (long long)(core->config.stop_grace_ms / 1000), job->rec.job);
+    if (newest)
+        hd_text_add(&text, "its newest checkpoint is of step %lld of %lld; ", (long long)saved,
+                    (long long)job->rec.steps);
+    else
+        hd_text_add(&text, "it has no checkpoint; ");
+    if (attempt->last_step > saved)
+        hd_text_add(&text, "steps %lld to %lld are lost; ", (long long)saved + 1,
+                    (long long)attempt->last_step);
+    hd_text_add(&text, "heddle resume %" PRIu64 " gives it the same time once more%s", job->rec.job,
+                newest ? "" : ", from its first step");
+    core->no_memory |= text.failed;
+    core_finish_job(core, job, HD_JOB_STATE_FAILED, text.failed ? "time_limit" : text.data);
+    hd_text_free(&text);
 }
 
 /* Of a job that was to write a checkpoint and end: what it lost if it did not. `why`: its end. */
@@ -283,7 +306,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     } else if (end->cause == HD_END_CAUSE_TIME_LIMIT ||
                (job->needs.time_limit_ms &&
                 core_job_ran_ms(core, job) >= job->needs.time_limit_ms)) {
-        fail_out_of_time(core, job);
+        fail_out_of_time(core, job, attempt, why);
     } else if (end->bad_input) {
         core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
     } else if (end->cause == HD_END_CAUSE_DIVERGED) {

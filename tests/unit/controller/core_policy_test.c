@@ -467,6 +467,55 @@ static void a_job_ends_at_its_time_limit_with_a_checkpoint(void **state)
     sim_free(sim);
 }
 
+/* The rank hangs at step 4; n1 is cut off meanwhile, so that the limit comes first. The reason of
+ * the job names the hang, and no checkpoint of step 0. */
+static void a_time_limit_hides_no_hang(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(1, 60);
+    char expected[256];
+    uint64_t job;
+
+    (void)state;
+    needs.time_limit_ms = 8000;
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 4, .fail_count = 1, .hangs = true};
+    job = sim_submitted(sim, &needs);
+    while (!sim_count_steps(sim, job, 3))
+        sim_second(sim);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 10);
+    assert_int_equal(sim_count_events(sim, job, "time_limit"), 1);
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, job, 60);
+    (void)snprintf(expected, sizeof expected,
+                   "time_limit: it has run for 8.0s; attempt 1 wrote no checkpoint at its end "
+                   "(hang: rank 0 on n1, device 0: silent); it has no checkpoint; steps 1 to 3 are "
+                   "lost; heddle resume %llu gives it the same time once more, from its first step",
+                   (unsigned long long)job);
+    assert_string_equal(sim_job(sim, job)->reason, expected);
+    sim_free(sim);
+}
+
+/* Its ranks do not come to the end of a step, and are killed after 300 s: the steps since the
+ * checkpoint of step 5 are lost. */
+static void a_job_that_is_killed_at_its_time_limit_says_so(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(1, 60);
+    const char *reason;
+    uint64_t job;
+
+    (void)state;
+    needs.time_limit_ms = 8000;
+    sim->nodes[0].faults.save_s = 1000;
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 400);
+    reason = sim_job(sim, job)->reason;
+    assert_non_null(strstr(reason, "attempt 1 did not stop within 300 s and was killed"));
+    assert_non_null(strstr(reason, "its newest checkpoint is of step 5 of 60; steps 6 to "));
+    sim_free(sim);
+}
+
 /* ---- nodes that fail a job --------------------------------------------------------------------*/
 
 static void there_is_no_third_try_where_it_failed_twice(void **state)
@@ -504,6 +553,8 @@ int main(void)
         cmocka_unit_test(a_resumed_job_waits_for_those_that_it_names),
         cmocka_unit_test(jobs_do_not_wait_for_one_another),
         cmocka_unit_test(a_job_ends_at_its_time_limit_with_a_checkpoint),
+        cmocka_unit_test(a_time_limit_hides_no_hang),
+        cmocka_unit_test(a_job_that_is_killed_at_its_time_limit_says_so),
         cmocka_unit_test(there_is_no_third_try_where_it_failed_twice),
     };
 
