@@ -26,6 +26,7 @@ static void add_job_row(const struct cli *cli, struct table *table, const Heddle
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX], rate[32] = "", loss[32] = "";
     bool stepped = j->step > 0, wide = cli->format == CLI_WIDE;
+    const bool is_due = j->expected_start_unix_ms && j->expected_start_unix_ms <= cli_now_ms(cli);
     struct hd_text nodes = {0};
 
     cli_add_nodes(&nodes, j);
@@ -60,7 +61,7 @@ static void add_job_row(const struct cli *cli, struct table *table, const Heddle
     table_add(table, NULL, "%s", when);
     if (wide) {
         cli_format_when(cli, j->expected_start_unix_ms, cli->format, when);
-        table_add(table, NULL, "%s", when);
+        table_add(table, NULL, "%s", is_due ? "now" : when);
     }
     table_add(table, NULL, "%s", j->reason);
     hd_text_free(&nodes);

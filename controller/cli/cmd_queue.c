@@ -233,7 +233,7 @@ int cli_release(struct cli *cli, int argc, char **argv)
 
 /* ---- explain ----------------------------------------------------------------------------------*/
 
-static void print_explained(const Heddle__V1__JobStatus *job)
+static void print_explained(const struct cli *cli, const Heddle__V1__JobStatus *job)
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
     struct hd_text out = {0};
@@ -255,7 +255,9 @@ static void print_explained(const Heddle__V1__JobStatus *job)
         cli_add_clean(&out, job->blockers[i]->message);
         hd_text_add(&out, "\n");
     }
-    if (job->expected_start_unix_ms) {
+    if (job->expected_start_unix_ms && job->expected_start_unix_ms <= cli_now_ms(cli)) {
+        hd_text_add(&out, "  start     expected at any moment\n");
+    } else if (job->expected_start_unix_ms) {
         hd_clock_format_utc(job->expected_start_unix_ms, when);
         hd_text_add(&out, "  start     expected at %s\n", when);
     } else if (job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) {
@@ -279,7 +281,7 @@ int cli_explain(struct cli *cli, int argc, char **argv)
     if (cli->format >= CLI_JSON)
         show_one_job(cli, response->job, true);
     else
-        print_explained(response->job);
+        print_explained(cli, response->job);
     hd_rpc_message_free(&response->base);
     return cli_out_end(CLI_OK);
 }

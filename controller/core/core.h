@@ -401,6 +401,9 @@ uint64_t hd_core_job_sequence(const struct hd_core *core, uint64_t job);
  * (HD_CTL_JOBS_WARN_PERCENT of config.jobs_live_max), else nothing. */
 void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning);
 
+/* When a queued job is expected to start, as people are told: not before now, though the promise
+ * may be up to a minute late before it moves (reserve.c). 0: not known, or it is not queued. */
+int64_t hd_core_expected_start_ms(const struct hd_job_record *job, struct hd_now now);
 /* Appends to ret_reason what a queued job waits for, or what is wrong with a running one; nothing
  * for a job that runs well or has ended. */
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,

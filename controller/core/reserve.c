@@ -342,6 +342,13 @@ void core_promise(struct hd_core *core, struct core_job *job, struct core_start 
         core_jobs_remove(&core->promised, job);
 }
 
+int64_t hd_core_expected_start_ms(const struct hd_job_record *job, struct hd_now now)
+{
+    if (job->state != HD_JOB_STATE_QUEUED || !job->promised_ms)
+        return 0;
+    return job->promised_ms > now.wall_ms ? job->promised_ms : now.wall_ms;
+}
+
 void core_promise_sweep(struct hd_core *core)
 {
     for (size_t i = core->promised.count; i > 0; i--) {

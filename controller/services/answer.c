@@ -53,11 +53,23 @@ static void answer_got(const struct job_answer *answer, Heddle__V1__JobStatus *s
     (void)hd_rpc_call_reply(answer->call, &response.base);
 }
 
+static void answer_explained(const struct job_answer *answer, Heddle__V1__JobStatus *status)
+{
+    Heddle__V1__ExplainJobResponse response = HEDDLE__V1__EXPLAIN_JOB_RESPONSE__INIT;
+
+    response.job = status;
+    response.time_unix_ms = hd_clock_wall_ms();
+    (void)hd_rpc_call_reply(answer->call, &response.base);
+}
+
 static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
 {
     switch (answer->kind) {
     case ANSWER_GET:
         answer_got(answer, status);
+        break;
+    case ANSWER_EXPLAIN:
+        answer_explained(answer, status);
         break;
     case ANSWER_SUBMIT:
         answer_submitted(answer->c, answer->call, status, answer->repeated);

@@ -56,14 +56,14 @@ void control_free_prepared(struct prepared *prepared); /* NULL is fine */
     X(REQUEUE, RequeueJob, REQUEUE_JOB)          \
     X(CHECKPOINT, CheckpointJob, CHECKPOINT_JOB) \
     X(HOLD, HoldJob, HOLD_JOB)                   \
-    X(RELEASE, ReleaseJob, RELEASE_JOB)          \
-    X(EXPLAIN, ExplainJob, EXPLAIN_JOB)
+    X(RELEASE, ReleaseJob, RELEASE_JOB)
 
 enum answer_kind {
 #define X(code, message, name) ANSWER_##code,
     JOB_ANSWER_LIST(X)
 #undef X
         ANSWER_GET,
+    ANSWER_EXPLAIN,
     ANSWER_SUBMIT
 };
 

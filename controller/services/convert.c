@@ -329,8 +329,7 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     m->queue = convert_text(job->queue);
     m->priority = job->priority;
     m->held = job->held;
-    if (job->state == HD_JOB_STATE_QUEUED)
-        m->expected_start_unix_ms = job->promised_ms;
+    m->expected_start_unix_ms = hd_core_expected_start_ms(job, controller_now());
     add_blockers(arena, c, job->job, m);
     m->choice = choice_of(arena, c, job->job);
     add_nodes(arena, c, job, m);

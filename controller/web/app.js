@@ -76,6 +76,7 @@ const clock = (time) => {
   const today = new Date(now()).toDateString() === t.toDateString();
   return today ? t.toLocaleTimeString('en-GB') : `${t.toLocaleDateString('en-CA')} ${t.toLocaleTimeString('en-GB')}`;
 };
+const startOf = (job) => Date.parse(job.expected_start_at) > now() ? `at ${clock(job.expected_start_at)}` : 'at any moment';
 const people = (owner) => owner.replace(/^uid:/, 'uid ');
 
 /* ---- asking ---- */
@@ -183,7 +184,7 @@ const jobTable = (label, part) => {
       put(cells[6], since(job.submitted_at));
     },
     waiting(cells, job) {
-      put(cells[1], `${job.reason}${job.expected_start_at ? `; expected to start at ${clock(job.expected_start_at)}` : ''}`);
+      put(cells[1], `${job.reason}${job.expected_start_at ? `; expected to start ${startOf(job)}` : ''}`);
       put(cells[2], job.devices);
       put(cells[3], since(job.submitted_at));
     },
@@ -322,7 +323,7 @@ const jobView = (main, id) => {
       ['Tokens per second', job.tokens_per_s === null ? null : curves.short(job.tokens_per_s)],
       ['Utilization (MFU)', job.mfu === null ? null : `${(100 * job.mfu).toFixed(1)}%`],
       ['Time left', Number.isFinite(left) ? span(left) : null],
-      ['Expected start', job.expected_start_at ? clock(job.expected_start_at) : null],
+      ['Expected start', job.expected_start_at ? startOf(job) : null],
       ['Newest checkpoint', checkpoint ? `step ${number(checkpoint.step)}, ${since(checkpoint.time)} ago` : null],
       ['Best checkpoint', best ? `step ${number(best.step)}, ${best.val_loss.toFixed(4)}` : null],
       ['Devices', `${job.devices}${job.nodes.length ? ` on ${job.nodes.slice(0, 4).join(', ')}${job.nodes.length > 4 ? ` and ${job.nodes.length - 4} more` : ''}` : ''}`],

@@ -107,6 +107,7 @@ static void on_list(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
     job.submitted_unix_ms = hd_clock_wall_ms() + fake.ahead_ms - 90 * 60 * 1000;
+    job.expected_start_unix_ms = hd_clock_wall_ms() + fake.ahead_ms - 5000;
     if (fake.ahead_ms)
         response.time_unix_ms = hd_clock_wall_ms() + fake.ahead_ms;
     response.jobs = jobs;
@@ -145,6 +146,19 @@ static void on_cancel(struct hd_rpc_call *call, const ProtobufCMessage *message)
     (void)message;
     fake.cancels++;
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_STOPPING);
+    response.job = &job;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+/* A queued job that should have started five seconds ago. */
+static void on_explain(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__ExplainJobResponse response = HEDDLE__V1__EXPLAIN_JOB_RESPONSE__INIT;
+    Heddle__V1__JobStatus job;
+
+    (void)message;
+    fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
+    job.expected_start_unix_ms = hd_clock_wall_ms() - 5000;
     response.job = &job;
     (void)hd_rpc_call_reply(call, &response.base);
 }
@@ -388,6 +402,9 @@ static int start(bool far)
     add_method("/heddle.v1.Control/CancelJob", HD_RPC_UNARY,
                &heddle__v1__cancel_job_request__descriptor,
                &heddle__v1__cancel_job_response__descriptor, on_cancel);
+    add_method("/heddle.v1.Control/ExplainJob", HD_RPC_UNARY,
+               &heddle__v1__explain_job_request__descriptor,
+               &heddle__v1__explain_job_response__descriptor, on_explain);
     add_method("/heddle.v1.Control/ProbeNode", HD_RPC_UNARY,
                &heddle__v1__probe_node_request__descriptor,
                &heddle__v1__probe_node_response__descriptor, on_probe);
@@ -916,6 +933,20 @@ static void ages_count_by_the_controllers_clock(void **state)
     }
 }
 
+/* Goal: of a start that is late people are told that it may come at any moment, and no time that
+ * has passed. */
+static void a_start_in_the_past_is_not_shown(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run = heddle("explain 7", 0);
+    assert_int_equal(run.code, 0);
+    assert_non_null(strstr(run.out, "start     expected at any moment\n"));
+    run = heddle("jobs -o wide -n 1", 0);
+    assert_non_null(strstr(run.out, "  now"));
+}
+
 /* Goal: the command does not wait for its whole 90 s when the node's heddled has died while it was
  * measuring. A run of the program ends after RUN_MS, which is less. */
 static void a_probe_of_a_node_that_dies_ends_and_says_so(void **state)
@@ -938,6 +969,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_probe_of_a_node_that_dies_ends_and_says_so, start_fake,
                                         stop_fake),
+        cmocka_unit_test_setup_teardown(a_start_in_the_past_is_not_shown, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(ages_count_by_the_controllers_clock, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(what_the_controller_says_decides_the_exit_code, start_fake,
                                         stop_fake),

@@ -185,6 +185,32 @@ static void an_expected_start_survives_a_restart(void **state)
     sim_free(sim);
 }
 
+/* A promise moves when it is more than a minute late; until then people are told that the job may
+ * start now, and never a time that has passed. */
+static void a_start_that_is_late_is_expected_now(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    uint64_t blocked;
+    int64_t promised_ms;
+
+    (void)state;
+    (void)submit(sim, 0, 2, 60, 0);
+    blocked = submit(sim, 0, 2, 5, 0);
+    sim_run(sim, 20);
+    promised_ms = sim_job(sim, blocked)->promised_ms;
+    assert_true(promised_ms > sim->now.wall_ms);
+    assert_int_equal(hd_core_expected_start_ms(sim_job(sim, blocked), sim->now), promised_ms);
+    sim->nodes[0].cut = true;
+    while (sim->now.wall_ms < promised_ms + 30000)
+        sim_second(sim);
+    assert_int_equal(sim_job(sim, blocked)->promised_ms, promised_ms);
+    assert_int_equal(hd_core_expected_start_ms(sim_job(sim, blocked), sim->now), sim->now.wall_ms);
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, blocked, 300);
+    assert_int_equal(hd_core_expected_start_ms(sim_job(sim, blocked), sim->now), 0);
+    sim_free(sim);
+}
+
 /* The node of the running job stands still for five minutes: its end is later than was predicted.
  * Nobody is ended for that; the expected start moves, with an event. */
 static void a_wrong_prediction_ends_no_job(void **state)
@@ -227,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_time_limit_is_an_end_that_is_known),
         cmocka_unit_test(an_expected_start_moves_with_an_event),
         cmocka_unit_test(an_expected_start_survives_a_restart),
+        cmocka_unit_test(a_start_that_is_late_is_expected_now),
         cmocka_unit_test(a_wrong_prediction_ends_no_job),
         cmocka_unit_test(policies_hold_whatever_breaks),
     };
