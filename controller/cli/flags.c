@@ -18,6 +18,7 @@ struct shared {
 
 struct parse {
     struct cli_flag flags[FLAGS_MAX];
+    bool given[FLAGS_MAX]; /* with a value that is not of a list */
     size_t count;
     int argc;
     char **argv;
@@ -118,6 +119,9 @@ static int take_flag(const struct cli *cli, struct parse *p)
     }
     if (!value && p->at == p->argc)
         return cli_usage("%s: --%s needs a value", cli->command->name, flag->name);
+    if (p->given[flag - p->flags])
+        return cli_usage("%s: --%s is given twice; give it once", cli->command->name, flag->name);
+    p->given[flag - p->flags] = flag->kind != CLI_FLAG_LIST;
     return set_value(cli, flag, value ? value : p->argv[p->at++]);
 }
 

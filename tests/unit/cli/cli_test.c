@@ -104,6 +104,22 @@ static void wrong_flags_are_usage(void **state)
         assert_int_equal(parse(&p, lines[i]), CLI_USAGE);
 }
 
+/* The last of two values would count, and the other one be lost without a word. */
+static void an_option_with_one_value_is_given_once(void **state)
+{
+    static const char *const twice[] = {"--text a --text b",     "-ta --text=b",
+                                        "--number 1 --number 1", "--words a --words b",
+                                        "-o json -o wide",       "--context a --context b"};
+    static struct parsed p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof twice / sizeof twice[0]; i++)
+        assert_int_equal(parse(&p, twice[i]), CLI_USAGE);
+    assert_int_equal(parse(&p, "--set a=1 --set a=2 -y --yes"), CLI_CONTINUE);
+    assert_int_equal(p.list.count, 2);
+    assert_int_equal(parse(&p, "-ta -- -tb"), CLI_CONTINUE); /* behind -- it is no flag */
+}
+
 static void colour_is_for_terminals_unless_asked_for(void **state)
 {
     static struct parsed p;
@@ -1116,6 +1132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_may_stand_anywhere_and_take_values_both_ways),
         cmocka_unit_test(wrong_flags_are_usage),
+        cmocka_unit_test(an_option_with_one_value_is_given_once),
         cmocka_unit_test(colour_is_for_terminals_unless_asked_for),
         cmocka_unit_test(every_verb_has_help_with_an_example),
         cmocka_unit_test(every_help_fits_one_screen),
