@@ -64,10 +64,11 @@ static int threads_of(const Heddle__V1__NodeStatus *n)
     return threads;
 }
 
-/* Why the node, or some of its devices, get no jobs. */
+/* Why the node, or some of its devices, get no jobs; and when those that it has leave it. */
 static void add_reason(struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     const Heddle__V1__DeviceInfo *first = NULL;
+    char when[HD_CLOCK_TEXT_MAX];
     size_t broken = 0;
 
     for (size_t i = 0; i < n->n_devices; i++) {
@@ -75,6 +76,10 @@ static void add_reason(struct hd_text *out, const Heddle__V1__NodeStatus *n)
         broken += *n->devices[i]->problem != '\0';
     }
     hd_text_add(out, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
+    if (n->drain_deadline_unix_ms) {
+        hd_clock_format_utc(n->drain_deadline_unix_ms, when);
+        hd_text_add(out, "%sits jobs leave it by %s", out->len_bytes ? "; " : "", when);
+    }
     if (broken && out->data)
         hd_text_add(out, "%sdevice %d: %s", out->len_bytes ? "; " : "", first->index,
                     first->problem);

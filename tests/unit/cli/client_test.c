@@ -150,6 +150,22 @@ static void on_cancel(struct hd_rpc_call *call, const ProtobufCMessage *message)
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
+/* n1 is drained, with a deadline at 2026-11-24 06:40 UTC. */
+static void on_nodes(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__ListNodesResponse response = HEDDLE__V1__LIST_NODES_RESPONSE__INIT;
+    Heddle__V1__NodeStatus node = HEDDLE__V1__NODE_STATUS__INIT, *nodes[] = {&node};
+
+    (void)message;
+    node.name = (char *)"n1";
+    node.state = HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING;
+    node.reason = (char *)"is draining: disk";
+    node.drain_deadline_unix_ms = 1795502400000;
+    response.nodes = nodes;
+    response.n_nodes = 1;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
 /* A queued job that should have started five seconds ago. */
 static void on_explain(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
@@ -402,6 +418,9 @@ static int start(bool far)
     add_method("/heddle.v1.Control/CancelJob", HD_RPC_UNARY,
                &heddle__v1__cancel_job_request__descriptor,
                &heddle__v1__cancel_job_response__descriptor, on_cancel);
+    add_method("/heddle.v1.Control/ListNodes", HD_RPC_UNARY,
+               &heddle__v1__list_nodes_request__descriptor,
+               &heddle__v1__list_nodes_response__descriptor, on_nodes);
     add_method("/heddle.v1.Control/ExplainJob", HD_RPC_UNARY,
                &heddle__v1__explain_job_request__descriptor,
                &heddle__v1__explain_job_response__descriptor, on_explain);
@@ -947,6 +966,13 @@ static void a_start_in_the_past_is_not_shown(void **state)
     assert_non_null(strstr(run.out, "  now"));
 }
 
+static void the_deadline_of_a_drain_is_shown(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(heddle("nodes -o wide", 0).out,
+                           "is draining: disk; its jobs leave it by 2026-11-24T06:40:00"));
+}
+
 /* Goal: the command does not wait for its whole 90 s when the node's heddled has died while it was
  * measuring. A run of the program ends after RUN_MS, which is less. */
 static void a_probe_of_a_node_that_dies_ends_and_says_so(void **state)
@@ -969,6 +995,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_probe_of_a_node_that_dies_ends_and_says_so, start_fake,
                                         stop_fake),
+        cmocka_unit_test_setup_teardown(the_deadline_of_a_drain_is_shown, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(a_start_in_the_past_is_not_shown, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(ages_count_by_the_controllers_clock, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(what_the_controller_says_decides_the_exit_code, start_fake,
