@@ -193,6 +193,9 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
             p.at++;
         } else if (!only_args && word[0] == '-' && word[1]) {
             code = take_flag(cli, &p);
+        } else if (!*word) {
+            code = cli_usage("%s: argument %d is empty; is a variable of the shell not set?",
+                             cli->command->name, cli->arg_count + 1);
         } else {
             argv[cli->arg_count++] = word; /* behind where p reads: never overtakes it */
             p.at++;

@@ -36,8 +36,8 @@ static int unknown_command(const char *name)
         names[i] = cli_commands[i].name;
     nearest = hd_text_nearest(name, names, cli_command_count);
     if (nearest)
-        return cli_usage("there is no command %s; did you mean heddle %s?", name, nearest);
-    return cli_usage("there is no command %s; heddle --help lists them", name);
+        return cli_usage("there is no command '%s'; did you mean heddle %s?", name, nearest);
+    return cli_usage("there is no command '%s'; heddle --help lists them", name);
 }
 
 static bool is_help(const char *word)

@@ -288,7 +288,7 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
     const int64_t deadline_ms = event->drain.deadline_ms;
 
     if (!node)
-        return hd_err(HD_NOT_FOUND, "there is no node %s", event->drain.node);
+        return hd_err(HD_NOT_FOUND, "there is no node '%s'", event->drain.node);
     if (deadline_ms < 0 || deadline_ms > DEADLINE_MAX_MS)
         return hd_err(HD_INVALID,
                       "the deadline of a drain is between a second and a year from now");
@@ -361,7 +361,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     enum hd_status st;
 
     if (!node)
-        return hd_err(HD_NOT_FOUND, "there is no node %s", event->remove.node);
+        return hd_err(HD_NOT_FOUND, "there is no node '%s'", event->remove.node);
     st = check_removal(core, node);
     if (st)
         return st;

@@ -59,7 +59,7 @@ enum hd_status core_probe_ask(struct hd_core *core, const struct hd_core_event *
     struct core_node *node = core_find_node_named(core, event->probe.node);
     enum hd_status st =
         node ? check_ask(node)
-             : hd_err(HD_NOT_FOUND, "there is no node %s; see heddle nodes", event->probe.node);
+             : hd_err(HD_NOT_FOUND, "there is no node '%s'; see heddle nodes", event->probe.node);
 
     if (st)
         return st;

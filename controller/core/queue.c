@@ -172,7 +172,7 @@ enum hd_status core_remove_queue(struct hd_core *core, const struct hd_core_even
     size_t at, count;
 
     if (!queue)
-        return hd_err(HD_NOT_FOUND, "there is no queue %s; heddle queue ls lists them", name);
+        return hd_err(HD_NOT_FOUND, "there is no queue '%s'; heddle queue ls lists them", name);
     if (core_same(name, "default"))
         return hd_err(HD_INVALID, "queue default is that of jobs which name none, and stays");
     first = first_job_in(core, queue, &count);
@@ -252,7 +252,7 @@ enum hd_status core_check_quota(const struct hd_core *core, const struct hd_job_
 
     if (!queue)
         return hd_err(HD_NOT_FOUND,
-                      "queue: there is no queue %s; heddle queue ls lists them, heddle queue set "
+                      "queue: there is no queue '%s'; heddle queue ls lists them, heddle queue set "
                       "makes one",
                       needs->queue);
     if (queue->rec.devices_max && needs->devices_min > queue->rec.devices_max)

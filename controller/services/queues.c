@@ -26,7 +26,7 @@ static void send_queue(struct controller *c, struct reply *reply)
     size_t index;
 
     if (!hd_core_queue_find(c->core, reply->name, &index)) {
-        hd_rpc_call_fail(reply->call, hd_err(HD_NOT_FOUND, "there is no queue %s", reply->name));
+        hd_rpc_call_fail(reply->call, hd_err(HD_NOT_FOUND, "there is no queue '%s'", reply->name));
         return;
     }
     convert_queue(c, index, &queue);

@@ -254,7 +254,7 @@ void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
 
     if (*m->node && !hd_core_node_find(c->core, m->node, &index))
         hd_rpc_call_fail(call,
-                         hd_err(HD_NOT_FOUND, "there is no node %s; see heddle nodes", m->node));
+                         hd_err(HD_NOT_FOUND, "there is no node '%s'; see heddle nodes", m->node));
     else
         get_topology(c, call, m->node);
 }

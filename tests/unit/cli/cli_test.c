@@ -120,6 +120,17 @@ static void an_option_with_one_value_is_given_once(void **state)
     assert_int_equal(parse(&p, "-ta -- -tb"), CLI_CONTINUE); /* behind -- it is no flag */
 }
 
+/* As of an unset variable in quotes: no node, queue or file has this name. */
+static void an_empty_argument_is_usage(void **state)
+{
+    static struct parsed p;
+    char job[] = "7", empty[] = "", *argv[] = {job, empty};
+
+    (void)state;
+    assert_int_equal(parse(&p, ""), CLI_CONTINUE);
+    assert_int_equal(cli_parse(&p.cli, 2, argv, NULL, 0, 0, 2), CLI_USAGE);
+}
+
 static void colour_is_for_terminals_unless_asked_for(void **state)
 {
     static struct parsed p;
@@ -1133,6 +1144,7 @@ int main(void)
         cmocka_unit_test(flags_may_stand_anywhere_and_take_values_both_ways),
         cmocka_unit_test(wrong_flags_are_usage),
         cmocka_unit_test(an_option_with_one_value_is_given_once),
+        cmocka_unit_test(an_empty_argument_is_usage),
         cmocka_unit_test(colour_is_for_terminals_unless_asked_for),
         cmocka_unit_test(every_verb_has_help_with_an_example),
         cmocka_unit_test(every_help_fits_one_screen),

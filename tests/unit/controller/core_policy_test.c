@@ -188,6 +188,7 @@ static void a_queue_is_removed_when_it_is_empty(void **state)
     assert_int_equal(sim_remove_queue(sim, "default"), HD_INVALID);
     assert_int_equal(sim_remove_queue(sim, "small"), HD_NOT_FOUND);
     assert_int_equal(sim_remove_queue(sim, ""), HD_NOT_FOUND);
+    assert_string_equal(hd_err_message(), "there is no queue ''; heddle queue ls lists them");
     assert_int_equal(sim_set_queue(sim, "small", 2, -1, 5), HD_OK);
     a = submit(sim, "small", 0, 2, 30);
     b = submit(sim, "small", 0, 2, 30); /* waits: a holds what the queue may */
