@@ -226,10 +226,11 @@ enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
     errno = 0;
     value = strtoll(node->text, &end, 10);
     if (*end || end == node->text || *node->text == '+')
-        return key->words ? spec_err_number(r->path, key, spec_quote(node->text, quoted))
-                          : hd_err(HD_INVALID,
-                                   "%s: %s is not a whole number; write digits only, such as 1000",
-                                   r->path, spec_quote(node->text, quoted));
+        return key->words
+                   ? spec_err_number(r->path, key, spec_quote(node->text, quoted))
+                   : hd_err(HD_INVALID, "%s: %s is not a whole number; write %s", r->path,
+                            spec_quote(node->text, quoted),
+                            key->min < 0 ? "one such as 10 or -10" : "digits only, such as 1000");
     is_outside = errno || (double)value < key->min || (double)value > key->max;
     if (is_outside && (errno || value > EXACT_MAX || value < -EXACT_MAX))
         return spec_err_number(r->path, key, node->text);
