@@ -98,6 +98,7 @@ enum cli_flag_kind {
 struct cli_list { /* of a flag that may be repeated */
     const char *items[256];
     size_t count;
+    const char *origins[256]; /* of overrides: what messages call an item; NULL: "--set ITEM" */
 };
 
 struct cli_flag {

@@ -37,10 +37,12 @@ static int refuse_devices(const char *text)
     return code;
 }
 
-static bool add_override(struct cli_list *overrides, const char *text)
+/* origin: what messages call it. False: there is no room. */
+static bool add_override(struct cli_list *overrides, const char *text, const char *origin)
 {
     if (overrides->count == sizeof overrides->items / sizeof overrides->items[0])
         return false;
+    overrides->origins[overrides->count] = origin;
     overrides->items[overrides->count++] = text;
     return true;
 }
@@ -65,8 +67,9 @@ static int read_devices(const char *text, struct plan_asked *a, struct cli_list 
         (threads && (!cpu || hd_text_to_int64(threads, 1, 4096, &a->threads))))
         return refuse_devices(text);
     (void)snprintf(a->override, sizeof a->override, "resources.devices=%s", count);
-    if (!add_override(overrides, a->override) ||
-        !add_override(overrides, cpu ? "resources.device=cpu" : "resources.device=cuda"))
+    (void)snprintf(a->origin, sizeof a->origin, "--devices %s", text);
+    if (!add_override(overrides, a->override, a->origin) ||
+        !add_override(overrides, cpu ? "resources.device=cpu" : "resources.device=cuda", a->origin))
         return cli_usage(
             "plan: --devices takes the place of two --set, and there are too many; leave one out");
     return CLI_CONTINUE;
@@ -280,17 +283,18 @@ static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
             const char *group = strncmp(pin, "precision=", 10) == 0 ? "train" : "parallel";
             const size_t size = strlen(pin) + sizeof "parallel.";
             char *override = hd_arena_alloc(arena, size);
+            const char *origin = hd_arena_printf(arena, "--pin %s", pin);
 
             if (!strchr(pin, '='))
                 return cli_usage("plan: --pin %s is not understood; give NAME=VALUE,.. of the keys "
                                  "below parallel, such as tp=8,pp=2",
                                  pins->items[i]);
-            if (!override)
+            if (!override || !origin)
                 break;
             (void)snprintf(override, size, "%s.%s", group, pin);
             if (check_once(overrides, first, override) != CLI_CONTINUE)
                 return CLI_USAGE;
-            if (!add_override(overrides, override))
+            if (!add_override(overrides, override, origin))
                 return cli_usage("plan: too many --set and --pin; leave some out");
         }
     }
@@ -563,7 +567,8 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 
     elsewhere = f->cluster || a->kind;
     searched = elsewhere || f->calibration || f->live;
-    if (code == CLI_CONTINUE && f->cluster && !add_override(&f->overrides, "resources.device=cuda"))
+    if (code == CLI_CONTINUE && f->cluster &&
+        !add_override(&f->overrides, "resources.device=cuda", "--cluster"))
         code = cli_usage("plan: too many --set; leave some out");
     if (code == CLI_CONTINUE)
         code = read_pins(&f->pins, &a->arena, &f->overrides);

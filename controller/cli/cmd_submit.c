@@ -40,6 +40,7 @@ static int read_once(const char *path, const struct cli_list *overrides, bool on
                      struct hd_arena *arena, struct hd_job **ret_job)
 {
     const struct hd_spec_source options = {.overrides = overrides->items,
+                                           .override_origins = overrides->origins,
                                            .only_planned = only_planned,
                                            .missing_data = missing_data,
                                            .override_count = overrides->count,

@@ -16,6 +16,7 @@ struct plan_asked {
     struct hd_job *spec;
     int64_t devices, threads;       /* ranks, and threads of each */
     char override[96];              /* "resources.devices=4" of --devices */
+    char origin[80];                /* "--devices cpu:4", for messages */
     const struct hd_gpu_kind *kind; /* of --devices; NULL: this machine's own devices */
     int64_t devices_per_node;       /* of --devices or --cluster; 0: all are on one node */
     int64_t between_bytes;   /* what a rank takes beside its plan if the job is on several nodes */

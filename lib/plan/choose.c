@@ -109,6 +109,17 @@ static bool is_from_file(const struct hd_layout_sizes *s)
     return strcmp(s->schedule, HD_SCHEDULE_FILE) == 0;
 }
 
+/* The most chunks of a pipeline: one for each unit of the model. */
+static int64_t most_chunks(const struct hd_plan_request *w)
+{
+    return w->layers + 2 < HD_PLAN_CHUNKS_MAX ? w->layers + 2 : HD_PLAN_CHUNKS_MAX;
+}
+
+static bool has_too_many_chunks(const struct hd_plan_request *w, const struct hd_layout_sizes *s)
+{
+    return s->pp > 1 && s->pp * s->virtual_stages > most_chunks(w);
+}
+
 /* s: decide_pipeline has replaced auto. */
 static enum hd_status check_pipeline(const struct hd_plan_request *w,
                                      const struct hd_layout_sizes *s)
@@ -149,14 +160,8 @@ static enum hd_status check_pipeline(const struct hd_plan_request *w,
                       "parallel.virtual_stages: %lld; %s has one chunk per stage; write 1 or auto, "
                       "or take the schedule interleaved",
                       (long long)s->virtual_stages, s->schedule);
-    if (s->pp > 1 && (chunks > w->layers + 2 || chunks > HD_PLAN_CHUNKS_MAX))
-        return hd_err(
-            HD_INVALID,
-            "parallel.pp: %lld stages x %lld virtual_stages are more chunks than the %lld units of "
-            "the model (embedding, %lld layers, head); use at most that many",
-            (long long)s->pp, (long long)s->virtual_stages,
-            (long long)(w->layers + 2 < HD_PLAN_CHUNKS_MAX ? w->layers + 2 : HD_PLAN_CHUNKS_MAX),
-            (long long)w->layers);
+    if (has_too_many_chunks(w, s))
+        return hd_err(HD_INVALID, "parallel.pp: more chunks than units"); /* see refuse_chunks */
     if (strcmp(s->stages, "auto") == 0)
         return HD_OK;
     return hd_stages_read_chunks(s->stages, chunks, w->layers, layers);
@@ -412,12 +417,15 @@ struct trial {
     struct hd_plan_request request;
     size_t offset; /* of the size in struct hd_layout_sizes */
     int32_t devices_min, devices_max;
+    int64_t whole; /* what a value divides; 0: not known */
 };
 
 static bool makes_it_fit(const void *about, int64_t value)
 {
     struct trial t = *(const struct trial *)about;
 
+    if (t.whole && value && t.whole % value)
+        return false;
     *(int64_t *)((char *)&t.request.sizes + t.offset) = value;
     return hd_plan_most(&t.request, t.devices_min, t.devices_max) > 0;
 }
@@ -437,7 +445,7 @@ static void list_values(struct trial *t, int64_t max, bool (*obeys)(const void *
 static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                 int32_t min, int32_t max)
 {
-    struct trial t = {*w, offsetof(struct hd_layout_sizes, tp), min, max};
+    struct trial t = {*w, offsetof(struct hd_layout_sizes, tp), min, max, 0};
     char list[HD_TEXT_LIST_MAX];
 
     list_values(&t, max, is_possible_tp, w, list);
@@ -462,9 +470,33 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
                   list);
 }
 
+/* s: sizes that are in the request, or that were tried: pp of two stages. */
+static enum hd_status refuse_chunks(const struct hd_plan_request *w,
+                                    const struct hd_layout_sizes *s, int32_t min, int32_t max)
+{
+    const bool of_stage = !w->sizes.pp;
+    const int64_t most = most_chunks(w);
+    const int64_t most_size = most / (of_stage ? s->pp : s->virtual_stages);
+    const int64_t given = of_stage ? s->virtual_stages : s->pp;
+    struct trial t = {*w,
+                      of_stage ? offsetof(struct hd_layout_sizes, virtual_stages)
+                               : offsetof(struct hd_layout_sizes, pp),
+                      min, max, 0};
+    char list[HD_TEXT_LIST_MAX];
+
+    hd_text_list_near(makes_it_fit, &t, most_size, given, list);
+    if (!*list) /* other sizes are wrong as well */
+        (void)snprintf(list, sizeof list, "at most %lld", (long long)most_size);
+    return hd_err(HD_INVALID,
+                  "parallel.%s: %lld stages x %lld virtual_stages are more chunks than the %lld "
+                  "units of the model (embedding, %lld layers, head); use %s",
+                  of_stage ? "virtual_stages" : "pp", (long long)s->pp,
+                  (long long)s->virtual_stages, (long long)most, (long long)w->layers, list);
+}
+
 /* Where pp is auto and searched, several stages were tried as well: the rule that two of them break
  * says more than that one is too few. */
-static enum hd_status refuse_pipeline(const struct hd_plan_request *w)
+static enum hd_status refuse_pipeline(const struct hd_plan_request *w, int32_t min, int32_t max)
 {
     const bool any = w->searched && !w->sizes.pp;
     struct hd_layout_sizes sizes = w->sizes;
@@ -472,6 +504,8 @@ static enum hd_status refuse_pipeline(const struct hd_plan_request *w)
 
     sizes.pp = any ? 2 : or_one(sizes.pp);
     decide_pipeline(&sizes);
+    if (has_too_many_chunks(w, &sizes))
+        return refuse_chunks(w, &sizes, min, max);
     st = check_pipeline(w, &sizes);
     if (st || !any)
         return st;
@@ -485,13 +519,13 @@ static enum hd_status refuse_pipeline(const struct hd_plan_request *w)
 static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                     int32_t min, int32_t max)
 {
-    struct trial cp = {*w, offsetof(struct hd_layout_sizes, cp), min, max};
-    struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), min, max};
+    struct trial cp = {*w, offsetof(struct hd_layout_sizes, cp), min, max, 0};
+    struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), min, max, 0};
     char list[HD_TEXT_LIST_MAX];
 
     switch (why) {
     case HD_PLAN_PIPELINE:
-        return refuse_pipeline(w);
+        return refuse_pipeline(w, min, max);
     case HD_PLAN_CP_CONTEXT:
         list_values(&cp, max, is_possible_cp, w, list);
         return hd_err(HD_INVALID,
@@ -597,8 +631,8 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
     const int64_t replica = replica_of(w);
     const int64_t share = why >= HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
     struct expert_ranks ranks = {.experts = w->experts};
-    struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices};
-    struct trial shard = {*w, offsetof(struct hd_layout_sizes, zero_shard), devices, devices};
+    struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices, 0};
+    struct trial shard = {*w, offsetof(struct hd_layout_sizes, zero_shard), devices, devices, 0};
     char list[HD_TEXT_LIST_MAX];
 
     hd_text_list_near(is_possible_count, w, most_ranks(w), devices, list);
@@ -640,6 +674,52 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
     }
 }
 
+/* Is a size of the replica left to a search? */
+static bool is_open(const struct hd_plan_request *w)
+{
+    return w->searched && !(w->sizes.tp && w->sizes.pp && w->sizes.cp);
+}
+
+/* Are two sizes of the replica given, so that only their product says what is wrong? */
+static bool is_product(const struct hd_plan_request *w)
+{
+    return (w->sizes.tp > 1) + (w->sizes.cp > 1) + (w->sizes.pp > 1) > 1;
+}
+
+/* Of a search: the first size that is given and alone stands in the way, with the values with which
+ * a layout exists. HD_OK: no single one does. */
+static enum hd_status refuse_given(const struct hd_plan_request *w, int32_t devices)
+{
+    const struct {
+        size_t offset;
+        const char *key;
+        int64_t whole; /* a possible value divides it */
+    } sizes[] = {
+        {offsetof(struct hd_layout_sizes, micro_batch), "micro_batch", w->global_batch},
+        {offsetof(struct hd_layout_sizes, zero_shard), "zero_shard", devices},
+        {offsetof(struct hd_layout_sizes, dp), "dp", devices},
+        {offsetof(struct hd_layout_sizes, pp), "pp", devices},
+        {offsetof(struct hd_layout_sizes, cp), "cp", devices},
+        {offsetof(struct hd_layout_sizes, tp), "tp", devices},
+        {offsetof(struct hd_layout_sizes, ep), "ep", w->experts},
+    };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct trial t = {*w, sizes[i].offset, devices, devices, sizes[i].whole};
+        const int64_t given = *(const int64_t *)((const char *)&w->sizes + t.offset);
+        char list[HD_TEXT_LIST_MAX];
+
+        if (given < 1 || sizes[i].whole < 1 || !makes_it_fit(&t, 0))
+            continue;
+        hd_text_list_near(makes_it_fit, &t, sizes[i].whole, given, list);
+        return hd_err(HD_INVALID,
+                      "parallel.%s: %lld is in no layout of this model and batch on "
+                      "resources.devices = %d; use %s",
+                      sizes[i].key, (long long)given, devices, *list ? list : "auto");
+    }
+    return HD_OK;
+}
+
 /* The message when no number of devices from min to max is possible. */
 static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min, int32_t max)
 {
@@ -679,6 +759,9 @@ enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devi
     if (devices_min > connected)
         return hd_plan_check_devices("resources.devices", request->sizes.device,
                                      request->only_planned, devices_min);
+    if (is_open(request) && devices_min == devices_max &&
+        !(why == HD_PLAN_DEVICES && is_product(request)) && refuse_given(request, most))
+        return HD_INVALID;
     if (devices_min != devices_max)
         return refuse_range(request, devices_min, most);
     return refuse_count(request, why, most);

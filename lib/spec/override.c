@@ -49,21 +49,32 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
     return HD_OK;
 }
 
+void spec_override_origin(const struct hd_spec_source *source, size_t i,
+                          char ret_origin[SPEC_ORIGIN_MAX])
+{
+    const char *origin = source->override_origins ? source->override_origins[i] : NULL;
+    char quoted[SPEC_QUOTE_MAX];
+
+    (void)spec_quote(origin ? origin : source->overrides[i], quoted);
+    quoted[strlen(quoted) - 1] = '\0';
+    (void)snprintf(ret_origin, SPEC_ORIGIN_MAX, "%s%s", origin ? "" : "--set ", quoted + 1);
+}
+
 /* "train.steps=100": the value is YAML, so lists and groups work as in the file. */
-static enum hd_status apply_override(const char *name, const char *override, struct hd_arena *arena,
+static enum hd_status apply_override(const struct hd_spec_source *source, size_t i,
+                                     const char *name, struct hd_arena *arena,
                                      struct yaml_node *root)
 {
-    const char *equals = strchr(override, '='), *key, *origin;
+    const char *override = source->overrides[i], *equals = strchr(override, '='), *key, *origin;
     struct yaml_node *value = NULL, *map = NULL, *old;
-    char quoted[SPEC_QUOTE_MAX];
+    char text[SPEC_ORIGIN_MAX], quoted[SPEC_QUOTE_MAX];
     enum hd_status st;
 
+    spec_override_origin(source, i, text);
     if (!equals || equals == override)
         return hd_err(HD_INVALID, "--set %s: expected KEY=VALUE, such as train.steps=100",
                       spec_quote(override, quoted));
-    (void)spec_quote(override, quoted);
-    quoted[strlen(quoted) - 1] = '\0';
-    origin = hd_arena_printf(arena, "--set %s", quoted + 1);
+    origin = hd_arena_strdup(arena, text);
     key = hd_arena_printf(arena, "%.*s", (int)(equals - override), override);
     if (!origin || !key)
         return hd_err(HD_NO_MEMORY, "no memory for the job file");
@@ -97,6 +108,6 @@ enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const c
         return hd_err(HD_INVALID, "more than %d --set options; write them into the job file",
                       HD_SPEC_OVERRIDES_MAX);
     for (size_t i = 0; i < source->override_count && !st; i++)
-        st = apply_override(name, source->overrides[i], arena, root);
+        st = apply_override(source, i, name, arena, root);
     return st;
 }

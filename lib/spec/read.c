@@ -19,36 +19,35 @@ static const long long EXACT_MAX = 9999999999999;
 
 /* ---- places in error messages ---- */
 
-/* The override whose key, or a group of it, the message names; NULL: none. */
-static const char *override_of_message(const struct hd_spec_source *source)
+/* The number of the override whose key, or a group of it, the message names; -1: none. */
+static int override_of_message(const struct hd_spec_source *source)
 {
     const char *message = hd_err_message();
 
-    for (size_t i = source->override_count; i > 0; i--) {
-        const char *override = source->overrides[i - 1];
+    for (int i = (int)source->override_count - 1; i >= 0; i--) {
+        const char *override = source->overrides[i];
         const size_t len = strcspn(override, "=");
 
         for (const char *at = message; *at; at += strcspn(at, " :,;") + 1) {
             if (strncmp(at, override, len) == 0 && (!at[len] || strchr(". :,;", at[len])))
-                return override;
+                return i;
             if (!at[strcspn(at, " :,;")])
                 break;
         }
     }
-    return NULL;
+    return -1;
 }
 
 /* The place in a job that has no lines. */
 static enum hd_status at_override(const struct spec_reader *r, enum hd_status st)
 {
-    const char *override = override_of_message(r->source);
-    char quoted[SPEC_QUOTE_MAX];
+    const int i = override_of_message(r->source);
+    char origin[SPEC_ORIGIN_MAX];
 
-    if (!override)
+    if (i < 0)
         return hd_err_prefix(st, "%s", r->name);
-    (void)spec_quote(override, quoted);
-    quoted[strlen(quoted) - 1] = '\0';
-    return hd_err_prefix(st, "--set %s", quoted + 1);
+    spec_override_origin(r->source, (size_t)i, origin);
+    return hd_err_prefix(st, "%s", origin);
 }
 
 /* Puts "FILE:LINE: ", or the override, in front of the error message. */

@@ -55,6 +55,8 @@ struct hd_spec_source {
     size_t size_bytes;
     const char *const *overrides; /* "train.steps=100": KEY=YAML-VALUE, later ones win */
     size_t override_count;
+    /* What messages call each override: "--pin tp=8". NULL, as the array or in it: "--set TEXT". */
+    const char *const *override_origins;
     /* A last check of the complete spec by the caller; its message begins with "KEY.PATH: ", and
      * gets the line of that key. NULL: none. */
     enum hd_status (*check)(const struct hd_job *job);
@@ -82,8 +84,8 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
                                  struct hd_job *ret_job);
 
 /* The same from a file; `path` "-" is standard input with the working directory as folder. Of
- * `options` the overrides and the check are used. HD_NOT_FOUND or HD_IO: the job file itself cannot
- * be read; HD_INVALID: also that it is a folder. */
+ * `options` all but the first four members are used. HD_NOT_FOUND or HD_IO: the job file itself
+ * cannot be read; HD_INVALID: also that it is a folder. */
 enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *options,
                                  struct hd_arena *arena, struct hd_job *ret_job);
 

@@ -72,7 +72,7 @@ enum hd_status spec_err_missing(const char *path, const struct hd_key *key);
 
 /* ---- text for messages ---- */
 
-enum { SPEC_QUOTE_MAX = 72, SPEC_PATH_TEXT_MAX = 256 };
+enum { SPEC_QUOTE_MAX = 72, SPEC_PATH_TEXT_MAX = 256, SPEC_ORIGIN_MAX = SPEC_QUOTE_MAX + 8 };
 
 /* `text` in quotes, shortened, control characters replaced by '?', so that a message cannot send
  * control sequences to a terminal. */
@@ -95,6 +95,10 @@ enum hd_status spec_yaml_parse(const char *name, const char *origin, const void 
  * group has no short form. NULL: no memory. */
 struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
                                    const struct yaml_node *node);
+
+/* What messages call the override number i, shortened like a quoted text. */
+void spec_override_origin(const struct hd_spec_source *source, size_t i,
+                          char ret_origin[SPEC_ORIGIN_MAX]);
 
 /* Applies the source's overrides to the tree of the file `name`. Error messages begin with the
  * override instead of "NAME:LINE: ". */

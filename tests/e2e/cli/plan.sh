@@ -132,6 +132,11 @@ check_status an_empty_cluster_file_is_2 2 heddle plan "$work/large.yaml" --clust
 check_equal which_names_where_an_example_is 1 "$(grep -c 'docs/planning.md has an example' "$work/check.err")"
 check_status an_illegal_pin_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=3
 check_equal with_what_is_legal 1 "$(grep -c 'parallel.tp: 3 does not divide model.heads = 32; use ' "$work/check.err")"
+# the remedy is what the search may still choose, and the option is the one that was given
+check_status a_micro_batch_of_no_layout_is_2 2 heddle plan "$work/large.yaml" --devices h100:16 --pin pp=2,micro_batch=3
+check_equal by_its_pin 1 "$(grep -c '^--pin micro_batch=3: parallel.micro_batch: 3 is in no layout .*; use 1, 2, 4, 8, 16, 32 or 64$' "$work/check.err")"
+check_status so_are_devices_that_share_nothing 2 heddle plan "$work/large.yaml" --devices h100:37
+check_equal by_theirs 1 "$(grep -c '^--devices h100:37: resources.devices: 37 ' "$work/check.err")"
 # all that a plan prints of its layout can be pinned, and gives that plan
 heddle plan "$work/large.yaml" --devices h100:16 --pin pp=2 --top 1 -o json 2>/dev/null >"$work/plan.json"
 pins=$(sed -E 's/.*"chosen":\{"layout":\{([^}]*)\}.*/\1/' "$work/plan.json" | tr -d '"' | sed -E 's/:/=/g; s/=([0-9]+)=/=\1:/g; s/full=/full:/')

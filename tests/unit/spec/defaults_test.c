@@ -207,8 +207,8 @@ static void a_wrong_override_is_its_own_place(void **state)
         {"model.heads=3", "--set model.heads=3: model.heads: 3 does not divide model.hidden = 64; "
                           "use 1, 2, 4 or 8, or give model.head_width, a multiple of 8 up to 256"},
         {"parallel={tp: 2, dp: 3, cp: 1}", /* with 2 devices */
-         "--set parallel={tp: 2, dp: 3, cp: 1}: parallel.dp: 3 replicas of tp x cp = 2 devices are "
-         "6, not resources.devices = 2; write auto, or let them agree"},
+         "--set parallel={tp: 2, dp: 3, cp: 1}: parallel.dp: 3 is in no layout of this model and "
+         "batch on resources.devices = 2; use 1"},
         {"train.fp8.history=8", "--set train.fp8.history=8: train.fp8.history: only fp8 has scales "
                                 "of tensors, and train.precision is auto; remove it, or set "
                                 "train.precision: fp8"},

@@ -256,11 +256,15 @@ static const struct mistake mistakes[] = {
     {16, "resources: {devices: 5}", /* two layers have no five stages */
      "job.yaml:16: resources.devices: 5 does not divide train.global_batch = 8; use 1, 2, 4 or 8"},
     {15, "parallel: {dp: 4}",
-     "job.yaml:15: parallel.dp: 4 is not resources.devices = 2; write "
-     "auto, or the same number in both"},
+     "job.yaml:15: parallel.dp: 4 is in no layout of this model and batch on resources.devices = "
+     "2; "
+     "use 1 or 2"},
     {15, "parallel: {micro_batch: 3}",
-     "job.yaml:15: parallel.micro_batch: 3 does not divide the 4 sequences of a rank "
-     "(train.global_batch / resources.devices); use 1, 2 or 4"},
+     "job.yaml:15: parallel.micro_batch: 3 is in no layout of this model and batch on "
+     "resources.devices = 2; use 1, 2, 4 or 8"}, /* 8: of two stages, or with tp 2 */
+    {15, "parallel: {virtual_stages: 3}",
+     "job.yaml:15: parallel.virtual_stages: 2 stages x 3 virtual_stages are more chunks than the 4 "
+     "units of the model (embedding, 2 layers, head); use 1 or 2"},
     /* parallel: with 2 devices, 8 heads, a width of 192 and 32 tokens */
     {15, "parallel: {tp: 3}",
      "job.yaml:15: parallel.tp: 3 does not divide model.heads = 8; use 1 or 2"},
@@ -271,8 +275,9 @@ static const struct mistake mistakes[] = {
      "job.yaml:16: resources.devices: 2 is no multiple of parallel.tp x parallel.cp = 4; use 4, 8, "
      "16 or 32"},
     {15, "parallel: {tp: 2, dp: 2}",
-     "job.yaml:15: parallel.dp: 2 replicas of tp x cp = 2 devices are 4, not resources.devices = "
-     "2; write auto, or let them agree"},
+     "job.yaml:15: parallel.dp: 2 is in no layout of this model and batch on resources.devices = "
+     "2; "
+     "use 1"},
     {15, "parallel: {tp: 1, sequence: true}",
      "job.yaml:15: parallel.sequence: true shares rows among the ranks of parallel.tp, which is 1; "
      "write auto or false, or raise tp"},
@@ -321,8 +326,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: parallel.zero_shard: 2 ranks would share what parallel.zero names, and zero is "
      "0; write zero: 1, 2 or 3, or remove zero_shard"},
     {15, "parallel: {zero: 1, zero_shard: 3}",
-     "job.yaml:15: parallel.zero_shard: 3 does not divide the 2 ranks of dp x cp "
-     "(resources.devices / parallel.tp / parallel.pp); use 1 or 2"},
+     "job.yaml:15: parallel.zero_shard: 3 is in no layout of this model and batch on "
+     "resources.devices = 2; use 1 or 2"},
     {15, "parallel: {recompute: some}",
      "job.yaml:15: parallel.recompute: 'some' is not known; use auto, none, selective, full or "
      "{full: LAYERS}"},
@@ -342,8 +347,7 @@ static const struct mistake mistakes[] = {
      "auto"},
     {15, "parallel: {pp: 8}",
      "job.yaml:15: parallel.pp: 8 stages x 1 virtual_stages are more chunks than the 4 units of "
-     "the "
-     "model (embedding, 2 layers, head); use at most that many"},
+     "the model (embedding, 2 layers, head); use 1 or 2"},
     {14, "  lr: -1e-3",
      "job.yaml:14: train.lr: -0.001 is not possible; give a number from 1e-12 to 1000"},
     {14, "  lr: {peak: -1e-3}",
