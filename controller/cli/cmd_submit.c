@@ -7,11 +7,10 @@
 
 #include "base/random.h"
 #include "controller/cli/data_look.h"
-#include "controller/cli/plan_layouts.h"
+#include "controller/cli/plan_file.h"
 #include "controller/cli/show.h"
 #include "controller/cli/watch.h"
 #include "hf/hf.h"
-#include "plan/identity.h"
 #include "plan/plan.h"
 #include "spec/spec.h"
 
@@ -296,25 +295,6 @@ static int dry_run(struct cli *cli, const struct hd_job *job, bool quiet)
     return cli_out_end(CLI_OK);
 }
 
-/* Reads the job in the layout of a plan that was made of this very job. */
-static int read_planned(const char *path, const char *plan, const struct cli_list *overrides,
-                        struct hd_arena *arena, struct hd_job **ret_job)
-{
-    struct cli_list *with = hd_arena_alloc(arena, sizeof *with);
-    const char *planned = NULL;
-    enum hd_status st;
-    int code = with ? cli_read_spec(path, overrides, arena, ret_job)
-                    : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plan"));
-
-    if (code != CLI_CONTINUE)
-        return code;
-    *with = *overrides;
-    st = plan_layouts_read(plan, arena, with, &planned);
-    if (!st)
-        st = hd_plan_identity_compare(planned, *ret_job);
-    return st ? cli_fail(st) : cli_read_spec(path, with, arena, ret_job);
-}
-
 int cli_submit(struct cli *cli, int argc, char **argv)
 {
     bool watch = false, quiet = false, times = false, dry = false;
@@ -338,7 +318,7 @@ int cli_submit(struct cli *cli, int argc, char **argv)
                          watch ? "--watch" : "--request-id");
     hd_arena_init(&arena, 0);
     if (code == CLI_CONTINUE)
-        code = plan ? read_planned(cli->args[0], plan, &overrides, &arena, &job)
+        code = plan ? plan_file_read_job(cli->args[0], plan, &overrides, &arena, &job)
                     : cli_read_spec(cli->args[0], &overrides, &arena, &job);
     if (code == CLI_CONTINUE) /* before the connection starts threads */
         code = data_look_at_tokenizer(job);

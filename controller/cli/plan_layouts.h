@@ -1,5 +1,4 @@
-/* plan_layouts: what `heddle plan` of a cluster found (plan/report.h), for people; and files of
- * --out.
+/* plan_layouts: what `heddle plan` of a cluster found (plan/report.h), for people.
  *
  * Used by: cmd_plan.c.   Uses: cli.h, plan, spec.   Threads: one.
  */
@@ -24,11 +23,5 @@ void plan_ranks_people(const struct hd_report *l, const struct hd_search_plan *p
 
 /* A line about the time of a step of the chosen plan; nothing if it is not known. */
 void plan_layouts_time(const struct hd_report *l, struct hd_text *out);
-
-/* Reads a file that --out wrote. Overrides that set its layout are appended to `overrides`, texts
- * in `arena`; ret_job: the text of the job that it is of. HD_INVALID: not such a file, of another
- * build, or without a chosen plan. */
-enum hd_status plan_layouts_read(const char *path, struct hd_arena *arena,
-                                 struct cli_list *overrides, const char **ret_job);
 
 #endif

@@ -150,6 +150,11 @@ static void add_layout(struct hd_json_writer *w, const struct hd_layout_sizes *s
     hd_json_add_int64(w, "zero_shard", s->zero_shard ? s->zero_shard : s->zero ? s->dp * s->cp : 1);
     hd_json_add_string(w, "offload", s->offload);
     hd_json_add_bool(w, "sequence", s->sequence);
+    hd_json_add_string(w, "cp_exchange", s->cp_exchange);
+    if (s->expert_rows > 0)
+        hd_json_add_real(w, "expert_rows", s->expert_rows);
+    else
+        hd_json_add_string(w, "expert_rows", "auto");
     hd_json_add_string(w, "precision", s->precision);
     if (plan)
         add_stages(w, plan);
