@@ -312,8 +312,23 @@ struct plan_flags {
     int64_t top; /* 0: not given */
 };
 
-/* From now on times are those that `heddle-worker probe` measured. */
-static enum hd_status calibrate(struct plan_asked *a, const char *path, struct hd_rates *rates)
+/* What the times of a calibration do not tell of so many devices on a machine. */
+static void note_measured(const struct hd_calibration *cal, int64_t together)
+{
+    if (together > cal->devices)
+        cli_note("heddle: plan: %lld device%s at once were measured, and %lld of a machine are "
+                 "planned: what they share, memory and links, is taken as it was with %lld; "
+                 "heddle-worker probe measures more",
+                 (long long)cal->devices, cal->devices == 1 ? "" : "s", (long long)together,
+                 (long long)cal->devices);
+    else if (together > 1 && !cal->curve_count)
+        cli_note("heddle: plan: the calibration has no collectives: theirs are not measured times");
+}
+
+/* From now on times are those that `heddle-worker probe` measured. together: devices of a machine.
+ */
+static enum hd_status calibrate(struct plan_asked *a, const char *path, int64_t together,
+                                struct hd_rates *rates)
 {
     struct hd_calibration *cal = hd_arena_alloc(&a->arena, sizeof *cal);
 
@@ -325,6 +340,7 @@ static enum hd_status calibrate(struct plan_asked *a, const char *path, struct h
                 : hd_calibration_check(cal, &a->traits, a->threads))
         return hd_err(HD_INVALID, "--calibration %s: %s", path, hd_err_message());
     hd_rates_calibrate(rates, cal);
+    note_measured(cal, together);
     return HD_OK;
 }
 
@@ -342,7 +358,9 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
         return hd_spec_read_cluster(f->cluster, &a->arena, clusters, &l->cluster_count, NULL);
     hd_cluster_of_kind(a->kind, a->devices, a->spec->tf32, &clusters[0]);
     l->cluster_count = 1;
-    return f->calibration ? calibrate(a, f->calibration, &clusters[0].rates) : HD_OK;
+    return f->calibration
+               ? calibrate(a, f->calibration, clusters[0].devices_per_node, &clusters[0].rates)
+               : HD_OK;
 }
 
 /* The chosen plan in the form in which one plan of given devices is shown. */
@@ -428,7 +446,7 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
     st = ask_worker(a);
     measured = a->rates;
     if (!st)
-        st = calibrate(a, f->calibration, &measured);
+        st = calibrate(a, f->calibration, a->devices, &measured);
     if (st)
         return st;
     find_memory(a, f->devices != NULL);

@@ -433,24 +433,28 @@ bool hd_calibration_collective(const struct hd_calibration *cal, enum hd_comm_ki
     return true;
 }
 
-static enum hd_status check_build(const struct hd_calibration *cal)
+/* Of this build, and of any kernel at all. */
+static enum hd_status check_measured(const struct hd_calibration *cal)
 {
     char build[HD_CALIBRATION_WORD_MAX];
 
     hd_calibration_build(build);
-    return strcmp(cal->build, build) == 0
-               ? HD_OK
-               : hd_err(HD_CONFLICT,
-                        "it was measured by another build of Heddle (%s, this is %s), whose "
-                        "kernels may take other times; probe again",
-                        cal->build, build);
+    if (strcmp(cal->build, build) != 0)
+        return hd_err(HD_CONFLICT,
+                      "it was measured by another build of Heddle (%s, this is %s), whose "
+                      "kernels may take other times; probe again",
+                      cal->build, build);
+    for (int i = 0; i < cal->class_count; i++)
+        if (cal->classes[i].count)
+            return HD_OK;
+    return hd_err(HD_CONFLICT, "it has no kernel that this build has; probe again");
 }
 
 enum hd_status hd_calibration_check_gpu(const struct hd_calibration *cal,
                                         const struct hd_gpu_kind *kind)
 {
     const struct hd_gpu_kind *measured = hd_gpu_kind_of_name(cal->device);
-    const enum hd_status st = check_build(cal);
+    const enum hd_status st = check_measured(cal);
 
     /* kinds of equal names differ in their memory alone */
     if (!st && (!measured || strcmp(measured->name, kind->name) != 0))
@@ -462,16 +466,25 @@ enum hd_status hd_calibration_check_gpu(const struct hd_calibration *cal,
 enum hd_status hd_calibration_check(const struct hd_calibration *cal,
                                     const struct hd_traits *traits, int64_t threads)
 {
-    const enum hd_status st = check_build(cal);
+    const bool cuda = hd_traits_is_cuda(traits);
+    const enum hd_status st = check_measured(cal);
 
     if (st)
         return st;
+    if ((strcmp(cal->device, "cpu") != 0) != cuda)
+        return hd_err(HD_CONFLICT, "it was measured on %s, these devices are %s; probe them",
+                      cal->device, cuda ? "GPUs" : "of the CPU");
     if (strcmp(cal->isa, traits->isa) != 0)
         return hd_err(HD_CONFLICT,
                       "it was measured with the instruction set %s, these devices have %s; probe "
                       "these devices",
                       cal->isa, traits->isa);
-    if (!hd_traits_is_cuda(traits) && cal->threads != threads)
+    if (*traits->library && strcmp(cal->library, traits->library) != 0)
+        return hd_err(HD_CONFLICT,
+                      "it was measured with the products of %s, these devices use those of %s; "
+                      "probe again",
+                      cal->library, traits->library);
+    if (!cuda && cal->threads != threads)
         return hd_err(HD_CONFLICT,
                       "it was measured with %lld thread%s a device, these have %lld; probe with "
                       "--devices cpu:N:%lld",

@@ -29,8 +29,9 @@
  * irregularly-spaced data"). So a size that was measured gets its measured time, and far outside
  * the rate of the nearest sizes holds. Nothing is fitted to the times of steps.
  *
- * A calibration holds for the number of threads of a CPU device and for the instruction set that it
- * was measured with, that of GPUs for their kind: hd_calibration_check, hd_calibration_check_gpu.
+ * A calibration holds for the number of threads of a CPU device and for the instruction set and the
+ * library of products that it was measured with, that of GPUs for their kind:
+ * hd_calibration_check, hd_calibration_check_gpu.
  *
  * Used by: rates, links, worker (fills it), the heddle command.   Uses: base, kernels, comm
  * (kinds). Threads: any; a calibration that is complete is only read.
@@ -176,7 +177,8 @@ double hd_calibration_most_rate(const struct hd_calibration *cal, enum hd_kernel
 double hd_calibration_most_flops(const struct hd_calibration *cal);
 
 /* HD_CONFLICT, saying what differs: the calibration is of other devices than these, with
- * `threads` threads each, or of another build. */
+ * `threads` threads each, of another build, or of no kernel. A library of traits that is not known,
+ * "", is not compared. */
 enum hd_status hd_calibration_check(const struct hd_calibration *cal,
                                     const struct hd_traits *traits, int64_t threads);
 

@@ -289,6 +289,19 @@ static void devices_that_were_not_measured_are_refused(void **state)
     (void)snprintf(cal.build, sizeof cal.build, "another");
     assert_int_equal(hd_calibration_check(&cal, &traits, 2), HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), "another build"));
+    hd_calibration_build(cal.build);
+    (void)snprintf(traits.library, sizeof traits.library, "another-1.0");
+    assert_int_equal(hd_calibration_check(&cal, &traits, 2), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "another-1.0"));
+    (void)snprintf(traits.library, sizeof traits.library, "%s", cal.library);
+    assert_int_equal(hd_calibration_check(&cal, &traits, 2), HD_OK);
+    (void)snprintf(cal.device, sizeof cal.device, "NVIDIA L4");
+    assert_int_equal(hd_calibration_check(&cal, &traits, 2), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "NVIDIA L4"));
+    (void)snprintf(cal.device, sizeof cal.device, "cpu");
+    cal.class_count = 0;
+    assert_int_equal(hd_calibration_check(&cal, &traits, 2), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "no kernel"));
     hd_arena_done(&arena);
 }
 
