@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -382,6 +383,22 @@ static void show_chosen(const struct hd_report *l, struct plan_asked *a)
         l->devices > l->cluster->devices_per_node ? l->cluster->devices_per_node : 0;
 }
 
+/* --out that is a file which the plan reads would lose it. */
+static int check_out(const struct plan_flags *f, const char *job_file)
+{
+    const char *const read[] = {job_file, f->cluster, f->calibration};
+    struct stat out, info;
+
+    if (!f->out || stat(f->out, &out) < 0)
+        return CLI_CONTINUE;
+    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
+        if (read[i] && stat(read[i], &info) == 0 && info.st_dev == out.st_dev &&
+            info.st_ino == out.st_ino)
+            return cli_usage("plan: --out %s would overwrite %s; give another file", f->out,
+                             read[i]);
+    return CLI_CONTINUE;
+}
+
 /* The file of --out. */
 static int write_plan(const char *path, const struct hd_report_asked *asked,
                       const struct hd_report *l)
@@ -573,7 +590,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 {
     const struct hd_json *epoch = NULL;
     struct hd_text missing = {0}, problem = {0};
-    bool elsewhere, searched;
+    bool elsewhere, searched, away; /* away: the data need not be here */
     int code = f->live && (f->devices || f->cluster || f->memory || f->calibration || f->explain)
                    ? cli_usage("plan: --live is of the nodes that the controller knows; leave out "
                                "--devices, --cluster, --device-memory, --calibration and "
@@ -585,9 +602,12 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 
     elsewhere = f->cluster || a->kind;
     searched = elsewhere || f->calibration || f->live;
+    away = searched || f->devices;
     if (code == CLI_CONTINUE && f->cluster &&
         !add_override(&f->overrides, "resources.device=cuda", "--cluster"))
         code = cli_usage("plan: too many --set; leave some out");
+    if (code == CLI_CONTINUE)
+        code = check_out(f, cli->args[0]);
     if (code == CLI_CONTINUE)
         code = read_pins(&f->pins, &a->arena, &f->overrides);
     if (code == CLI_CONTINUE && f->memory && hd_text_to_bytes(f->memory, 1 << 20, &a->memory_bytes))
@@ -601,8 +621,8 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         code = cli_usage("plan: --calibration is of devices of one kind; give --devices KIND:N "
                          "instead of --cluster, or leave --calibration out");
     if (code == CLI_CONTINUE)
-        code = cli_read_spec_to_plan(cli->args[0], &f->overrides, searched ? &missing : NULL,
-                                     &a->arena, &a->spec, &epoch);
+        code = cli_read_spec_to_plan(cli->args[0], &f->overrides, away ? &missing : NULL, &a->arena,
+                                     &a->spec, &epoch);
     if (missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
     if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)

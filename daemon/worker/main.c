@@ -73,12 +73,17 @@ static const struct verb {
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
 
+static void print_verb(FILE *out, int i)
+{
+    (void)fprintf(out, "  %-9s %s\n            %s\n", verbs[i].name, verbs[i].arguments,
+                  verbs[i].help);
+}
+
 static void print_help(FILE *out)
 {
     (void)fprintf(out, "heddle-worker: the program that computes\n\n");
     for (int i = 0; i < VERBS; i++)
-        (void)fprintf(out, "  %-9s %s\n            %s\n", verbs[i].name, verbs[i].arguments,
-                      verbs[i].help);
+        print_verb(out, i);
     (void)fprintf(out,
                   "\nexample: heddle-worker generate --checkpoint runs/a/attempt-1/checkpoints/"
                   "step-00000100 --prompt 'The '\n");
@@ -98,17 +103,26 @@ int hd_worker_finish(const char *verb, enum hd_status st)
                                                                       : HD_WORKER_FAILED;
 }
 
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 int main(int argc, char **argv)
 {
     hd_log_init("heddle-worker", HD_LOG_INFO);
     hd_file_ignore_size_signal();
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    if (argc >= 2 && asks_for_help(argv[1])) {
         print_help(stdout);
         return hd_worker_finish("--help", HD_OK);
     }
     for (int i = 0; argc >= 2 && i < VERBS; i++)
-        if (strcmp(argv[1], verbs[i].name) == 0)
-            return verbs[i].run(argc - 2, argv + 2);
+        if (strcmp(argv[1], verbs[i].name) == 0) {
+            if (argc < 3 || !asks_for_help(argv[2]))
+                return verbs[i].run(argc - 2, argv + 2);
+            print_verb(stdout, i);
+            return hd_worker_finish("--help", HD_OK);
+        }
     if (argc >= 2)
         (void)fprintf(stderr, "heddle-worker: there is no verb '%s'\n\n", argv[1]);
     print_help(stderr);

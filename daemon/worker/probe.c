@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -545,6 +546,10 @@ static enum hd_status read_devices(const char *text, struct probe *p)
 
 static enum hd_status make_dir(char ret_dir[PROBE_DIR_MAX], const char *out)
 {
+    struct stat info;
+
+    if (stat(out, &info) == 0 && S_ISDIR(info.st_mode))
+        return hd_err(HD_INVALID, "--out %s is a folder; name a file in it", out);
     if (snprintf(ret_dir, PROBE_DIR_MAX, "%s.probe-XXXXXX", out) >= PROBE_DIR_MAX)
         return hd_err(HD_INVALID, "--out is a path of more than %d bytes", (int)PROBE_DIR_MAX - 16);
     if (!mkdtemp(ret_dir))

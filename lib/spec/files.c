@@ -461,3 +461,26 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
     list_done(&val);
     return st;
 }
+
+static enum hd_status make_absolute(struct hd_arena *arena, const char *folder,
+                                    struct hd_job_file *files, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        struct hd_text path = {0};
+
+        hd_file_join(&path, folder, files[i].path);
+        files[i].path = path.failed ? NULL : hd_arena_strdup(arena, path.data);
+        hd_text_free(&path);
+        if (!files[i].path)
+            return hd_err(HD_NO_MEMORY, "no memory for names of files");
+    }
+    return HD_OK;
+}
+
+enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder)
+{
+    struct hd_job *job = draft->job;
+    const enum hd_status st = make_absolute(draft->arena, folder, job->train, job->train_count);
+
+    return st ? st : make_absolute(draft->arena, folder, job->val, job->val_count);
+}

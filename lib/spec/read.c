@@ -515,7 +515,7 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         st = spec_find_files(&r->draft, r->folder);
         if (st && st != HD_NO_MEMORY && source->missing_data) {
             hd_text_add(source->missing_data, "%s", hd_err_message());
-            st = HD_OK;
+            st = spec_leave_files(&r->draft, r->folder);
         }
     }
     if (!st && !*spec_given(&r->draft, "data.documents")) { /* depends on the expanded lists */

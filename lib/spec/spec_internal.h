@@ -180,6 +180,8 @@ enum hd_status spec_check_conversations(struct spec_draft *draft, const char *fo
 
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
+/* For files that are not here: makes their paths absolute and looks at none. */
+enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder);
 /* HD_INVALID: a key of conversations has another value than its default, and the job has none. */
 enum hd_status spec_refuse_unused(struct spec_draft *draft);
 /* What the tokens of the job's texts depend on is compared with this at each start. */
