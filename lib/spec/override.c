@@ -34,7 +34,8 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
             full = spec_yaml_expand(arena, group, child);
             if (!full)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            if (full->first || !spec_is_group(group)) { /* its short form, or a word */
+            /* its short form, or a word */
+            if (full->first || !spec_is_group(group) || spec_is_auto_group(group, child)) {
                 child->kind = YAML_KIND_MAP;
                 child->first = full->first;
                 child->last = full->last;

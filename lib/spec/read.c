@@ -380,6 +380,8 @@ static enum hd_status read_short_group(struct spec_reader *r, const struct yaml_
 {
     const struct yaml_node *map = node;
 
+    if (spec_is_auto_group(r->path, node))
+        return HD_OK;
     if (node->kind == YAML_KIND_SCALAR && !is_null(node)) {
         map = spec_yaml_expand(&r->arena, r->path, node);
         if (!map)

@@ -72,6 +72,12 @@ bool spec_is_short_for(const char *group, const char *name)
            (strcmp(group, "train.lr") == 0 && strcmp(name, "peak") == 0);
 }
 
+bool spec_is_auto_group(const char *group, const struct yaml_node *node)
+{
+    return strcmp(group, "parallel") == 0 && node->kind == YAML_KIND_SCALAR && node->text &&
+           strcmp(node->text, "auto") == 0;
+}
+
 /* "a whole number from 1 to 16", "auto or a number from 1 to 8" */
 static const char *range_text(const struct hd_key *key, char ret_text[96])
 {

@@ -55,6 +55,8 @@ struct spec_children {
 void spec_list_children(const char *group, struct spec_children *ret_children);
 /* True if a plain value given for the group sets this key of it: `train.lr: 1e-3` sets its peak. */
 bool spec_is_short_for(const char *group, const char *name);
+/* `parallel: auto`: a group all of whose keys may be auto, and are. */
+bool spec_is_auto_group(const char *group, const struct yaml_node *node);
 
 /* The key that `name` is meant for, whatever its group: a name that another program has for it, or
  * the last part of one path alone. NULL: none. ret_note: a sentence to add, or NULL. */

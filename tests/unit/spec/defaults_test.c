@@ -185,6 +185,8 @@ static void an_override_takes_the_place_of_what_the_file_says(void **state)
     assert_int_equal(spec->lr_warmup_steps, 2);
     spec = read_good("data.train=[corpus/a.txt]");
     assert_int_equal(spec->train_count, 1);
+    spec = read_good("parallel=auto");
+    assert_int_equal(spec->tp, 0);
 }
 
 static void a_wrong_override_is_its_own_place(void **state)

@@ -149,7 +149,7 @@ static const struct mistake mistakes[] = {
     {4, "  layers: 2\n  tie_embeddings: yes",
      "job.yaml:5: model.tie_embeddings: 'yes' is neither true nor false"},
     {15, "restart:", "job.yaml:15: restart: has no value; give its keys or remove the line"},
-    {15, "parallel: auto",
+    {15, "parallel: automatic",
      "job.yaml:15: parallel: expected its keys, not a plain value; it has tp, pp, dp, cp, ep, "
      "expert_rows, zero, zero_shard, schedule, virtual_stages, stages, micro_batch, offload, "
      "recompute, sequence, cp_exchange"},
