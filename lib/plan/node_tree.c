@@ -1,6 +1,7 @@
 #include "plan/node_tree.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,6 +90,70 @@ int64_t hd_node_names_find(const char *names, const char *name)
         before += last - first + 1;
     } while (*at == ',');
     return -1;
+}
+
+/* A number that is in a range of both; -1: none. */
+static long long common_number(const char *a, const char *b)
+{
+    long long first, last, low, high;
+
+    do {
+        a++; /* the bracket or a comma */
+        if (!next_range(&a, &first, &last))
+            return -1;
+        for (const char *at = b; *at == '[' || *at == ',';) {
+            at++;
+            if (!next_range(&at, &low, &high))
+                break;
+            if (first <= high && low <= last)
+                return first > low ? first : low;
+        }
+    } while (*a == ',');
+    return -1;
+}
+
+/* The names of `longer`, one by one, in `names`. */
+static bool finds_one_of(const char *names, const char *longer, char ret_name[HD_NODE_NAME_MAX])
+{
+    const char *at = strchr(longer, '[');
+    const int prefix = at ? (int)(at - longer) : 0;
+    long long first, last;
+
+    if (!at) {
+        (void)snprintf(ret_name, HD_NODE_NAME_MAX, "%s", longer);
+        return hd_node_names_find(names, longer) >= 0;
+    }
+    do {
+        at++; /* the bracket or a comma */
+        if (!next_range(&at, &first, &last))
+            return false;
+        for (long long n = first; n <= last; n++) {
+            (void)snprintf(ret_name, HD_NODE_NAME_MAX, "%.*s%lld", prefix, longer, n);
+            if (hd_node_names_find(names, ret_name) >= 0)
+                return true;
+        }
+    } while (*at == ',');
+    return false;
+}
+
+bool hd_node_names_meet(const char *a, const char *b, char ret_name[HD_NODE_NAME_MAX])
+{
+    const size_t a_prefix = strcspn(a, "["), b_prefix = strcspn(b, "[");
+    const size_t shorter = a_prefix < b_prefix ? a_prefix : b_prefix;
+    const char *const rest = a_prefix < b_prefix ? b + shorter : a + shorter;
+    long long number;
+
+    if (strncmp(a, b, shorter) != 0)
+        return false;
+    if (a[a_prefix] && b[b_prefix] && a_prefix == b_prefix) {
+        number = common_number(a + a_prefix, b + b_prefix);
+        (void)snprintf(ret_name, HD_NODE_NAME_MAX, "%.*s%lld", (int)a_prefix, a, number);
+        return number >= 0;
+    }
+    /* "n[1-16]" has names of "n1[0-6]", but none of "node[0-6]" */
+    if (rest[strspn(rest, "0123456789")] != '[' && rest[strspn(rest, "0123456789")] != '\0')
+        return false;
+    return a_prefix < b_prefix ? finds_one_of(a, b, ret_name) : finds_one_of(b, a, ret_name);
 }
 
 int64_t hd_node_tree_position(const struct hd_node_tree *tree, const char *name)

@@ -30,6 +30,10 @@ bool hd_node_names_count(const char *names, int64_t *ret_count);
 /* The place of a name in a pattern, from 0; -1: it is not one of them. Numbers are compared by
  * their values: "n007" is n7. */
 int64_t hd_node_names_find(const char *names, const char *name);
+/* A name that is in both patterns; false: there is none. The patterns are legal; names of
+ * HD_NODE_NAME_MAX bytes or more are not compared. */
+enum { HD_NODE_NAME_MAX = 128 };
+bool hd_node_names_meet(const char *a, const char *b, char ret_name[HD_NODE_NAME_MAX]);
 
 /* -1: the file does not name the node. */
 int64_t hd_node_tree_position(const struct hd_node_tree *tree, const char *name);

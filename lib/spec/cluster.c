@@ -24,6 +24,10 @@ static enum hd_status read_nodes(const struct cluster_reader *r, const struct ya
         return cluster_fail(
             r, group, "nodes",
             "is missing; give the number of nodes, or their names, such as n[1-16]");
+    if (node->kind != YAML_KIND_SCALAR)
+        return cluster_fail(r, node, "nodes",
+                            "expected a number, or names in one text, such as n[1-16,20]; list "
+                            "nodes of other names as groups");
     (void)snprintf(c->name, sizeof c->name, "%s", cluster_text(node));
     if (!hd_text_to_int64(c->name, 1, HD_CLUSTER_NODES_MAX, &c->nodes)) {
         c->name[0] = '\0';
@@ -185,6 +189,10 @@ static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node
         return cluster_fail(r, node, "tiers",
                             "each needs name, nodes (of one switch) and bandwidth");
     (void)snprintf(level->name, sizeof level->name, "%s", cluster_text(name));
+    for (int i = 0; i < r->tier_count; i++)
+        if (strcmp(r->tiers[i].name, level->name) == 0)
+            return cluster_fail(r, name, "tiers.name",
+                                "is the name of an earlier tier as well; give each its own");
     st = cluster_read_count(r, count, "tiers.nodes", HD_CLUSTER_NODES_MAX, nodes);
     if (!st && r->tier_count > 0 && (*nodes <= nodes[-1] || *nodes % nodes[-1]))
         st = cluster_fail(
@@ -310,6 +318,22 @@ static enum hd_status read_group(struct cluster_reader *r, const struct yaml_nod
     return HD_OK;
 }
 
+/* No earlier group has a node of this name. */
+static enum hd_status check_names(const struct cluster_reader *r, const struct hd_node_tree *tree,
+                                  int group, const char *names, const struct yaml_node *node)
+{
+    char name[HD_NODE_NAME_MAX], quoted[SPEC_QUOTE_MAX], problem[160];
+
+    for (int g = 0; g < group; g++)
+        if (tree->groups[g].names && hd_node_names_meet(tree->groups[g].names, names, name)) {
+            (void)snprintf(problem, sizeof problem,
+                           "%s is in group %d as well, counted from 0; a node is in one group",
+                           spec_quote(name, quoted), g);
+            return cluster_fail(r, node, "nodes", problem);
+        }
+    return HD_OK;
+}
+
 /* Names and positions of the groups: each begins at a switch of its own. */
 static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_cluster *clusters,
                                 int count, struct hd_node_tree *tree)
@@ -328,6 +352,10 @@ static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_
 
         tree->groups[g].first = position;
         if (hd_text_to_int64(names, 1, HD_CLUSTER_NODES_MAX, &number)) {
+            const enum hd_status st = check_names(r, tree, g, names, hd_yaml_find(group, "nodes"));
+
+            if (st)
+                return st;
             tree->groups[g].names = hd_arena_strdup(r->kept, names);
             if (!tree->groups[g].names)
                 return hd_err(HD_NO_MEMORY, "no memory for names of nodes");
@@ -379,6 +407,7 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
 {
     struct cluster_reader r = {.name = name, .kept = arena};
     struct yaml_node *root = NULL;
+    struct hd_node_tree tree;
     enum hd_status st;
 
     hd_arena_init(&r.arena, 0);
@@ -386,8 +415,8 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
     r.root = root;
     if (!st)
         st = read_groups(&r, ret_clusters, ret_count);
-    if (!st && ret_tree)
-        st = read_tree(&r, ret_clusters, *ret_count, ret_tree);
+    if (!st) /* also where nobody asks for the tree: it has rules of its own */
+        st = read_tree(&r, ret_clusters, *ret_count, ret_tree ? ret_tree : &tree);
     hd_arena_done(&r.arena);
     return st;
 }

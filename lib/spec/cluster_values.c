@@ -66,9 +66,11 @@ struct unit {
     double factor;
 };
 
+/* range: `min` and `max` in words. */
 static enum hd_status read_quantity(const struct cluster_reader *r, const struct yaml_node *node,
                                     const char *key, const struct unit *units, size_t count,
-                                    double min, double max, const char *example, double *ret_value)
+                                    double min, double max, const char *range, const char *example,
+                                    double *ret_value)
 {
     const char *text = cluster_text(node);
     char *end;
@@ -80,15 +82,22 @@ static enum hd_status read_quantity(const struct cluster_reader *r, const struct
     for (size_t i = 0; end != text && i < count; i++) {
         const double value = number * units[i].factor;
 
-        if (strcmp(end, units[i].text) == 0 && value >= min && value <= max) {
-            *ret_value = value;
+        if (strcmp(end, units[i].text) != 0)
+            continue;
+        *ret_value = value;
+        if (value >= min && value <= max)
             return HD_OK;
-        }
+        (void)snprintf(problem, sizeof problem, "%s is out of range; give a value from %s",
+                       spec_quote(text, quoted), range);
+        return cluster_fail(r, node, key, problem);
     }
-    (void)snprintf(problem, sizeof problem,
-                   "%s is not possible; give a number with a unit, such "
-                   "as %s",
-                   spec_quote(text, quoted), example);
+    if (node->kind == YAML_KIND_SCALAR)
+        (void)snprintf(problem, sizeof problem,
+                       "%s is not possible; give a number with a unit, such as %s",
+                       spec_quote(text, quoted), example);
+    else
+        (void)snprintf(problem, sizeof problem, "expected a number with a unit, such as %s",
+                       example);
     return cluster_fail(r, node, key, problem);
 }
 
@@ -100,7 +109,8 @@ enum hd_status cluster_read_bandwidth(const struct cluster_reader *r, const stru
                                         {"Gb/s", 1e9 / 8}, {"Mb/s", 1e6 / 8}};
 
     return read_quantity(r, node, key, units, sizeof units / sizeof units[0], 1e3, 1e16,
-                         "450GB/s (bytes) or 400Gb/s (bits)", ret_bytes_per_s);
+                         "0.001MB/s to 10000TB/s", "450GB/s (bytes) or 400Gb/s (bits)",
+                         ret_bytes_per_s);
 }
 
 enum hd_status cluster_read_time(const struct cluster_reader *r, const struct yaml_node *node,
@@ -108,8 +118,8 @@ enum hd_status cluster_read_time(const struct cluster_reader *r, const struct ya
 {
     static const struct unit units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
 
-    return read_quantity(r, node, key, units, sizeof units / sizeof units[0], 0, 10, "3us",
-                         ret_seconds);
+    return read_quantity(r, node, key, units, sizeof units / sizeof units[0], 0, 10, "0s to 10s",
+                         "3us", ret_seconds);
 }
 
 enum hd_status cluster_read_flops(const struct cluster_reader *r, const struct yaml_node *node,
@@ -119,7 +129,7 @@ enum hd_status cluster_read_flops(const struct cluster_reader *r, const struct y
                                         {"GFLOPS", 1e9},  {"T", 1e12},       {"", 1}};
 
     return read_quantity(r, node, key, units, sizeof units / sizeof units[0], 1e9, 1e18,
-                         "989TFLOPS", ret_flops);
+                         "1GFLOPS to 1000PFLOPS", "989TFLOPS", ret_flops);
 }
 
 enum hd_status cluster_read_memory(const struct cluster_reader *r, const struct yaml_node *node,
@@ -128,8 +138,9 @@ enum hd_status cluster_read_memory(const struct cluster_reader *r, const struct 
     static const struct unit units[] = {
         {"GiB", 0x1p30}, {"GB", 1e9}, {"MiB", 0x1p20}, {"TiB", 0x1p40}, {"TB", 1e12}};
     double bytes = 0;
-    const enum hd_status st = read_quantity(r, node, key, units, sizeof units / sizeof units[0],
-                                            0x1p28, 0x1p50, "80GiB or 80GB", &bytes);
+    const enum hd_status st =
+        read_quantity(r, node, key, units, sizeof units / sizeof units[0], 0x1p28, 0x1p50,
+                      "256MiB to 1024TiB", "80GiB or 80GB", &bytes);
 
     *ret_bytes = (int64_t)bytes;
     return st;
@@ -153,10 +164,13 @@ enum hd_status cluster_read_link(const struct cluster_reader *r, const struct ya
 {
     const struct yaml_node *bandwidth = hd_yaml_find(node, "bandwidth"),
                            *latency = hd_yaml_find(node, "latency");
+    char path[64];
     enum hd_status st = HD_OK;
 
     if (!bandwidth)
         return cluster_fail(r, node, what, "needs bandwidth: of one device, in one direction");
-    st = cluster_read_bandwidth(r, bandwidth, "bandwidth", &level->bytes_per_s);
-    return st || !latency ? st : cluster_read_time(r, latency, "latency", &level->latency_s);
+    (void)snprintf(path, sizeof path, "%s.bandwidth", what);
+    st = cluster_read_bandwidth(r, bandwidth, path, &level->bytes_per_s);
+    (void)snprintf(path, sizeof path, "%s.latency", what);
+    return st || !latency ? st : cluster_read_time(r, latency, path, &level->latency_s);
 }

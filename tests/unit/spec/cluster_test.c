@@ -196,7 +196,23 @@ static void bad_files_are_told_where_and_what(void **state)
         {"nodes: 2\ndevices_per_node: 8\ndevise: h100\n",
          "c.yaml:3: cluster file: unknown key 'devise'; did you mean device?"},
         {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nintra_node: {bandwidth: 450}\n",
-         "c.yaml:4: bandwidth: '450' is not possible; give a number with a unit"},
+         "c.yaml:4: intra_node.bandwidth: '450' is not possible; give a number with a unit"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\n"
+         "intra_node: {bandwidth: 1GB/s, latency: 11s}\n",
+         "c.yaml:4: intra_node.latency: '11s' is out of range; give a value from 0s to 10s"},
+        {"nodes: [a, b]\ndevices_per_node: 8\ndevice: h100\n",
+         "c.yaml:1: nodes: expected a number, or names in one text"},
+        {"devices_per_node: 8\ndevice: h100\n"
+         "groups: [{nodes: \"n[1-9]\"}, {nodes: \"m[1-9]\"}, {nodes: \"n[7,9-12]\"}]\n",
+         "c.yaml:3: nodes: 'n7' is in group 0 as well"},
+        {"devices_per_node: 8\ndevice: h100\ngroups: [{nodes: \"n[1-19]\"}, {nodes: n17}]\n",
+         "nodes: 'n17' is in group 0 as well"},
+        {"devices_per_node: 8\ndevice: h100\n"
+         "groups: [{nodes: \"n1[7-9]\"}, {nodes: \"n[18-40]\"}]\n",
+         "nodes: 'n18' is in group 0 as well"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\n"
+         "tiers: [{name: a, nodes: 2, bandwidth: 1GB/s}, {name: a, nodes: 4, bandwidth: 1GB/s}]\n",
+         "tiers.name: is the name of an earlier tier"},
         {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nintra_node: {latency: 3us}\n",
          "intra_node: needs bandwidth"},
         {"nodes: 2\ndevices_per_node: 8\ndevice: {memory: 8GB}\n",
