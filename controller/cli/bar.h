@@ -4,7 +4,7 @@
  * may cover several rows now; bar_clear empties all of them. Other output to the terminal comes
  * between bar_clear and bar_put.
  *
- * Used by: watch.c.   Uses: libc.   Threads: one.
+ * Used by: watch.c, cmd_plan.c.   Uses: libc.   Threads: one.
  */
 #ifndef HD_CLI_BAR_H
 #define HD_CLI_BAR_H

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "controller/cli/bar.h"
 #include "controller/cli/data_look.h"
 #include "controller/cli/plan_layouts.h"
 #include "controller/cli/plan_show.h"
@@ -480,6 +482,34 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
     return HD_OK;
 }
 
+/* A line on the terminal while a search takes long. */
+struct search_bar {
+    struct bar bar;
+    int64_t begin_ms, drawn_ms;
+};
+
+static void show_search(void *about, const struct hd_search *so_far)
+{
+    enum { SILENT_MS = 1000, EVERY_MS = 200 };
+    struct search_bar *b = about;
+    const int64_t now_ms = hd_clock_now_ms();
+    const int columns = bar_terminal_columns() - 1;
+    struct hd_text line = {0};
+    char text[128];
+
+    if (now_ms < b->begin_ms + SILENT_MS || now_ms < b->drawn_ms + EVERY_MS)
+        return;
+    b->drawn_ms = now_ms;
+    (void)snprintf(text, sizeof text,
+                   "searching for %lld s: %lld families of layouts, %lld layouts priced, %lld laid "
+                   "out",
+                   (long long)(now_ms - b->begin_ms) / 1000, (long long)so_far->families,
+                   (long long)so_far->priced, (long long)so_far->laid_out);
+    cli_add_cut(&line, text, columns);
+    bar_put(&b->bar, line.failed ? "" : line.data, columns);
+    hd_text_free(&line);
+}
+
 static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
 {
     struct hd_plan_request request;
@@ -488,6 +518,7 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
                                     .spec = a->spec,
                                     .request = &request,
                                     .top = f->top ? (int)f->top : TOP_SHOWN};
+    struct search_bar bar = {.begin_ms = hd_clock_now_ms()};
     struct hd_report layouts;
     enum hd_status st =
         f->calibration && !a->kind ? measured_cluster(f, a, &asked) : find_clusters(f, a, &asked);
@@ -498,8 +529,13 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
         note_too_much(a->memory_bytes, asked.clusters[i].traits.memory_bytes, "such a device has");
     asked.memory_bytes = a->memory_bytes;
     asked.threads = a->threads > 0 ? a->threads : 1;
+    if (bar_is_possible()) {
+        asked.tell = show_search;
+        asked.about = &bar;
+    }
     if (!st)
         st = hd_report_find(&asked, &a->arena, &layouts);
+    bar_clear(&bar.bar);
     return st ? cli_fail(st) : show_layouts(cli, f, &asked, &layouts, a);
 }
 

@@ -46,7 +46,9 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
                                        .bf16_fast = cluster->traits.bf16_fast,
                                        .memory_bytes = asked->memory_bytes,
                                        .top = asked->top,
-                                       .deadline_ns = deadline_ns};
+                                       .deadline_ns = deadline_ns,
+                                       .tell = asked->tell,
+                                       .about = asked->about};
 
     (void)snprintf(request.sizes.device, sizeof request.sizes.device, "%s", cuda ? "cuda" : "cpu");
     if (cuda && (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes))

@@ -22,6 +22,8 @@ struct hd_report_asked {
     int top;
     int64_t deadline_ns; /* by hd_clock_now_ns, of all searches together; groups share the time
                           * that is left evenly; 0: none */
+    void (*tell)(void *about, const struct hd_search *so_far); /* of struct hd_search_asked */
+    void *about;
 };
 
 struct hd_report {

@@ -771,6 +771,8 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
 
         if (asked->deadline_ns && hd_clock_now_ns() >= asked->deadline_ns)
             break;
+        if (asked->tell)
+            asked->tell(asked->about, ret_search);
         c = pop(&s);
         refine(&s, &c);
     }

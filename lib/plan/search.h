@@ -38,6 +38,8 @@ enum {
     HD_SEARCH_MICRO_BATCH_MAX = 16, /* of those that are auto */
 };
 
+struct hd_search; /* below */
+
 struct hd_search_asked {
     const struct hd_job *spec;             /* complete; its layout is not looked at */
     const struct hd_plan_request *request; /* with the kind of device */
@@ -49,6 +51,9 @@ struct hd_search_asked {
     double peak_flops;    /* of a device, for MFU; 0: not known */
     int top;              /* how many plans are wanted */
     int64_t deadline_ns;  /* by hd_clock_now_ns: the search ends then with what it has; 0: none */
+    /* Called again and again while it runs; NULL: not. */
+    void (*tell)(void *about, const struct hd_search *so_far);
+    void *about;
 };
 
 struct hd_search_plan {

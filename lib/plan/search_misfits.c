@@ -153,6 +153,8 @@ void search_find_least(struct layout_search *s)
             break;
         if (s->asked->deadline_ns && hd_clock_now_ns() >= s->asked->deadline_ns)
             break;
+        if (s->asked->tell)
+            s->asked->tell(s->asked->about, s->found);
         s->found->laid_out += !r.exact;
         if ((r.exact || lay_out_rejected(s, &r)) &&
             (!least->exact || r.needed_bytes < least->needed_bytes))
