@@ -443,8 +443,10 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
         (void)cli_out(&out);
         code = cli_out_end(l->search.plan_count ? CLI_OK : CLI_USAGE);
         if (!l->search.plan_count && cli->format >= CLI_JSON)
-            cli_note("heddle: plan: no layout fits the memory of the devices; without -o it says "
-                     "what is over, by how much, and where");
+            cli_note(
+                "heddle: plan: no layout fits the memory of the devices; %s what is over, by how "
+                "much, and where",
+                cli->format == CLI_JSON ? "least.reason says" : "without -o it says");
     }
     hd_text_free(&out);
     return code;
