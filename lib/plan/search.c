@@ -700,7 +700,25 @@ static void refine(struct layout_search *s, struct candidate *c)
     }
 }
 
-/* Parameters of a block and of both ends, whole; none if a part of them trains. */
+/* Those that do not train, of each unit. */
+static void count_frozen(struct layout_search *s, const struct hd_registry *r, int head)
+{
+    for (int u = 0; u < r->unit_count; u++) {
+        const struct hd_unit *unit = &r->units[u];
+        int64_t count = 0;
+
+        for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
+            count += r->params[i].trainable ? 0 : r->params[i].count;
+        if (u == HD_UNIT_EMBEDDING)
+            s->first_frozen = count;
+        else if (u == head)
+            s->last_frozen = count;
+        else if (u == HD_UNIT_FIRST_BLOCK || count < s->block_frozen)
+            s->block_frozen = count;
+    }
+}
+
+/* Parameters of a block and of both ends, whole; if a part of them trains, those that do not. */
 static enum hd_status count_parameters(struct layout_search *s)
 {
     struct hd_registry registry;
@@ -726,6 +744,8 @@ static enum hd_status count_parameters(struct layout_search *s)
         if (p->unit == model.unit_head)
             s->last_parameters += p->count;
     }
+    if (!st && s->tuned)
+        count_frozen(s, &registry, model.unit_head);
     hd_arena_done(&arena);
     return st;
 }

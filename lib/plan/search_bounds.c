@@ -164,25 +164,44 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
            split / shards * (moments + master);
 }
 
+/* Bytes of a parameter that does not train, at least: one copy that computes, whatever ZeRO does,
+ * or in a block codes. */
+static double frozen_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
+                           bool in_block)
+{
+    const char *weights = s->asked->spec->model_weights;
+
+    if (!in_block || strcmp(weights, "plain") == 0)
+        return strcmp(z->precision, "fp32") == 0 ? 4 : 2;
+    return strcmp(weights, "nf4") == 0 ? 0.5 : 1;
+}
+
 /* Of a block's parameters on one rank. */
 static double block_state(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     const double split = (double)z->tp * (s->config.router.E ? (double)z->ep : 1);
 
-    return (double)s->block_parameters / split * state_bytes(s, z);
+    return ((double)s->block_parameters * state_bytes(s, z) +
+            (double)s->block_frozen * frozen_bytes(s, z, true)) /
+           split;
 }
 
 /* Of embedding and head, on the stages that have them. */
 static double ends_state(const struct layout_search *s, const struct hd_layout_sizes *z,
                          const struct hd_pipeline *p, int32_t stage)
 {
-    int64_t parameters = 0;
+    int64_t parameters = 0, frozen = 0;
 
-    if (hd_pipeline_stage(p, 0) == stage)
+    if (hd_pipeline_stage(p, 0) == stage) {
         parameters += s->first_parameters;
-    if (hd_pipeline_stage(p, p->chunks - 1) == stage)
+        frozen += s->first_frozen;
+    }
+    if (hd_pipeline_stage(p, p->chunks - 1) == stage) {
         parameters += s->last_parameters;
-    return (double)parameters / (double)z->tp * state_bytes(s, z);
+        frozen += s->last_frozen;
+    }
+    return ((double)parameters * state_bytes(s, z) + (double)frozen * frozen_bytes(s, z, false)) /
+           (double)z->tp;
 }
 
 /* Bytes that a block keeps in one slot, as block_seconds. Of segments: that begins one. */

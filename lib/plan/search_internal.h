@@ -86,11 +86,14 @@ struct layout_search {
     struct hd_arena *arena; /* of the result */
     struct hd_arena kept;   /* of memos */
     struct hd_model_config config;
-    bool tuned;  /* a part of the model trains (train.only): no bound of states or of updates */
+    bool tuned;  /* a part of the model trains (train.only): no bound of updates, nor of the states
+                    of what trains */
     bool differ; /* and it may be another one in each block: no bound of what blocks keep */
     struct search_model model;
     int64_t block_parameters;                  /* of one block, whole */
     int64_t first_parameters, last_parameters; /* of embedding and head; a tied table counts once */
+    /* If tuned: of those that do not train, in the block that has fewest; of both ends. */
+    int64_t block_frozen, first_frozen, last_frozen;
     struct candidate *heap;
     int64_t count, room;
     struct memo blocks, pieces, orders, cuts;
