@@ -759,7 +759,7 @@ enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devi
     if (devices_min > connected)
         return hd_plan_check_devices("resources.devices", request->sizes.device,
                                      request->only_planned, devices_min);
-    if (is_open(request) && devices_min == devices_max &&
+    if (is_open(request) && devices_min == devices_max && why != HD_PLAN_ORDER &&
         !(why == HD_PLAN_DEVICES && is_product(request)) && refuse_given(request, most))
         return HD_INVALID;
     if (devices_min != devices_max)

@@ -10,7 +10,7 @@ cat >"$work/worker" <<END
 case \$(cat "$work/how") in
 quick) exec "$HEDDLE_BIN/heddle-worker" "\$@" --quick ;;
 fail) echo 'no memory for products' ;;
-wait) exec sleep 100 ;;
+wait) exec setpriv --pdeathsig KILL sleep 100 ;; # as the real one ends with its heddled
 esac
 END
 chmod +x "$work/worker"
