@@ -240,6 +240,7 @@ static void see_event(struct sim_watch *watch, const struct hd_event_record *eve
     if (strcmp(event->kind, "start_moved") != 0 && strcmp(event->kind, "start_expected") != 0)
         return;
     watch->starts_moved += event->kind[6] == 'm';
+    watch->jobs[watch->job_of[event->job]].chooses = strstr(event->message, "could start now on");
     append(watch, &watch->told, &watch->told_count, &watch->told_size, event->job);
 }
 
@@ -301,7 +302,7 @@ static int64_t count_for_urgent(const struct sim_watch *watch)
     return count;
 }
 
-static void check_urgent(struct sim_watch *watch)
+static void check_urgent(struct sim_watch *watch, int64_t wall_ms)
 {
     const struct sim_trace *trace = watch->world->trace;
 
@@ -312,7 +313,8 @@ static void check_urgent(struct sim_watch *watch)
         if (seen->state != HD_JOB_STATE_QUEUED || trace->jobs[job].after >= 0 ||
             trace->jobs[job].priority != SIM_PRIORITY_URGENT)
             continue;
-        if (number != watch->urgent || count_for_urgent(watch) < trace->jobs[job].devices_min) {
+        if (number != watch->urgent || (seen->chooses && wall_ms < seen->promised_ms) ||
+            count_for_urgent(watch) < trace->jobs[job].devices_min) {
             watch->urgent = number;
             watch->urgent_since_ms = watch->world->now_ms;
         }
@@ -332,7 +334,7 @@ void sim_watch_waits(struct sim_watch *watch, int64_t wall_ms, bool silent)
     if (*watch->broken)
         return;
     check_promises(watch, wall_ms, silent);
-    check_urgent(watch);
+    check_urgent(watch, wall_ms);
 }
 
 static void check_node(struct sim_watch *watch, const struct hd_core *core, size_t index)

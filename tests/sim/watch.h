@@ -17,7 +17,8 @@
  *   W7  no job waits on beyond its expected start, by more than a minute and three beats, while all
  *       nodes answer;
  *   W8  the bound on waiting: the oldest urgent job that may start waits at most
- *       SIM_URGENT_WAIT_MS while free devices and those of lower priority would do. Its victims
+ *       SIM_URGENT_WAIT_MS while free devices and those of lower priority would do; one that waits
+ *       for a place where it ends sooner, from its expected start on. Its victims
  *       have stop_grace_ms for their last checkpoint, then they are killed; should one of their
  *       nodes fail meanwhile, others are chosen, once; a minute is for the messages.
  *   W9  no attempt is killed before it has written its last checkpoint (fleet.c);
@@ -48,6 +49,8 @@ struct sim_watch {
             int32_t node, device;
         } * held;
         int64_t promised_ms;
+        bool chooses; /* it could start now, and says that it waits for a place where it ends sooner
+                       */
     } * jobs;
     size_t *job_of; /* by the core's number */
     uint64_t last_number;
