@@ -20,18 +20,26 @@ enum {
     COLUMNS_MAX = 120
 };
 
+/* A node that was asked. */
+struct asked {
+    char *name;
+    int64_t ended_before_ms; /* when its newest probe had ended, by its own clock; 0: it had none */
+};
+
 /* Asks. CLI_CONTINUE: the node measures; else it was refused, and said why. */
-static int ask(struct cli *cli, const char *name)
+static int ask(struct cli *cli, struct asked *node)
 {
     Heddle__V1__ProbeNodeRequest request = HEDDLE__V1__PROBE_NODE_REQUEST__INIT;
     Heddle__V1__ProbeNodeResponse *response = NULL;
     int code;
 
-    request.node = (char *)name;
+    request.node = node->name;
     code = cli_call(cli, "ProbeNode", &heddle__v1__probe_node_response__descriptor, &request.base,
                     &response);
-    if (response)
+    if (response) {
+        node->ended_before_ms = response->probe ? response->probe->ended_unix_ms : 0;
         hd_rpc_message_free(&response->base);
+    }
     return code;
 }
 
@@ -60,12 +68,19 @@ static bool is_gone(const Heddle__V1__NodeTopology *n)
     return n->probe && n->probe->pending && n->silent_ms >= GONE_MS;
 }
 
-static size_t count_pending(const Heddle__V1__GetTopologyResponse *t, char **names, size_t count)
+/* A controller that was started anew meanwhile does not know that it was asked for. */
+static bool is_forgotten(const Heddle__V1__NodeTopology *n, const struct asked *node)
+{
+    return !n->probe || (!n->probe->pending && n->probe->ended_unix_ms == node->ended_before_ms);
+}
+
+static size_t count_pending(const Heddle__V1__GetTopologyResponse *t, const struct asked *nodes,
+                            size_t count)
 {
     size_t pending = 0;
 
     for (size_t i = 0; i < count; i++) {
-        const Heddle__V1__NodeTopology *n = find(t, names[i]);
+        const Heddle__V1__NodeTopology *n = find(t, nodes[i].name);
 
         pending += n && n->probe && n->probe->pending && !is_gone(n);
     }
@@ -89,7 +104,7 @@ static void draw(struct bar *bar, size_t pending, size_t count, int64_t spent_ms
 }
 
 /* Until none of the nodes measures any more. *ret: what is then known of them. */
-static int wait_for(struct cli *cli, char **names, size_t count,
+static int wait_for(struct cli *cli, const struct asked *nodes, size_t count,
                     Heddle__V1__GetTopologyResponse **ret)
 {
     const struct timespec pause = {.tv_nsec = (count > MANY ? POLL_MANY_MS : POLL_MS) * 1000000L};
@@ -99,10 +114,10 @@ static int wait_for(struct cli *cli, char **names, size_t count,
     int code;
 
     for (;;) {
-        code = read_topology(cli, count == 1 ? names[0] : NULL, ret);
+        code = read_topology(cli, count == 1 ? nodes[0].name : NULL, ret);
         if (code != CLI_CONTINUE)
             break;
-        pending = count_pending(*ret, names, count);
+        pending = count_pending(*ret, nodes, count);
         if (!pending || hd_clock_now_ms() - begin_ms > PATIENCE_S * 1000)
             break;
         draw(&bar, pending, count, hd_clock_now_ms() - begin_ms);
@@ -115,17 +130,20 @@ static int wait_for(struct cli *cli, char **names, size_t count,
 }
 
 /* One node's result. Returns whether it has measured. */
-static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n, struct show_list *list,
-                 struct hd_text *out)
+static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
+                 const struct asked *asked, struct show_list *list, struct hd_text *out)
 {
     const Heddle__V1__NodeProbe *probe = n->probe;
-    const bool measured = probe && !probe->pending && !*probe->problem && probe->measured_unix_ms;
+    const bool forgotten = is_forgotten(n, asked);
+    const bool measured =
+        !forgotten && !probe->pending && !*probe->problem && probe->measured_unix_ms;
 
     if (cli->format >= CLI_JSON) {
         show_item_begin(list);
         hd_json_add_string(&list->writer, "node", n->node);
         probe_show_json(&list->writer, probe);
         hd_json_add_int64(&list->writer, "silent_ms", n->silent_ms);
+        hd_json_add_bool(&list->writer, "measured_now", measured);
         show_item_end(list);
         return measured;
     }
@@ -139,8 +157,13 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n, struc
                     (long long)(n->silent_ms / 1000));
         return false;
     }
-    probe_show_age(probe, cli_now_ms(cli), out);
-    if (probe && probe->pending)
+    if (forgotten) {
+        hd_text_add(out, "no result: the controller was started anew meanwhile, and does not know "
+                         "of the question; probe again\n");
+        return false;
+    }
+    probe_show_age(probe, false, cli_now_ms(cli), out);
+    if (probe->pending)
         hd_text_add(out, ", for longer than %d s; heddle topo shows its result when there is one",
                     (int)PATIENCE_S);
     hd_text_add(out, "\n");
@@ -150,8 +173,8 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n, struc
     return measured;
 }
 
-static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t, char **names,
-                    size_t count, int code)
+static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t,
+                    const struct asked *nodes, size_t count, int code)
 {
     struct hd_text out = {0};
     struct show_list list;
@@ -159,9 +182,9 @@ static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse
     if (cli->format >= CLI_JSON)
         show_list_begin(&list, &out, cli->format, "ProbeList", "node");
     for (size_t i = 0; i < count; i++) {
-        const Heddle__V1__NodeTopology *n = find(t, names[i]);
+        const Heddle__V1__NodeTopology *n = find(t, nodes[i].name);
 
-        if (!n || !show(cli, n, &list, &out))
+        if (!n || !show(cli, n, &nodes[i], &list, &out))
             code = CLI_FAILED;
     }
     if (cli->format >= CLI_JSON)
@@ -171,17 +194,17 @@ static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse
     return cli_out_end(code);
 }
 
-/* names: [count], of nodes to be probed; those that refuse are left out. */
-static int probe(struct cli *cli, char **names, size_t count)
+/* nodes: [count], to be probed; those that refuse are left out. */
+static int probe(struct cli *cli, struct asked *nodes, size_t count)
 {
     Heddle__V1__GetTopologyResponse *t = NULL;
     int code = CLI_OK, refused = CLI_OK;
     size_t asked = 0;
 
     for (size_t i = 0; i < count; i++) {
-        code = ask(cli, names[i]);
+        code = ask(cli, &nodes[i]);
         if (code == CLI_CONTINUE)
-            names[asked++] = names[i];
+            nodes[asked++] = nodes[i];
         else
             refused = code;
     }
@@ -189,9 +212,9 @@ static int probe(struct cli *cli, char **names, size_t count)
         return refused;
     cli_note("heddle: %zu node%s measuring, for at most %d s", asked, asked == 1 ? " is" : "s are",
              (int)PROBE_S);
-    code = wait_for(cli, names, asked, &t);
+    code = wait_for(cli, nodes, asked, &t);
     if (code == CLI_CONTINUE)
-        code = show_all(cli, t, names, asked, refused);
+        code = show_all(cli, t, nodes, asked, refused);
     if (t)
         hd_rpc_message_free(&t->base);
     return code;
@@ -202,20 +225,20 @@ static int probe_all(struct cli *cli)
 {
     Heddle__V1__GetTopologyResponse *t = NULL;
     int code = read_topology(cli, NULL, &t);
-    char **names;
+    struct asked *nodes;
 
     if (code != CLI_CONTINUE)
         return code;
-    names = calloc(t->n_nodes + 1, sizeof *names);
-    for (size_t i = 0; names && i < t->n_nodes; i++)
-        names[i] = t->nodes[i]->node;
-    if (!names)
+    nodes = calloc(t->n_nodes + 1, sizeof *nodes);
+    for (size_t i = 0; nodes && i < t->n_nodes; i++)
+        nodes[i].name = t->nodes[i]->node;
+    if (!nodes)
         code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a list of nodes"));
     else if (!t->n_nodes)
         code = cli_fail(hd_err(HD_NOT_FOUND, "there are no nodes; see heddle nodes"));
     else
-        code = probe(cli, names, t->n_nodes);
-    free(names);
+        code = probe(cli, nodes, t->n_nodes);
+    free(nodes);
     hd_rpc_message_free(&t->base);
     return code;
 }
@@ -232,5 +255,5 @@ int cli_probe(struct cli *cli, int argc, char **argv)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
-    return all ? probe_all(cli) : probe(cli, cli->args, 1);
+    return all ? probe_all(cli) : probe(cli, &(struct asked){.name = cli->args[0]}, 1);
 }

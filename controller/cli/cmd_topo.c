@@ -206,7 +206,7 @@ static void add_node(const Heddle__V1__NodeTopology *n, int64_t now_ms, bool who
     } else {
         hd_text_add(out, ", no inventory, ");
     }
-    probe_show_age(n->probe, now_ms, out);
+    probe_show_age(n->probe, n->silent_ms > 0, now_ms, out);
     hd_text_add(out, "\n");
     probe_show_trouble(n->probe, now_ms, out);
     for (size_t i = 0; v && i < v->n_adapters; i++) {

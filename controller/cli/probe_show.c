@@ -97,7 +97,8 @@ static void add_age(struct hd_text *out, int64_t unix_ms, int64_t now_ms)
     hd_text_add(out, "%s ago", age);
 }
 
-void probe_show_age(const Heddle__V1__NodeProbe *m, int64_t now_ms, struct hd_text *out)
+void probe_show_age(const Heddle__V1__NodeProbe *m, bool silent, int64_t now_ms,
+                    struct hd_text *out)
 {
     if (!m || !m->measured_unix_ms) {
         hd_text_add(out, "not probed");
@@ -106,7 +107,8 @@ void probe_show_age(const Heddle__V1__NodeProbe *m, int64_t now_ms, struct hd_te
         add_age(out, m->measured_unix_ms, now_ms);
     }
     if (m && m->pending)
-        hd_text_add(out, ", a probe is under way");
+        hd_text_add(out, silent ? ", a probe was asked for, and the node does not answer"
+                                : ", a probe is under way");
 }
 
 void probe_show_trouble(const Heddle__V1__NodeProbe *m, int64_t now_ms, struct hd_text *out)

@@ -5,6 +5,8 @@
 #ifndef HD_CLI_PROBE_SHOW_H
 #define HD_CLI_PROBE_SHOW_H
 
+#include <stdbool.h>
+
 #include "base/json.h"
 #include "base/text.h"
 #include "heddle/v1/control.pb-c.h"
@@ -12,9 +14,10 @@
 /* A member "probe" of a node: an object, or null. */
 void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeProbe *probe);
 
-/* "probed 2m ago", "not probed"; probe NULL: it never was. now_ms: the controller's (cli_now_ms).
- */
-void probe_show_age(const Heddle__V1__NodeProbe *probe, int64_t now_ms, struct hd_text *out);
+/* "probed 2m ago", "not probed"; probe NULL: it never was. silent: the node does not answer.
+ * now_ms: the controller's (cli_now_ms). */
+void probe_show_age(const Heddle__V1__NodeProbe *probe, bool silent, int64_t now_ms,
+                    struct hd_text *out);
 
 /* Lines of what went wrong and of slow devices, which are always worth saying. */
 void probe_show_trouble(const Heddle__V1__NodeProbe *probe, int64_t now_ms, struct hd_text *out);
