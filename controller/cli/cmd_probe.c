@@ -21,13 +21,13 @@ enum {
 };
 
 /* A node that was asked. */
-struct asked {
+struct asked_node {
     char *name;
     int64_t ended_before_ms; /* when its newest probe had ended, by its own clock; 0: it had none */
 };
 
 /* Asks. CLI_CONTINUE: the node measures; else it was refused, and said why. */
-static int ask(struct cli *cli, struct asked *node)
+static int ask(struct cli *cli, struct asked_node *node)
 {
     Heddle__V1__ProbeNodeRequest request = HEDDLE__V1__PROBE_NODE_REQUEST__INIT;
     Heddle__V1__ProbeNodeResponse *response = NULL;
@@ -69,13 +69,13 @@ static bool is_gone(const Heddle__V1__NodeTopology *n)
 }
 
 /* A controller that was started anew meanwhile does not know that it was asked for. */
-static bool is_forgotten(const Heddle__V1__NodeTopology *n, const struct asked *node)
+static bool is_forgotten(const Heddle__V1__NodeTopology *n, const struct asked_node *node)
 {
     return !n->probe || (!n->probe->pending && n->probe->ended_unix_ms == node->ended_before_ms);
 }
 
-static size_t count_pending(const Heddle__V1__GetTopologyResponse *t, const struct asked *nodes,
-                            size_t count)
+static size_t count_pending(const Heddle__V1__GetTopologyResponse *t,
+                            const struct asked_node *nodes, size_t count)
 {
     size_t pending = 0;
 
@@ -104,7 +104,7 @@ static void draw(struct bar *bar, size_t pending, size_t count, int64_t spent_ms
 }
 
 /* Until none of the nodes measures any more. *ret: what is then known of them. */
-static int wait_for(struct cli *cli, const struct asked *nodes, size_t count,
+static int wait_for(struct cli *cli, const struct asked_node *nodes, size_t count,
                     Heddle__V1__GetTopologyResponse **ret)
 {
     const struct timespec pause = {.tv_nsec = (count > MANY ? POLL_MANY_MS : POLL_MS) * 1000000L};
@@ -131,7 +131,7 @@ static int wait_for(struct cli *cli, const struct asked *nodes, size_t count,
 
 /* One node's result. Returns whether it has measured. */
 static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
-                 const struct asked *asked, struct show_list *list, struct hd_text *out)
+                 const struct asked_node *asked, struct show_list *list, struct hd_text *out)
 {
     const Heddle__V1__NodeProbe *probe = n->probe;
     const bool forgotten = is_forgotten(n, asked);
@@ -174,7 +174,7 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
 }
 
 static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t,
-                    const struct asked *nodes, size_t count, int code)
+                    const struct asked_node *nodes, size_t count, int code)
 {
     struct hd_text out = {0};
     struct show_list list;
@@ -195,7 +195,7 @@ static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse
 }
 
 /* nodes: [count], to be probed; those that refuse are left out. */
-static int probe(struct cli *cli, struct asked *nodes, size_t count)
+static int probe(struct cli *cli, struct asked_node *nodes, size_t count)
 {
     Heddle__V1__GetTopologyResponse *t = NULL;
     int code = CLI_OK, refused = CLI_OK;
@@ -225,7 +225,7 @@ static int probe_all(struct cli *cli)
 {
     Heddle__V1__GetTopologyResponse *t = NULL;
     int code = read_topology(cli, NULL, &t);
-    struct asked *nodes;
+    struct asked_node *nodes;
 
     if (code != CLI_CONTINUE)
         return code;
@@ -255,5 +255,5 @@ int cli_probe(struct cli *cli, int argc, char **argv)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
-    return all ? probe_all(cli) : probe(cli, &(struct asked){.name = cli->args[0]}, 1);
+    return all ? probe_all(cli) : probe(cli, &(struct asked_node){.name = cli->args[0]}, 1);
 }
