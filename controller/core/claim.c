@@ -6,9 +6,11 @@
  * would look for a place anew, leave devices that were freed already to others, and ask these to
  * stop in their turn.
  *
- * After a start of the controller, or while a daemon connects anew, those who stop for the job are
- * on nodes whose devices are not known to be there: until they are, at most unreachable_ms, it
- * waits for their place and asks no more jobs to stop (core_claim_awaits).
+ * While a daemon connects anew, those who stop for the job are on a node whose devices are not
+ * known to be there: until they are, at most unreachable_ms, it waits for their place and asks no
+ * more jobs to stop (core_claim_awaits). After a start of the controller no job asks any to stop,
+ * and no expected start moves, until all nodes are back (core_assemble): what is free on those that
+ * connect last, or is being given back there, may do.
  *
  * Meanwhile the job also takes another place, if one that is as good is free. It loses its claim
  * when a node of the place is not usable any more, or its devices have gone to a job of higher
@@ -108,6 +110,14 @@ static bool is_connecting(const struct core_node *node)
 {
     return !node->synced && core_node_may_come_back(node) &&
            node->rec.state != HD_NODE_STATE_UNREACHABLE;
+}
+
+void core_assemble(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        if (is_connecting(core->nodes[i]))
+            return;
+    core->assembled = true;
 }
 
 bool core_claim_awaits(const struct hd_core *core, const struct core_job *job)

@@ -588,6 +588,7 @@ enum core_claim core_claim_of(const struct hd_core *core, const struct core_job 
 /* Jobs that were asked to stop for it are on a node that is connecting, so that its place is not
  * known now. */
 bool core_claim_awaits(const struct hd_core *core, const struct core_job *job);
+void core_assemble(struct hd_core *core);   /* sets core->assembled, if it is so */
 void core_claim_drop(struct core_job *job); /* the place; the job still comes first */
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
 

@@ -419,10 +419,13 @@ struct hd_core {
     struct core_gain *gains; /* what the first `gained` ends give back, in their order */
     size_t *gains_until;     /* by end: the first gain that is of a later one */
     size_t gain_count, gain_size, gained, gained_size;
-    bool ends_due;            /* an attempt has started since */
-    uint64_t starts;          /* attempts started */
-    bool changed_in_pass;     /* an attempt was started or stopped: one more pass is needed */
-    bool limit_told;          /* of live jobs: the event that says so is out */
+    bool ends_due;        /* an attempt has started since */
+    uint64_t starts;      /* attempts started */
+    bool changed_in_pass; /* an attempt was started or stopped: one more pass is needed */
+    bool limit_told;      /* of live jobs: the event that says so is out */
+    /* All nodes that were here before the controller's start have said what they have, or are
+     * unreachable: at the latest unreachable_ms after it. Before that nobody knows what is free. */
+    bool assembled;
     struct core_node **nodes; /* by name, retired ones last */
     size_t node_count, node_size;
     struct core_node **reserved; /* those with a reservation */

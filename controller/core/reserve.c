@@ -318,6 +318,8 @@ void core_promise(struct hd_core *core, struct core_job *job, struct core_start 
     char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];
     struct hd_text cause = {0};
 
+    if (!core->assembled && (!before_ms || before_ms > core->now.wall_ms))
+        return;
     if (!is_news(core, before_ms, now_ms) ||
         (!now_ms && before_ms > core->now.wall_ms && awaits_nodes(core)))
         return;

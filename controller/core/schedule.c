@@ -162,7 +162,7 @@ static void let_wait(struct hd_core *core, struct core_job *job)
         view.nodes_max = start.nodes;
         view.tier_max = start.tier;
     }
-    if (!core_claim_awaits(core, job)) {
+    if (core->assembled && !core_claim_awaits(core, job)) {
         if (!core_preempt(core, job, &view, opens))
             core_claim_end(core, job);
         else if (core_claim_of(core, job, &claimed) != CORE_CLAIM_NONE)
@@ -452,6 +452,8 @@ void core_schedule(struct hd_core *core)
     struct core_job *newcomer = core->newcomer;
 
     core->newcomer = NULL;
+    if (!core->assembled)
+        core_assemble(core);
     if (core->schedule_due ||
         (newcomer && (core->unsettled || core_waiting_due(core) ||
                       (newcomer->line && (core->ends_due || !is_last(core, newcomer)))))) {

@@ -187,6 +187,38 @@ static void a_new_controller_knows_who_makes_a_place_free(void **state)
     sim_free(sim);
 }
 
+/* What others give back on a node that connects last, or what is free there, does for a job: nobody
+ * is asked to stop while a new controller does not know it. */
+static void a_new_controller_asks_nobody_before_all_nodes_are_back(void **state)
+{
+    (void)state;
+    for (int idle = 0; idle < 2; idle++) {
+        struct sim *sim = sim_joined(2);
+        const uint64_t first = submit(sim, 0, 2, 200), second = submit(sim, 0, 2, 200);
+        uint64_t high;
+
+        sim_run(sim, 8);
+        sim_assert_places(sim, second, 1, "cpu n2:0 n2:1");
+        sim->nodes[1].faults.save_s = 12;
+        assert_int_equal(sim_cancel(sim, second, idle), HD_OK);
+        if (idle)
+            sim_run(sim, 3);
+        sim->nodes[1].cut = idle; /* else it would start there now */
+        high = submit(sim, 1, 2, 10);
+        sim->nodes[1].cut = true;
+        sim_controller_crash(sim);
+        for (int s = 0; s < 8; s++) {
+            sim->nodes[1].cut = s < 4;
+            sim_second(sim);
+        }
+        sim_run_until_ended(sim, high, 60);
+        sim_assert_places(sim, high, 1, "cpu n2:0 n2:1");
+        assert_int_equal(sim_count_events(sim, first, "preempted"), 0);
+        assert_int_equal(sim_count_events(sim, high, "preempting"), 0);
+        sim_free(sim);
+    }
+}
+
 /* A job of four to eight devices has made two nodes free, and one device each of two others is: it
  * starts on the four, for which others have stopped. */
 static void an_elastic_job_takes_the_place_that_was_made_free(void **state)
@@ -522,6 +554,7 @@ int main(void)
         cmocka_unit_test(the_victim_is_the_one_that_loses_least),
         cmocka_unit_test(a_place_that_is_made_free_is_kept_until_all_of_it_is),
         cmocka_unit_test(a_new_controller_knows_who_makes_a_place_free),
+        cmocka_unit_test(a_new_controller_asks_nobody_before_all_nodes_are_back),
         cmocka_unit_test(an_elastic_job_takes_the_place_that_was_made_free),
         cmocka_unit_test(what_is_being_made_free_is_not_lent),
         cmocka_unit_test(others_give_way_where_the_place_is_best),
