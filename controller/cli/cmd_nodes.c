@@ -76,7 +76,7 @@ static void add_reason(struct hd_text *out, const Heddle__V1__NodeStatus *n)
         broken += *n->devices[i]->problem != '\0';
     }
     hd_text_add(out, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
-    if (n->drain_deadline_unix_ms) {
+    if (n->drain_deadline_unix_ms && n->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
         hd_clock_format_utc(n->drain_deadline_unix_ms, when);
         hd_text_add(out, "%sits jobs leave it by %s", out->len_bytes ? "; " : "", when);
     }
@@ -191,7 +191,8 @@ static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
         show_list_end(&list);
     } else {
         hd_text_add(&out, "node %s %s", node->name, cli_node_state(node->state, word));
-        if (node->drain_deadline_unix_ms) {
+        if (node->drain_deadline_unix_ms &&
+            node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
             hd_clock_format_utc(node->drain_deadline_unix_ms, when);
             hd_text_add(&out, "; its jobs leave it by %s", when);
         }

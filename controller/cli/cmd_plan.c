@@ -385,19 +385,37 @@ static void show_chosen(const struct hd_report *l, struct plan_asked *a)
         l->devices > l->cluster->devices_per_node ? l->cluster->devices_per_node : 0;
 }
 
-/* --out that is a file which the plan reads would lose it. */
-static int check_out(const struct plan_flags *f, const char *job_file)
+static bool is_same_file(const char *path, const struct stat *out)
 {
-    const char *const read[] = {job_file, f->cluster, f->calibration};
-    struct stat out, info;
+    struct stat info;
+
+    return stat(path, &info) == 0 && info.st_dev == out->st_dev && info.st_ino == out->st_ino;
+}
+
+static int refuse_out(const char *out, const char *path)
+{
+    return cli_usage("plan: --out %s would overwrite %s; give another file", out, path);
+}
+
+/* --out that is a file of the job, or that the plan reads, would lose it. spec: NULL: not read yet.
+ */
+static int check_out(const struct plan_flags *f, const char *job_file, const struct hd_job *spec)
+{
+    const char *const read[] = {job_file, f->cluster, f->calibration, spec ? spec->tokenizer : NULL,
+                                spec ? spec->template : NULL};
+    struct stat out;
 
     if (!f->out || stat(f->out, &out) < 0)
         return CLI_CONTINUE;
     for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
-        if (read[i] && stat(read[i], &info) == 0 && info.st_dev == out.st_dev &&
-            info.st_ino == out.st_ino)
-            return cli_usage("plan: --out %s would overwrite %s; give another file", f->out,
-                             read[i]);
+        if (read[i] && is_same_file(read[i], &out))
+            return refuse_out(f->out, read[i]);
+    for (int64_t i = 0; spec && i < spec->train_count; i++)
+        if (is_same_file(spec->train[i].path, &out))
+            return refuse_out(f->out, spec->train[i].path);
+    for (int64_t i = 0; spec && i < spec->val_count; i++)
+        if (is_same_file(spec->val[i].path, &out))
+            return refuse_out(f->out, spec->val[i].path);
     return CLI_CONTINUE;
 }
 
@@ -484,6 +502,20 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
     return HD_OK;
 }
 
+/* A job file without resources.devices asks for one. */
+static void note_few(const struct hd_job *spec, const struct hd_report_asked *asked)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < asked->cluster_count; i++)
+        if (hd_cluster_devices(&asked->clusters[i]) > most)
+            most = hd_cluster_devices(&asked->clusters[i]);
+    if (spec->devices_max == 1 && most > 1)
+        cli_note("heddle: plan: the job asks for 1 device, and %s has %lld alike; "
+                 "--set resources.devices=%lld plans for all of them",
+                 asked->machines, (long long)most, (long long)most);
+}
+
 /* A line on the terminal while a search takes long. */
 struct search_bar {
     struct bar bar;
@@ -529,6 +561,8 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
     request.only_planned = true;
     for (int i = 0; !st && i < asked.cluster_count; i++)
         note_too_much(a->memory_bytes, asked.clusters[i].traits.memory_bytes, "such a device has");
+    if (!st && f->cluster)
+        note_few(a->spec, &asked);
     asked.memory_bytes = a->memory_bytes;
     asked.threads = a->threads > 0 ? a->threads : 1;
     if (bar_is_possible()) {
@@ -645,7 +679,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         !add_override(&f->overrides, "resources.device=cuda", "--cluster"))
         code = cli_usage("plan: too many --set; leave some out");
     if (code == CLI_CONTINUE)
-        code = check_out(f, cli->args[0]);
+        code = check_out(f, cli->args[0], NULL);
     if (code == CLI_CONTINUE)
         code = read_pins(&f->pins, &a->arena, &f->overrides);
     if (code == CLI_CONTINUE && f->memory && hd_text_to_bytes(f->memory, 1 << 20, &a->memory_bytes))
@@ -661,6 +695,8 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     if (code == CLI_CONTINUE)
         code = cli_read_spec_to_plan(cli->args[0], &f->overrides, away ? &missing : NULL, &a->arena,
                                      &a->spec, &epoch);
+    if (code == CLI_CONTINUE)
+        code = check_out(f, cli->args[0], a->spec);
     if (missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
     if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)

@@ -6,29 +6,28 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "controller/cli/submit.h"
+#include "plan/cluster.h"
 #include "plan/identity.h"
+#include "plan/plan.h"
 #include "plan/report.h"
+#include "spec/spec.h"
 
 enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20 };
 
 /* ---- the file ---- */
 
 struct plan_file {
-    const char *path, *origin; /* origin: what messages call what it sets, "--plan FILE" */
-    const char *job;           /* the text of the job that was planned */
-    struct cli_list sets;      /* of its layout and its devices, as by --set */
+    const char *job;      /* the text of the job that was planned */
+    struct hd_job layout; /* only what the plan says: a layout, and devices */
     struct hd_arena *arena;
 };
 
-static enum hd_status add_set(struct plan_file *p, const char *key, const char *value)
+/* Sets a key of the layout from the text of a value. */
+static enum hd_status set_key(struct plan_file *p, const char *path, const char *text)
 {
-    char *text = hd_arena_printf(p->arena, "%s=%s", key, value);
+    const enum hd_status st = hd_job_parse(hd_job_find_key(path), text, &p->layout);
 
-    if (!text)
-        return hd_err(HD_NO_MEMORY, "no memory for a plan");
-    p->sets.origins[p->sets.count] = p->origin;
-    p->sets.items[p->sets.count++] = text; /* a few: the room is for any number of --set */
-    return HD_OK;
+    return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }
 
 /* A number, word or truth of the layout. */
@@ -41,33 +40,32 @@ static enum hd_status take_member(struct plan_file *p, const struct hd_json *lay
                         : m->kind == HD_JSON_FALSE                               ? "false"
                         : m->kind == HD_JSON_NUMBER || m->kind == HD_JSON_STRING ? m->text
                                                                                  : NULL;
-    if (!value || strpbrk(value, "=\n{}[]"))
-        return hd_err(HD_INVALID, "chosen.layout.%s is missing, or no value", name);
-    return add_set(p, key, value);
+
+    return value ? set_key(p, key, value)
+                 : hd_err(HD_INVALID, "chosen.layout.%s is missing, or no value", name);
 }
 
-/* [10, 10, 9] as parallel.stages. */
+/* [10, 10, 9]: the layers of each chunk. */
 static enum hd_status take_stages(struct plan_file *p, const struct hd_json *layout)
 {
+    const int64_t chunks = p->layout.pp * p->layout.virtual_stages;
+    int64_t layers[HD_PLAN_CHUNKS_MAX];
     const struct hd_json *stages;
-    struct hd_text text = {0};
+    int64_t count = 0;
     enum hd_status st = hd_json_need(layout, "stages", HD_JSON_ARRAY, &stages);
 
-    if (st || stages->count < 2)
-        return st;
-    hd_text_add(&text, "[");
-    for (const struct hd_json *n = stages->first; !st && n; n = n->next) {
-        int64_t layers;
-
-        st = hd_json_to_int64(n, 0, 1 << 20, &layers);
-        hd_text_add(&text, "%s%lld", n == stages->first ? "" : ",", st ? 0LL : (long long)layers);
-    }
-    hd_text_add(&text, "]");
-    if (!st)
-        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a plan")
-                         : add_set(p, "parallel.stages", text.data);
-    hd_text_free(&text);
-    return st;
+    if (!st && (int64_t)stages->count != chunks)
+        st = hd_err(HD_INVALID,
+                    "chosen.layout.stages has %zu numbers, and %lld stages x %lld virtual_stages "
+                    "are %lld",
+                    stages->count, (long long)p->layout.pp, (long long)p->layout.virtual_stages,
+                    (long long)chunks);
+    for (const struct hd_json *n = st ? NULL : stages->first; !st && n; n = n->next)
+        if (count == HD_PLAN_CHUNKS_MAX)
+            st = hd_err(HD_INVALID, "chosen.layout.stages has too many numbers");
+        else
+            st = hd_json_to_int64(n, 0, 1 << 20, &layers[count++]);
+    return st ? st : hd_stages_write(layers, count, p->layout.stages);
 }
 
 static enum hd_status take_layout(struct plan_file *p, const struct hd_json *chosen)
@@ -90,20 +88,15 @@ static enum hd_status take_layout(struct plan_file *p, const struct hd_json *cho
     static const char *const of_stages[][2] = {{"schedule", "parallel.schedule"},
                                                {"virtual_stages", "parallel.virtual_stages"}};
     const struct hd_json *layout = NULL;
-    int64_t pp = 1, zero = 0;
     enum hd_status st = hd_json_need(chosen, "layout", HD_JSON_OBJECT, &layout);
 
-    if (!st)
-        st = hd_json_need_int64(layout, "pp", 1, HD_PLAN_DEVICES_MAX, &pp);
-    if (!st)
-        st = hd_json_need_int64(layout, "zero", 0, 3, &zero);
     for (size_t i = 0; !st && i < sizeof members / sizeof members[0]; i++)
         st = take_member(p, layout, members[i][0], members[i][1]);
-    for (size_t i = 0; !st && pp > 1 && i < 2; i++)
+    for (size_t i = 0; !st && p->layout.pp > 1 && i < 2; i++)
         st = take_member(p, layout, of_stages[i][0], of_stages[i][1]);
-    if (!st && pp > 1)
+    if (!st && p->layout.pp > 1)
         st = take_stages(p, layout);
-    if (!st && zero > 0)
+    if (!st && p->layout.zero > 0)
         st = take_member(p, layout, "zero_shard", "parallel.zero_shard");
     return st;
 }
@@ -113,16 +106,20 @@ static enum hd_status take_devices(struct plan_file *p, const struct hd_json *in
 {
     const char *device = NULL;
     int64_t devices = 1;
-    char text[24];
     enum hd_status st = hd_json_need_int64(inputs, "devices", 1, HD_PLAN_DEVICES_MAX, &devices);
+    bool cpu;
 
     if (!st)
         st = hd_json_need_string(inputs, "device", &device);
     if (st)
         return st;
-    (void)snprintf(text, sizeof text, "%lld", (long long)devices);
-    st = add_set(p, "resources.devices", text);
-    return st ? st : add_set(p, "resources.device", strcmp(device, "cpu") == 0 ? "cpu" : "cuda");
+    cpu = strcmp(device, "cpu") == 0;
+    if (!cpu && strcmp(device, "cuda") != 0 && strcmp(device, "own") != 0 &&
+        !hd_gpu_kind_find(device))
+        return hd_err(HD_INVALID, "inputs.device: '%.40s' is no kind of device that is known",
+                      device);
+    p->layout.devices_min = p->layout.devices_max = devices;
+    return set_key(p, "resources.device", cpu ? "cpu" : "cuda");
 }
 
 static enum hd_status check_build(const struct hd_json *inputs)
@@ -142,11 +139,11 @@ static enum hd_status check_build(const struct hd_json *inputs)
     return HD_OK;
 }
 
-static bool is_false(const struct hd_json *object, const char *name)
+static bool is_true(const struct hd_json *object, const char *name)
 {
     const struct hd_json *m = hd_json_member(object, name);
 
-    return m && m->kind == HD_JSON_FALSE;
+    return m && m->kind == HD_JSON_TRUE;
 }
 
 static enum hd_status take_plan(struct plan_file *p, const struct hd_json *root)
@@ -170,126 +167,160 @@ static enum hd_status take_plan(struct plan_file *p, const struct hd_json *root)
         st = hd_json_need_string(inputs, "job_text", &p->job);
     if (!st && hd_json_need(root, "chosen", HD_JSON_OBJECT, &chosen))
         st = hd_err(HD_INVALID, "nothing was chosen in it; plan again");
-    if (!st && is_false(chosen, "fits"))
-        st = hd_err(HD_INVALID, "its layout does not fit the memory of the devices (fits is "
-                                "false); plan again with fewer pins, or with more devices");
-    if (!st && is_false(chosen, "runnable"))
-        st = hd_err(HD_INVALID, "this build cannot run its layout (runnable is false); heddle "
-                                "plan says why");
+    if (!st && !is_true(chosen, "fits"))
+        st = hd_err(HD_INVALID, "its layout does not fit the memory of the devices (fits is not "
+                                "true); plan again with fewer pins, or with more devices");
+    if (!st && !is_true(chosen, "runnable"))
+        st = hd_err(HD_INVALID, "its layout cannot be run (runnable is not true); heddle plan says "
+                                "why");
     if (!st)
         st = take_devices(p, inputs);
     return st ? st : take_layout(p, chosen);
 }
 
-static enum hd_status read_plan(struct plan_file *p)
+static enum hd_status read_plan(const char *path, struct plan_file *p)
 {
     const struct hd_json_limits limits = {PLAN_VALUES_MAX, 16};
     const struct hd_json *root = NULL;
     struct hd_text text = {0};
-    enum hd_status st =
-        hd_file_read_stream(p->path, PLAN_FILE_BYTES_MAX, HD_FILE_PATIENCE_MS, &text);
+    enum hd_status st = hd_file_read_stream(path, PLAN_FILE_BYTES_MAX, HD_FILE_PATIENCE_MS, &text);
 
     if (!st)
         st = hd_json_parse(p->arena, text.data ? text.data : "", text.len_bytes, &limits, &root);
     if (!st)
-        st = take_plan(p, root);
+        st = root->kind == HD_JSON_OBJECT ? take_plan(p, root)
+                                          : hd_err(HD_INVALID, "it is no object, so not a Plan");
     hd_text_free(&text);
     if (!st || st == HD_NO_MEMORY)
         return st;
     return st == HD_NOT_FOUND || st == HD_IO /* the message names the file */
                ? hd_err_prefix(HD_INVALID, "--plan")
-               : hd_err_prefix(HD_INVALID, "%s", p->origin);
+               : hd_err_prefix(HD_INVALID, "--plan %s", path);
 }
 
 /* ---- what contradicts it ---- */
 
 /* Does --set give this key, or a group that it is in, or that is in it? */
-static bool gives(const char *override, const char *set)
+static bool gives(const struct cli_list *overrides, const char *path, const char **ret_item)
 {
-    const size_t given = strcspn(override, "="), key = strcspn(set, "=");
-    const size_t shorter = given < key ? given : key;
+    for (size_t i = 0; i < overrides->count; i++) {
+        const char *item = overrides->items[i];
+        const size_t given = strcspn(item, "="), key = strlen(path);
+        const size_t shorter = given < key ? given : key;
 
-    return strncmp(override, set, shorter) == 0 &&
-           (given == key || (given < key ? set[given] == '.' : override[key] == '.'));
+        *ret_item = item;
+        if (strncmp(item, path, shorter) == 0 &&
+            (given == key || (given < key ? path[given] == '.' : item[key] == '.')))
+            return true;
+    }
+    return false;
 }
 
-static enum hd_status check_sets(const struct plan_file *p, const struct cli_list *overrides)
+/* A value of the job that the plan has another one for: refused, or noted. */
+static enum hd_status differs(const struct cli_list *overrides, const char *path, const char *was,
+                              const char *is, struct hd_text *notes)
 {
-    for (size_t i = 0; i < overrides->count; i++)
-        for (size_t k = 0; k < p->sets.count; k++) {
-            const char *set = p->sets.items[k];
-            const size_t key = strcspn(set, "=");
+    const char *item;
 
-            if (gives(overrides->items[i], set) && strcmp(overrides->items[i], set) != 0)
-                return hd_err(HD_INVALID,
-                              "--set %.80s: the plan says %.*s = %.40s, and is run as it is; leave "
-                              "the option out, or give it to heddle plan",
-                              overrides->items[i], (int)key, set, set + key + 1);
-        }
+    if (gives(overrides, path, &item))
+        return hd_err(HD_INVALID,
+                      "--set %.80s: the plan says %s = %s, and is run as it is; leave the option "
+                      "out, or give it to heddle plan",
+                      item, path, is);
+    if (strcmp(path, "train.precision") == 0) /* what is computed is the job's to say */
+        return hd_err(HD_INVALID,
+                      "the job has changed since it was planned: train.precision is %s, was %s; "
+                      "plan it again",
+                      was, is);
+    hd_text_add(notes, "%s%s %s (the job file says %s)", notes->len_bytes ? ", " : "", path, is,
+                was);
     return HD_OK;
 }
 
-/* The values of the job file that the plan has others for. */
-static void note_others(const struct hd_job *before, const struct hd_job *job)
+static enum hd_status compare_key(const struct hd_key *key, const struct cli_list *overrides,
+                                  const struct hd_job *before, const struct hd_job *job,
+                                  struct hd_text *notes)
 {
+    struct hd_text was = {0}, is = {0};
+    enum hd_status st = hd_job_format(key, before, &was);
+
+    if (!st)
+        st = hd_job_format(key, job, &is);
+    if (!st)
+        st = was.failed || is.failed ? hd_err(HD_NO_MEMORY, "no memory for a plan")
+                                     : differs(overrides, key->path, was.data ? was.data : "",
+                                               is.data ? is.data : "", notes);
+    hd_text_free(&was);
+    hd_text_free(&is);
+    return st;
+}
+
+/* The values of the job that the plan has others for. */
+static enum hd_status compare(const struct cli_list *overrides, const struct hd_job *before,
+                              const struct hd_job *job, struct hd_text *notes)
+{
+    const int64_t min = before->devices_min, max = before->devices_max, is = job->devices_min;
+    const char *item;
+    char was[48], now[24];
     struct hd_job nothing;
-    struct hd_text notes = {0};
-    bool written;
+    enum hd_status st = HD_OK;
 
     hd_job_set_defaults(&nothing);
-    written = before->devices_max != nothing.devices_max; /* or 1, which says as little */
-    for (size_t i = 0; i < hd_job_key_count; i++) {
+    for (size_t i = 0; !st && i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
-        if (!hd_job_key_is_of_layout(key) || hd_job_members_equal(key, before, &nothing) ||
-            hd_job_members_equal(key, before, job))
-            continue;
-        hd_text_add(&notes, "%s%s ", notes.len_bytes ? ", " : "", key->path);
-        (void)hd_job_format(key, job, &notes);
-        hd_text_add(&notes, " (the job file says ");
-        (void)hd_job_format(key, before, &notes);
-        hd_text_add(&notes, ")");
+        if (hd_job_key_is_of_layout(key) && !hd_job_members_equal(key, before, &nothing) &&
+            !hd_job_members_equal(key, before, job))
+            st = compare_key(key, overrides, before, job, notes);
     }
-    if (written &&
-        (job->devices_min < before->devices_min || job->devices_max > before->devices_max))
-        hd_text_add(&notes, "%sresources.devices %lld (the job file says %lld)",
-                    notes.len_bytes ? ", " : "", (long long)job->devices_min,
-                    (long long)before->devices_max);
-    if (notes.len_bytes && !notes.failed)
-        cli_note("heddle: submit: the plan is run as it is: %s", notes.data);
-    hd_text_free(&notes);
+    if (st || (min == is && max == is) ||
+        (max == nothing.devices_max && /* in a file it says as little as none */
+         !gives(overrides, "resources.devices", &item)))
+        return st;
+    (void)snprintf(was, sizeof was, min == max ? "%lld" : "%lld to %lld", (long long)min,
+                   (long long)max);
+    (void)snprintf(now, sizeof now, "%lld", (long long)is);
+    return differs(overrides, "resources.devices", was, now, notes);
+}
+
+/* `before` in the plan's layout. The order of a schedule from a file stays the job's. */
+static void lay_out(const struct plan_file *p, const struct hd_job *before, struct hd_job *job)
+{
+    *job = *before;
+    job->layout_follows = false;
+    job->layout = p->layout.layout;
+    job->threads = before->threads;
+    job->order_micro_batches = before->order_micro_batches;
+    job->devices_min = p->layout.devices_min;
+    job->devices_max = p->layout.devices_max;
 }
 
 int plan_file_read_job(const char *path, const char *plan, const struct cli_list *overrides,
                        struct hd_arena *arena, struct hd_job **ret_job)
 {
     struct plan_file *p = hd_arena_alloc(arena, sizeof *p);
-    struct cli_list *all = hd_arena_alloc(arena, sizeof *all);
-    const char *origin = hd_arena_printf(arena, "--plan %s", plan);
-    struct hd_job *before = NULL;
+    struct hd_job *job = hd_arena_alloc(arena, sizeof *job), *before = NULL;
+    struct hd_text notes = {0};
     enum hd_status st;
-    int code = p && all && origin ? cli_read_spec(path, overrides, arena, &before)
-                                  : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plan"));
+    int code = p && job ? cli_read_spec_to_lay_out(path, overrides, arena, &before)
+                        : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plan"));
 
     if (code != CLI_CONTINUE)
         return code;
-    *p = (struct plan_file){.path = plan, .origin = origin, .arena = arena};
-    st = read_plan(p);
+    p->arena = arena;
+    hd_job_set_defaults(&p->layout);
+    st = read_plan(plan, p);
     if (!st)
         st = hd_plan_identity_compare(p->job, before);
-    if (!st)
-        st = check_sets(p, overrides);
-    if (!st && overrides->count + p->sets.count > sizeof all->items / sizeof all->items[0])
-        st = hd_err(HD_INVALID, "too many --set beside --plan; leave some out");
-    if (st)
-        return cli_fail(st);
-    *all = *overrides;
-    for (size_t i = 0; i < p->sets.count; i++) {
-        all->origins[all->count] = p->sets.origins[i];
-        all->items[all->count++] = p->sets.items[i];
+    if (!st) {
+        lay_out(p, before, job);
+        st = compare(overrides, before, job, &notes);
     }
-    code = cli_read_spec(path, all, arena, ret_job);
-    if (code == CLI_CONTINUE)
-        note_others(before, *ret_job);
-    return code;
+    if (!st && (hd_spec_check(job) || hd_plan_check_weights(job)))
+        st = hd_err_prefix(HD_INVALID, "--plan %s", plan);
+    if (!st && notes.len_bytes && !notes.failed)
+        cli_note("heddle: submit: the plan is run as it is: %s", notes.data);
+    hd_text_free(&notes);
+    *ret_job = job;
+    return st ? cli_fail(st) : CLI_CONTINUE;
 }

@@ -16,6 +16,9 @@ enum { CLI_REQUEST_ID_MAX = 33 };
  * job lives in `arena`. */
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job);
+/* The same of a job whose layout and devices the caller replaces, and then checks. */
+int cli_read_spec_to_lay_out(const char *path, const struct cli_list *overrides,
+                             struct hd_arena *arena, struct hd_job **ret_job);
 /* The same; ret_epoch: of data_look_at_epoch, where that was asked because of train.epochs; else
  * NULL. */
 int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,

@@ -246,11 +246,12 @@ static void fail_out_of_time(struct hd_core *core, struct core_job *job,
     const struct hd_checkpoint_record *newest = core_checkpoint_newest(job);
     const int64_t saved = newest ? newest->step : 0;
     const bool failed = !core_is_stop(attempt->rec.end.cause);
-    char limit[HD_CLOCK_TEXT_MAX];
+    char limit[HD_CLOCK_TEXT_MAX], ran[HD_CLOCK_TEXT_MAX];
     struct hd_text text = {0};
 
     hd_clock_format_span(job->needs.time_limit_ms, limit);
-    hd_text_add(&text, "time_limit: it has run for %s; ", limit);
+    hd_clock_format_span(core_job_ran_ms(core, job), ran);
+    hd_text_add(&text, "time_limit: it has run for %s of %s; ", ran, limit);
     if (failed)
         hd_text_add(&text, "attempt %d wrote no checkpoint at its end (%s); ", attempt->rec.attempt,
                     why);
@@ -265,9 +266,10 @@ static void fail_out_of_time(struct hd_core *core, struct core_job *job,
                     (long long)job->rec.steps);
     else
         hd_text_add(&text, "it has no checkpoint; ");
-    if (attempt->last_step > saved)
-        hd_text_add(&text, "steps %lld to %lld are lost; ", (long long)saved + 1,
-                    (long long)attempt->last_step);
+    if (attempt->last_step > saved && !saved)
+        hd_text_add(&text, "all its steps are lost; ");
+    else if (attempt->last_step > saved) /* its ranks may be further than they have told */
+        hd_text_add(&text, "the steps after that are lost; ");
     hd_text_add(&text, "heddle resume %" PRIu64 " gives it the same time once more%s", job->rec.job,
                 newest ? "" : ", from its first step");
     core->no_memory |= text.failed;

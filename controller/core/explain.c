@@ -221,7 +221,16 @@ static void explain_running(const struct hd_core *core, const struct core_job *j
 {
     const struct core_attempt *attempt = core_active(job);
 
-    if (core_gives_way(job) && attempt->rec.stop_job)
+    const struct core_job *by = core_gives_way(job) && attempt->rec.stop_job
+                                    ? core_find_job(core, attempt->rec.stop_job)
+                                    : NULL;
+
+    if (by && by->rec.state != HD_JOB_STATE_QUEUED)
+        hd_text_add(text,
+                    "writes a checkpoint and gives its devices back: job %" PRIu64
+                    " asked for them, and needs them no more",
+                    attempt->rec.stop_job);
+    else if (core_gives_way(job) && attempt->rec.stop_job)
         hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
                     attempt->rec.stop_job);
     else if (core_gives_way(job))

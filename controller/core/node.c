@@ -330,13 +330,19 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
 
     if (core_node_usable(node))
         return;
-    if (node->rec.state == HD_NODE_STATE_LOST)
+    if (node->rec.state == HD_NODE_STATE_LOST) {
         hd_text_add(text, "is lost");
-    else if (node->rec.drain)
-        hd_text_add(text, "is %s: %s", hd_node_state_name(node->rec.state),
+        return;
+    }
+    if (node->rec.drain)
+        hd_text_add(text, "is %s: %s%s",
+                    node->rec.state == HD_NODE_STATE_DRAINING ? "draining" : "drained",
                     node->rec.drain_reason && *node->rec.drain_reason ? node->rec.drain_reason
-                                                                      : "no reason given");
-    else if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
+                                                                      : "no reason given",
+                    node->connected ? "" : "; it ");
+    if (node->rec.drain && node->connected)
+        return;
+    if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
         hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
     else if (is_away(node))
         hd_text_add(text,

@@ -107,6 +107,8 @@ struct hd_job {
     int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
     const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_order_write of
                                    pipeline.h writes it; else NULL */
+    bool layout_follows; /* of a job file whose layout and devices a plan will replace: they are not
+                          * checked (plan_file.c) */
     bool only_planned; /* for `heddle plan`: the job will not run, so that it may have more devices
                           than an engine connects */
 };

@@ -474,6 +474,11 @@ enum hd_status hd_calibration_check(const struct hd_calibration *cal,
     if ((strcmp(cal->device, "cpu") != 0) != cuda)
         return hd_err(HD_CONFLICT, "it was measured on %s, these devices are %s; probe them",
                       cal->device, cuda ? "GPUs" : "of the CPU");
+    if (!cuda && *cal->engine && strcmp(cal->engine, "shm") != 0)
+        return hd_err(
+            HD_CONFLICT,
+            "its collectives are of the engine %s, those of CPU devices of shm; probe again",
+            cal->engine);
     if (strcmp(cal->isa, traits->isa) != 0)
         return hd_err(HD_CONFLICT,
                       "it was measured with the instruction set %s, these devices have %s; probe "

@@ -470,23 +470,26 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
                   list);
 }
 
-/* s: sizes that are in the request, or that were tried: pp of two stages. */
+/* s: sizes that are in the request, or that were tried: pp of two stages. Of the two that are too
+ * large together that one is named which alone can be changed. */
 static enum hd_status refuse_chunks(const struct hd_plan_request *w,
                                     const struct hd_layout_sizes *s, int32_t min, int32_t max)
 {
-    const bool of_stage = !w->sizes.pp;
     const int64_t most = most_chunks(w);
-    const int64_t most_size = most / (of_stage ? s->pp : s->virtual_stages);
-    const int64_t given = of_stage ? s->virtual_stages : s->pp;
-    struct trial t = {*w,
-                      of_stage ? offsetof(struct hd_layout_sizes, virtual_stages)
-                               : offsetof(struct hd_layout_sizes, pp),
-                      min, max, 0};
-    char list[HD_TEXT_LIST_MAX];
+    struct trial pp = {*w, offsetof(struct hd_layout_sizes, pp), min, max, 0};
+    struct trial each = {*w, offsetof(struct hd_layout_sizes, virtual_stages), min, max, 0};
+    bool of_stage = !w->sizes.pp;
+    char list[HD_TEXT_LIST_MAX] = "";
 
-    hd_text_list_near(makes_it_fit, &t, most_size, given, list);
+    if (!of_stage)
+        hd_text_list_near(makes_it_fit, &pp, most / s->virtual_stages, s->pp, list);
+    if (!*list && w->sizes.virtual_stages) {
+        hd_text_list_near(makes_it_fit, &each, most / s->pp, s->virtual_stages, list);
+        of_stage |= *list != '\0';
+    }
     if (!*list) /* other sizes are wrong as well */
-        (void)snprintf(list, sizeof list, "at most %lld", (long long)most_size);
+        (void)snprintf(list, sizeof list, "so few that their product is at most %lld",
+                       (long long)most);
     return hd_err(HD_INVALID,
                   "parallel.%s: %lld stages x %lld virtual_stages are more chunks than the %lld "
                   "units of the model (embedding, %lld layers, head); use %s",
@@ -680,10 +683,11 @@ static bool is_open(const struct hd_plan_request *w)
     return w->searched && !(w->sizes.tp && w->sizes.pp && w->sizes.cp);
 }
 
-/* Are two sizes of the replica given, so that only their product says what is wrong? */
-static bool is_product(const struct hd_plan_request *w)
+/* An obstacle of one stage, or of tp 1, where a search tries others. */
+static bool is_of_one(const struct hd_plan_request *w, enum hd_plan_obstacle why)
 {
-    return (w->sizes.tp > 1) + (w->sizes.cp > 1) + (w->sizes.pp > 1) > 1;
+    return w->searched && ((why == HD_PLAN_PIPELINE && !w->sizes.pp) ||
+                           (why == HD_PLAN_SEQUENCE_ALONE && !w->sizes.tp));
 }
 
 /* Of a search: the first size that is given and alone stands in the way, with the values with which
@@ -704,7 +708,7 @@ static enum hd_status refuse_given(const struct hd_plan_request *w, int32_t devi
         {offsetof(struct hd_layout_sizes, ep), "ep", w->experts},
     };
 
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; is_open(w) && i < sizeof sizes / sizeof sizes[0]; i++) {
         struct trial t = {*w, sizes[i].offset, devices, devices, sizes[i].whole};
         const int64_t given = *(const int64_t *)((const char *)&w->sizes + t.offset);
         char list[HD_TEXT_LIST_MAX];
@@ -754,13 +758,14 @@ enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devi
     if (hd_plan_most(request, devices_min, devices_max))
         return HD_OK;
     why = hd_plan_size(request, most, &sizes);
+    if (is_of_one(request, why) && devices_min == devices_max && refuse_given(request, most))
+        return HD_INVALID;
     if (why && why < HD_PLAN_TOO_MANY)
         return refuse_always(request, why, devices_min, most);
     if (devices_min > connected)
         return hd_plan_check_devices("resources.devices", request->sizes.device,
                                      request->only_planned, devices_min);
-    if (is_open(request) && devices_min == devices_max && why != HD_PLAN_ORDER &&
-        !(why == HD_PLAN_DEVICES && is_product(request)) && refuse_given(request, most))
+    if (devices_min == devices_max && why != HD_PLAN_ORDER && refuse_given(request, most))
         return HD_INVALID;
     if (devices_min != devices_max)
         return refuse_range(request, devices_min, most);

@@ -10,7 +10,6 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
 
     hd_job_set_defaults(&nothing);
     job.layout = nothing.layout;
-    memcpy(job.precision, spec->precision, sizeof job.precision); /* not the planner's to choose */
     job.devices_min = job.devices_max = 1;
     job.train_count = job.val_count = 0; /* files may be elsewhere, or not there yet */
     job.schedule_order = NULL;

@@ -729,6 +729,8 @@ static enum hd_status check_resources(const struct hd_job *job)
     if (job->devices_max < job->devices_min)
         return hd_err(HD_INVALID, "resources.devices: min = %lld is above max = %lld; swap them",
                       (long long)job->devices_min, (long long)job->devices_max);
+    if (job->layout_follows)
+        return HD_OK;
     hd_spec_plan_request(job, &request);
     st = hd_plan_check(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
     return st ? st : check_codes(job);

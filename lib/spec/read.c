@@ -540,7 +540,8 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
                             .draft = {.job = ret_job, .arena = arena}};
     enum hd_status st;
 
-    *ret_job = (struct hd_job){.only_planned = source->only_planned};
+    *ret_job = (struct hd_job){.only_planned = source->only_planned,
+                               .layout_follows = source->layout_follows};
     hd_arena_init(&r.arena, TREE_BYTES_MAX);
     st = read_spec(&r, source);
     hd_arena_done(&r.arena);

@@ -64,7 +64,8 @@ struct hd_spec_source {
      * a.jsonl:7:
      * ..": the failure, which gets the line of that key. NULL: nothing. */
     const char *problem;
-    bool only_planned; /* of struct hd_job */
+    bool only_planned;   /* of struct hd_job */
+    bool layout_follows; /* likewise */
     /* Not NULL: data files that cannot be opened are no error; the text gets the message. For plans
      * of other machines. */
     struct hd_text *missing_data;

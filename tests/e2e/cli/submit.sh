@@ -30,13 +30,19 @@ check_equal and_what_changed_is_named 1 "$(grep -c 'has changed since it was pla
 sed -E 's/"build":"[^"]*"/"build":"1-0"/' "$work/plan.json" >"$work/old.json"
 check_status a_plan_of_another_build_is_refused 2 heddle submit "$file" --plan "$work/old.json"
 check_status and_what_is_no_plan 2 heddle submit "$file" --plan "$file"
+check_status the_job_may_come_by_a_pipe 0 heddle submit - --dry-run --plan "$work/plan.json" --set "data.train=[$work/corpus.txt]" <"$file"
+check_status the_plans_own_value_may_be_given 0 heddle submit "$file" --dry-run --plan "$work/plan.json" --set parallel.pp=2
+{ grep -v '^resources' "$file"; echo 'parallel: {tp: 4}'; } >"$work/wide.yaml" # of one device it would be no job
+check_status the_file_may_say_another_layout 0 heddle submit "$work/wide.yaml" --dry-run --plan "$work/plan.json"
+check_equal which_is_noted 1 "$(grep -c 'the plan is run as it is: parallel.tp 1 (the job file says 4)' "$work/check.err")"
+check_status its_data_are_not_overwritten 2 heddle plan "$file" --out "$work/corpus.txt"
 check_status a_value_beside_the_plan_is_refused 2 heddle submit "$file" --plan "$work/plan.json" --set parallel.pp=1
 check_equal and_named 1 "$(grep -c 'set parallel.pp=1: the plan says parallel.pp = 2' "$work/check.err")"
 sed 's/"fits":true/"fits":false/' "$work/plan.json" >"$work/large.json"
 check_status so_is_a_plan_that_does_not_fit 2 heddle submit "$file" --plan "$work/large.json"
-sed 's/"pp":2/"pp":77/' "$work/plan.json" >"$work/edited.json"
+sed 's/"micro_batch":1/"micro_batch":7/' "$work/plan.json" >"$work/edited.json"
 check_status and_one_that_is_no_layout 2 heddle submit "$file" --plan "$work/edited.json"
-check_equal by_its_file 1 "$(grep -c "^--plan $work/edited.json: parallel.pp: 77 stages" "$work/check.err")"
+check_equal by_its_file 1 "$(grep -c "plan $work/edited.json: parallel.micro_batch: 7 " "$work/check.err")"
 heddle plan "$file" --devices h100:2 --pin cp_exchange=all_gather --out "$work/plan.json" >/dev/null 2>&1
 check_status a_plan_for_gpus 0 heddle submit "$file" --dry-run --plan "$work/plan.json" -o json
 check_equal waits_for_gpus 1 "$(grep -c '"fits_now":false,"reason":".*cuda' "$work/check.out")"
