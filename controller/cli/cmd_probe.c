@@ -143,7 +143,12 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
         hd_json_add_string(&list->writer, "node", n->node);
         probe_show_json(&list->writer, probe);
         hd_json_add_int64(&list->writer, "silent_ms", n->silent_ms);
-        hd_json_add_bool(&list->writer, "measured_now", measured);
+        hd_json_add_string(&list->writer, "result",
+                           measured         ? "measured"
+                           : is_gone(n)     ? "no_answer"
+                           : forgotten      ? "forgotten"
+                           : probe->pending ? "pending"
+                                            : "failed");
         show_item_end(list);
         return measured;
     }

@@ -214,6 +214,38 @@ static void add_avoided(const struct core_job *job, struct hd_text *text)
         hd_text_add(text, ", which failed it twice");
 }
 
+/* Why an attempt stops that has not ended. */
+static void explain_stop(const struct hd_core *core, const struct core_job *job,
+                         struct hd_text *text)
+{
+    const struct core_attempt *attempt = core_active(job);
+    const bool asked = core_gives_way(job) && attempt->rec.stop_job;
+    const struct core_job *by = asked ? core_find_job(core, attempt->rec.stop_job) : NULL;
+    const char *why = NULL;
+
+    if (!attempt || attempt->rec.state != HD_ATTEMPT_STATE_STOPPING)
+        return;
+    if (by && by->rec.state != HD_JOB_STATE_QUEUED)
+        hd_text_add(text,
+                    "writes a checkpoint and gives its devices back: job %" PRIu64
+                    " asked for them, and needs them no more",
+                    attempt->rec.stop_job);
+    else if (asked)
+        hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
+                    attempt->rec.stop_job);
+    else if (core_gives_way(job))
+        hd_text_add(text, "writes a checkpoint and leaves a node that is drained");
+    else if (attempt->rec.stop_cause == HD_END_CAUSE_TIME_LIMIT)
+        why = "ends: its time_limit is over";
+    else if (attempt->rec.stop_cause == HD_END_CAUSE_RESIZED)
+        why = "starts again with other devices";
+    else if (attempt->rec.stop_cause == HD_END_CAUSE_USER && !job->rec.cancel_now)
+        why = "stops, as a user asked";
+    if (why)
+        hd_text_add(text, "writes a checkpoint, for at most %lld s, and %s",
+                    (long long)(core->config.stop_grace_ms / 1000), why);
+}
+
 /* Why an attempt that has not ended stops, and what is wrong with it: its nodes, then what these
  * say. The text stays the same while nothing changes. */
 static void explain_running(const struct hd_core *core, const struct core_job *job,
@@ -221,20 +253,7 @@ static void explain_running(const struct hd_core *core, const struct core_job *j
 {
     const struct core_attempt *attempt = core_active(job);
 
-    const struct core_job *by = core_gives_way(job) && attempt->rec.stop_job
-                                    ? core_find_job(core, attempt->rec.stop_job)
-                                    : NULL;
-
-    if (by && by->rec.state != HD_JOB_STATE_QUEUED)
-        hd_text_add(text,
-                    "writes a checkpoint and gives its devices back: job %" PRIu64
-                    " asked for them, and needs them no more",
-                    attempt->rec.stop_job);
-    else if (core_gives_way(job) && attempt->rec.stop_job)
-        hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
-                    attempt->rec.stop_job);
-    else if (core_gives_way(job))
-        hd_text_add(text, "writes a checkpoint and leaves a node that is drained");
+    explain_stop(core, job, text);
     for (size_t i = 0; attempt && i < attempt->share_count; i++) {
         const struct core_share *share = &attempt->shares[i];
         const struct core_node *node = share->node;
