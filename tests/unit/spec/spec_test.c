@@ -272,7 +272,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: parallel.cp: 3 ranks take two chunks each of model.context = 32, which 6 does "
      "not divide; use 1 or 2"},
     {15, "parallel: {tp: 2, cp: 2}",
-     "job.yaml:15: parallel.cp: 2 is in no layout of this model and batch on resources.devices = 2; "
+     "job.yaml:15: parallel.cp: 2 is in no layout of this model and batch on resources.devices = "
+     "2; "
      "use 1"},
     {15, "parallel: {tp: 2, dp: 2}",
      "job.yaml:15: parallel.dp: 2 is in no layout of this model and batch on resources.devices = "
