@@ -423,8 +423,10 @@ struct hd_core {
     uint64_t starts;      /* attempts started */
     bool changed_in_pass; /* an attempt was started or stopped: one more pass is needed */
     bool limit_told;      /* of live jobs: the event that says so is out */
-    /* All nodes that were here before the controller's start have said what they have, or are
-     * unreachable: at the latest unreachable_ms after it. Before that nobody knows what is free. */
+    /* After the controller's start: every node of its records has reported its devices and
+     * attempts, or counts as unreachable (after unreachable_ms, 15 s). Until then free devices are
+     * not known.
+     */
     bool assembled;
     struct core_node **nodes; /* by name, retired ones last */
     size_t node_count, node_size;

@@ -327,6 +327,7 @@ static bool is_away(const struct core_node *node)
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
     const int64_t silent_s = (now.mono_ms - node->silent_since_mono_ms) / 1000;
+    const bool answers = node->connected && node->rec.state != HD_NODE_STATE_UNREACHABLE;
 
     if (core_node_usable(node))
         return;
@@ -339,8 +340,8 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
                     node->rec.state == HD_NODE_STATE_DRAINING ? "draining" : "drained",
                     node->rec.drain_reason && *node->rec.drain_reason ? node->rec.drain_reason
                                                                       : "no reason given",
-                    node->connected ? "" : "; it ");
-    if (node->rec.drain && node->connected)
+                    answers ? "" : "; it ");
+    if (node->rec.drain && answers)
         return;
     if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
         hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);

@@ -415,7 +415,7 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
     r.root = root;
     if (!st)
         st = read_groups(&r, ret_clusters, ret_count);
-    if (!st) /* also where nobody asks for the tree: it has rules of its own */
+    if (!st) /* also for callers that want no tree: this finds a node that is in two groups */
         st = read_tree(&r, ret_clusters, *ret_count, ret_tree ? ret_tree : &tree);
     hd_arena_done(&r.arena);
     return st;

@@ -187,8 +187,9 @@ static void a_new_controller_knows_who_makes_a_place_free(void **state)
     sim_free(sim);
 }
 
-/* What others give back on a node that connects last, or what is free there, does for a job: nobody
- * is asked to stop while a new controller does not know it. */
+/* Two nodes; the controller is started anew, and the second node connects four seconds later. There
+ * a job of high priority finds room: devices that a cancelled job gives back, or that are free. So
+ * the job on the first node is not asked to stop. */
 static void a_new_controller_asks_nobody_before_all_nodes_are_back(void **state)
 {
     (void)state;
