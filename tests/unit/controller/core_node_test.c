@@ -607,6 +607,23 @@ static void the_name_of_a_removed_node_is_free(void **state)
     sim_free(sim);
 }
 
+/* The network breaks and nobody notices: the connection stands, and no message comes. */
+static void a_drained_node_that_is_silent_says_both(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
+    struct hd_text reason = {0};
+
+    (void)state;
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 20);
+    hd_core_node_reason(sim->core, 0, sim->now, &reason);
+    assert_non_null(strstr(reason.data, "is drained: disk; it has been unreachable for "));
+    hd_text_free(&reason);
+    sim_free(sim);
+}
+
 /* A node that was removed too early is a new one, and takes jobs. */
 static void a_removed_node_may_come_again(void **state)
 {
@@ -996,6 +1013,7 @@ int main(void)
         cmocka_unit_test(a_taken_name_is_refused_until_its_owner_is_lost),
         cmocka_unit_test(a_node_with_work_or_a_connection_is_not_removed),
         cmocka_unit_test(the_name_of_a_removed_node_is_free),
+        cmocka_unit_test(a_drained_node_that_is_silent_says_both),
         cmocka_unit_test(a_removed_node_may_come_again),
         cmocka_unit_test(what_only_a_removed_node_could_delete_is_gone),
         cmocka_unit_test(a_second_stream_of_a_node_replaces_the_first),
