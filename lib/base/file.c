@@ -258,7 +258,7 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     /* O_NONBLOCK: a FIFO that another user has put there fails, and does not wait for a reader */
     fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
     if (fd < 0)
-        return hd_err(hd_file_write_status(errno), "cannot create %s: %s", part, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot create %s: %s", path, strerror(errno));
 
     st = hd_file_write_all(fd, data, size_bytes);
     if (st)

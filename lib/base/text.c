@@ -199,12 +199,14 @@ void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const vo
     enum { SHOWN = 8 };
     int64_t near[SHOWN];
     size_t count = 0, len = 0;
+    bool more = false;
 
     /* in ascending order; when full, drop the end that is further from `wish` */
     for (int64_t number = 1; number <= max; number++) {
         if (!fits(about, number))
             continue;
         if (count == SHOWN) {
+            more = true;
             if (number - wish >= wish - near[0])
                 break;
             memmove(near, near + 1, sizeof near - sizeof near[0]);
@@ -219,4 +221,6 @@ void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const vo
                                 : i + 1 == count ? " or "
                                                  : ", ",
                                 (long long)near[i]);
+    if (more)
+        (void)snprintf(ret_list + len, HD_TEXT_LIST_MAX - len, ", among others");
 }

@@ -37,7 +37,8 @@ bool hd_text_ends(const char *text, const char *suffix);
 enum { HD_TEXT_LIST_MAX = 160 };
 
 /* "1, 2, 4 or 8": the numbers from 1 to `max` for which fits(about, number) is true; at most eight,
- * the nearest to `wish`. "" if there are none. For messages that list valid values. */
+ * the nearest to `wish`, and ", among others" if that leaves some out. "" if there are none. For
+ * messages that list valid values. */
 void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const void *about,
                        int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX]);
 

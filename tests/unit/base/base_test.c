@@ -437,6 +437,28 @@ static void a_duration_is_read_from_its_largest_unit_to_its_smallest(void **stat
             fail_msg("'%s' was read as %lld ms", wrong[i], (long long)ms);
 }
 
+static bool divides_all(const void *about, int64_t number)
+{
+    return *(const int64_t *)about % number == 0;
+}
+
+/* Goal: who reads "use 1, 2 or 4" may take it for all that there is. */
+static void a_list_says_whether_it_is_whole(void **state)
+{
+    const int64_t few = 12, many = 4096;
+    char list[HD_TEXT_LIST_MAX];
+
+    (void)state;
+    hd_text_list_near(divides_all, &few, few, 5, list);
+    assert_string_equal(list, "1, 2, 3, 4, 6 or 12");
+    hd_text_list_near(divides_all, &many, many, 3, list);
+    assert_string_equal(list, "1, 2, 4, 8, 16, 32, 64 or 128, among others");
+    hd_text_list_near(divides_all, &many, many, 4096, list);
+    assert_string_equal(list, "32, 64, 128, 256, 512, 1024, 2048 or 4096, among others");
+    hd_text_list_near(divides_all, &many, 0, 1, list);
+    assert_string_equal(list, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +479,7 @@ int main(void)
         cmocka_unit_test(a_umask_is_three_octal_digits),
         cmocka_unit_test(systemd_is_told_in_its_own_words),
         cmocka_unit_test(numbers_are_read_whole_or_not_at_all),
+        cmocka_unit_test(a_list_says_whether_it_is_whole),
         cmocka_unit_test(spans_and_times_read_like_a_person_says_them),
         cmocka_unit_test(a_duration_is_read_from_its_largest_unit_to_its_smallest),
     };
