@@ -483,7 +483,8 @@ bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *re
 struct hd_node_view {
     struct hd_isolation isolation; /* texts "": not known, or none */
     const struct hd_node_record *record;
-    bool is_away; /* its stream has ended, and it has not come again */
+    bool
+        is_away; /* it is not connected: its stream has ended, or it has not come since the start */
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
     const char *data_address;                  /* where other nodes reach its ranks; "": none */

@@ -186,6 +186,8 @@ enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *eve
 void core_probe_restore(struct hd_core *core, struct core_node *node,
                         const struct hd_probe_record *record);
 void core_probe_drop(struct core_node *node); /* frees what it has */
+/* The node is lost, and does not answer. */
+void core_probe_give_up(struct hd_core *core, struct core_node *node);
 
 /* ---- node.c -----------------------------------------------------------------------------------*/
 
@@ -224,6 +226,10 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
 void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms);
 /* Silence of the node until it is lost: less if ranks of other nodes say that it is gone. */
 int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node);
+/* When it will be lost, by the wall clock. */
+int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node *node);
+/* It has connected since the controller's start. */
+bool core_node_has_come(const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
 /* It may take a new attempt now. */

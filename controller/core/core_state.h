@@ -114,6 +114,7 @@ struct core_node {
     bool deadline_met;             /* of its drain; its jobs have been told to leave */
     int64_t seen_mono_ms;          /* when its newest message arrived */
     int64_t silent_since_mono_ms;  /* the same, or later: when the controller began to listen */
+    int64_t silent_since_ms;       /* by the wall clock, as it was then */
     int64_t lost_after_ms;         /* silence until lost; longer while it may still connect again */
     size_t stale_count;            /* attempts that run there and are not wanted any more */
     uint64_t stale_job;            /* one of them */

@@ -258,17 +258,19 @@ static void explain_running(const struct hd_core *core, const struct core_job *j
         const struct core_share *share = &attempt->shares[i];
         const struct core_node *node = share->node;
         const char *problem = share->problem ? share->problem : "";
-        char since[HD_CLOCK_TEXT_MAX];
+        char since[HD_CLOCK_TEXT_MAX], lost_at[HD_CLOCK_TEXT_MAX];
 
         if (share->ended)
             continue;
         if (node->rec.state == HD_NODE_STATE_UNREACHABLE) {
-            hd_clock_format_utc(node->rec.seen_ms, since);
+            hd_clock_format_utc(node->silent_since_ms, since);
+            hd_clock_format_utc(core_node_lost_at_ms(core, node), lost_at);
             hd_text_add(text,
-                        "%snode %s has been silent since %s; its ranks may be training; it counts "
-                        "as lost after %lld s",
-                        text->len_bytes ? "; " : "", node->rec.name, since,
-                        (long long)(core_node_lost_after_ms(core, node) / 1000));
+                        "%snode %s has %s %s; its ranks may be training; it counts as lost at %s",
+                        text->len_bytes ? "; " : "", node->rec.name,
+                        core_node_has_come(node) ? "been silent since"
+                                                 : "not connected since the controller's start at",
+                        since, lost_at);
         } else if (*problem) {
             hd_text_add(text, "%s%s: %s", text->len_bytes ? "; " : "", node->rec.name, problem);
         }

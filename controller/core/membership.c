@@ -330,12 +330,14 @@ static enum hd_status check_removal(const struct hd_core *core, const struct cor
 
     for (int32_t d = 0; d < node->rec.device_count; d++) {
         const unsigned long long job = node->holds[d].job;
+        char lost_at[HD_CLOCK_TEXT_MAX];
 
+        hd_clock_format_utc(core_node_lost_at_ms(core, node), lost_at);
         if (job && node->rec.state == HD_NODE_STATE_UNREACHABLE)
             return hd_err(HD_CONFLICT,
                           "%s is unreachable and may still be training job %llu; wait until it is "
-                          "lost, %lld s after its last message (heddle nodes), then remove it",
-                          name, job, (long long)(core_node_lost_after_ms(core, node) / 1000));
+                          "lost, at %s, then remove it",
+                          name, job, lost_at);
         if (job)
             return hd_err(HD_CONFLICT,
                           "%s runs attempt %d of job %llu; heddle drain %s, and wait until it is "

@@ -153,6 +153,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_forget_misfits(core);
     core_foresee_again(core);
     node->seen_mono_ms = node->silent_since_mono_ms = core->now.mono_ms;
+    node->silent_since_ms = core->now.wall_ms;
     node->lost_after_ms = core->config.lost_ms;
     node->generation = 1;
     core_node_list(core, node);
@@ -236,6 +237,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
 void core_node_renew(struct hd_core *core, struct core_node *node)
 {
     node->seen_mono_ms = node->silent_since_mono_ms = core->now.mono_ms;
+    node->silent_since_ms = core->now.wall_ms;
     node->rec.seen_ms = core->now.wall_ms;
     node->lost_after_ms = core->config.lost_ms;
     node->suspect = false;
@@ -272,6 +274,7 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
     node->stale_count = 0;
     core_node_set_state(core, node, HD_NODE_STATE_LOST);
     core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", why);
+    core_probe_give_up(core, node);
     core_node_end_shares(core, node, why);
     for (size_t i = 0; i < core->node_count; i++) /* one of them deletes in its place */
         if (core->nodes[i]->synced)
@@ -290,6 +293,7 @@ static void mark_silent(struct hd_core *core, struct core_node *node, int64_t si
 void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms)
 {
     node->silent_since_mono_ms += away_ms; /* what it was silent for before that stays */
+    node->silent_since_ms += away_ms;
     node->lost_after_ms = core->config.restart_grace_ms;
     node->suspect = false;
 }
@@ -297,6 +301,11 @@ void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away
 int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node)
 {
     return node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
+}
+
+int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node *node)
+{
+    return node->silent_since_ms + core_node_lost_after_ms(core, node);
 }
 
 void core_node_timers(struct hd_core *core, struct core_node *node)
@@ -318,10 +327,15 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
     }
 }
 
+bool core_node_has_come(const struct core_node *node)
+{
+    return node->connected || node->stream;
+}
+
 /* Its stream has ended. One that has not come since the controller's start is on its way. */
 static bool is_away(const struct core_node *node)
 {
-    return !node->connected && node->stream;
+    return !node->connected && core_node_has_come(node);
 }
 
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)
@@ -343,15 +357,15 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
                     answers ? "" : "; it ");
     if (node->rec.drain && answers)
         return;
-    if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
+    if (!core_node_has_come(node))
+        hd_text_add(text, "has not connected since the controller was started %lld s ago",
+                    (long long)silent_s);
+    else if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
         hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
     else if (is_away(node))
         hd_text_add(text,
                     "has been without its heddled for %lld s: that was stopped, or its connection "
                     "is lost",
-                    (long long)silent_s);
-    else if (!node->connected)
-        hd_text_add(text, "has not connected since the controller was started %lld s ago",
                     (long long)silent_s);
     else if (!node->synced)
         hd_text_add(text, "is connecting");
@@ -379,7 +393,7 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
 
     *ret_view = (struct hd_node_view){
         .record = &node->rec,
-        .is_away = is_away(node),
+        .is_away = !node->connected,
         .jobs_dir_visible = node->jobs_dir_visible,
         .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
         .data_address = node->data_address ? node->data_address : "",

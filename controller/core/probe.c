@@ -2,9 +2,10 @@
  *
  *   PROBE (a user asks) --> node->probe_asked --PROBED with that number, or a newer--> 0
  *
- * A question stays until its node has answered it; it is not stored. The newest result of each node
- * is stored (HD_OP_PROBE). A device is slow if it does less than SLOW_SHARE of the median of its
- * kind in some class of work: of all devices with the same kind, name, threads and instruction set.
+ * A question stays until its node has answered it, or is lost; it is not stored. The newest result
+ * of each node is stored (HD_OP_PROBE). A device is slow if it does less than SLOW_SHARE of the
+ * median of its kind in some class of work: of all devices with the same kind, name, threads and
+ * instruction set.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -85,6 +86,17 @@ int64_t hd_core_probe_ended(const struct hd_core *core, const char *uuid)
     const struct core_node *node = core_find_node(core, uuid);
 
     return node ? node->probe.ended_ms : 0;
+}
+
+void core_probe_give_up(struct hd_core *core, struct core_node *node)
+{
+    if (!node->probe_asked)
+        return;
+    node->probe_asked = 0;
+    core_event(core, NULL, "probe_failed", 0, -1, node->rec.name,
+               "the probe of %s has no result: the node is lost; when it is ready again: heddle "
+               "probe %s",
+               node->rec.name, node->rec.name);
 }
 
 /* ---- results ----------------------------------------------------------------------------------*/

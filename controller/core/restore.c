@@ -205,8 +205,10 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     core->last_job = last_job;
     core->cluster_sequence = cluster_sequence;
     core->now = now;
-    for (size_t i = 0; i < core->node_count; i++)
+    for (size_t i = 0; i < core->node_count; i++) {
         core->nodes[i]->seen_mono_ms = core->nodes[i]->silent_since_mono_ms = now.mono_ms;
+        core->nodes[i]->silent_since_ms = now.wall_ms;
+    }
     for (size_t i = 0; i < core->active.count; i++)
         restore_times(core, core->active.items[i]);
     core->limit_told = core_reaches(core, HD_CTL_JOBS_WARN_PERCENT);

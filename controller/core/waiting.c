@@ -370,6 +370,9 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     if (!job || job->ended)
         return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64 " that has not ended",
                       event->again.job);
+    if (held && job->rec.cancel)
+        return hd_err(HD_CONFLICT, "job %" PRIu64 " is being cancelled: it does not start again",
+                      event->again.job);
     if (job->rec.held == held)
         return HD_OK;
     job->rec.held = held;
@@ -425,10 +428,11 @@ enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_
         const enum hd_job_state outcome = core_outcome_of(core, number);
 
         if (!number || number > core->last_job || (!outcome && !core_find_job(core, number)))
-            return hd_err(HD_INVALID, "after: there is no job %" PRIu64 " (heddle jobs)", number);
+            return hd_err(HD_NOT_FOUND, "after: there is no job %" PRIu64 " (heddle jobs)", number);
         if (outcome == HD_JOB_STATE_FAILED || outcome == HD_JOB_STATE_CANCELLED)
             return hd_err(HD_INVALID,
-                          "after: job %" PRIu64 " %s%s; let it go on first: heddle resume %" PRIu64,
+                          "after: job %" PRIu64 " %s%s; let it go on first: heddle resume %" PRIu64
+                          ", or do not wait for it: --set after=",
                           number, outcome == HD_JOB_STATE_FAILED ? "" : "was ",
                           hd_job_state_name((int)outcome), number);
     }

@@ -43,7 +43,7 @@ enum hd_status control_check_after(const struct controller *c, const struct hd_r
     for (int32_t i = 0; i < needs.after_count; i++)
         if (guard_sight(c, call) == HD_SIGHT_OWN &&
             !hd_core_job_is_of(c->core, needs.after[i], control_caller(call)))
-            return hd_err(HD_INVALID, "after: there is no job %" PRIu64 " (heddle jobs)",
+            return hd_err(HD_NOT_FOUND, "after: there is no job %" PRIu64 " (heddle jobs)",
                           needs.after[i]);
     return HD_OK;
 }

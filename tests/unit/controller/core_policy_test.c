@@ -326,6 +326,21 @@ static void a_held_job_that_runs_goes_on(void **state)
     sim_free(sim);
 }
 
+static void a_cancelled_job_cannot_be_held(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t job = submit(sim, NULL, 0, 1, 30);
+
+    (void)state;
+    sim_run(sim, 5);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    assert_int_equal(sim_hold(sim, job, true), HD_CONFLICT); /* it stops, and does not wait again */
+    assert_string_equal(hd_err_message(), "job 1 is being cancelled: it does not start again");
+    sim_run_until_ended(sim, job, 30);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_CANCELLED);
+    sim_free(sim);
+}
+
 /* ---- jobs after jobs --------------------------------------------------------------------------*/
 
 static uint64_t submit_after(struct sim *sim, uint64_t a, uint64_t b)
@@ -379,10 +394,12 @@ static void a_job_is_cancelled_when_one_before_it_does_not_succeed(void **state)
     assert_int_equal(state_of(sim, c), HD_JOB_STATE_CANCELLED);
     needs.after[needs.after_count++] = a;
     assert_int_equal(sim_submit(sim, &needs, &refused), HD_INVALID);
-    assert_string_equal(hd_err_message(),
-                        "after: job 1 was cancelled; let it go on first: heddle resume 1");
+    assert_string_equal(
+        hd_err_message(),
+        "after: job 1 was cancelled; let it go on first: heddle resume 1, or do not wait for "
+        "it: --set after=");
     needs.after[0] = 99;
-    assert_int_equal(sim_submit(sim, &needs, &refused), HD_INVALID);
+    assert_int_equal(sim_submit(sim, &needs, &refused), HD_NOT_FOUND);
     sim_free(sim);
 }
 
@@ -552,6 +569,7 @@ int main(void)
         cmocka_unit_test(there_are_as_many_queues_as_may_be),
         cmocka_unit_test(a_held_job_is_not_started),
         cmocka_unit_test(a_held_job_that_runs_goes_on),
+        cmocka_unit_test(a_cancelled_job_cannot_be_held),
         cmocka_unit_test(a_job_starts_when_those_before_it_have_succeeded),
         cmocka_unit_test(a_job_is_cancelled_when_one_before_it_does_not_succeed),
         cmocka_unit_test(a_resumed_job_waits_for_those_that_it_names),

@@ -205,6 +205,27 @@ static void a_question_stays_until_it_is_answered(void **state)
     close_bench(&b);
 }
 
+static void a_lost_node_ends_its_question(void **state)
+{
+    const struct hd_core_event tick = {.kind = HD_CORE_TICK};
+    struct bench b = open_bench();
+    const char *told = NULL;
+
+    (void)state;
+    join(&b, "n1", "avx2", true);
+    assert_int_equal(ask(&b, "n1"), HD_OK);
+    for (int s = 0; s < 200 && !told; s++) {
+        assert_true(hd_core_probe_asked(b.core, "uuid-n1") > 0);
+        b.now_ms += 1000;
+        assert_int_equal(step(&b, &tick), HD_OK);
+        told = event_of(&b, "probe_failed");
+    }
+    assert_string_equal(told, "the probe of n1 has no result: the node is lost; when it is ready "
+                              "again: heddle probe n1");
+    assert_int_equal(hd_core_probe_asked(b.core, "uuid-n1"), 0);
+    close_bench(&b);
+}
+
 static void a_result_is_stored_once(void **state)
 {
     struct bench b = open_bench();
@@ -364,6 +385,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_probed_is_refused_with_the_reason),
         cmocka_unit_test(a_node_with_a_job_is_refused),
         cmocka_unit_test(a_question_stays_until_it_is_answered),
+        cmocka_unit_test(a_lost_node_ends_its_question),
         cmocka_unit_test(a_result_is_stored_once),
         cmocka_unit_test(a_failed_probe_is_told),
         cmocka_unit_test(a_device_far_below_its_kind_is_named),

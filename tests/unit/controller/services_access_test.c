@@ -305,7 +305,7 @@ static void a_hidden_job_is_nothing_to_wait_for(void **state)
         (void)snprintf(message, sizeof message, "after: there is no job %d (heddle jobs)",
                        repeats + 1);
         assert_int_equal(submit_as(&b, "fedcba9876543210", new_spec(&b, 2, after), &job, &repeated),
-                         HD_INVALID);
+                         HD_NOT_FOUND);
         assert_string_equal(hd_err_message(), message);
     }
     be(&b, ANN);
