@@ -2,211 +2,21 @@
  * a description of the device: `heddle-worker device` measures one of this machine, a data sheet
  * describes a GPU that this machine does not have.
  */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "controller/cli/bar.h"
 #include "controller/cli/data_look.h"
+#include "controller/cli/plan_flags.h"
 #include "controller/cli/plan_layouts.h"
-#include "controller/cli/plan_show.h"
-#include "controller/cli/process.h"
+#include "controller/cli/plan_machine.h"
 #include "controller/cli/submit.h"
 #include "plan/calibration.h"
 #include "plan/fit.h"
 #include "spec/spec.h"
-
-/* ---- the device ---- */
-
-static int refuse_devices(const char *text)
-{
-    struct hd_text words = {0};
-    size_t count;
-    const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
-    int code;
-
-    for (size_t i = 0; i < count; i++)
-        hd_text_add(&words, "%s%s", i ? ", " : "", kinds[i].word);
-    code = cli_usage(
-        "plan: --devices %s is not understood; give cpu:N or cpu:N:T, N devices (1 to %d) of T "
-        "threads, or KIND:N, N GPUs of one of these kinds: %s",
-        text, HD_PLAN_DEVICES_MAX, words.failed ? "" : words.data);
-    hd_text_free(&words);
-    return code;
-}
-
-/* origin: what messages call it. False: there is no room. */
-static bool add_override(struct cli_list *overrides, const char *text, const char *origin)
-{
-    if (overrides->count == sizeof overrides->items / sizeof overrides->items[0])
-        return false;
-    overrides->origins[overrides->count] = origin;
-    overrides->items[overrides->count++] = text;
-    return true;
-}
-
-/* --devices cpu:N[:T] or KIND:N; works like a last --set of resources.devices and resources.device,
- * so that the job file's rules are checked with it. */
-static int read_devices(const char *text, struct plan_asked *a, struct cli_list *overrides)
-{
-    char copy[64], *rest = copy, *word, *count, *threads;
-    bool cpu;
-
-    if (!text)
-        return CLI_CONTINUE;
-    (void)snprintf(copy, sizeof copy, "%s", text);
-    word = strsep(&rest, ":");
-    count = strsep(&rest, ":");
-    threads = strsep(&rest, ":");
-    cpu = strcmp(word, "cpu") == 0;
-    a->kind = hd_gpu_kind_find(word);
-    if (rest || !(cpu || a->kind) || !count ||
-        hd_text_to_int64(count, 1, HD_PLAN_DEVICES_MAX, &a->devices) ||
-        (threads && (!cpu || hd_text_to_int64(threads, 1, 4096, &a->threads))))
-        return refuse_devices(text);
-    (void)snprintf(a->override, sizeof a->override, "resources.devices=%s", count);
-    (void)snprintf(a->origin, sizeof a->origin, "--devices %s", text);
-    if (!add_override(overrides, a->override, a->origin) ||
-        !add_override(overrides, cpu ? "resources.device=cpu" : "resources.device=cuda", a->origin))
-        return cli_usage(
-            "plan: --devices takes the place of two --set, and there are too many; leave one out");
-    return CLI_CONTINUE;
-}
-
-/* Without --devices: as many devices as the job may have, which share the usable cores as those of
- * heddled do. */
-static void fill_devices(struct plan_asked *a)
-{
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-
-    a->devices = hd_spec_most_devices(a->spec);
-    if (!a->threads)
-        a->threads = a->spec->threads         ? a->spec->threads
-                     : cores / a->devices > 1 ? cores / a->devices
-                                              : 1;
-    a->spec->threads = a->threads;
-    a->spec->devices_min = a->spec->devices_max = a->devices;
-}
-
-/* The answer of `heddle-worker device`; sets between_bytes. measure: also what takes time to find
- * out. */
-static enum hd_status ask_about(struct plan_asked *a, const char *device, bool measure,
-                                struct hd_text *ret_answer, int *ret_status)
-{
-    const int32_t connected = hd_plan_ranks_max(device, NULL);
-    struct hd_text program = {0};
-    enum hd_status st = process_find("heddle-worker", &program);
-    char number[24], ranks[24];
-    const char *word;
-
-    (void)snprintf(number, sizeof number, "%lld", (long long)a->threads);
-    (void)snprintf(ranks, sizeof ranks, "%lld",
-                   (long long)(a->devices < connected ? a->devices : connected));
-    if (!st) {
-        const char *const argv[] = {program.data, "device",  "--threads",
-                                    number,       "--world", ranks,
-                                    "--device",   device,    measure ? "--measure" : NULL,
-                                    NULL};
-
-        st = process_ask(argv, NULL, ret_answer, NULL, ret_status);
-    }
-    hd_text_free(&program);
-    word = !st && ret_answer->data ? strstr(ret_answer->data, "\ngloo_bytes ") : NULL;
-    a->between_bytes = word ? strtoll(word + strlen("\ngloo_bytes "), NULL, 10) : 0;
-    return st;
-}
-
-/* A line "NAME NUMBER" of an answer; 0: there is none. */
-static double number_of(const char *answer, const char *name)
-{
-    const char *word = answer ? strstr(answer, name) : NULL;
-
-    return word ? strtod(word + strlen(name), NULL) : 0;
-}
-
-static void find_rates(struct plan_asked *a, const char *answer)
-{
-    const double half = number_of(answer, "\npeak_bf16 "),
-                 single = number_of(answer, "\npeak_fp32 "),
-                 copy = number_of(answer, "\ncopy_bytes_per_s ");
-
-    if (half > 0 && single > 0 && copy > 0)
-        hd_rates_of_peaks(half, single, copy, 0, &a->rates);
-}
-
-static enum hd_status ask_worker(struct plan_asked *a)
-{
-    struct hd_text answer = {0};
-    int status = 0;
-    enum hd_status st = ask_about(a, a->spec->device, true, &answer, &status);
-    char *word;
-
-    if (!st && status && strcmp(a->spec->device, "cuda") == 0)
-        st = hd_err(HD_UNSUPPORTED, "resources.device: cuda: no GPU of this machine can be used; "
-                                    "run heddle plan where there is one, or give --devices KIND:N, "
-                                    "such as h100:8, or --devices cpu:N");
-    else if (!st && status)
-        st = hd_err(HD_IO, "heddle-worker could not describe the device; its message is above");
-    if (!st) {
-        find_rates(a, answer.data);
-        word = answer.data ? strstr(answer.data, "\ntraits ") : NULL;
-        if (word) {
-            word += strlen("\ntraits ");
-            word[strcspn(word, "\n")] = '\0';
-        }
-        st = hd_traits_read(word ? word : "", &a->traits);
-        if (st)
-            st = hd_err_prefix(st, "heddle-worker");
-    }
-    hd_text_free(&answer);
-    return st;
-}
-
-/* What messages between nodes take is the same on every machine; not known without heddle-worker.
- */
-static void find_between(struct plan_asked *a)
-{
-    struct hd_text answer = {0};
-    int status;
-
-    if (a->devices > 1)
-        (void)ask_about(a, "cpu", false, &answer, &status);
-    hd_text_free(&answer);
-}
-
-static void note_too_much(int64_t given_bytes, int64_t own_bytes, const char *whose)
-{
-    char given[32], own[32];
-
-    if (!own_bytes || given_bytes <= own_bytes)
-        return;
-    hd_text_format_bytes(given_bytes, given);
-    hd_text_format_bytes(own_bytes, own);
-    cli_note("heddle: --device-memory: %s is more than %s, which is %s", given, whose, own);
-}
-
-/* What a rank may take: of a GPU its memory; of CPU devices that share this machine their share of
- * its memory, as heddled offers it; of other CPU devices it is not known. */
-static void find_memory(struct plan_asked *a, bool other_machines)
-{
-    const int64_t machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    const bool cuda = hd_traits_is_cuda(&a->traits);
-    const int64_t own = cuda ? a->traits.memory_bytes : other_machines ? 0 : machine / a->devices;
-
-    if (cuda || !other_machines)
-        note_too_much(a->memory_bytes, cuda ? own : machine,
-                      cuda ? "such a GPU has" : "this machine has");
-    if (!a->memory_bytes || (cuda && own < a->memory_bytes))
-        a->memory_bytes = own;
-    if (cuda)
-        a->traits.memory_bytes = a->memory_bytes; /* what is said of fitting is said of this */
-}
 
 /* ---- the plan ---- */
 
@@ -243,77 +53,7 @@ static enum hd_status resolve(struct plan_asked *a)
 
 /* ---- layouts of a cluster ---- */
 
-/* The next of the pins at *at, which ends before a comma outside brackets: "stages=[7,8]" is one.
- */
-static char *next_pin(char **at)
-{
-    char *pin = *at, *end = pin;
-    int depth = 0;
-
-    if (!pin)
-        return NULL;
-    for (; *end && (*end != ',' || depth > 0); end++)
-        depth += (*end == '[' || *end == '{') - (*end == ']' || *end == '}');
-    *at = *end ? end + 1 : NULL;
-    *end = '\0';
-    return pin;
-}
-
-/* A name that two pins give: the second would win without a word. */
-static int check_once(const struct cli_list *overrides, size_t first, const char *override)
-{
-    const size_t len_bytes = strcspn(override, "=") + 1;
-
-    for (size_t i = first; i < overrides->count; i++)
-        if (strncmp(overrides->items[i], override, len_bytes) == 0)
-            return cli_usage("plan: --pin gives %.*s twice, as %s and as %s; leave one out",
-                             (int)(len_bytes - 1), override, overrides->items[i] + len_bytes,
-                             override + len_bytes);
-    return CLI_CONTINUE;
-}
-
-/* --pin tp=8,pp=2: each the key parallel.NAME, as by --set; precision is one of train. The texts
- * live in the arena. */
-static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
-                     struct cli_list *overrides)
-{
-    const size_t first = overrides->count;
-
-    for (size_t i = 0; i < pins->count; i++) {
-        char *copy = hd_arena_strdup(arena, pins->items[i]), *pin;
-
-        while ((pin = next_pin(&copy)) != NULL) {
-            const char *group = strncmp(pin, "precision=", 10) == 0 ? "train" : "parallel";
-            const size_t size = strlen(pin) + sizeof "parallel.";
-            char *override = hd_arena_alloc(arena, size);
-            const char *origin = hd_arena_printf(arena, "--pin %s", pin);
-
-            if (!strchr(pin, '='))
-                return cli_usage("plan: --pin %s is not understood; give NAME=VALUE,.. of the keys "
-                                 "below parallel, such as tp=8,pp=2",
-                                 pins->items[i]);
-            if (!override || !origin)
-                break;
-            (void)snprintf(override, size, "%s.%s", group, pin);
-            if (check_once(overrides, first, override) != CLI_CONTINUE)
-                return CLI_USAGE;
-            if (!add_override(overrides, override, origin))
-                return cli_usage("plan: too many --set and --pin; leave some out");
-        }
-    }
-    return hd_arena_failed(arena) ? cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plan"))
-                                  : CLI_CONTINUE;
-}
-
 enum { TOP_SHOWN = 3 }; /* layouts, without --top */
-
-/* The flags of a plan. */
-struct plan_flags {
-    const char *devices, *memory, *cluster, *out, *calibration;
-    struct cli_list overrides, pins;
-    bool explain, live;
-    int64_t top; /* 0: not given */
-};
 
 /* What the times of a calibration do not tell of so many devices on a machine. */
 static void note_measured(const struct hd_calibration *cal, int64_t together)
@@ -385,40 +125,6 @@ static void show_chosen(const struct hd_report *l, struct plan_asked *a)
         l->devices > l->cluster->devices_per_node ? l->cluster->devices_per_node : 0;
 }
 
-static bool is_same_file(const char *path, const struct stat *out)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && info.st_dev == out->st_dev && info.st_ino == out->st_ino;
-}
-
-static int refuse_out(const char *out, const char *path)
-{
-    return cli_usage("plan: --out %s would overwrite %s; give another file", out, path);
-}
-
-/* --out that is a file of the job, or that the plan reads, would lose it. spec: NULL: not read yet.
- */
-static int check_out(const struct plan_flags *f, const char *job_file, const struct hd_job *spec)
-{
-    const char *const read[] = {job_file, f->cluster, f->calibration, spec ? spec->tokenizer : NULL,
-                                spec ? spec->template : NULL};
-    struct stat out;
-
-    if (!f->out || stat(f->out, &out) < 0)
-        return CLI_CONTINUE;
-    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
-        if (read[i] && is_same_file(read[i], &out))
-            return refuse_out(f->out, read[i]);
-    for (int64_t i = 0; spec && i < spec->train_count; i++)
-        if (is_same_file(spec->train[i].path, &out))
-            return refuse_out(f->out, spec->train[i].path);
-    for (int64_t i = 0; spec && i < spec->val_count; i++)
-        if (is_same_file(spec->val[i].path, &out))
-            return refuse_out(f->out, spec->val[i].path);
-    return CLI_CONTINUE;
-}
-
 /* The file of --out. */
 static int write_plan(const char *path, const struct hd_report_asked *asked,
                       const struct hd_report *l)
@@ -446,7 +152,7 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
         code = write_plan(f->out, asked, l);
     if (code == CLI_CONTINUE) {
         if (cli->format != CLI_JSON && l->search.plan_count)
-            find_between(a);
+            plan_machine_find_between(a);
         if (cli->format == CLI_JSON)
             hd_report_json(asked, l, &out);
         else if (cli->format == CLI_JSONL && l->search.plan_count)
@@ -481,14 +187,14 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
 
     if (!cluster)
         return hd_err(HD_NO_MEMORY, "no memory for a cluster");
-    fill_devices(a);
-    st = ask_worker(a);
+    plan_machine_share(a);
+    st = plan_machine_measure(a);
     measured = a->rates;
     if (!st)
         st = calibrate(a, f->calibration, a->devices, &measured);
     if (st)
         return st;
-    find_memory(a, f->devices != NULL);
+    plan_machine_find_memory(a, f->devices != NULL);
     a->traits.threads = (int)a->threads;
     kind = hd_traits_is_cuda(&a->traits) ? hd_gpu_kind_of_name(measured.calibration->device) : NULL;
     if (kind) { /* links, and what was not measured, by the data sheet */
@@ -557,14 +263,16 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
     enum hd_status st =
         f->calibration && !a->kind ? measured_cluster(f, a, &asked) : find_clusters(f, a, &asked);
 
-    hd_spec_plan_request(a->spec, &request); /* after fill_devices, which changes the spec */
+    hd_spec_plan_request(a->spec, &request); /* after plan_machine_share, which changes the spec */
     request.only_planned = true;
     for (int i = 0; !st && i < asked.cluster_count; i++)
-        note_too_much(a->memory_bytes, asked.clusters[i].traits.memory_bytes, "such a device has");
+        plan_machine_note_memory(a->memory_bytes, asked.clusters[i].traits.memory_bytes,
+                                 "such a device has");
     if (!st && f->cluster)
         note_few(a->spec, &asked);
     asked.memory_bytes = a->memory_bytes;
     asked.threads = a->threads > 0 ? a->threads : 1;
+    asked.threads_given = a->threads_given;
     if (bar_is_possible()) {
         asked.tell = show_search;
         asked.about = &bar;
@@ -602,7 +310,8 @@ static enum hd_status price_layout(struct plan_asked *a, struct hd_report_asked 
     p->job = a->job;
     p->plan = a->plan;
     p->fits = plan_show_fits(a);
-    *ret_asked = (struct hd_report_asked){.spec = a->spec, .top = 1};
+    *ret_asked =
+        (struct hd_report_asked){.spec = a->spec, .threads_given = a->threads_given, .top = 1};
     *l = (struct hd_report){.cluster = cluster,
                             .devices = (int32_t)a->devices,
                             .memory_bytes = a->memory_bytes,
@@ -618,10 +327,11 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     enum hd_status st;
     int code;
 
-    fill_devices(a);
-    st = ask_worker(a);
+    plan_machine_share(a);
+    st = plan_machine_measure(a);
     if (!st) {
-        find_memory(a, f->devices != NULL); /* before resolve, which chooses what fits */
+        plan_machine_find_memory(a,
+                                 f->devices != NULL); /* before resolve, which chooses what fits */
         st = resolve(a);
     }
     if (!st)
@@ -670,18 +380,13 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
                : f->devices && f->cluster
                    ? cli_usage("plan: --devices and --cluster both say what the devices are; give "
                                "one of them")
-                   : read_devices(f->devices, a, &f->overrides);
+                   : plan_flags_read(f, a);
 
     elsewhere = f->cluster || a->kind;
     searched = elsewhere || f->calibration || f->live;
     away = searched || f->devices;
-    if (code == CLI_CONTINUE && f->cluster &&
-        !add_override(&f->overrides, "resources.device=cuda", "--cluster"))
-        code = cli_usage("plan: too many --set; leave some out");
     if (code == CLI_CONTINUE)
-        code = check_out(f, cli->args[0], NULL);
-    if (code == CLI_CONTINUE)
-        code = read_pins(&f->pins, &a->arena, &f->overrides);
+        code = plan_flags_check_out(f, cli->args[0], NULL);
     if (code == CLI_CONTINUE && f->memory && hd_text_to_bytes(f->memory, 1 << 20, &a->memory_bytes))
         code = cli_usage("plan: --device-memory: %s", hd_err_message());
     a->memory_is_given = f->memory != NULL;
@@ -696,7 +401,9 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         code = cli_read_spec_to_plan(cli->args[0], &f->overrides, away ? &missing : NULL, &a->arena,
                                      &a->spec, &epoch);
     if (code == CLI_CONTINUE)
-        code = check_out(f, cli->args[0], a->spec);
+        a->threads_given = a->threads ? a->threads : a->spec->threads;
+    if (code == CLI_CONTINUE)
+        code = plan_flags_check_out(f, cli->args[0], a->spec);
     if (missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
     if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)

@@ -1,4 +1,5 @@
 /* probe: asks nodes to measure their devices, waits, and shows the figures. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,12 +108,14 @@ static void draw(struct bar *bar, size_t pending, size_t count, int64_t spent_ms
 static int wait_for(struct cli *cli, const struct asked_node *nodes, size_t count,
                     Heddle__V1__GetTopologyResponse **ret)
 {
+    static const volatile sig_atomic_t never = 0; /* Ctrl-C ends the process */
     const struct timespec pause = {.tv_nsec = (count > MANY ? POLL_MANY_MS : POLL_MS) * 1000000L};
     const int64_t begin_ms = hd_clock_now_ms();
     struct bar bar = {0};
     size_t pending;
     int code;
 
+    cli->interrupted = &never; /* the controller may be away for a while */
     for (;;) {
         code = read_topology(cli, count == 1 ? nodes[0].name : NULL, ret);
         if (code != CLI_CONTINUE)

@@ -63,6 +63,18 @@ static void add_progress_facts(struct hd_text *out, const Heddle__V1__JobStatus 
         add_fact(out, "checkpoint", "step %lld", (long long)j->checkpoint_step);
 }
 
+/* The layers of each stage, or of each chunk. */
+static void add_stages(struct hd_text *out, const struct hd_layout_sizes *sizes)
+{
+    const bool even = strcmp(sizes->stages, "auto") == 0;
+
+    if (sizes->pp < 2)
+        return;
+    add_fact(out, "stages", "%lld%s%s", (long long)sizes->pp,
+             sizes->virtual_stages > 1 ? " of several chunks each, layers by chunk " : ", layers ",
+             even ? "spread evenly" : sizes->stages);
+}
+
 static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
 {
     struct hd_layout_sizes sizes;
@@ -76,6 +88,7 @@ static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
     add_fact(out, "layout", "%s, micro-batch %lld x %d, zero %lld, schedule %s, recompute %s, %s",
              layout.failed ? "?" : layout.data, (long long)sizes.micro_batch, p->micro_batches,
              (long long)sizes.zero, sizes.schedule, sizes.recompute, sizes.precision);
+    add_stages(out, &sizes);
     hd_text_free(&layout);
 }
 

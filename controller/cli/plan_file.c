@@ -101,6 +101,18 @@ static enum hd_status take_layout(struct plan_file *p, const struct hd_json *cho
     return st;
 }
 
+/* Threads of a rank, if some were asked for. */
+static enum hd_status take_threads(struct plan_file *p, const struct hd_json *inputs)
+{
+    const struct hd_json *m = hd_json_member(inputs, "threads");
+
+    if (!m || m->kind == HD_JSON_NULL)
+        return HD_OK;
+    return hd_json_to_int64(m, 1, INT32_MAX, &p->layout.threads)
+               ? hd_err_prefix(HD_INVALID, "inputs.threads")
+               : HD_OK;
+}
+
 /* The machines: their number, and whether they are GPUs. */
 static enum hd_status take_devices(struct plan_file *p, const struct hd_json *inputs)
 {
@@ -119,7 +131,8 @@ static enum hd_status take_devices(struct plan_file *p, const struct hd_json *in
         return hd_err(HD_INVALID, "inputs.device: '%.40s' is no kind of device that is known",
                       device);
     p->layout.devices_min = p->layout.devices_max = devices;
-    return set_key(p, "resources.device", cpu ? "cpu" : "cuda");
+    st = take_threads(p, inputs);
+    return st ? st : set_key(p, "resources.device", cpu ? "cpu" : "cuda");
 }
 
 static enum hd_status check_build(const struct hd_json *inputs)
@@ -289,7 +302,8 @@ static void lay_out(const struct plan_file *p, const struct hd_job *before, stru
     *job = *before;
     job->layout_follows = false;
     job->layout = p->layout.layout;
-    job->threads = before->threads;
+    if (!job->threads)
+        job->threads = before->threads;
     job->order_micro_batches = before->order_micro_batches;
     job->devices_min = p->layout.devices_min;
     job->devices_max = p->layout.devices_max;

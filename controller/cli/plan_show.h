@@ -15,6 +15,7 @@
 struct plan_asked {
     struct hd_job *spec;
     int64_t devices, threads;       /* ranks, and threads of each */
+    int64_t threads_given;          /* by --devices or the job; 0: the device decides */
     char override[96];              /* "resources.devices=4" of --devices */
     char origin[80];                /* "--devices cpu:4", for messages */
     const struct hd_gpu_kind *kind; /* of --devices; NULL: this machine's own devices */

@@ -204,6 +204,7 @@ static enum hd_status find(struct job_plan *p)
                                     .request = &request,
                                     .clusters = p->clusters,
                                     .threads = p->cpu_threads ? p->cpu_threads : 1,
+                                    .threads_given = p->prepared->job.threads,
                                     .top = p->top,
                                     .deadline_ns =
                                         hd_clock_now_ns() + (int64_t)SEARCH_MS * 1000000};

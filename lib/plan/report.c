@@ -339,6 +339,10 @@ static void add_inputs(struct hd_json_writer *w, const struct hd_report_asked *a
     hd_json_add_string(w, "device", l->cluster->device);
     hd_json_add_int64(w, "devices", l->devices);
     hd_json_add_int64(w, "devices_per_node", l->cluster->devices_per_node);
+    if (asked->threads_given)
+        hd_json_add_int64(w, "threads", asked->threads_given);
+    else
+        hd_json_add_null(w, "threads");
     hd_json_add_int64(w, "device_memory_bytes", l->memory_bytes);
     hd_json_add_bool(w, "rates_measured", l->cluster->rates.measured);
     hd_json_add_int64(w, "groups_unsearched", l->unsearched);

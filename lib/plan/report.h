@@ -17,8 +17,9 @@ struct hd_report_asked {
     const struct hd_plan_request *request; /* of the spec; the kind of device is set here */
     const struct hd_cluster *clusters;     /* [cluster_count] groups of nodes, each with one kind */
     int cluster_count;
-    int64_t threads;      /* of a CPU device; 1 of a GPU */
-    int64_t memory_bytes; /* of a device; 0: the kind's */
+    int64_t threads;       /* of a CPU device; 1 of a GPU */
+    int64_t threads_given; /* those that the user asked for; 0: none, the device decides */
+    int64_t memory_bytes;  /* of a device; 0: the kind's */
     int top;
     int64_t deadline_ns; /* by hd_clock_now_ns, of all searches together; groups share the time
                           * that is left evenly; 0: none */

@@ -34,8 +34,9 @@ check_equal and_hold_equal_shares 1 "$(sed -E 's/.*"memory":([^}]*).*/\1/' "$wor
 check_status the_layout_for_people 0 heddle plan "$file" --devices cpu:4:1 --set parallel.tp=2
 check_equal says_how_ranks_stand 1 "$(grep -c '; tp 2 x cp 1 x dp 2 x pp 1, sequence parallel, ' "$work/check.out")"
 check_equal and_equal_ranks_are_one_table 1 "$(grep -cE '^ranks (0-3|0, 2), each:$' "$work/check.out")"
-check_status devices_of_the_file_do_not_matter_then 0 heddle plan "$file" --set resources.devices=1 --devices cpu:8:1 \
-    --set parallel.tp=2
+check_status a_key_of_two_options_is_2 2 heddle plan "$file" --set resources.devices=1 --devices cpu:8:1
+check_equal which_it_names 1 "$(grep -c -- '--set resources.devices=1 and --devices cpu:8:1 both give resources.devices; leave' "$work/check.err")"
+check_status and_of_a_pin 2 heddle plan "$file" --devices h100:8 --set parallel.tp=2 --pin tp=4
 check_status tp_that_does_not_divide_is_2 2 heddle plan "$file" --devices cpu:3 --set parallel.tp=3
 check_status wrong_devices_are_2 2 heddle plan "$file" --devices gpu:1
 check_equal which_names_the_kinds 1 "$(grep -c 'h100-pcie, .*b200' "$work/check.err")"
@@ -51,7 +52,8 @@ check_equal at_the_rate_of_its_encoding "989.4" "$(head -n 1 "$work/check.out" |
 check_equal and_in_fp32_at_that "66.9" "$(heddle plan "$file" --devices h100:2 --set train.precision=fp32 -o jsonl |
     head -n 1 | sed -E 's/.*"matrix_flops":([0-9.e+]+).*"data_sheet_products_ms":([0-9.e+-]+).*/\1 \2/' |
     awk '{ printf "%.1f", $1 / $2 * 1e-9 }')"
-check_status also_of_a_job_for_cores 0 heddle plan "$file" --devices b200:1 --set resources.device=cpu
+sed 's/^resources: .*/resources: {device: cpu}/' "$file" >"$work/cores.yaml"
+check_status also_of_a_job_for_cores 0 heddle plan "$work/cores.yaml" --devices b200:1
 check_equal says_whose_rates_these_are 1 "$(grep -c 'at the rates of its data sheet' "$work/check.out")"
 check_equal and_how_it_fits 1 "$(grep -c "^of a GPU's memory: .* planned + 1.0 GiB for the process = .*, a little less than such GPUs report" "$work/check.out")"
 check_equal where_it_does 0 "$(grep -c 'NOT fit' "$work/check.out")"

@@ -25,6 +25,7 @@ heddle plan "$file" --set parallel.pp=2 --set parallel.micro_batch=1 --out "$wor
 planned=$(submit "$file" --plan "$work/plan.json")
 check_status a_submitted_plan_runs 0 heddle wait "$planned"
 check_equal in_its_layout "2 1" "$(heddle show "$planned" -o json | grep -oE '"(pp|micro_batch)":[0-9]+' | sort -ru | cut -d: -f2 | head -n 2 | xargs)"
+check_equal with_the_layers_of_its_stages 1 "$(heddle show "$planned" | grep -cE '^stages +2, layers 1\*2$')"
 check_status another_job_is_refused 2 heddle submit "$file" --plan "$work/plan.json" --set train.steps=31
 check_equal and_what_changed_is_named 1 "$(grep -c 'has changed since it was planned: train.steps is 31, was 30' "$work/check.err")"
 sed -E 's/"build":"[^"]*"/"build":"1-0"/' "$work/plan.json" >"$work/old.json"
@@ -38,6 +39,9 @@ check_equal which_is_noted 1 "$(grep -c 'the plan is run as it is: parallel.tp 1
 check_status its_data_are_not_overwritten 2 heddle plan "$file" --out "$work/corpus.txt"
 check_status a_value_beside_the_plan_is_refused 2 heddle submit "$file" --plan "$work/plan.json" --set parallel.pp=1
 check_equal and_named 1 "$(grep -c 'set parallel.pp=1: the plan says parallel.pp = 2' "$work/check.err")"
+heddle plan "$file" --devices cpu:2:1 --out "$work/threads.json" >/dev/null
+check_status so_is_another_number_of_threads 2 heddle submit "$file" --plan "$work/threads.json" --set resources.threads=2
+check_equal of_its_devices 1 "$(grep -c 'set resources.threads=2: the plan says resources.threads = 1' "$work/check.err")"
 sed 's/"fits":true/"fits":false/' "$work/plan.json" >"$work/large.json"
 check_status so_is_a_plan_that_does_not_fit 2 heddle submit "$file" --plan "$work/large.json"
 sed 's/"micro_batch":1/"micro_batch":7/' "$work/plan.json" >"$work/edited.json"

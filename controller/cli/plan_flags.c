@@ -1,0 +1,180 @@
+#include "controller/cli/plan_flags.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "plan/plan.h"
+
+/* ---- devices ---- */
+
+static int refuse_devices(const char *text)
+{
+    struct hd_text words = {0};
+    size_t count;
+    const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
+    int code;
+
+    for (size_t i = 0; i < count; i++)
+        hd_text_add(&words, "%s%s", i ? ", " : "", kinds[i].word);
+    code = cli_usage(
+        "plan: --devices %s is not understood; give cpu:N or cpu:N:T, N devices (1 to %d) of T "
+        "threads, or KIND:N, N GPUs of one of these kinds: %s",
+        text, HD_PLAN_DEVICES_MAX, words.failed ? "" : words.data);
+    hd_text_free(&words);
+    return code;
+}
+
+/* Adds "KEY=VALUE". origin: what messages call it. A key that has another value by an earlier
+ * option is refused: one of the two would win without a word. */
+static int add_override(struct cli_list *overrides, const char *text, const char *origin)
+{
+    const size_t key_bytes = strcspn(text, "=") + 1;
+
+    for (size_t i = 0; i < overrides->count; i++) {
+        const char *item = overrides->items[i], *by = overrides->origins[i];
+
+        if (strncmp(item, text, key_bytes) == 0 && strcmp(item, text) != 0)
+            return cli_usage("plan: %s%s and %s both give %.*s; leave one out", by ? by : "--set ",
+                             by ? "" : item, origin, (int)(key_bytes - 1), text);
+    }
+    if (overrides->count == sizeof overrides->items / sizeof overrides->items[0])
+        return cli_usage("plan: too many --set and --pin; leave some out");
+    overrides->origins[overrides->count] = origin;
+    overrides->items[overrides->count++] = text;
+    return CLI_CONTINUE;
+}
+
+/* --devices cpu:N[:T] or KIND:N; works like a last --set of resources.devices and resources.device,
+ * so that the job file's rules are checked with it. */
+static int read_devices(const char *text, struct plan_asked *a, struct cli_list *overrides)
+{
+    char copy[64], *rest = copy, *word, *count, *threads;
+    bool cpu;
+
+    if (!text)
+        return CLI_CONTINUE;
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    word = strsep(&rest, ":");
+    count = strsep(&rest, ":");
+    threads = strsep(&rest, ":");
+    cpu = strcmp(word, "cpu") == 0;
+    a->kind = hd_gpu_kind_find(word);
+    if (rest || !(cpu || a->kind) || !count ||
+        hd_text_to_int64(count, 1, HD_PLAN_DEVICES_MAX, &a->devices) ||
+        (threads && (!cpu || hd_text_to_int64(threads, 1, 4096, &a->threads))))
+        return refuse_devices(text);
+    (void)snprintf(a->override, sizeof a->override, "resources.devices=%s", count);
+    (void)snprintf(a->origin, sizeof a->origin, "--devices %s", text);
+    if (add_override(overrides, a->override, a->origin) != CLI_CONTINUE)
+        return CLI_USAGE;
+    return add_override(overrides, cpu ? "resources.device=cpu" : "resources.device=cuda",
+                        a->origin);
+}
+
+/* ---- pins ---- */
+
+/* The next of the pins at *at, which ends before a comma outside brackets: "stages=[7,8]" is one.
+ */
+static char *next_pin(char **at)
+{
+    char *pin = *at, *end = pin;
+    int depth = 0;
+
+    if (!pin)
+        return NULL;
+    for (; *end && (*end != ',' || depth > 0); end++)
+        depth += (*end == '[' || *end == '{') - (*end == ']' || *end == '}');
+    *at = *end ? end + 1 : NULL;
+    *end = '\0';
+    return pin;
+}
+
+/* A name that two pins give: the second would win without a word. */
+static int check_once(const struct cli_list *overrides, size_t first, const char *override)
+{
+    const size_t len_bytes = strcspn(override, "=") + 1;
+
+    for (size_t i = first; i < overrides->count; i++)
+        if (strncmp(overrides->items[i], override, len_bytes) == 0)
+            return cli_usage("plan: --pin gives %.*s twice, as %s and as %s; leave one out",
+                             (int)(len_bytes - 1), override, overrides->items[i] + len_bytes,
+                             override + len_bytes);
+    return CLI_CONTINUE;
+}
+
+/* --pin tp=8,pp=2: each the key parallel.NAME, as by --set; precision is one of train. The texts
+ * live in the arena. */
+static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
+                     struct cli_list *overrides)
+{
+    const size_t first = overrides->count;
+
+    for (size_t i = 0; i < pins->count; i++) {
+        char *copy = hd_arena_strdup(arena, pins->items[i]), *pin;
+
+        while ((pin = next_pin(&copy)) != NULL) {
+            const char *group = strncmp(pin, "precision=", 10) == 0 ? "train" : "parallel";
+            const size_t size = strlen(pin) + sizeof "parallel.";
+            char *override = hd_arena_alloc(arena, size);
+            const char *origin = hd_arena_printf(arena, "--pin %s", pin);
+
+            if (!strchr(pin, '='))
+                return cli_usage("plan: --pin %s is not understood; give NAME=VALUE,.. of the keys "
+                                 "below parallel, such as tp=8,pp=2",
+                                 pins->items[i]);
+            if (!override || !origin)
+                break;
+            (void)snprintf(override, size, "%s.%s", group, pin);
+            if (check_once(overrides, first, override) != CLI_CONTINUE ||
+                add_override(overrides, override, origin) != CLI_CONTINUE)
+                return CLI_USAGE;
+        }
+    }
+    return hd_arena_failed(arena) ? cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plan"))
+                                  : CLI_CONTINUE;
+}
+
+int plan_flags_read(struct plan_flags *f, struct plan_asked *a)
+{
+    int code = read_devices(f->devices, a, &f->overrides);
+
+    if (code == CLI_CONTINUE && f->cluster)
+        code = add_override(&f->overrides, "resources.device=cuda", "--cluster");
+    return code == CLI_CONTINUE ? read_pins(&f->pins, &a->arena, &f->overrides) : code;
+}
+
+/* ---- --out ---- */
+
+static bool is_same_file(const char *path, const struct stat *out)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && info.st_dev == out->st_dev && info.st_ino == out->st_ino;
+}
+
+static int refuse_out(const char *out, const char *path)
+{
+    return cli_usage("plan: --out %s would overwrite %s; give another file", out, path);
+}
+
+int plan_flags_check_out(const struct plan_flags *f, const char *job_file,
+                         const struct hd_job *spec)
+{
+    const char *const read[] = {job_file, f->cluster, f->calibration, spec ? spec->tokenizer : NULL,
+                                spec ? spec->template : NULL};
+    struct stat out;
+
+    if (!f->out || stat(f->out, &out) < 0)
+        return CLI_CONTINUE;
+    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
+        if (read[i] && is_same_file(read[i], &out))
+            return refuse_out(f->out, read[i]);
+    for (int64_t i = 0; spec && i < spec->train_count; i++)
+        if (is_same_file(spec->train[i].path, &out))
+            return refuse_out(f->out, spec->train[i].path);
+    for (int64_t i = 0; spec && i < spec->val_count; i++)
+        if (is_same_file(spec->val[i].path, &out))
+            return refuse_out(f->out, spec->val[i].path);
+    return CLI_CONTINUE;
+}
