@@ -68,6 +68,17 @@ static enum hd_status take_stages(struct plan_file *p, const struct hd_json *lay
     return st ? st : hd_stages_write(layers, count, p->layout.stages);
 }
 
+/* Without ZeRO nothing is shared: `heddle plan` writes 1 then. */
+static enum hd_status check_shared(const struct plan_file *p, const struct hd_json *layout)
+{
+    const struct hd_json *m = hd_json_member(layout, "zero_shard");
+
+    if (p->layout.zero > 0 || !m || (m->kind == HD_JSON_NUMBER && strcmp(m->text, "1") == 0))
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "chosen.layout.zero_shard is not 1, and zero is 0: nothing is shared");
+}
+
 static enum hd_status take_layout(struct plan_file *p, const struct hd_json *chosen)
 {
     static const char *const members[][2] = {
@@ -98,7 +109,7 @@ static enum hd_status take_layout(struct plan_file *p, const struct hd_json *cho
         st = take_stages(p, layout);
     if (!st && p->layout.zero > 0)
         st = take_member(p, layout, "zero_shard", "parallel.zero_shard");
-    return st;
+    return st ? st : check_shared(p, layout);
 }
 
 /* Threads of a rank, if some were asked for. */

@@ -165,8 +165,11 @@ static void let_wait(struct hd_core *core, struct core_job *job)
     if (core->assembled && !core_claim_awaits(core, job)) {
         if (!core_preempt(core, job, &view, opens))
             core_claim_end(core, job);
-        else if (core_claim_of(core, job, &claimed) != CORE_CLAIM_NONE)
+        else if (core_claim_of(core, job, &claimed) != CORE_CLAIM_NONE) {
             core_reserve_only(core, job, job->claim, claimed.mono_ms);
+            start = claimed; /* what was expected before others gave way is never told */
+            reserved = true;
+        }
     }
     if (reserved)
         core_promise(core, job, start);

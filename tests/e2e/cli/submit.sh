@@ -47,6 +47,8 @@ check_status so_is_a_plan_that_does_not_fit 2 heddle submit "$file" --plan "$wor
 sed 's/"micro_batch":1/"micro_batch":7/' "$work/plan.json" >"$work/edited.json"
 check_status and_one_that_is_no_layout 2 heddle submit "$file" --plan "$work/edited.json"
 check_equal by_its_file 1 "$(grep -c "plan $work/edited.json: parallel.micro_batch: 7 " "$work/check.err")"
+sed 's/"zero_shard":1/"zero_shard":2/' "$work/plan.json" >"$work/shared.json"
+check_status and_one_that_shares_nothing_among_two 2 heddle submit "$file" --dry-run --plan "$work/shared.json"
 heddle plan "$file" --devices h100:2 --pin cp_exchange=all_gather --out "$work/plan.json" >/dev/null 2>&1
 check_status a_plan_for_gpus 0 heddle submit "$file" --dry-run --plan "$work/plan.json" -o json
 check_equal waits_for_gpus 1 "$(grep -c '"fits_now":false,"reason":".*cuda' "$work/check.out")"

@@ -44,7 +44,9 @@ static void a_job_gives_way_at_a_checkpoint_and_goes_on_from_it(void **state)
     sim_run(sim, 10);
     high = submit(sim, 1, 2, 10);
     assert_int_equal(state_of(sim, high), HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_count_events(sim, high, "start_expected"), 1);
     sim_run_until_ended(sim, high, 60);
+    assert_int_equal(sim_count_events(sim, high, "start_moved"), 0); /* told with who gives way */
     assert_int_equal(sim_attempt(sim, low, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
     assert_int_equal(sim_attempt(sim, low, 1)->stop_job, high);
     assert_int_equal(sim_count_events(sim, low, "preempted"), 1);
