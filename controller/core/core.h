@@ -495,6 +495,8 @@ struct hd_node_view {
     int64_t probe_ended_ms, probe_measured_ms; /* as in hd_probe_record */
     const char *probe_problem, *probe_measured_on;
 };
+/* As it is shown: only a node that is connected is ready. */
+enum hd_node_state hd_node_view_state(const struct hd_node_view *view);
 size_t hd_core_node_count(const struct hd_core *core);
 void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_view *ret_view);
 /* Appends why a node takes no new job to ret_reason; nothing for a node that does. */

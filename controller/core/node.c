@@ -413,6 +413,12 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
     };
 }
 
+enum hd_node_state hd_node_view_state(const struct hd_node_view *view)
+{
+    return view->is_away && view->record->state == HD_NODE_STATE_READY ? HD_NODE_STATE_UNREACHABLE
+                                                                       : view->record->state;
+}
+
 void hd_core_node_reason(const struct hd_core *core, size_t index, struct hd_now now,
                          struct hd_text *ret_reason)
 {

@@ -438,9 +438,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     copies_describe(c, view.record->uuid, &reason);
     m->name = convert_text(view.record->name);
     m->node_uuid = convert_text(view.record->uuid);
-    m->state = (Heddle__V1__NodeState)view.record->state;
-    if (view.is_away && view.record->state == HD_NODE_STATE_READY) /* it takes no jobs */
-        m->state = HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE;
+    m->state = (Heddle__V1__NodeState)hd_node_view_state(&view);
     m->reason = convert_text(reason.data ? hd_arena_strdup(arena, reason.data) : "");
     m->build = convert_text(view.record->build);
     m->jobs_dir_visible = view.jobs_dir_visible;

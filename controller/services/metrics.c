@@ -200,9 +200,10 @@ static void add_queues(const struct controller *c, struct hd_text *out)
     }
 }
 
-static bool is_up(const struct hd_node_record *node)
+static bool is_up(const struct hd_node_view *v)
 {
-    return node->state != HD_NODE_STATE_UNREACHABLE && node->state != HD_NODE_STATE_LOST;
+    return !v->is_away && v->record->state != HD_NODE_STATE_UNREACHABLE &&
+           v->record->state != HD_NODE_STATE_LOST;
 }
 
 static void add_devices_of(const struct hd_node_view *v, struct hd_text *out)
@@ -236,9 +237,9 @@ static void add_nodes(const struct controller *c, struct hd_text *out)
     hd_prom_begin(out, HD_PROM_node_up);
     for (size_t i = 0; i < count; i++) {
         hd_core_node_at(c->core, i, &v);
-        if (v.record->state <= HD_NODE_STATE_DRAINED)
-            states[v.record->state]++;
-        add_label(out, HD_PROM_node_up, "node", v.record->name, is_up(v.record));
+        if (hd_node_view_state(&v) <= HD_NODE_STATE_DRAINED)
+            states[hd_node_view_state(&v)]++;
+        add_label(out, HD_PROM_node_up, "node", v.record->name, is_up(&v));
     }
     hd_prom_begin(out, HD_PROM_nodes);
     for (int s = HD_NODE_STATE_READY; s <= HD_NODE_STATE_DRAINED; s++)

@@ -104,4 +104,14 @@ check_equal it_is_held_down_by_power_and_heat "1 1 0 0" "$(for r in power therma
 check_equal memory_errors_are_counted "12 0" "$(sample "$work/page" heddle_gpu_ecc_errors_total 'device="0",severity="corrected"') $(sample "$work/page" heddle_gpu_ecc_errors_total 'device="0",severity="uncorrected"')"
 check_equal its_busy_part_is_a_ratio 0.87 "$(sample "$work/page" heddle_gpu_busy_ratio 'device="0"')"
 check_equal what_the_driver_does_not_tell_is_absent 0 "$(grep -c '^heddle_gpu_power_limit_watts' "$work/page")"
+
+# ---- a node that goes ----
+
+up() { page; echo "$(sample "$work/page" heddle_node_up 'node="gpu"') $(sample "$work/page" heddle_nodes 'state="ready"') $(sample "$work/page" heddle_nodes 'state="unreachable"')"; }
+check_equal two_nodes_are_up "1 2 0" "$(up)"
+kill "${node_pids[gpu]}"
+wait "${node_pids[gpu]}" 2>/dev/null
+is_gone() { [ "$(up)" = "0 1 1" ]; }
+await 10 is_gone || not_ok a_node_whose_daemon_has_gone_is_not_up "$(up)"
+check_equal as_the_list_of_nodes_says 1 "$(heddle nodes | grep -c '^gpu .* unreachable ')"
 finish
