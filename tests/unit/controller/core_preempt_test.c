@@ -44,9 +44,7 @@ static void a_job_gives_way_at_a_checkpoint_and_goes_on_from_it(void **state)
     sim_run(sim, 10);
     high = submit(sim, 1, 2, 10);
     assert_int_equal(state_of(sim, high), HD_JOB_STATE_QUEUED);
-    assert_int_equal(sim_count_events(sim, high, "start_expected"), 1);
     sim_run_until_ended(sim, high, 60);
-    assert_int_equal(sim_count_events(sim, high, "start_moved"), 0); /* told with who gives way */
     assert_int_equal(sim_attempt(sim, low, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
     assert_int_equal(sim_attempt(sim, low, 1)->stop_job, high);
     assert_int_equal(sim_count_events(sim, low, "preempted"), 1);
@@ -56,6 +54,23 @@ static void a_job_gives_way_at_a_checkpoint_and_goes_on_from_it(void **state)
     sim_assert_undisturbed(sim, high, 10);
     expect_each_step_once(sim, low, 24);
     assert_int_equal(sim_job(sim, low)->attempt_count, 2);
+    sim_free(sim);
+}
+
+/* That the low one would have ended in minutes by itself is never told. */
+static void who_makes_others_give_way_is_told_one_start(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t low = submit(sim, 0, 2, 400);
+    uint64_t high;
+
+    (void)state;
+    sim_run(sim, 10);
+    high = submit(sim, 1, 2, 5);
+    sim_run_until_ended(sim, high, 60);
+    assert_int_equal(sim_count_events(sim, low, "preempted"), 1);
+    assert_int_equal(sim_count_events(sim, high, "start_expected"), 1);
+    assert_int_equal(sim_count_events(sim, high, "start_moved"), 0);
     sim_free(sim);
 }
 
@@ -552,6 +567,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_gives_way_at_a_checkpoint_and_goes_on_from_it),
+        cmocka_unit_test(who_makes_others_give_way_is_told_one_start),
         cmocka_unit_test(a_job_of_equal_priority_gives_way_to_none),
         cmocka_unit_test(devices_that_are_enough_in_sum_alone_stop_none),
         cmocka_unit_test(the_victim_is_the_one_that_loses_least),
