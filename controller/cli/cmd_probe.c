@@ -25,6 +25,7 @@ enum {
 struct asked_node {
     char *name;
     int64_t ended_before_ms; /* when its newest probe had ended, by its own clock; 0: it had none */
+    bool was_gone;           /* the last time that its answer was still expected */
 };
 
 /* Asks. CLI_CONTINUE: the node measures; else it was refused, and said why. */
@@ -75,15 +76,24 @@ static bool is_forgotten(const Heddle__V1__NodeTopology *n, const struct asked_n
     return !n->probe || (!n->probe->pending && n->probe->ended_unix_ms == node->ended_before_ms);
 }
 
-static size_t count_pending(const Heddle__V1__GetTopologyResponse *t,
-                            const struct asked_node *nodes, size_t count)
+/* The controller gives up the question when it counts the node as lost. */
+static bool was_given_up(const Heddle__V1__NodeTopology *n, const struct asked_node *node)
+{
+    return is_forgotten(n, node) && node->was_gone && n->silent_ms >= GONE_MS;
+}
+
+static size_t count_pending(const Heddle__V1__GetTopologyResponse *t, struct asked_node *nodes,
+                            size_t count)
 {
     size_t pending = 0;
 
     for (size_t i = 0; i < count; i++) {
         const Heddle__V1__NodeTopology *n = find(t, nodes[i].name);
 
-        pending += n && n->probe && n->probe->pending && !is_gone(n);
+        if (!n || !n->probe || !n->probe->pending)
+            continue;
+        nodes[i].was_gone = is_gone(n);
+        pending += !nodes[i].was_gone;
     }
     return pending;
 }
@@ -105,7 +115,7 @@ static void draw(struct bar *bar, size_t pending, size_t count, int64_t spent_ms
 }
 
 /* Until none of the nodes measures any more. *ret: what is then known of them. */
-static int wait_for(struct cli *cli, const struct asked_node *nodes, size_t count,
+static int wait_for(struct cli *cli, struct asked_node *nodes, size_t count,
                     Heddle__V1__GetTopologyResponse **ret)
 {
     static const volatile sig_atomic_t never = 0; /* Ctrl-C ends the process */
@@ -137,6 +147,7 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
                  const struct asked_node *asked, struct show_list *list, struct hd_text *out)
 {
     const Heddle__V1__NodeProbe *probe = n->probe;
+    const bool gone = is_gone(n) || was_given_up(n, asked);
     const bool forgotten = is_forgotten(n, asked);
     const bool measured =
         !forgotten && !probe->pending && !*probe->problem && probe->measured_unix_ms;
@@ -148,7 +159,7 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
         hd_json_add_int64(&list->writer, "silent_ms", n->silent_ms);
         hd_json_add_string(&list->writer, "result",
                            measured         ? "measured"
-                           : is_gone(n)     ? "no_answer"
+                           : gone           ? "no_answer"
                            : forgotten      ? "forgotten"
                            : probe->pending ? "pending"
                                             : "failed");
@@ -157,7 +168,7 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
     }
     cli_add_clean(out, n->node);
     hd_text_add(out, ": ");
-    if (is_gone(n)) {
+    if (gone) {
         hd_text_add(out,
                     "no result: it has not answered for %lld s; its heddled has stopped, or its "
                     "machine or network is down. Start heddled there, and probe again when heddle "
@@ -166,8 +177,9 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
         return false;
     }
     if (forgotten) {
-        hd_text_add(out, "no result: the controller was started anew meanwhile, and does not know "
-                         "of the question; probe again\n");
+        hd_text_add(out, "no result: the controller was started anew meanwhile, or counted the "
+                         "node as lost until it was back, and does not know of the question; "
+                         "probe again\n");
         return false;
     }
     probe_show_age(probe, false, cli_now_ms(cli), out);
@@ -181,6 +193,22 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
     return measured;
 }
 
+static void show_removed(const struct cli *cli, const char *name, struct show_list *list,
+                         struct hd_text *out)
+{
+    if (cli->format >= CLI_JSON) {
+        show_item_begin(list);
+        hd_json_add_string(&list->writer, "node", name);
+        probe_show_json(&list->writer, NULL);
+        hd_json_add_int64(&list->writer, "silent_ms", 0);
+        hd_json_add_string(&list->writer, "result", "removed");
+        show_item_end(list);
+        return;
+    }
+    cli_add_clean(out, name);
+    hd_text_add(out, ": no result: the node was removed meanwhile\n");
+}
+
 static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t,
                     const struct asked_node *nodes, size_t count, int code)
 {
@@ -192,6 +220,8 @@ static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse
     for (size_t i = 0; i < count; i++) {
         const Heddle__V1__NodeTopology *n = find(t, nodes[i].name);
 
+        if (!n)
+            show_removed(cli, nodes[i].name, &list, &out);
         if (!n || !show(cli, n, &nodes[i], &list, &out))
             code = CLI_FAILED;
     }

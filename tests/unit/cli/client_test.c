@@ -258,9 +258,26 @@ static void a_probe_of_a_node_that_dies_ends_and_says_so(void **state)
     assert_non_null(strstr(run.out, "\"silent_ms\":3000"));
 }
 
+/* While others measure, the controller gives up a node that is silent, and one is removed: no
+ * controller was started anew for that. */
+static void nodes_that_go_while_others_measure_are_told_as_such(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run = heddle("probe --all", 0);
+    assert_int_equal(run.code, 6);
+    assert_int_equal(fake.topologies, 3);
+    assert_non_null(strstr(run.out, "n1: no result: it has not answered for 40 s; its heddled"));
+    assert_non_null(strstr(run.out, "n2: probed"));
+    assert_non_null(strstr(run.out, "n3: no result: the node was removed meanwhile\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nodes_that_go_while_others_measure_are_told_as_such,
+                                        start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(a_probe_of_a_node_that_dies_ends_and_says_so, start_fake,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(the_deadline_of_a_drain_is_shown, start_fake, stop_fake),

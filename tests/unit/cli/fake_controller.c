@@ -150,15 +150,44 @@ static void on_probe(struct hd_rpc_call *call, const ProtobufCMessage *message)
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
+/* Of all nodes: n1 is silent from the second look on, and from the third on it counts as lost, and
+ * n2 has measured; n3 is removed then. */
+static void show_all_nodes(struct hd_rpc_call *call)
+{
+    Heddle__V1__GetTopologyResponse response = HEDDLE__V1__GET_TOPOLOGY_RESPONSE__INIT;
+    Heddle__V1__NodeTopology n1 = HEDDLE__V1__NODE_TOPOLOGY__INIT, n2 = n1, n3 = n1;
+    Heddle__V1__NodeTopology *nodes[] = {&n1, &n2, &n3};
+    Heddle__V1__NodeProbe asked = HEDDLE__V1__NODE_PROBE__INIT, measured = asked;
+    const int look = fake.topologies++;
+
+    asked.pending = look < 2;
+    measured.pending = look < 2;
+    measured.ended_unix_ms = measured.measured_unix_ms = look < 2 ? 0 : 1;
+    n1.node = (char *)"n1";
+    n1.probe = &asked;
+    n1.silent_ms = look < 1 ? 0 : look < 2 ? 3000 : 40000;
+    n2.node = (char *)"n2";
+    n2.probe = &measured;
+    n3.node = (char *)"n3";
+    n3.probe = &asked;
+    response.nodes = nodes;
+    response.n_nodes = look < 2 ? 3 : 2;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
 /* n1 never answers what it was asked to measure; from the second look on, nothing came from it for
  * three seconds. */
 static void on_topology(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
+    const Heddle__V1__GetTopologyRequest *request = (const void *)message;
     Heddle__V1__GetTopologyResponse response = HEDDLE__V1__GET_TOPOLOGY_RESPONSE__INIT;
     Heddle__V1__NodeTopology node = HEDDLE__V1__NODE_TOPOLOGY__INIT, *nodes[] = {&node};
     Heddle__V1__NodeProbe probe = HEDDLE__V1__NODE_PROBE__INIT;
 
-    (void)message;
+    if (!*request->node) {
+        show_all_nodes(call);
+        return;
+    }
     probe.pending = true;
     node.node = (char *)"n1";
     node.probe = &probe;
