@@ -212,7 +212,8 @@ bool core_node_is_held(const struct core_node *node)
 void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state)
 {
     node->rec.state = state;
-    node->rec.seen_ms = core->now.wall_ms - (core->now.mono_ms - node->seen_mono_ms);
+    if (core_node_has_come(node)) /* else the one before the controller's start stays */
+        node->rec.seen_ms = core->now.wall_ms - (core->now.mono_ms - node->seen_mono_ms);
     core_dirty_node(core, node);
     core_node_note(core, node);
     core->most.devices = 0;
@@ -350,8 +351,7 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
         return;
     }
     if (node->rec.drain)
-        hd_text_add(text, "is %s: %s%s",
-                    node->rec.state == HD_NODE_STATE_DRAINING ? "draining" : "drained",
+        hd_text_add(text, "is %s: %s%s", core_node_is_held(node) ? "draining" : "drained",
                     node->rec.drain_reason && *node->rec.drain_reason ? node->rec.drain_reason
                                                                       : "no reason given",
                     answers ? "" : "; it ");

@@ -625,6 +625,26 @@ static void a_drained_node_that_is_silent_says_both(void **state)
     sim_free(sim);
 }
 
+/* Its ranks may be training: nobody is told that it is empty. */
+static void a_silent_node_that_has_a_job_is_not_called_drained(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
+    struct hd_text reason = {0};
+
+    (void)state;
+    (void)sim_submitted(sim, &needs);
+    sim_run(sim, 9);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 20);
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    hd_core_node_reason(sim->core, 0, sim->now, &reason);
+    assert_non_null(strstr(reason.data, "is draining: disk; it has been unreachable for "));
+    hd_text_free(&reason);
+    sim_free(sim);
+}
+
 /* A node that was removed too early is a new one, and takes jobs. */
 static void a_removed_node_may_come_again(void **state)
 {
@@ -805,6 +825,27 @@ static void a_restarted_controller_is_patient(void **state)
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
     sim_run(sim, 1);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    sim_free(sim);
+}
+
+/* The time of a node's last message is not that of the controller's start. */
+static void a_lost_node_was_seen_before_the_controllers_start(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_node_view view;
+    int64_t seen_ms;
+
+    (void)state;
+    sim->nodes[0].cut = true;
+    sim_run(sim, 30); /* it is unreachable, and its last message is stored */
+    sim_controller_crash(sim);
+    hd_core_node_at(sim->core, 0, &view);
+    seen_ms = view.record->seen_ms;
+    assert_true(seen_ms <= sim->now.wall_ms - 30 * 1000);
+    sim_run(sim, 300);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_LOST);
+    assert_int_equal(view.record->seen_ms, seen_ms);
     sim_free(sim);
 }
 
@@ -1015,6 +1056,7 @@ int main(void)
         cmocka_unit_test(a_node_with_work_or_a_connection_is_not_removed),
         cmocka_unit_test(the_name_of_a_removed_node_is_free),
         cmocka_unit_test(a_drained_node_that_is_silent_says_both),
+        cmocka_unit_test(a_silent_node_that_has_a_job_is_not_called_drained),
         cmocka_unit_test(a_removed_node_may_come_again),
         cmocka_unit_test(what_only_a_removed_node_could_delete_is_gone),
         cmocka_unit_test(a_second_stream_of_a_node_replaces_the_first),
@@ -1023,6 +1065,7 @@ int main(void)
         cmocka_unit_test(a_repeated_request_is_the_same_job),
         cmocka_unit_test(a_controller_restart_does_not_touch_training),
         cmocka_unit_test(a_restarted_controller_is_patient),
+        cmocka_unit_test(a_lost_node_was_seen_before_the_controllers_start),
         cmocka_unit_test(a_controller_that_was_stopped_blames_no_node),
         cmocka_unit_test(a_controller_that_stalls_often_loses_a_node_all_the_same),
         cmocka_unit_test(the_patience_of_a_start_ends_with_the_first_word),
