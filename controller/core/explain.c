@@ -230,6 +230,11 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
                     "writes a checkpoint and gives its devices back: job %" PRIu64
                     " asked for them, and needs them no more",
                     attempt->rec.stop_job);
+    else if (by && by->rec.held)
+        hd_text_add(text,
+                    "writes a checkpoint and gives its devices back: job %" PRIu64
+                    " asked for them, and is held now",
+                    attempt->rec.stop_job);
     else if (asked)
         hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
                     attempt->rec.stop_job);
@@ -239,7 +244,8 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
         why = "ends: its time_limit is over";
     else if (attempt->rec.stop_cause == HD_END_CAUSE_RESIZED)
         why = "starts again with other devices";
-    else if (attempt->rec.stop_cause == HD_END_CAUSE_USER && !job->rec.cancel_now)
+    else if ((attempt->rec.stop_cause == HD_END_CAUSE_USER || job->rec.cancel) &&
+             !job->rec.cancel_now)
         why = "stops, as a user asked";
     if (why)
         hd_text_add(text, "writes a checkpoint, for at most %lld s, and %s",
@@ -443,7 +449,7 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
     case HD_CORE_WAITS_RESERVED:
         return wait == CORE_WAIT_RESERVED;
     case HD_CORE_WAITS_PREEMPTING:
-        return job->claims;
+        return job->claims && !job->rec.held;
     case HD_CORE_WAITS_CAPACITY:
         return wait == CORE_WAIT_NEVER;
     case HD_CORE_BLOCKERS_MAX:

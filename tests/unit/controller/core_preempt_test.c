@@ -363,6 +363,36 @@ static void freed_devices_are_kept_through_a_restart(void **state)
     sim_free(sim);
 }
 
+/* The victim takes 12 s to write its checkpoint. Meanwhile somebody holds the job that asked for
+ * its devices, so that this one neither makes others give way nor gets what they free; and somebody
+ * else cancels a third job, which says why it stops. */
+static void who_stops_for_a_job_that_is_held_says_so(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t low = submit(sim, 0, 2, 60), third = submit(sim, 2, 2, 60);
+    uint64_t high;
+
+    (void)state;
+    sim->nodes[0].faults.save_s = sim->nodes[1].faults.save_s = 12;
+    sim_run(sim, 8);
+    high = submit(sim, 1, 2, 5);
+    sim_run(sim, 2);
+    sim_assert_reason(sim, low, "writes a checkpoint and gives its devices back for job 3");
+    assert_true(is_preempting(sim, high));
+    assert_int_equal(sim_hold(sim, high, true), HD_OK);
+    assert_int_equal(sim_cancel(sim, third, false), HD_OK);
+    sim_run(sim, 2);
+    sim_assert_reason(sim, low,
+                      "writes a checkpoint and gives its devices back: job 3 asked for them, and "
+                      "is held now");
+    assert_false(is_preempting(sim, high));
+    sim_assert_reason(sim, third,
+                      "writes a checkpoint, for at most 300 s, and stops, as a user asked");
+    assert_int_equal(sim_hold(sim, high, false), HD_OK);
+    sim_run_until_ended(sim, high, 60);
+    sim_free(sim);
+}
+
 /* A job that has not started training has nothing to lose, and no checkpoint to write. */
 static void a_job_that_starts_gives_way_too(void **state)
 {
@@ -579,6 +609,7 @@ int main(void)
         cmocka_unit_test(others_give_way_where_the_place_is_best),
         cmocka_unit_test(no_more_give_way_than_have_to),
         cmocka_unit_test(freed_devices_are_kept_through_a_restart),
+        cmocka_unit_test(who_stops_for_a_job_that_is_held_says_so),
         cmocka_unit_test(a_job_that_starts_gives_way_too),
         cmocka_unit_test(a_job_that_gave_way_twice_at_its_start_waits),
         cmocka_unit_test(a_job_that_ran_before_it_gave_way_does_not_wait),
