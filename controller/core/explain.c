@@ -412,6 +412,36 @@ static bool waits_for_nodes(const struct hd_core *core, const struct core_job *j
     return held ? class->is_held || !class->is_away : class->is_away;
 }
 
+/* It fits nowhere, and would if nodes that do not answer now were back. */
+static bool awaits_nodes(const struct hd_core *core, const struct core_job *job)
+{
+    const bool spans = core_may_span(core_checkpoint_newest(job));
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(&job->needs, kinds);
+
+    for (size_t k = 0; k < kind_count; k++) {
+        const int32_t need = core_devices_needed(&job->needs, kinds[k]);
+        int64_t all = 0, away = 0;
+        bool fits = false;
+
+        for (size_t i = 0; i < hd_core_node_count(core); i++) {
+            const struct core_node *node = core->nodes[i];
+            const int32_t count = core_whole_groups(
+                &job->needs, core_count_devices(&job->needs, node, kinds[k], false));
+            const bool is_away = !core_node_usable(node);
+
+            if (node->rec.drain || (is_away && !core_node_may_come_back(node)))
+                continue;
+            all += count;
+            away += is_away ? count : 0;
+            fits |= is_away && count >= need;
+        }
+        if (fits || (spans && away && all >= need))
+            return true;
+    }
+    return false;
+}
+
 /* What keeps a job in the queue that its reason does not mention, because another thing does first.
  */
 static bool is_blocked(const struct hd_core *core, const struct core_job *job,
@@ -444,14 +474,15 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
         return is_placed && wait != CORE_WAIT_NEVER && !job->claims &&
                waits_for_nodes(core, job, true);
     case HD_CORE_WAITS_NODES:
-        return is_placed && wait != CORE_WAIT_NEVER && !job->claims &&
-               waits_for_nodes(core, job, false);
+        if (wait == CORE_WAIT_NEVER)
+            return awaits_nodes(core, job);
+        return is_placed && !job->claims && waits_for_nodes(core, job, false);
     case HD_CORE_WAITS_RESERVED:
         return wait == CORE_WAIT_RESERVED;
     case HD_CORE_WAITS_PREEMPTING:
         return job->claims && !job->rec.held;
     case HD_CORE_WAITS_CAPACITY:
-        return wait == CORE_WAIT_NEVER;
+        return wait == CORE_WAIT_NEVER && !awaits_nodes(core, job);
     case HD_CORE_BLOCKERS_MAX:
         break;
     }

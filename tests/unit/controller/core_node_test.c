@@ -828,6 +828,45 @@ static void a_restarted_controller_is_patient(void **state)
     sim_free(sim);
 }
 
+static bool waits_for(const struct sim *sim, uint64_t job, enum hd_core_blocker blocker)
+{
+    enum hd_core_blocker found[HD_CORE_BLOCKERS_MAX];
+    const size_t count = hd_core_blockers(sim->core, job, found);
+
+    for (size_t i = 0; i < count; i++)
+        if (found[i] == blocker)
+            return true;
+    return false;
+}
+
+/* Two nodes have four devices, and one of them does not come back after a start of the controller.
+ * A job of four waits for that node, until it is lost; one of eight has too few in any case. */
+static void a_job_waits_for_a_node_that_has_not_come_back(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs runs = sim_needs(2, 1000), four = sim_needs(4, 10),
+                        eight = sim_needs(8, 10);
+    uint64_t of_four, of_eight;
+
+    (void)state;
+    (void)sim_submitted(sim, &runs);
+    (void)sim_submitted(sim, &runs);
+    sim_run(sim, 5);
+    of_four = sim_submitted(sim, &four);
+    of_eight = sim_submitted(sim, &eight);
+    sim->nodes[1].cut = true;
+    sim_controller_crash(sim);
+    sim_run(sim, 20);
+    assert_true(waits_for(sim, of_four, HD_CORE_WAITS_NODES));
+    assert_false(waits_for(sim, of_four, HD_CORE_WAITS_CAPACITY));
+    assert_false(waits_for(sim, of_eight, HD_CORE_WAITS_NODES));
+    assert_true(waits_for(sim, of_eight, HD_CORE_WAITS_CAPACITY));
+    sim_run(sim, 285);
+    assert_false(waits_for(sim, of_four, HD_CORE_WAITS_NODES));
+    assert_true(waits_for(sim, of_four, HD_CORE_WAITS_CAPACITY));
+    sim_free(sim);
+}
+
 /* The time of a node's last message is not that of the controller's start. */
 static void a_lost_node_was_seen_before_the_controllers_start(void **state)
 {
@@ -1065,6 +1104,7 @@ int main(void)
         cmocka_unit_test(a_repeated_request_is_the_same_job),
         cmocka_unit_test(a_controller_restart_does_not_touch_training),
         cmocka_unit_test(a_restarted_controller_is_patient),
+        cmocka_unit_test(a_job_waits_for_a_node_that_has_not_come_back),
         cmocka_unit_test(a_lost_node_was_seen_before_the_controllers_start),
         cmocka_unit_test(a_controller_that_was_stopped_blames_no_node),
         cmocka_unit_test(a_controller_that_stalls_often_loses_a_node_all_the_same),
