@@ -299,7 +299,7 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
                     start.after, job->waits_for);
     else if (start.after)
         hd_text_add(text, "job %" PRIu64 " gives its devices back then", start.after);
-    else if (job->waits_for)
+    else if (job->waits_for && job->wait != CORE_WAIT_NEVER)
         hd_text_add(text, "when job %" PRIu64 " or others give devices back is not known",
                     job->waits_for);
     else

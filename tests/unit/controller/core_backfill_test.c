@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -211,6 +212,40 @@ static void a_start_that_is_late_is_expected_now(void **state)
     sim_free(sim);
 }
 
+/* Takes the message of the newest start_moved; a char[256]. */
+static void keep_cause(void *user, struct hd_batch *batch)
+{
+    for (const struct hd_batch_op *op = batch->first; op; op = op->next)
+        if (op->kind == HD_OP_EVENT && strcmp(op->event.kind, "start_moved") == 0)
+            (void)snprintf(user, 256, "%s", op->event.message);
+    hd_batch_free(batch);
+}
+
+/* Of two nodes one is drained, and no job can start on four devices any more: that is why, and not
+ * what is known of the jobs that run. */
+static void a_drain_is_the_cause_of_the_move(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n2", .reason = ""}};
+    char cause[256] = "";
+    uint64_t blocked;
+
+    (void)state;
+    (void)submit(sim, 0, 2, 600, 0);
+    (void)submit(sim, 0, 2, 600, 0);
+    sim_run(sim, 20);
+    blocked = submit(sim, 0, 4, 5, 0);
+    sim_run(sim, 2);
+    assert_true(sim_job(sim, blocked)->promised_ms > 0);
+    sim->on_durable = keep_cause;
+    sim->on_durable_user = cause;
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    sim_run(sim, 2);
+    assert_int_equal(sim_job(sim, blocked)->promised_ms, 0);
+    assert_non_null(strstr(cause, "not known: the nodes that it was to start on have changed"));
+    sim_free(sim);
+}
+
 /* The node of the running job stands still for five minutes: its end is later than was predicted.
  * Nobody is ended for that; the expected start moves, with an event. */
 static void a_wrong_prediction_ends_no_job(void **state)
@@ -254,6 +289,7 @@ int main(void)
         cmocka_unit_test(an_expected_start_moves_with_an_event),
         cmocka_unit_test(an_expected_start_survives_a_restart),
         cmocka_unit_test(a_start_that_is_late_is_expected_now),
+        cmocka_unit_test(a_drain_is_the_cause_of_the_move),
         cmocka_unit_test(a_wrong_prediction_ends_no_job),
         cmocka_unit_test(policies_hold_whatever_breaks),
     };
