@@ -338,12 +338,13 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
 enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *event,
                             struct hd_now now, struct hd_core_out *out)
 {
-    const int64_t before_ms = core->now.mono_ms;
+    const struct hd_now before = core->now;
     enum hd_status st;
 
     core->out = out;
     core->now = now;
-    core_away(core, before_ms);
+    core_away(core, before.mono_ms);
+    core_follow_clock(core, before, event->kind == HD_CORE_TICK);
     st = dispatch(core, event);
     if (!st) {
         core_tell_dependents(core);

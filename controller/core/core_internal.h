@@ -31,6 +31,7 @@
  *   links.c       which devices of its nodes an attempt takes; nodes of one switch
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
  *   away.c        a controller that was stopped for a while blames no node for what it missed
+ *   clock.c       times that are awaited follow a wall clock that is set
  *   restore.c     memory rebuilt from the store's records
  *   plan.c        layouts
  *   probe.c       what nodes have measured of their devices, and which are slow
@@ -240,6 +241,11 @@ static inline bool core_node_usable(const struct core_node *node)
 }
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
+
+/* ---- clock.c ----------------------------------------------------------------------------------*/
+
+/* before: of the last event; ticks: this one is a tick. */
+void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks);
 
 /* ---- away.c -----------------------------------------------------------------------------------*/
 

@@ -236,9 +236,12 @@ struct core_class {
     uint64_t closed_in;  /* in this pass one found no place and kept no nodes; then: */
     enum core_wait wait; /* of the jobs that the pass skipped for that */
     uint64_t wait_job;
-    uint64_t sought_in; /* in this pass its nodes were looked at (explain.c); then: */
-    bool is_held;       /* jobs hold devices on nodes that take jobs of the class, */
-    bool is_away;       /* and other nodes with such devices take none */
+    uint64_t sought_in;  /* in this pass its nodes were looked at (explain.c); then: */
+    bool is_held;        /* jobs hold devices on nodes that take jobs of the class, */
+    bool is_away;        /* and other nodes with such devices take none */
+    uint64_t awaited_in; /* in this pass it was looked whether a return of nodes would do; then: */
+    bool one_would_do;   /* one of them has enough devices, */
+    bool all_would_do;   /* or all nodes together have, with theirs */
 };
 
 /* A queue with what its jobs hold. */

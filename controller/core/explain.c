@@ -412,34 +412,48 @@ static bool waits_for_nodes(const struct hd_core *core, const struct core_job *j
     return held ? class->is_held || !class->is_away : class->is_away;
 }
 
-/* It fits nowhere, and would if nodes that do not answer now were back. */
-static bool awaits_nodes(const struct hd_core *core, const struct core_job *job)
+/* Looks once in each pass whether jobs of a class, which fit nowhere, would if nodes that do not
+ * answer now were back. */
+static void seek_returns(const struct hd_core *core, const struct core_job *job,
+                         struct core_class *class)
 {
-    const bool spans = core_may_span(core_checkpoint_newest(job));
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t kind_count = core_kinds(&job->needs, kinds);
 
+    if (class->awaited_in == core->pass)
+        return;
+    class->awaited_in = core->pass;
+    class->one_would_do = class->all_would_do = false;
     for (size_t k = 0; k < kind_count; k++) {
         const int32_t need = core_devices_needed(&job->needs, kinds[k]);
         int64_t all = 0, away = 0;
-        bool fits = false;
 
-        for (size_t i = 0; i < hd_core_node_count(core); i++) {
+        for (size_t i = 0; need && i < hd_core_node_count(core); i++) {
             const struct core_node *node = core->nodes[i];
-            const int32_t count = core_whole_groups(
-                &job->needs, core_count_devices(&job->needs, node, kinds[k], false));
             const bool is_away = !core_node_usable(node);
+            int32_t count;
 
             if (node->rec.drain || (is_away && !core_node_may_come_back(node)))
                 continue;
+            count = core_whole_groups(&job->needs,
+                                      core_count_devices(&job->needs, node, kinds[k], false));
             all += count;
             away += is_away ? count : 0;
-            fits |= is_away && count >= need;
+            class->one_would_do |= is_away && count >= need;
         }
-        if (fits || (spans && away && all >= need))
-            return true;
+        class->all_would_do |= away && all >= need;
     }
-    return false;
+}
+
+static bool awaits_nodes(const struct hd_core *core, const struct core_job *job)
+{
+    struct core_class *class = job->line ? job->line->key.class : NULL;
+
+    if (!class)
+        return false;
+    seek_returns(core, job, class);
+    return class->one_would_do ||
+           (class->all_would_do && core_may_span(core_checkpoint_newest(job)));
 }
 
 /* What keeps a job in the queue that its reason does not mention, because another thing does first.

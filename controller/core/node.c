@@ -226,8 +226,11 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
 
     if (node->rec.state == HD_NODE_STATE_LOST || node->rec.state == HD_NODE_STATE_UNREACHABLE)
         return; /* only a message of the node ends these states */
+    if (node->rec.drain && node->connected && !node->synced)
+        return; /* it has not said yet what it runs: nobody is to take it for empty */
     if (node->rec.drain)
-        state = core_node_is_held(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
+        state = core_node_is_held(node) || node->stale_count ? HD_NODE_STATE_DRAINING
+                                                             : HD_NODE_STATE_DRAINED;
     if (state == node->rec.state)
         return;
     core_node_set_state(core, node, state);

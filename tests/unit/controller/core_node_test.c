@@ -645,6 +645,29 @@ static void a_silent_node_that_has_a_job_is_not_called_drained(void **state)
     sim_free(sim);
 }
 
+/* It was lost with a job, and is back with its ranks: it is not empty at any moment. */
+static void a_drained_node_that_is_back_is_not_called_drained(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
+    uint64_t job;
+
+    (void)state;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 9);
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 190);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    sim->nodes[0].cut = false;
+    sim_run(sim, 10);
+    assert_int_equal(sim_count_events(sim, job, "attempt_back"), 1);
+    assert_int_equal(sim_count_events(sim, 0, "drained"), 0);
+    assert_int_equal(sim_count_events(sim, 0, "draining"), 2);
+    sim_free(sim);
+}
+
 /* A node that was removed too early is a new one, and takes jobs. */
 static void a_removed_node_may_come_again(void **state)
 {
@@ -1096,6 +1119,7 @@ int main(void)
         cmocka_unit_test(the_name_of_a_removed_node_is_free),
         cmocka_unit_test(a_drained_node_that_is_silent_says_both),
         cmocka_unit_test(a_silent_node_that_has_a_job_is_not_called_drained),
+        cmocka_unit_test(a_drained_node_that_is_back_is_not_called_drained),
         cmocka_unit_test(a_removed_node_may_come_again),
         cmocka_unit_test(what_only_a_removed_node_could_delete_is_gone),
         cmocka_unit_test(a_second_stream_of_a_node_replaces_the_first),

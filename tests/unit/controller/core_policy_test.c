@@ -485,6 +485,39 @@ static void a_job_ends_at_its_time_limit_with_a_checkpoint(void **state)
     sim_free(sim);
 }
 
+/* Goal: a job has run for as long as it has run, and is expected when it is expected. Method: while
+ * a job with a limit of 30 s runs and another one waits for its devices, the machine's clock is set
+ * an hour ahead, later two hours back. */
+static void a_clock_that_is_set_ends_no_job(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 60);
+    int64_t begin_mono_ms, left_ms;
+    uint64_t job, waits;
+
+    (void)state;
+    needs.time_limit_ms = 30000;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 5);
+    waits = submit(sim, NULL, 0, 2, 5);
+    sim_run(sim, 3);
+    begin_mono_ms = sim->now.mono_ms;
+    left_ms = sim_job(sim, waits)->promised_ms - sim->now.wall_ms;
+    sim->now.wall_ms += 3600 * 1000;
+    sim_run(sim, 2);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_job(sim, waits)->promised_ms - sim->now.wall_ms, left_ms - 2000);
+    assert_int_equal(sim_count_events(sim, 0, "clock_set"), 1);
+    sim->now.wall_ms -= 7200 * 1000;
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_FAILED);
+    assert_in_range(sim->now.mono_ms - begin_mono_ms, 20000, 30000);
+    assert_int_equal(sim_count_events(sim, waits, "start_moved"), 2); /* with the clock */
+    assert_int_equal(sim_count_events(sim, 0, "clock_set"), 2);
+    sim_run_until_ended(sim, waits, 60);
+    sim_free(sim);
+}
+
 /* The rank hangs at step 4; n1 is cut off meanwhile, so that the limit comes first. The reason of
  * the job names the hang, and no checkpoint of step 0. */
 static void a_time_limit_hides_no_hang(void **state)
@@ -575,6 +608,7 @@ int main(void)
         cmocka_unit_test(a_resumed_job_waits_for_those_that_it_names),
         cmocka_unit_test(jobs_do_not_wait_for_one_another),
         cmocka_unit_test(a_job_ends_at_its_time_limit_with_a_checkpoint),
+        cmocka_unit_test(a_clock_that_is_set_ends_no_job),
         cmocka_unit_test(a_time_limit_hides_no_hang),
         cmocka_unit_test(a_job_that_is_killed_at_its_time_limit_says_so),
         cmocka_unit_test(there_is_no_third_try_where_it_failed_twice),

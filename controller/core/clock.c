@@ -1,0 +1,77 @@
+/* clock: the machine's clock was set while the controller ran.
+ *
+ * Times that people see are of the wall clock, and time passes by the monotonic one. When the first
+ * makes a step beside the second, the stored times of what still goes on move with it: when
+ * attempts began, when drained nodes are to be empty, when jobs are expected to start, since when
+ * nodes are silent. So a job has run for as long as it has run: else a clock that is set an hour
+ * ahead would fail all jobs with a time limit, and one that is set back would let them run on.
+ * Times of what is over, and of submission, stay as they were told. The core takes the new clock
+ * over with the next tick, and goes on by the old one until then.
+ */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "controller/core/core_internal.h"
+
+enum { STEP_MS = 2000 }; /* less is a clock that is adjusted */
+
+static void move_attempt(struct hd_core *core, struct core_job *job, int64_t step_ms)
+{
+    struct core_attempt *attempt = core_active(job);
+
+    attempt->rec.created_ms += step_ms;
+    if (attempt->rec.running_ms)
+        attempt->rec.running_ms += step_ms;
+    core_dirty_attempt(core, job, attempt);
+}
+
+static void move_node(struct hd_core *core, struct core_node *node, int64_t step_ms)
+{
+    node->silent_since_ms += step_ms;
+    if (core_node_has_come(node))
+        node->rec.seen_ms += step_ms;
+    if (!node->rec.drain_deadline_ms)
+        return;
+    node->rec.drain_deadline_ms += step_ms;
+    core_dirty_node(core, node);
+}
+
+/* An expected start moves with an event, for whatever cause. */
+static void move_promise(struct hd_core *core, struct core_job *job, int64_t step_ms)
+{
+    char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(job->rec.promised_ms, was);
+    job->rec.promised_ms += step_ms;
+    hd_clock_format_utc(job->rec.promised_ms, is);
+    core_event(core, job, "start_moved", job->rec.attempt_count, -1, "",
+               "the expected start moved from %s to %s: the clock of the controller's machine was "
+               "set",
+               was, is);
+    core_dirty_job(core, job);
+}
+
+void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks)
+{
+    const int64_t step_ms =
+        core->now.wall_ms - before.wall_ms - (core->now.mono_ms - before.mono_ms);
+    char span[HD_CLOCK_TEXT_MAX];
+
+    if (!before.wall_ms || llabs(step_ms) < STEP_MS)
+        return;
+    if (!ticks) {
+        core->now.wall_ms -= step_ms;
+        return;
+    }
+    hd_clock_format_span(llabs(step_ms), span);
+    core_event(core, NULL, "clock_set", 0, -1, "",
+               "the clock of the controller's machine was set %s by %s: time limits, deadlines of "
+               "drains and expected starts move with it",
+               step_ms > 0 ? "ahead" : "back", span);
+    for (size_t i = 0; i < core->node_count; i++)
+        move_node(core, core->nodes[i], step_ms);
+    for (size_t i = 0; i < core->active.count; i++)
+        move_attempt(core, core->active.items[i], step_ms);
+    for (size_t i = 0; i < core->promised.count; i++)
+        move_promise(core, core->promised.items[i], step_ms);
+}
