@@ -196,6 +196,11 @@ static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
             hd_clock_format_utc(node->drain_deadline_unix_ms, when);
             hd_text_add(&out, "; its jobs leave it by %s", when);
         }
+        if (*node->reason && node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING &&
+            node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
+            hd_text_add(&out, ": "); /* it does not answer: that does not say that it is drained */
+            cli_add_clean(&out, node->reason);
+        }
         hd_text_add(&out, "\n");
     }
     (void)cli_out(&out);

@@ -432,8 +432,8 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
     X(SEARCH, "search", "checkpoints of a lost node are being looked for")                        \
     X(PLAN, "plan", "the best layout for its devices is being looked for")                        \
     X(BETTER, "better_place", "a place where its steps take less time is free soon")              \
-    X(QUOTA, "quota", "its queue holds as many devices as it may")                                \
-    X(USER_QUOTA, "user_quota", "its owner holds as many devices of the queue as a user may")     \
+    X(QUOTA, "quota", "its queue may not hold so many devices more")                              \
+    X(USER_QUOTA, "user_quota", "its owner may not hold so many devices more in its queue")       \
     X(DEVICES, "devices", "the devices that it needs are held by other jobs")                     \
     X(NODES, "nodes", "nodes with the devices that it needs take no jobs now (heddle nodes)")     \
     X(RESERVED, "reserved", "free devices are kept for a job that comes before it")               \

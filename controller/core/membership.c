@@ -266,26 +266,31 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
 
 /* ---- drain ------------------------------------------------------------------------------------*/
 
-static void tell_drain(struct hd_core *core, const struct core_node *node, const char *by)
+/* void_ms: the deadline of an earlier drain that this one takes the place of; 0: there was none. */
+static void tell_drain(struct hd_core *core, const struct core_node *node, const char *by,
+                       int64_t void_ms)
 {
     const char *reason = node->rec.drain_reason ? node->rec.drain_reason : "";
-    char deadline[HD_CLOCK_TEXT_MAX];
+    char deadline[HD_CLOCK_TEXT_MAX], before[HD_CLOCK_TEXT_MAX];
 
     hd_clock_format_utc(node->rec.drain_deadline_ms, deadline);
+    hd_clock_format_utc(void_ms, before);
     if (!node->rec.drain)
         core_event(core, NULL, "undrain", 0, -1, node->rec.name, "%s was given jobs again by %s",
                    node->rec.name, by);
     else
-        core_event(core, NULL, "drain", 0, -1, node->rec.name, "%s was drained by %s%s%s%s%s",
+        core_event(core, NULL, "drain", 0, -1, node->rec.name, "%s was drained by %s%s%s%s%s%s%s",
                    node->rec.name, by, *reason ? ": " : "", reason,
                    node->rec.drain_deadline_ms ? "; its jobs leave it by " : "",
-                   node->rec.drain_deadline_ms ? deadline : "");
+                   node->rec.drain_deadline_ms ? deadline : "", void_ms ? "; no longer by " : "",
+                   void_ms ? before : "");
 }
 
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = core_find_node_named(core, event->drain.node);
     const int64_t deadline_ms = event->drain.deadline_ms;
+    const int64_t before_ms = node ? node->rec.drain_deadline_ms : 0;
 
     if (!node)
         return hd_err(HD_NOT_FOUND, "there is no node '%s'", event->drain.node);
@@ -300,7 +305,7 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
     core_set(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
-    tell_drain(core, node, event->drain.by ? event->drain.by : "");
+    tell_drain(core, node, event->drain.by ? event->drain.by : "", before_ms);
     core_dirty_node(core, node);
     core_node_refresh(core, node);
     core->schedule_due = true;

@@ -342,6 +342,13 @@ static bool is_away(const struct core_node *node)
     return !node->connected && core_node_has_come(node);
 }
 
+static const char *drain_reason_of(const struct core_node *node)
+{
+    const char *reason = node->rec.drain_reason;
+
+    return reason && *reason ? reason : "no reason given";
+}
+
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
     const int64_t silent_s = (now.mono_ms - node->silent_since_mono_ms) / 1000;
@@ -351,13 +358,13 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
         return;
     if (node->rec.state == HD_NODE_STATE_LOST) {
         hd_text_add(text, "is lost");
+        if (node->rec.drain)
+            hd_text_add(text, "; it is drained: %s", drain_reason_of(node));
         return;
     }
     if (node->rec.drain)
         hd_text_add(text, "is %s: %s%s", core_node_is_held(node) ? "draining" : "drained",
-                    node->rec.drain_reason && *node->rec.drain_reason ? node->rec.drain_reason
-                                                                      : "no reason given",
-                    answers ? "" : "; it ");
+                    drain_reason_of(node), answers ? "" : "; it ");
     if (node->rec.drain && answers)
         return;
     if (!core_node_has_come(node))

@@ -284,7 +284,7 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
     if (job->wait == CORE_WAIT_HELD)
         hd_text_add(text, "it is held");
     else if (job->wait == CORE_WAIT_QUOTA)
-        hd_text_add(text, "its queue or its owner holds as many devices as it may");
+        hd_text_add(text, "its queue or its owner may not hold so many devices more");
     else if (job->wait == CORE_WAIT_BETTER)
         core_add_choice(core, &job->choice, true, text);
     else if (job->wait == CORE_WAIT_RESERVED && job->wait_job)
