@@ -97,8 +97,14 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
     if (!clusters)
         return hd_err(HD_NO_MEMORY, "no memory for a cluster");
     l->clusters = clusters;
-    if (f->cluster)
-        return hd_spec_read_cluster(f->cluster, &a->arena, clusters, &l->cluster_count, NULL);
+    if (f->cluster) {
+        const enum hd_status st =
+            hd_spec_read_cluster(f->cluster, &a->arena, clusters, &l->cluster_count, NULL);
+
+        for (int i = 0; !st && a->spec->tf32 && i < l->cluster_count; i++)
+            hd_cluster_use_tf32(&clusters[i]);
+        return st;
+    }
     hd_cluster_of_kind(a->kind, a->devices, a->spec->tf32, &clusters[0]);
     l->cluster_count = 1;
     return f->calibration

@@ -127,6 +127,17 @@ void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf
     hd_cluster_of_gpus(kind, devices, devices < node ? devices : node, tf32, ret_cluster);
 }
 
+void hd_cluster_use_tf32(struct hd_cluster *c)
+{
+    const struct hd_gpu_kind *kind = hd_gpu_kind_find(c->device);
+    struct hd_rates rates;
+
+    if (!kind)
+        return;
+    hd_rates_of_kind(kind, true, &rates);
+    c->rates.single_flops = rates.single_flops;
+}
+
 void hd_cluster_of_cpu(const struct hd_traits *traits, int64_t devices,
                        const struct hd_rates *rates, struct hd_cluster *ret_cluster)
 {

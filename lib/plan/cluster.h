@@ -76,6 +76,10 @@ void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf
 void hd_cluster_of_gpus(const struct hd_gpu_kind *kind, int64_t devices, int64_t together,
                         bool tf32, struct hd_cluster *ret_cluster);
 
+/* From now on products in fp32 round their factors to TF32 (train.tf32): at the rate of the data
+ * sheet. Devices of no known kind keep their rate of fp32. */
+void hd_cluster_use_tf32(struct hd_cluster *cluster);
+
 /* CPU devices of one machine. */
 void hd_cluster_of_cpu(const struct hd_traits *traits, int64_t devices,
                        const struct hd_rates *rates, struct hd_cluster *ret_cluster);

@@ -168,6 +168,13 @@ check_equal but_does_not_fit false "$(field fits)"
 check_status for_people 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --explain
 check_equal where_time_goes 1 "$(grep -c '^where the step goes, on the busiest stage: kernels ' "$work/check.out")"
 check_equal and_what_was_searched 1 "$(grep -cE '^searched: [0-9]+ families' "$work/check.out")"
+# TF32 makes the products of the same machines as much faster, whoever says what machines they are
+printf 'nodes: 1\ndevices_per_node: 8\ndevice: h100\n' >"$work/usual.yaml"
+set -- "$work/large.yaml" --set train.precision=fp32 --set train.tf32=true --pin tp=8,pp=1,cp=1,micro_batch=1,recompute=full,zero=0 -o json
+check_status tf32_on_usual_machines 0 heddle plan "$@" --devices h100:8
+of_devices="$(field step_time_s) $(field mfu)"
+check_status tf32_on_those_of_a_file 0 heddle plan "$@" --cluster "$work/usual.yaml" --set resources.devices=8
+check_equal takes_as_long "$of_devices" "$(field step_time_s) $(field mfu)"
 # devices that are not alike: 0 and 4, 1 and 5, .. are under one switch each, so tp 2 takes those pairs
 cat >"$work/switches.yaml" <<'EOF'
 nodes: 2
