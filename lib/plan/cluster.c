@@ -93,7 +93,7 @@ void hd_cluster_set_levels(struct hd_cluster *c, int64_t island,
     c->level_count = 0;
     if (island > 0 && island < c->devices_per_node)
         add_level(c, of_island, island);
-    add_level(c, of_node, c->devices_per_node);
+    add_level(c, island == c->devices_per_node ? of_island : of_node, c->devices_per_node);
     if (c->nodes > 1)
         add_level(c, between, hd_cluster_devices(c));
 }

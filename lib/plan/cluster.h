@@ -85,7 +85,8 @@ void hd_cluster_of_cpu(const struct hd_traits *traits, int64_t devices,
                        const struct hd_rates *rates, struct hd_cluster *ret_cluster);
 
 /* Sets levels from a node's own and the network's: islands of `island` devices (0: none), the node,
- * then one level of all nodes if there are several. */
+ * then one level of all nodes if there are several. An island of all devices of a node is the node:
+ * its link is the island's. */
 void hd_cluster_set_levels(struct hd_cluster *cluster, int64_t island,
                            const struct hd_cluster_level *of_island,
                            const struct hd_cluster_level *of_node,

@@ -60,6 +60,25 @@ static void usual_links(void **state)
     assert_int_equal(clusters[0].level_count, 1);
 }
 
+/* A bridge that joins all devices of a node is their link, not the slots. */
+static void an_island_of_all_devices_is_the_node(void **state)
+{
+    struct hd_cluster pair;
+
+    (void)state;
+    reads("nodes: 2\ndevices_per_node: 2\ndevice: h100-pcie\n"
+          "islands: {devices: 2, bandwidth: 300GB/s, latency: 2us}\n");
+    assert_int_equal(clusters[0].level_count, 2);
+    is_level(&clusters[0], 0, "island", 2, 300e9, 2e-6);
+    is_level(&clusters[0], 1, "network", 4, 25e9, 8e-6);
+    /* --devices h100-pcie:2: such GPUs are bridged in pairs; of three one has no neighbour */
+    hd_cluster_of_kind(hd_gpu_kind_find("h100-pcie"), 2, false, &pair);
+    assert_int_equal(pair.level_count, 1);
+    is_level(&pair, 0, "island", 2, 300e9, 3e-6);
+    hd_cluster_of_kind(hd_gpu_kind_find("h100-pcie"), 3, false, &pair);
+    is_level(&pair, 0, "node", 3, 50e9, 3e-6);
+}
+
 /* What a device has of its host: as the file says; else it is not known. */
 static void the_host_of_a_device(void **state)
 {
@@ -275,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_simple_cluster),
         cmocka_unit_test(usual_links),
+        cmocka_unit_test(an_island_of_all_devices_is_the_node),
         cmocka_unit_test(the_host_of_a_device),
         cmocka_unit_test(groups_islands_and_tiers),
         cmocka_unit_test(a_device_of_its_own),
