@@ -68,8 +68,12 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
     return hd_search_layouts(&question, arena, &l->search);
 }
 
+/* Where none has a plan: the one whose devices lack least. */
 static bool is_better(const struct hd_report *a, const struct hd_report *b)
 {
+    if (!a->search.plan_count && !b->search.plan_count)
+        return a->search.least.needed_bytes - a->memory_bytes <
+               b->search.least.needed_bytes - b->memory_bytes;
     if (!a->search.plan_count || !b->search.plan_count)
         return a->search.plan_count > b->search.plan_count;
     return a->search.plans[0].price.step_s < b->search.plans[0].price.step_s;

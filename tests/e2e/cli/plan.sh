@@ -162,6 +162,10 @@ check_status a_cluster_file_beyond_its_limit_is_2 2 heddle plan "$work/large.yam
 check_equal which_is_told 1 "$(grep -c 'larger than 1 MiB, the limit of a cluster file' "$work/check.err")"
 check_status what_is_too_large_is_2 2 heddle plan "$work/large.yaml" --devices l4:2 --set resources.devices=2 -o json
 check_equal with_nothing_chosen 1 "$(grep -c '"chosen":null,.*"least":{' "$work/check.out")"
+# of two groups the one that lacks least is told, not the one that stands first
+printf 'groups: [{nodes: 1, device: l4}, {nodes: 1, device: a100-80gb}]\ndevices_per_node: 1\n' >"$work/small.yaml"
+check_status what_fits_no_group_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/small.yaml" --set resources.devices=1
+check_equal and_told_of_the_one_that_lacks_least 1 "$(grep -c '^1 x a100-80gb on 1 node ' "$work/check.out")"
 check_status one_layout_alone_is_priced_whether_it_fits_or_not 0 heddle plan "$work/large.yaml" --devices l4:1 \
     --pin tp=1,pp=1,cp=1,micro_batch=1,recompute=none,zero=0 -o json
 check_equal but_does_not_fit false "$(field fits)"
