@@ -182,45 +182,127 @@ static bool overlap(const struct work_item *a, const struct work_item *b)
            b->life.first <= a->life.last;
 }
 
-/* The lowest offset that is free for the item's whole lifetime. by_offset: n placed items. */
-static int64_t lowest_free(const struct work_item *const *by_offset, int n,
-                           const struct work_item *item)
-{
-    int64_t at = 0;
+/* Placed items by when they live. A call's list is cut into spans of nodes; each span has the items
+ * that live in it, by offset, but for those that live long, which are kept apart: they are few. So
+ * an item of a program of ten thousand is compared with its neighbours in time alone. */
+enum { SPAN_NODES = 64, LONG_SPANS = 4 };
 
-    for (int i = 0; i < n; i++) {
-        if (!overlap(by_offset[i], item))
-            continue;
-        if (by_offset[i]->offset >= at + item->size_bytes)
-            break;
-        if (by_offset[i]->offset + by_offset[i]->size_bytes > at)
-            at = round_to(by_offset[i]->offset + by_offset[i]->size_bytes, item->align);
-    }
-    return at;
+struct placed {
+    const struct work_item **items; /* [count] by offset */
+    int count;
+};
+
+struct work_index {
+    struct placed *spans, long_lived; /* [span_count] */
+    int span_count;
+};
+
+static int first_span(const struct work_item *item)
+{
+    return item->life.first / SPAN_NODES;
 }
 
-static void insert_by_offset(const struct work_item **by_offset, int n,
-                             const struct work_item *item)
+static int last_span(const struct work_item *item)
 {
-    int i = n;
+    return item->life.last / SPAN_NODES;
+}
 
-    for (; i > 0 && by_offset[i - 1]->offset > item->offset; i--)
-        by_offset[i] = by_offset[i - 1];
-    by_offset[i] = item;
+static bool lives_long(const struct work_item *item)
+{
+    return last_span(item) - first_span(item) >= LONG_SPANS;
+}
+
+static bool index_items(struct hd_emit *e, const struct work_item *items, int count,
+                        struct work_index *ret)
+{
+    const struct work_item **room;
+    size_t entries = 0;
+    int spans = 0;
+
+    for (int i = 0; i < count; i++)
+        spans = last_span(&items[i]) >= spans ? last_span(&items[i]) + 1 : spans;
+    *ret = (struct work_index){.spans =
+                                   hd_arena_array(e->arena, (size_t)spans + 1, sizeof *ret->spans),
+                               .span_count = spans};
+    for (int i = 0; i < count && ret->spans; i++) {
+        if (lives_long(&items[i])) {
+            ret->long_lived.count++;
+            entries++;
+            continue;
+        }
+        for (int s = first_span(&items[i]); s <= last_span(&items[i]); s++, entries++)
+            ret->spans[s].count++;
+    }
+    room = ret->spans ? hd_arena_array(e->arena, entries + 1, sizeof *room) : NULL;
+    if (!room)
+        return false;
+    ret->long_lived.items = room;
+    room += ret->long_lived.count;
+    ret->long_lived.count = 0;
+    for (int s = 0; s < spans; s++) {
+        ret->spans[s].items = room;
+        room += ret->spans[s].count;
+        ret->spans[s].count = 0;
+    }
+    return true;
+}
+
+static void insert_by_offset(struct placed *p, const struct work_item *item)
+{
+    int i = p->count++;
+
+    for (; i > 0 && p->items[i - 1]->offset > item->offset; i--)
+        p->items[i] = p->items[i - 1];
+    p->items[i] = item;
+}
+
+static void add_placed(struct work_index *index, const struct work_item *item)
+{
+    if (lives_long(item)) {
+        insert_by_offset(&index->long_lived, item);
+        return;
+    }
+    for (int s = first_span(item); s <= last_span(item); s++)
+        insert_by_offset(&index->spans[s], item);
+}
+
+/* The lowest offset that is free for the item's whole lifetime: the lists of its spans and of those
+ * that live long are gone through together, by offset. next: [span_count + 1], for that. */
+static int64_t lowest_free(const struct work_index *index, const struct work_item *item, int *next)
+{
+    const int first = first_span(item), lists = last_span(item) - first + 2;
+    int64_t at = 0;
+
+    memset(next, 0, (size_t)lists * sizeof *next);
+    for (;;) {
+        const struct work_item *lowest = NULL;
+        int from = 0;
+
+        for (int k = 0; k < lists; k++) {
+            const struct placed *p = k ? &index->spans[first + k - 1] : &index->long_lived;
+
+            while (next[k] < p->count && !overlap(p->items[next[k]], item))
+                next[k]++;
+            if (next[k] < p->count && (!lowest || p->items[next[k]]->offset < lowest->offset)) {
+                lowest = p->items[next[k]];
+                from = k;
+            }
+        }
+        if (!lowest || lowest->offset >= at + item->size_bytes)
+            return at;
+        next[from]++;
+        if (lowest->offset + lowest->size_bytes > at)
+            at = round_to(lowest->offset + lowest->size_bytes, item->align);
+    }
 }
 
 static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct life *lives)
 {
     struct work_item *items = hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof *items);
-    const struct work_item **by_offset =
-        hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof *by_offset);
-    int count = 0;
+    struct work_index index;
+    int count = 0, *next;
 
-    if (!items || !by_offset) {
-        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to place a program"));
-        return;
-    }
-    for (int s = 0; s < e->store_count; s++)
+    for (int s = 0; items && s < e->store_count; s++)
         if (is_placed_by_programs(e->stores[s]) && lives[s].first >= 0 &&
             e->stores[s]->region == HD_REGION_WORK)
             items[count++] = (struct work_item){.life = lives[s],
@@ -228,12 +310,17 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
                                                 .align = e->stores[s]->align ? e->stores[s]->align
                                                                              : HD_TENSOR_ALIGN,
                                                 .visible = e->stores[s]->visible};
+    if (!items || !index_items(e, items, count, &index) ||
+        !(next = hd_arena_array(e->arena, (size_t)index.span_count + 2, sizeof *next))) {
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to place a program"));
+        return;
+    }
     qsort(items, (size_t)count, sizeof *items, larger_first);
     for (int i = 0; i < count; i++) {
         int64_t *end = half(&chunk->extent[HD_REGION_WORK], items[i].visible);
 
-        items[i].offset = lowest_free(by_offset, i, &items[i]);
-        insert_by_offset(by_offset, i, &items[i]);
+        items[i].offset = lowest_free(&index, &items[i], next);
+        add_placed(&index, &items[i]);
         e->stores[items[i].life.store]->offset = items[i].offset;
         if (items[i].offset + items[i].size_bytes > *end)
             *end = items[i].offset + items[i].size_bytes;
