@@ -44,6 +44,22 @@ static enum hd_status read_nodes(const struct cluster_reader *r, const struct ya
 
 /* ---- devices ---- */
 
+/* A compute capability: 8.9, or 89 as compilers spell it. */
+static enum hd_status read_capability(const struct cluster_reader *r, const struct yaml_node *node,
+                                      int64_t *ret_capability)
+{
+    const char *text = cluster_text(node), *dot = strchr(text, '.');
+    char digits[8];
+
+    if (!dot)
+        return cluster_read_count(r, node, "device.capability", 200, ret_capability);
+    (void)snprintf(digits, sizeof digits, "%.*s%s", (int)(dot - text), text, dot + 1);
+    if (strlen(dot) == 2 && !hd_text_to_int64(digits, 10, 200, ret_capability))
+        return HD_OK;
+    return cluster_fail(r, node, "device.capability",
+                        "is no compute capability; give one such as 8.9 or 9.0");
+}
+
 static enum hd_status read_own_device(const struct cluster_reader *r, const struct yaml_node *node,
                                       struct hd_cluster *c)
 {
@@ -81,7 +97,7 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
     if (!st && sm)
         st = cluster_read_count(r, sm, "device.multiprocessors", 4096, &processors);
     if (!st && cc)
-        st = cluster_read_count(r, cc, "device.capability", 200, &capability);
+        st = read_capability(r, cc, &capability);
     if (st)
         return st;
     (void)snprintf(c->device, sizeof c->device, "own");

@@ -75,7 +75,7 @@ static enum hd_status read_quantity(const struct cluster_reader *r, const struct
     const char *text = cluster_text(node);
     char *end;
     const double number = strtod(text, &end);
-    char problem[256], quoted[SPEC_QUOTE_MAX];
+    char problem[256], list[96] = "", quoted[SPEC_QUOTE_MAX];
 
     while (*end == ' ')
         end++;
@@ -91,10 +91,13 @@ static enum hd_status read_quantity(const struct cluster_reader *r, const struct
                        spec_quote(text, quoted), range);
         return cluster_fail(r, node, key, problem);
     }
+    for (size_t i = 0; i < count && *units[i].text; i++) /* the last may be none: a plain number */
+        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
+                       units[i].text);
     if (node->kind == YAML_KIND_SCALAR)
         (void)snprintf(problem, sizeof problem,
-                       "%s is not possible; give a number with a unit, such as %s",
-                       spec_quote(text, quoted), example);
+                       "%s is not possible; give a number with a unit, such as %s (units: %s)",
+                       spec_quote(text, quoted), example, list);
     else
         (void)snprintf(problem, sizeof problem, "expected a number with a unit, such as %s",
                        example);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -144,6 +145,18 @@ static void a_device_of_its_own(void **state)
     assert_string_equal(clusters[0].device, "own");
     assert_int_equal(clusters[0].traits.memory_bytes, (int64_t)96 << 30);
     assert_int_equal(clusters[0].traits.multiprocessors, 80);
+    assert_int_equal(clusters[0].traits.capability, 80); /* not said: of all that are supported */
+    for (int dotted = 0; dotted < 2; dotted++) {
+        char text[256];
+
+        (void)snprintf(text, sizeof text,
+                       "nodes: 1\ndevices_per_node: 2\nintra_node: {bandwidth: 100GB/s}\n"
+                       "device: {memory: 96GiB, hbm_bandwidth: 2TB/s, flops: {bf16: 500TFLOPS}, "
+                       "capability: %s}\n",
+                       dotted ? "8.9" : "89");
+        reads(text);
+        assert_int_equal(clusters[0].traits.capability, 89);
+    }
     assert_true(clusters[0].rates.half_flops > 0 && clusters[0].rates.half_flops < 500e12);
 }
 
@@ -216,6 +229,13 @@ static void bad_files_are_told_where_and_what(void **state)
          "c.yaml:3: cluster file: unknown key 'devise'; did you mean device?"},
         {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nintra_node: {bandwidth: 450}\n",
          "c.yaml:4: intra_node.bandwidth: '450' is not possible; give a number with a unit"},
+        {"nodes: 1\ndevices_per_node: 1\ndevice: {memory: 96GiB, hbm_bandwidth: 2TB/s, "
+         "flops: {bf16: 500TFLOPS}, capability: 8.99}\n",
+         "c.yaml:3: device.capability: is no compute capability; give one such as 8.9 or 9.0"},
+        {"nodes: 1\ndevices_per_node: 1\ndevice: {memory: 1XB, hbm_bandwidth: 2TB/s, "
+         "flops: {bf16: 500TFLOPS}}\n",
+         "c.yaml:3: device.memory: '1XB' is not possible; give a number with a unit, such as "
+         "80GiB or 80GB (units: GiB, GB, MiB, TiB, TB)"},
         {"nodes: 2\ndevices_per_node: 8\ndevice: h100\n"
          "intra_node: {bandwidth: 1GB/s, latency: 11s}\n",
          "c.yaml:4: intra_node.latency: '11s' is out of range; give a value from 0s to 10s"},
