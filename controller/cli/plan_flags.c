@@ -45,8 +45,8 @@ static int add_override(struct cli_list *overrides, const char *text, const char
     return CLI_CONTINUE;
 }
 
-/* --devices cpu:N[:T] or KIND:N; works like a last --set of resources.devices and resources.device,
- * so that the job file's rules are checked with it. */
+/* --devices cpu:N[:T] or KIND:N: as by --set of resources.devices and resources.device, so that the
+ * job file's rules are checked with it. */
 static int read_devices(const char *text, struct plan_asked *a, struct cli_list *overrides)
 {
     char copy[64], *rest = copy, *word, *count, *threads;

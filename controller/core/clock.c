@@ -1,4 +1,5 @@
-/* clock: the machine's clock was set while the controller ran.
+/* clock: the machine's clock was set while the controller ran, or the machine slept, which the
+ * monotonic clock does not count.
  *
  * Times that people see are of the wall clock, and time passes by the monotonic one. When the first
  * makes a step beside the second, the stored times of what still goes on move with it: when
@@ -65,9 +66,9 @@ void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks)
     }
     hd_clock_format_span(llabs(step_ms), span);
     core_event(core, NULL, "clock_set", 0, -1, "",
-               "the clock of the controller's machine was set %s by %s: time limits, deadlines of "
-               "drains and expected starts move with it",
-               step_ms > 0 ? "ahead" : "back", span);
+               "the clock of the controller's machine was set %s by %s%s: time limits, deadlines "
+               "of drains and expected starts move with it",
+               step_ms > 0 ? "ahead" : "back", span, step_ms > 0 ? ", or the machine slept" : "");
     for (size_t i = 0; i < core->node_count; i++)
         move_node(core, core->nodes[i], step_ms);
     for (size_t i = 0; i < core->active.count; i++)

@@ -200,6 +200,12 @@ enum hd_status core_find_stream(const struct hd_core *core, const char *uuid, ui
 
 /* ---- states -----------------------------------------------------------------------------------*/
 
+/* Ranks run on it, or may: it has attempts to stop, or has not said yet what it runs. */
+static bool may_run(const struct core_node *node)
+{
+    return core_node_is_held(node) || node->stale_count || (node->connected && !node->synced);
+}
+
 bool core_node_is_held(const struct core_node *node)
 {
     for (int32_t i = 0; i < node->rec.device_count; i++) {
@@ -227,10 +233,9 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
     if (node->rec.state == HD_NODE_STATE_LOST || node->rec.state == HD_NODE_STATE_UNREACHABLE)
         return; /* only a message of the node ends these states */
     if (node->rec.drain && node->connected && !node->synced)
-        return; /* it has not said yet what it runs: nobody is to take it for empty */
+        return; /* it may still run something: its state waits until it has said what it runs */
     if (node->rec.drain)
-        state = core_node_is_held(node) || node->stale_count ? HD_NODE_STATE_DRAINING
-                                                             : HD_NODE_STATE_DRAINED;
+        state = may_run(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
     if (state == node->rec.state)
         return;
     core_node_set_state(core, node, state);
@@ -363,7 +368,7 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
         return;
     }
     if (node->rec.drain)
-        hd_text_add(text, "is %s: %s%s", core_node_is_held(node) ? "draining" : "drained",
+        hd_text_add(text, "is %s: %s%s", may_run(node) ? "draining" : "drained",
                     drain_reason_of(node), answers ? "" : "; it ");
     if (node->rec.drain && answers)
         return;
