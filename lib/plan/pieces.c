@@ -150,18 +150,21 @@ static enum hd_status measure(struct builder *b, int registry, struct hd_units u
         for (int last = 0; last < 2; last++)
             ret_piece->time[c][last] = program_time(b, &chunk->program[calls[c]], last);
     ret_piece->kept_bytes = whole(&chunk->extent[HD_REGION_KEPT]);
+    ret_piece->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
+    ret_piece->work_bytes = whole(&chunk->extent[HD_REGION_WORK]);
     if (ret_boundary)
         *ret_boundary = chunk->extent[HD_REGION_BOUNDARY].visible_bytes;
     return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
 }
 
-/* piece -= other */
+/* piece -= other, but for work memory, which does not add up */
 static void subtract(struct hd_piece *piece, const struct hd_piece *other)
 {
     for (int c = 0; c < HD_PIECE_CALLS; c++)
         for (int last = 0; last < 2; last++)
             hd_program_time_add(&piece->time[c][last], -1, &other->time[c][last]);
     piece->kept_bytes -= other->kept_bytes;
+    piece->deferred_bytes -= other->deferred_bytes;
 }
 
 static enum hd_status declare(struct builder *b, int stage)
@@ -404,6 +407,8 @@ static enum hd_status measure_windowed(const struct hd_job *job, const struct hd
     if (!st)
         st = measure_segments(&b, hd_piece_segment(job) > 1, &of_window);
     p->windowed = of_window.piece[HD_PIECE_BLOCK];
+    if (of_window.piece[HD_PIECE_BASE].work_bytes < p->piece[HD_PIECE_BASE].work_bytes)
+        p->piece[HD_PIECE_BASE].work_bytes = of_window.piece[HD_PIECE_BASE].work_bytes;
     p->inner_windowed = of_window.inner;
     p->has_windowed = true;
     hd_arena_done(&b.arena);

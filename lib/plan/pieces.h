@@ -42,7 +42,9 @@ enum hd_piece_call { HD_PIECE_F, HD_PIECE_B, HD_PIECE_W, HD_PIECE_CALLS };
 struct hd_piece {
     /* [1]: in the last micro-batch of a step, which also reduces what is reduced once a step */
     struct hd_program_time time[HD_PIECE_CALLS][2];
-    int64_t kept_bytes; /* of one slot */
+    int64_t kept_bytes, deferred_bytes; /* of one slot */
+    /* Work memory of the chunk that it was measured in, whole, at least; of BASE: of one block. */
+    int64_t work_bytes;
 };
 
 struct hd_pieces {

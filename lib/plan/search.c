@@ -433,6 +433,7 @@ static void refine_family(struct layout_search *s, struct candidate *c)
 
 static void try_variant(struct layout_search *s, struct candidate *c)
 {
+    const struct hd_pieces *pieces;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
     struct hd_job job;
@@ -443,8 +444,9 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     job = search_job(s, &sizes);
     ordered = search_ordered(s, c, &job);
-    if (!ordered || (s->asked->memory_bytes &&
-                     !search_could_fit(s, search_least_memory(s, c, &sizes, ordered))))
+    pieces = ordered ? search_pieces(s, c, &job, true) : NULL; /* as they were walked */
+    if (!pieces || (s->asked->memory_bytes &&
+                    !search_could_fit(s, search_least_memory(s, c, &sizes, ordered, pieces))))
         return;
     c->bound_s = search_variant_bound(s, c, &sizes);
     c->habit = habit_of(c);
@@ -516,7 +518,8 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
         cuts.habit = habit_of(&cuts);
         push(s, &cuts);
     }
-    if (may_reject(s) && !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered)))
+    if (may_reject(s) &&
+        !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered, c.blocks)))
         return;
     bound = search_schedule_bound(s, &c, ordered);
     c.bound_s = bound > c.bound_s ? bound : c.bound_s;

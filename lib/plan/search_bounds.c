@@ -12,6 +12,9 @@ enum { UPDATE_BYTES = 16 };
 static const double gathered_share = 0.97;
 /* Of what one sequence keeps per token, all other micro-batches keep at least this share. */
 static const double kept_share = 0.9;
+/* Of the work memory of a chunk of one block, a chunk with more of them takes at least this share:
+ * its programs are other ones, in which less may live at the same time. */
+static const double work_share = 0.9;
 
 static double smaller(double a, double b)
 {
@@ -204,14 +207,48 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
            (double)z->tp;
 }
 
-/* Bytes that a block keeps in one slot, as block_seconds. Of segments: that begins one. */
-static double block_kept(const struct layout_search *s, const struct hd_pieces *p)
+/* Bytes that a chunk of so many blocks keeps in one slot. Blocks with a window and without keep at
+ * least what the lesser of them does. Of segments: blocks that begin one. */
+static double chunk_kept(const struct layout_search *s, const struct hd_pieces *p, double blocks)
 {
     const double block = (double)p->piece[HD_PIECE_BLOCK].kept_bytes;
     const double least = p->has_windowed ? smaller(block, (double)p->windowed.kept_bytes) : block;
-    const double kept = least + smaller((double)p->piece[HD_PIECE_BASE].kept_bytes, 0);
 
-    return kept > 0 && !s->differ ? kept : 0;
+    return s->differ
+               ? 0
+               : larger(0, blocks * least + smaller(0, (double)p->piece[HD_PIECE_BASE].kept_bytes));
+}
+
+/* The same of what W waits for. */
+static double chunk_deferred(const struct layout_search *s, const struct hd_pieces *p,
+                             double blocks)
+{
+    const double block = (double)p->piece[HD_PIECE_BLOCK].deferred_bytes;
+    const double least =
+        p->has_windowed ? smaller(block, (double)p->windowed.deferred_bytes) : block;
+
+    return s->differ ? 0
+                     : larger(0, blocks * least +
+                                     smaller(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
+}
+
+/* Where a stage has no embedding, the rows that enter a chunk lie in a slot of the boundary until
+ * backward has read them, and the first block keeps so much less than others do. With W apart they
+ * may be given back before W. */
+static double stage_boundary(const struct layout_search *s, const struct hd_pieces *p,
+                             const struct ordered *ordered, int32_t stage)
+{
+    const double less = -(double)p->piece[HD_PIECE_BASE].kept_bytes;
+
+    if (s->differ || stage == 0 || ordered->shared.order.split)
+        return 0;
+    return ordered->stages[stage].kept * larger(0, smaller(less, (double)p->boundary_bytes));
+}
+
+/* Work memory of any chunk that has a block. */
+static double block_work(const struct layout_search *s, const struct hd_pieces *p)
+{
+    return s->differ ? 0 : work_share * (double)p->piece[HD_PIECE_BASE].work_bytes;
 }
 
 /* ---- segments of recompute ---- */
@@ -237,16 +274,13 @@ static struct segments segments_of(int64_t first, int64_t blocks, int64_t segmen
 }
 
 /* What the largest chunk of a stage keeps in a slot, and what backward has of its longest segment
- * in work memory: all that forward would keep of it without recompute, but for its last block,
- * whose backward may begin before the rest is made again. */
+ * in work memory beside that of a single block: all that forward would keep of it without
+ * recompute, but for its last block, whose backward may begin before the rest is made again. */
 static void segment_bytes(const struct layout_search *s, const struct candidate *c,
-                          const struct ordered *ordered, int32_t stage, double *ret_kept,
-                          double *ret_work)
+                          const struct ordered *ordered, const struct hd_pieces *pieces,
+                          int32_t stage, double *ret_kept, double *ret_work)
 {
     const struct hd_pipeline *p = &ordered->shared.pipeline;
-    const double kept = block_kept(s, c->blocks),
-                 plain = c->plain ? kept_share * block_kept(s, c->plain) : 0;
-
     *ret_kept = *ret_work = 0;
     for (int32_t k = 0; k < p->chunks / p->stages; k++) {
         const int32_t chunk = hd_pipeline_chunk(p, stage, k);
@@ -255,9 +289,10 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
         const int64_t blocks = u.end - u.first - (chunk == 0) - (chunk == p->chunks - 1);
         const struct segments x = segments_of(first, blocks, c->segment);
 
-        *ret_kept = larger(*ret_kept, (double)x.count * kept);
-        if (x.longest > 1)
-            *ret_work = larger(*ret_work, (double)(x.longest - 1) * plain);
+        *ret_kept = larger(*ret_kept, chunk_kept(s, pieces, (double)x.count));
+        if (x.longest > 1 && c->plain)
+            *ret_work =
+                larger(*ret_work, kept_share * chunk_kept(s, c->plain, (double)(x.longest - 1)));
     }
 }
 
@@ -275,7 +310,8 @@ static struct hd_search_rejected rejected(const struct layout_search *s, const s
 }
 
 /* Some stage has an even share of the blocks. When F of a micro-batch ends there, all of them keep
- * what backward needs of it. */
+ * what backward needs of it. A share of the reference's rows has its share of the work memory, more
+ * rows have at least as much. */
 struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct candidate *c,
                                                const struct hd_layout_sizes *z,
@@ -283,29 +319,36 @@ struct hd_search_rejected search_family_memory(const struct layout_search *s,
 {
     const int64_t blocks = divide_up(s->config.L, c->pp);
     const int64_t keep = c->segment > 1 ? divide_up(blocks, c->segment) : blocks;
-    const double kept =
-        kept_share * block_kept(s, reference) * (double)c->micro_batch / (double)c->cp;
+    const double rows = (double)c->micro_batch / (double)c->cp;
+    const double kept = kept_share * chunk_kept(s, reference, (double)keep) * rows;
+    const double work = block_work(s, reference) * smaller(1, rows);
 
-    return rejected(s, c, z, 0, (double)blocks * block_state(s, z), (double)keep * kept);
+    return rejected(s, c, z, 0, (double)blocks * block_state(s, z) + work, kept);
 }
 
 struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct candidate *c,
                                               const struct hd_layout_sizes *z,
-                                              const struct ordered *ordered)
+                                              const struct ordered *ordered,
+                                              const struct hd_pieces *pieces)
 {
-    const double state = block_state(s, z), kept = block_kept(s, c->blocks);
+    const double state = block_state(s, z);
     struct hd_search_rejected most = {0};
 
     for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
         const double ends = ends_state(s, z, &ordered->shared.pipeline, i);
-        double of_slot = stage->largest * kept, work = 0;
+        double of_slot = chunk_kept(s, pieces, stage->largest), work = 0, slots;
         struct hd_search_rejected r;
 
         if (c->segment > 1)
-            segment_bytes(s, c, ordered, i, &of_slot, &work);
-        r = rejected(s, c, z, i, stage->blocks * state + ends + work, stage->kept * of_slot);
+            segment_bytes(s, c, ordered, pieces, i, &of_slot, &work);
+        if (stage->blocks > 0)
+            work += block_work(s, pieces);
+        slots = stage->kept * of_slot +
+                stage->deferred * chunk_deferred(s, pieces, stage->largest) +
+                stage_boundary(s, pieces, ordered, i);
+        r = rejected(s, c, z, i, stage->blocks * state + ends + work, slots);
 
         if (i == 0 || r.needed_bytes > most.needed_bytes)
             most = r;

@@ -59,6 +59,7 @@ struct ordered {
         int32_t before;          /* of all chunks before its first one */
         int32_t kept;            /* (chunk, micro-batch) that are between F and the end of backward
                                     at the same time, at most */
+        int32_t deferred;        /* of those, between B and W */
     } * stages;                  /* [shared.pipeline.stages] */
 };
 
@@ -156,7 +157,8 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
                             const struct hd_layout_sizes *z);
 
 /* Bytes that some rank takes at least: before the family is compiled, by the blocks of `reference`,
- * which has one sequence per micro-batch, cp 1 and ep 1; and with a schedule. */
+ * which has one sequence per micro-batch, cp 1 and ep 1; and with a schedule, by the candidate's
+ * blocks or by its pieces, which know what W waits for. */
 struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct candidate *c,
                                                const struct hd_layout_sizes *z,
@@ -164,7 +166,8 @@ struct hd_search_rejected search_family_memory(const struct layout_search *s,
 struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct candidate *c,
                                               const struct hd_layout_sizes *z,
-                                              const struct ordered *ordered);
+                                              const struct ordered *ordered,
+                                              const struct hd_pieces *pieces);
 
 /* ---- search_cuts.c ---- */
 

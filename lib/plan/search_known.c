@@ -145,7 +145,7 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
     for (int32_t i = 0; i < p->stages; i++) {
         const struct hd_stage_order *order = &o->shared.order.stages[i];
         struct ordered_stage *stage = &o->stages[i];
-        int32_t kept = 0;
+        int32_t kept = 0, deferred = 0;
 
         for (int32_t k = 0; k < p->chunks / p->stages; k++) {
             const int32_t blocks = search_blocks_of(&o->shared, hd_pipeline_chunk(p, i, k));
@@ -158,6 +158,10 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
         for (int32_t k = 0; k < order->count; k++) {
             kept += (order->entries[k].call == HD_CALL_F) - (order->entries[k].call == frees);
             stage->kept = kept > stage->kept ? kept : stage->kept;
+            if (o->shared.order.split)
+                deferred +=
+                    (order->entries[k].call == HD_CALL_B) - (order->entries[k].call == HD_CALL_W);
+            stage->deferred = deferred > stage->deferred ? deferred : stage->deferred;
             if (order->entries[k].chunk < o->shared.order.frozen)
                 kept = 0; /* F alone keeps nothing for later */
         }

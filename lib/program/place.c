@@ -296,6 +296,12 @@ static int64_t lowest_free(const struct work_index *index, const struct work_ite
     }
 }
 
+static bool is_in_work(const struct hd_emit *e, const struct life *lives, int s)
+{
+    return is_placed_by_programs(e->stores[s]) && lives[s].first >= 0 &&
+           e->stores[s]->region == HD_REGION_WORK;
+}
+
 static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct life *lives)
 {
     struct work_item *items = hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof *items);
@@ -303,8 +309,7 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
     int count = 0, *next;
 
     for (int s = 0; items && s < e->store_count; s++)
-        if (is_placed_by_programs(e->stores[s]) && lives[s].first >= 0 &&
-            e->stores[s]->region == HD_REGION_WORK)
+        if (is_in_work(e, lives, s))
             items[count++] = (struct work_item){.life = lives[s],
                                                 .size_bytes = round_up(e->stores[s]->size_bytes),
                                                 .align = e->stores[s]->align ? e->stores[s]->align
@@ -324,6 +329,35 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
         e->stores[items[i].life.store]->offset = items[i].offset;
         if (items[i].offset + items[i].size_bytes > *end)
             *end = items[i].offset + items[i].size_bytes;
+    }
+}
+
+/* Without offsets: the most that lives at the same time, which no placement undercuts. */
+static void sum_work(struct hd_emit *e, struct hd_chunk *chunk, enum hd_call call,
+                     const struct life *lives)
+{
+    const int count = e->lists[call].count + 2; /* a life may end behind the last node */
+    int64_t *more[2] = {hd_arena_array(e->arena, (size_t)count, sizeof **more),
+                        hd_arena_array(e->arena, (size_t)count, sizeof **more)};
+
+    if (!more[0] || !more[1]) {
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to place a program"));
+        return;
+    }
+    for (int s = 0; s < e->store_count; s++)
+        if (is_in_work(e, lives, s)) {
+            int64_t *changes = more[e->stores[s]->visible];
+
+            changes[lives[s].first] += round_up(e->stores[s]->size_bytes);
+            changes[lives[s].last + 1] -= round_up(e->stores[s]->size_bytes);
+        }
+    for (int visible = 0; visible < 2; visible++) {
+        int64_t *most = half(&chunk->extent[HD_REGION_WORK], visible), alive = 0;
+
+        for (int i = 0; i < count; i++) {
+            alive += more[visible][i];
+            *most = alive > *most ? alive : *most;
+        }
     }
 }
 
@@ -381,6 +415,9 @@ void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
         if (s->region != HD_REGION_WORK)
             append(chunk, s, s->region);
     }
-    for (int c = 0; c < HD_CALL_COUNT && !e->options->unplaced; c++)
-        place_work(e, chunk, lives[c]);
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        if (e->options->unplaced)
+            sum_work(e, chunk, (enum hd_call)c, lives[c]);
+        else
+            place_work(e, chunk, lives[c]);
 }

@@ -621,8 +621,9 @@ struct hd_compile_options {
      * is bf16. With buffers in the registry scales come from amax histories, else from the present
      * tensors (emit_fp8.c). */
     bool fp8;
-    bool no_fuse;  /* for tests: skips the fuse pass */
-    bool unplaced; /* work gets no offsets and no size: for prices, which do not need them */
+    bool no_fuse; /* for tests: skips the fuse pass */
+    /* For prices: work gets no offsets, and as its size the most that lives at the same time. */
+    bool unplaced;
 };
 
 /* Runs all passes over the recording. The chunk lives in the recording's arena. Fails with the

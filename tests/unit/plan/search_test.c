@@ -492,6 +492,30 @@ static void what_does_not_fit_is_named(void **state)
     hd_arena_done(&arena);
 }
 
+/* Of long sequences nearly all memory is what backward of one block works with, and what
+ * zero-bubble schedules keep for W: where that alone is too much, layouts are not laid out one by
+ * one. Only the lowest are, to name the one that needs least. */
+static void what_cannot_fit_is_not_laid_out(void **state)
+{
+    struct hd_cluster c = priced_cluster(1, 8, 4e11, 1e9);
+    struct hd_job job = priced_job(8, 256, 16);
+    struct hd_arena arena;
+    struct hd_search found;
+
+    (void)state;
+    c.host_memory_bytes = (int64_t)1 << 40;
+    priced_set(job.offload, "auto");
+    job.context = 1 << 19;
+    found = search(&job, &c, (int64_t)1200 << 20, 1, &arena);
+    print_message("%d laid out of %d priced, %d families; the least needs %.0f MiB\n",
+                  (int)found.laid_out, (int)found.priced, (int)found.families,
+                  (double)found.least.needed_bytes / (1 << 20));
+    assert_int_equal(found.plan_count, 0);
+    assert_true(found.least.exact);
+    assert_in_range(found.laid_out, 1, 100);
+    hd_arena_done(&arena);
+}
+
 static void a_pinned_layout_is_priced_even_if_too_large(void **state)
 {
     const struct hd_cluster c = priced_cluster(1, 1, 4e11, 1e9);
@@ -623,6 +647,7 @@ int main(void)
         cmocka_unit_test(tp_stays_within_a_node),
         cmocka_unit_test(more_bandwidth_is_never_slower),
         cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(what_cannot_fit_is_not_laid_out),
         cmocka_unit_test(a_pinned_layout_is_priced_even_if_too_large),
         cmocka_unit_test(a_pinned_v_is_searched),
         cmocka_unit_test(a_pinned_schedule_has_stages),
