@@ -436,15 +436,13 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     const struct hd_pieces *pieces;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
-    struct hd_job job;
 
     c->decided = DECIDED_VARIANT;
     if (!size(s, c, &sizes))
         return;
     s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
-    job = search_job(s, &sizes);
-    ordered = search_ordered(s, c, &job);
-    pieces = ordered ? search_pieces(s, c, &job, true) : NULL; /* as they were walked */
+    ordered = search_ordered(s, c, &sizes);
+    pieces = ordered ? search_pieces(s, c, &sizes, true) : NULL; /* as they were walked */
     if (!pieces || (s->asked->memory_bytes &&
                     !search_could_fit(s, search_least_memory(s, c, &sizes, ordered, pieces))))
         return;
@@ -497,7 +495,6 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     struct candidate c = *of;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
-    struct hd_job job;
     double bound;
 
     c.decided = DECIDED_SCHEDULE;
@@ -506,8 +503,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     if (!size(s, &c, &sizes))
         return;
     take_least_state(s, &sizes);
-    job = search_job(s, &sizes);
-    ordered = search_ordered(s, &c, &job);
+    ordered = search_ordered(s, &c, &sizes);
     if (!ordered)
         return;
     if (!c.own && search_has_cuts(s, ordered->shared.pipeline.chunks)) { /* also if the even cut
@@ -541,13 +537,11 @@ static void refine_cuts(struct layout_search *s, const struct candidate *c)
     const struct ordered *even;
     struct hd_layout_sizes sizes;
     struct candidate of = *c;
-    struct hd_job job;
 
     of.decided = DECIDED_SCHEDULE;
     if (!size(s, &of, &sizes))
         return;
-    job = search_job(s, &sizes);
-    even = search_ordered(s, &of, &job);
+    even = search_ordered(s, &of, &sizes);
     if (even)
         search_each_cut(s, even, try_cut, &of);
 }
@@ -594,8 +588,8 @@ static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
     if (!size(s, c, &sizes))
         return false;
     job = search_job(s, &sizes);
-    ordered = search_ordered(s, c, &job);
-    pieces = ordered ? search_pieces(s, c, &job, alone) : NULL;
+    ordered = search_ordered(s, c, &sizes);
+    pieces = ordered ? search_pieces(s, c, &sizes, alone) : NULL;
     if (!pieces)
         return false;
     st = search_walk(s->asked, &s->model, &job, pieces, ordered, ret_price);

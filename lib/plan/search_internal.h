@@ -192,10 +192,10 @@ const struct hd_pieces *search_blocks(struct layout_search *s, const struct cand
 int32_t search_blocks_of(const struct hd_layout_shared *shared, int32_t chunk);
 /* All pieces; alone: without replicas and ZeRO, on which F, B and W do not depend. */
 const struct hd_pieces *search_pieces(struct layout_search *s, const struct candidate *c,
-                                      const struct hd_job *job, bool alone);
+                                      const struct hd_layout_sizes *sizes, bool alone);
 /* Of a cut that is not even it is there until the next call. */
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
-                                     const struct hd_job *job);
+                                     const struct hd_layout_sizes *sizes);
 
 /* The price of the whole step. */
 enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,

@@ -51,14 +51,14 @@ static struct hd_pieces *build_pieces(struct layout_search *s, const struct hd_j
 }
 
 /* With as few replicas as the experts need. */
-static void leave_out_replicas(struct hd_job *job)
+static void leave_out_replicas(struct hd_layout_sizes *sizes)
 {
-    job->dp = job->ep > job->cp ? job->ep / job->cp : 1;
-    if (job->dp * job->cp % job->ep)
-        job->dp = job->ep;
-    job->zero = 0;
-    job->zero_shard = 0;
-    (void)snprintf(job->offload, sizeof job->offload, "none");
+    sizes->dp = sizes->ep > sizes->cp ? sizes->ep / sizes->cp : 1;
+    if (sizes->dp * sizes->cp % sizes->ep)
+        sizes->dp = sizes->ep;
+    sizes->zero = 0;
+    sizes->zero_shard = 0;
+    (void)snprintf(sizes->offload, sizeof sizes->offload, "none");
 }
 
 const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
@@ -71,7 +71,7 @@ const struct hd_pieces *search_blocks(struct layout_search *s, const struct cand
     if (!e || e->known)
         return e ? e->value : NULL;
     job = search_job(s, sizes);
-    leave_out_replicas(&job);
+    leave_out_replicas(&job.layout);
     job.pp = 1;
     (void)snprintf(job.stages, sizeof job.stages, "auto");
     s->found->blocks++;
@@ -80,7 +80,7 @@ const struct hd_pieces *search_blocks(struct layout_search *s, const struct cand
 }
 
 /* Schedules differ only in whether W is apart, and in whether there are stages. */
-static void key_of_pieces(const struct candidate *c, const struct hd_job *job,
+static void key_of_pieces(const struct candidate *c, const struct hd_layout_sizes *sizes,
                           int32_t ret_key[KEY_NUMBERS])
 {
     const int32_t key[KEY_NUMBERS] = {c->tp,
@@ -88,20 +88,20 @@ static void key_of_pieces(const struct candidate *c, const struct hd_job *job,
                                       c->ep,
                                       c->micro_batch,
                                       c->recompute,
-                                      (int32_t)job->dp,
-                                      (int32_t)job->zero,
-                                      (int32_t)job->zero_shard,
-                                      job->pp > 1,
-                                      strncmp(job->schedule, "zb-", 3) == 0,
-                                      strcmp(job->offload, "optimizer") == 0};
+                                      (int32_t)sizes->dp,
+                                      (int32_t)sizes->zero,
+                                      (int32_t)sizes->zero_shard,
+                                      sizes->pp > 1,
+                                      strncmp(sizes->schedule, "zb-", 3) == 0,
+                                      strcmp(sizes->offload, "optimizer") == 0};
 
     memcpy(ret_key, key, sizeof key);
 }
 
 const struct hd_pieces *search_pieces(struct layout_search *s, const struct candidate *c,
-                                      const struct hd_job *job, bool alone)
+                                      const struct hd_layout_sizes *sizes, bool alone)
 {
-    struct hd_job of = *job;
+    struct hd_layout_sizes of = *sizes;
     int32_t key[KEY_NUMBERS];
     struct memo_entry *e;
 
@@ -109,8 +109,11 @@ const struct hd_pieces *search_pieces(struct layout_search *s, const struct cand
         leave_out_replicas(&of);
     key_of_pieces(c, &of, key);
     e = look_up(s, &s->pieces, key);
-    if (e && !e->known)
-        note(&s->pieces, e, key, build_pieces(s, &of, false));
+    if (e && !e->known) {
+        const struct hd_job job = search_job(s, &of);
+
+        note(&s->pieces, e, key, build_pieces(s, &job, false));
+    }
     return e ? e->value : NULL;
 }
 
@@ -195,13 +198,15 @@ static enum hd_status order_step(const struct hd_job *job, struct hd_units *cut,
 }
 
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
-                                     const struct hd_job *job)
+                                     const struct hd_layout_sizes *sizes)
 {
-    const int32_t key[KEY_NUMBERS] = {c->pp, c->schedule, c->virtual_stages,
-                                      (int32_t)(job->global_batch / (job->dp * job->micro_batch))};
-    const int32_t cut_key[KEY_NUMBERS] = {(int32_t)job->pp, (int32_t)job->virtual_stages};
+    const int32_t key[KEY_NUMBERS] = {
+        c->pp, c->schedule, c->virtual_stages,
+        (int32_t)(s->asked->spec->global_batch / (sizes->dp * sizes->micro_batch))};
+    const int32_t cut_key[KEY_NUMBERS] = {(int32_t)sizes->pp, (int32_t)sizes->virtual_stages};
     struct memo_entry *e, *cut;
     struct ordered *o;
+    struct hd_job job;
     enum hd_status st;
 
     if (c->own)
@@ -212,8 +217,9 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
     cut = look_up(s, &s->cuts, cut_key);
     if (!cut)
         return NULL;
+    job = search_job(s, sizes);
     o = hd_arena_alloc(&s->kept, sizeof *o);
-    st = o ? order_step(job, cut->value, &s->kept, o)
+    st = o ? order_step(&job, cut->value, &s->kept, o)
            : hd_err(HD_NO_MEMORY, "no memory to search layouts");
     search_note_refusal(s, st);
     note(&s->orders, e, key, st ? NULL : o);
