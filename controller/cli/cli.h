@@ -170,6 +170,8 @@ void cli_format_age(int64_t unix_ms, int64_t now_ms, char ret_text[HD_CLOCK_TEXT
 /* The same by the controller's clock, or with CLI_WIDE the time itself; "" for 0. */
 void cli_format_when(const struct cli *cli, int64_t unix_ms, enum cli_format format,
                      char ret_text[HD_CLOCK_TEXT_MAX]);
+/* Adds "its jobs leave it by TIME", or in the past if that is over: the deadline of a drain. */
+void cli_add_deadline(const struct cli *cli, int64_t deadline_unix_ms, struct hd_text *out);
 /* "n1,n2": the nodes that a job holds. */
 void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job);
 /* 98123.4 -> "98.1k"; for rates and counts. */

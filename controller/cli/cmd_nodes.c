@@ -65,10 +65,9 @@ static int threads_of(const Heddle__V1__NodeStatus *n)
 }
 
 /* Why the node, or some of its devices, get no jobs; and when those that it has leave it. */
-static void add_reason(struct hd_text *out, const Heddle__V1__NodeStatus *n)
+static void add_reason(const struct cli *cli, struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     const Heddle__V1__DeviceInfo *first = NULL;
-    char when[HD_CLOCK_TEXT_MAX];
     size_t broken = 0;
 
     for (size_t i = 0; i < n->n_devices; i++) {
@@ -77,8 +76,8 @@ static void add_reason(struct hd_text *out, const Heddle__V1__NodeStatus *n)
     }
     hd_text_add(out, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
     if (n->drain_deadline_unix_ms && n->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
-        hd_clock_format_utc(n->drain_deadline_unix_ms, when);
-        hd_text_add(out, "%sits jobs leave it by %s", out->len_bytes ? "; " : "", when);
+        hd_text_add(out, "%s", out->len_bytes ? "; " : "");
+        cli_add_deadline(cli, n->drain_deadline_unix_ms, out);
     }
     if (broken && out->data)
         hd_text_add(out, "%sdevice %d: %s", out->len_bytes ? "; " : "", first->index,
@@ -118,7 +117,7 @@ static void add_node_row(const struct cli *cli, struct table *table,
                   : *n->isolation->tier ? n->isolation->tier
                                         : n->isolation->mode);
     }
-    add_reason(&reason, n);
+    add_reason(cli, &reason, n);
     table_add(table, NULL, "%s", reason.failed ? "?" : reason.data);
     hd_text_free(&reason);
     hd_text_free(&jobs);
@@ -179,7 +178,7 @@ int cli_nodes(struct cli *cli, int argc, char **argv)
 
 static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
 {
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
+    char word[CLI_WORD_MAX];
     struct hd_text out = {0};
     struct show_list list;
 
@@ -193,8 +192,8 @@ static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
         hd_text_add(&out, "node %s %s", node->name, cli_node_state(node->state, word));
         if (node->drain_deadline_unix_ms &&
             node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
-            hd_clock_format_utc(node->drain_deadline_unix_ms, when);
-            hd_text_add(&out, "; its jobs leave it by %s", when);
+            hd_text_add(&out, "; ");
+            cli_add_deadline(cli, node->drain_deadline_unix_ms, &out);
         }
         if (*node->reason && node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING &&
             node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {

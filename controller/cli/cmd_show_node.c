@@ -68,7 +68,9 @@ static void add_people(const struct cli *cli, const Heddle__V1__NodeStatus *n, s
     add_line(out, "last message", when);
     if (n->drain_deadline_unix_ms) {
         hd_clock_format_utc(n->drain_deadline_unix_ms, when);
-        add_line(out, "jobs leave by", when);
+        add_line(out,
+                 n->drain_deadline_unix_ms > cli_now_ms(cli) ? "jobs leave by" : "jobs left by",
+                 when);
     }
     if (!n->n_devices)
         return;

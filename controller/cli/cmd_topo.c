@@ -84,6 +84,7 @@ static void show_topology(const Heddle__V1__GetTopologyResponse *t, enum cli_for
         for (size_t d = 0; d < n->n_devices; d++)
             hd_json_add_string(w, NULL, n->devices[d]->name);
         hd_json_end(w, ']');
+        hd_json_add_int64(w, "silent_ms", n->silent_ms);
         if (n->inventory)
             show_inventory(w, n->inventory);
         else
@@ -196,10 +197,14 @@ static void add_node(const Heddle__V1__NodeTopology *n, int64_t now_ms, bool who
                      struct hd_text *out)
 {
     const Heddle__V1__NodeInventory *v = n->inventory;
-    char age[HD_CLOCK_TEXT_MAX];
+    char age[HD_CLOCK_TEXT_MAX], silent[HD_CLOCK_TEXT_MAX];
 
     cli_add_clean(out, n->node);
     hd_text_add(out, ": %zu device%s", n->n_devices, n->n_devices == 1 ? "" : "s");
+    if (n->silent_ms > 0) {
+        hd_clock_format_span(n->silent_ms, silent);
+        hd_text_add(out, ", silent for %s", silent);
+    }
     if (v) {
         cli_format_age(v->taken_unix_ms, now_ms, age);
         hd_text_add(out, ", inventory %s old, ", age);

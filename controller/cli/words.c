@@ -101,6 +101,17 @@ void cli_format_age(int64_t unix_ms, int64_t now_ms, char ret_text[HD_CLOCK_TEXT
     hd_clock_format_span(now_ms > unix_ms ? now_ms - unix_ms : 0, ret_text);
 }
 
+void cli_add_deadline(const struct cli *cli, int64_t deadline_unix_ms, struct hd_text *out)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(deadline_unix_ms, when);
+    hd_text_add(out,
+                deadline_unix_ms > cli_now_ms(cli) ? "its jobs leave it by %s"
+                                                   : "its jobs were to leave it by %s",
+                when);
+}
+
 void cli_format_when(const struct cli *cli, int64_t unix_ms, enum cli_format format,
                      char ret_text[HD_CLOCK_TEXT_MAX])
 {

@@ -214,6 +214,15 @@ static void add_avoided(const struct core_job *job, struct hd_text *text)
         hd_text_add(text, ", which failed it twice");
 }
 
+/* It stops for a drained node, or for one whose daemon ends, and that is still so. */
+static bool still_leaves(const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->share_count; i++)
+        if (attempt->shares[i].node->rec.drain || attempt->shares[i].node->leaves)
+            return true;
+    return false;
+}
+
 /* Why an attempt stops that has not ended. */
 static void explain_stop(const struct hd_core *core, const struct core_job *job,
                          struct hd_text *text)
@@ -239,7 +248,11 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
         hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
                     attempt->rec.stop_job);
     else if (core_gives_way(job))
-        hd_text_add(text, "writes a checkpoint and leaves a node that is drained");
+        hd_text_add(text,
+                    still_leaves(attempt)
+                        ? "writes a checkpoint and leaves a node that is drained"
+                        : "writes a checkpoint and starts again: it was asked to leave a node that "
+                          "is not drained any more");
     else if (attempt->rec.stop_cause == HD_END_CAUSE_TIME_LIMIT)
         why = "ends: its time_limit is over";
     else if (attempt->rec.stop_cause == HD_END_CAUSE_RESIZED)

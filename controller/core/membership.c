@@ -372,8 +372,9 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     st = check_removal(core, node);
     if (st)
         return st;
-    core_event(core, NULL, "removed", 0, -1, node->rec.name, "node %s (%s) was removed by %s",
-               node->rec.name, node->rec.uuid, event->remove.by);
+    core_event(core, NULL, "removed", 0, -1, node->rec.name, "node %s (%s) was removed by %s%s",
+               node->rec.name, node->rec.uuid, event->remove.by,
+               node->probe_asked ? "; its probe has no result" : "");
     core_node_unlist(core, node);
     /* in memory it stays, because attempts may point to it; and its daemon may come again */
     node->rec.retired = node->rec.removed = true;

@@ -36,6 +36,12 @@ static enum hd_status check_ask(const struct core_node *node)
 {
     const char *name = node->rec.name;
 
+    if (!core_node_has_come(node))
+        return hd_err(HD_CONFLICT,
+                      "%s has not connected since the controller was started, and its own heddled "
+                      "measures; probe again when heddle nodes shows the node ready or drained; if "
+                      "it stays away, start heddled there",
+                      name);
     if (!node->connected)
         return hd_err(HD_CONFLICT,
                       "%s is not connected, and its own heddled measures; start heddled there, and "

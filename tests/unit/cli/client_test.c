@@ -237,8 +237,12 @@ static void a_start_in_the_past_is_not_shown(void **state)
 static void the_deadline_of_a_drain_is_shown(void **state)
 {
     (void)state;
+    fake.deadline_ms = 4102444800000;
     assert_non_null(strstr(heddle("nodes -o wide", 0).out,
-                           "is draining: disk; its jobs leave it by 2026-11-24T06:40:00"));
+                           "is draining: disk; its jobs leave it by 2100-01-01T00:00:00"));
+    fake.deadline_ms = 1577836800000;
+    assert_non_null(strstr(heddle("nodes -o wide", 0).out,
+                           "is draining: disk; its jobs were to leave it by 2020-01-01T00:00:00"));
 }
 
 /* Goal: the command does not wait for its whole 90 s when the node's heddled has died while it was

@@ -123,7 +123,7 @@ static void on_nodes(struct hd_rpc_call *call, const ProtobufCMessage *message)
     node.name = (char *)"n1";
     node.state = HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING;
     node.reason = (char *)"is draining: disk";
-    node.drain_deadline_unix_ms = 1795502400000;
+    node.drain_deadline_unix_ms = fake.deadline_ms;
     response.nodes = nodes;
     response.n_nodes = 1;
     (void)hd_rpc_call_reply(call, &response.base);

@@ -467,6 +467,28 @@ static void a_job_leaves_a_drained_node_at_the_deadline(void **state)
     sim_free(sim);
 }
 
+/* It takes 12 s to write its checkpoint, and meanwhile somebody takes the drain back. */
+static void who_leaves_a_node_that_is_drained_no_more_says_so(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t job = submit(sim, 0, 2, 60);
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
+                                          .drain = {.node = "n1", .by = "root"}};
+
+    (void)state;
+    sim->nodes[0].faults.save_s = 12;
+    sim_run(sim, 8);
+    drain(sim, "n1", 2);
+    sim_run(sim, 4);
+    sim_assert_reason(sim, job, "writes a checkpoint and leaves a node that is drained");
+    assert_int_equal(sim_event(sim, &undrain), HD_OK);
+    sim_assert_reason(sim, job,
+                      "writes a checkpoint and starts again: it was asked to leave a node that is "
+                      "not drained any more");
+    sim_run_until_ended(sim, job, 200);
+    sim_free(sim);
+}
+
 /* A job on both nodes stops at a checkpoint as soon as the daemon of one ends, without a deadline
  * and with no place elsewhere, also when the controller is started anew meanwhile; and it goes on
  * when the node is back. One that fits on what is left goes on at once. */
@@ -615,6 +637,7 @@ int main(void)
         cmocka_unit_test(a_job_that_ran_before_it_gave_way_does_not_wait),
         cmocka_unit_test(a_job_leaves_a_drained_node_when_it_fits_elsewhere),
         cmocka_unit_test(a_job_leaves_a_drained_node_at_the_deadline),
+        cmocka_unit_test(who_leaves_a_node_that_is_drained_no_more_says_so),
         cmocka_unit_test(a_job_leaves_a_node_whose_daemon_ends),
         cmocka_unit_test(a_job_grows_at_a_checkpoint_if_it_pays),
         cmocka_unit_test(no_job_grows_while_others_wait),

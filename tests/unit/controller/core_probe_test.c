@@ -166,6 +166,21 @@ static void what_cannot_be_probed_is_refused_with_the_reason(void **state)
     close_bench(&b);
 }
 
+/* Goal: nobody is sent to start a heddled that is running, and about to connect. */
+static void a_node_that_has_not_come_back_yet_is_told(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const struct hd_core_event event = {.kind = HD_CORE_PROBE,
+                                        .probe = {.node = "n1", .by = "ann"}};
+
+    (void)state;
+    sim_controller_crash(sim);
+    assert_int_equal(sim_event(sim, &event), HD_CONFLICT);
+    assert_non_null(
+        strstr(hd_err_message(), "n1 has not connected since the controller was started"));
+    sim_free(sim);
+}
+
 /* Goal: a probe never slows a job down. */
 static void a_node_with_a_job_is_refused(void **state)
 {
@@ -383,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_asked_is_recorded),
         cmocka_unit_test(what_cannot_be_probed_is_refused_with_the_reason),
+        cmocka_unit_test(a_node_that_has_not_come_back_yet_is_told),
         cmocka_unit_test(a_node_with_a_job_is_refused),
         cmocka_unit_test(a_question_stays_until_it_is_answered),
         cmocka_unit_test(a_lost_node_ends_its_question),
