@@ -4,23 +4,28 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "plan/cluster.h"
 #include "plan/plan.h"
 
 /* ---- devices ---- */
 
-static int refuse_devices(const char *text)
+/* word: before the colon; if it is no kind, the nearest one is named. */
+static int refuse_devices(const char *text, const char *word)
 {
     struct hd_text words = {0};
     size_t count;
     const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
+    const bool known = strcmp(word, "cpu") == 0 || hd_gpu_kind_find(word);
+    const char *nearest = known ? NULL : hd_cluster_nearest_kind(word);
     int code;
 
     for (size_t i = 0; i < count; i++)
         hd_text_add(&words, "%s%s", i ? ", " : "", kinds[i].word);
-    code = cli_usage(
-        "plan: --devices %s is not understood; give cpu:N or cpu:N:T, N devices (1 to %d) of T "
-        "threads, or KIND:N, N GPUs of one of these kinds: %s",
-        text, HD_PLAN_DEVICES_MAX, words.failed ? "" : words.data);
+    code = cli_usage("plan: --devices %s is not understood%s%s%s give cpu:N or cpu:N:T, N devices "
+                     "(1 to %d) of T "
+                     "threads, or KIND:N, N GPUs of one of these kinds: %s",
+                     text, nearest ? "; did you mean " : ";", nearest ? nearest : "",
+                     nearest ? "?" : "", HD_PLAN_DEVICES_MAX, words.failed ? "" : words.data);
     hd_text_free(&words);
     return code;
 }
@@ -63,7 +68,7 @@ static int read_devices(const char *text, struct plan_asked *a, struct cli_list 
     if (rest || !(cpu || a->kind) || !count ||
         hd_text_to_int64(count, 1, HD_PLAN_DEVICES_MAX, &a->devices) ||
         (threads && (!cpu || hd_text_to_int64(threads, 1, 4096, &a->threads))))
-        return refuse_devices(text);
+        return refuse_devices(text, word);
     (void)snprintf(a->override, sizeof a->override, "resources.devices=%s", count);
     (void)snprintf(a->origin, sizeof a->origin, "--devices %s", text);
     if (add_override(overrides, a->override, a->origin) != CLI_CONTINUE)

@@ -3,6 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
+enum { KINDS_MAX = 64 }; /* of GPUs, whose words are compared */
+
 /* ---- usual machines ---- */
 
 /* Links of GPUs in the machines that they are usually sold in, one direction, per GPU. NVLink and
@@ -125,6 +129,23 @@ void hd_cluster_of_kind(const struct hd_gpu_kind *kind, int64_t devices, bool tf
     const int64_t node = usual_links_of(kind)->node;
 
     hd_cluster_of_gpus(kind, devices, devices < node ? devices : node, tf32, ret_cluster);
+}
+
+const char *hd_cluster_nearest_kind(const char *word)
+{
+    size_t count;
+    const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
+    const char *words[KINDS_MAX];
+    char small[64];
+    size_t i = 0;
+
+    for (; word[i] && i < sizeof small - 1; i++)
+        small[i] = (char)(word[i] >= 'A' && word[i] <= 'Z' ? word[i] - 'A' + 'a' : word[i]);
+    small[i] = '\0';
+    count = count < KINDS_MAX ? count : KINDS_MAX;
+    for (size_t k = 0; k < count; k++)
+        words[k] = kinds[k].word;
+    return hd_text_nearest(small, words, count);
 }
 
 void hd_cluster_use_tf32(struct hd_cluster *c)

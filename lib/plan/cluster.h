@@ -96,6 +96,10 @@ void hd_cluster_set_levels(struct hd_cluster *cluster, int64_t island,
 struct hd_cluster_level hd_cluster_usual_node(const struct hd_gpu_kind *kind);
 struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind);
 
+/* The known kind of GPU whose word is nearest to this one, in whatever case; NULL: none is similar.
+ * For the hint "did you mean". */
+const char *hd_cluster_nearest_kind(const char *word);
+
 /* The lowest level with a domain that has both positions. */
 int hd_cluster_level_of(const struct hd_cluster *cluster, int64_t a, int64_t b);
 

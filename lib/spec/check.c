@@ -627,7 +627,7 @@ static enum hd_status check_policies(const struct hd_job *job)
             return HD_OK;
         return hd_err(HD_INVALID,
                       "parallel.recompute: full: %" PRId64 " is more than model.layers = %" PRId64
-                      "; give 1 to %" PRId64,
+                      "; give at most %" PRId64,
                       units, job->layers, job->layers);
     }
     return hd_err(HD_INVALID,
@@ -710,8 +710,7 @@ static enum hd_status check_codes(const struct hd_job *job)
             n += (size_t)snprintf(fits + n, sizeof fits - n, ", %" PRId64, tp);
     return hd_err(HD_INVALID,
                   "parallel.tp: %" PRId64 " cuts through a block of %d weights of the matrices of "
-                  "blocks; with model.weights: nf4 they can be shared by %s ranks: use such a tp, "
-                  "or int8",
+                  "blocks; with model.weights: nf4 use a tp of %s, or use int8",
                   job->layout.tp, (int)HD_NF4_BLOCK, fits);
 }
 

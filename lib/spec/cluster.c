@@ -6,6 +6,7 @@
  *     cluster_links.c     links within a node that are not alike, and its adapters
  *     cluster_values.c    words, numbers with units, links
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -113,15 +114,17 @@ static enum hd_status refuse_kind(const struct cluster_reader *r, const struct y
     struct hd_text words = {0};
     size_t count;
     const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
+    const char *nearest = hd_cluster_nearest_kind(cluster_text(node));
     char quoted[SPEC_QUOTE_MAX];
     enum hd_status st;
 
     for (size_t i = 0; i < count; i++)
         hd_text_add(&words, "%s%s", i ? ", " : "", kinds[i].word);
     st = hd_err(HD_INVALID,
-                "%s:%d: device: %s is no known kind; use one of %s, or {memory: .., "
+                "%s:%d: device: %s is no known kind%s%s%s use one of %s, or {memory: .., "
                 "hbm_bandwidth: .., flops: {bf16: ..}}",
                 r->name, node->line, spec_quote(cluster_text(node), quoted),
+                nearest ? "; did you mean " : ";", nearest ? nearest : "", nearest ? "?" : "",
                 words.failed ? "?" : words.data);
     hd_text_free(&words);
     return st;
@@ -171,6 +174,7 @@ static enum hd_status read_islands(const struct cluster_reader *r, const struct 
 {
     static const char *const keys[] = {"devices", "bandwidth", "latency"};
     const struct yaml_node *node = cluster_find(r, group, "islands"), *devices;
+    char problem[128];
     enum hd_status st;
 
     *ret_devices = 0;
@@ -183,8 +187,14 @@ static enum hd_status read_islands(const struct cluster_reader *r, const struct 
     if (!st)
         st = cluster_read_count(r, devices, "islands.devices", HD_CLUSTER_NODE_DEVICES_MAX,
                                 ret_devices);
-    if (!st && c->devices_per_node % *ret_devices)
-        st = cluster_fail(r, devices, "islands.devices", "does not divide devices_per_node");
+    if (!st && (*ret_devices == 1 || c->devices_per_node % *ret_devices)) {
+        (void)snprintf(problem, sizeof problem,
+                       *ret_devices == 1 ? "an island of 1 device joins none of the %" PRId64
+                                           " of a node; give more, or leave islands out"
+                                         : "does not divide devices_per_node = %" PRId64,
+                       c->devices_per_node);
+        st = cluster_fail(r, devices, "islands.devices", problem);
+    }
     (void)snprintf(level->name, sizeof level->name, "island");
     return st ? st : cluster_read_link(r, node, "islands", level);
 }
@@ -205,6 +215,8 @@ static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node
         return cluster_fail(r, node, "tiers",
                             "each needs name, nodes (of one switch) and bandwidth");
     (void)snprintf(level->name, sizeof level->name, "%s", cluster_text(name));
+    if (!*level->name)
+        return cluster_fail(r, name, "tiers.name", "is empty; give a name, such as leaf");
     for (int i = 0; i < r->tier_count; i++)
         if (strcmp(r->tiers[i].name, level->name) == 0)
             return cluster_fail(r, name, "tiers.name",

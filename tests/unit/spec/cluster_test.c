@@ -263,7 +263,16 @@ static void bad_files_are_told_where_and_what(void **state)
          "tiers: [{name: a, nodes: 4, bandwidth: 1GB/s}, {name: b, nodes: 6, bandwidth: 1GB/s}]\n",
          "tiers.nodes: is no larger multiple"},
         {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nislands: {devices: 3, bandwidth: 1GB/s}\n",
-         "islands.devices: does not divide devices_per_node"},
+         "islands.devices: does not divide devices_per_node = 8"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\nislands: {devices: 1, bandwidth: 1GB/s}\n",
+         "islands.devices: an island of 1 device joins none of the 8 of a node; give more, or "
+         "leave "
+         "islands out"},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: H100\n",
+         "device: 'H100' is no known kind; did you mean h100? use one of a10, "},
+        {"nodes: 2\ndevices_per_node: 8\ndevice: h100\n"
+         "tiers: [{name: '', nodes: 2, bandwidth: 1GB/s}]\n",
+         "tiers.name: is empty; give a name, such as leaf"},
         {"nodes: \"n[1,1]\"\ndevices_per_node: 8\ndevice: h100\n",
          "names such as n[1-16], each once"},
         {"nodes: \"n[7,9-12,1-7]\"\ndevices_per_node: 8\ndevice: h100\n", "each once"},

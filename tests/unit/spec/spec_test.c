@@ -333,7 +333,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:15: parallel.recompute: 'some' is not known; use auto, none, selective, full or "
      "{full: LAYERS}"},
     {15, "parallel: {recompute: {full: 99}}",
-     "job.yaml:15: parallel.recompute: full: 99 is more than model.layers = 2; give 1 to 2"},
+     "job.yaml:15: parallel.recompute: full: 99 is more than model.layers = 2; give at most 2"},
     {15, "parallel: {recompute: {full: 0}}",
      "job.yaml:15: parallel.recompute.full: 0 is not possible; give a whole number from 1 to 1024"},
     {15, "parallel: {recompute: {half: 2}}",
@@ -602,7 +602,7 @@ static void what_does_not_go_together_is_refused(void **state)
         {{"model.weights=nf4", "train.adapter={type: lora}", "parallel.tp=4",
           "resources.devices=4"},
          "parallel.tp: 4 cuts through a block of 64 weights of the matrices of blocks; with "
-         "model.weights: nf4 they can be shared by 1 ranks: use such a tp, or int8"},
+         "model.weights: nf4 use a tp of 1, or use int8"},
     };
 
     (void)state;
