@@ -2,6 +2,7 @@
  * drop the best layout (search_test tries them all). */
 #include <string.h>
 
+#include "comm/nccl.h"
 #include "plan/search_internal.h"
 
 /* An update reads gradient, master and moments, and writes master and moments: at least so many
@@ -296,11 +297,30 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
     }
 }
 
+/* What a process has on a GPU beside its reservations: hd_layout_gpu_overhead counts the groups of
+ * the mesh, of which each axis is one, and the ways between stages, of which one leads to another
+ * stage and one back. */
+static double overhead_bytes(const struct hd_traits *traits, const struct hd_layout_sizes *z)
+{
+    const int64_t axes[] = {z->tp, z->cp, z->dp, z->pp};
+    const int64_t world = z->tp * z->cp * z->dp * z->pp;
+    int communicators = 1;
+
+    if (!hd_traits_is_cuda(traits) || world == 1)
+        return (double)traits->process_bytes;
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
+        communicators += axes[i] > 1 && axes[i] < world;
+    if (z->pp > 1)
+        communicators += 2;
+    return (double)traits->process_bytes + communicators * (double)traits->communicator_bytes +
+           (double)hd_comm_nccl_bytes((int)world);
+}
+
 static struct hd_search_rejected rejected(const struct layout_search *s, const struct candidate *c,
                                           const struct hd_layout_sizes *z, int32_t stage,
                                           double state, double kept)
 {
-    const double all = state + kept + (double)s->asked->cluster->traits.process_bytes;
+    const double all = state + kept + overhead_bytes(&s->asked->cluster->traits, z);
 
     return (struct hd_search_rejected){.sizes = *z,
                                        .step_s = c->bound_s,
