@@ -79,7 +79,7 @@ static const char plan_help[] =
     "  --devices cpu:N[:T]  N CPU devices of T threads, in the layout a controller\n"
     "                       takes. Without either: the devices of this machine\n"
     "  --live               the nodes that the controller knows; it searches\n"
-    "  --device-memory SIZE what a rank may take of a device, such as 24G or 512M\n"
+    "  --device-memory SIZE what a rank may take of a device, such as 24G or 512MiB\n"
     "  --calibration FILE   times are those that heddle-worker probe measured\n"
     "  --pin NAME=VALUE,..  fixes members of parallel: tp=8,stages=[7,9]\n"
     "  --top N              show N layouts; else 3\n"

@@ -27,7 +27,7 @@ static const struct hd_setting settings[] = {
      "threads (else usable cores / N); cuda: all GPUs; cuda:0,2 or cuda:GPU-UUID: these GPUs; "
      "several with + between, such as cuda:0+cpu:2:4"},
     {OPT_DEVICE_MEMORY, "device-memory", 0, "SIZE", HD_SETTING_FILE, NULL,
-     "memory of each device that a rank may take, such as 24G or 512M: what parallel.zero and "
+     "memory of each device that a rank may take, such as 24G or 512MiB: what parallel.zero and "
      "parallel.pp, where they are auto, are chosen by (default: a GPU's own; of a CPU device its "
      "share of the machine's)"},
     {OPT_DATA_ADDRESS, "data-address", 0, "ADDR", HD_SETTING_FILE, NULL,

@@ -86,19 +86,21 @@ enum hd_status hd_text_to_int64(const char *text, int64_t min, int64_t max, int6
 enum hd_status hd_text_to_bytes(const char *text, int64_t min, int64_t *ret_bytes)
 {
     static const char units[] = "KMGT";
-    const size_t len = strlen(text);
+    const bool spelled = strlen(text) > 2 && strcmp(text + strlen(text) - 2, "iB") == 0;
+    const size_t len = strlen(text) - (spelled ? 2 : 0);
     const char *unit = len ? strchr(units, text[len - 1]) : NULL;
     const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
     char digits[24];
     int64_t value;
 
-    if (len >= sizeof digits)
-        return hd_err(HD_INVALID, "%.32s is not a size", text);
-    memcpy(digits, text, len + 1);
+    if (len >= sizeof digits || (spelled && !unit))
+        return hd_err(HD_INVALID, "%.32s is not a size, such as 24G or 512MiB", text);
+    memcpy(digits, text, len);
+    digits[len] = '\0';
     if (unit)
         digits[len - 1] = '\0';
     if (hd_text_to_int64(digits, 0, INT64_MAX >> shift, &value) || value << shift < min)
-        return hd_err(HD_INVALID, "%s is not a size of at least %lld bytes, such as 24G or 512M",
+        return hd_err(HD_INVALID, "%s is not a size of at least %lld bytes, such as 24G or 512MiB",
                       text, (long long)min);
     *ret_bytes = value << shift;
     return HD_OK;

@@ -26,7 +26,8 @@ void hd_text_free(struct hd_text *text);  /* frees the memory; the text may be u
 
 /* The text must be a number and nothing else. HD_INVALID: it is not, or outside [min, max]. */
 enum hd_status hd_text_to_int64(const char *text, int64_t min, int64_t max, int64_t *ret_value);
-/* A size in bytes: digits, then K, M, G or T for 2^10, 2^20, 2^30, 2^40 bytes, or nothing. */
+/* A size in bytes: digits, then K, M, G or T for 2^10, 2^20, 2^30, 2^40 bytes, also as KiB, MiB,
+ * GiB or TiB, or nothing. */
 enum hd_status hd_text_to_bytes(const char *text, int64_t min, int64_t *ret_bytes);
 enum hd_status hd_text_to_double(const char *text, double min, double max, double *ret_value);
 

@@ -395,6 +395,11 @@ static void numbers_are_read_whole_or_not_at_all(void **state)
     assert_int_equal(hd_text_to_int64("101", 0, 100, &i), HD_INVALID);
     assert_int_equal(hd_text_to_bytes("512M", 1, &i), HD_OK);
     assert_int_equal(i, 512LL << 20);
+    assert_int_equal(hd_text_to_bytes("512MiB", 1, &i), HD_OK);
+    assert_int_equal(i, (int64_t)512 << 20);
+    assert_int_equal(hd_text_to_bytes("512iB", 1, &i), HD_INVALID);
+    assert_int_equal(hd_text_to_bytes("512MB", 1, &i), HD_INVALID); /* of 1000 or of 1024? */
+    assert_int_equal(hd_text_to_bytes("iB", 1, &i), HD_INVALID);
     assert_int_equal(hd_text_to_bytes("3", 1, &i), HD_OK);
     assert_int_equal(i, 3);
     assert_int_equal(hd_text_to_bytes("2T", 1, &i), HD_OK);
