@@ -1,7 +1,8 @@
 /* controller: core and store on one event loop, behind two gRPC services.
  *
  *   Control    calls of users                  control.c watch.c read_log.c
- *   Fleet      streams of daemons              fleet.c copies.c rendezvous.c
+ *   Fleet      streams of daemons              fleet.c fleet_tell.c fleet_hear.c copies.c
+ *                                              rendezvous.c
  *   Identity   callers and their credentials   credential.c audit.c limits.c
  *   guard.c    who may call what (rpcs.def), and the audit log
  *   turn.c     core step -> store -> effects   everything that waits for the commit

@@ -11,7 +11,6 @@
  * Each message of a daemon renews its lease and becomes a core event. The daemon gets its complete
  * desired set after every change, when that change is durable.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +18,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/services/fleet.h"
-#include "spec/spec.h"
 
 /* ---- the streams ------------------------------------------------------------------------------*/
 
-static struct node_stream *find_stream(const struct controller *c, uint64_t number)
+struct node_stream *fleet_find_stream(const struct controller *c, uint64_t number)
 {
     for (struct node_stream *s = c->streams; s; s = s->next) {
         if (s->number == number)
@@ -48,9 +46,7 @@ struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid)
     return s ? s->logs : NULL;
 }
 
-/* Ends the stream of a daemon that reads too slowly: it connects again. Other failures (a message
- * that is too large) are only logged, because they would happen again on a new stream. */
-static void send_message(struct node_stream *s, const Heddle__V1__ControllerMessage *message)
+void fleet_send_message(struct node_stream *s, const Heddle__V1__ControllerMessage *message)
 {
     enum hd_status st = hd_rpc_call_write(s->call, &message->base);
 
@@ -58,276 +54,6 @@ static void send_message(struct node_stream *s, const Heddle__V1__ControllerMess
         hd_rpc_call_fail(s->call, hd_err(HD_UNAVAILABLE, "%s reads too slowly", s->name));
     else if (st && st != HD_ABORTED) /* HD_ABORTED: the call has ended, on_done follows */
         hd_log(HD_LOG_ERROR, "cannot send a message to node %s: %s", s->name, hd_err_message());
-}
-
-/* ---- desired sets -----------------------------------------------------------------------------*/
-
-struct desired_effect {
-    struct effect effect;
-    uint64_t stream;
-    struct hd_arena arena;
-    Heddle__V1__DesiredState state;
-};
-
-static void free_desired(struct desired_effect *d)
-{
-    hd_arena_done(&d->arena);
-    free(d);
-}
-
-static void run_desired(struct effect *effect, struct controller *c, enum hd_status st)
-{
-    struct desired_effect *d = (struct desired_effect *)(void *)effect;
-    struct node_stream *s = find_stream(c, d->stream);
-    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
-
-    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_DESIRED;
-    message.desired = &d->state;
-    if (!st && s)
-        send_message(s, &message);
-    free_desired(d);
-}
-
-/* Sets m->resolved_job, or m->problem, with which the daemon ends the attempt. */
-static enum hd_status resolve(struct desired_effect *d, const struct hd_job_record *job,
-                              const struct hd_attempt_record *record, Heddle__V1__DesiredAttempt *m)
-{
-    const struct hd_spec_attempt attempt = {
-        .job_id = (int64_t)record->job,
-        .number = record->attempt,
-        .dir = m->attempt_dir,
-        .base_checkpoint = record->base_attempt ? record->base_path : NULL,
-        .base_manifest_hash = record->base_attempt ? record->base_hash : NULL};
-    struct hd_job *spec = hd_arena_alloc(&d->arena, sizeof *spec);
-    struct hd_job *resolved = hd_arena_alloc(&d->arena, sizeof *resolved);
-    struct hd_text text = {0};
-    enum hd_status st = HD_OK;
-
-    if (!spec || !resolved)
-        return hd_err(HD_NO_MEMORY, "no memory for a job");
-    st = convert_unpack_spec(job->spec, job->spec_bytes, &d->arena, spec);
-    if (!st)
-        st = hd_spec_resolve(spec, &record->plan.layout, &attempt, resolved);
-    if (!st)
-        st = hd_job_write(resolved, &text);
-    if (st)
-        m->problem = convert_text(hd_arena_strdup(&d->arena, hd_err_message()));
-    else
-        m->resolved_job = convert_text(hd_arena_strdup(&d->arena, text.data));
-    hd_text_free(&text);
-    return hd_arena_failed(&d->arena) ? hd_err(HD_NO_MEMORY, "no memory for a job") : st;
-}
-
-/* Why no daemon may start the attempt, or this one may not; NULL: it may. An older daemon does not
- * know run_as, and would run the ranks as its own user. */
-static const char *find_user_problem(struct desired_effect *d, const struct controller *c,
-                                     const struct hd_desired_attempt *desired)
-{
-    const struct node_stream *s = find_stream(c, d->stream);
-    const char *run_as = desired->attempt->run_as;
-    char user[HD_USER_BYTES_MAX + 1];
-
-    if (!run_as || !*run_as)
-        return NULL;
-    if (strcmp(run_as, HD_RUN_AS_NONE) == 0)
-        return hd_policy_user(c->policy, desired->job->owner, user)
-                   ? hd_arena_strdup(&d->arena, hd_err_message())
-                   : "the policy had no system user for this job when the attempt began; resume "
-                     "the job";
-    if (!s || s->knows_users)
-        return NULL;
-    return hd_arena_printf(&d->arena,
-                           "the daemon of node %s is older and runs all jobs as its own user, not "
-                           "as %s, which the policy wants; install this version of Heddle there",
-                           s->name, run_as);
-}
-
-static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct controller *c,
-                                                const struct hd_desired_attempt *desired)
-{
-    const struct hd_attempt_record record = hd_record_copy_attempt(&d->arena, desired->attempt);
-    Heddle__V1__DesiredAttempt *m = hd_arena_alloc(&d->arena, sizeof *m);
-    const char *problem;
-
-    if (!m)
-        return NULL;
-    heddle__v1__desired_attempt__init(m);
-    m->job = record.job;
-    m->attempt = record.attempt;
-    m->wanted = (Heddle__V1__Wanted)desired->wanted;
-    m->saves_asked = desired->saves_asked;
-    m->attempt_dir = convert_text(convert_attempt_dir(&d->arena, c, record.job, record.attempt));
-    m->checkpoint_dir =
-        convert_text(convert_checkpoint_dir(&d->arena, c, record.job, record.attempt));
-    if (desired->wanted == HD_WANTED_STOPPED)
-        return m;
-    m->plan = convert_plan(&d->arena, &record.plan);
-    if (!m->plan)
-        return NULL;
-    problem = find_user_problem(d, c, desired);
-    if (problem)
-        m->problem = convert_text(problem);
-    else if (resolve(d, desired->job, &record, m) == HD_NO_MEMORY)
-        return NULL;
-    m->run_as = convert_text(record.run_as);
-    return m;
-}
-
-static void copy_deletions(struct desired_effect *d, const struct controller *c,
-                           const struct hd_desired *desired)
-{
-    d->state.deletions =
-        hd_arena_array(&d->arena, desired->deletion_count + 1, sizeof *d->state.deletions);
-    for (size_t i = 0; d->state.deletions && i < desired->deletion_count; i++) {
-        Heddle__V1__CheckpointDeletion *m = hd_arena_alloc(&d->arena, sizeof *m);
-        const struct hd_deletion *deletion = &desired->deletions[i];
-
-        if (!m)
-            return;
-        heddle__v1__checkpoint_deletion__init(m);
-        m->job = deletion->job;
-        m->attempt = deletion->attempt;
-        m->step = deletion->step;
-        m->path = convert_text(deletion->attempt ? hd_arena_strdup(&d->arena, deletion->path)
-                                                 : convert_job_dir(&d->arena, c, deletion->job));
-        m->manifest_hash =
-            convert_text(hd_arena_strdup(&d->arena, deletion->hash ? deletion->hash : ""));
-        d->state.deletions[d->state.n_deletions++] = m;
-    }
-}
-
-static enum hd_status fill_desired(struct desired_effect *d, struct controller *c, const char *uuid)
-{
-    struct hd_desired desired;
-    enum hd_status st = hd_core_desired(c->core, uuid, &d->arena, &desired);
-
-    if (st)
-        return st;
-    d->state.generation = desired.generation;
-    d->state.attempts =
-        hd_arena_array(&d->arena, desired.attempt_count + 1, sizeof *d->state.attempts);
-    for (size_t i = 0; d->state.attempts && i < desired.attempt_count; i++) {
-        d->state.attempts[i] = copy_attempt(d, c, &desired.attempts[i]);
-        if (!d->state.attempts[i])
-            return hd_err(HD_NO_MEMORY, "no memory for a desired set");
-        d->state.n_attempts++;
-    }
-    copy_deletions(d, c, &desired);
-    return hd_arena_failed(&d->arena) ? hd_err(HD_NO_MEMORY, "no memory for a desired set") : HD_OK;
-}
-
-void fleet_send_desired(struct controller *c, const char *uuid)
-{
-    struct node_stream *s = fleet_find_node(c, uuid);
-    struct desired_effect *d;
-
-    if (!s)
-        return; /* it gets its desired set after it reconnects */
-    d = calloc(1, sizeof *d);
-    if (!d) {
-        hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
-        return;
-    }
-    hd_arena_init(&d->arena, 0);
-    heddle__v1__desired_state__init(&d->state);
-    d->effect.run = run_desired;
-    d->stream = s->number;
-    if (fill_desired(d, c, uuid)) {
-        free_desired(d);
-        hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
-        return;
-    }
-    turn_when_durable(c, &d->effect);
-}
-
-/* ---- removal ----------------------------------------------------------------------------------*/
-
-struct removed_effect {
-    struct effect effect;
-    uint64_t stream;
-    char text[HD_CTL_NAME_BYTES_MAX + 16];
-};
-
-static void run_removed(struct effect *effect, struct controller *c, enum hd_status st)
-{
-    struct removed_effect *r = (struct removed_effect *)(void *)effect;
-    struct node_stream *s = find_stream(c, r->stream);
-    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
-    Heddle__V1__Removed body = HEDDLE__V1__REMOVED__INIT;
-
-    body.message = r->text;
-    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REMOVED;
-    message.removed = &body;
-    if (!st && s) {
-        send_message(s, &message);
-        hd_rpc_call_finish(s->call);
-    }
-    free(r);
-}
-
-void fleet_send_removed(struct controller *c, const char *uuid, const char *by)
-{
-    struct node_stream *s = fleet_find_node(c, uuid);
-    struct removed_effect *r = s ? calloc(1, sizeof *r) : NULL;
-
-    if (!s)
-        return;
-    s->removed = true;
-    if (!r) {
-        hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory to tell node %s", s->name));
-        return;
-    }
-    r->effect.run = run_removed;
-    r->stream = s->number;
-    (void)snprintf(r->text, sizeof r->text, "%s", by);
-    turn_when_durable(c, &r->effect);
-}
-
-/* ---- probes -----------------------------------------------------------------------------------*/
-
-struct probe_effect {
-    struct effect effect;
-    uint64_t stream;
-};
-
-static void send_probe_request(struct node_stream *s)
-{
-    const uint64_t request = hd_core_probe_asked(s->c->core, s->uuid);
-    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
-    Heddle__V1__ProbeRequest body = HEDDLE__V1__PROBE_REQUEST__INIT;
-
-    if (!request)
-        return;
-    body.request = request;
-    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_PROBE_REQUEST;
-    message.probe_request = &body;
-    send_message(s, &message);
-}
-
-static void run_probe(struct effect *effect, struct controller *c, enum hd_status st)
-{
-    struct probe_effect *p = (struct probe_effect *)(void *)effect;
-    struct node_stream *s = find_stream(c, p->stream);
-
-    if (!st && s)
-        send_probe_request(s);
-    free(p);
-}
-
-void fleet_send_probe_request(struct controller *c, const char *uuid)
-{
-    const struct node_stream *s = fleet_find_node(c, uuid);
-    struct probe_effect *p = s ? calloc(1, sizeof *p) : NULL;
-
-    if (!s)
-        return; /* it is asked when it has reconnected */
-    if (!p) {
-        hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory to ask node %s", s->name));
-        return;
-    }
-    p->effect.run = run_probe;
-    p->stream = s->number;
-    turn_when_durable(c, &p->effect);
 }
 
 /* ---- Hello ------------------------------------------------------------------------------------*/
@@ -340,7 +66,7 @@ struct welcome_effect {
 static void run_welcome(struct effect *effect, struct controller *c, enum hd_status st)
 {
     struct welcome_effect *w = (struct welcome_effect *)(void *)effect;
-    struct node_stream *s = find_stream(c, w->stream);
+    struct node_stream *s = fleet_find_stream(c, w->stream);
     Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
     Heddle__V1__Welcome welcome = HEDDLE__V1__WELCOME__INIT;
 
@@ -359,8 +85,8 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     s->welcomed = true;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
-    send_message(s, &message);
-    send_probe_request(s); /* one without an answer */
+    fleet_send_message(s, &message);
+    fleet_ask_for_probe(s); /* one without an answer */
 }
 
 static enum hd_status check_protocol(const Heddle__V1__Hello *hello, const struct controller *c)
@@ -502,239 +228,6 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
     return HD_OK;
 }
 
-/* ---- observed sets ----------------------------------------------------------------------------*/
-
-/* A checkpoint must be in its attempt's folder: another folder could be deleted by mistake. */
-static bool is_in_place(struct node_stream *s, uint64_t job, int32_t attempt, const char *path)
-{
-    struct hd_arena arena;
-    const char *dir;
-    bool in_place;
-
-    hd_arena_init(&arena, 0);
-    dir = convert_checkpoint_dir(&arena, s->c, job, attempt);
-    in_place = dir && strncmp(path, dir, strlen(dir)) == 0 && path[strlen(dir)] == '/' &&
-               !strstr(path, "/../") && strlen(path) < HD_CTL_PATH_BYTES_MAX;
-    hd_arena_done(&arena);
-    if (!in_place)
-        hd_log(HD_LOG_WARN, "node %s reports a checkpoint of job %" PRIu64 " in a wrong folder: %s",
-               s->name, job, path);
-    return in_place;
-}
-
-static void take_checkpoints(struct node_stream *s, struct hd_arena *arena,
-                             const Heddle__V1__ObservedAttempt *m, struct hd_observed *observed)
-{
-    observed->checkpoints =
-        hd_arena_array(arena, m->n_checkpoints + 1, sizeof *observed->checkpoints);
-    for (size_t i = 0; observed->checkpoints && i < m->n_checkpoints; i++) {
-        if (is_in_place(s, m->job, m->attempt, m->checkpoints[i]->path))
-            observed->checkpoints[observed->checkpoint_count++] =
-                convert_checkpoint_record(m->checkpoints[i]);
-    }
-}
-
-static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__ObservedState *m)
-{
-    struct hd_core_event event = {
-        .kind = HD_CORE_OBSERVED,
-        .observed = {.uuid = s->uuid,
-                     .stream = s->number,
-                     .generation = m->generation,
-                     .jobs_dir_visible = strcmp(m->jobs_dir_probe, s->c->probe) == 0,
-                     .jobs_dir_problem = m->jobs_dir_problem,
-                     .no_room = m->no_room,
-                     .leaves = m->leaves}};
-    struct hd_observed *attempts;
-    struct hd_deletion *deleted;
-    struct hd_arena arena;
-    enum hd_status st;
-
-    if (!event.observed.jobs_dir_visible && !*m->jobs_dir_problem)
-        event.observed.jobs_dir_problem = "a different folder has the same path";
-    hd_arena_init(&arena, 0);
-    attempts = hd_arena_array(&arena, m->n_attempts + 1, sizeof *attempts);
-    deleted = hd_arena_array(&arena, m->n_deleted + 1, sizeof *deleted);
-    for (size_t i = 0; attempts && i < m->n_attempts; i++) {
-        const Heddle__V1__ObservedAttempt *a = m->attempts[i];
-
-        attempts[i] = (struct hd_observed){.job = a->job,
-                                           .attempt = a->attempt,
-                                           .state = (enum hd_attempt_state)a->state,
-                                           .end = convert_end_record(a->end),
-                                           .problem = a->problem,
-                                           .waits = a->waits};
-        take_checkpoints(s, &arena, a, &attempts[i]);
-    }
-    for (size_t i = 0; deleted && i < m->n_deleted; i++)
-        deleted[i] = (struct hd_deletion){.job = m->deleted[i]->job,
-                                          .attempt = m->deleted[i]->attempt,
-                                          .step = m->deleted[i]->step};
-    event.observed.attempts = attempts;
-    event.observed.attempt_count = m->n_attempts;
-    event.observed.deleted = deleted;
-    event.observed.deleted_count = m->n_deleted;
-    st = hd_arena_failed(&arena) ? hd_err(HD_NO_MEMORY, "no memory for an observed set")
-                                 : turn_step(s->c, &event);
-    hd_arena_done(&arena);
-    return st;
-}
-
-/* ---- reports ----------------------------------------------------------------------------------*/
-
-/* Acknowledges, when the turn is durable, the highest seq of each (job, attempt, rank). */
-struct ack_effect {
-    struct effect effect;
-    uint64_t stream;
-    size_t count;
-    struct hd_position_record positions[];
-};
-
-static void run_ack(struct effect *effect, struct controller *c, enum hd_status st)
-{
-    struct ack_effect *ack = (struct ack_effect *)(void *)effect;
-    struct node_stream *s = find_stream(c, ack->stream);
-    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
-    Heddle__V1__ReportAck body = HEDDLE__V1__REPORT_ACK__INIT;
-    Heddle__V1__ReportPosition *items = calloc(ack->count + 1, sizeof *items);
-    Heddle__V1__ReportPosition **pointers = calloc(ack->count + 1, sizeof(void *));
-
-    for (size_t i = 0; items && pointers && i < ack->count; i++) {
-        heddle__v1__report_position__init(&items[i]);
-        items[i].job = ack->positions[i].job;
-        items[i].attempt = ack->positions[i].attempt;
-        items[i].rank = ack->positions[i].rank;
-        items[i].seq = ack->positions[i].seq;
-        pointers[i] = &items[i];
-    }
-    body.n_positions = ack->count;
-    body.positions = pointers;
-    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REPORT_ACK;
-    message.report_ack = &body;
-    if (!st && s && items && pointers)
-        send_message(s, &message);
-    free(items);
-    free(pointers);
-    free(ack);
-}
-
-static void acknowledge(struct ack_effect *ack, const Heddle__V1__Report *r)
-{
-    for (size_t i = 0; i < ack->count; i++) {
-        struct hd_position_record *p = &ack->positions[i];
-
-        if (p->job == r->job && p->attempt == r->attempt && p->rank == r->rank) {
-            p->seq = r->seq > p->seq ? r->seq : p->seq;
-            return;
-        }
-    }
-    ack->positions[ack->count++] = (struct hd_position_record){
-        .job = r->job, .attempt = r->attempt, .rank = r->rank, .seq = r->seq};
-}
-
-static void describe_exit(const Heddle__V1__Report *r, char *ret_text, size_t size)
-{
-    const Heddle__V1__RankExit *e = r->rank_exit;
-
-    if (e->signal)
-        (void)snprintf(ret_text, size, "rank %d was killed by signal %d%s%s", r->rank, e->signal,
-                       *e->message ? ": " : "", e->message);
-    else if (e->exit_code)
-        (void)snprintf(ret_text, size, "rank %d ended with exit code %d%s%s", r->rank, e->exit_code,
-                       *e->message ? ": " : "", e->message);
-    else
-        (void)snprintf(ret_text, size, "rank %d is done", r->rank);
-}
-
-/* False: skip the report, but acknowledge it: its kind is unknown (of a later version), or its
- * checkpoint is outside the attempt's folder. */
-static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
-                        struct hd_core_event *event, char *text, size_t size)
-{
-    bool clean;
-
-    switch (r->body_case) {
-    case HEDDLE__V1__REPORT__BODY_STEP:
-        event->report.kind = HD_REPORT_STEP;
-        event->report.step = (struct hd_step_record){.step = r->step->step,
-                                                     .time_ms = r->step->time_unix_ms,
-                                                     .expert_load = r->step->expert_load,
-                                                     .expert_count = r->step->n_expert_load};
-        hd_step_from_message(r->step, &event->report.step.metrics);
-        return true;
-    case HEDDLE__V1__REPORT__BODY_VALIDATION:
-        event->report.kind = HD_REPORT_VALIDATION;
-        event->report.validation =
-            (struct hd_validation_record){.step = r->validation->step,
-                                          .tokens = r->validation->tokens,
-                                          .time_ms = r->validation->time_unix_ms,
-                                          .loss = r->validation->loss};
-        return true;
-    case HEDDLE__V1__REPORT__BODY_CHECKPOINT:
-        event->report.kind = HD_REPORT_CHECKPOINT;
-        event->report.checkpoint = convert_checkpoint_record(r->checkpoint);
-        return is_in_place(s, r->job, r->attempt, r->checkpoint->path);
-    case HEDDLE__V1__REPORT__BODY_EVENT:
-        event->report.kind = HD_REPORT_EVENT;
-        event->report.event = (struct hd_event_record){.time_ms = r->event->time_unix_ms,
-                                                       .rank = r->event->rank,
-                                                       .kind = r->event->kind,
-                                                       .message = r->event->message};
-        return true;
-    case HEDDLE__V1__REPORT__BODY_RANK_EXIT:
-        describe_exit(r, text, size);
-        clean = !r->rank_exit->signal && !r->rank_exit->exit_code;
-        event->report.kind = HD_REPORT_EVENT;
-        event->report.event = (struct hd_event_record){.time_ms = r->rank_exit->time_unix_ms,
-                                                       .rank = -1,
-                                                       .kind = clean ? "rank_done" : "rank_exit",
-                                                       .message = text};
-        return true;
-    default:
-        return false;
-    }
-}
-
-static enum hd_status take_report(struct node_stream *s, const Heddle__V1__Report *r)
-{
-    char text[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* the core cuts it, between characters */
-    struct hd_core_event event = {.kind = HD_CORE_REPORT,
-                                  .report = {.uuid = s->uuid,
-                                             .stream = s->number,
-                                             .job = r->job,
-                                             .attempt = r->attempt,
-                                             .rank = r->rank,
-                                             .seq = r->seq}};
-    enum hd_status st;
-
-    if (!fill_report(s, r, &event, text, sizeof text))
-        return HD_OK;
-    st = turn_step(s->c, &event);
-    if (st == HD_NOT_FOUND || st == HD_INVALID) {
-        hd_log(HD_LOG_DEBUG, "a report of node %s is dropped: %s", s->name, hd_err_message());
-        return HD_OK; /* acknowledged, so that the daemon deletes it */
-    }
-    return st;
-}
-
-static enum hd_status take_reports(struct node_stream *s, const Heddle__V1__Reports *m)
-{
-    struct ack_effect *ack = calloc(1, sizeof *ack + (m->n_reports + 1) * sizeof ack->positions[0]);
-    enum hd_status st = HD_OK;
-
-    if (!ack)
-        return hd_err(HD_NO_MEMORY, "no memory for reports");
-    ack->effect.run = run_ack;
-    ack->stream = s->number;
-    for (size_t i = 0; !st && i < m->n_reports; i++) {
-        st = take_report(s, m->reports[i]);
-        if (!st)
-            acknowledge(ack, m->reports[i]);
-    }
-    turn_when_durable(s->c, &ack->effect);
-    return st;
-}
-
 /* ---- the stream's callbacks -------------------------------------------------------------------*/
 
 static void answer_heartbeat(struct node_stream *s, const Heddle__V1__Heartbeat *m)
@@ -745,7 +238,7 @@ static void answer_heartbeat(struct node_stream *s, const Heddle__V1__Heartbeat 
     body.nonce = m->nonce;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT;
     message.heartbeat = &body;
-    send_message(s, &message);
+    fleet_send_message(s, &message);
 }
 
 static enum hd_status take_message(struct node_stream *s, const Heddle__V1__NodeMessage *m)
@@ -766,9 +259,9 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
         return st;
     switch (m->body_case) {
     case HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED:
-        return take_observed(s, m->observed);
+        return fleet_take_observed(s, m->observed);
     case HEDDLE__V1__NODE_MESSAGE__BODY_REPORTS:
-        return take_reports(s, m->reports);
+        return fleet_take_reports(s, m->reports);
     case HEDDLE__V1__NODE_MESSAGE__BODY_RENDEZVOUS_PUT:
         return rendezvous_put(s->c, s->call, s->uuid, m->rendezvous_put);
     case HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT:
@@ -947,7 +440,7 @@ void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record 
     for (struct node_stream *s = c->streams; s; s = s->next) {
         for (int32_t rank = 0; s->number && rank < attempt->plan.rank_count; rank++) {
             if (strcmp(attempt->plan.ranks[rank].node_uuid, s->uuid) == 0) {
-                send_message(s, message);
+                fleet_send_message(s, message);
                 break;
             }
         }

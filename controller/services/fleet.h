@@ -1,9 +1,11 @@
 /* fleet: the streams of daemons, as the files of the service Fleet share them.
  *
- *   fleet.c    one Connect stream and one Logs stream per daemon
- *   copies.c   two daemons that call themselves the same node
+ *   fleet.c        one Connect stream and one Logs stream per daemon, and its Hello
+ *   fleet_tell.c   what a daemon is told: desired sets, removal, probes
+ *   fleet_hear.c   what a daemon tells: observed sets, reports
+ *   copies.c       two daemons that call themselves the same node
  *
- * Used by: fleet.c, copies.c, convert.c.   Uses: internal.h.   Threads: the loop's.
+ * Used by: these files, convert.c.   Uses: internal.h.   Threads: the loop's.
  */
 #ifndef HD_CONTROLLER_SERVICES_FLEET_H
 #define HD_CONTROLLER_SERVICES_FLEET_H
@@ -34,8 +36,20 @@ struct node_stream {
 
 /* The stream of the node, after its Hello; NULL: it has none. */
 struct node_stream *fleet_find_node(const struct controller *c, const char *uuid);
+/* The stream with this number; NULL: it has ended. */
+struct node_stream *fleet_find_stream(const struct controller *c, uint64_t number);
+/* Ends the stream of a daemon that reads too slowly: it connects again. Other failures (a message
+ * that is too large) are only logged, because they would happen again on a new stream. */
+void fleet_send_message(struct node_stream *s, const Heddle__V1__ControllerMessage *message);
 /* In a turn: a Hello that was not answered yet. */
 enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *hello);
+
+/* Asks the daemon for the probe that somebody asked for; nothing if nobody did. Also internal.h:
+ * fleet_send_desired, fleet_send_removed, fleet_send_probe_request, when the turn is durable. */
+void fleet_ask_for_probe(struct node_stream *s);
+/* In a turn. */
+enum hd_status fleet_take_observed(struct node_stream *s, const Heddle__V1__ObservedState *m);
+enum hd_status fleet_take_reports(struct node_stream *s, const Heddle__V1__Reports *m);
 
 /* The stream of another process with the same node's UUID; NULL: none. A daemon whose network was
  * cut is the same process, and takes its stream over at once. */
