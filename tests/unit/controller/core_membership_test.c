@@ -1,0 +1,367 @@
+/* core: whom the controller takes nodes for: their names, streams and devices, drains, and removal.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+static enum hd_status remove_node(struct sim *sim, const char *name)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_REMOVE_NODE,
+                                        .remove = {.node = name, .by = "ann"}};
+
+    return sim_event(sim, &event);
+}
+
+static void assert_refused(struct sim *sim, const char *name, const char *why)
+{
+    assert_int_equal(remove_node(sim, name), HD_CONFLICT);
+    if (!strstr(hd_err_message(), why))
+        fail_msg("%s", hd_err_message());
+}
+
+/* A checkpoint on a disk that only n1 sees: the job waits for n1 although n2 is free, also after a
+ * start of the controller. */
+static void a_private_checkpoint_ties_the_job_to_its_node(void **state)
+{
+    (void)state;
+    for (int crash = 0; crash < 2; crash++) {
+        struct sim *sim = sim_new(1, 2);
+        struct hd_job_needs needs = sim_needs(2, 30);
+        uint64_t job;
+
+        sim->shared_disk = false;
+        sim_run(sim, 2);
+        job = sim_submitted(sim, &needs);
+        sim_run(sim, 9);
+        sim->nodes[0].cut = true;
+        sim_run(sim, 185);
+        if (crash) {
+            sim_controller_crash(sim);
+            sim_run(sim, 5);
+        }
+        assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+        sim_assert_reason(sim, job,
+                          "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; its "
+                          "checkpoint of step 5 is on n1 only; n1 is lost, n2 has 2");
+        assert_refused(sim, "n1", "job 1 waits for n1, because its newest checkpoint is on that");
+        sim_reboot(sim, &sim->nodes[0]);
+        sim->nodes[0].cut = false;
+        sim_run_until_ended(sim, job, 100);
+        assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+        assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n1");
+        sim_free(sim);
+    }
+}
+
+/* ---- identity ---------------------------------------------------------------------------------*/
+
+static void a_taken_name_is_refused_until_its_owner_is_lost(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
+    const struct hd_core_event hello = {.kind = HD_CORE_HELLO,
+                                        .hello = {.uuid = "another",
+                                                  .name = "n1",
+                                                  .boot_id = "b",
+                                                  .stream = 1000,
+                                                  .devices = &device,
+                                                  .device_count = 1}};
+
+    (void)state;
+    assert_int_equal(sim_event(sim, &hello), HD_EXISTS);
+    assert_non_null(strstr(hd_err_message(), "--node-name"));
+    sim->nodes[0].cut = true;
+    sim_run(sim, 181);
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    assert_int_equal(hd_core_node_count(sim->core), 2);
+    sim_free(sim);
+}
+
+static void a_node_with_work_or_a_connection_is_not_removed(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 40);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = ""}};
+    uint64_t job = sim_submitted(sim, &needs);
+
+    (void)state;
+    sim_run(sim, 3);
+    assert_int_equal(remove_node(sim, "n9"), HD_NOT_FOUND);
+    assert_refused(sim, "n2", "n2 is connected; stop its heddled");
+    assert_refused(sim, "n1", "n1 runs attempt 1 of job 1; heddle drain n1");
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    assert_refused(sim, "n1", "n1 runs attempt 1 of job 1");
+    sim->nodes[0].cut = true;
+    sim_run(sim, 20);
+    assert_refused(sim, "n1",
+                   "is unreachable and may still be training job 1; wait until it is "
+                   "lost, at ");
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(remove_node(sim, "n1"), HD_OK); /* it is drained */
+    assert_int_equal(hd_core_node_count(sim->core), 1);
+    assert_int_equal(remove_node(sim, "n1"), HD_NOT_FOUND);
+    assert_int_equal(sim_count_events(sim, 0, "removed"), 1);
+    sim_free(sim);
+}
+
+/* n1 is installed anew: its daemon has the old name and another uuid. */
+static void the_name_of_a_removed_node_is_free(void **state)
+{
+    struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
+    struct hd_core_event hello = {.kind = HD_CORE_HELLO,
+                                  .hello = {.uuid = "another",
+                                            .name = "n1",
+                                            .boot_id = "b",
+                                            .stream = 1000,
+                                            .devices = &device,
+                                            .device_count = 1}};
+    struct sim *sim = sim_joined(2);
+    struct hd_node_view view;
+
+    (void)state;
+    sim->nodes[0].cut = true;
+    sim_run(sim, 16);
+    assert_int_equal(sim_event(sim, &hello), HD_EXISTS);
+    assert_non_null(strstr(hd_err_message(), "which is unreachable; if that daemon is gone for "
+                                             "good, because this machine was installed anew, run: "
+                                             "heddle node rm n1;"));
+    assert_int_equal(remove_node(sim, "n1"), HD_OK);
+    sim_commit(sim);
+    sim_controller_crash(sim);
+    assert_int_equal(hd_core_node_count(sim->core), 1); /* it is forgotten on disk, too */
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_string_equal(view.record->name, "n1");
+    assert_string_equal(view.record->uuid, "another");
+    sim_free(sim);
+}
+
+/* The network breaks and nobody notices: the connection stands, and no message comes. */
+static void a_drained_node_that_is_silent_says_both(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
+    struct hd_text reason = {0};
+
+    (void)state;
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 20);
+    hd_core_node_reason(sim->core, 0, sim->now, &reason);
+    assert_non_null(strstr(reason.data, "is drained: disk; it has been unreachable for "));
+    hd_text_free(&reason);
+    sim_free(sim);
+}
+
+/* Its ranks may be training: nobody is told that it is empty. */
+static void a_silent_node_that_has_a_job_is_not_called_drained(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
+    struct hd_text reason = {0};
+
+    (void)state;
+    (void)sim_submitted(sim, &needs);
+    sim_run(sim, 9);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 20);
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    hd_core_node_reason(sim->core, 0, sim->now, &reason);
+    assert_non_null(strstr(reason.data, "is draining: disk; it has been unreachable for "));
+    hd_text_free(&reason);
+    sim_free(sim);
+}
+
+/* It was lost with a job, and is back with its ranks: it is not empty at any moment. */
+static void a_drained_node_that_is_back_is_not_called_drained(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "disk"}};
+    uint64_t job;
+
+    (void)state;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 9);
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 190);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    sim->nodes[0].cut = false;
+    sim_run(sim, 10);
+    assert_int_equal(sim_count_events(sim, job, "attempt_back"), 1);
+    assert_int_equal(sim_count_events(sim, 0, "drained"), 0);
+    assert_int_equal(sim_count_events(sim, 0, "draining"), 2);
+    sim_free(sim);
+}
+
+/* A node that was removed too early is a new one, and takes jobs. */
+static void a_removed_node_may_come_again(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = "x"}};
+    struct hd_node_view view;
+    uint64_t job;
+
+    (void)state;
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    assert_int_equal(remove_node(sim, "n1"), HD_OK);
+    assert_int_equal(hd_core_node_count(sim->core), 0);
+    sim_run(sim, 5);
+    assert_int_equal(hd_core_node_count(sim->core), 1);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_READY);
+    assert_false(view.record->drain || view.record->retired || view.record->removed);
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 60);
+    sim_assert_undisturbed(sim, job, 12);
+    sim_free(sim);
+}
+
+/* Checkpoints on the disk of n1 alone are deleted by n1; with n1 gone they count as deleted, so
+ * that the ended job is not kept for them. */
+static void what_only_a_removed_node_could_delete_is_gone(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_job_needs needs = sim_needs(2, 30);
+    uint64_t job;
+
+    (void)state;
+    sim->shared_disk = false;
+    needs.keep = 1;
+    sim_run(sim, 2);
+    job = sim_submitted(sim, &needs);
+    while (!sim_count_checkpoints(sim, job, HD_CHECKPOINT_STATE_DELETING))
+        sim_second(sim);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 185);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_count_checkpoints(sim, job, HD_CHECKPOINT_STATE_DELETING), 1);
+    assert_int_equal(remove_node(sim, "n1"), HD_OK);
+    sim_commit(sim);
+    assert_int_equal(sim_count_checkpoints(sim, job, HD_CHECKPOINT_STATE_DELETING), 0);
+    sim_controller_crash(sim); /* nothing refers to what is not there */
+    assert_int_equal(hd_core_check(sim->core), HD_OK);
+    sim_free(sim);
+}
+
+static void a_second_stream_of_a_node_replaces_the_first(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct sim_node *node = &sim->nodes[0];
+    const uint64_t old = node->stream;
+    struct hd_core_event alive = {.kind = HD_CORE_ALIVE, .node = {.uuid = "uuid-1", .stream = old}};
+    struct hd_core_event gone = {.kind = HD_CORE_DISCONNECTED,
+                                 .node = {.uuid = "uuid-1", .stream = old}};
+    struct hd_node_view view;
+
+    (void)state;
+    node->stream = 0;
+    sim_second(sim); /* says hello again */
+    assert_int_not_equal(node->stream, old);
+    assert_int_equal(sim_event(sim, &alive), HD_CONFLICT);
+    assert_int_equal(sim_event(sim, &gone), HD_OK); /* late news of the old stream: ignored */
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_READY);
+    alive.node.stream = node->stream;
+    assert_int_equal(sim_event(sim, &alive), HD_OK);
+    sim_free(sim);
+}
+
+/* What a daemon says of itself in a new hello takes the place of what it said before. */
+static void a_new_hello_is_the_one_that_counts(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .name = "new", .threads = 9};
+    struct hd_core_event hello = sim_hello(&device);
+    struct hd_node_view view;
+
+    (void)state;
+    hello.hello.build = "next";
+    hello.hello.boot_id = "boot-9";
+    hello.hello.data_address = "10.9.9.9";
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_string_equal(view.record->build, "next");
+    assert_string_equal(view.record->boot_id, "boot-9");
+    assert_string_equal(view.data_address, "10.9.9.9");
+    assert_int_equal(view.record->device_count, 1);
+    assert_int_equal(view.record->devices[0].threads, 9);
+    assert_string_equal(view.record->devices[0].name, "new");
+    sim_controller_crash(sim); /* and is remembered, but for the address */
+    hd_core_node_at(sim->core, 0, &view);
+    assert_string_equal(view.record->build, "next");
+    assert_string_equal(view.record->boot_id, "boot-9");
+    assert_int_equal(view.record->devices[0].threads, 9);
+    sim_free(sim);
+}
+
+static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
+    struct hd_core_event hello = sim_hello(&device);
+
+    (void)state;
+    (void)sim_submitted(sim, &needs);
+    assert_int_equal(sim_event(sim, &hello), HD_CONFLICT);
+    hello.hello.boot_id = "boot-9"; /* after a restart of the machine nothing runs there */
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    sim_free(sim);
+}
+
+static void a_repeated_request_is_the_same_job(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 3), other = sim_needs(1, 9);
+    uint64_t first, again;
+    bool repeated;
+
+    (void)state;
+    assert_int_equal(sim_submit_as(sim, &needs, "r-1", &first, &repeated), HD_OK);
+    assert_false(repeated);
+    assert_int_equal(sim_submit_as(sim, &needs, "r-1", &again, &repeated), HD_OK);
+    assert_true(repeated);
+    assert_int_equal(again, first);
+    assert_int_equal(sim_submit_as(sim, &other, "r-1", &again, &repeated), HD_EXISTS);
+    assert_non_null(strstr(hd_err_message(), "was used for job 1, with another job file"));
+    sim_run_until_ended(sim, first, 60);
+    sim_controller_crash(sim);
+    assert_int_equal(sim_submit_as(sim, &other, "r-1", &again, &repeated), HD_EXISTS);
+    assert_int_equal(sim_submit_as(sim, &needs, "r-1", &again, &repeated), HD_OK);
+    assert_true(repeated);
+    assert_int_equal(again, first);
+    assert_int_equal(hd_core_live_jobs(sim->core), 0);
+    sim_free(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_private_checkpoint_ties_the_job_to_its_node),
+        cmocka_unit_test(a_taken_name_is_refused_until_its_owner_is_lost),
+        cmocka_unit_test(a_node_with_work_or_a_connection_is_not_removed),
+        cmocka_unit_test(the_name_of_a_removed_node_is_free),
+        cmocka_unit_test(a_drained_node_that_is_silent_says_both),
+        cmocka_unit_test(a_silent_node_that_has_a_job_is_not_called_drained),
+        cmocka_unit_test(a_drained_node_that_is_back_is_not_called_drained),
+        cmocka_unit_test(a_removed_node_may_come_again),
+        cmocka_unit_test(what_only_a_removed_node_could_delete_is_gone),
+        cmocka_unit_test(a_second_stream_of_a_node_replaces_the_first),
+        cmocka_unit_test(a_new_hello_is_the_one_that_counts),
+        cmocka_unit_test(a_daemon_may_not_come_back_without_a_device_in_use),
+        cmocka_unit_test(a_repeated_request_is_the_same_job),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
