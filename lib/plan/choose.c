@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/quant.h"
 #include "base/text.h"
 #include "comm/comm.h"
 
@@ -32,6 +33,8 @@ int32_t hd_plan_unit(const struct hd_plan_request *request)
 
 struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
 {
+    const bool codes = request->searched && request->nf4;
+
     return (struct hd_plan_shape){.pp = or_one(request->sizes.pp),
                                   .tp = or_one(request->sizes.tp),
                                   .cp = or_one(request->sizes.cp),
@@ -46,7 +49,9 @@ struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
                                   .kv_heads = request->searched ? request->kv_heads : 0,
                                   .ffn_hidden = request->searched ? request->ffn_hidden : 0,
                                   .context = request->searched ? request->context : 0,
-                                  .vocab = request->searched ? request->vocab : 0};
+                                  .vocab = request->searched ? request->vocab : 0,
+                                  .nf4_hidden = codes ? request->hidden : 0,
+                                  .nf4_head_width = codes ? request->head_width : 0};
 }
 
 /* The largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step; with pipeline
@@ -167,6 +172,43 @@ static enum hd_status check_pipeline(const struct hd_plan_request *w,
     return hd_stages_read_chunks(s->stages, chunks, w->layers, layers);
 }
 
+/* Whether the second of `shares` shares of a matrix in nf4 consists of whole blocks: if it does,
+ * all do. Other rules say which shares are even. */
+static bool has_whole_blocks(int64_t rows, int64_t columns, bool by_columns, int64_t shares)
+{
+    struct hd_quant_box box = {.quant = HD_QUANT_NF4,
+                               .rows = rows,
+                               .columns = columns,
+                               .box_rows = rows,
+                               .box_columns = columns};
+
+    if (shares == 1 || (by_columns ? columns : rows) % shares)
+        return true;
+    if (by_columns)
+        box.first_column = box.box_columns = columns / shares;
+    else
+        box.first_row = box.box_rows = rows / shares;
+    return hd_quant_box_fits(&box);
+}
+
+/* The matrices of blocks as lib/model declares them: those that lead into attention and the
+ * feed-forward layers are shared by rows, those that lead out of them by columns. Also the registry
+ * refuses it, when the first rank has been started. */
+static bool cuts_codes(const struct hd_plan_request *w, int64_t tp)
+{
+    const int64_t C = w->hidden, Q = w->heads * w->head_width, KV = w->kv_heads * w->head_width,
+                  ffn[] = {w->ffn_hidden, w->shared_ffn_hidden};
+
+    if (!has_whole_blocks(Q, C, false, tp) || !has_whole_blocks(C, Q, true, tp) ||
+        !has_whole_blocks(KV, C, false, tp < w->kv_heads ? tp : w->kv_heads))
+        return true;
+    for (size_t i = 0; i < sizeof ffn / sizeof ffn[0]; i++)
+        if (ffn[i] &&
+            (!has_whole_blocks(ffn[i], C, false, tp) || !has_whole_blocks(C, ffn[i], true, tp)))
+            return true;
+    return false;
+}
+
 static enum hd_plan_obstacle check_tp(const struct hd_plan_request *w, int64_t tp)
 {
     if (w->heads % tp)
@@ -177,8 +219,9 @@ static enum hd_plan_obstacle check_tp(const struct hd_plan_request *w, int64_t t
         return HD_PLAN_TP_FFN;
     if (w->shared_ffn_hidden % tp)
         return HD_PLAN_TP_SHARED_FFN;
-    return w->vocab > 0 && (w->vocab + tp - 1) / tp * (tp - 1) >= w->vocab ? HD_PLAN_TP_VOCAB
-                                                                           : HD_PLAN_FITS;
+    if (w->vocab > 0 && (w->vocab + tp - 1) / tp * (tp - 1) >= w->vocab)
+        return HD_PLAN_TP_VOCAB;
+    return w->nf4 && cuts_codes(w, tp) ? HD_PLAN_TP_CODES : HD_PLAN_FITS;
 }
 
 static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
@@ -459,6 +502,11 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
                       "parallel.tp: %d shares of model.vocab = %lld leave a rank without a token; "
                       "use %s",
                       (int)w->sizes.tp, (long long)w->vocab, list);
+    if (why == HD_PLAN_TP_CODES)
+        return hd_err(HD_INVALID,
+                      "parallel.tp: %d cuts through a block of %d weights of the matrices of "
+                      "blocks; with model.weights: nf4 use %s, or take int8",
+                      (int)w->sizes.tp, (int)HD_NF4_BLOCK, list);
     return hd_err(HD_INVALID, "parallel.tp: %d does not divide model.%s = %lld; use %s",
                   (int)w->sizes.tp,
                   why == HD_PLAN_TP_HEADS ? "heads"

@@ -48,7 +48,9 @@ struct hd_plan_request {
     int64_t experts;                                      /* of a block; 0: the model has none */
     int64_t shared_ffn_hidden;                            /* 0: no shared expert */
     int64_t vocab;                                        /* 0: not known, not checked */
-    int64_t hidden;    /* 0: not known; for the choice of devices alone (plan/rank_map.h) */
+    int64_t hidden; /* 0: not known; for the choice of devices alone (plan/rank_map.h) */
+    int64_t head_width;
+    bool nf4;          /* matrices of blocks are codes in nf4; hidden and head_width are known */
     bool only_planned; /* will not run: no engine has to connect its ranks */
     bool searched; /* tp, pp and cp that are auto may be any (plan/search.h), not just 1, where 1
                       gives no layout; hd_plan_size alone knows only 1 */
@@ -74,6 +76,7 @@ enum hd_plan_obstacle {
     HD_PLAN_TP_FFN,
     HD_PLAN_TP_SHARED_FFN,
     HD_PLAN_TP_VOCAB,
+    HD_PLAN_TP_CODES, /* cuts through a block of nf4 */
     HD_PLAN_CP_CONTEXT,
     HD_PLAN_EP_DENSE,
     HD_PLAN_EP_EXPERTS,
@@ -129,6 +132,7 @@ struct hd_plan_shape {
     int64_t order_micro_batches; /* 0: no order of pipeline stages from a file */
     int64_t global_batch;
     int64_t layers, heads, kv_heads, ffn_hidden, context, vocab; /* if it is searched; else 0 */
+    int64_t nf4_hidden, nf4_head_width; /* if it is searched, and nf4; else 0 */
 };
 struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request);
 

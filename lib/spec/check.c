@@ -600,19 +600,22 @@ static enum hd_status check_hang(const struct hd_job *job)
 
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request)
 {
-    *ret_request = (struct hd_plan_request){.sizes = job->layout,
-                                            .global_batch = job->global_batch,
-                                            .layers = job->layers,
-                                            .heads = job->heads,
-                                            .kv_heads = job->kv_heads,
-                                            .hidden = job->hidden,
-                                            .ffn_hidden = job->ffn_hidden,
-                                            .context = job->context,
-                                            .experts = job->experts,
-                                            .shared_ffn_hidden = job->shared_ffn_hidden,
-                                            .vocab = job->vocab,
-                                            .only_planned = job->only_planned,
-                                            .searched = true};
+    *ret_request = (struct hd_plan_request){
+        .sizes = job->layout,
+        .global_batch = job->global_batch,
+        .layers = job->layers,
+        .heads = job->heads,
+        .kv_heads = job->kv_heads,
+        .hidden = job->hidden,
+        .head_width = job->head_width,
+        .nf4 = strcmp(job->model_weights, hd_quant_word(HD_QUANT_NF4)) == 0,
+        .ffn_hidden = job->ffn_hidden,
+        .context = job->context,
+        .experts = job->experts,
+        .shared_ffn_hidden = job->shared_ffn_hidden,
+        .vocab = job->vocab,
+        .only_planned = job->only_planned,
+        .searched = true};
 }
 
 static enum hd_status check_policies(const struct hd_job *job)
@@ -659,61 +662,6 @@ static enum hd_status check_checkpoint(const struct hd_job *job)
     return HD_OK;
 }
 
-/* Whether the second of `shares` shares of a matrix in nf4 consists of whole blocks: if it does,
- * all do. Other rules say which shares are even. */
-static bool has_whole_blocks(int64_t rows, int64_t columns, bool by_columns, int64_t shares)
-{
-    struct hd_quant_box box = {.quant = HD_QUANT_NF4,
-                               .rows = rows,
-                               .columns = columns,
-                               .box_rows = rows,
-                               .box_columns = columns};
-
-    if (shares == 1 || (by_columns ? columns : rows) % shares)
-        return true;
-    if (by_columns)
-        box.first_column = box.box_columns = columns / shares;
-    else
-        box.first_row = box.box_rows = rows / shares;
-    return hd_quant_box_fits(&box);
-}
-
-/* The matrices of blocks as lib/model declares them: those that lead into attention and the
- * feed-forward layers are shared by rows, those that lead out of them by columns. */
-static bool tp_cuts_codes(const struct hd_job *job, int64_t tp)
-{
-    const int64_t C = job->hidden, Q = job->heads * job->head_width,
-                  KV = job->kv_heads * job->head_width,
-                  ffn[] = {job->ffn_hidden, job->shared_ffn_hidden};
-
-    if (!has_whole_blocks(Q, C, false, tp) || !has_whole_blocks(C, Q, true, tp) ||
-        !has_whole_blocks(KV, C, false, tp < job->kv_heads ? tp : job->kv_heads))
-        return true;
-    for (size_t i = 0; i < sizeof ffn / sizeof ffn[0]; i++)
-        if (ffn[i] &&
-            (!has_whole_blocks(ffn[i], C, false, tp) || !has_whole_blocks(C, ffn[i], true, tp)))
-            return true;
-    return false;
-}
-
-/* Also the registry refuses it, when the first rank has been started. */
-static enum hd_status check_codes(const struct hd_job *job)
-{
-    char fits[128] = "1";
-    size_t n = 1;
-
-    if (strcmp(job->model_weights, hd_quant_word(HD_QUANT_NF4)) != 0 || job->layout.tp <= 1 ||
-        !tp_cuts_codes(job, job->layout.tp))
-        return HD_OK;
-    for (int64_t tp = 2; tp <= 64 && n < sizeof fits - 8; tp++)
-        if (job->heads % tp == 0 && job->ffn_hidden % tp == 0 && !tp_cuts_codes(job, tp))
-            n += (size_t)snprintf(fits + n, sizeof fits - n, ", %" PRId64, tp);
-    return hd_err(HD_INVALID,
-                  "parallel.tp: %" PRId64 " cuts through a block of %d weights of the matrices of "
-                  "blocks; with model.weights: nf4 use a tp of %s, or use int8",
-                  job->layout.tp, (int)HD_NF4_BLOCK, fits);
-}
-
 static enum hd_status check_resources(const struct hd_job *job)
 {
     struct hd_plan_request request;
@@ -731,8 +679,7 @@ static enum hd_status check_resources(const struct hd_job *job)
     if (job->layout_follows)
         return HD_OK;
     hd_spec_plan_request(job, &request);
-    st = hd_plan_check(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
-    return st ? st : check_codes(job);
+    return hd_plan_check(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
 /* Files as the ranks will open them: a rank's working directory is no folder of the user's, and a

@@ -602,7 +602,7 @@ static void what_does_not_go_together_is_refused(void **state)
         {{"model.weights=nf4", "train.adapter={type: lora}", "parallel.tp=4",
           "resources.devices=4"},
          "parallel.tp: 4 cuts through a block of 64 weights of the matrices of blocks; with "
-         "model.weights: nf4 use a tp of 1, or use int8"},
+         "model.weights: nf4 use 1, or take int8"},
     };
 
     (void)state;
