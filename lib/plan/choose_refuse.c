@@ -1,0 +1,425 @@
+/* choose_refuse: what is said where a request has no layout: the rule that is broken, and the
+ * values that would do.
+ */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quant.h"
+#include "base/text.h"
+#include "plan/choose_internal.h"
+
+enum { MICRO_BATCH_MAX = 1 << 20 }; /* of the job file */
+
+/* The axes of a replica, for messages. */
+static const char *replica_words(const struct hd_plan_request *w)
+{
+    return w->sizes.pp > 1 ? "tp x cp x pp" : "tp x cp";
+}
+
+static const char *replica_keys(const struct hd_plan_request *w)
+{
+    return w->sizes.pp > 1 ? "parallel.tp x parallel.cp x parallel.pp"
+                           : "parallel.tp x parallel.cp";
+}
+
+static bool is_possible_tp(const void *about, int64_t value)
+{
+    return choose_check_tp(about, value) == HD_PLAN_FITS;
+}
+
+static bool is_possible_cp(const void *about, int64_t value)
+{
+    const struct hd_plan_request *w = about;
+
+    return value == 1 || w->context % (2 * value) == 0;
+}
+
+struct expert_ranks {
+    int64_t experts, ranks; /* ranks: dp x cp, which share the experts */
+};
+
+static bool is_possible_ep(const void *about, int64_t value)
+{
+    const struct expert_ranks *e = about;
+
+    return e->experts % value == 0 && e->ranks % value == 0;
+}
+
+static bool divides(const void *about, int64_t value)
+{
+    return *(const int64_t *)about % value == 0;
+}
+
+/* A number of devices that has a layout. */
+static bool is_possible_count(const void *about, int64_t value)
+{
+    struct hd_layout_sizes sizes;
+
+    return hd_plan_size(about, (int32_t)value, &sizes) == HD_PLAN_FITS;
+}
+
+/* The request with another value of one of its sizes. */
+struct trial {
+    struct hd_plan_request request;
+    size_t offset; /* of the size in struct hd_layout_sizes */
+    int32_t devices_min, devices_max;
+    int64_t whole; /* what a value divides; 0: not known */
+};
+
+static bool makes_it_fit(const void *about, int64_t value)
+{
+    struct trial t = *(const struct trial *)about;
+
+    if (t.whole && value && t.whole % value)
+        return false;
+    *(int64_t *)((char *)&t.request.sizes + t.offset) = value;
+    return hd_plan_most(&t.request, t.devices_min, t.devices_max) > 0;
+}
+
+/* Lists the values of a size up to `max` with which a layout exists. If there is none, because
+ * another size is wrong as well: those that obey the rule that was broken; 1 always does. */
+static void list_values(struct trial *t, int64_t max, bool (*obeys)(const void *, int64_t),
+                        const void *about, char list[HD_TEXT_LIST_MAX])
+{
+    const int64_t wish = *(const int64_t *)((const char *)&t->request.sizes + t->offset);
+
+    hd_text_list_near(makes_it_fit, t, max, wish, list);
+    if (!*list)
+        hd_text_list_near(obeys, about, max, wish, list);
+}
+
+static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_obstacle why,
+                                int32_t min, int32_t max)
+{
+    struct trial t = {*w, offsetof(struct hd_layout_sizes, tp), min, max, 0};
+    char list[HD_TEXT_LIST_MAX];
+
+    list_values(&t, max, is_possible_tp, w, list);
+    if (why == HD_PLAN_TP_KV_HEADS)
+        return hd_err(HD_INVALID,
+                      "parallel.tp: %d neither divides model.kv_heads = %lld nor is a multiple of "
+                      "it; use %s",
+                      (int)w->sizes.tp, (long long)w->kv_heads, list);
+    if (why == HD_PLAN_TP_VOCAB)
+        return hd_err(HD_INVALID,
+                      "parallel.tp: %d shares of model.vocab = %lld leave a rank without a token; "
+                      "use %s",
+                      (int)w->sizes.tp, (long long)w->vocab, list);
+    if (why == HD_PLAN_TP_CODES)
+        return hd_err(HD_INVALID,
+                      "parallel.tp: %d cuts through a block of %d weights of the matrices of "
+                      "blocks; with model.weights: nf4 use %s, or take int8",
+                      (int)w->sizes.tp, (int)HD_NF4_BLOCK, list);
+    return hd_err(HD_INVALID, "parallel.tp: %d does not divide model.%s = %lld; use %s",
+                  (int)w->sizes.tp,
+                  why == HD_PLAN_TP_HEADS ? "heads"
+                  : why == HD_PLAN_TP_FFN ? "ffn_hidden"
+                                          : "shared_ffn_hidden",
+                  (long long)(why == HD_PLAN_TP_HEADS ? w->heads
+                              : why == HD_PLAN_TP_FFN ? w->ffn_hidden
+                                                      : w->shared_ffn_hidden),
+                  list);
+}
+
+/* s: sizes that are in the request, or that were tried: pp of two stages. Of the two that are too
+ * large together that one is named which alone can be changed. */
+static enum hd_status refuse_chunks(const struct hd_plan_request *w,
+                                    const struct hd_layout_sizes *s, int32_t min, int32_t max)
+{
+    const int64_t most = choose_most_chunks(w);
+    struct trial pp = {*w, offsetof(struct hd_layout_sizes, pp), min, max, 0};
+    struct trial each = {*w, offsetof(struct hd_layout_sizes, virtual_stages), min, max, 0};
+    bool of_stage = !w->sizes.pp;
+    char list[HD_TEXT_LIST_MAX] = "";
+
+    if (!of_stage)
+        hd_text_list_near(makes_it_fit, &pp, most / s->virtual_stages, s->pp, list);
+    if (!*list && w->sizes.virtual_stages) {
+        hd_text_list_near(makes_it_fit, &each, most / s->pp, s->virtual_stages, list);
+        of_stage |= *list != '\0';
+    }
+    if (!*list) /* other sizes are wrong as well */
+        (void)snprintf(list, sizeof list, "so few that their product is at most %lld",
+                       (long long)most);
+    return hd_err(HD_INVALID,
+                  "parallel.%s: %lld stages x %lld virtual_stages are more chunks than the %lld "
+                  "units of the model (embedding, %lld layers, head); use %s",
+                  of_stage ? "virtual_stages" : "pp", (long long)s->pp,
+                  (long long)s->virtual_stages, (long long)most, (long long)w->layers, list);
+}
+
+/* Where pp is auto and searched, several stages were tried as well: the rule that two of them break
+ * says more than that one is too few. */
+static enum hd_status refuse_pipeline(const struct hd_plan_request *w, int32_t min, int32_t max)
+{
+    const bool any = w->searched && !w->sizes.pp;
+    struct hd_layout_sizes sizes = w->sizes;
+    enum hd_status st;
+
+    sizes.pp = any ? 2 : choose_or_one(sizes.pp);
+    choose_pipeline(&sizes);
+    if (choose_too_many_chunks(w, &sizes))
+        return refuse_chunks(w, &sizes, min, max);
+    st = choose_check_pipeline(w, &sizes);
+    if (st || !any)
+        return st;
+    sizes = w->sizes;
+    sizes.pp = 1;
+    choose_pipeline(&sizes);
+    return choose_check_pipeline(w, &sizes);
+}
+
+/* The message for an obstacle that holds for every number of devices. */
+static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_plan_obstacle why,
+                                    int32_t min, int32_t max)
+{
+    struct trial cp = {*w, offsetof(struct hd_layout_sizes, cp), min, max, 0};
+    struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), min, max, 0};
+    char list[HD_TEXT_LIST_MAX];
+
+    switch (why) {
+    case HD_PLAN_PIPELINE:
+        return refuse_pipeline(w, min, max);
+    case HD_PLAN_CP_CONTEXT:
+        list_values(&cp, max, is_possible_cp, w, list);
+        return hd_err(HD_INVALID,
+                      "parallel.cp: %d ranks take two chunks each of model.context = %lld, which "
+                      "%lld does not divide; use %s",
+                      (int)w->sizes.cp, (long long)w->context, 2 * (long long)w->sizes.cp, list);
+    case HD_PLAN_EP_DENSE:
+        return hd_err(HD_INVALID,
+                      "parallel.ep: %d ranks would share the experts of a block, and the model has "
+                      "none; write auto or 1",
+                      (int)w->sizes.ep);
+    case HD_PLAN_EP_EXPERTS:
+        list_values(&ep, w->experts, divides, &w->experts, list);
+        return hd_err(HD_INVALID, "parallel.ep: %d does not divide model.experts = %lld; use %s",
+                      (int)w->sizes.ep, (long long)w->experts, list);
+    case HD_PLAN_SEQUENCE_ALONE:
+        return hd_err(HD_INVALID, "parallel.sequence: true shares rows among the ranks of "
+                                  "parallel.tp, which is 1; write auto or false, or raise tp");
+    case HD_PLAN_SEQUENCE_ROWS:
+        return hd_err(HD_INVALID,
+                      "parallel.sequence: parallel.tp = %d does not divide the %lld tokens of a "
+                      "sequence on a rank (model.context / parallel.cp); write false, or change "
+                      "model.context",
+                      (int)w->sizes.tp, (long long)(w->context / choose_or_one(w->sizes.cp)));
+    case HD_PLAN_SHARD_OF_NOTHING:
+        return hd_err(HD_INVALID,
+                      "parallel.zero_shard: %lld ranks would share what parallel.zero "
+                      "names, and zero is 0; write zero: 1, 2 or 3, or remove zero_shard",
+                      (long long)w->sizes.zero_shard);
+    case HD_PLAN_SHARD_EP:
+        return hd_err(HD_INVALID,
+                      "parallel.zero_shard: a block of %lld ranks would hold a part of the experts "
+                      "that parallel.ep = %lld ranks share; write a multiple of ep",
+                      (long long)w->sizes.zero_shard, (long long)w->sizes.ep);
+    default:
+        return refuse_tp(w, why, min, max);
+    }
+}
+
+static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices)
+{
+    const int64_t replica = choose_replica(w);
+
+    if (replica == 1)
+        return hd_err(HD_INVALID,
+                      "parallel.dp: %d is not resources.devices = %d; write auto, or the same "
+                      "number in both",
+                      (int)w->sizes.dp, devices);
+    return hd_err(HD_INVALID,
+                  "parallel.dp: %d replicas of %s = %lld devices are %lld, not "
+                  "resources.devices = %d; write auto, or let them agree",
+                  (int)w->sizes.dp, replica_words(w), (long long)replica,
+                  (long long)(w->sizes.dp * replica), devices);
+}
+
+/* The replicas do not share the batch: other numbers of devices, or another batch. */
+static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devices,
+                                   const char *list)
+{
+    const int64_t replica = choose_replica(w), dp = devices / replica;
+    char instead[HD_TEXT_LIST_MAX + 64];
+
+    if (*list)
+        (void)snprintf(instead, sizeof instead, "use %s", list);
+    else
+        (void)snprintf(instead, sizeof instead, "make train.global_batch a multiple of %lld",
+                       (long long)(dp * choose_or_one(w->sizes.micro_batch)));
+    if (replica == 1)
+        return hd_err(HD_INVALID,
+                      "resources.devices: %d does not divide train.global_batch = %lld; %s",
+                      devices, (long long)w->global_batch, instead);
+    return hd_err(HD_INVALID,
+                  "resources.devices: %d are %lld replicas of %s = %lld, which do not divide "
+                  "train.global_batch = %lld; %s",
+                  devices, (long long)dp, replica_words(w), (long long)replica,
+                  (long long)w->global_batch, instead);
+}
+
+/* The order from a file has another number of micro-batches than a replica. */
+static enum hd_status refuse_order(const struct hd_plan_request *w, int64_t share)
+{
+    const long long M = w->sizes.order_micro_batches, size = w->sizes.micro_batch;
+    char list[HD_TEXT_LIST_MAX];
+
+    if (size)
+        return hd_err(HD_INVALID,
+                      "parallel.schedule: the order has %lld micro-batches, and the %lld sequences "
+                      "of a replica are %lld of parallel.micro_batch = %lld; give an order with "
+                      "%lld, or write micro_batch: auto",
+                      M, (long long)share, (long long)share / size, size, (long long)share / size);
+    hd_text_list_near(divides, &share, share, M, list);
+    return hd_err(HD_INVALID,
+                  "parallel.schedule: the order has %lld micro-batches, which do not divide the "
+                  "%lld sequences of a replica (train.global_batch / parallel.dp); give an order "
+                  "with %s, or change the batch",
+                  M, (long long)share, list);
+}
+
+/* The message for an obstacle on exactly this number of devices. */
+static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan_obstacle why,
+                                   int32_t devices)
+{
+    const int64_t replica = choose_replica(w);
+    const int64_t share = why >= HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
+    struct expert_ranks ranks = {.experts = w->experts};
+    struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices, 0};
+    struct trial shard = {*w, offsetof(struct hd_layout_sizes, zero_shard), devices, devices, 0};
+    char list[HD_TEXT_LIST_MAX];
+
+    hd_text_list_near(is_possible_count, w, choose_most_ranks(w), devices, list);
+    switch (why) {
+    case HD_PLAN_DEVICES:
+        return hd_err(HD_INVALID, "resources.devices: %d is no multiple of %s = %lld; %s%s%s",
+                      devices, replica_keys(w), (long long)replica, *list ? "use " : "change ",
+                      *list             ? list
+                      : w->sizes.pp > 1 ? "tp, cp or pp"
+                                        : "tp or cp",
+                      *list ? "" : " so that their product divides it");
+    case HD_PLAN_DP:
+        return refuse_dp(w, devices);
+    case HD_PLAN_EP_RANKS:
+        ranks.ranks = devices / choose_or_one(w->sizes.tp) / choose_or_one(w->sizes.pp);
+        list_values(&ep, w->experts, is_possible_ep, &ranks, list);
+        return hd_err(HD_INVALID,
+                      "parallel.ep: %d does not divide the %lld ranks of dp x cp "
+                      "(resources.devices / parallel.tp / parallel.pp); use %s",
+                      (int)w->sizes.ep, (long long)ranks.ranks, list);
+    case HD_PLAN_SHARD:
+        ranks.ranks = devices / choose_or_one(w->sizes.tp) / choose_or_one(w->sizes.pp);
+        list_values(&shard, ranks.ranks, divides, &ranks.ranks, list);
+        return hd_err(HD_INVALID,
+                      "parallel.zero_shard: %lld does not divide the %lld ranks of dp x cp "
+                      "(resources.devices / parallel.tp / parallel.pp); use %s",
+                      (long long)w->sizes.zero_shard, (long long)ranks.ranks, list);
+    case HD_PLAN_BATCH:
+        return refuse_batch(w, devices, list);
+    case HD_PLAN_ORDER:
+        return refuse_order(w, share);
+    default: /* every check before this one has passed, so each divisor is possible */
+        hd_text_list_near(divides, &share, MICRO_BATCH_MAX, w->sizes.micro_batch, list);
+        return hd_err(HD_INVALID,
+                      "parallel.micro_batch: %d does not divide the %lld sequences of a rank "
+                      "(train.global_batch / %s); use %s",
+                      (int)w->sizes.micro_batch, (long long)share,
+                      replica == 1 ? "resources.devices" : "the replicas", list);
+    }
+}
+
+/* Is a size of the replica left to a search? */
+static bool is_open(const struct hd_plan_request *w)
+{
+    return w->searched && !(w->sizes.tp && w->sizes.pp && w->sizes.cp);
+}
+
+/* An obstacle of one stage, or of tp 1, where a search tries others. */
+static bool is_of_one(const struct hd_plan_request *w, enum hd_plan_obstacle why)
+{
+    return w->searched && ((why == HD_PLAN_PIPELINE && !w->sizes.pp) ||
+                           (why == HD_PLAN_SEQUENCE_ALONE && !w->sizes.tp));
+}
+
+/* Of a search: the first size that is given and alone stands in the way, with the values with which
+ * a layout exists. HD_OK: no single one does. */
+static enum hd_status refuse_given(const struct hd_plan_request *w, int32_t devices)
+{
+    const struct {
+        size_t offset;
+        const char *key;
+        int64_t whole; /* a possible value divides it */
+    } sizes[] = {
+        {offsetof(struct hd_layout_sizes, micro_batch), "micro_batch", w->global_batch},
+        {offsetof(struct hd_layout_sizes, zero_shard), "zero_shard", devices},
+        {offsetof(struct hd_layout_sizes, dp), "dp", devices},
+        {offsetof(struct hd_layout_sizes, pp), "pp", devices},
+        {offsetof(struct hd_layout_sizes, cp), "cp", devices},
+        {offsetof(struct hd_layout_sizes, tp), "tp", devices},
+        {offsetof(struct hd_layout_sizes, ep), "ep", w->experts},
+    };
+
+    for (size_t i = 0; is_open(w) && i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct trial t = {*w, sizes[i].offset, devices, devices, sizes[i].whole};
+        const int64_t given = *(const int64_t *)((const char *)&w->sizes + t.offset);
+        char list[HD_TEXT_LIST_MAX];
+
+        if (given < 1 || sizes[i].whole < 1 || !makes_it_fit(&t, 0))
+            continue;
+        hd_text_list_near(makes_it_fit, &t, sizes[i].whole, given, list);
+        return hd_err(HD_INVALID,
+                      "parallel.%s: %lld is in no layout of this model and batch on "
+                      "resources.devices = %d; use %s",
+                      sizes[i].key, (long long)given, devices, *list ? list : "auto");
+    }
+    return HD_OK;
+}
+
+/* The message when no number of devices from min to max is possible. */
+static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min, int32_t max)
+{
+    const int64_t replica = choose_replica(w);
+    const int64_t wanted = w->sizes.dp * replica;
+
+    if (w->sizes.dp && (wanted < min || wanted > max))
+        return refuse_dp(w, wanted < min ? min : max);
+    if (max / replica * replica < min)
+        return hd_err(HD_INVALID,
+                      "resources.devices: no number from %d to %d is a multiple of %s = %lld; "
+                      "change one of them",
+                      min, max, replica_keys(w), (long long)replica);
+    return hd_err(HD_INVALID,
+                  "resources.devices: no number from %d to %d shares train.global_batch = %lld "
+                  "evenly%s%s; change one of them",
+                  min, max, (long long)w->global_batch,
+                  w->sizes.micro_batch ? " in whole micro-batches" : "",
+                  w->sizes.zero_shard ? " among whole blocks of parallel.zero_shard"
+                  : w->sizes.ep > 1   ? " among whole blocks of parallel.ep"
+                                      : "");
+}
+
+enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devices_min,
+                             int32_t devices_max)
+{
+    const int32_t connected = choose_most_ranks(request);
+    const int32_t most = devices_max < connected ? devices_max : connected;
+    struct hd_layout_sizes sizes;
+    enum hd_plan_obstacle why;
+
+    if (hd_plan_most(request, devices_min, devices_max))
+        return HD_OK;
+    why = hd_plan_size(request, most, &sizes);
+    if (is_of_one(request, why) && devices_min == devices_max && refuse_given(request, most))
+        return HD_INVALID;
+    if (why && why < HD_PLAN_TOO_MANY)
+        return refuse_always(request, why, devices_min, most);
+    if (devices_min > connected)
+        return hd_plan_check_devices("resources.devices", request->sizes.device,
+                                     request->only_planned, devices_min);
+    if (devices_min == devices_max && why != HD_PLAN_ORDER && refuse_given(request, most))
+        return HD_INVALID;
+    if (devices_min != devices_max)
+        return refuse_range(request, devices_min, most);
+    return refuse_count(request, why, most);
+}
