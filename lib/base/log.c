@@ -103,9 +103,18 @@ static size_t format_json(char line[LINE_MAX_BYTES], enum hd_log_level level, co
     return n + 3;
 }
 
-static size_t format_text(char line[LINE_MAX_BYTES], enum hd_log_level level, const char *time,
-                          const char *message)
+/* A message may hold what others wrote: it makes no line of its own, and no terminal obeys it. */
+static void clean(char *text)
 {
+    for (; *text; text++)
+        if (((unsigned char)*text < 0x20 && *text != '\t') || *text == 0x7f)
+            *text = '?';
+}
+
+static size_t format_text(char line[LINE_MAX_BYTES], enum hd_log_level level, const char *time,
+                          char *message)
+{
+    clean(message);
     if (to_journal)
         return (size_t)snprintf(line, LINE_MAX_BYTES, "%s%s\n", journal_levels[level], message);
     return (size_t)snprintf(line, LINE_MAX_BYTES, "%s %-5s %s: %s\n", time, level_names[level],

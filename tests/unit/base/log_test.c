@@ -109,11 +109,27 @@ static void the_journal_gets_the_level_and_other_files_the_time(void **state)
     assert_non_null(strstr(text, "Z error heddled: lost\n"));
 }
 
+static void a_message_makes_no_line_and_no_colour(void **state)
+{
+    char text[256];
+
+    (void)state;
+    assert_int_equal(unsetenv("JOURNAL_STREAM"), 0);
+    catch ();
+    hd_log_init("heddled", HD_LOG_INFO);
+    hd_log(HD_LOG_ERROR, "a\tgr\xc3\xbc\xc3\x9f"
+                         "e \x1b[31m\x7f\r\nb");
+    (void)caught(text, sizeof text);
+    assert_non_null(strstr(text, "Z error heddled: a\tgr\xc3\xbc\xc3\x9f"
+                                 "e ?[31m???b\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_of_json_is_one_object),
         cmocka_unit_test(the_journal_gets_the_level_and_other_files_the_time),
+        cmocka_unit_test(a_message_makes_no_line_and_no_colour),
     };
 
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);
