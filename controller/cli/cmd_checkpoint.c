@@ -239,6 +239,30 @@ static int find_newest(struct cli *cli, const char *job, int64_t *ret_attempt, i
     return code;
 }
 
+static void print_saved(enum cli_format format, uint64_t job, int64_t attempt, int64_t step,
+                        const char *path)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+
+    if (format >= CLI_JSON) {
+        show_list_begin(&list, &out, format, "SavedCheckpointList", "saved_checkpoint");
+        show_item_begin(&list);
+        hd_json_add_int64(&list.writer, "job", (int64_t)job);
+        hd_json_add_int64(&list.writer, "attempt", attempt);
+        hd_json_add_int64(&list.writer, "step", step);
+        hd_json_add_string(&list.writer, "path", path);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "step %lld  ", (long long)step);
+        cli_add_clean(&out, path);
+        hd_text_add(&out, "\n");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
 static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
 {
     const int64_t end_ms = hd_clock_now_ms() + timeout_s * 1000;
@@ -270,15 +294,8 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
         (void)nanosleep(&(struct timespec){.tv_nsec = SAVE_PAUSE_MS * 1000000L}, NULL);
         code = find_newest(cli, job, &attempt, &step, &path);
     }
-    if (code == CLI_CONTINUE) {
-        struct hd_text out = {0};
-
-        hd_text_add(&out, "step %lld  ", (long long)step);
-        cli_add_clean(&out, path.failed ? "" : path.data);
-        hd_text_add(&out, "\n");
-        (void)cli_out(&out);
-        hd_text_free(&out);
-    }
+    if (code == CLI_CONTINUE)
+        print_saved(cli->format, request.job, attempt, step, path.failed ? "" : path.data);
     hd_text_free(&path);
     return code;
 }

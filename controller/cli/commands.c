@@ -359,7 +359,7 @@ static const char checkpoint_help[] =
     "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
     "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [--dtype D]\n"
     "                    [--max-shard-size MB] [--adapter] [--base DIR] [--force]\n"
-    "       heddle checkpoint save JOB [--timeout SECONDS]\n"
+    "       heddle checkpoint save JOB [--timeout SECONDS] [-o FORMAT]\n"
     "       heddle checkpoint rm JOB --step N [--yes] [-o FORMAT]\n"
     "\n"
     "ls lists the complete checkpoints, oldest first. verify reads every byte of\n"

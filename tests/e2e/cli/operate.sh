@@ -98,7 +98,8 @@ check its_job_goes_on_from_the_one_before heddle resume "$job"
 check and_succeeds_again heddle wait "$job"
 job=$(submit "$file" --set train.steps=100000 --set validate.every=0 --set checkpoint.every=100000)
 await 60 steps_at_least "$job" 1 || not_ok a_long_job_trains "$(heddle show "$job" 2>&1 | tail -n 3)"
-check a_job_that_trains_writes_one heddle checkpoint save "$job"
+check a_job_that_trains_writes_one heddle checkpoint save "$job" -o jsonl
+check_equal says_which_in_json 1 "$(grep -cE '^\{"type":"saved_checkpoint","job":'"$job"',"attempt":1,"step":[0-9]+,"path":"/[^"]*"\}$' "$work/check.out")"
 only=$(steps_of "$job") only=${only% } only=${only##* } # two, if its ranks heard of it in different steps
 check_status which_it_would_go_on_from_and_keeps 6 heddle checkpoint rm "$job" --step "$only" --yes
 check_equal and_it_says_why 1 "$(grep -c 'is in use: it is the newest' "$work/check.err")"
