@@ -72,6 +72,8 @@ static enum hd_status write_mark(const char *path, const char *mark)
                    : hd_err(hd_file_write_status(errno), "cannot create %s: %s", path,
                             strerror(errno));
     st = hd_file_write_all(fd, mark, strlen(mark));
+    if (st)
+        (void)hd_err_prefix(st, "%s", path);
     if (!st && fsync(fd) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot flush %s: %s", path, strerror(errno));
     (void)close(fd);

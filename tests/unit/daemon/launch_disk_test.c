@@ -103,6 +103,18 @@ static void launch(struct fixture *f)
     local_launch(f->local, "job", 3, &ranks);
 }
 
+/* The folder's mark is the first file that is written: what it waits for names the disk. */
+static void the_mark_of_its_folder_is_named_when_it_does_not_fit(void **state)
+{
+    struct fixture *f = *state;
+
+    f->all.cluster = "8c1d";
+    full = true;
+    launch(f);
+    assert_int_equal(f->local->state, LOCAL_PLANNED);
+    assert_non_null(strstr(f->local->trouble, "/jobs/7/owner: cannot write: "));
+}
+
 /* As often as heddled tries: its state and words stay the same. With room it is tried in earnest;
  * that its supervisor cannot be run is then a failed launch. */
 static void an_attempt_stays_planned_while_the_disk_is_full(void **state)
@@ -170,6 +182,7 @@ int main(void)
 {
 #define with_attempt(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        with_attempt(the_mark_of_its_folder_is_named_when_it_does_not_fit),
         with_attempt(an_attempt_stays_planned_while_the_disk_is_full),
         with_attempt(an_end_that_cannot_be_recorded_is_waited_for),
         with_attempt(a_stop_ends_the_wait),
