@@ -90,7 +90,7 @@ void cli_overview(struct hd_text *out); /* what heddle --help says */
 enum cli_flag_kind {
     CLI_FLAG_BOOL,
     CLI_FLAG_TEXT,  /* not "", the value of a script's variable that is not set */
-    CLI_FLAG_WORDS, /* a text that may be "" */
+    CLI_FLAG_WORDS, /* a text of UTF-8 that may be "" */
     CLI_FLAG_INT,
     CLI_FLAG_LIST /* of texts */
 };

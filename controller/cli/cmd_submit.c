@@ -258,11 +258,11 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
     }
     code = cli_watch_job(cli, &options);
     if (cli_is_interrupted(code))
-        cli_note(
-            "heddle: the watching has ended, job %llu goes on; heddle watch %llu | heddle cancel "
-            "%llu",
-            (unsigned long long)options.job, (unsigned long long)options.job,
-            (unsigned long long)options.job);
+        cli_note("heddle: the watching has ended; job %llu goes on if it has not ended; heddle "
+                 "watch %llu | heddle cancel "
+                 "%llu",
+                 (unsigned long long)options.job, (unsigned long long)options.job,
+                 (unsigned long long)options.job);
     cli_say_onward(cli, options.job, code);
     return code;
 }

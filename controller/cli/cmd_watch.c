@@ -18,9 +18,9 @@ int cli_watch(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = cli_watch_job(cli, &options);
     if (cli_is_interrupted(code))
-        cli_note(
-            "heddle: the watching has ended, job %s goes on; heddle watch %s | heddle cancel %s",
-            cli->args[0], cli->args[0], cli->args[0]);
+        cli_note("heddle: the watching has ended; job %s goes on if it has not ended; heddle watch "
+                 "%s | heddle cancel %s",
+                 cli->args[0], cli->args[0], cli->args[0]);
     cli_say_onward(cli, options.job, code);
     return code;
 }

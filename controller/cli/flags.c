@@ -72,8 +72,12 @@ static int set_value(const struct cli *cli, const struct cli_flag *flag, const c
     switch (flag->kind) {
     case CLI_FLAG_BOOL:
         break;
-    case CLI_FLAG_TEXT:
     case CLI_FLAG_WORDS:
+        if (!hd_text_is_utf8(value, strlen(value)))
+            return cli_usage("%s: --%s: the text is not UTF-8", cli->command->name, flag->name);
+        *(const char **)flag->value = value;
+        break;
+    case CLI_FLAG_TEXT:
         *(const char **)flag->value = value;
         break;
     case CLI_FLAG_INT:

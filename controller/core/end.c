@@ -287,8 +287,11 @@ static void finish_cancelled(struct hd_core *core, struct core_job *job,
 
     if (!job->rec.cancel_now && attempt->last_step > saved)
         (void)snprintf(text, sizeof text,
-                       "without a checkpoint of its last step; steps %lld to %lld are lost: %s",
-                       (long long)saved + 1, (long long)attempt->last_step, why);
+                       "without a checkpoint of its last step; steps %lld to %s%lld are lost: %s",
+                       (long long)saved + 1,
+                       /* a full disk keeps what its ranks tell of their steps, too */
+                       attempt->rec.end.cause == HD_END_CAUSE_STORAGE ? "at least " : "",
+                       (long long)attempt->last_step, why);
     core_finish_job(core, job, HD_JOB_STATE_CANCELLED, text);
 }
 

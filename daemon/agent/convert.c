@@ -191,7 +191,7 @@ Heddle__V1__Report *convert_report(struct hd_arena *arena, const char *node,
         r->event = new_event(arena, node, report, "reports_left_out",
                              hd_arena_printf(arena,
                                              "%" PRId64 " step reports up to step %" PRId64
-                                             " were dropped: the spool was full",
+                                             " were left out: the disk was full, or the spool",
                                              report->gap.count, report->gap.last_step));
         break;
     }
