@@ -233,6 +233,27 @@ static double chunk_deferred(const struct layout_search *s, const struct hd_piec
                                      smaller(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
 }
 
+/* The most that W waits for of a chunk of so many blocks. */
+static double most_deferred(const struct layout_search *s, const struct hd_pieces *p, double blocks)
+{
+    const double block = (double)p->piece[HD_PIECE_BLOCK].deferred_bytes;
+    const double most = larger(block, larger((double)p->windowed.deferred_bytes,
+                                             larger((double)p->inner.deferred_bytes,
+                                                    (double)p->inner_windowed.deferred_bytes)));
+
+    return s->differ ? 0
+                     : larger(0, blocks * most +
+                                     larger(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
+}
+
+/* Blocks of a stage's largest chunk whose backward is whole. Where only an adapter trains, nothing
+ * before the model's first block needs a gradient, so that block's backward is shorter: it keeps
+ * less, and is not counted. before: blocks of the model before the stage. */
+static double whole_blocks(const struct layout_search *s, double blocks, int32_t before)
+{
+    return s->tuned && before == 0 ? larger(0, blocks - 1) : blocks;
+}
+
 /* Where a stage has no embedding, the rows that enter a chunk lie in a slot of the boundary until
  * backward has read them, and the first block keeps so much less than others do. With W apart they
  * may be given back before W. */
@@ -276,7 +297,8 @@ static struct segments segments_of(int64_t first, int64_t blocks, int64_t segmen
 
 /* What the largest chunk of a stage keeps in a slot, and what backward has of its longest segment
  * in work memory beside that of a single block: all that forward would keep of it without
- * recompute, but for its last block, whose backward may begin before the rest is made again. */
+ * recompute, but for its last block, whose backward may begin before the rest is made again. With W
+ * apart, what W needs of it is not in work memory, but in a slot of what is deferred. */
 static void segment_bytes(const struct layout_search *s, const struct candidate *c,
                           const struct ordered *ordered, const struct hd_pieces *pieces,
                           int32_t stage, double *ret_kept, double *ret_work)
@@ -289,19 +311,23 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
         const int64_t first = u.first - HD_UNIT_FIRST_BLOCK + (chunk == 0);
         const int64_t blocks = u.end - u.first - (chunk == 0) - (chunk == p->chunks - 1);
         const struct segments x = segments_of(first, blocks, c->segment);
+        const double again =
+            whole_blocks(s, (double)(x.longest - 1), ordered->stages[stage].before);
+        const double deferred =
+            ordered->shared.order.split ? most_deferred(s, pieces, (double)x.longest) : 0;
 
         *ret_kept = larger(*ret_kept, chunk_kept(s, pieces, (double)x.count));
         if (x.longest > 1 && c->plain)
-            *ret_work =
-                larger(*ret_work, kept_share * chunk_kept(s, c->plain, (double)(x.longest - 1)));
+            *ret_work = larger(*ret_work, kept_share * chunk_kept(s, c->plain, again) - deferred);
     }
 }
 
 /* What a process has on a GPU beside its reservations: hd_layout_gpu_overhead counts the groups of
  * the mesh, of which each axis is one, and the ways between stages, of which one leads to another
- * stage and one back. */
-static double overhead_bytes(const struct hd_traits *traits, const struct hd_layout_sizes *z)
+ * stage and one back: unless nothing trains in the earlier one, where no gradient is sent. */
+static double overhead_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
+    const struct hd_traits *traits = &s->asked->cluster->traits;
     const int64_t axes[] = {z->tp, z->cp, z->dp, z->pp};
     const int64_t world = z->tp * z->cp * z->dp * z->pp;
     int communicators = 1;
@@ -311,7 +337,7 @@ static double overhead_bytes(const struct hd_traits *traits, const struct hd_lay
     for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
         communicators += axes[i] > 1 && axes[i] < world;
     if (z->pp > 1)
-        communicators += 2;
+        communicators += s->tuned ? 1 : 2;
     return (double)traits->process_bytes + communicators * (double)traits->communicator_bytes +
            (double)hd_comm_nccl_bytes((int)world);
 }
@@ -320,7 +346,7 @@ static struct hd_search_rejected rejected(const struct layout_search *s, const s
                                           const struct hd_layout_sizes *z, int32_t stage,
                                           double state, double kept)
 {
-    const double all = state + kept + overhead_bytes(&s->asked->cluster->traits, z);
+    const double all = state + kept + overhead_bytes(s, z);
 
     return (struct hd_search_rejected){.sizes = *z,
                                        .step_s = c->bound_s,
@@ -340,7 +366,8 @@ struct hd_search_rejected search_family_memory(const struct layout_search *s,
     const int64_t blocks = divide_up(s->config.L, c->pp);
     const int64_t keep = c->segment > 1 ? divide_up(blocks, c->segment) : blocks;
     const double rows = (double)c->micro_batch / (double)c->cp;
-    const double kept = kept_share * chunk_kept(s, reference, (double)keep) * rows;
+    const double whole = c->segment > 1 ? (double)keep : whole_blocks(s, (double)keep, 0);
+    const double kept = kept_share * chunk_kept(s, reference, whole) * rows;
     const double work = block_work(s, reference) * smaller(1, rows);
 
     return rejected(s, c, z, 0, (double)blocks * block_state(s, z) + work, kept);
@@ -358,15 +385,15 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
     for (int32_t i = 0; i < ordered->shared.pipeline.stages; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
         const double ends = ends_state(s, z, &ordered->shared.pipeline, i);
-        double of_slot = chunk_kept(s, pieces, stage->largest), work = 0, slots;
+        const double whole = whole_blocks(s, stage->largest, stage->before);
+        double of_slot = chunk_kept(s, pieces, whole), work = 0, slots;
         struct hd_search_rejected r;
 
         if (c->segment > 1)
             segment_bytes(s, c, ordered, pieces, i, &of_slot, &work);
-        if (stage->blocks > 0)
+        if (whole > 0)
             work += block_work(s, pieces);
-        slots = stage->kept * of_slot +
-                stage->deferred * chunk_deferred(s, pieces, stage->largest) +
+        slots = stage->kept * of_slot + stage->deferred * chunk_deferred(s, pieces, whole) +
                 stage_boundary(s, pieces, ordered, i);
         r = rejected(s, c, z, i, stage->blocks * state + ends + work, slots);
 

@@ -371,6 +371,67 @@ static void segments_are_as_long_as_the_memory_demands(void **state)
     assert_true(rare.segments >= 5);
 }
 
+/* With exactly the memory that a layout needs it is found, or a faster one: no bound of memory is
+ * above what a layout takes. */
+static void compare_all_limits(struct hd_job *job, struct hd_cluster *cluster, int32_t devices)
+{
+    static struct tried tried;
+    const struct hd_plan_request request = priced_request(job);
+    struct hd_search_asked asked = {.spec = job,
+                                    .request = &request,
+                                    .cluster = cluster,
+                                    .devices = devices,
+                                    .threads = 1,
+                                    .bf16_fast = true,
+                                    .top = 1};
+
+    tried = (struct tried){.asked = &asked};
+    try_all(&tried, request);
+    assert_true(tried.count > 0);
+    for (int i = 0; i < tried.count; i++) {
+        asked.memory_bytes = tried.all[i].bytes;
+        compare_within(&asked, &tried, i);
+    }
+}
+
+/* With W apart backward has a segment's values where it keeps what W waits for, not in work memory
+ * besides. */
+static void segments_with_w_apart_that_just_fit_are_found(void **state)
+{
+    static const char *const stages[] = {"auto", "6,1"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
+        struct hd_job job = priced_job(7, 256, 8);
+
+        job.ffn_hidden = 1024;
+        job.context = 1024;
+        job.tp = job.cp = 1;
+        job.pp = job.micro_batch = 2;
+        job.zero = 0;
+        priced_set(job.schedule, "zb-h1");
+        priced_set(job.stages, stages[i]);
+        compare_all_limits(&job, &c, 2);
+    }
+}
+
+/* Where nothing trains before the last stage, no gradient is sent back: one communicator less. */
+static void stages_that_only_run_forward_and_just_fit_are_found(void **state)
+{
+    struct hd_cluster c = priced_cluster(1, 4, 4e11, 1e10);
+    struct hd_job job = priced_job(4, 256, 8);
+
+    (void)state;
+    c.traits.communicator_bytes = (int64_t)256 << 20;
+    (void)snprintf(job.only, sizeof job.only, "last:1");
+    job.tp = job.cp = 1;
+    job.pp = 2;
+    job.micro_batch = 1;
+    priced_set(job.schedule, "1f1b");
+    compare_all_limits(&job, &c, 4);
+}
+
 /* Two stages, of which the first keeps two micro-batches and the second one, and any micro-batch:
  * of 4 blocks the even cut keeps 2 x 2 of them, 1 + 3 keeps 3. Nearly all memory is what is kept
  * (small blocks, long sequences), so with what the best cut needs the even one is known not to fit
@@ -643,6 +704,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_search_finds_the_best_of_all),
         cmocka_unit_test(segments_are_as_long_as_the_memory_demands),
+        cmocka_unit_test(segments_with_w_apart_that_just_fit_are_found),
+        cmocka_unit_test(stages_that_only_run_forward_and_just_fit_are_found),
         cmocka_unit_test(an_uneven_cut_that_alone_fits_is_found),
         cmocka_unit_test(tp_stays_within_a_node),
         cmocka_unit_test(more_bandwidth_is_never_slower),
