@@ -416,6 +416,32 @@ static void segments_with_w_apart_that_just_fit_are_found(void **state)
     }
 }
 
+/* The first block's backward ends at its adapters, so it keeps less than others. */
+static void adapters_that_just_fit_are_found(void **state)
+{
+    struct hd_cluster c = priced_cluster(1, 4, 4e11, 1e10);
+    struct hd_job job = priced_job(6, 1024, 8);
+
+    (void)state;
+    job.heads = 16;
+    job.head_width = 64;
+    job.ffn_hidden = 2752;
+    job.qk_norm = true;
+    job.context = 4096;
+    job.adapter_width = 64;
+    priced_set(job.adapter, "bottleneck");
+    priced_set(job.model_weights, "nf4");
+    priced_set(job.precision, "fp32");
+    priced_set(job.cp_exchange, "all_gather");
+    job.tp = 1;
+    job.pp = job.cp = 2;
+    job.micro_batch = 4;
+    job.zero = 1;
+    priced_set(job.stages, "3,3");
+    priced_set(job.schedule, "1f1b");
+    compare_all_limits(&job, &c, 4);
+}
+
 /* Where nothing trains before the last stage, no gradient is sent back: one communicator less. */
 static void stages_that_only_run_forward_and_just_fit_are_found(void **state)
 {
@@ -705,6 +731,7 @@ int main(void)
         cmocka_unit_test(the_search_finds_the_best_of_all),
         cmocka_unit_test(segments_are_as_long_as_the_memory_demands),
         cmocka_unit_test(segments_with_w_apart_that_just_fit_are_found),
+        cmocka_unit_test(adapters_that_just_fit_are_found),
         cmocka_unit_test(stages_that_only_run_forward_and_just_fit_are_found),
         cmocka_unit_test(an_uneven_cut_that_alone_fits_is_found),
         cmocka_unit_test(tp_stays_within_a_node),
