@@ -4,8 +4,8 @@
  * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute with
  * segments of any number of blocks, zero with zero_shard, stages where all of a model trains and it
  * can be cut into so many chunks in at most HD_SEARCH_CUTS_MAX ways (else its stages are even by
- * their work), and offload where it is known how much memory the hosts have. Pinned members keep their values. Legal
- * is what plan/choose.h says.
+ * their work), and offload where it is known how much memory the hosts have. Pinned members keep
+ * their values. Legal is what plan/choose.h says.
  *
  * The search is exact: best first by lower bounds. A bound is refined in five steps, each dearer
  * than the one before, and only the candidate with the lowest bound is refined:
