@@ -95,26 +95,11 @@ static char *next_pin(char **at)
     return pin;
 }
 
-/* A name that two pins give: the second would win without a word. */
-static int check_once(const struct cli_list *overrides, size_t first, const char *override)
-{
-    const size_t len_bytes = strcspn(override, "=") + 1;
-
-    for (size_t i = first; i < overrides->count; i++)
-        if (strncmp(overrides->items[i], override, len_bytes) == 0)
-            return cli_usage("plan: --pin gives %.*s twice, as %s and as %s; leave one out",
-                             (int)(len_bytes - 1), override, overrides->items[i] + len_bytes,
-                             override + len_bytes);
-    return CLI_CONTINUE;
-}
-
 /* --pin tp=8,pp=2: each the key parallel.NAME, as by --set; precision is one of train. The texts
  * live in the arena. */
 static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
                      struct cli_list *overrides)
 {
-    const size_t first = overrides->count;
-
     for (size_t i = 0; i < pins->count; i++) {
         char *copy = hd_arena_strdup(arena, pins->items[i]), *pin;
 
@@ -131,8 +116,7 @@ static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
             if (!override || !origin)
                 break;
             (void)snprintf(override, size, "%s.%s", group, pin);
-            if (check_once(overrides, first, override) != CLI_CONTINUE ||
-                add_override(overrides, override, origin) != CLI_CONTINUE)
+            if (add_override(overrides, override, origin) != CLI_CONTINUE)
                 return CLI_USAGE;
         }
     }

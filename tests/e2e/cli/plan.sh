@@ -127,7 +127,7 @@ sed 's/^groups:/device: h100\nnodes: 16/; /^ /d; s/^devices_per_node: 8/devices_
 check_status nodes_of_one_device 0 heddle plan "$work/large.yaml" --cluster "$work/ones.yaml" --set train.global_batch=1 --top 1 -o json
 check_equal have_no_tp '1 true' "$(field tp) $(field runnable)"
 check_status a_pin_that_is_given_twice_is_2 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=8 --pin pp=2,tp=4
-check_equal and_named 1 "$(grep -c 'pin gives parallel.tp twice, as 8 and as 4' "$work/check.err")"
+check_equal and_named 1 "$(grep -c -- '--pin tp=8 and --pin tp=4 both give parallel.tp; leave one out' "$work/check.err")"
 check_status so_are_segments_longer_than_the_model 2 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin recompute=full:999
 check_equal with_its_layers 1 "$(grep -c 'recompute: full: 999 is more than model.layers = ' "$work/check.err")"
 check_status an_empty_cluster_file_is_2 2 heddle plan "$work/large.yaml" --cluster /dev/null
