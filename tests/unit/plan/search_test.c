@@ -111,7 +111,8 @@ static void try_stages(struct tried *t, struct hd_plan_request r)
     for (int64_t k = 1; k < chunks; k++)
         ways = ways * (r.layers + 2 - k) / k;
     if (chunks > 1 && chunks < 64 && ways <= HD_SEARCH_CUTS_MAX &&
-        strcmp(t->asked->spec->only, "last:1") != 0 && strcmp(r.sizes.stages, "auto") == 0)
+        strcmp(t->asked->spec->only, "last:1") != 0 && !*t->asked->spec->adapter &&
+        strcmp(r.sizes.stages, "auto") == 0)
         try_cuts(t, &r, 0, r.layers, blocks);
     else
         try_offloads(t, r);
@@ -276,16 +277,49 @@ static void compare_within(struct hd_search_asked *asked, const struct tried *tr
     hd_arena_done(&arena);
 }
 
-/* Sometimes with exactly the memory that one of the layouts needs, or the one that needs least. */
+/* Without a limit, and with exactly the memory that some of the layouts need, or the one that needs
+ * least: a bound of memory above what a layout takes drops it. */
 static void compare_search(struct hd_search_asked *asked, int number)
 {
+    enum { LIMITS = 4 };
     static struct tried tried;
 
     tried = (struct tried){.asked = asked};
     try_all(&tried, *asked->request);
-    if (tried.count && draw(4))
-        asked->memory_bytes = draw(3) ? tried.all[draw(tried.count)].bytes : least_bytes(&tried);
-    compare_within(asked, &tried, number);
+    for (int i = 0; i < LIMITS; i++) {
+        if (i && tried.count)
+            asked->memory_bytes = i == 1 ? least_bytes(&tried) : tried.all[draw(tried.count)].bytes;
+        compare_within(asked, &tried, number);
+    }
+}
+
+/* What makes blocks keep more or less, and some of them other things than the rest. */
+static void vary(struct hd_job *job)
+{
+    static const char *const adapters[] = {"lora", "bottleneck"}, *const weights[] = {
+                                                                      "plain", "nf4", "int8"};
+
+    job->hidden = 512; /* so that nf4 has whole blocks on two ranks */
+    job->head_width = 64;
+    job->ffn_hidden = 1024;
+    if (draw(2)) {
+        priced_set(job->adapter, adapters[draw(2)]);
+        job->adapter_rank = 8;
+        job->adapter_alpha = 16;
+        job->adapter_width = 64;
+        (void)snprintf(job->adapter_targets, sizeof job->adapter_targets, "all-linear");
+        priced_set(job->model_weights, weights[draw(3)]);
+    } else if (draw(2)) {
+        priced_set(job->moments, "8bit");
+    }
+    if (!draw(3))
+        priced_set(job->precision, "fp32");
+    if (!draw(3)) {
+        job->window = 128;
+        job->window_from = draw(2);
+    }
+    if (!draw(3))
+        job->sequence = 0;
 }
 
 static void compare_one(int number)
@@ -314,6 +348,8 @@ static void compare_one(int number)
     job.vocab = 64 << (5 * draw(3)); /* and, of some, that embedding and head do */
     if (!draw(3))
         (void)snprintf(job.only, sizeof job.only, "last:1");
+    else if (draw(2))
+        vary(&job);
     request = priced_request(&job);
     compare_search(&asked, number);
 }
