@@ -44,8 +44,9 @@ void fleet_send_message(struct node_stream *s, const Heddle__V1__ControllerMessa
 /* In a turn: a Hello that was not answered yet. */
 enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *hello);
 
-/* Asks the daemon for the probe that somebody asked for; nothing if nobody did. Also internal.h:
- * fleet_send_desired, fleet_send_removed, fleet_send_probe_request, when the turn is durable. */
+/* Sends the daemon the request for a probe, if one is open (hd_core_probe_asked). fleet_tell.c also
+ * has fleet_send_desired, fleet_send_removed and fleet_send_probe_request of internal.h, which send
+ * once the turn is durable. */
 void fleet_ask_for_probe(struct node_stream *s);
 /* In a turn. */
 enum hd_status fleet_take_observed(struct node_stream *s, const Heddle__V1__ObservedState *m);

@@ -86,8 +86,9 @@ enum hd_status hd_text_to_int64(const char *text, int64_t min, int64_t max, int6
 enum hd_status hd_text_to_bytes(const char *text, int64_t min, int64_t *ret_bytes)
 {
     static const char units[] = "KMGT";
-    const bool spelled = strlen(text) > 2 && strcmp(text + strlen(text) - 2, "iB") == 0;
-    const size_t len = strlen(text) - (spelled ? 2 : 0);
+    const size_t all = strlen(text);
+    const bool spelled = all > 2 && strcmp(text + all - 2, "iB") == 0;
+    const size_t len = spelled ? all - 2 : all;
     const char *unit = len ? strchr(units, text[len - 1]) : NULL;
     const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
     char digits[24];

@@ -208,19 +208,25 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
            (double)z->tp;
 }
 
-/* Bytes that a chunk of so many blocks keeps in one slot. Blocks with a window and without keep at
- * least what the lesser of them does. Of segments: blocks that begin one. */
+/* Bytes of a slot of a chunk: so many blocks, and what it has beside them. No bound where the
+ * blocks may differ. */
+static double slot_bytes(const struct layout_search *s, double blocks, double of_block,
+                         double beside)
+{
+    return s->differ ? 0 : larger(0, blocks * of_block + beside);
+}
+
+/* What a chunk of so many blocks keeps, at least. Blocks with a window and without keep at least
+ * what the lesser of them does. Of segments: blocks that begin one. */
 static double chunk_kept(const struct layout_search *s, const struct hd_pieces *p, double blocks)
 {
     const double block = (double)p->piece[HD_PIECE_BLOCK].kept_bytes;
     const double least = p->has_windowed ? smaller(block, (double)p->windowed.kept_bytes) : block;
 
-    return s->differ
-               ? 0
-               : larger(0, blocks * least + smaller(0, (double)p->piece[HD_PIECE_BASE].kept_bytes));
+    return slot_bytes(s, blocks, least, smaller(0, (double)p->piece[HD_PIECE_BASE].kept_bytes));
 }
 
-/* The same of what W waits for. */
+/* What W waits for, at least. */
 static double chunk_deferred(const struct layout_search *s, const struct hd_pieces *p,
                              double blocks)
 {
@@ -228,12 +234,10 @@ static double chunk_deferred(const struct layout_search *s, const struct hd_piec
     const double least =
         p->has_windowed ? smaller(block, (double)p->windowed.deferred_bytes) : block;
 
-    return s->differ ? 0
-                     : larger(0, blocks * least +
-                                     smaller(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
+    return slot_bytes(s, blocks, least, smaller(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
 }
 
-/* The most that W waits for of a chunk of so many blocks. */
+/* What W waits for, at most. */
 static double most_deferred(const struct layout_search *s, const struct hd_pieces *p, double blocks)
 {
     const double block = (double)p->piece[HD_PIECE_BLOCK].deferred_bytes;
@@ -241,9 +245,7 @@ static double most_deferred(const struct layout_search *s, const struct hd_piece
                                              larger((double)p->inner.deferred_bytes,
                                                     (double)p->inner_windowed.deferred_bytes)));
 
-    return s->differ ? 0
-                     : larger(0, blocks * most +
-                                     larger(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
+    return slot_bytes(s, blocks, most, larger(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
 }
 
 /* Blocks of a stage's largest chunk whose backward is whole. Where only an adapter trains, nothing

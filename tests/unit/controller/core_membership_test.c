@@ -143,7 +143,7 @@ static void the_name_of_a_removed_node_is_free(void **state)
     sim_free(sim);
 }
 
-/* The network breaks and nobody notices: the connection stands, and no message comes. */
+/* The network breaks without an error: the connection stays open, but no message arrives. */
 static void a_drained_node_that_is_silent_says_both(void **state)
 {
     struct sim *sim = sim_joined(1);
@@ -160,7 +160,7 @@ static void a_drained_node_that_is_silent_says_both(void **state)
     sim_free(sim);
 }
 
-/* Its ranks may be training: nobody is told that it is empty. */
+/* Its ranks may still be training, so the node must not be called drained. */
 static void a_silent_node_that_has_a_job_is_not_called_drained(void **state)
 {
     struct sim *sim = sim_joined(1);

@@ -166,7 +166,7 @@ static void what_cannot_be_probed_is_refused_with_the_reason(void **state)
     close_bench(&b);
 }
 
-/* Goal: nobody is sent to start a heddled that is running, and about to connect. */
+/* Goal: the user is not told to start a heddled that is running already and about to connect. */
 static void a_node_that_has_not_come_back_yet_is_told(void **state)
 {
     struct sim *sim = sim_joined(1);
