@@ -702,16 +702,21 @@ static void count_frozen(struct layout_search *s, const struct hd_registry *r, i
 {
     for (int u = 0; u < r->unit_count; u++) {
         const struct hd_unit *unit = &r->units[u];
-        int64_t count = 0;
+        int64_t count = 0, experts = 0;
 
         for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
-            count += r->params[i].trainable ? 0 : r->params[i].count;
+            if (!r->params[i].trainable)
+                *(r->params[i].experts ? &experts : &count) += r->params[i].count;
         if (u == HD_UNIT_EMBEDDING)
             s->first_frozen = count;
         else if (u == head)
             s->last_frozen = count;
-        else if (u == HD_UNIT_FIRST_BLOCK || count < s->block_frozen)
-            s->block_frozen = count;
+        else {
+            const bool first = u == HD_UNIT_FIRST_BLOCK;
+
+            s->block_frozen = first || count < s->block_frozen ? count : s->block_frozen;
+            s->experts_frozen = first || experts < s->experts_frozen ? experts : s->experts_frozen;
+        }
     }
 }
 
@@ -734,8 +739,8 @@ static enum hd_status count_parameters(struct layout_search *s)
     for (int i = 0; !st && !s->tuned && i < registry.param_count; i++) {
         const struct hd_param *p = &registry.params[i];
 
-        if (p->unit == HD_UNIT_FIRST_BLOCK)
-            s->block_parameters += p->count;
+        if (p->unit == HD_UNIT_FIRST_BLOCK && !p->wide) /* a router computes in fp32 */
+            *(p->experts ? &s->block_experts : &s->block_parameters) += p->count;
         if (p->unit == HD_UNIT_EMBEDDING)
             s->first_parameters += p->count;
         if (p->unit == model.unit_head)

@@ -27,12 +27,38 @@ static int64_t divide_up(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* ---- time ---- */
-
 static double larger(double a, double b)
 {
     return a > b ? a : b;
 }
+
+/* ---- parameters of a rank ---- */
+
+/* ep ranks share the experts of a block. */
+static double expert_ranks(const struct hd_layout_sizes *z)
+{
+    return z->ep > 1 ? (double)z->ep : 1;
+}
+
+/* Ranks that share what ZeRO names; of experts, those that have the same ones. */
+static double shards_of(const struct hd_layout_sizes *z, bool experts)
+{
+    const double shards = z->zero_shard ? (double)z->zero_shard : (double)(z->dp * z->cp);
+
+    if (!z->zero)
+        return 1;
+    return experts ? shards / expert_ranks(z) : shards;
+}
+
+/* Parameters of a block that one rank updates. */
+static double block_updated(const struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    return ((double)s->block_parameters / shards_of(z, false) +
+            (double)s->block_experts / expert_ranks(z) / shards_of(z, true)) /
+           (double)z->tp;
+}
+
+/* ---- time ---- */
 
 double search_ideal_seconds(const struct layout_search *s)
 {
@@ -113,13 +139,8 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
 double search_variant_bound(const struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z)
 {
-    const double ranks = (double)(z->dp * z->cp);
-    const double shards = !z->zero ? 1 : z->zero_shard ? (double)z->zero_shard : ranks;
     const bool away = strcmp(z->offload, "optimizer") == 0;
-    /* the shards of experts are shared by fewer ranks: not counted */
-    const double split = (double)z->tp * (s->config.router.E ? (double)z->ep * ranks : 1);
-    const double parameters =
-        (double)s->config.L / (double)z->pp * (double)s->block_parameters / split / shards;
+    const double parameters = (double)s->config.L / (double)z->pp * block_updated(s, z);
     const struct hd_rates *r = &s->asked->cluster->rates;
     const double update = away ? 0
                                : parameters * UPDATE_BYTES /
@@ -130,11 +151,11 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
 
 /* ---- memory ---- */
 
-/* Bytes of a device per parameter of a rank's share, if `shards` ranks share what ZeRO names
- * (registry.h). */
-static double state_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
+/* Bytes of a device per parameter of a rank's share (registry.h). */
+static double state_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
+                          bool experts)
 {
-    const double shards = z->zero_shard ? (double)z->zero_shard : (double)(z->dp * z->cp);
+    const double shards = shards_of(z, experts);
     const bool wide = strcmp(z->precision, "fp32") == 0;
     const bool away =
         strcmp(z->offload, "optimizer") == 0 && s->asked->cluster->traits.memory_bytes;
@@ -157,15 +178,10 @@ static double state_bytes(const struct layout_search *s, const struct hd_layout_
  * offloaded. */
 double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
-    const double split = (double)z->tp * (s->config.router.E ? (double)(z->ep ? z->ep : 1) : 1);
-    const double shards = z->zero == 0        ? 1
-                          : z->zero_shard > 0 ? (double)z->zero_shard
-                                              : (double)(z->dp * z->cp);
     const double moments = strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
     const double master = strcmp(z->precision, "fp32") == 0 ? 0 : 4;
 
-    return (double)divide_up(s->config.L, z->pp > 0 ? z->pp : 1) * (double)s->block_parameters /
-           split / shards * (moments + master);
+    return (double)divide_up(s->config.L, z->pp) * block_updated(s, z) * (moments + master);
 }
 
 /* Bytes of a parameter that does not train, at least: one copy that computes, whatever ZeRO does,
@@ -183,11 +199,13 @@ static double frozen_bytes(const struct layout_search *s, const struct hd_layout
 /* Of a block's parameters on one rank. */
 static double block_state(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
-    const double split = (double)z->tp * (s->config.router.E ? (double)z->ep : 1);
+    const double frozen = frozen_bytes(s, z, true);
+    const double experts =
+        (double)s->block_experts * state_bytes(s, z, true) + (double)s->experts_frozen * frozen;
 
-    return ((double)s->block_parameters * state_bytes(s, z) +
-            (double)s->block_frozen * frozen_bytes(s, z, true)) /
-           split;
+    return ((double)s->block_parameters * state_bytes(s, z, false) +
+            (double)s->block_frozen * frozen + experts / expert_ranks(z)) /
+           (double)z->tp;
 }
 
 /* Of embedding and head, on the stages that have them. */
@@ -204,7 +222,8 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
         parameters += s->last_parameters;
         frozen += s->last_frozen;
     }
-    return ((double)parameters * state_bytes(s, z) + (double)frozen * frozen_bytes(s, z, false)) /
+    return ((double)parameters * state_bytes(s, z, false) +
+            (double)frozen * frozen_bytes(s, z, false)) /
            (double)z->tp;
 }
 

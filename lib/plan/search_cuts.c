@@ -28,13 +28,15 @@ bool search_has_cuts(const struct layout_search *s, int64_t chunks)
 
 const struct ordered *search_recut(struct layout_search *s, const struct search_cut *cut)
 {
-    s->recut = *cut->even;
+    if (s->recut_from != cut->even) /* it is large, and most cuts follow one of the same order */
+        s->recut = *cut->even;
+    s->recut_from = cut->even;
     s->recut.shared.units = s->recut.shorter.units = cut->units;
     s->recut.stages = cut->stages;
     return &s->recut;
 }
 
-/* What a stage keeps of each block is that of the even cut. NULL: no memory. */
+/* Of how many micro-batches a stage keeps a block is that of the even cut. NULL: no memory. */
 static struct search_cut *make_cut(struct layout_search *s, const struct ordered *even,
                                    const int64_t *blocks)
 {
@@ -50,7 +52,8 @@ static struct search_cut *make_cut(struct layout_search *s, const struct ordered
     }
     *cut = (struct search_cut){even, units, stages};
     for (int32_t i = 0; i < p->stages; i++)
-        stages[i].kept = even->stages[i].kept;
+        stages[i] = (struct ordered_stage){.kept = even->stages[i].kept,
+                                           .deferred = even->stages[i].deferred};
     for (int32_t c = 0; c < p->chunks; c++) {
         struct ordered_stage *stage = &stages[hd_pipeline_stage(p, c)];
 

@@ -91,16 +91,18 @@ struct layout_search {
                     of what trains */
     bool differ; /* and it may be another one in each block: no bound of what blocks keep */
     struct search_model model;
-    int64_t block_parameters;                  /* of one block, whole */
+    /* Of one block, whole, that compute in the layout's precision: outside experts, and theirs. */
+    int64_t block_parameters, block_experts;
     int64_t first_parameters, last_parameters; /* of embedding and head; a tied table counts once */
     /* If tuned: of those that do not train, in the block that has fewest; of both ends. */
-    int64_t block_frozen, first_frozen, last_frozen;
+    int64_t block_frozen, experts_frozen, first_frozen, last_frozen;
     struct candidate *heap;
     int64_t count, room;
     struct memo blocks, pieces, orders, cuts;
     struct ordered recut; /* the cut that search_ordered was asked for last */
-    int64_t pp_least;     /* of layouts that are tried, where pp is not pinned */
-    int64_t variants;     /* legal layouts with a stage of ZeRO that were seen */
+    const struct ordered *recut_from;
+    int64_t pp_least; /* of layouts that are tried, where pp is not pinned */
+    int64_t variants; /* legal layouts with a stage of ZeRO that were seen */
     struct hd_search *found;
     /* Of the layouts that do not fit, those that need least: the smallest bound first. */
     struct hd_search_rejected lowest[SEARCH_LOWEST_MAX];

@@ -63,6 +63,7 @@ static inline struct hd_plan_request priced_request(const struct hd_job *job)
                                     .ffn_hidden = job->ffn_hidden,
                                     .context = job->context,
                                     .vocab = job->vocab,
+                                    .experts = job->experts,
                                     .only_planned = true};
 }
 

@@ -170,6 +170,20 @@ static void try_schedules(struct tried *t, struct hd_plan_request r)
         try_zeros(t, r);
 }
 
+/* Every number of ranks that share the experts, if there are any. */
+static void try_experts(struct tried *t, struct hd_plan_request r)
+{
+    const int64_t pinned = r.sizes.ep;
+
+    if (!r.experts)
+        try_schedules(t, r);
+    for (int64_t ep = 1; ep <= r.experts; ep++)
+        if (!pinned || ep == pinned) {
+            r.sizes.ep = ep;
+            try_schedules(t, r);
+        }
+}
+
 static void try_all(struct tried *t, struct hd_plan_request r)
 {
     const struct hd_layout_sizes pinned = r.sizes;
@@ -188,7 +202,7 @@ static void try_all(struct tried *t, struct hd_plan_request r)
                     r.sizes.pp = pp;
                     r.sizes.cp = cp;
                     r.sizes.micro_batch = micro;
-                    try_schedules(t, r);
+                    try_experts(t, r);
                 }
 }
 
@@ -322,7 +336,21 @@ static void vary(struct hd_job *job)
         job->sequence = 0;
 }
 
-static void compare_one(int number)
+/* Makes a mixture of experts of the job. */
+static void mix(struct hd_job *job)
+{
+    static const double rows[] = {0, 1, 1.5};
+
+    priced_set(job->family, "mixtral");
+    job->experts = 2 << draw(3);
+    job->experts_per_token = 1 + draw(2);
+    job->renormalize = job->experts_per_token > 1;
+    job->expert_rows = rows[draw(3)];
+    job->shared_ffn_hidden = draw(2) * 256;
+    job->ep = draw(3) ? 0 : 2;
+}
+
+static void compare_one(int number, bool experts)
 {
     static const int32_t sizes[] = {1, 2, 4, 4, 8};
     const double node = (double)(1 + draw(400)) * 1e9, network = (double)(1 + draw(50)) * 1e9;
@@ -346,7 +374,9 @@ static void compare_one(int number)
         c.host_memory_bytes = (int64_t)1 << (20 + 3 * draw(4));
     job.context = 1024;              /* so that what backward keeps counts */
     job.vocab = 64 << (5 * draw(3)); /* and, of some, that embedding and head do */
-    if (!draw(3))
+    if (experts)
+        mix(&job);
+    else if (!draw(3))
         (void)snprintf(job.only, sizeof job.only, "last:1");
     else if (draw(2))
         vary(&job);
@@ -360,7 +390,7 @@ static void the_search_finds_the_best_of_all(void **state)
     for (int i = 0; i < CLUSTERS; i++) {
         draws = 1000 + (uint64_t)i;
         (void)draw(2);
-        compare_one(i);
+        compare_one(i, false);
     }
     print_message("the best has segments of recompute %d times, an offloaded optimizer %d times, "
                   "gpipe %d times, "
@@ -368,6 +398,16 @@ static void the_search_finds_the_best_of_all(void **state)
                   rare.segments, rare.offload, rare.gpipe, rare.cuts);
     if (CLUSTERS >= 200)
         assert_true(rare.offload > 0 && rare.cuts > 0);
+}
+
+static void the_search_finds_the_best_of_experts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CLUSTERS / 4; i++) {
+        draws = 2000 + (uint64_t)i;
+        (void)draw(2);
+        compare_one(i, true);
+    }
 }
 
 /* The same where only recompute is open. With many micro-batches in flight segments of several
@@ -765,6 +805,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_search_finds_the_best_of_all),
+        cmocka_unit_test(the_search_finds_the_best_of_experts),
         cmocka_unit_test(segments_are_as_long_as_the_memory_demands),
         cmocka_unit_test(segments_with_w_apart_that_just_fit_are_found),
         cmocka_unit_test(adapters_that_just_fit_are_found),
