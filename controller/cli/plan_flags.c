@@ -13,14 +13,11 @@
 static int refuse_devices(const char *text, const char *word)
 {
     struct hd_text words = {0};
-    size_t count;
-    const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
     const bool known = strcmp(word, "cpu") == 0 || hd_gpu_kind_find(word);
     const char *nearest = known ? NULL : hd_cluster_nearest_kind(word);
     int code;
 
-    for (size_t i = 0; i < count; i++)
-        hd_text_add(&words, "%s%s", i ? ", " : "", kinds[i].word);
+    hd_cluster_add_kinds(&words);
     code = cli_usage("plan: --devices %s is not understood%s%s%s give cpu:N or cpu:N:T, N devices "
                      "(1 to %d) of T "
                      "threads, or KIND:N, N GPUs of one of these kinds: %s",

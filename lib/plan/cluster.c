@@ -148,6 +148,15 @@ const char *hd_cluster_nearest_kind(const char *word)
     return hd_text_nearest(small, words, count);
 }
 
+void hd_cluster_add_kinds(struct hd_text *text)
+{
+    size_t count;
+    const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
+
+    for (size_t i = 0; i < count; i++)
+        hd_text_add(text, "%s%s", i ? ", " : "", kinds[i].word);
+}
+
 void hd_cluster_use_tf32(struct hd_cluster *c)
 {
     const struct hd_gpu_kind *kind = hd_gpu_kind_find(c->device);

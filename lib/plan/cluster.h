@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 #include "kernels/kernels.h"
 #include "plan/node_links.h"
 #include "plan/rates.h"
@@ -99,6 +100,9 @@ struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind)
 /* The known kind of GPU whose word is nearest to this one, in whatever case; NULL: none is similar.
  * For the hint "did you mean". */
 const char *hd_cluster_nearest_kind(const char *word);
+
+/* Appends the words of all known kinds of GPU: "h100, h200, ..". */
+void hd_cluster_add_kinds(struct hd_text *text);
 
 /* The lowest level with a domain that has both positions. */
 int hd_cluster_level_of(const struct hd_cluster *cluster, int64_t a, int64_t b);

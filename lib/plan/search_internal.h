@@ -1,14 +1,23 @@
 /* search_internal: what the files of the search share.
  *
- *     search.c         candidates, best first, and what is searched
- *     search_bounds.c  lower bounds of time and memory
- *     search_cuts.c    other bounds of stages than the even ones
- *     search_known.c   pieces and orders, each made once; prices
+ *     search.c             the loop, and its steps from schedules on
+ *     search_candidates.c  the heap of candidates, and the layout that each stands for
+ *     search_families.c    the first two steps: families, and those that may fit
+ *     search_bounds.c      lower bounds of time and memory
+ *     search_cuts.c        other bounds of stages than the even ones
+ *     search_known.c       pieces and orders, each made once; prices
+ *     search_misfits.c     what does not fit, and what of it needs least
  */
 #ifndef HD_PLAN_SEARCH_INTERNAL_H
 #define HD_PLAN_SEARCH_INTERNAL_H
 
 #include "plan/search.h"
+
+/* What a candidate chooses among; PINNED: the job says it. */
+enum { NO_RECOMPUTE, SELECTIVE, FULL, SEGMENTS, PINNED_RECOMPUTE };
+/* gpipe keeps more than 1f1b, but waits less for what travels: F does not wait for B. */
+enum { NO_SCHEDULE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_V, GPIPE, PINNED_SCHEDULE };
+enum { NO_OFFLOAD, OFFLOAD_OPTIMIZER, OFFLOADS, PINNED_OFFLOAD = OFFLOADS };
 
 /* What a candidate has decided, and what its bound is of. */
 enum decided {
@@ -28,7 +37,7 @@ struct candidate {
     int32_t virtual_stages, zero_shard; /* 0: auto */
     int16_t segment;                    /* blocks between those that recompute keeps the input of;
                                            1: full; 0: none, selective */
-    int8_t recompute, schedule;         /* indices into the lists of search.c */
+    int8_t recompute, schedule;         /* of the lists above */
     int8_t zero, offload;
     int8_t decided;                 /* enum decided */
     const struct hd_pieces *blocks; /* DECIDED_BLOCKS and later */
@@ -112,20 +121,47 @@ struct layout_search {
     char why[HD_ERR_MAX];
 };
 
-/* The spec in this layout. */
-struct hd_job search_job(const struct layout_search *s, const struct hd_layout_sizes *sizes);
-
 /* Keeps the story of a layout that cannot be laid out, in case none can. Only HD_NO_MEMORY ends the
  * search. */
 void search_note_refusal(struct layout_search *s, enum hd_status st);
 
-/* The optimizer may be kept on the host although the job leaves that open: the devices have memory
- * of their own, and it is known how much their hosts have. */
-bool search_may_offload(const struct layout_search *s);
-
 /* The model lives as long as config and arena. */
 enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
                                struct search_model *ret_model);
+
+/* ---- search_candidates.c ---- */
+
+void search_push(struct layout_search *s, const struct candidate *c);
+/* Takes out the candidate with the lowest bound; there is one. */
+struct candidate search_pop(struct layout_search *s);
+/* The candidate's place among those with its bound. */
+uint64_t search_habit(const struct candidate *c);
+/* The layout; false: it is not legal. A job that leaves sequence parallelism auto goes without it
+ * where tp does not divide the rows. */
+bool search_size(const struct layout_search *s, const struct candidate *c,
+                 struct hd_layout_sizes *sizes);
+/* The spec in this layout. */
+struct hd_job search_job(const struct layout_search *s, const struct hd_layout_sizes *sizes);
+/* The optimizer may be kept on the host although the job leaves that open: the devices have memory
+ * of their own, and it is known how much their hosts have. */
+bool search_may_offload(const struct layout_search *s);
+/* The stage of ZeRO, and the place of the optimizer, that take least, of those that may be
+ * searched. */
+void search_take_least_state(const struct layout_search *s, struct hd_layout_sizes *sizes);
+
+/* ---- search_families.c ---- */
+
+/* Pushes every family. */
+void search_try_families(struct layout_search *s);
+/* Pushes the family again, its blocks compiled, if it may fit. */
+void search_refine_family(struct layout_search *s, struct candidate *c);
+/* Full recompute of two blocks together, of three ..: families of their own, whose time is at least
+ * that of single blocks, since backward makes the input of a block that continues a segment, too.
+ * All have the same pieces, which are compiled if one of them may fit. The longest segments keep
+ * least; the others that do not fit are too many to note. */
+void search_try_segments(struct layout_search *s, const struct candidate *of);
+/* A layout that is pinned, or the only one, is priced even if it does not fit. */
+bool search_may_reject(const struct layout_search *s);
 
 /* ---- search_misfits.c ---- */
 

@@ -112,14 +112,11 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
 static enum hd_status refuse_kind(const struct cluster_reader *r, const struct yaml_node *node)
 {
     struct hd_text words = {0};
-    size_t count;
-    const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
     const char *nearest = hd_cluster_nearest_kind(cluster_text(node));
     char quoted[SPEC_QUOTE_MAX];
     enum hd_status st;
 
-    for (size_t i = 0; i < count; i++)
-        hd_text_add(&words, "%s%s", i ? ", " : "", kinds[i].word);
+    hd_cluster_add_kinds(&words);
     st = hd_err(HD_INVALID,
                 "%s:%d: device: %s is no known kind%s%s%s use one of %s, or {memory: .., "
                 "hbm_bandwidth: .., flops: {bf16: ..}}",

@@ -1,0 +1,165 @@
+/* search_candidates: the heap of candidates, and the layout that each of them stands for. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/search_internal.h"
+
+static const char *const recomputes[] = {"none", "selective", "full"};
+static const char *const schedules[] = {"none", "1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"};
+static const char *const offloads[] = {"none", "optimizer"};
+
+/* ---- the heap ---- */
+
+static bool is_before(const struct candidate *a, const struct candidate *b)
+{
+    if (a->bound_s != b->bound_s)
+        return a->bound_s < b->bound_s;
+    if (a->decided != b->decided)
+        return a->decided > b->decided; /* finish what is as good as anything */
+    return a->habit < b->habit;
+}
+
+void search_push(struct layout_search *s, const struct candidate *c)
+{
+    int64_t i = s->count;
+
+    if (s->count == s->room) {
+        const int64_t room = s->room ? 2 * s->room : 1024;
+        struct candidate *heap = realloc(s->heap, (size_t)room * sizeof *heap);
+
+        if (!heap) {
+            s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
+            return;
+        }
+        s->heap = heap;
+        s->room = room;
+    }
+    s->count++;
+    while (i > 0 && is_before(c, &s->heap[(i - 1) / 2])) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    s->heap[i] = *c;
+}
+
+struct candidate search_pop(struct layout_search *s)
+{
+    const struct candidate first = s->heap[0], last = s->heap[--s->count];
+    int64_t i = 0;
+
+    for (int64_t child = 1; child < s->count; child = 2 * i + 1) {
+        if (child + 1 < s->count && is_before(&s->heap[child + 1], &s->heap[child]))
+            child++;
+        if (!is_before(&s->heap[child], &last))
+            break;
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    s->heap[i] = last;
+    return first;
+}
+
+/* ---- layouts ---- */
+
+static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
+{
+    (void)snprintf(word, HD_JOB_WORD_MAX, "%s", text);
+}
+
+/* A cut as parallel.stages has it. */
+static void write_stages(const struct search_cut *cut, char ret_text[HD_JOB_WORD_MAX])
+{
+    const int32_t chunks = cut->even->shared.pipeline.chunks;
+    int64_t layers[HD_PLAN_CHUNKS_MAX];
+
+    for (int32_t c = 0; c < chunks; c++)
+        layers[c] = cut->units[c].end - cut->units[c].first - (c == 0) - (c == chunks - 1);
+    (void)hd_stages_write(layers, chunks, ret_text);
+}
+
+/* The request with what the candidate has decided; what the job pins is there already. */
+static struct hd_plan_request request_of(const struct layout_search *s, const struct candidate *c)
+{
+    struct hd_plan_request r = *s->asked->request;
+
+    r.sizes.pp = c->pp;
+    r.sizes.tp = c->tp;
+    r.sizes.cp = c->cp;
+    r.sizes.ep = c->ep;
+    r.sizes.micro_batch = c->micro_batch;
+    if (c->recompute < SEGMENTS)
+        set_word(r.sizes.recompute, recomputes[c->recompute]);
+    if (c->recompute == SEGMENTS)
+        (void)snprintf(r.sizes.recompute, sizeof r.sizes.recompute, "full:%d", (int)c->segment);
+    if (c->decided >= DECIDED_SCHEDULE) {
+        if (c->schedule < PINNED_SCHEDULE)
+            set_word(r.sizes.schedule, schedules[c->schedule]);
+        r.sizes.virtual_stages = c->virtual_stages;
+    }
+    if (c->own) /* never too long: there are few cuts of few chunks */
+        write_stages(c->own, r.sizes.stages);
+    if (c->decided >= DECIDED_VARIANT) {
+        r.sizes.zero = c->zero;
+        r.sizes.zero_shard = c->zero_shard;
+        if (c->offload < OFFLOADS)
+            set_word(r.sizes.offload, offloads[c->offload]);
+    }
+    return r;
+}
+
+bool search_size(const struct layout_search *s, const struct candidate *c,
+                 struct hd_layout_sizes *sizes)
+{
+    struct hd_plan_request r = request_of(s, c);
+    enum hd_plan_obstacle why = hd_plan_size(&r, s->asked->devices, sizes);
+
+    if (why == HD_PLAN_SEQUENCE_ROWS && r.sizes.sequence < 0) {
+        r.sizes.sequence = 0;
+        why = hd_plan_size(&r, s->asked->devices, sizes);
+    }
+    if (why)
+        return false;
+    hd_plan_decide_device(sizes->device, s->asked->bf16_fast, s->asked->threads, sizes);
+    return true;
+}
+
+/* Simple layouts first: those without offload, then pp, tp, cp, recompute, large micro-batches,
+ * then ZeRO and the schedule. */
+uint64_t search_habit(const struct candidate *c)
+{
+    return (uint64_t)(c->own || c->offload == OFFLOAD_OPTIMIZER) << 63 |
+           ((((((((uint64_t)c->recompute << 10 | (uint64_t)(c->cp & 1023)) << 10) |
+                (uint64_t)(c->pp & 1023))
+               << 10) |
+              (uint64_t)(c->tp & 1023))
+             << 8) |
+            (uint64_t)(255 - (c->micro_batch & 255)))
+               << 6 |
+           (uint64_t)(c->zero << 3) | (uint64_t)c->schedule;
+}
+
+struct hd_job search_job(const struct layout_search *s, const struct hd_layout_sizes *sizes)
+{
+    struct hd_job job = *s->asked->spec;
+
+    job.layout = *sizes;
+    return job;
+}
+
+/* ---- what takes least ---- */
+
+void search_take_least_state(const struct layout_search *s, struct hd_layout_sizes *sizes)
+{
+    if (s->asked->request->sizes.zero < 0 && sizes->dp * sizes->cp > 1)
+        sizes->zero = 3;
+    if (search_may_offload(s) &&
+        search_host_bytes(s, sizes) <= (double)s->asked->cluster->host_memory_bytes)
+        set_word(sizes->offload, offloads[OFFLOAD_OPTIMIZER]);
+}
+
+bool search_may_offload(const struct layout_search *s)
+{
+    return strcmp(s->asked->request->sizes.offload, "auto") == 0 &&
+           s->asked->cluster->traits.memory_bytes > 0 && s->asked->cluster->host_memory_bytes > 0;
+}

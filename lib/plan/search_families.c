@@ -1,0 +1,242 @@
+/* search_families: steps 1 and 2 of the search. A family is a mesh, a micro-batch and a way of
+ * recompute; those that may fit are compiled, a block of each. */
+#include <string.h>
+
+#include "plan/search_internal.h"
+
+/* ---- step 1: all of them ---- */
+
+static void try_family(struct layout_search *s, struct candidate *c)
+{
+    struct hd_layout_sizes sizes;
+
+    c->decided = DECIDED_FAMILY;
+    c->blocks = NULL;
+    if (!search_size(s, c, &sizes))
+        return;
+    c->micro_batch = (int32_t)sizes.micro_batch;
+    c->bound_s = search_ideal_seconds(s);
+    c->habit = search_habit(c);
+    s->found->families++;
+    search_push(s, c);
+}
+
+static void try_recomputes(struct layout_search *s, struct candidate *c)
+{
+    int64_t segment;
+
+    if (strcmp(s->asked->request->sizes.recompute, "auto") != 0) {
+        (void)hd_recompute_read(s->asked->request->sizes.recompute, &segment);
+        c->recompute = PINNED_RECOMPUTE;
+        c->segment = (int16_t)segment;
+        try_family(s, c);
+        return;
+    }
+    for (c->recompute = 0; c->recompute < SEGMENTS; c->recompute++) {
+        c->segment = c->recompute == FULL;
+        try_family(s, c); /* full with segments follows from full: try_segments */
+    }
+}
+
+static void try_micro_batches(struct layout_search *s, struct candidate *c)
+{
+    const struct hd_plan_request *r = s->asked->request;
+    const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
+    const int64_t share = r->global_batch / dp;
+
+    if (r->sizes.micro_batch || r->sizes.order_micro_batches) {
+        c->micro_batch = (int32_t)r->sizes.micro_batch;
+        try_recomputes(s, c);
+        return;
+    }
+    for (int64_t size = 1; size <= share && size <= HD_SEARCH_MICRO_BATCH_MAX; size++)
+        if (share % size == 0) {
+            c->micro_batch = (int32_t)size;
+            try_recomputes(s, c);
+        }
+}
+
+static void try_experts(struct layout_search *s, struct candidate *c)
+{
+    const struct hd_plan_request *r = s->asked->request;
+    const int64_t ranks = s->asked->devices / ((int64_t)c->pp * c->tp);
+
+    if (r->sizes.ep || !r->experts) {
+        c->ep = (int32_t)r->sizes.ep;
+        try_micro_batches(s, c);
+        return;
+    }
+    for (int64_t ep = 1; ep <= r->experts; ep++)
+        if (r->experts % ep == 0 && ranks % ep == 0) {
+            c->ep = (int32_t)ep;
+            try_micro_batches(s, c);
+        }
+}
+
+/* Calls `each` with every divisor of what is left of the devices, from `least` to `most`, or with
+ * what the job pins. */
+static void try_axis(struct layout_search *s, struct candidate *c, int64_t pinned, int64_t least,
+                     int64_t most, int32_t *axis,
+                     void (*each)(struct layout_search *, struct candidate *))
+{
+    const int64_t left = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
+
+    for (int64_t n = pinned ? pinned : least; !s->st && n <= left && n <= most; n++) {
+        if ((pinned && n != pinned) || left % n)
+            continue;
+        *axis = (int32_t)n;
+        each(s, c);
+    }
+    *axis = 1;
+}
+
+static void try_cp(struct layout_search *s, struct candidate *c)
+{
+    const int64_t pinned = s->asked->request->sizes.cp;
+    const int64_t most = s->asked->request->context / HD_PLAN_ROWS_MIN;
+
+    try_axis(s, c, pinned, 1, pinned ? pinned : most > 1 ? most : 1, &c->cp, try_experts);
+}
+
+static void try_pp(struct layout_search *s, struct candidate *c)
+{
+    try_axis(s, c, s->asked->request->sizes.pp, s->pp_least, s->asked->request->layers + 2, &c->pp,
+             try_cp);
+}
+
+/* What is pinned is priced all the same (hd_report_runs). */
+static void try_tp(struct layout_search *s, struct candidate *c)
+{
+    if (s->asked->request->sizes.tp ||
+        hd_cluster_keeps_tp(s->asked->cluster, s->asked->devices, c->tp))
+        try_pp(s, c);
+}
+
+static void try_from(struct layout_search *s, int64_t pp_least)
+{
+    struct candidate c = {.pp = 1, .tp = 1, .cp = 1};
+
+    s->pp_least = pp_least;
+    try_axis(s, &c, s->asked->request->sizes.tp, 1, s->asked->request->heads, &c.tp, try_tp);
+}
+
+/* A schedule that is pinned stays: it orders several stages, and one stage has none. Only where no
+ * layout has several, such as on one device, is one stage tried. */
+void search_try_families(struct layout_search *s)
+{
+    const bool named = strcmp(s->asked->request->sizes.schedule, "auto") != 0;
+
+    if (named)
+        try_from(s, 2);
+    if (!s->count)
+        try_from(s, 1);
+}
+
+/* ---- step 2: those that may fit ---- */
+
+bool search_may_reject(const struct layout_search *s)
+{
+    return s->asked->memory_bytes && s->found->families > 1;
+}
+
+/* What the family takes at least, before it is compiled: by its reference, without cp and ep and
+ * with one sequence. What that keeps for backward is in proportion to its tokens. False: it is not
+ * known, and the family may fit. */
+static bool family_memory(struct layout_search *s, const struct candidate *c,
+                          struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least)
+{
+    struct candidate r = *c;
+    struct hd_layout_sizes of = sizes;
+    const struct hd_pieces *reference;
+
+    if (!search_may_reject(s) || s->config.router.E)
+        return false;
+    r.cp = r.ep = r.micro_batch = of.cp = of.ep = of.micro_batch = 1;
+    reference = search_blocks(s, &r, &of);
+    if (!reference)
+        return false;
+    search_take_least_state(s, &sizes);
+    *ret_least = search_family_memory(s, c, &sizes, reference);
+    return true;
+}
+
+/* Of segments of all lengths, the one that needs least: what longer ones keep less, backward has
+ * more of in work memory (segment_bytes). */
+static void note_least_segment(struct layout_search *s, struct candidate *c,
+                               struct hd_layout_sizes sizes, const struct candidate *plain,
+                               struct hd_layout_sizes plain_sizes)
+{
+    const int64_t longest = c->segment, blocks = (s->config.L + c->pp - 1) / c->pp;
+    struct hd_search_rejected whole, least, best = {0};
+    int64_t of_block;
+
+    if (!family_memory(s, plain, plain_sizes, &whole))
+        return;
+    of_block = (int64_t)(whole.activations * (double)whole.needed_bytes) / blocks;
+    for (int64_t k = 2; k <= longest; k++) {
+        c->segment = (int16_t)k;
+        if (!search_size(s, c, &sizes) || !family_memory(s, c, sizes, &least))
+            return;
+        least.needed_bytes += ((k < blocks ? k : blocks) - 1) * of_block;
+        if (!best.needed_bytes || least.needed_bytes < best.needed_bytes)
+            best = least;
+    }
+    search_note_least(s, &best);
+}
+
+void search_try_segments(struct layout_search *s, const struct candidate *of)
+{
+    const int64_t longest =
+        s->config.L < HD_RECOMPUTE_UNITS_MAX ? s->config.L : HD_RECOMPUTE_UNITS_MAX;
+    struct candidate c = *of, plain = *of;
+    struct hd_search_rejected least;
+    struct hd_layout_sizes sizes, plain_sizes;
+    double bound;
+
+    plain.recompute = NO_RECOMPUTE;
+    plain.segment = 0;
+    c.recompute = SEGMENTS;
+    c.decided = DECIDED_BLOCKS;
+    c.segment = (int16_t)longest;
+    if (longest < 2 || !search_size(s, &c, &sizes) || !search_size(s, &plain, &plain_sizes))
+        return;
+    if (family_memory(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes) {
+        note_least_segment(s, &c, sizes, &plain, plain_sizes);
+        return;
+    }
+    c.plain = search_blocks(s, &plain, &plain_sizes);
+    c.blocks = search_blocks(s, &c, &sizes);
+    if (!c.blocks)
+        return;
+    bound = search_blocks_bound(s, &c);
+    c.bound_s = bound > c.bound_s ? bound : c.bound_s;
+    for (int64_t k = 2; !s->st && k <= longest; k++) {
+        c.segment = (int16_t)k;
+        if (family_memory(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes)
+            continue;
+        c.habit = search_habit(&c);
+        search_push(s, &c);
+    }
+}
+
+void search_refine_family(struct layout_search *s, struct candidate *c)
+{
+    struct hd_search_rejected least;
+    struct hd_layout_sizes sizes;
+    double bound;
+
+    if (!search_size(s, c, &sizes))
+        return;
+    if (family_memory(s, c, sizes, &least) && !search_could_fit(s, least)) {
+        if (c->recompute == FULL) /* segments of several blocks keep less */
+            search_try_segments(s, c);
+        return;
+    }
+    c->blocks = search_blocks(s, c, &sizes);
+    if (!c->blocks)
+        return; /* cannot be laid out */
+    c->decided = DECIDED_BLOCKS;
+    bound = search_blocks_bound(s, c);
+    c->bound_s = bound > c->bound_s ? bound : c->bound_s;
+    search_push(s, c);
+}
