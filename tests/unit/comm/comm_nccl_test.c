@@ -158,7 +158,13 @@ static void sums_may_be_left_to_nccl(void **state)
 
 /* ---- sums in pieces ---- */
 
-enum { PIECE = 16 << 10, SUMMED = 10000, SCATTERED = 3000 };
+enum {
+    PIECE = 16 << 10,
+    SUMMED = 10000,
+    SCATTERED = 3000,
+    TWO_SUMMED = 6000,
+    TWO_SCATTERED = 2000
+};
 
 /* Values whose sums are exact, so that any order gives the same. */
 static float value_of(int rank, int64_t i)
@@ -184,47 +190,68 @@ static uint64_t moved_bytes(struct hd_comm_group *group, enum hd_comm_kind kind)
 }
 
 /* In place, so that a piece that is written too early, or read too late, is a wrong number. */
-static void sum_in_pieces(struct rank *self)
+static void sum_in_pieces(struct rank *self, int64_t count)
 {
     struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
     float *x = (float *)self->base;
     struct hd_comm_group *group;
 
     CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &group));
-    for (int64_t i = 0; i < SUMMED; i++)
+    for (int64_t i = 0; i < count; i++)
         x[i] = value_of(self->rank, i);
     CHECK_OK(self, hd_comm_all_reduce(
                        group, stream,
-                       &(struct hd_comm_all_reduce_args){x, x, SUMMED, HD_F32, HD_COMM_SUM}));
+                       &(struct hd_comm_all_reduce_args){x, x, count, HD_F32, HD_COMM_SUM}));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
-    for (int64_t i = 0; i < SUMMED; i++)
+    for (int64_t i = 0; i < count; i++)
         CHECK(self, x[i] == sum_of(self->world, i));
     self->report->numbers[0] = moved_bytes(group, HD_COMM_ALL_REDUCE);
 }
 
-static void scatter_in_pieces(struct rank *self)
+static void scatter_in_pieces(struct rank *self, int64_t count)
 {
     struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
-    float *x = (float *)self->base, *mine = x + self->rank * SCATTERED;
+    float *x = (float *)self->base, *mine = x + self->rank * count;
     struct hd_comm_group *group;
 
     CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &group));
-    for (int64_t i = 0; i < (int64_t)self->world * SCATTERED; i++)
+    for (int64_t i = 0; i < (int64_t)self->world * count; i++)
         x[i] = value_of(self->rank, i);
     CHECK_OK(self, hd_comm_reduce_scatter(group, stream,
                                           &(struct hd_comm_reduce_scatter_args){
-                                              x, mine, SCATTERED, HD_F32, HD_COMM_SUM, false}));
+                                              x, mine, count, HD_F32, HD_COMM_SUM, false}));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
-    for (int64_t i = 0; i < SCATTERED; i++)
-        CHECK(self, mine[i] == sum_of(self->world, self->rank * SCATTERED + i));
+    for (int64_t i = 0; i < count; i++)
+        CHECK(self, mine[i] == sum_of(self->world, self->rank * count + i));
     self->report->numbers[0] = moved_bytes(group, HD_COMM_REDUCE_SCATTER);
 }
 
+static void sum_three(struct rank *self)
+{
+    sum_in_pieces(self, SUMMED);
+}
+
+static void sum_two(struct rank *self)
+{
+    sum_in_pieces(self, TWO_SUMMED);
+}
+
+static void scatter_three(struct rank *self)
+{
+    scatter_in_pieces(self, SCATTERED);
+}
+
+static void scatter_two(struct rank *self)
+{
+    scatter_in_pieces(self, TWO_SCATTERED);
+}
+
 /* Three members stage 16 KiB: 85 lines of 64 bytes each, of which one is spare. So a piece has
- * 3 x 84 x 16 = 4,032 elements of an all-reduce, and 84 x 16 = 1,344 of a shard: three pieces both.
- * An all-reduce is two groups a piece, of parts p and of sums s, on two streams A and B: p0 A, p1
- * B, s0 A, p2 A, s1 B, s2 A takes four turns. A reduce-scatter is p0 A, p1 B, p2 A: two turns.
- * Bytes: each member receives 2 of 3 parts of its sums, and of an all-reduce the sums of 2 of 3. */
+ * 3 x 84 x 16 = 4,032 elements of an all-reduce, and 84 x 16 = 1,344 of a shard: three pieces or
+ * two. An all-reduce is two groups a piece, of parts p and of sums s, on two streams A and B: p0 A,
+ * p1 B, s0 A, p2 A, s1 B, s2 A takes four turns. A reduce-scatter is p0 A, p1 B, p2 A: two turns.
+ * Of two pieces the last group is on B, which A must wait for. Bytes: each member receives 2 of 3
+ * parts of its sums, and of an all-reduce the sums of 2 of 3. */
 static void a_sum_goes_in_pieces_two_at_a_time(void **state)
 {
     static const struct {
@@ -232,12 +259,14 @@ static void a_sum_goes_in_pieces_two_at_a_time(void **state)
         int groups, turns;
         uint64_t bytes; /* of all members */
     } sums[] = {
-        {sum_in_pieces, 6, 4, 2 * 2 * 4 * SUMMED},
-        {scatter_in_pieces, 3, 2, 3 * 2 * 4 * SCATTERED},
+        {sum_three, 6, 4, 2 * 2 * 4 * SUMMED},
+        {scatter_three, 3, 2, 3 * 2 * 4 * SCATTERED},
+        {sum_two, 4, 3, 2 * 2 * 4 * TWO_SUMMED},
+        {scatter_two, 2, 1, 3 * 2 * 4 * TWO_SCATTERED},
     };
 
     (void)state;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 4; k++)
         for (int repeat = 0; repeat < 5; repeat++) {
             const struct ranks ranks = {.world = 3, .body = sums[k].body, .piece_bytes = PIECE};
             const int groups = hd_nccl_stand_in_groups(), turns = hd_nccl_stand_in_turns();
