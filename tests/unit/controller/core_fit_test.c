@@ -276,11 +276,12 @@ static void a_waiting_job_is_planned_while_it_waits(void **state)
 
     (void)state;
     write_down(&first, 1);
-    first.time_limit_ms = 3600 * 1000; /* so that its end is known */
     first.steps = 60;
     before = sim_submitted(sim, &first);
     job = sim_submitted(sim, &needs);
-    sim_run(sim, 25);
+    sim_run(sim, 2); /* no end is known yet, so no place is looked for */
+    assert_int_equal(sim->question_count + asked_count, 1);
+    sim_run(sim, 23);
     assert_int_equal(sim_job(sim, before)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(asked_count, 1);
     sim_run_until_ended(sim, before, 200);
