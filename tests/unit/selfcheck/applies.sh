@@ -1,7 +1,8 @@
 #!/bin/bash
 # Each planted defect changes the file that it names, and names a test that there is; where it or its file is
-# among what is being tested (with --full: all), the changed file compiles, too. One whose line was rewritten, or whose test has
-# another name by now, proves nothing any more, and the whole --selfcheck, which would tell, takes hours.
+# among what is being tested (with --full: all), the changed file compiles, too. One whose line was rewritten, or
+# whose test has another name by now, proves nothing any more, and the whole --selfcheck, which would tell, takes
+# hours.
 set -u
 cd "${HEDDLE_SOURCE_DIR:?}" || exit 1
 build=${HEDDLE_BUILD_DIR:?}
