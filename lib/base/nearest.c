@@ -44,6 +44,34 @@ static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
     return last[b_len];
 }
 
+static bool begins_with(const char *word, const char *beginning)
+{
+    while (*beginning && lower(*word) == lower(*beginning))
+        word++, beginning++;
+    return !*beginning;
+}
+
+/* The word that begins with this one, or that this one begins with: the nearest in length. */
+static const char *find_longer_or_shorter(const char *word, const char *const *words, size_t count)
+{
+    enum { LETTERS_MIN = 3 };
+    const size_t len = strlen(word);
+    const char *nearest = NULL;
+    size_t best = WORD_MAX;
+
+    for (size_t i = 0; i < count; i++) {
+        const size_t other = strlen(words[i]), off = len > other ? len - other : other - len;
+        const char *shorter = len < other ? word : words[i];
+
+        if (strlen(shorter) < LETTERS_MIN || off >= best ||
+            !begins_with(len < other ? words[i] : word, shorter))
+            continue;
+        best = off;
+        nearest = words[i];
+    }
+    return nearest;
+}
+
 const char *hd_text_nearest(const char *word, const char *const *words, size_t count)
 {
     size_t len = strlen(word), best = (len + 1) / 3 + 1; /* a third of the letters may be wrong */
@@ -62,5 +90,5 @@ const char *hd_text_nearest(const char *word, const char *const *words, size_t c
             nearest = words[i];
         }
     }
-    return nearest;
+    return nearest ? nearest : find_longer_or_shorter(word, words, count);
 }

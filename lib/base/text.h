@@ -46,8 +46,9 @@ void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const vo
 /* 1536 -> "1.5 KiB": for people. */
 void hd_text_format_bytes(int64_t count, char ret_text[32]);
 
-/* The nearest of `count` words to `word` by edit distance; NULL: none is similar. For the hint "did
- * you mean" of unknown keys, commands and flags. */
+/* The nearest of `count` words to `word` by edit distance, or else one that begins with it or that
+ * it begins with; NULL: none is similar. For the hint "did you mean" of unknown keys, commands and
+ * flags. */
 const char *hd_text_nearest(const char *word, const char *const *words, size_t count);
 
 #endif

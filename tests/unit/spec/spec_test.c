@@ -818,6 +818,11 @@ static void the_nearest_word_is_what_was_meant(void **state)
     assert_string_equal(hd_text_nearest("WAIT", words, 4), "wait");
     assert_null(hd_text_nearest("train", words, 4)); /* wait is 3 letters away, of 5 */
     assert_null(hd_text_nearest("", words, 4));
+    assert_string_equal(hd_text_nearest("vocabulary", (const char *[]){"layers", "vocab"}, 2),
+                        "vocab");
+    assert_string_equal(hd_text_nearest("ffn", (const char *[]){"hidden", "ffn_hidden"}, 2),
+                        "ffn_hidden");
+    assert_null(hd_text_nearest("vo", (const char *[]){"vocab"}, 1)); /* too little is said */
 }
 
 int main(void)
