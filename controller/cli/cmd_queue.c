@@ -24,13 +24,14 @@ static void add_row(struct table *table, const Heddle__V1__QueueStatus *q)
     add_limit(table, q->devices_max);
     add_limit(table, q->user_devices_max);
     table_add(table, NULL, "%lld", (long long)q->jobs_waiting);
+    table_add(table, NULL, "%s", q->closed ? "closed" : "open");
 }
 
 static int print_queues(struct cli *cli, Heddle__V1__QueueStatus *const *queues, size_t count)
 {
-    static const struct table_column columns[] = {{"QUEUE", false},   {"WEIGHT", true},
-                                                  {"HELD", true},     {"MAX", true},
-                                                  {"USER MAX", true}, {"WAITING", true}};
+    static const struct table_column columns[] = {
+        {"QUEUE", false},   {"WEIGHT", true},  {"HELD", true},  {"MAX", true},
+        {"USER MAX", true}, {"WAITING", true}, {"STATE", false}};
     struct hd_text out = {0};
     struct show_list list;
     struct table table;
@@ -75,25 +76,44 @@ static int list_queues(struct cli *cli)
     return code;
 }
 
-static int set_queue(struct cli *cli, int64_t devices_max, int64_t user_devices_max, int64_t weight)
+/* What heddle queue set was told; -1: nothing of that. */
+struct setting {
+    int64_t devices_max, user_devices_max, weight;
+    bool closed, open;
+};
+
+static bool is_given(const struct setting *s)
+{
+    return s->devices_max >= 0 || s->user_devices_max >= 0 || s->weight >= 0 || s->closed ||
+           s->open;
+}
+
+static int set_queue(struct cli *cli, const struct setting *s)
 {
     Heddle__V1__SetQueueRequest request = HEDDLE__V1__SET_QUEUE_REQUEST__INIT;
     Heddle__V1__SetQueueResponse *response = NULL;
-    int code = cli_connect(cli);
+    int code;
 
+    if (s->closed && s->open)
+        return cli_usage("queue set: --closed and --open; give one of them");
+    code = cli_connect(cli);
     request.name = cli->args[1];
-    if (devices_max >= 0) {
+    if (s->devices_max >= 0) {
         request._devices_max_case = HEDDLE__V1__SET_QUEUE_REQUEST___DEVICES_MAX_DEVICES_MAX;
-        request.devices_max = (int32_t)devices_max;
+        request.devices_max = (int32_t)s->devices_max;
     }
-    if (user_devices_max >= 0) {
+    if (s->user_devices_max >= 0) {
         request._user_devices_max_case =
             HEDDLE__V1__SET_QUEUE_REQUEST___USER_DEVICES_MAX_USER_DEVICES_MAX;
-        request.user_devices_max = (int32_t)user_devices_max;
+        request.user_devices_max = (int32_t)s->user_devices_max;
     }
-    if (weight >= 0) {
+    if (s->weight >= 0) {
         request._weight_case = HEDDLE__V1__SET_QUEUE_REQUEST___WEIGHT_WEIGHT;
-        request.weight = (int32_t)weight;
+        request.weight = (int32_t)s->weight;
+    }
+    if (s->closed || s->open) {
+        request._closed_case = HEDDLE__V1__SET_QUEUE_REQUEST___CLOSED_CLOSED;
+        request.closed = s->closed;
     }
     if (code == CLI_CONTINUE)
         code = cli_call(cli, "SetQueue", &heddle__v1__set_queue_response__descriptor, &request.base,
@@ -138,18 +158,20 @@ static int remove_queue(struct cli *cli)
 
 int cli_queue(struct cli *cli, int argc, char **argv)
 {
-    int64_t devices_max = -1, user_devices_max = -1, weight = -1;
+    struct setting setting = {-1, -1, -1, false, false};
     const struct cli_flag flags[] = {
-        {"devices-max", 0, CLI_FLAG_INT, &devices_max, 0, INT32_MAX},
-        {"user-devices-max", 0, CLI_FLAG_INT, &user_devices_max, 0, INT32_MAX},
-        {"weight", 0, CLI_FLAG_INT, &weight, 1, 1000},
+        {"devices-max", 0, CLI_FLAG_INT, &setting.devices_max, 0, INT32_MAX},
+        {"user-devices-max", 0, CLI_FLAG_INT, &setting.user_devices_max, 0, INT32_MAX},
+        {"weight", 0, CLI_FLAG_INT, &setting.weight, 1, 1000},
+        {"closed", 0, CLI_FLAG_BOOL, &setting.closed, 0, 0},
+        {"open", 0, CLI_FLAG_BOOL, &setting.open, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 2);
 
     if (code != CLI_CONTINUE)
         return code;
     if (strcmp(cli->args[0], "set") == 0 && cli->arg_count == 2)
-        return set_queue(cli, devices_max, user_devices_max, weight);
+        return set_queue(cli, &setting);
     if (strcmp(cli->args[0], "set") == 0)
         return cli_usage("queue set: the queue's name is missing");
     if (strcmp(cli->args[0], "ls") != 0 && strcmp(cli->args[0], "rm") != 0)
@@ -158,12 +180,12 @@ int cli_queue(struct cli *cli, int argc, char **argv)
     if (strcmp(cli->args[0], "rm") == 0) {
         if (cli->arg_count == 1)
             return cli_usage("queue rm: the queue's name is missing");
-        if (devices_max >= 0 || user_devices_max >= 0 || weight >= 0)
-            return cli_usage("queue rm: takes no limit or weight; heddle queue set does");
+        if (is_given(&setting))
+            return cli_usage("queue rm: takes no limit, weight or state; heddle queue set does");
         return remove_queue(cli);
     }
-    if (cli->arg_count > 1 || devices_max >= 0 || user_devices_max >= 0 || weight >= 0)
-        return cli_usage("queue ls: takes no name, limit or weight; heddle queue set does");
+    if (cli->arg_count > 1 || is_given(&setting))
+        return cli_usage("queue ls: takes no name, limit, weight or state; heddle queue set does");
     return list_queues(cli);
 }
 

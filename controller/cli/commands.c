@@ -239,7 +239,7 @@ static const char release_help[] = "Usage: heddle release JOB... [-o FORMAT]\n"
 static const char queue_help[] =
     "Usage: heddle queue ls [-o FORMAT]\n"
     "       heddle queue set NAME [--devices-max N] [--user-devices-max N]\n"
-    "                             [--weight W] [-o FORMAT]\n"
+    "                             [--weight W] [--closed | --open] [-o FORMAT]\n"
     "       heddle queue rm NAME [-o FORMAT]\n"
     "\n"
     "ls lists the queues in which jobs wait (docs/scheduling.md). set makes or\n"
@@ -251,9 +251,13 @@ static const char queue_help[] =
     "  --user-devices-max N  that the jobs of one user may hold in it; 0: no limit\n"
     "  --weight W            1 to 1000; of two queues with jobs of equal priority,\n"
     "                        the one that holds less for its weight comes first\n"
+    "  --closed              jobs may be submitted to it, and none of them starts;\n"
+    "                        those that run go on\n"
+    "  --open                they start again\n"
     "\n"
     "Example:\n"
-    "  heddle queue set research --devices-max 64 --weight 2\n";
+    "  heddle queue set research --devices-max 64 --weight 2\n"
+    "  heddle queue set night --closed\n";
 
 static const char rm_help[] =
     "Usage: heddle rm JOB... [--yes] [-o FORMAT]\n"

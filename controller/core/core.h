@@ -215,6 +215,7 @@ struct hd_core_event {
             const char *name;
             /* -1: as it is; of a new queue: no limit, weight 1 */
             int64_t devices_max, user_devices_max, weight;
+            bool closes, opens; /* neither: as it is; a new queue is open */
             const char *by;
         } queue;
         struct {

@@ -182,6 +182,11 @@ static void add_quota(const struct core_job *job, struct hd_text *text)
     int32_t limit;
     bool by_user;
 
+    if (account->queue->rec.closed) {
+        hd_text_add(text, "queue %s is closed: none of its jobs starts; heddle queue set %s --open",
+                    account->queue->rec.name, account->queue->rec.name);
+        return;
+    }
     (void)core_quota_left(account, &by_user);
     hd_text_add(text, "needs %d device%s; ", job->needs.devices_min,
                 job->needs.devices_min == 1 ? "" : "s");
@@ -494,7 +499,7 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
     case HD_CORE_WAITS_BETTER:
         return wait == CORE_WAIT_BETTER;
     case HD_CORE_WAITS_QUOTA:
-        return is_over && !by_user;
+        return job->account->queue->rec.closed || (is_over && !by_user);
     case HD_CORE_WAITS_USER_QUOTA:
         return is_over && by_user;
     case HD_CORE_WAITS_DEVICES:

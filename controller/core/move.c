@@ -157,6 +157,8 @@ static struct reach look_around(struct hd_core *core, struct core_job *job,
     const int64_t left = core_quota_left(job->account, &by_user);
 
     needs.device = attempt->kind;
+    if (job->account->queue->rec.closed)
+        return reach;
     if (left < needs.devices_max - attempt->rec.plan.rank_count)
         needs.devices_max = attempt->rec.plan.rank_count + (int32_t)left;
     if (needs.devices_max <= attempt->rec.plan.rank_count)

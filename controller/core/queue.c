@@ -135,11 +135,13 @@ enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *
         record.user_devices_max = (int32_t)event->queue.user_devices_max;
     if (event->queue.weight >= 0)
         record.weight = (int32_t)event->queue.weight;
+    record.closed = event->queue.closes || (record.closed && !event->queue.opens);
     add_limit(&text, "", record.devices_max, " in all");
     add_limit(&text, ", ", record.user_devices_max, " for a user");
     core->no_memory |= text.failed;
-    core_event(core, NULL, "queue_set", 0, -1, "", "queue %s: %s, weight %d; set by %s",
-               event->queue.name, text.failed ? "" : text.data, record.weight, event->queue.by);
+    core_event(core, NULL, "queue_set", 0, -1, "", "queue %s: %s, weight %d%s; set by %s",
+               event->queue.name, text.failed ? "" : text.data, record.weight,
+               record.closed ? ", closed" : "", event->queue.by);
     hd_text_free(&text);
     hd_batch_add_queue(core->out->batch, &record);
     (void)core_queue_put(core, &record);

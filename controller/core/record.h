@@ -162,6 +162,7 @@ struct hd_queue_record {
     int32_t devices_max;      /* held by all jobs of the queue together */
     int32_t user_devices_max; /* held by the jobs of one user in it */
     int32_t weight;           /* 1 to HD_CTL_WEIGHT_MAX: its share of the devices */
+    bool closed;              /* none of its jobs starts */
     bool removed;             /* it goes from the store */
 };
 

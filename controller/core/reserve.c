@@ -283,6 +283,8 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
 {
     if (job->wait == CORE_WAIT_HELD)
         hd_text_add(text, "it is held");
+    else if (job->wait == CORE_WAIT_QUOTA && job->account->queue->rec.closed)
+        hd_text_add(text, "its queue is closed");
     else if (job->wait == CORE_WAIT_QUOTA)
         hd_text_add(text, "its queue or its owner may not hold so many devices more");
     else if (job->wait == CORE_WAIT_BETTER)

@@ -20,7 +20,7 @@
 
 /* ---- a look at one job ------------------------------------------------------------------------*/
 
-/* What the job may ask for within the limits of its queue. False: nothing. */
+/* What the job may ask for within the limits of its queue. False: nothing, or it is closed. */
 static bool within_quota(const struct core_job *job, struct hd_job_needs *ret_needs)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
@@ -29,6 +29,8 @@ static bool within_quota(const struct core_job *job, struct hd_job_needs *ret_ne
     size_t kind_count;
 
     *ret_needs = job->needs;
+    if (job->account->queue->rec.closed)
+        return false;
     if (left >= job->needs.devices_max)
         return true;
     if (left < job->needs.devices_min)

@@ -395,6 +395,7 @@ void convert_queue(const struct controller *c, size_t index, Heddle__V1__QueueSt
     m->weight = view.record->weight;
     m->devices_held = view.devices_held;
     m->jobs_waiting = (int64_t)view.jobs_waiting;
+    m->closed = view.record->closed;
 }
 
 static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena,

@@ -44,6 +44,8 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
                   .devices_max = m->_devices_max_case ? m->devices_max : -1,
                   .user_devices_max = m->_user_devices_max_case ? m->user_devices_max : -1,
                   .weight = m->_weight_case ? m->weight : -1,
+                  .closes = m->_closed_case && m->closed,
+                  .opens = m->_closed_case && !m->closed,
                   .by = control_caller(call)}};
     struct reply *reply;
     enum hd_status st = control_check_disk(c);

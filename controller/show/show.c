@@ -292,6 +292,7 @@ void show_queue(struct hd_json_writer *w, const Heddle__V1__QueueStatus *q)
     hd_json_add_int64(w, "weight", q->weight);
     hd_json_add_int64(w, "devices_held", q->devices_held);
     hd_json_add_int64(w, "jobs_waiting", q->jobs_waiting);
+    hd_json_add_bool(w, "closed", q->closed);
 }
 
 void show_event(struct hd_json_writer *w, const Heddle__V1__Event *e)

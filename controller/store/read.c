@@ -762,7 +762,8 @@ static enum hd_status load_queues(struct store_db *db, const struct hd_store_loa
         queue = (struct hd_queue_record){.name = text_at(arena, s, 0),
                                          .devices_max = int_at(s, 1),
                                          .user_devices_max = int_at(s, 2),
-                                         .weight = int_at(s, 3)};
+                                         .weight = int_at(s, 3),
+                                         .closed = int_at(s, 4) != 0};
         st = hd_arena_failed(arena) ? no_memory() : loader->queue(loader->user, &queue);
     }
     (void)sqlite3_reset(s);

@@ -213,6 +213,8 @@ static const struct migration {
             " BEGIN SELECT raise(ABORT, 'the audit log is only added to'); END;"},
     /* 15: the system user of an attempt's ranks; before, it was always that of the daemons */
     {.sql = "ALTER TABLE attempts ADD COLUMN run_as TEXT NOT NULL DEFAULT '';"},
+    /* 16: queues of which no job starts; before, none was closed */
+    {.sql = "ALTER TABLE queues ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

@@ -37,11 +37,12 @@
       " pruned END WHERE job=?1")                                                                  \
     X(UPDATE_SPEC,                                                                                 \
       "UPDATE jobs SET name=?2, steps=?3, spec=?4, queue=?5, priority=?6 WHERE job=?1")            \
-    X(PUT_QUEUE, "INSERT INTO queues (name, devices_max, user_devices_max, weight)"                \
-                 " VALUES (?1,?2,?3,?4) ON CONFLICT (name) DO UPDATE SET devices_max=?2,"          \
-                 " user_devices_max=?3, weight=?4")                                                \
+    X(PUT_QUEUE, "INSERT INTO queues (name, devices_max, user_devices_max, weight, closed)"        \
+                 " VALUES (?1,?2,?3,?4,?5) ON CONFLICT (name) DO UPDATE SET devices_max=?2,"       \
+                 " user_devices_max=?3, weight=?4, closed=?5")                                     \
     X(DELETE_QUEUE, "DELETE FROM queues WHERE name=?")                                             \
-    X(GET_QUEUES, "SELECT name, devices_max, user_devices_max, weight FROM queues ORDER BY name")  \
+    X(GET_QUEUES,                                                                                  \
+      "SELECT name, devices_max, user_devices_max, weight, closed FROM queues ORDER BY name")      \
     /* Of a job that is removed. Only its attempts stay until its folder is deleted. */            \
     X(DELETE_EVENTS, "DELETE FROM events WHERE job=?")                                             \
     X(DELETE_STEPS, "DELETE FROM step_metrics WHERE job=?")                                        \

@@ -186,8 +186,9 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
     case HD_OP_QUEUE:
         if (op->queue.removed)
             return store_db_run(db, STORE_DELETE_QUEUE, "t", op->queue.name);
-        return store_db_run(db, STORE_PUT_QUEUE, "tnnn", op->queue.name, (int)op->queue.devices_max,
-                            (int)op->queue.user_devices_max, (int)op->queue.weight);
+        return store_db_run(db, STORE_PUT_QUEUE, "tnnnn", op->queue.name,
+                            (int)op->queue.devices_max, (int)op->queue.user_devices_max,
+                            (int)op->queue.weight, (int)op->queue.closed);
     case HD_OP_CHECKPOINT:
         return put_checkpoint(db, &op->checkpoint);
     case HD_OP_EVENT:

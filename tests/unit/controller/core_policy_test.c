@@ -145,6 +145,38 @@ static void a_job_beyond_the_limit_of_its_queue_waits(void **state)
     sim_free(sim);
 }
 
+/* What runs goes on, and others start; what waits says why, also to a controller that was started
+ * anew. A job that has to start again waits, too. */
+static void a_closed_queue_starts_nothing(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    uint64_t runs, waits, other;
+
+    (void)state;
+    assert_int_equal(sim_set_queue(sim, "night", -1, -1, -1), HD_OK);
+    runs = submit(sim, "night", 0, 1, 60);
+    assert_int_equal(sim_close_queue(sim, "night", true), HD_OK);
+    waits = submit(sim, "night", 5, 1, 5);
+    other = submit(sim, NULL, 0, 1, 5);
+    sim_assert_reason(sim, waits,
+                      "queue night is closed: none of its jobs starts; heddle queue set night "
+                      "--open");
+    sim_run_until_ended(sim, other, 60);
+    sim_controller_crash(sim);
+    sim_run(sim, 10);
+    assert_int_equal(state_of(sim, runs), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(sim, waits), HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_set_queue(sim, "night", 4, -1, -1), HD_OK); /* it stays closed */
+    assert_int_equal(sim_requeue(sim, runs), HD_OK);
+    sim_run(sim, 10);
+    assert_int_equal(state_of(sim, runs), HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_close_queue(sim, "night", false), HD_OK);
+    sim_run_until_ended(sim, waits, 60);
+    sim_run_until_ended(sim, runs, 200);
+    assert_int_equal(sim_count_events(sim, 0, "queue_set"), 4);
+    sim_free(sim);
+}
+
 /* A submission beyond it is refused; lowered below what a job needs that waits already, it is
  * named. */
 static void a_limit_below_what_a_job_needs_is_named(void **state)
@@ -595,6 +627,7 @@ int main(void)
         cmocka_unit_test(a_job_that_starts_soon_keeps_its_turn),
         cmocka_unit_test(queues_share_devices_by_their_weights),
         cmocka_unit_test(a_job_beyond_the_limit_of_its_queue_waits),
+        cmocka_unit_test(a_closed_queue_starts_nothing),
         cmocka_unit_test(a_limit_below_what_a_job_needs_is_named),
         cmocka_unit_test(a_queue_is_removed_when_it_is_empty),
         cmocka_unit_test(a_job_that_can_never_fit_its_queue_is_refused),

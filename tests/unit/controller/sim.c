@@ -1005,6 +1005,20 @@ enum hd_status sim_set_queue(struct sim *sim, const char *name, int devices_max,
     return sim_event(sim, &event);
 }
 
+enum hd_status sim_close_queue(struct sim *sim, const char *name, bool closed)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_SET_QUEUE,
+                                        .queue = {.name = name,
+                                                  .devices_max = -1,
+                                                  .user_devices_max = -1,
+                                                  .weight = -1,
+                                                  .closes = closed,
+                                                  .opens = !closed,
+                                                  .by = "root"}};
+
+    return sim_event(sim, &event);
+}
+
 enum hd_status sim_remove_queue(struct sim *sim, const char *name)
 {
     const struct hd_core_event event = {.kind = HD_CORE_REMOVE_QUEUE,

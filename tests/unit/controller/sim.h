@@ -165,6 +165,7 @@ enum hd_status sim_requeue(struct sim *sim, uint64_t job);
 /* -1: as it is. */
 enum hd_status sim_set_queue(struct sim *sim, const char *name, int devices_max,
                              int user_devices_max, int weight);
+enum hd_status sim_close_queue(struct sim *sim, const char *name, bool closed);
 enum hd_status sim_remove_queue(struct sim *sim, const char *name);
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event);
 /* To change and send: number 1 of what a rank of attempt 1 reports, over n1's stream. */

@@ -80,7 +80,8 @@ static struct hd_queue_record queue_of(int i, int age)
     return (struct hd_queue_record){.name = word("queue", i),
                                     .devices_max = 200 + i + age,
                                     .user_devices_max = 300 + i + age,
-                                    .weight = 400 + i + age};
+                                    .weight = 400 + i + age,
+                                    .closed = (i + age) % 2};
 }
 
 static struct hd_job_record job_of(int i, int age)
@@ -294,9 +295,9 @@ static const struct expected_row {
      "node_uuid 'uuid-2', ended_ms 1099511629578, problem 'hot-2', measured_on 'build-2', "
      "measured_ms 1099511629678, calibration X'666967757265732D32'"},
     {"queues", "name='queue-1'",
-     "name 'queue-1', devices_max 201, user_devices_max 301, weight 401"},
+     "name 'queue-1', devices_max 201, user_devices_max 301, weight 401, closed 1"},
     {"queues", "name='queue-2'",
-     "name 'queue-2', devices_max 202, user_devices_max 302, weight 402"},
+     "name 'queue-2', devices_max 202, user_devices_max 302, weight 402, closed 0"},
     {"devices", "node_uuid='uuid-1'",
      "node_uuid 'uuid-1', device 11, kind 'cpu', name 'device-1', uuid 'gpu-1', "
      "memory_bytes 1099511627777, threads 21, precisions 33554432"},
