@@ -433,6 +433,7 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
     X(SEARCH, "search", "checkpoints of a lost node are being looked for")                        \
     X(PLAN, "plan", "the best layout for its devices is being looked for")                        \
     X(BETTER, "better_place", "a place where its steps take less time is free soon")              \
+    X(CLOSED, "closed", "its queue is closed (heddle queue set NAME --open)")                     \
     X(QUOTA, "quota", "its queue may not hold so many devices more")                              \
     X(USER_QUOTA, "user_quota", "its owner may not hold so many devices more in its queue")       \
     X(DEVICES, "devices", "the devices that it needs are held by other jobs")                     \

@@ -176,6 +176,12 @@ static void add_after(const struct hd_core *core, const struct core_job *job, st
     hd_text_free(&numbers);
 }
 
+static void add_closed(const struct core_queue *queue, struct hd_text *text)
+{
+    hd_text_add(text, "queue %s is closed: none of its jobs starts; heddle queue set %s --open",
+                queue->rec.name, queue->rec.name);
+}
+
 static void add_quota(const struct core_job *job, struct hd_text *text)
 {
     const struct core_account *account = job->account;
@@ -183,8 +189,7 @@ static void add_quota(const struct core_job *job, struct hd_text *text)
     bool by_user;
 
     if (account->queue->rec.closed) {
-        hd_text_add(text, "queue %s is closed: none of its jobs starts; heddle queue set %s --open",
-                    account->queue->rec.name, account->queue->rec.name);
+        add_closed(account->queue, text);
         return;
     }
     (void)core_quota_left(account, &by_user);
@@ -498,8 +503,10 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
         return wait == CORE_WAIT_PLAN;
     case HD_CORE_WAITS_BETTER:
         return wait == CORE_WAIT_BETTER;
+    case HD_CORE_WAITS_CLOSED:
+        return job->account->queue->rec.closed;
     case HD_CORE_WAITS_QUOTA:
-        return job->account->queue->rec.closed || (is_over && !by_user);
+        return is_over && !by_user;
     case HD_CORE_WAITS_USER_QUOTA:
         return is_over && by_user;
     case HD_CORE_WAITS_DEVICES:
@@ -566,6 +573,10 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
     enum core_layout layout = CORE_LAYOUT_MISFITS;
     struct core_placement place = {.device_count = 1};
 
+    if (!st && core_find_queue(core, needs->queue)->rec.closed) {
+        add_closed(core_find_queue(core, needs->queue), &ret->reason);
+        return HD_OK;
+    }
     core->out = out;
     while (!st && layout == CORE_LAYOUT_MISFITS && place.device_count) {
         const struct core_wisher wisher = {0, &more, spec, spec_bytes};
