@@ -548,6 +548,24 @@ static void a_job_grows_at_a_checkpoint_if_it_pays(void **state)
     }
 }
 
+/* It would stop for more devices, and not start again. */
+static void no_job_of_a_closed_queue_grows(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t other = submit(sim, 0, 2, 20);
+    struct hd_job_needs needs = sim_needs(4, 300);
+    uint64_t job;
+
+    (void)state;
+    needs.devices_min = 1;
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_close_queue(sim, "default", true), HD_OK);
+    sim_run_until_ended(sim, other, 60);
+    sim_run_until_ended(sim, job, 400);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    sim_free(sim);
+}
+
 /* A job that waits comes before one that would have more. */
 static void no_job_grows_while_others_wait(void **state)
 {
@@ -640,6 +658,7 @@ int main(void)
         cmocka_unit_test(who_leaves_a_node_that_is_drained_no_more_says_so),
         cmocka_unit_test(a_job_leaves_a_node_whose_daemon_ends),
         cmocka_unit_test(a_job_grows_at_a_checkpoint_if_it_pays),
+        cmocka_unit_test(no_job_of_a_closed_queue_grows),
         cmocka_unit_test(no_job_grows_while_others_wait),
     };
 
