@@ -256,13 +256,14 @@ static void find_medians(struct hd_core *core)
 static void add_slow(struct hd_core *core, const struct core_node *node, int32_t place,
                      struct hd_text *ret_why)
 {
+    const enum hd_device_kind kind = hd_probed_kind(&node->rec);
     const struct core_median *m = NULL;
     int32_t index = 0;
 
     find_medians(core);
     for (int32_t d = 0; d < place; d++)
-        index += node->rec.devices[d].kind == HD_DEVICE_KIND_CPU;
-    if (node->rec.devices[place].kind != HD_DEVICE_KIND_CPU || index >= node->probe.device_count)
+        index += node->rec.devices[d].kind == kind;
+    if (node->rec.devices[place].kind != kind || index >= node->probe.device_count)
         return;
     for (size_t i = 0; i < core->median_count && !m; i++)
         if (are_alike(core->medians[i].node, core->medians[i].place, node, place))

@@ -53,8 +53,9 @@ static void close_bench(struct bench *b)
     hd_core_free(b->core);
 }
 
-/* A daemon says hello; its stream is the newest. */
-static void join(struct bench *b, const char *name, const char *compute, bool probes)
+/* A daemon says hello, with devices of these kinds; its stream is the newest. */
+static void join_with(struct bench *b, const char *name, const char *compute, bool probes,
+                      const enum hd_device_kind kinds[DEVICES])
 {
     struct hd_device_record list[DEVICES];
     char uuid[32];
@@ -63,8 +64,8 @@ static void join(struct bench *b, const char *name, const char *compute, bool pr
     (void)snprintf(uuid, sizeof uuid, "uuid-%s", name);
     for (int d = 0; d < DEVICES; d++)
         list[d] = (struct hd_device_record){.index = d,
-                                            .kind = HD_DEVICE_KIND_CPU,
-                                            .name = "cpu",
+                                            .kind = kinds[d],
+                                            .name = hd_device_kind_name(kinds[d]),
                                             .threads = 1,
                                             .memory_bytes = 1 << 30};
     hello.hello.uuid = uuid;
@@ -73,7 +74,7 @@ static void join(struct bench *b, const char *name, const char *compute, bool pr
     hello.hello.build = "0.9";
     hello.hello.data_address = "10.0.0.1";
     hello.hello.compute = compute;
-    hello.hello.compute_cuda = "";
+    hello.hello.compute_cuda = kinds[0] == HD_DEVICE_KIND_CUDA ? "H100" : "";
     hello.hello.probes = probes;
     hello.hello.stream = ++b->streams;
     hello.hello.devices = list;
@@ -83,6 +84,13 @@ static void join(struct bench *b, const char *name, const char *compute, bool pr
     seen.observed.stream = b->streams;
     seen.observed.jobs_dir_visible = true;
     assert_int_equal(step(b, &seen), HD_OK);
+}
+
+static void join(struct bench *b, const char *name, const char *compute, bool probes)
+{
+    const enum hd_device_kind cores[DEVICES] = {HD_DEVICE_KIND_CPU, HD_DEVICE_KIND_CPU};
+
+    join_with(b, name, compute, probes, cores);
 }
 
 static enum hd_status ask(struct bench *b, const char *node)
@@ -321,6 +329,43 @@ static void a_device_far_below_its_kind_is_named(void **state)
     close_bench(&b);
 }
 
+/* Of GPUs at 10, 10, 10 and 5 the median is 10. */
+static void a_gpu_far_below_its_kind_is_named(void **state)
+{
+    const enum hd_device_kind gpus[DEVICES] = {HD_DEVICE_KIND_CUDA, HD_DEVICE_KIND_CUDA};
+    struct bench b = open_bench();
+
+    (void)state;
+    join_with(&b, "n1", "avx2", true, gpus);
+    answer(&b, "n1", 0, 10e9, 10e9, "");
+    join_with(&b, "n2", "avx2", true, gpus);
+    answer(&b, "n2", 0, 10e9, 5e9, "");
+    assert_string_equal(event_of(&b, "device_slow"),
+                        "device 1 of n2 is slow: fp32 products at 5 of 10 GFLOP/s, the median of 4 "
+                        "such devices");
+    assert_slow(&b, "n2", 0, "");
+    close_bench(&b);
+}
+
+/* Goal: where a node has GPUs, the figures are theirs. Method: its CPU device, beside CPU devices
+ * at 10, would be slow by the figures of the GPU before it, at 5. */
+static void a_cpu_device_is_not_judged_by_figures_of_a_gpu(void **state)
+{
+    const enum hd_device_kind both[DEVICES] = {HD_DEVICE_KIND_CUDA, HD_DEVICE_KIND_CPU};
+    struct bench b = open_bench();
+
+    (void)state;
+    join(&b, "n1", "avx2", true);
+    answer(&b, "n1", 0, 10e9, 10e9, "");
+    join(&b, "n2", "avx2", true);
+    answer(&b, "n2", 0, 10e9, 10e9, "");
+    join_with(&b, "n3", "avx2", true, both);
+    answer(&b, "n3", 0, 5e9, 5e9, "");
+    assert_null(event_of(&b, "device_slow"));
+    assert_slow(&b, "n3", 1, "");
+    close_bench(&b);
+}
+
 static void devices_of_another_kind_do_not_count(void **state)
 {
     struct bench b = open_bench();
@@ -405,6 +450,8 @@ int main(void)
         cmocka_unit_test(a_result_is_stored_once),
         cmocka_unit_test(a_failed_probe_is_told),
         cmocka_unit_test(a_device_far_below_its_kind_is_named),
+        cmocka_unit_test(a_gpu_far_below_its_kind_is_named),
+        cmocka_unit_test(a_cpu_device_is_not_judged_by_figures_of_a_gpu),
         cmocka_unit_test(devices_of_another_kind_do_not_count),
         cmocka_unit_test(two_devices_are_not_compared),
         cmocka_unit_test(questions_about_layouts_name_the_probe),
