@@ -155,7 +155,7 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
     if (cli->format >= CLI_JSON) {
         show_item_begin(list);
         hd_json_add_string(&list->writer, "node", n->node);
-        probe_show_json(&list->writer, probe);
+        probe_show_json(&list->writer, n);
         hd_json_add_int64(&list->writer, "silent_ms", n->silent_ms);
         hd_json_add_string(&list->writer, "result",
                            measured         ? "measured"
@@ -187,9 +187,9 @@ static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
         hd_text_add(out, ", for longer than %d s; heddle topo shows its result when there is one",
                     (int)PATIENCE_S);
     hd_text_add(out, "\n");
-    probe_show_trouble(probe, cli_now_ms(cli), out);
+    probe_show_trouble(n, cli_now_ms(cli), out);
     if (measured)
-        probe_show_figures(probe, out);
+        probe_show_figures(n, out);
     return measured;
 }
 

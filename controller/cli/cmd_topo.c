@@ -84,12 +84,16 @@ static void show_topology(const Heddle__V1__GetTopologyResponse *t, enum cli_for
         for (size_t d = 0; d < n->n_devices; d++)
             hd_json_add_string(w, NULL, n->devices[d]->name);
         hd_json_end(w, ']');
+        hd_json_begin(w, "device_numbers", '[');
+        for (size_t d = 0; d < n->n_devices; d++)
+            hd_json_add_int64(w, NULL, n->devices[d]->index);
+        hd_json_end(w, ']');
         hd_json_add_int64(w, "silent_ms", n->silent_ms);
         if (n->inventory)
             show_inventory(w, n->inventory);
         else
             hd_json_add_null(w, "inventory");
-        probe_show_json(w, n->probe);
+        probe_show_json(w, n);
         show_item_end(&list);
     }
     show_list_end(&list);
@@ -102,10 +106,11 @@ static void add_rate(struct hd_text *out, double bytes_per_s)
     hd_text_add(out, "%.4g GB/s", bytes_per_s / 1e9);
 }
 
-static void add_places(struct hd_text *out, const int32_t *places, size_t count)
+static void add_numbers(const Heddle__V1__NodeTopology *n, const int32_t *places, size_t count,
+                        struct hd_text *out)
 {
     for (size_t i = 0; i < count; i++)
-        hd_text_add(out, "%s%d", i ? " " : "", places[i]);
+        hd_text_add(out, "%s%d", i ? " " : "", probe_show_number(n, places[i]));
 }
 
 /* The node's switches above the first tier are those of the one before. */
@@ -169,9 +174,9 @@ static void add_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
 
     hd_text_add(out, "  links between devices (GB/s)\n     ");
     for (size_t b = 0; b < n->n_devices; b++)
-        hd_text_add(out, " %10zu", b);
+        hd_text_add(out, " %10d", n->devices[b]->index);
     for (size_t a = 0; a < n->n_devices; a++) {
-        hd_text_add(out, "\n  %3zu", a);
+        hd_text_add(out, "\n  %3d", n->devices[a]->index);
         for (size_t b = 0; b < n->n_devices; b++) {
             const Heddle__V1__DeviceLink *l = find_link(v, (int32_t)a, (int32_t)b);
             char cell[32] = "?";
@@ -186,7 +191,7 @@ static void add_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
         hd_text_add(out, "  ");
         cli_add_clean(out, v->shared[i]->name);
         hd_text_add(out, ", shared by devices ");
-        add_places(out, v->shared[i]->devices, v->shared[i]->n_devices);
+        add_numbers(n, v->shared[i]->devices, v->shared[i]->n_devices, out);
         hd_text_add(out, ": ");
         add_rate(out, v->shared[i]->bytes_per_s);
         hd_text_add(out, "\n");
@@ -213,20 +218,20 @@ static void add_node(const Heddle__V1__NodeTopology *n, int64_t now_ms, bool who
     }
     probe_show_age(n->probe, n->silent_ms > 0, now_ms, out);
     hd_text_add(out, "\n");
-    probe_show_trouble(n->probe, now_ms, out);
+    probe_show_trouble(n, now_ms, out);
     for (size_t i = 0; v && i < v->n_adapters; i++) {
         hd_text_add(out, "  adapter ");
         cli_add_clean(out, v->adapters[i]->name);
         hd_text_add(out, " ");
         add_rate(out, v->adapters[i]->bytes_per_s);
         hd_text_add(out, "%s", v->adapters[i]->n_devices ? ", nearest to devices " : "");
-        add_places(out, v->adapters[i]->devices, v->adapters[i]->n_devices);
+        add_numbers(n, v->adapters[i]->devices, v->adapters[i]->n_devices, out);
         hd_text_add(out, "\n");
     }
     if (whole && v && v->n_links)
         add_matrix(n, out);
     if (whole)
-        probe_show_figures(n->probe, out);
+        probe_show_figures(n, out);
 }
 
 int cli_topo(struct cli *cli, int argc, char **argv)

@@ -6,6 +6,11 @@
 #include "base/clock.h"
 #include "controller/cli/cli.h"
 
+int32_t probe_show_number(const Heddle__V1__NodeTopology *n, int64_t place)
+{
+    return place >= 0 && (size_t)place < n->n_devices ? n->devices[place]->index : (int32_t)place;
+}
+
 /* ---- JSON -------------------------------------------------------------------------------------*/
 
 static void add_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
@@ -20,12 +25,15 @@ static void add_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
     hd_json_add_string(w, key, when);
 }
 
-static void show_devices(struct hd_json_writer *w, const Heddle__V1__NodeProbe *m)
+static void show_devices(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n)
 {
+    const Heddle__V1__NodeProbe *m = n->probe;
+
     hd_json_begin(w, "devices", '[');
     for (size_t i = 0; i < m->n_devices; i++) {
         hd_json_begin(w, NULL, '{');
         hd_json_add_int64(w, "device", m->devices[i]->device);
+        hd_json_add_int64(w, "number", probe_show_number(n, m->devices[i]->device));
         hd_json_add_real(w, "fp32_flops", m->devices[i]->single_flops);
         hd_json_add_real(w, "bf16_flops", m->devices[i]->half_flops);
         hd_json_add_real(w, "memory_bytes_per_s", m->devices[i]->memory_bytes_per_s);
@@ -68,8 +76,10 @@ static void show_classes(struct hd_json_writer *w, const Heddle__V1__NodeProbe *
     hd_json_end(w, ']');
 }
 
-void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeProbe *m)
+void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n)
 {
+    const Heddle__V1__NodeProbe *m = n ? n->probe : NULL;
+
     if (!m) {
         hd_json_add_null(w, "probe");
         return;
@@ -82,7 +92,7 @@ void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeProbe *m)
     hd_json_add_string(w, "measured_on", m->measured_on);
     hd_json_add_string(w, "engine", m->engine);
     hd_json_add_real(w, "checkpoint_bytes_per_s", m->checkpoint_bytes_per_s);
-    show_devices(w, m);
+    show_devices(w, n);
     show_classes(w, m);
     hd_json_end(w, '}');
 }
@@ -111,8 +121,10 @@ void probe_show_age(const Heddle__V1__NodeProbe *m, bool silent, int64_t now_ms,
                                 : ", a probe is under way");
 }
 
-void probe_show_trouble(const Heddle__V1__NodeProbe *m, int64_t now_ms, struct hd_text *out)
+void probe_show_trouble(const Heddle__V1__NodeTopology *n, int64_t now_ms, struct hd_text *out)
 {
+    const Heddle__V1__NodeProbe *m = n->probe;
+
     if (m && *m->problem) {
         hd_text_add(out, "  the probe ");
         add_age(out, m->ended_unix_ms, now_ms);
@@ -123,7 +135,7 @@ void probe_show_trouble(const Heddle__V1__NodeProbe *m, int64_t now_ms, struct h
     }
     for (size_t i = 0; m && i < m->n_devices; i++)
         if (*m->devices[i]->slow) {
-            hd_text_add(out, "  device %d is slow: ", m->devices[i]->device);
+            hd_text_add(out, "  device %d is slow: ", probe_show_number(n, m->devices[i]->device));
             cli_add_clean(out, m->devices[i]->slow);
             hd_text_add(out, "\n");
         }
@@ -138,11 +150,13 @@ static void add_giga(struct hd_text *out, int width, double rate)
         hd_text_add(out, " %*s", width, "-");
 }
 
-static void add_device_rates(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+static void add_device_rates(const Heddle__V1__NodeTopology *n, struct hd_text *out)
 {
+    const Heddle__V1__NodeProbe *m = n->probe;
+
     hd_text_add(out, "  devices, all at once   fp32 GFLOP/s   bf16 GFLOP/s   memory GB/s\n");
     for (size_t i = 0; i < m->n_devices; i++) {
-        hd_text_add(out, "  %22d", m->devices[i]->device);
+        hd_text_add(out, "  %22d", probe_show_number(n, m->devices[i]->device));
         add_giga(out, 13, m->devices[i]->single_flops);
         add_giga(out, 14, m->devices[i]->half_flops);
         add_giga(out, 13, m->devices[i]->memory_bytes_per_s);
@@ -177,13 +191,15 @@ static const Heddle__V1__DevicePair *find_pair(const Heddle__V1__NodeProbe *m, s
 }
 
 /* Pairs are numbered among the devices that were measured. */
-static void add_matrix(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+static void add_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
 {
+    const Heddle__V1__NodeProbe *m = n->probe;
+
     hd_text_add(out, "  messages between devices (us of a short one, GB/s of a long one)\n     ");
     for (size_t b = 0; b < m->n_devices; b++)
-        hd_text_add(out, " %12d", m->devices[b]->device);
+        hd_text_add(out, " %12d", probe_show_number(n, m->devices[b]->device));
     for (size_t a = 0; a < m->n_devices; a++) {
-        hd_text_add(out, "\n  %3d", m->devices[a]->device);
+        hd_text_add(out, "\n  %3d", probe_show_number(n, m->devices[a]->device));
         for (size_t b = 0; b < m->n_devices; b++) {
             const Heddle__V1__DevicePair *p = find_pair(m, a, b);
             char cell[32] = "?";
@@ -215,16 +231,18 @@ static void add_collectives(const Heddle__V1__NodeProbe *m, struct hd_text *out)
     }
 }
 
-void probe_show_figures(const Heddle__V1__NodeProbe *m, struct hd_text *out)
+void probe_show_figures(const Heddle__V1__NodeTopology *n, struct hd_text *out)
 {
+    const Heddle__V1__NodeProbe *m = n->probe;
+
     if (!m || !m->measured_unix_ms)
         return;
     if (m->n_devices)
-        add_device_rates(m, out);
+        add_device_rates(n, out);
     if (m->n_products)
         add_products(m, out);
     if (m->n_pairs)
-        add_matrix(m, out);
+        add_matrix(n, out);
     if (m->n_collectives)
         add_collectives(m, out);
     if (m->checkpoint_bytes_per_s > 0)
