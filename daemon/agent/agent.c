@@ -137,8 +137,10 @@ static void on_tick(uv_timer_t *timer)
         agent->try_again_ms = 0;
         agent->reconcile_dirty = true;
     }
-    if (hd_health_step(&agent->health))
+    if (hd_health_step(&agent->health)) {
+        probing_choose(agent);
         stream_introduce(agent);
+    }
     tell_reloaded(agent);
     probing_tick(agent);
     agent_joined_tick(agent);

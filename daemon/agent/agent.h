@@ -199,7 +199,8 @@ enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64
 /* ---- probing.c: what the devices were measured to do ---- */
 
 void probing_open(struct agent *agent);
-void probing_tick(struct agent *agent); /* also tells the controller what is new */
+void probing_choose(struct agent *agent); /* which devices; called whenever those have changed */
+void probing_tick(struct agent *agent);   /* also tells the controller what is new */
 /* A stream has begun, on which the controller says which result it has; 0: none. */
 void probing_welcome(struct agent *agent, int64_t known_ms);
 void probing_ask(struct agent *agent, uint64_t request);

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/convert.h"
 #include "version/version.h"
@@ -29,7 +30,7 @@ static void read_line(const char *path, char ret_line[KEY_LINE_MAX])
     hd_text_free(&text);
 }
 
-/* All that a result holds for: build, machine, devices, what computes on them. */
+/* All that a result of `p->devices` holds for: build, machine, devices, what computes on them. */
 static void make_key(const struct agent *agent, struct hd_prober *p)
 {
     const struct hd_processor *cpu = &agent->health.cpu;
@@ -67,17 +68,46 @@ static void name_devices(const struct hd_devices *devices, struct hd_prober *p)
                        devices->list[0].threads);
 }
 
-void probing_open(struct agent *agent)
+/* Whether it is known which devices there are to measure, and what computes on them; before, a
+ * question waits. At the start that is enough, later one of them must work: a GPU with a problem
+ * does not say what computes on it. */
+static bool are_known(const struct hd_devices *devices, bool at_start)
+{
+    if (!devices->gpu_count) /* cores have a problem only until the GPUs are known */
+        return !devices->list[0].problem[0];
+    for (int i = 0; !at_start && i < devices->gpu_count; i++)
+        if (!devices->list[i].problem[0])
+            return true;
+    return at_start;
+}
+
+void probing_choose(struct agent *agent)
 {
     const struct hd_devices *devices = &agent->health.devices;
     struct hd_prober *p = &agent->prober;
+    char key[sizeof p->key];
+
+    if (!are_known(devices, !p->key[0]))
+        return;
+    (void)snprintf(key, sizeof key, "%s", p->key);
+    name_devices(devices, p);
+    make_key(agent, p);
+    if (strcmp(p->key, key) == 0)
+        return;
+    if (p->is_running)
+        hd_log(HD_LOG_INFO, "the probe of the devices was ended: the devices have changed");
+    hd_prober_close(p);
+    hd_prober_open(p, agent->identity.state_dir);
+}
+
+void probing_open(struct agent *agent)
+{
+    struct hd_prober *p = &agent->prober;
 
     memcpy(p->worker, agent->health.worker, sizeof p->worker);
-    name_devices(devices, p);
     p->at_first = agent->options.probe ? strcmp(agent->options.probe, "first") == 0
                                        : !agent->options.ephemeral;
-    make_key(agent, p);
-    hd_prober_open(p, agent->identity.state_dir);
+    probing_choose(agent);
 }
 
 /* An attempt that has devices here, or is to get some; NULL: there is none. */
@@ -132,6 +162,8 @@ void probing_tick(struct agent *agent)
     const struct agent_attempt *busy = find_busy(agent);
     struct hd_prober *p = &agent->prober;
 
+    if (!p->key[0])
+        return;
     if (busy && p->asked != p->answered)
         probing_yield(agent, busy->job);
     (void)hd_prober_step(p, !busy && agent->desired && !agent->reconcile_dirty);

@@ -212,6 +212,9 @@ void hd_prober_open(struct hd_prober *p, const char *state_dir)
     (void)snprintf(p->path, sizeof p->path, "%s/probe", state_dir);
     (void)snprintf(p->dir, sizeof p->dir, "%s/probing", state_dir);
     (void)hd_file_remove_tree(p->dir);
+    p->ended_ms = p->idle_since_ms = 0;
+    p->problem[0] = '\0';
+    p->has_failed = false;
     read_file(p);
 }
 

@@ -36,7 +36,8 @@ enum {
 };
 
 struct hd_prober {
-    /* set by the caller before hd_prober_open */
+    /* set by the caller before hd_prober_open, and for other devices between hd_prober_close and
+     * another hd_prober_open */
     char worker[PATH_MAX + 16];
     char key[HD_PROBER_KEY_MAX];         /* one line */
     char devices[HD_PROBER_DEVICES_MAX]; /* as `heddle-worker probe --devices` takes them:

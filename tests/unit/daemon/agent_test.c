@@ -587,20 +587,26 @@ static void answer(const char *text)
     assert_int_equal(setenv("FAKE_GPUS", path, 1), 0);
 }
 
-/* GPU-a and GPU-b, one of which may be broken. */
-static void answer_with_gpus(const char *broken_uuid)
+/* GPUs of these letters, one of which may be broken. */
+static void answer_with(const char *letters, const char *broken_uuid)
 {
     struct hd_text json = {0};
 
     hd_text_add(&json, "{\"problem\":\"\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[");
-    for (const char *n = "ab"; *n; n++)
+    for (const char *n = letters; *n; n++)
         hd_text_add(&json,
                     "%s{\"uuid\":\"GPU-%c\",\"name\":\"G\",\"bus\":\"\",\"problem\":\"%s\","
                     "\"fault\":\"\",\"memory_bytes\":1024,\"fault_at\":0}",
-                    *n == 'a' ? "" : ",", *n, broken_uuid[4] == *n ? "it is broken" : "");
+                    n == letters ? "" : ",", *n, broken_uuid[4] == *n ? "it is broken" : "");
     hd_text_add(&json, "]}");
     answer(json.data);
     hd_text_free(&json);
+}
+
+/* GPU-a and GPU-b, one of which may be broken. */
+static void answer_with_gpus(const char *broken_uuid)
+{
+    answer_with("ab", broken_uuid);
 }
 
 static void open_with_gpus(void)
@@ -841,6 +847,61 @@ static void a_probe_is_answered_when_it_is_asked_for(void **state)
     stub_close(&stub);
 }
 
+/* Goal: a driver that is slow at the start does not turn figures of cores into those of GPUs. */
+static void a_probe_waits_until_the_gpus_are_known(void **state)
+{
+    const struct stub_node *node = &stub.nodes[0];
+
+    (void)state;
+    stub_open(&stub, 1);
+    answer("cannot open the driver");
+    stub_start_node(&stub, 0, "--devices", "auto+cpu:2", "--probe", "first", NULL);
+    stub_until(&stub, node->observed_count);
+    stub_want(&stub, NOTHING, 0);
+    stub_ask_probe(&stub, 7);
+    stub_run_for(&stub, 500);
+    assert_int_equal(node->probe_reports, 0);
+    answer_with_gpus("GPU-none");
+    stub_signal_node(&stub, 0, SIGHUP); /* instead of waiting for the next check */
+    stub_until(&stub, node->gpus == 2);
+    stub_want(&stub, NOTHING, 0); /* on its new stream */
+    stub_ask_probe(&stub, 7);
+    stub_until(&stub, node->probe_request == 7);
+    assert_non_null(strstr(node->probe_on, "devices cuda:GPU-a,GPU-b, "));
+    close_with_gpus();
+}
+
+/* Goal: figures are of the devices that the node has. Method: a GPU comes, then one breaks. */
+static void a_gpu_that_comes_later_is_probed(void **state)
+{
+    const struct stub_node *node = &stub.nodes[0];
+
+    (void)state;
+    stub_open(&stub, 1);
+    stub.cuda = true;
+    answer_with("a", "GPU-none");
+    stub_start_node(&stub, 0, "--devices", "cuda", NULL);
+    stub_until(&stub, node->observed_count);
+    stub_want(&stub, NOTHING, 0);
+    stub_ask_probe(&stub, 7);
+    stub_until(&stub, node->probe_request == 7);
+    assert_non_null(strstr(node->probe_on, "devices cuda:GPU-a, "));
+    answer_with_gpus("GPU-none");
+    stub_signal_node(&stub, 0, SIGHUP);
+    stub_until(&stub, node->gpus == 2);
+    stub_want(&stub, NOTHING, 0);
+    stub_ask_probe(&stub, 8);
+    stub_until(&stub, node->probe_request == 8);
+    assert_non_null(strstr(node->probe_on, "devices cuda:GPU-a,GPU-b, "));
+    assert_string_equal(node->probe_text, "figures");
+    answer_with_gpus("GPU-b");
+    stub_signal_node(&stub, 0, SIGHUP);
+    stub_until(&stub, node->problems[1][0]);
+    stub_run_for(&stub, 500);
+    assert_string_equal(node->probe_text, "figures");
+    close_with_gpus();
+}
+
 /* Goal: a job never shares its devices with a probe, nor waits for one. */
 static void an_attempt_ends_a_probe(void **state)
 {
@@ -923,6 +984,8 @@ int main(void)
         cmocka_unit_test(only_the_named_checkpoint_is_removed),
         cmocka_unit_test(checkpoints_on_disk_are_shown_with_the_end),
         cmocka_unit_test(a_probe_is_answered_when_it_is_asked_for),
+        cmocka_unit_test(a_probe_waits_until_the_gpus_are_known),
+        cmocka_unit_test(a_gpu_that_comes_later_is_probed),
         cmocka_unit_test(an_attempt_ends_a_probe),
         cmocka_unit_test(a_probe_is_refused_while_an_attempt_runs),
     };

@@ -262,6 +262,7 @@ static void take_probe(struct stub_node *node, const Heddle__V1__ProbeReport *re
     (void)snprintf(node->probe_text, sizeof node->probe_text, "%.*s", (int)report->calibration.len,
                    (const char *)report->calibration.data);
     (void)snprintf(node->probe_said, sizeof node->probe_said, "%s", report->problem);
+    (void)snprintf(node->probe_on, sizeof node->probe_on, "%s", report->measured_on);
 }
 
 static void on_message(struct hd_rpc_call *call, const ProtobufCMessage *base)

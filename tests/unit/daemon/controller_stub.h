@@ -48,7 +48,7 @@ struct stub_node {
     /* the newest report of a probe */
     int probe_reports;
     uint64_t probe_request;
-    char probe_text[64], probe_said[512];
+    char probe_text[64], probe_said[512], probe_on[512];
 };
 
 struct stub {
