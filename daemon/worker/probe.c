@@ -98,6 +98,26 @@ static enum hd_status join_all(struct probe *p)
     return hd_comm_group(p->comm, "all", ranks, p->world, &p->group);
 }
 
+/* By the process that has started the driver: the first one would hang with it as well. */
+static enum hd_status name_device(struct probe *p, const struct hd_traits *traits)
+{
+    struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
+    enum hd_status st = HD_OK;
+    int count = 0;
+
+    if (p->rank > 0)
+        return HD_OK;
+    if (p->is_gpu)
+        st = hd_plugin_cuda_gpus(gpus, &count);
+    if (st)
+        return st;
+    (void)snprintf(p->name->device, sizeof p->name->device, "%.63s",
+                   count ? gpus[0].name : traits->backend);
+    (void)snprintf(p->name->isa, sizeof p->name->isa, "%s", traits->isa);
+    (void)snprintf(p->name->library, sizeof p->name->library, "%s", traits->library);
+    return HD_OK;
+}
+
 /* What matters most comes first, so that less is missing where the time is short. */
 static enum hd_status measure(struct probe *p)
 {
@@ -106,13 +126,14 @@ static enum hd_status measure(struct probe *p)
     struct hd_traits traits;
     bool half = true;
 
-    if (!st)
-        st = join_all(p);
     if (!st) {
         p->table->describe(&options, &traits);
         p->memory_bytes = traits.memory_bytes;
         half = traits.bf16_fast;
+        st = name_device(p, &traits);
     }
+    if (!st)
+        st = join_all(p);
     if (!st)
         st = probe_collectives(p);
     if (!st)
@@ -141,6 +162,7 @@ static enum hd_status measure(struct probe *p)
 
 /* Memory of all processes, mapped before they are forked. */
 struct board {
+    struct probe_name name;
     int counts[PROBE_DEVICES_MAX];
     char why[PROBE_DEVICES_MAX][PROBE_WHY_MAX]; /* of a process that failed */
     struct probe_record records[]; /* [world][PROBE_RECORDS_MAX]; only touched pages are taken */
@@ -274,6 +296,7 @@ static enum hd_status start_and_wait(struct probe *p, struct board *board,
             p->records = board->records + (size_t)r * PROBE_RECORDS_MAX;
             p->record_count = &board->counts[r];
             p->why = board->why[r];
+            p->name = &board->name;
             for (int k = 0; k < PROBE_CONTROLS; k++)
                 p->pairs[k] = r / 2 < p->world / 2 ? controls[r / 2 * PROBE_CONTROLS + k] : NULL;
             serve(p, parent);
@@ -406,33 +429,6 @@ static enum hd_status write_corpus(const char *dir)
     return st;
 }
 
-/* What was measured. The processes of GPUs have ended, so that this one may start the driver. */
-static enum hd_status name_devices(const struct probe *p, struct hd_calibration *cal)
-{
-    const struct hd_backend_options options = {.threads = (int)p->threads};
-    const struct hd_backend_table *table = hd_backend_cpu();
-    struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
-    struct hd_traits traits;
-    enum hd_status st = HD_OK;
-    int count = 0;
-
-    if (p->is_gpu)
-        st = hd_plugin_cuda(&table);
-    if (!st && p->is_gpu)
-        st = hd_plugin_cuda_gpus(gpus, &count);
-    if (st)
-        return st;
-    table->describe(&options, &traits);
-    (void)snprintf(cal->device, sizeof cal->device, "%.63s", count ? gpus[0].name : traits.backend);
-    (void)snprintf(cal->isa, sizeof cal->isa, "%s", traits.isa);
-    (void)snprintf(cal->library, sizeof cal->library, "%s", traits.library);
-    (void)snprintf(cal->engine, sizeof cal->engine, "%s",
-                   p->world == 1 ? ""
-                   : p->is_gpu   ? "nccl"
-                                 : "shm");
-    return HD_OK;
-}
-
 static enum hd_status write_calibration(const struct probe *p, const struct board *board,
                                         const char *out)
 {
@@ -440,12 +436,18 @@ static enum hd_status write_calibration(const struct probe *p, const struct boar
         .threads = p->threads, .devices = p->world, .made_unix_s = hd_clock_wall_ms() / 1000};
     struct hd_text text = {0};
     struct hd_arena arena;
-    enum hd_status st = name_devices(p, &cal);
+    enum hd_status st;
 
+    (void)snprintf(cal.device, sizeof cal.device, "%s", board->name.device);
+    (void)snprintf(cal.isa, sizeof cal.isa, "%s", board->name.isa);
+    (void)snprintf(cal.library, sizeof cal.library, "%s", board->name.library);
+    (void)snprintf(cal.engine, sizeof cal.engine, "%s",
+                   p->world == 1 ? ""
+                   : p->is_gpu   ? "nccl"
+                                 : "shm");
     hd_arena_init(&arena, 0);
     hd_calibration_build(cal.build);
-    if (!st)
-        st = take(p, board, &arena, &cal);
+    st = take(p, board, &arena, &cal);
     if (!st)
         st = take_devices(p, board, &arena, &cal);
     if (!st)

@@ -59,6 +59,12 @@ struct probe_record {
                          kernels */
 };
 
+/* What a device is. */
+struct probe_name {
+    char device[HD_CALIBRATION_WORD_MAX], isa[HD_CALIBRATION_WORD_MAX],
+        library[HD_CALIBRATION_WORD_MAX];
+};
+
 /* One of the measuring processes. */
 struct probe {
     int rank, world;         /* of all devices */
@@ -86,7 +92,8 @@ struct probe {
     char *visible;   /* [PROBE_VISIBLE_MIB], then PROBE_COUNTS_BYTES; on a GPU its own memory */
     struct probe_record *records; /* [PROBE_RECORDS_MAX], memory that the first process reads */
     int *record_count;
-    char *why; /* [PROBE_WHY_MAX], likewise: why this process failed */
+    struct probe_name *name; /* likewise, of device 0, which sets it before it measures */
+    char *why;               /* [PROBE_WHY_MAX], likewise: why this process failed */
 };
 
 enum { PROBE_CORPUS_BYTES = 1 << 20 };

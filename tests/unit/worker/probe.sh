@@ -49,6 +49,13 @@ said=$(HEDDLE_CUDA_PLUGIN=none "$worker" probe --devices cuda:1 --answer --out "
 [ $? -eq 6 ] && [[ $said == *'device 0: GPUs are switched off'* ]]
 verdict the_answer_says_why_a_device_failed $?
 
+# Nothing else ends a probe by hand where the driver does not answer: here whoever opens the plug-in waits.
+mkfifo "$TMPDIR/hangs"
+said=$(HEDDLE_CUDA_PLUGIN=$TMPDIR/hangs timeout -s KILL 30 "$worker" probe --devices cuda:1 --seconds 1 --answer \
+    --out "$TMPDIR/out/other" 2>"$TMPDIR/message")
+[ $? -eq 6 ] && [[ $said == *'time was over'* ]] && [ "$(ls -A "$TMPDIR/out")" = calibration ]
+verdict a_driver_that_hangs_ends_with_the_time $?
+
 # What it measures it measures in other processes: they end with it.
 "$worker" probe --devices cpu:2:1 --out "$TMPDIR/out/stopped" 2>"$TMPDIR/message" &
 probe=$!
