@@ -230,16 +230,36 @@ static void kill_all(const pid_t *pids, const bool *ended, int count)
             (void)kill(pids[i], SIGKILL);
 }
 
+/* Why nothing was measured, by how the process of this device has ended. A GPU has another number
+ * on its node than among those that are measured: its UUID names it. */
+static enum hd_status tell_failure(const struct probe *p, int device, int status, const char *why)
+{
+    const char *uuid =
+        p->is_gpu && hd_text_starts(p->gpus[device], "GPU-") ? p->gpus[device] : NULL;
+    char name[PROBE_GPU_MAX];
+
+    (void)snprintf(name, sizeof name, "device %d", device);
+    if (*why)
+        return hd_err(HD_IO, "%s: %s", uuid ? uuid : name, why);
+    if (WIFSIGNALED(status))
+        return hd_err(HD_IO,
+                      "the process of %s was killed by signal %d (%s); dmesg says whether memory "
+                      "has run out",
+                      uuid ? uuid : name, WTERMSIG(status), strsignal(WTERMSIG(status)));
+    return hd_err(HD_IO, "the process of %s ended with status %d and gave no reason",
+                  uuid ? uuid : name, WEXITSTATUS(status));
+}
+
 /* Waits until all have ended; kills those that have not by the end of the time: what they have
  * measured until then counts. HD_ABORTED: SIGTERM or SIGINT came, which are blocked; all are
  * killed.
  */
-static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns,
+static enum hd_status wait_for(const struct probe *p, const pid_t *pids, int count, int64_t end_ns,
                                const struct board *board)
 {
     const struct timespec pause = {.tv_nsec = WAIT_NS};
     bool ended[PROBE_DEVICES_MAX] = {false}, late = false, stopped = false;
-    int left = count, failed = -1;
+    int left = count, failed = -1, failed_status = 0;
     sigset_t ends;
 
     set_of_ends(&ends);
@@ -257,6 +277,7 @@ static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns,
             left--;
             if (failed < 0 && !late && !stopped && (!WIFEXITED(status) || WEXITSTATUS(status))) {
                 failed = i;
+                failed_status = status;
                 kill_all(pids, ended, count); /* nothing is stored: they need not wait for it */
             }
         }
@@ -267,10 +288,7 @@ static enum hd_status wait_for(const pid_t *pids, int count, int64_t end_ns,
     }
     if (stopped)
         return hd_err(HD_ABORTED, "it was stopped by a signal");
-    return failed < 0 ? HD_OK
-           : board->why[failed][0]
-               ? hd_err(HD_IO, "device %d: %s", failed, board->why[failed])
-               : hd_err(HD_IO, "the process of device %d died without a word", failed);
+    return failed < 0 ? HD_OK : tell_failure(p, failed, failed_status, board->why[failed]);
 }
 
 static enum hd_status start_and_wait(struct probe *p, struct board *board,
@@ -287,7 +305,7 @@ static enum hd_status start_and_wait(struct probe *p, struct board *board,
         if (pids[r] < 0) {
             const int error = errno;
 
-            (void)wait_for(pids, r, 0, board); /* kills them at once */
+            (void)wait_for(p, pids, r, 0, board); /* kills them at once */
             return hd_err(HD_IO, "cannot start a process: %s", strerror(error));
         }
         if (pids[r] == 0) {
@@ -302,7 +320,7 @@ static enum hd_status start_and_wait(struct probe *p, struct board *board,
             serve(p, parent);
         }
     }
-    return wait_for(pids, p->world, p->end_ns, board);
+    return wait_for(p, pids, p->world, p->end_ns, board);
 }
 
 /* ---- the calibration ---- */
@@ -367,7 +385,9 @@ static enum hd_status take(const struct probe *p, const struct board *board, str
         cal->step_s = probe_lower_quartile(steps, step_count);
     hd_calibration_set_waits(cal, waits, wait_count);
     if (!st && !cal->class_count)
-        st = hd_err(HD_TIMEOUT, "the time was over before the first kernel was measured");
+        st = hd_err(HD_TIMEOUT, "the time was over before the first kernel was measured: a device "
+                                "does not answer, or other programs use the devices; see heddled "
+                                "--doctor, and probe an idle machine");
     return st;
 }
 
@@ -600,6 +620,6 @@ int hd_worker_probe(int argc, char **argv)
     if (f[4].value)
         (void)printf("%s\n", st ? hd_err_message() : "measured");
     if (st)
-        st = hd_err_prefix(st, "nothing was stored, plans go on by the tables");
+        st = hd_err_prefix(st, f[4].value ? "nothing was measured" : "nothing was stored");
     return hd_worker_finish("probe", st);
 }

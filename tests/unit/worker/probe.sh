@@ -56,6 +56,19 @@ said=$(HEDDLE_CUDA_PLUGIN=$TMPDIR/hangs timeout -s KILL 30 "$worker" probe --dev
 [ $? -eq 6 ] && [[ $said == *'time was over'* ]] && [ "$(ls -A "$TMPDIR/out")" = calibration ]
 verdict a_driver_that_hangs_ends_with_the_time $?
 
+# GPUs are named as everywhere, not by their places among those that are measured.
+said=$(HEDDLE_CUDA_PLUGIN=none "$worker" probe --devices cuda:GPU-7 --answer --out "$TMPDIR/out/other" 2>"$TMPDIR/message")
+[ $? -eq 6 ] && [[ $said == 'GPU-7: GPUs are switched off'* ]]
+verdict the_answer_names_the_gpu $?
+
+"$worker" probe --devices cpu:2:1 --out "$TMPDIR/out/killed" 2>"$TMPDIR/message" &
+probe=$!
+until child=$(cut -d' ' -f2 "/proc/$probe/task/$probe/children" 2>/dev/null) && [ -n "$child" ]; do sleep 0.05; done
+kill -KILL "$child"
+wait "$probe"
+[ $? -eq 6 ] && grep -q 'the process of device [01] was killed by signal 9 (Killed)' "$TMPDIR/message"
+verdict it_says_how_a_process_ended $?
+
 # What it measures it measures in other processes: they end with it.
 "$worker" probe --devices cpu:2:1 --out "$TMPDIR/out/stopped" 2>"$TMPDIR/message" &
 probe=$!
