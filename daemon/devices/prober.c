@@ -7,20 +7,40 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 
-static const char head[] = "heddle-probe 1";
+static const char head[] = "heddle-probe 2\nhash ";
 
 /* ---- the file ---- */
 
-/* "heddle-probe 1", "key KEY", "ended_ms N", "problem TEXT", then the calibration. */
+/* "heddle-probe 2", "hash HASH", then what the hash is of: "key KEY", "ended_ms N", "problem TEXT",
+ * and the calibration. */
+static enum hd_status check_hash(const struct hd_prober *p, const struct hd_text *text,
+                                 char **ret_rest)
+{
+    const size_t body = strlen(head) + HD_HASH_TEXT_MAX; /* behind the hash and its line's end */
+    const char *data = text->data ? text->data : "";
+    char hash[HD_HASH_TEXT_MAX] = "";
+
+    if (hd_text_starts(data, "heddle-probe 1\n"))
+        return hd_err(HD_UNSUPPORTED, "%s was written by an older build of heddled", p->path);
+    if (text->len_bytes >= body)
+        hd_hash_format(hd_hash_bytes(data + body, text->len_bytes - body), hash);
+    if (text->len_bytes < body || !hd_text_starts(data, head) ||
+        strncmp(data + strlen(head), hash, strlen(hash)) != 0 || data[body - 1] != '\n')
+        return hd_err(HD_CORRUPT, "%s is damaged, or not the result of a probe", p->path);
+    *ret_rest = text->data + body;
+    return HD_OK;
+}
+
 static enum hd_status read_lines(struct hd_prober *p, char *rest)
 {
-    const char *line = strsep(&rest, "\n"), *key = strsep(&rest, "\n"),
-               *ended = strsep(&rest, "\n"), *problem = strsep(&rest, "\n");
+    const char *key = strsep(&rest, "\n"), *ended = strsep(&rest, "\n"),
+               *problem = strsep(&rest, "\n");
 
-    if (strcmp(line, head) != 0 || !rest || !hd_text_starts(key, "key ") ||
-        !hd_text_starts(ended, "ended_ms ") || !hd_text_starts(problem, "problem ") ||
+    if (!rest || !hd_text_starts(key, "key ") || !hd_text_starts(ended, "ended_ms ") ||
+        !hd_text_starts(problem, "problem ") ||
         hd_text_to_int64(ended + strlen("ended_ms "), 1, INT64_MAX, &p->ended_ms))
         return hd_err(HD_CORRUPT, "%s is not the result of a probe", p->path);
     if (strcmp(key + strlen("key "), p->key) != 0) {
@@ -38,13 +58,17 @@ static enum hd_status read_lines(struct hd_prober *p, char *rest)
 static void read_file(struct hd_prober *p)
 {
     struct hd_text text = {0};
+    char *rest = NULL;
     enum hd_status st =
         hd_file_read(p->path, HD_PROBER_RESULT_MAX + HD_PROBER_KEY_MAX + HD_ERR_MAX, &text);
 
     if (!st)
-        st = read_lines(p, text.data ? text.data : (char[]){""});
+        st = check_hash(p, &text, &rest);
+    if (!st)
+        st = read_lines(p, rest);
     if (st && st != HD_NOT_FOUND)
-        hd_log(HD_LOG_WARN, "the devices count as not probed: %s", hd_err_message());
+        hd_log(st == HD_UNSUPPORTED ? HD_LOG_INFO : HD_LOG_WARN,
+               "the devices count as not probed: %s", hd_err_message());
     if (st)
         p->ended_ms = 0;
     hd_text_free(&text);
@@ -53,16 +77,23 @@ static void read_file(struct hd_prober *p)
 /* Without it the devices are probed again after a restart. */
 static void write_file(const struct hd_prober *p)
 {
-    struct hd_text text = {0};
+    struct hd_text text = {0}, body = {0};
+    char hash[HD_HASH_TEXT_MAX];
     enum hd_status st;
 
-    hd_text_add(&text, "%s\nkey %s\nended_ms %lld\nproblem %s\n%s", head, p->key,
-                (long long)p->ended_ms, p->problem, p->calibration.data ? p->calibration.data : "");
-    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for the result of a probe")
-                     : hd_file_write_atomic(p->path, text.data, text.len_bytes, 0600);
+    hd_text_add(&body, "key %s\nended_ms %lld\nproblem %s\n%s", p->key, (long long)p->ended_ms,
+                p->problem, p->calibration.data ? p->calibration.data : "");
+    if (!body.failed) {
+        hd_hash_format(hd_hash_bytes(body.data, body.len_bytes), hash);
+        hd_text_add(&text, "%s%s\n%s", head, hash, body.data);
+    }
+    st = body.failed || text.failed
+             ? hd_err(HD_NO_MEMORY, "no memory for the result of a probe")
+             : hd_file_write_atomic(p->path, text.data, text.len_bytes, 0600);
     if (st)
         hd_log(HD_LOG_WARN, "the result of the probe is lost with this heddled: %s",
                hd_err_message());
+    hd_text_free(&body);
     hd_text_free(&text);
 }
 

@@ -276,21 +276,48 @@ static void gpus_are_named_to_the_worker(void **state)
     hd_text_free(&text);
 }
 
+static void assert_counts_as_none(const char *text, size_t bytes)
+{
+    char path[256];
+
+    (void)snprintf(path, sizeof path, "%s/probe", dir);
+    assert_int_equal(hd_file_write_atomic(path, text, bytes, 0600), HD_OK);
+    start("1", true);
+    assert_int_equal(prober.ended_ms, 0);
+    assert_string_equal(prober.problem, "");
+    assert_int_equal(prober.calibration.len_bytes, 0);
+}
+
+/* Goal: a node measures anew where it would only send what the controller refuses. Method: no
+ * result, one of the form of before, and a result that is cut, or of which one letter is another.
+ */
 static void a_damaged_result_counts_as_none(void **state)
 {
     static const char *const bad[] = {
-        "", "heddle-probe 1", "heddle-probe 1\nkey build 1\n",
-        "heddle-probe 1\nkey build 1\nended_ms x\nproblem \nfigures\n"};
+        "", "heddle-probe 2", "heddle-probe 2\nhash 0123456789abcdef\nkey build 1\n",
+        "heddle-probe 1\nkey build 1\nended_ms 5\nproblem \nfigures\n"};
+    struct hd_text text = {0};
     char path[256];
 
     (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_counts_as_none(bad[i], strlen(bad[i]));
+    worker_does(measures);
+    start("1", true);
+    hd_prober_ask(&prober, 1);
+    step_to_the_end();
     (void)snprintf(path, sizeof path, "%s/probe", dir);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_int_equal(hd_file_write_atomic(path, bad[i], strlen(bad[i]), 0600), HD_OK);
-        start("1", true);
-        assert_int_equal(prober.ended_ms, 0);
-        assert_int_equal(prober.calibration.len_bytes, 0);
+    assert_int_equal(hd_file_read(path, 1 << 16, &text), HD_OK);
+    for (size_t i = 0; i < text.len_bytes; i++) {
+        assert_counts_as_none(text.data, i);
+        text.data[i] ^= 1;
+        assert_counts_as_none(text.data, text.len_bytes);
+        text.data[i] ^= 1;
     }
+    assert_int_equal(hd_file_write_atomic(path, text.data, text.len_bytes, 0600), HD_OK);
+    start("1", true);
+    assert_string_equal(prober.calibration.data, "figures\n");
+    hd_text_free(&text);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
