@@ -223,6 +223,16 @@ static const char *cut(struct hd_arena *arena, const char *text)
     return hd_arena_printf(arena, "%.*s", (int)hd_record_fit(text, HD_CTL_MESSAGE_BYTES_MAX), text);
 }
 
+/* The calibration that came cannot be used (hd_err_message). With a `problem`, it is an older one.
+ */
+static const char *refuse(struct hd_arena *arena, const char *problem)
+{
+    const char *text = hd_arena_printf(arena, "%s%s calibration is of no use: %s", problem,
+                                       *problem ? "; and its older" : "its", hd_err_message());
+
+    return text ? cut(arena, text) : NULL;
+}
+
 enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t stream,
                           const Heddle__V1__ProbeReport *m)
 {
@@ -249,8 +259,7 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
         st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
     if (!st && m->calibration.len &&
         read_calibration(text, m->calibration.len, &arena, &cal, record)) {
-        record->problem =
-            hd_arena_printf(&arena, "its calibration is of no use: %s", hd_err_message());
+        record->problem = refuse(&arena, record->problem);
         record->calibration_bytes = 0;
     }
     if (!st)

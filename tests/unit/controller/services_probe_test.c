@@ -98,16 +98,23 @@ static bool is_silent(struct bench *b)
     return silent;
 }
 
-static void answer(struct daemon *d, const char *text)
+/* problem "": it has measured this; else the text is what it had before. */
+static void answer_with(struct daemon *d, const char *text, const char *problem)
 {
     Heddle__V1__ProbeReport report = HEDDLE__V1__PROBE_REPORT__INIT;
 
     report.request = d->probe;
     report.ended_unix_ms = 1795500001000;
     report.measured_on = (char *)"this build";
+    report.problem = (char *)(uintptr_t)problem;
     report.calibration.data = (uint8_t *)(uintptr_t)text;
     report.calibration.len = strlen(text);
     say(d, HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT, &report);
+}
+
+static void answer(struct daemon *d, const char *text)
+{
+    answer_with(d, text, "");
 }
 
 static void connect_again(struct daemon *d, struct bench *b)
@@ -210,6 +217,32 @@ static void what_is_no_calibration_is_said_and_not_used(void **state)
     hd_text_free(&other);
 }
 
+/* Goal: the user sees why the probe failed that was just made, not only what is wrong with an older
+ * result, which comes with each answer. */
+static void a_failure_is_said_beside_a_calibration_of_no_use(void **state)
+{
+    struct hd_text other = a_calibration("1-of-before");
+    Heddle__V1__GetTopologyResponse *t;
+    struct daemon d = {0};
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    probe(&b);
+    WAIT_FOR(&b, d.probe);
+    answer_with(&d, other.data, "no memory for products");
+    WAIT_FOR(&b, is_answered(&b));
+    t = topology(&b);
+    assert_non_null(strstr(t->nodes[0]->probe->problem,
+                           "no memory for products; and its older calibration is of no use: "
+                           "another build of Heddle has measured it (1-of-before,"));
+    hd_rpc_message_free(&t->base);
+    free_daemon(&d);
+    finish(&b);
+    hd_text_free(&other);
+}
+
 static void a_slow_device_is_shown_as_such(void **state)
 {
     struct hd_text text = a_calibration_of_four();
@@ -290,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_probe_goes_its_way),
         cmocka_unit_test(a_job_is_planned_for_the_nodes_that_are_there),
+        cmocka_unit_test(a_failure_is_said_beside_a_calibration_of_no_use),
         cmocka_unit_test(a_slow_device_is_shown_as_such),
         cmocka_unit_test(what_is_no_calibration_is_said_and_not_used),
     };
