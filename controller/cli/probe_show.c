@@ -141,13 +141,16 @@ void probe_show_trouble(const Heddle__V1__NodeTopology *n, int64_t now_ms, struc
         }
 }
 
-/* A rate in 1e9 of its unit; "-": not known. */
+/* A rate in 1e9 of its unit, without an exponent where it is large, as GPUs' are; "-": not known.
+ */
 static void add_giga(struct hd_text *out, int width, double rate)
 {
-    if (rate > 0)
+    if (rate <= 0)
+        hd_text_add(out, " %*s", width, "-");
+    else if (rate < 9.9995e12)
         hd_text_add(out, " %*.4g", width, rate / 1e9);
     else
-        hd_text_add(out, " %*s", width, "-");
+        hd_text_add(out, " %*.0f", width, rate / 1e9);
 }
 
 static void add_device_rates(const Heddle__V1__NodeTopology *n, struct hd_text *out)
@@ -177,7 +180,7 @@ static void add_products(const Heddle__V1__NodeProbe *m, struct hd_text *out)
             cli_add_clean(out, m->products[i]->precision);
         hd_text_add(out, " ");
         cli_add_clean(out, m->products[i]->shape);
-        hd_text_add(out, " %.4g", m->products[i]->flops / 1e9);
+        add_giga(out, 0, m->products[i]->flops);
     }
     hd_text_add(out, "\n");
 }

@@ -253,6 +253,12 @@ static void find_medians(struct hd_core *core)
     free(scratch);
 }
 
+/* Without an exponent, also where a GPU does 1e15 in a second. */
+static void add_giga(struct hd_text *text, double rate)
+{
+    hd_text_add(text, rate < 9.995e11 ? "%.3g" : "%.0f", rate / 1e9);
+}
+
 static void add_slow(struct hd_core *core, const struct core_node *node, int32_t place,
                      struct hd_text *ret_why)
 {
@@ -273,9 +279,11 @@ static void add_slow(struct hd_core *core, const struct core_node *node, int32_t
 
         if (m->count[r] < KIND_LEAST || value <= 0 || value >= slow_share * m->value[r])
             continue;
-        hd_text_add(ret_why, "%s%s at %.3g of %.3g %s, the median of %zu such devices",
-                    ret_why->len_bytes ? "; " : "", rates[r].name, value / 1e9, m->value[r] / 1e9,
-                    rates[r].unit, m->count[r]);
+        hd_text_add(ret_why, "%s%s at ", ret_why->len_bytes ? "; " : "", rates[r].name);
+        add_giga(ret_why, value);
+        hd_text_add(ret_why, " of ");
+        add_giga(ret_why, m->value[r]);
+        hd_text_add(ret_why, " %s, the median of %zu such devices", rates[r].unit, m->count[r]);
     }
 }
 

@@ -329,7 +329,7 @@ static void a_device_far_below_its_kind_is_named(void **state)
     close_bench(&b);
 }
 
-/* Of GPUs at 10, 10, 10 and 5 the median is 10. */
+/* Of GPUs at 700, 700, 700 and 350 TFLOP/s the median is 700. */
 static void a_gpu_far_below_its_kind_is_named(void **state)
 {
     const enum hd_device_kind gpus[DEVICES] = {HD_DEVICE_KIND_CUDA, HD_DEVICE_KIND_CUDA};
@@ -337,12 +337,12 @@ static void a_gpu_far_below_its_kind_is_named(void **state)
 
     (void)state;
     join_with(&b, "n1", "avx2", true, gpus);
-    answer(&b, "n1", 0, 10e9, 10e9, "");
+    answer(&b, "n1", 0, 700e12, 700e12, "");
     join_with(&b, "n2", "avx2", true, gpus);
-    answer(&b, "n2", 0, 10e9, 5e9, "");
+    answer(&b, "n2", 0, 700e12, 350e12, "");
     assert_string_equal(event_of(&b, "device_slow"),
-                        "device 1 of n2 is slow: fp32 products at 5 of 10 GFLOP/s, the median of 4 "
-                        "such devices");
+                        "device 1 of n2 is slow: fp32 products at 350000 of 700000 GFLOP/s, the "
+                        "median of 4 such devices");
     assert_slow(&b, "n2", 0, "");
     close_bench(&b);
 }
