@@ -249,7 +249,8 @@ void probe_show_figures(const Heddle__V1__NodeTopology *n, struct hd_text *out)
     if (m->n_collectives)
         add_collectives(m, out);
     if (m->checkpoint_bytes_per_s > 0)
-        hd_text_add(out, "  checkpoint: %.4g MB/s of one rank, while all write\n",
+        hd_text_add(out,
+                    "  writing to heddled's state directory: %.4g MB/s a device, while all write\n",
                     m->checkpoint_bytes_per_s / 1e6);
     hd_text_add(out, "  measured on ");
     cli_add_clean(out, m->measured_on);

@@ -177,8 +177,8 @@ static bool are_alike(const struct core_node *a, int32_t place_a, const struct c
 {
     const struct hd_device_record *x = &a->rec.devices[place_a], *y = &b->rec.devices[place_b];
 
-    return x->kind == y->kind && x->threads == y->threads && is_same(x->name, y->name) &&
-           is_same(a->compute[x->kind], b->compute[y->kind]);
+    return x->kind == y->kind && (x->kind != HD_DEVICE_KIND_CPU || x->threads == y->threads) &&
+           is_same(x->name, y->name) && is_same(a->compute[x->kind], b->compute[y->kind]);
 }
 
 static int by_value(const void *a, const void *b)

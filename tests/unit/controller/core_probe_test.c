@@ -68,6 +68,9 @@ static void join_with(struct bench *b, const char *name, const char *compute, bo
                                             .name = hd_device_kind_name(kinds[d]),
                                             .threads = 1,
                                             .memory_bytes = 1 << 30};
+    for (int d = 0; d < DEVICES; d++)
+        if (kinds[d] == HD_DEVICE_KIND_CUDA) /* cores of the host make no other GPU of it */
+            list[d].threads = 4 + (int)b->streams;
     hello.hello.uuid = uuid;
     hello.hello.name = name;
     hello.hello.boot_id = "boot";
