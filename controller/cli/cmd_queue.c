@@ -21,17 +21,19 @@ static void add_row(struct table *table, const Heddle__V1__QueueStatus *q)
     table_add(table, NULL, "%s", q->name);
     table_add(table, NULL, "%d", q->weight);
     table_add(table, NULL, "%lld", (long long)q->devices_held);
-    add_limit(table, q->devices_max);
+    if (q->closed) /* it may hold no more than it has */
+        table_add(table, NULL, "closed");
+    else
+        add_limit(table, q->devices_max);
     add_limit(table, q->user_devices_max);
     table_add(table, NULL, "%lld", (long long)q->jobs_waiting);
-    table_add(table, NULL, "%s", q->closed ? "closed" : "open");
 }
 
 static int print_queues(struct cli *cli, Heddle__V1__QueueStatus *const *queues, size_t count)
 {
-    static const struct table_column columns[] = {
-        {"QUEUE", false},   {"WEIGHT", true},  {"HELD", true},  {"MAX", true},
-        {"USER MAX", true}, {"WAITING", true}, {"STATE", false}};
+    static const struct table_column columns[] = {{"QUEUE", false},   {"WEIGHT", true},
+                                                  {"HELD", true},     {"MAX", true},
+                                                  {"USER MAX", true}, {"WAITING", true}};
     struct hd_text out = {0};
     struct show_list list;
     struct table table;

@@ -60,7 +60,7 @@ sleep 1
 check_equal several_are_held_in_one_list '1 2' "$(heddle hold "$waits" "$after" -o json | awk '/"kind":"JobList"/ { lists++ } { jobs += gsub(/"held":true/, "") } END { print lists, jobs }')"
 heddle release "$after" >/dev/null
 check_equal a_held_job_does_not_start queued "$(state_of "$waits")"
-check_equal a_queue_is_closed 'small closed' "$(heddle queue set small --closed | awk '$1 == "small" { print $1, $NF }')"
+check_equal a_queue_is_closed 'small closed' "$(heddle queue set small --closed | awk '$1 == "small" { print $1, $4 }')"
 check it_is_released heddle release "$waits"
 check_equal a_closed_queue_starts_nothing 1 "$(heddle explain "$waits" | grep -c 'queue small is closed')"
 check_equal by_a_word_of_its_own 1 "$(heddle explain "$waits" -o jsonl | grep -c '"blockers":\["closed"\]')"
