@@ -19,7 +19,7 @@ cat >"$work/job.yaml" <<END
 name: spread
 model: {family: llama, layers: 2, hidden: 32, heads: 2, kv_heads: 2, ffn_hidden: 32, context: 16}
 data: {train: [corpus.txt]}
-train: {steps: 3, global_batch: 4, lr: 3e-3, precision: fp32}
+train: {steps: 5, global_batch: 4, lr: 3e-3, precision: fp32}
 parallel: {micro_batch: 1, tp: 2}
 resources: {device: cuda, devices: 4}
 checkpoint: {every: 0, keep: 0}
@@ -33,7 +33,7 @@ curve() {
     heddle watch "$1" -o jsonl |
         sed -nE 's/^\{"type":"step".*"step":([0-9]+),.*"loss":([^,}]*),.*"grad_norm":([^,}]*).*/\1 \2 \3/p' | sort -u
 }
-weights() { (cd "$(find "$work/jobs/$1" -path '*checkpoints/step-*3' | tail -n 1)" && cksum rank-*.safetensors); }
+weights() { (cd "$(find "$work/jobs/$1" -path '*checkpoints/step-*5' | tail -n 1)" && cksum rank-*.safetensors); }
 ranks_of() { heddle show "$1" | sed -nE 's/^ranks +//p'; }
 log_says() { cat "$work/jobs/$1"/attempt-1/logs/rank-*.log | grep -cE "$2"; } # JOB PATTERN
 rank_pid() { # NODE RANK
@@ -50,7 +50,7 @@ gone() { # PID...
 # learns_as NAME JOB OTHER
 learns_as() {
     check_equal "$1_every_loss_and_norm_is_the_same" "$(curve "$3")" "$(curve "$2")"
-    check_equal "$1_there_are_three" 3 "$(curve "$2" | wc -l)"
+    check_equal "$1_there_are_five" 5 "$(curve "$2" | wc -l)"
     check_equal "$1_every_weight_is_the_same" "$(weights "$3")" "$(weights "$2")"
 }
 
@@ -130,7 +130,7 @@ if [ "${1:-}" = all ]; then
     done)
     goes_on a_killed_supervisor "$job" $pids
     learns_as after_a_killed_supervisor "$job" "$here"
-    job=$(job --set train.steps=3)
+    job=$(job)
     check it_trains_once_more await 60 eval '[ "$(steps_of $job 1)" -ge 1 ]'
     kill -KILL "${node_pids[b]}"
     gpu_node b 2
