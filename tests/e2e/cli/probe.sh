@@ -10,7 +10,8 @@ cat >"$work/worker" <<END
 case \$(cat "$work/how") in
 quick) exec "$HEDDLE_BIN/heddle-worker" "\$@" --quick ;;
 fail) echo 'no memory for products' ;;
-wait) exec setpriv --pdeathsig KILL sleep 100 ;; # as the real one ends with its heddled
+wait) # as the real one ends with its heddled, which may be gone by then
+    exec setpriv --pdeathsig KILL bash -c '[ "\$(cat /proc/\$PPID/comm)" = heddled ] && exec sleep 100' ;;
 esac
 END
 chmod +x "$work/worker"
@@ -35,7 +36,7 @@ heddle probe n1 >"$work/figures" 2>"$work/notes"
 check_equal a_node_is_probed 0 $?
 check_equal it_says_how_long_it_may_take 1 "$(grep -c '1 node is measuring, for at most 60 s' "$work/notes")"
 for part in '^n1: probed [0-9.]*m?s ago' '^ +1 +[0-9.]+ +[0-9.]+ +[0-9.]+$' 'fp32 small [0-9.]+' '^ +0 +X +[0-9.]+ [0-9.]+' \
-    'all_reduce +2 +[-0-9.e]+ +[-0-9.e]+' 'checkpoint: [0-9.]+ MB/s' 'devices cpu:2:1'; do
+    'all_reduce +2 +[-0-9.e]+ +[-0-9.e]+' 'state directory: [0-9.]+ MB/s' 'devices cpu:2:1'; do
     check_equal "it_shows_$(tr -cd 'a-z0-9' <<<"$part")" 1 "$(grep -cE "$part" "$work/figures")"
 done
 check_equal who_asked_is_recorded 1 "$(heddle events | grep -c 'probe .*a probe of n1 was asked for by ')"
