@@ -130,7 +130,8 @@ static void mistakes_have_their_line(void **state)
     (void)state;
     assert_refused("contexts:\n  a:\n    controler: x\n",
                    "3: unknown key controler; did you mean controller?");
-    assert_refused("token: abc\n", "1: unknown key token; remove this line (heddle config example "
+    assert_refused("token: abc\n", "1: unknown key token; did you mean token_file?");
+    assert_refused("colour: on\n", "1: unknown key colour; remove this line (heddle config example "
                                    "lists the keys)");
     assert_refused("contexts: [a]\n", "1: contexts: expected NAME: {controller: ADDR, ..}");
     assert_refused("controller: a\ncontroller: b\n",
