@@ -19,7 +19,7 @@ cat >"$work/job.yaml" <<END
 name: spread
 model: {family: llama, layers: 2, hidden: 32, heads: 2, kv_heads: 2, ffn_hidden: 32, context: 16}
 data: {train: [corpus.txt]}
-train: {steps: 5, global_batch: 4, lr: 3e-3, precision: fp32}
+train: {steps: 12, global_batch: 4, lr: 3e-3, precision: fp32}
 parallel: {micro_batch: 1, tp: 2}
 resources: {device: cuda, devices: 4}
 checkpoint: {every: 0, keep: 0}
@@ -33,7 +33,7 @@ curve() {
     heddle watch "$1" -o jsonl |
         sed -nE 's/^\{"type":"step".*"step":([0-9]+),.*"loss":([^,}]*),.*"grad_norm":([^,}]*).*/\1 \2 \3/p' | sort -u
 }
-weights() { (cd "$(find "$work/jobs/$1" -path '*checkpoints/step-*5' | tail -n 1)" && cksum rank-*.safetensors); }
+weights() { (cd "$(find "$work/jobs/$1" -path '*checkpoints/step-*12' | tail -n 1)" && cksum rank-*.safetensors); }
 ranks_of() { heddle show "$1" | sed -nE 's/^ranks +//p'; }
 log_says() { cat "$work/jobs/$1"/attempt-1/logs/rank-*.log | grep -cE "$2"; } # JOB PATTERN
 rank_pid() { # NODE RANK
@@ -50,7 +50,7 @@ gone() { # PID...
 # learns_as NAME JOB OTHER
 learns_as() {
     check_equal "$1_every_loss_and_norm_is_the_same" "$(curve "$3")" "$(curve "$2")"
-    check_equal "$1_there_are_five" 5 "$(curve "$2" | wc -l)"
+    check_equal "$1_there_are_twelve" 12 "$(curve "$2" | wc -l)"
     check_equal "$1_every_weight_is_the_same" "$(weights "$3")" "$(weights "$2")"
 }
 
