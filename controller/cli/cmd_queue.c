@@ -79,18 +79,18 @@ static int list_queues(struct cli *cli)
 }
 
 /* What heddle queue set was told; -1: nothing of that. */
-struct setting {
+struct queue_setting {
     int64_t devices_max, user_devices_max, weight;
     bool closed, open;
 };
 
-static bool is_given(const struct setting *s)
+static bool is_given(const struct queue_setting *s)
 {
     return s->devices_max >= 0 || s->user_devices_max >= 0 || s->weight >= 0 || s->closed ||
            s->open;
 }
 
-static int set_queue(struct cli *cli, const struct setting *s)
+static int set_queue(struct cli *cli, const struct queue_setting *s)
 {
     Heddle__V1__SetQueueRequest request = HEDDLE__V1__SET_QUEUE_REQUEST__INIT;
     Heddle__V1__SetQueueResponse *response = NULL;
@@ -160,7 +160,7 @@ static int remove_queue(struct cli *cli)
 
 int cli_queue(struct cli *cli, int argc, char **argv)
 {
-    struct setting setting = {-1, -1, -1, false, false};
+    struct queue_setting setting = {-1, -1, -1, false, false};
     const struct cli_flag flags[] = {
         {"devices-max", 0, CLI_FLAG_INT, &setting.devices_max, 0, INT32_MAX},
         {"user-devices-max", 0, CLI_FLAG_INT, &setting.user_devices_max, 0, INT32_MAX},

@@ -1,4 +1,5 @@
-/* search_candidates: the heap of candidates, and the layout that each of them stands for. */
+/* search_candidates: the candidates that wait to be looked at, in a heap with the lowest bound on
+ * top; and the layout of a candidate, in which what it has not decided yet is as the job has it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* search_internal: what the files of the search share.
  *
  *     search.c             the loop, and its steps from schedules on
- *     search_candidates.c  the heap of candidates, and the layout that each stands for
+ *     search_candidates.c  the heap of candidates, and how one becomes a layout
  *     search_families.c    the first two steps: families, and those that may fit
  *     search_bounds.c      lower bounds of time and memory
  *     search_cuts.c        other bounds of stages than the even ones

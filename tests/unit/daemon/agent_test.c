@@ -847,6 +847,17 @@ static void a_probe_is_answered_when_it_is_asked_for(void **state)
     stub_close(&stub);
 }
 
+/* Asks the node, on its stream of now, to measure: it does so on these devices. */
+static void assert_measures(uint64_t request, const char *devices)
+{
+    const struct stub_node *node = &stub.nodes[0];
+
+    stub_want(&stub, NOTHING, 0);
+    stub_ask_probe(&stub, request);
+    stub_until(&stub, node->probe_request == request);
+    assert_non_null(strstr(node->probe_on, devices));
+}
+
 /* Goal: a driver that is slow at the start does not turn figures of cores into those of GPUs. */
 static void a_probe_waits_until_the_gpus_are_known(void **state)
 {
@@ -864,10 +875,7 @@ static void a_probe_waits_until_the_gpus_are_known(void **state)
     answer_with_gpus("GPU-none");
     stub_signal_node(&stub, 0, SIGHUP); /* instead of waiting for the next check */
     stub_until(&stub, node->gpus == 2);
-    stub_want(&stub, NOTHING, 0); /* on its new stream */
-    stub_ask_probe(&stub, 7);
-    stub_until(&stub, node->probe_request == 7);
-    assert_non_null(strstr(node->probe_on, "devices cuda:GPU-a,GPU-b, "));
+    assert_measures(7, "devices cuda:GPU-a,GPU-b, ");
     close_with_gpus();
 }
 
@@ -882,17 +890,11 @@ static void a_gpu_that_comes_later_is_probed(void **state)
     answer_with("a", "GPU-none");
     stub_start_node(&stub, 0, "--devices", "cuda", NULL);
     stub_until(&stub, node->observed_count);
-    stub_want(&stub, NOTHING, 0);
-    stub_ask_probe(&stub, 7);
-    stub_until(&stub, node->probe_request == 7);
-    assert_non_null(strstr(node->probe_on, "devices cuda:GPU-a, "));
+    assert_measures(7, "devices cuda:GPU-a, ");
     answer_with_gpus("GPU-none");
     stub_signal_node(&stub, 0, SIGHUP);
     stub_until(&stub, node->gpus == 2);
-    stub_want(&stub, NOTHING, 0);
-    stub_ask_probe(&stub, 8);
-    stub_until(&stub, node->probe_request == 8);
-    assert_non_null(strstr(node->probe_on, "devices cuda:GPU-a,GPU-b, "));
+    assert_measures(8, "devices cuda:GPU-a,GPU-b, ");
     assert_string_equal(node->probe_text, "figures");
     answer_with_gpus("GPU-b");
     stub_signal_node(&stub, 0, SIGHUP);
