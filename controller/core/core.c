@@ -422,6 +422,7 @@ void hd_core_free(struct hd_core *core)
     free(core->lines);
     free(core->dependents.items);
     free(core->claimants.items);
+    free(core->movers.items);
     free(core->reservers.items);
     free(core->promised.items);
     free(core->growers.items);
@@ -703,6 +704,8 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
     else if (core_jobs_have(&core->claimants, job) != job->claims || (job->claims && !queued) ||
              (job->claim && !job->claims))
         set = "waiting for devices of others";
+    else if (core_jobs_have(&core->movers, job) != (job->room_of != 0) || (job->room && queued))
+        set = "moving";
     else if (core_jobs_have(&core->searching, job) != (queued && job->search))
         set = "searching";
     return set ? hd_err(HD_INTERNAL,

@@ -25,6 +25,7 @@
  *   ends.c        after how many of these ends a job has a place
  *   preempt.c     which running jobs give way
  *   claim.c       the place that they make free for a job
+ *   consolidate.c running jobs that move so that a gang can be together
  *   move.c        running jobs that go on elsewhere, or with more devices
  *   explain.c     why jobs wait
  *   gang.c        one job on several nodes
@@ -531,6 +532,8 @@ bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd
 enum core_weighed { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
 enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
                              const struct hd_job_needs *needs, struct core_first *first);
+/* The price of a better place is being found: the job waits for that, for a while. */
+bool core_waits_for_price(const struct hd_core *core, struct core_job *job);
 /* On no more nodes than necessary, and at one switch of the lowest tier that has so many, or of the
  * next one. */
 bool core_is_near(struct hd_core *core, const struct hd_job_needs *needs,
@@ -603,6 +606,27 @@ bool core_claim_awaits(const struct hd_core *core, const struct core_job *job);
 void core_assemble(struct hd_core *core);   /* sets core->assembled, if it is so */
 void core_claim_drop(struct core_job *job); /* the place; the job still comes first */
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
+
+/* ---- consolidate.c ----------------------------------------------------------------------------*/
+
+/* The job could start in the place `now`, and would be at fewer switches if others moved. GATHERS:
+ * they do; the place that they leave is its claim. LATER: the price of that place is being found,
+ * *ret_entry. */
+enum core_gathered { CORE_GATHERS_NOT, CORE_GATHERS, CORE_GATHERS_LATER };
+enum core_gathered core_consolidate(struct hd_core *core, struct core_job *job,
+                                    const struct core_placement *now,
+                                    const struct core_menu_entry **ret_entry);
+/* After the reservations were forgotten: keeps the places to which jobs move. */
+void core_keep_rooms(struct hd_core *core);
+/* The job has stopped, and waits: the place that is kept for it is its claim now. */
+void core_room_claim(struct hd_core *core, struct core_job *job);
+void core_room_end(struct hd_core *core, struct core_job *job); /* it moves no more */
+void core_room_drop(struct core_job *job);
+/* Kept for this job, or for it and others that move with it. */
+static inline bool core_is_kept_for(const struct core_job *job, uint64_t by)
+{
+    return by == job->rec.job || (job->room_of && by == job->room_of);
+}
 
 /* ---- move.c -----------------------------------------------------------------------------------*/
 

@@ -301,10 +301,14 @@ struct core_job {
                                * (weigh.c) */
     bool claims;              /* others were stopped so that it can start: it comes first */
     struct core_placement
-        *claim;           /* with claims: where (claim.c); NULL: that is not known any more */
-    uint64_t blocked_at;  /* core->starts when it first reserved nodes; attempts that start later
-                           * hold only what it can spare */
-    uint64_t reserved_in; /* the last pass in which it reserved nodes */
+        *claim; /* with claims: where (claim.c); NULL: that is not known any more */
+    struct core_placement *room; /* while it stops to move: where it goes on (consolidate.c) */
+    uint64_t room_of; /* until it has started there: that is kept in this job's name; 0: it does
+                       * not move */
+    int64_t gather_mono_ms; /* nobody is asked to move for it before that */
+    uint64_t blocked_at;    /* core->starts when it first reserved nodes; attempts that start later
+                             * hold only what it can spare */
+    uint64_t reserved_in;   /* the last pass in which it reserved nodes */
     const struct core_node *avoided[CORE_AVOIDED_MAX]; /* that failed it twice */
     size_t avoided_count;
     uint64_t waits_for;     /* with rec.promised_ms: the job whose end it waits for; 0: not known */
@@ -359,6 +363,7 @@ struct hd_core {
     struct core_map account_by_name; /* "QUEUE OWNER" -> index in accounts */
     struct core_jobs dependents;     /* queued jobs that wait for others to succeed */
     struct core_jobs claimants;      /* queued jobs with `claims` */
+    struct core_jobs movers;         /* those with `room_of` */
     struct core_jobs reservers;      /* of the newest pass */
     struct core_jobs promised;       /* queued jobs with an expected start */
     struct core_jobs growers;        /* that have just written a checkpoint, and may have more

@@ -101,7 +101,7 @@ static bool is_open(const struct hd_core *core, const struct core_view *view, si
     if (view->avoids && core_avoids(view, core->nodes[i]))
         return false;
     return !(marks & CORE_MARK_RESERVED) || !view->reserves ||
-           (view->job && core->nodes[i]->reserved.by == view->job->rec.job);
+           (view->job && core_is_kept_for(view->job, core->nodes[i]->reserved.by));
 }
 
 /* What a node with so many free devices adds to a sum: whole tensor-parallel groups and, where the

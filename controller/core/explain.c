@@ -244,7 +244,12 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
 
     if (!attempt || attempt->rec.state != HD_ATTEMPT_STATE_STOPPING)
         return;
-    if (by && by->rec.state != HD_JOB_STATE_QUEUED)
+    if (job->room_of)
+        hd_text_add(text,
+                    "writes a checkpoint and goes on on other nodes, so that the devices of job "
+                    "%" PRIu64 " are near one another",
+                    attempt->rec.stop_job);
+    else if (by && by->rec.state != HD_JOB_STATE_QUEUED)
         hd_text_add(text,
                     "writes a checkpoint and gives its devices back: job %" PRIu64
                     " asked for them, and needs them no more",
@@ -354,7 +359,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
         break;
     }
     if (job->claims)
-        hd_text_add(ret_reason, "jobs of lower priority are writing checkpoints for it; ");
+        hd_text_add(ret_reason, "other jobs are writing checkpoints to make room for it; ");
     add_need(core, &job->needs, core_checkpoint_newest(job), ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
     add_nodes(core, &job->needs, number, now, ret_reason);

@@ -17,10 +17,12 @@ void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_
     if (state == HD_JOB_STATE_QUEUED) {
         job->account->queue->waiting++;
         core_waiting_add(core, job);
+        core_room_claim(core, job);
         return;
     }
     core_search_end(core, job);
     core_claim_end(core, job);
+    core_room_end(core, job);
     core_promise_end(core, job);
     job->patience_mono_ms = job->price_mono_ms = 0;
 }
@@ -104,6 +106,7 @@ void core_job_free(struct core_job *job)
     free(job->attempts);
     free(job->checkpoints);
     core_claim_drop(job);
+    core_room_drop(job);
     free((void *)(uintptr_t)job->rec.spec);
     core_unset(&job->rec.request_id);
     core_unset(&job->rec.owner);

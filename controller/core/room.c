@@ -46,7 +46,7 @@ static bool may_borrow(const struct hd_core *core, const struct core_view *view,
 bool core_may_use_kept(const struct hd_core *core, const struct core_view *view,
                        enum hd_device_kind kind, const struct core_keeper *keeper)
 {
-    if (view->job && keeper->by == view->job->rec.job)
+    if (view->job && core_is_kept_for(view->job, keeper->by))
         return true;
     if (view->reserves)
         return false;

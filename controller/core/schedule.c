@@ -227,15 +227,42 @@ static bool is_timely(struct hd_core *core, const struct core_job *job,
     return timely;
 }
 
+/* Others are stopping in its place. True: it keeps that, and waits. */
+static bool awaits_claim(struct hd_core *core, struct core_job *job)
+{
+    struct hd_job_needs needs;
+    struct core_start start;
+
+    if (core_claim_of(core, job, &start) != CORE_CLAIM_OPENS || !within_quota(job, &needs)) {
+        core_claim_drop(job); /* all is free, and it has no place there: it looks for another */
+        return false;
+    }
+    core_reserve_members(core, job, job->claim, start.mono_ms);
+    job->wait = CORE_WAIT_BUSY;
+    job->choice = (struct hd_core_choice){0};
+    core_promise(core, job, start);
+    return true;
+}
+
 /* The job fits here now. A place that opens later may be better (weigh.c), but not for one that
  * borrows. Takes the members of *place. */
 static void start_or_wait(struct hd_core *core, struct core_job *job,
                           const struct core_placement *place, bool borrows, const char *layout)
 {
     struct core_first first = {.place = *place, .start = {.mono_ms = core->now.mono_ms}};
-    const enum core_weighed weighed =
-        borrows ? CORE_TAKE_FIRST : core_weigh(core, job, &job->needs, &first);
+    enum core_weighed weighed = CORE_TAKE_FIRST;
+    enum core_gathered gathered = CORE_GATHERS_NOT;
 
+    if (!borrows)
+        gathered = core_consolidate(core, job, place, &first.entry);
+    if (gathered == CORE_GATHERS && awaits_claim(core, job)) {
+        free(first.place.members);
+        return;
+    }
+    if (gathered == CORE_GATHERS_LATER && core_waits_for_price(core, job))
+        weighed = CORE_WAIT_FOR_PRICE;
+    else if (!borrows)
+        weighed = core_weigh(core, job, &job->needs, &first);
     if (weighed == CORE_WAIT_FOR_PRICE) {
         core_reserve_found(core, job, place);
         job->planning = first.entry;
@@ -254,23 +281,6 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
         core->changed_in_pass = true;
     }
     free(first.place.members);
-}
-
-/* Others are stopping in its place. True: it keeps that, and waits. */
-static bool awaits_claim(struct hd_core *core, struct core_job *job)
-{
-    struct hd_job_needs needs;
-    struct core_start start;
-
-    if (core_claim_of(core, job, &start) != CORE_CLAIM_OPENS || !within_quota(job, &needs)) {
-        core_claim_drop(job); /* all is free, and it has no place there: it looks for another */
-        return false;
-    }
-    core_reserve_members(core, job, job->claim, start.mono_ms);
-    job->wait = CORE_WAIT_BUSY;
-    job->choice = (struct hd_core_choice){0};
-    core_promise(core, job, start);
-    return true;
 }
 
 /* Its place is kept, if there are few of those. */
@@ -405,6 +415,7 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
     core_spares_choose(core);
     core_reserve_none(core);
     core_keep_what_is_left(core);
+    core_keep_rooms(core);
     core_predict_all(core);
     core_list_ends(core);
     if (count) /* a look may add lines */
@@ -664,6 +675,7 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
         kept[i] = core->nodes[i]->reserved;
     core_reserve_none(core);
     core_keep_what_is_left(core);
+    core_keep_rooms(core);
     st = look_at_each(core, jobs, count);
     for (size_t i = 0; i < core->node_count && !st; i++)
         if (core->nodes[i]->reserved.by != kept[i].by)

@@ -285,12 +285,10 @@ static void note(const struct hd_core *core, struct core_job *job, const struct 
 
 /* Prices of better places may be many, behind the questions of many other jobs: after a bounded
  * time a job that could start now does so. */
-static bool may_wait_for_price(const struct hd_core *core, struct core_job *job,
-                               struct core_first *first, const struct core_menu_entry *entry)
+bool core_waits_for_price(const struct hd_core *core, struct core_job *job)
 {
     if (!job->price_mono_ms)
         job->price_mono_ms = core->now.mono_ms + PRICE_MS;
-    first->entry = entry;
     return core->now.mono_ms < job->price_mono_ms;
 }
 
@@ -306,7 +304,8 @@ enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
         core->reservers.count >= CORE_RESERVERS_MAX)
         return CORE_TAKE_FIRST;
     if (find_best(core, job, needs, &scales, first, &best) == CORE_LAYOUT_LATER) {
-        if (may_wait_for_price(core, job, first, best.entry))
+        first->entry = best.entry;
+        if (core_waits_for_price(core, job))
             weighed = CORE_WAIT_FOR_PRICE;
     } else if (best.place.device_count) {
         note(core, job, &scales, first, &best);

@@ -109,6 +109,13 @@ check_equal the_figures_outlive_the_controller 1 "$(heddle topo n1 | grep -c 'me
 await 20 node_is n1 ready
 stop_node() { kill -TERM "${node_pids[$1]}" && wait "${node_pids[$1]}"; }
 probes_begun() { grep -c ': probing ' "$work/n1.log"; }
+told_all() { # what the new controller asks for anew has begun
+    local before
+    before=$(probes_begun)
+    sleep 1
+    [ "$before" = "$(probes_begun)" ]
+}
+check nothing_is_left_to_probe await 20 told_all
 begun=$(probes_begun)
 stop_node n1
 start_node n1 cpu:2:1 --worker "$work/worker" --probe first

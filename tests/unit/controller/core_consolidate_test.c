@@ -1,0 +1,216 @@
+/* core: running jobs move, so that a gang can start where it is together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+/* Stands for plan/best.h: a step takes a second on one node or on one switch's nodes, and two
+ * seconds on nodes further apart. */
+static void price(const struct hd_core_asked *asked, struct hd_core_answer *answer)
+{
+    answer->fits = true;
+    answer->step_s = asked->tier > (asked->devices > 2) ? 2 : 1;
+    assert_int_equal(hd_plan_size(&asked->wish, asked->devices, &answer->layout), HD_PLAN_FITS);
+}
+
+static uint64_t submit_at(struct sim *sim, int devices, int steps, int priority)
+{
+    struct hd_job_needs needs = sim_needs(devices, steps);
+
+    needs.priority = priority;
+    return sim_submitted(sim, &needs);
+}
+
+static uint64_t submit(struct sim *sim, int devices, int steps)
+{
+    return submit_at(sim, devices, steps, 0);
+}
+
+/* So many nodes of two devices, two at each switch. */
+static struct sim *open_sim(int nodes)
+{
+    static const struct hd_node_tree tree = {.tier_count = 1,
+                                             .tier_nodes = {2},
+                                             .tiers = {{.name = "leaf"}},
+                                             .group_count = 1,
+                                             .groups = {{.names = "n[1-4]"}}};
+    struct sim *sim = sim_new(1, nodes);
+
+    sim->config.tree = &tree;
+    sim_ask_layouts(sim, price, 0);
+    for (int n = 0; n < nodes; n++)
+        sim->nodes[n].memory_bytes = 1 << 30;
+    sim_run(sim, 3);
+    return sim;
+}
+
+/* Two nodes, one device of each is free: on the others are jobs of 400 and other_steps steps. */
+static struct sim *two_halves(int other_steps, int other_priority, uint64_t ret_jobs[2])
+{
+    struct sim *sim = open_sim(2);
+    uint64_t gone;
+
+    ret_jobs[0] = submit(sim, 1, 400);
+    gone = submit(sim, 1, 500);
+    ret_jobs[1] = submit_at(sim, 1, other_steps, other_priority);
+    assert_int_equal(sim_cancel(sim, gone, true), HD_OK);
+    sim_run(sim, 10);
+    sim_assert_places(sim, ret_jobs[0], 1, "cpu n1:0");
+    sim_assert_places(sim, ret_jobs[1], 1, "cpu n2:0");
+    return sim;
+}
+
+static bool is_running(const struct sim *sim, uint64_t job)
+{
+    return sim_job(sim, job)->state == HD_JOB_STATE_RUNNING;
+}
+
+/* 200 steps take 400 s on the halves and 200 s on one node: the job on n1 goes to n2. */
+static void a_job_moves_so_that_another_has_one_node(void **state)
+{
+    uint64_t jobs[2];
+    struct sim *sim = two_halves(400, 0, jobs);
+    uint64_t pair;
+    struct hd_text reason = {0};
+
+    (void)state;
+    sim_run(sim, 100);
+    pair = submit(sim, 2, 200);
+    assert_int_equal(sim_job(sim, pair)->state, HD_JOB_STATE_QUEUED);
+    assert_int_equal(sim_count_events(sim, pair, "gathering"), 1);
+    assert_int_equal(sim_count_events(sim, jobs[0], "moving"), 1);
+    hd_core_explain(sim->core, jobs[0], sim->now, &reason);
+    assert_non_null(strstr(reason.data, "goes on on other nodes"));
+    hd_text_free(&reason);
+    sim_run(sim, 45);
+    sim_assert_places(sim, pair, 1, "cpu n1:0 n1:1");
+    sim_assert_places(sim, jobs[0], 2, "cpu n2:1");
+    assert_int_equal(sim_attempt(sim, jobs[0], 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    sim_run_until_ended(sim, pair, 800);
+    sim_run_until_ended(sim, jobs[0], 1000);
+    sim_assert_undisturbed(sim, pair, 200);
+    sim_assert_undisturbed(sim, jobs[0], 400);
+    sim_free(sim);
+}
+
+/* n1 | n3 hold gangs' halves: a gang of four devices would be at two switches. One of n3 moves to
+ * n2, or one of n1 to n4, and it is at one. */
+static void a_gang_is_at_one_switch(void **state)
+{
+    struct sim *sim = open_sim(4);
+    uint64_t gone, left, right, gang;
+
+    (void)state;
+    left = submit(sim, 2, 400);
+    gone = submit(sim, 2, 500);
+    right = submit(sim, 2, 400);
+    assert_int_equal(sim_cancel(sim, gone, true), HD_OK);
+    sim_run(sim, 100);
+    sim_assert_places(sim, left, 1, "cpu n1:0 n1:1");
+    sim_assert_places(sim, right, 1, "cpu n3:0 n3:1");
+    gang = submit(sim, 4, 200);
+    sim_run(sim, 45);
+    sim_assert_places(sim, gang, 1, "cpu n1:0 n1:1 n2:0 n2:1");
+    sim_assert_places(sim, left, 2, "cpu n4:0 n4:1");
+    assert_int_equal(sim_job(sim, right)->attempt_count, 1);
+    sim_run_until_ended(sim, gang, 1200);
+    sim_assert_undisturbed(sim, gang, 200);
+    sim_free(sim);
+}
+
+/* Where the gain is less than twice the cost, or nobody may move, it starts where it can. */
+static void none_moves_for_little_or_of_higher_priority_or_soon(void **state)
+{
+    static const struct {
+        int steps, other_priority, ran_s;
+    } cases[] = {{20, 0, 100}, {200, 1, 100}, {200, 0, 0}};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        uint64_t jobs[2], pair;
+        struct sim *sim = two_halves(400, cases[k].other_priority, jobs);
+
+        if (cases[k].other_priority) { /* of which one is on each node */
+            assert_int_equal(sim_cancel(sim, jobs[0], true), HD_OK);
+            sim_run(sim, 5);
+            jobs[0] = submit_at(sim, 1, 400, 1);
+        }
+        sim_run(sim, cases[k].ran_s);
+        pair = submit(sim, 2, cases[k].steps);
+        assert_true(is_running(sim, pair));
+        assert_int_equal(sim_attempt(sim, pair, 1)->plan.rank_count, 2);
+        assert_int_equal(sim_count_events(sim, pair, "gathering"), 0);
+        sim_free(sim);
+    }
+}
+
+/* A third job comes while the first moves: it gets neither place. */
+static void nobody_comes_between(void **state)
+{
+    uint64_t jobs[2];
+    struct sim *sim = two_halves(400, 0, jobs);
+    uint64_t pair, third;
+
+    (void)state;
+    sim_run(sim, 100);
+    pair = submit(sim, 2, 200);
+    third = submit(sim, 1, 5);
+    sim_run(sim, 45);
+    sim_assert_places(sim, pair, 1, "cpu n1:0 n1:1");
+    sim_assert_places(sim, jobs[0], 2, "cpu n2:1");
+    assert_int_equal(sim_job(sim, third)->state, HD_JOB_STATE_QUEUED);
+    sim_free(sim);
+}
+
+/* While the first moves: whoever is cancelled, or should the controller end, the others go on. */
+static void each_goes_on_without_the_others(void **state)
+{
+    enum { PAIR_CANCELLED, MOVER_CANCELLED, CONTROLLER_KILLED, NODE_LOST, CASES };
+
+    (void)state;
+    for (int k = 0; k < CASES; k++) {
+        uint64_t jobs[2], pair;
+        struct sim *sim = two_halves(400, 0, jobs);
+
+        sim_run(sim, 100);
+        pair = submit(sim, 2, 200);
+        sim_run(sim, 1);
+        assert_int_equal(sim_count_events(sim, pair, "gathering"), 1);
+        if (k == PAIR_CANCELLED)
+            assert_int_equal(sim_cancel(sim, pair, false), HD_OK);
+        else if (k == MOVER_CANCELLED)
+            assert_int_equal(sim_cancel(sim, jobs[0], false), HD_OK);
+        else if (k == CONTROLLER_KILLED)
+            sim_controller_crash(sim);
+        else
+            sim_reboot(sim, &sim->nodes[1]);
+        sim_run_until_ended(sim, pair, 3000);
+        sim_run_until_ended(sim, jobs[0], 3000);
+        sim_run_until_ended(sim, jobs[1], 3000);
+        if (k != PAIR_CANCELLED)
+            sim_assert_undisturbed(sim, pair, 200);
+        if (k != MOVER_CANCELLED)
+            sim_assert_undisturbed(sim, jobs[0], 400);
+        sim_assert_undisturbed(sim, jobs[1], 400);
+        assert_int_equal(hd_core_check(sim->core), HD_OK);
+        sim_free(sim);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_moves_so_that_another_has_one_node),
+        cmocka_unit_test(a_gang_is_at_one_switch),
+        cmocka_unit_test(none_moves_for_little_or_of_higher_priority_or_soon),
+        cmocka_unit_test(nobody_comes_between),
+        cmocka_unit_test(each_goes_on_without_the_others),
+    };
+
+    return cmocka_run_group_tests_name("core_consolidate", tests, NULL, NULL);
+}
