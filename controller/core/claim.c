@@ -152,7 +152,8 @@ enum core_claim core_claim_of(const struct hd_core *core, const struct core_job 
         const struct core_node *node = member->node;
         const struct opening opening = open_on(core, job, node, kind, ret_start);
 
-        if (!core_node_usable(node) || (node->reserved.by && !core_is_kept_for(job, node->reserved.by)) ||
+        if (!core_node_usable(node) ||
+            (node->reserved.by && !core_is_kept_for(job, node->reserved.by)) ||
             opening.free + opening.later < member->count)
             return CORE_CLAIM_NONE;
         member->spare = opening.free + opening.later - member->count;
