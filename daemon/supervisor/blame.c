@@ -56,10 +56,12 @@ static struct sup_told look_at(const struct sup *sup, const struct sup_rank *ran
     } else if (!ret_wait->is_told && (missing = missing_at_rendezvous(sup, rank))) {
         told.doing = SUP_WAITS;
         told.waits_for = missing->rank;
-    } else if (!ret_wait->is_told &&
-               (rank->phase != HD_LINK_PHASE_SETUP ||
-                (rank->put_round >= 0 && (sup_spans(sup) || sup->options.gpu_count)))) {
-        told.doing = SUP_UNSEEN; /* it awaits others on its device, or connects to other nodes */
+    } else if (!ret_wait->is_told && rank->phase == HD_LINK_PHASE_SETUP && rank->put_round >= 0 &&
+               sup_spans(sup) && !sup->options.gpu_count) {
+        told.doing = SUP_CONNECTS;
+    } else if (!ret_wait->is_told && (rank->phase != HD_LINK_PHASE_SETUP ||
+                                      (rank->put_round >= 0 && sup->options.gpu_count))) {
+        told.doing = SUP_UNSEEN; /* it awaits others on its device */
     }
     return told;
 }
@@ -137,8 +139,11 @@ static void describe_wait(const struct findings *f, int index, char *ret_text, s
 {
     const struct hd_flight_wait *wait = &f->waits[index];
     const struct sup_rank *rank = &f->sup->ranks[index];
-    char what[128] = "an operation";
+    const bool connects = !wait->has_record && rank->phase == HD_LINK_PHASE_SETUP;
+    char what[128];
 
+    (void)snprintf(what, sizeof what, "%s",
+                   connects ? "the connecting of the ranks" : "an operation");
     if (!wait->waits) {
         (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " in the rendezvous for %" PRId64 " s",
                        rank->rank, (f->now_ms - rank->put_ms) / 1000);

@@ -18,7 +18,8 @@ static enum sup_finding follow(const struct sup_told *told, int count, int start
         const struct sup_told *t = &told[at];
 
         *ret_rank = t->rank;
-        if (t->doing == SUP_UNSEEN || (t->doing == SUP_WAITS && t->waits_for < 0))
+        if (t->doing == SUP_UNSEEN || (t->doing == SUP_CONNECTS && at == start) ||
+            (t->doing == SUP_WAITS && t->waits_for < 0))
             return SUP_FOUND_NOTHING;
         if (t->doing != SUP_WAITS)
             return t->doing == SUP_EXITED || t->silent_ms >= told[start].silent_ms / 2

@@ -15,6 +15,8 @@
 
 enum sup_doing {
     SUP_UNSEEN,   /* its waits are not seen: it awaits its peers on a device */
+    SUP_CONNECTS, /* it is about to connect to others, and has told no wait yet: to blame if one
+                   * waits for it */
     SUP_COMPUTES, /* waits for no rank: it computes, or waits for its device or a disk */
     SUP_WAITS,    /* for waits_for */
     SUP_STOPPED,  /* by a signal */

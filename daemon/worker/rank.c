@@ -227,6 +227,11 @@ static enum hd_status describe_compute(const struct rank *r, struct card_compute
     return HD_OK;
 }
 
+static void tell_awaited(void *of, int rank)
+{
+    hd_comm_board_awaits(of, rank);
+}
+
 /* Ranks are on several nodes: each listens on a port, and the rendezvous exchanges the cards of
  * all. */
 static enum hd_status meet_at_doors(struct rank *r)
@@ -234,6 +239,7 @@ static enum hd_status meet_at_doors(struct rank *r)
     struct hd_gloo_card *cards = hd_arena_array(&r->arena, (size_t)r->world, sizeof *cards);
     struct hd_link_values values = {0};
     struct hd_gloo_door *door = NULL;
+    struct hd_comm_board *board = NULL;
     uint8_t mine[CARD_BYTES];
     struct card_compute compute;
     enum hd_status st = cards ? hd_gloo_door_open(r->data_address, r->node, &door)
@@ -248,12 +254,18 @@ static enum hd_status meet_at_doors(struct rank *r)
     if (!st)
         st = card_read_all(&values, r->rank, &compute, cards);
     if (!st)
+        st = hd_comm_board_open(r->fds.control_fd, (int)r->here, r->fds.world, &board);
+    if (!st) {
+        hd_gloo_door_tell(door, tell_awaited, board);
         st = hd_comm_open_gloo(door, cards, (int)r->rank, (int)r->world, RENDEZVOUS_TIMEOUT_MS,
                                &r->comm);
-    if (!st)
-        st = hd_comm_show_in(r->comm, r->fds.control_fd, (int)r->here, r->fds.world);
-    if (!st)
+    }
+    if (!st) {
+        hd_comm_show_in(r->comm, board);
+        board = NULL;
         hd_comm_set_deadline(r->comm, r->step_deadline_ms);
+    }
+    hd_comm_board_close(board);
     hd_link_values_free(&values);
     if (door)
         hd_gloo_door_close(door);

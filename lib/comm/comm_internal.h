@@ -186,7 +186,7 @@ struct hd_comm {
     struct hd_comm_side *side;     /* side.h; NULL: visible memory is host memory */
     struct hd_comm_flight *flight; /* of the engine: this rank's flight record */
     struct hd_comm_wait_slot *wait, own_wait; /* `wait` is `own_wait`, or in shared memory */
-    void *shown;                              /* the mapping of hd_comm_show_in, or NULL */
+    void *shown;                              /* the mapping of a board, or NULL */
     size_t shown_bytes;
     int64_t waited_ns;      /* on the host for other ranks, since hd_comm_take_waited */
     int64_t *waited_for_ns; /* [world] of it, by the rank that it waited for, where that is known */

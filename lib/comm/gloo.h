@@ -56,6 +56,9 @@ enum hd_status hd_gloo_door_open(const char *address, const char *node,
                                  struct hd_gloo_door **ret_door);
 const struct hd_gloo_card *hd_gloo_door_card(const struct hd_gloo_door *door);
 void hd_gloo_door_close(struct hd_gloo_door *door);
+/* While the door connects its rank, on the thread that does so, at least ten times a second:
+ * awaits(of, RANK) for a rank that is not connected yet; -1: all are, or it has given up. */
+void hd_gloo_door_tell(struct hd_gloo_door *door, void (*awaits)(void *of, int rank), void *of);
 
 /* Returns when all ranks are connected. HD_TIMEOUT: not within deadline_ms; the message names the
  * missing ranks. cards: [world], in rank order; cards[rank] is this door's own. The caller still

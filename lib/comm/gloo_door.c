@@ -25,6 +25,8 @@ _Static_assert((int)NODE_AT + (int)HD_GLOO_NODE_MAX <= (int)HD_GLOO_CARD_BYTES, 
 struct hd_gloo_door {
     int fd;
     struct hd_gloo_card card;
+    void (*awaits)(void *of, int rank); /* may be NULL */
+    void *of_awaits;
 };
 
 /* ---- cards ---- */
@@ -156,6 +158,12 @@ void hd_gloo_door_close(struct hd_gloo_door *door)
     if (door->fd >= 0)
         (void)close(door->fd);
     free(door);
+}
+
+void hd_gloo_door_tell(struct hd_gloo_door *door, void (*awaits)(void *of, int rank), void *of)
+{
+    door->awaits = awaits;
+    door->of_awaits = of;
 }
 
 /* ---- one connection during its handshake; step X_DUE waits for message X ---- */
@@ -459,6 +467,21 @@ static int count_missing(const struct gloo_setup *m)
     return missing;
 }
 
+/* -1: none. */
+static int first_missing(const struct gloo_setup *m)
+{
+    for (int r = 0; r < m->world; r++)
+        if (r != m->rank && m->fds[r] < 0)
+            return r;
+    return -1;
+}
+
+static void tell(const struct hd_gloo_door *door, int rank)
+{
+    if (door->awaits)
+        door->awaits(door->of_awaits, rank);
+}
+
 static enum hd_status name_missing(const struct gloo_setup *m, int64_t deadline_ms)
 {
     struct hd_text text = {0};
@@ -548,8 +571,11 @@ enum hd_status gloo_rendezvous(struct hd_gloo_door *door, const struct hd_gloo_c
     gloo_secret(cards, world, m->secret);
     for (int r = 0; r < world; r++)
         ret_fds[r] = -1;
-    while (count_missing(m) > 0 && hd_clock_now_ms() < until_ms)
+    while (count_missing(m) > 0 && hd_clock_now_ms() < until_ms) {
+        tell(door, first_missing(m));
         progress(m, until_ms);
+    }
+    tell(door, -1);
     if (count_missing(m) > 0)
         st = name_missing(m, deadline_ms);
     for (int g = 0; g < GLOO_INCOMING_MAX; g++)

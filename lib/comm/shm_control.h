@@ -79,10 +79,17 @@ void hd_shm_control_wait(const struct hd_shm_control *ctl, int rank,
  * lives, but is slow for a reason that the parent knows. A later call may shorten it. */
 void hd_shm_control_be_patient(struct hd_shm_control *ctl, int64_t until_ms);
 
-/* For ranks on several nodes, whose engine does not use this memory: from now on the endpoint keeps
- * its flight record there and tells its waits there, where the parent can read both. `index`: this
- * rank's among the `world_here` ranks of the block. Before the first operation, and before an
- * engine is opened on top of the endpoint. */
-enum hd_status hd_comm_show_in(struct hd_comm *comm, int control_fd, int index, int world_here);
+/* For ranks on several nodes, whose engine does not use this memory: where such a rank tells its
+ * parent what it waits for. `index`: this rank's among the `world_here` ranks of the block. */
+struct hd_comm_board;
+enum hd_status hd_comm_board_open(int control_fd, int index, int world_here,
+                                  struct hd_comm_board **ret_board);
+void hd_comm_board_close(struct hd_comm_board *board);
+/* While it connects to the others, often: it waits for this rank; -1: for none. */
+void hd_comm_board_awaits(struct hd_comm_board *board, int rank);
+/* From now on the endpoint keeps its flight record there and tells its waits there, where the
+ * parent can read both; it closes the board. Before the first operation, and before an engine is
+ * opened on top of the endpoint. */
+void hd_comm_show_in(struct hd_comm *comm, struct hd_comm_board *board);
 
 #endif

@@ -1,5 +1,5 @@
 #!/bin/bash
-# places.sh one|two: ranks that wait for ever, in each phase, on one node or on two, 40 places in all: at
+# places.sh one|two: ranks that wait for ever, in each phase, on one node or on two, 42 places in all: at
 # each the right rank is named, with its node and its device, and what waits for it. The ranks are not
 # stopped but sleep (stall.c), as those do that wait for their peers.
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
@@ -28,13 +28,14 @@ place() { # PHASE RANK LAYOUT [OPTION...]
     job=$(submit --set "parallel=$layout" "$@") || exit
     case $phase in
     setup) await $PATIENCE "rank $rank" alive "$rank" ;;
+    connecting) ;;
     ending) await_state "$job" running ;;
     *)
         await_step "$job" 1 1
         sleep "0.$((RANDOM % 8 + 1))" # somewhere in it
         ;;
     esac
-    [ $phase = ending ] || stall_rank "$rank" || fail "there is no rank $rank"
+    [ $phase = ending ] || [ $phase = connecting ] || stall_rank "$rank" || fail "there is no rank $rank"
     await 60 "the end of job $job" has_state "$job" failed
     event=$(events "$job" | grep '"attempt_failed"')
     echo "$event" | grep -qE "attempt 1: hang: rank $rank on $(node_of "$rank"), device [0-9]+: rank $rank gave no sign of life for [0-9]+ s" ||
@@ -44,7 +45,7 @@ place() { # PHASE RANK LAYOUT [OPTION...]
 }
 
 each_culprit_is_named() {
-    local layout rank
+    local layout rank expected
     start_controller
     if [ $nodes = 1 ]; then
         start_daemon a --devices cpu:4:1
@@ -65,8 +66,18 @@ each_culprit_is_named() {
         place ending $rank '{dp: 4}' --set train.steps=2
         rm "$dir/end/$rank"
     done
+    expected=20
+    if [ $nodes = 2 ]; then # ranks of one node do not connect by TCP
+        mkdir -p "$dir/connect"
+        for rank in 0 3; do
+            touch "$dir/connect/$rank"
+            place connecting $rank '{dp: 4}' --set hang.setup=10s
+            rm "$dir/connect/$rank"
+        done
+        expected=22
+    fi
     echo "places: $places"
-    [ $places = 20 ] || fail "$places places, not 20"
+    [ $places = $expected ] || fail "$places places, not $expected"
 }
 
 case $1 in

@@ -1,10 +1,13 @@
 /* Loaded into a rank (LD_PRELOAD): SIGUSR1 makes the thread that was computing wait for ever, as
  * one does in a call of a driver or of a file system that does not answer. The process sleeps, and
  * is not stopped. With a file end/RANK beside the jobs directory the rank does so when it has left
- * main. (Ranks do not get all of the environment.) */
+ * main, and with connect/RANK when it connects to a rank of another node, or one to it. (Ranks do
+ * not get all of the environment.) */
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void stall(int signal)
@@ -40,7 +43,7 @@ static void __attribute__((constructor)) begin(void)
 }
 
 /* The job file is DIR/jobs/JOB/attempt-K/nodes/NODE/job. */
-static void __attribute__((destructor)) end(void)
+static void stall_if(const char *where)
 {
     char rank[512], job[512], path[1100];
 
@@ -48,7 +51,33 @@ static void __attribute__((destructor)) end(void)
     find_word("--job", job);
     for (int i = 0; i < 6 && strrchr(job, '/'); i++)
         *strrchr(job, '/') = '\0';
-    (void)snprintf(path, sizeof path, "%s/end/%s", job, rank);
+    (void)snprintf(path, sizeof path, "%s/%s/%s", job, where, rank);
     if (rank[0] && access(path, F_OK) == 0)
         stall(0);
+}
+
+static void __attribute__((destructor)) end(void)
+{
+    stall_if("end");
+}
+
+__attribute__((visibility("default"))) int connect(int fd, const struct sockaddr *to,
+                                                   socklen_t bytes)
+{
+    int (*real)(int, const struct sockaddr *, socklen_t);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "connect");
+    if (to->sa_family == AF_INET)
+        stall_if("connect");
+    return real(fd, to, bytes);
+}
+
+__attribute__((visibility("default"))) int accept4(int fd, struct sockaddr *from, socklen_t *bytes,
+                                                   int flags)
+{
+    int (*real)(int, struct sockaddr *, socklen_t *, int);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "accept4");
+    stall_if("connect"); /* a rank listens on its door alone */
+    return real(fd, from, bytes, flags);
 }

@@ -273,6 +273,37 @@ static void a_proof_sent_back_is_not_a_proof(void **state)
     close_doors(&m);
 }
 
+static void note_awaited(void *of, int rank)
+{
+    int *awaited = of; /* the last rank that was awaited, and what was told last */
+
+    if (rank >= 0)
+        awaited[0] = rank;
+    awaited[1] = rank;
+}
+
+/* Rank 2 never comes. */
+static void a_door_tells_whom_it_awaits(void **state)
+{
+    struct visitor visitors[2];
+    int awaited[2][2] = {{0, 0}, {0, 0}};
+    struct meeting m;
+
+    (void)state;
+    open_doors(&m);
+    for (int r = 0; r < 2; r++) {
+        start(&visitors[r], &m, r, 300);
+        hd_gloo_door_tell(m.doors[r], note_awaited, awaited[r]);
+    }
+    run_visitors(visitors, 2);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(visitors[r].status, HD_TIMEOUT);
+        assert_int_equal(awaited[r][0], 2);
+        assert_int_equal(awaited[r][1], -1);
+    }
+    close_doors(&m);
+}
+
 static void cards_that_cannot_be_are_refused(void **state)
 {
     struct hd_gloo_card cards[WORLD];
@@ -584,6 +615,7 @@ int main(void)
         cmocka_unit_test(strangers_are_turned_away_and_stop_nobody),
         cmocka_unit_test(a_rank_with_a_wrong_card_is_not_let_in),
         cmocka_unit_test(a_proof_sent_back_is_not_a_proof),
+        cmocka_unit_test(a_door_tells_whom_it_awaits),
         cmocka_unit_test(cards_that_cannot_be_are_refused),
         cmocka_unit_test(a_door_needs_a_numeric_address),
         cmocka_unit_test(memory_is_heads_and_stages),

@@ -82,6 +82,19 @@ static void a_wait_that_is_not_seen_is_no_finding(void **state)
     assert_int_equal(sup_judge(unknown, 2, &rank), SUP_FOUND_NOTHING);
 }
 
+/* Rank 1 has told nothing since all ranks met; rank 0 is connecting, and misses it. */
+static void a_rank_that_is_missed_while_ranks_connect_is_found(void **state)
+{
+    const struct sup_told missed[] = {{0, 9, SUP_WAITS, 1}, {1, 9, SUP_CONNECTS, -1}},
+                          alone[] = {{0, 9, SUP_CONNECTS, -1}, {1, 9, SUP_CONNECTS, -1}};
+    int64_t rank;
+
+    (void)state;
+    assert_int_equal(sup_judge(missed, 2, &rank), SUP_FOUND);
+    assert_int_equal(rank, 1);
+    assert_int_equal(sup_judge(alone, 2, &rank), SUP_FOUND_NOTHING);
+}
+
 /* ---- a step of eight ranks, dp 2 x pp 2 x tp 2 ---- */
 
 enum { WORLD = 8, OPS_MAX = 16 };
@@ -215,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_chain_over_another_node_is_found_at_its_end),
         cmocka_unit_test(a_circle_has_no_end),
         cmocka_unit_test(a_wait_that_is_not_seen_is_no_finding),
+        cmocka_unit_test(a_rank_that_is_missed_while_ranks_connect_is_found),
         cmocka_unit_test(each_culprit_of_each_place_is_found),
     };
 
