@@ -426,20 +426,20 @@ struct hd_core_choice {
 const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint64_t job);
 
 /* Things that a queued job may wait for: enumerator, stable word, meaning for users. */
-#define HD_CORE_WAIT_LIST(X)                                                                      \
-    X(HELD, "held", "a user holds it (heddle release)")                                           \
-    X(AFTER, "after", "jobs that it comes after have not succeeded yet")                          \
-    X(DELAY, "delay", "its last attempt failed or gave way, and the next one is delayed")         \
-    X(SEARCH, "search", "checkpoints of a lost node are being looked for")                        \
-    X(PLAN, "plan", "the best layout for its devices is being looked for")                        \
-    X(BETTER, "better_place", "a place where its steps take less time is free soon")              \
-    X(CLOSED, "closed", "its queue is closed (heddle queue set NAME --open)")                     \
-    X(QUOTA, "quota", "its queue may not hold so many devices more")                              \
-    X(USER_QUOTA, "user_quota", "its owner may not hold so many devices more in its queue")       \
-    X(DEVICES, "devices", "the devices that it needs are held by other jobs")                     \
-    X(NODES, "nodes", "nodes with the devices that it needs take no jobs now (heddle nodes)")     \
-    X(RESERVED, "reserved", "free devices are kept for a job that comes before it")               \
-    X(PREEMPTING, "preempting", "jobs of lower priority write checkpoints and give devices back") \
+#define HD_CORE_WAIT_LIST(X)                                                                  \
+    X(HELD, "held", "a user holds it (heddle release)")                                       \
+    X(AFTER, "after", "jobs that it comes after have not succeeded yet")                      \
+    X(DELAY, "delay", "its last attempt failed or gave way, and the next one is delayed")     \
+    X(SEARCH, "search", "checkpoints of a lost node are being looked for")                    \
+    X(PLAN, "plan", "the best layout for its devices is being looked for")                    \
+    X(BETTER, "better_place", "a place where its steps take less time is free soon")          \
+    X(CLOSED, "closed", "its queue is closed (heddle queue set NAME --open)")                 \
+    X(QUOTA, "quota", "its queue may not hold so many devices more")                          \
+    X(USER_QUOTA, "user_quota", "its owner may not hold so many devices more in its queue")   \
+    X(DEVICES, "devices", "the devices that it needs are held by other jobs")                 \
+    X(NODES, "nodes", "nodes with the devices that it needs take no jobs now (heddle nodes)") \
+    X(RESERVED, "reserved", "free devices are kept for a job that comes before it")           \
+    X(PREEMPTING, "preempting", "other jobs write checkpoints and give devices back")         \
     X(CAPACITY, "capacity", "no nodes that are known and not drained have enough devices")
 #define X(name, word, meaning) HD_CORE_WAITS_##name,
 enum hd_core_blocker { HD_CORE_WAIT_LIST(X) HD_CORE_BLOCKERS_MAX };
