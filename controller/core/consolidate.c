@@ -40,6 +40,11 @@ struct gathering {
     const struct core_placement *now; /* where it could start; with its price */
     struct core_view view;            /* of the better place */
     enum hd_device_kind kind;
+    struct { /* the last answer of count_at: nodes of a gang are side by side, as a rule */
+        const struct core_attempt *attempt;
+        int32_t at;
+        size_t count;
+    } counted;
 };
 
 /* An attempt that moves. */
@@ -106,17 +111,22 @@ static int32_t switch_of(const struct gathering *g, size_t i)
 }
 
 /* Nodes of the attempt there. */
-static size_t count_at(const struct gathering *g, const struct core_attempt *attempt, int32_t at)
+static size_t count_at(struct gathering *g, const struct core_attempt *attempt, int32_t at)
 {
     size_t count = 0;
 
+    if (g->counted.attempt == attempt && g->counted.at == at)
+        return g->counted.count;
     for (size_t i = 0; i < attempt->share_count; i++)
         count += switch_of(g, attempt->shares[i].node->index) == at;
+    g->counted.attempt = attempt;
+    g->counted.at = at;
+    g->counted.count = count;
     return count;
 }
 
 /* False: the node cannot be made free, or has not as many devices as the gang takes on one. */
-static bool look_at(const struct gathering *g, size_t i, struct site *ret_site)
+static bool look_at(struct gathering *g, size_t i, struct site *ret_site)
 {
     const struct core_node *node = g->core->nodes[i];
     const int32_t least = g->now->device_count / g->view.nodes_max;
