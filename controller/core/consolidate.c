@@ -17,6 +17,7 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "controller/core/core_internal.h"
 
@@ -87,6 +88,20 @@ static bool is_shared(const struct core_attempt *attempt)
     return true;
 }
 
+/* It is held, or its queue is closed: once it has stopped, it does not start again. */
+static bool stays_stopped(const struct core_job *job)
+{
+    return job->rec.held || job->account->queue->rec.closed;
+}
+
+/* Its queue or its owner holds more than they may by now: what it gives back it would not get. */
+static bool is_over_quota(const struct core_job *job)
+{
+    bool by_user;
+
+    return core_quota_left(job->account, &by_user) < 0;
+}
+
 static bool may_move(const struct gathering *g, const struct core_job *other,
                      const struct core_attempt *attempt)
 {
@@ -95,7 +110,8 @@ static bool may_move(const struct gathering *g, const struct core_job *other,
 
     return attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && attempt->rec.running_ms &&
            !other->rec.cancel && other->rec.priority <= g->job->rec.priority &&
-           !attempt->rec.borrows && is_shared(attempt) &&
+           !attempt->rec.borrows && is_shared(attempt) && !stays_stopped(other) &&
+           !is_over_quota(other) &&
            ran_ms * attempt->rec.plan.rank_count >= factor * cost_of(attempt);
 }
 
@@ -108,6 +124,13 @@ static int32_t switch_of(const struct gathering *g, size_t i)
     const int32_t tier = g->view.tier_max;
 
     return tier ? g->core->switch_of[tier < core_tiers(g->core) ? tier : 0][i] : (int32_t)i;
+}
+
+/* It holds devices of the node, of the kind that the gang takes. */
+static bool is_in_the_way(const struct gathering *g, const struct core_attempt *attempt,
+                          const struct core_node *node)
+{
+    return attempt->kind == g->kind && core_find_share(attempt, node);
 }
 
 /* Nodes of the attempt there. */
@@ -141,7 +164,7 @@ static bool look_at(struct gathering *g, size_t i, struct site *ret_site)
         const struct core_job *other = node->active.items[k];
         const struct core_attempt *attempt = core_active(other);
 
-        if (!core_find_share(attempt, node))
+        if (!is_in_the_way(g, attempt, node))
             continue;
         if (!may_move(g, other, attempt))
             return false;
@@ -226,7 +249,7 @@ static size_t list_movers(const struct gathering *g, const struct site *sites,
             struct core_job *other = node->active.items[k];
             struct core_attempt *attempt = core_active(other);
 
-            if (!core_find_share(attempt, node) || is_listed(ret_movers, count, other))
+            if (!is_in_the_way(g, attempt, node) || is_listed(ret_movers, count, other))
                 continue;
             if (count == MOVERS_MAX)
                 return 0;
@@ -302,6 +325,29 @@ static int32_t tier_of(struct hd_core *core, const struct core_attempt *attempt)
     return tier;
 }
 
+static const char *device_name(const struct core_node *node, enum hd_device_kind kind)
+{
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        if (node->rec.devices[d].kind == kind && node->rec.devices[d].name)
+            return node->rec.devices[d].name;
+    return "";
+}
+
+/* The least memory of a device that the attempt holds. */
+static int64_t memory_of(const struct core_attempt *attempt)
+{
+    int64_t least_bytes = INT64_MAX;
+
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        const struct core_node *node = attempt->shares[i].node;
+
+        for (int32_t d = 0; d < node->rec.device_count; d++)
+            if (node->holds[d].by == attempt && node->rec.devices[d].memory_bytes < least_bytes)
+                least_bytes = node->rec.devices[d].memory_bytes;
+    }
+    return least_bytes == INT64_MAX ? 0 : least_bytes;
+}
+
 /* Devices of the node that a mover may have; other movers to it have what is kept in the name of
  * `room`. */
 static int32_t open_on(const struct core_view *view, const struct core_node *node,
@@ -316,7 +362,7 @@ static int32_t open_on(const struct core_view *view, const struct core_node *nod
 
 /* The node with the fewest devices that are enough; device_count 0: there is none. */
 static struct core_placement find_node(struct hd_core *core, const struct core_view *view,
-                                       enum hd_device_kind kind, uint64_t room)
+                                       enum hd_device_kind kind, const char *name, uint64_t room)
 {
     const int32_t need = view->needs->devices_min;
     struct core_placement place = {.member_count = 1, .device_count = need};
@@ -326,7 +372,8 @@ static struct core_placement find_node(struct hd_core *core, const struct core_v
          i = core_next_free(core, kind, i + 1)) {
         const int32_t open = open_on(view, core->nodes[i], kind, room);
 
-        if (open >= need && (!best.node || open - need < best.spare))
+        if (open >= need && strcmp(device_name(core->nodes[i], kind), name) == 0 &&
+            (!best.node || open - need < best.spare))
             best = (struct core_member){
                 .node = core->nodes[i], .index = i, .count = need, .spare = open - need};
     }
@@ -365,19 +412,25 @@ static bool find_room(struct hd_core *core, struct mover *mover, uint64_t room)
     const enum hd_device_kind kind = mover->attempt->kind;
     struct core_view view = core_view_of(core, mover->job);
     struct hd_job_needs needs = mover->job->needs;
+    const char *name = device_name(mover->attempt->shares[0].node, kind);
+    const int64_t memory = memory_of(mover->attempt);
 
     needs.device = kind;
     needs.devices_min = needs.devices_max = mover->attempt->rec.plan.rank_count;
+    needs.memory_min = memory > needs.memory_min ? memory : needs.memory_min;
     view.needs = &needs;
     view.reserves = true;
     view.nodes_max = (int32_t)mover->attempt->share_count;
     view.tier_max = tier_of(core, mover->attempt);
     if (view.nodes_max == 1) {
-        mover->room = find_node(core, &view, kind, room);
+        mover->room = find_node(core, &view, kind, name, room);
     } else {
         mover->room = core_find_place(core, &view);
         note_spare(&needs, kind, &mover->room);
     }
+    for (size_t i = 0; i < mover->room.member_count; i++)
+        if (strcmp(device_name(mover->room.members[i].node, kind), name) != 0)
+            return false;
     keep(core, &mover->room, kind, room);
     return mover->room.device_count > 0;
 }
@@ -541,9 +594,9 @@ enum core_gathered core_consolidate(struct hd_core *core, struct core_job *job,
 
 /* ---- what is kept for movers ------------------------------------------------------------------*/
 
-static void keep_room(struct hd_core *core, const struct core_job *job)
+static void keep_room(struct hd_core *core, const struct core_job *job,
+                      const struct core_placement *place)
 {
-    const struct core_placement *place = job->room ? job->room : job->claim;
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
 
     for (size_t i = 0; i < place->member_count; i++) {
@@ -559,11 +612,32 @@ static void keep_room(struct hd_core *core, const struct core_job *job)
     }
 }
 
+/* The job can start there once it has stopped. */
+static bool can_have(const struct core_job *job, const struct core_placement *place)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+
+    if (stays_stopped(job))
+        return false;
+    for (size_t i = 0; i < place->member_count; i++) {
+        const struct core_node *node = place->members[i].node;
+
+        if (!core_node_usable(node) ||
+            core_count_devices(&job->needs, node, kind, true) < place->members[i].count)
+            return false;
+    }
+    return true;
+}
+
 void core_keep_rooms(struct hd_core *core)
 {
-    for (size_t i = 0; i < core->movers.count; i++)
-        if (core->movers.items[i]->room || core->movers.items[i]->claim)
-            keep_room(core, core->movers.items[i]);
+    for (size_t i = 0; i < core->movers.count; i++) {
+        const struct core_job *job = core->movers.items[i];
+        const struct core_placement *place = job->room ? job->room : job->claim;
+
+        if (place && can_have(job, place))
+            keep_room(core, job, place);
+    }
 }
 
 void core_room_claim(struct hd_core *core, struct core_job *job)

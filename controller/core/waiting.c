@@ -376,6 +376,7 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     if (job->rec.held == held)
         return HD_OK;
     job->rec.held = held;
+    core->schedule_due |= job->room_of != 0; /* nothing is kept for it while it is held */
     core_dirty_job(core, job);
     core_event(core, job, held ? "held" : "released", job->rec.attempt_count, -1, "", "%s by %s%s",
                held ? "held" : "released", event->again.by,

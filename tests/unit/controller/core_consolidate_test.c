@@ -197,6 +197,100 @@ static void each_goes_on_without_the_others(void **state)
     }
 }
 
+/* Who is held, or is in a queue that is closed or that holds more than it may, would not start
+ * again. Their gang starts where it can. */
+static void none_moves_that_could_not_start_again(void **state)
+{
+    enum { HELD, CLOSED, OVER_QUOTA, CASES };
+
+    (void)state;
+    for (int k = 0; k < CASES; k++) {
+        struct sim *sim = open_sim(2);
+        struct hd_job_needs needs = sim_needs(1, 400);
+        uint64_t jobs[2], gone, pair;
+
+        needs.queue = "wide";
+        assert_int_equal(sim_set_queue(sim, "wide", -1, -1, 1), HD_OK);
+        jobs[0] = sim_submitted(sim, &needs);
+        gone = submit(sim, 1, 400);
+        jobs[1] = sim_submitted(sim, &needs);
+        assert_int_equal(sim_cancel(sim, gone, true), HD_OK);
+        sim_run(sim, 110);
+        for (int j = 0; k == HELD && j < 2; j++)
+            assert_int_equal(sim_hold(sim, jobs[j], true), HD_OK);
+        if (k == CLOSED)
+            assert_int_equal(sim_close_queue(sim, "wide", true), HD_OK);
+        if (k == OVER_QUOTA)
+            assert_int_equal(sim_set_queue(sim, "wide", -1, 1, 1), HD_OK);
+        pair = submit(sim, 2, 200);
+        assert_true(is_running(sim, pair));
+        assert_int_equal(sim_count_events(sim, pair, "gathering"), 0);
+        sim_run_until_ended(sim, jobs[0], 1000);
+        assert_int_equal(sim_job(sim, jobs[0])->attempt_count, 1);
+        sim_free(sim);
+    }
+}
+
+/* While the first moves it is held, or its queue is closed: nothing is kept for it then. */
+static void nothing_is_kept_for_one_that_does_not_start(void **state)
+{
+    enum { HELD, CLOSED, CASES };
+
+    (void)state;
+    for (int k = 0; k < CASES; k++) {
+        struct sim *sim = open_sim(2);
+        struct hd_job_needs needs = sim_needs(1, 400);
+        uint64_t first, gone, pair, third;
+
+        needs.queue = "wide";
+        assert_int_equal(sim_set_queue(sim, "wide", -1, -1, 1), HD_OK);
+        first = sim_submitted(sim, &needs);
+        gone = submit(sim, 1, 400);
+        (void)submit(sim, 1, 400);
+        assert_int_equal(sim_cancel(sim, gone, true), HD_OK);
+        sim_run(sim, 110);
+        pair = submit(sim, 2, 200);
+        assert_int_equal(sim_count_events(sim, first, "moving"), 1);
+        if (k == HELD)
+            assert_int_equal(sim_hold(sim, first, true), HD_OK);
+        else
+            assert_int_equal(sim_close_queue(sim, "wide", true), HD_OK);
+        third = submit(sim, 1, 5);
+        sim_run(sim, 60);
+        sim_assert_places(sim, pair, 1, "cpu n1:0 n1:1");
+        assert_int_equal(sim_job(sim, third)->state, HD_JOB_STATE_SUCCEEDED);
+        assert_int_equal(sim_hold(sim, first, false), HD_OK);
+        assert_int_equal(sim_close_queue(sim, "wide", false), HD_OK);
+        sim_run_until_ended(sim, first, 1000);
+        sim_assert_undisturbed(sim, first, 400);
+        sim_free(sim);
+    }
+}
+
+/* A place with less memory is not as good as its own. */
+static void none_moves_to_smaller_devices(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    uint64_t first, gone, second, pair;
+
+    (void)state;
+    sim_ask_layouts(sim, price, 0);
+    sim->nodes[0].memory_bytes = 1 << 30;
+    sim->nodes[1].memory_bytes = 1 << 29;
+    sim_run(sim, 3);
+    first = submit_at(sim, 1, 400, 0);
+    gone = submit_at(sim, 1, 400, 0);
+    second = submit_at(sim, 1, 400, 1);
+    assert_int_equal(sim_cancel(sim, gone, true), HD_OK);
+    sim_run(sim, 110);
+    sim_assert_places(sim, first, 1, "cpu n1:0");
+    sim_assert_places(sim, second, 1, "cpu n2:0");
+    pair = submit(sim, 2, 200);
+    assert_int_equal(sim_count_events(sim, pair, "gathering"), 0);
+    assert_int_equal(sim_count_events(sim, first, "moving"), 0);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +299,9 @@ int main(void)
         cmocka_unit_test(none_moves_for_little_or_of_higher_priority_or_soon),
         cmocka_unit_test(nobody_comes_between),
         cmocka_unit_test(each_goes_on_without_the_others),
+        cmocka_unit_test(none_moves_that_could_not_start_again),
+        cmocka_unit_test(nothing_is_kept_for_one_that_does_not_start),
+        cmocka_unit_test(none_moves_to_smaller_devices),
     };
 
     return cmocka_run_group_tests_name("core_consolidate", tests, NULL, NULL);
