@@ -34,6 +34,7 @@ void core_claim_end(struct hd_core *core, struct core_job *job)
     core->changed_in_pass |= job->claims; /* it came first for that: the order is another one now */
     job->claims = false;
     core_claim_drop(job);
+    core_room_end(core, job);
     core_jobs_remove(&core->claimants, job);
 }
 

@@ -458,7 +458,7 @@ static void begin_move(const struct gathering *g, struct mover *mover, uint64_t 
     struct core_job *other = mover->job;
 
     core_event(g->core, other, "moving", mover->attempt->rec.attempt, -1, "",
-               "attempt %d writes a checkpoint and goes on on other nodes, so that the %d devices "
+               "attempt %d writes a checkpoint and goes on elsewhere, so that the %d devices "
                "of job %" PRIu64 " are near one another",
                mover->attempt->rec.attempt, g->now->device_count, g->job->rec.job);
     core_attempt_stop_for(g->core, other, mover->attempt, HD_END_CAUSE_PREEMPTED, g->job->rec.job);

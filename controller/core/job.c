@@ -22,7 +22,6 @@ void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_
     }
     core_search_end(core, job);
     core_claim_end(core, job);
-    core_room_end(core, job);
     core_promise_end(core, job);
     job->patience_mono_ms = job->price_mono_ms = 0;
 }

@@ -308,8 +308,10 @@ static void look_at(struct hd_core *core, struct core_job *job)
 
     core->out->looked++;
     job->looked_in = core->pass;
-    if (core_claim_of(core, job, &start) == CORE_CLAIM_NONE)
+    if (core_claim_of(core, job, &start) == CORE_CLAIM_NONE) {
         core_claim_drop(job);
+        core_room_end(core, job); /* if it moved: what is kept for others is not for it any more */
+    }
     if (still_plans(core, job)) {
         job->wait = CORE_WAIT_PLAN;
         return;
