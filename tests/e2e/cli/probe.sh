@@ -92,17 +92,23 @@ answered() { node_is n1 ready && ! asked_for; } # it was asked once more
 check it_measures_when_it_is_back await 30 answered
 
 # ---- restarts ----
-how wait
-heddle probe n1 >"$work/forgotten" 2>&1 &
-asked=$!
-check one_is_under_way_once_more await 10 asked_for
-kill -STOP "$asked" # it sees the new controller alone
-kill -9 "$controller_pid"
-wait "$controller_pid" 2>/dev/null
-start_controller
-kill -CONT "$asked"
-wait "$asked"
-check_equal a_question_that_is_forgotten_is_6 6 $?
+for _ in 1 2 3; do # one that is stopped in the midst of a call has lost that, and gives up: 3
+    how wait
+    heddle probe n1 >"$work/forgotten" 2>&1 &
+    asked=$!
+    check one_is_under_way_once_more await 10 asked_for
+    kill -STOP "$asked" # it sees the new controller alone
+    kill -9 "$controller_pid"
+    wait "$controller_pid" 2>/dev/null
+    start_controller
+    kill -CONT "$asked"
+    wait "$asked"
+    forgotten=$?
+    [ $forgotten = 3 ] || break
+    how quick
+    check node_and_probe_are_back await 30 answered
+done
+check_equal a_question_that_is_forgotten_is_6 6 $forgotten
 check_equal and_older_figures_are_no_answer 1 "$(grep -c '^n1: no result: the controller was started anew' "$work/forgotten")"
 how quick
 check_equal the_figures_outlive_the_controller 1 "$(heddle topo n1 | grep -c 'messages between devices')"
