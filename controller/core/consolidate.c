@@ -9,11 +9,12 @@
  *     cost = devices of the gang x a stop + of each mover: its devices x (its start + a stop)
  *
  * They move if the gain is twice the cost. A mover has at most the gang's priority, and has run for
- * twice as long as its move costs, ten times if it has moved before. It gets a place as good as its
- * own: on as few nodes, at a switch of as low a tier, where devices are free and kept for nobody.
- * That place is kept for it until it has started there (core->movers); the gang's is its claim
- * (claim.c). So nobody comes between, and if one of them is late or fails, each of the others goes
- * its own way.
+ * twice as long as its move costs, ten times if its last attempt gave way, too. It gets a place as
+ * good as its own: on as few nodes, at a switch of as low a tier, and free now. That place is its
+ * room. It is reserved until the mover has started there (core->movers), and the gang's place is
+ * its claim (claim.c), so that no other job takes either. The movers of one gang reserve their
+ * rooms together, under the number of the first of them. If one of them is late or fails, the
+ * others do not wait for it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,9 +26,9 @@ enum {
     STOP_MS = 30 * 1000,    /* assumed for a last checkpoint */
     GAIN_FACTOR = 2,        /* as for a job that grows (move.c) */
     PAID_FACTOR = 2,        /* a mover has run for so many times what its move costs, */
-    PAID_AGAIN_FACTOR = 10, /* and one that has moved before for so many times */
-    GANG_SHARE = 4,         /* a mover on so many nodes more is as if its move cost that once more:
-                             * it needs a place that is together, too */
+    PAID_AGAIN_FACTOR = 10, /* and one whose last attempt gave way for so many times */
+    GANG_SHARE = 4,         /* a mover on so many nodes counts twice when sites are compared: rooms
+                             * for gangs are rarer */
     AGAIN_MS = 5 * 60 * 1000, /* from one look for a job to the next */
     MOVERS_MAX = 256,         /* for one gang */
     SWITCHES_TRIED = 4,
@@ -72,7 +73,7 @@ static double cost_of(const struct core_attempt *attempt)
            (double)(attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS);
 }
 
-static bool has_moved(const struct core_job *job, const struct core_attempt *attempt)
+static bool gave_way_before(const struct core_job *job, const struct core_attempt *attempt)
 {
     const struct core_attempt *before = core_find_attempt(job, attempt->rec.attempt - 1);
 
@@ -106,7 +107,7 @@ static bool may_move(const struct gathering *g, const struct core_job *other,
                      const struct core_attempt *attempt)
 {
     const double ran_ms = (double)(g->core->now.wall_ms - attempt->rec.running_ms);
-    const int factor = has_moved(other, attempt) ? PAID_AGAIN_FACTOR : PAID_FACTOR;
+    const int factor = gave_way_before(other, attempt) ? PAID_AGAIN_FACTOR : PAID_FACTOR;
 
     return attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && attempt->rec.running_ms &&
            !other->rec.cancel && other->rec.priority <= g->job->rec.priority &&
@@ -260,24 +261,6 @@ static size_t list_movers(const struct gathering *g, const struct site *sites,
     return count;
 }
 
-static bool is_on(const struct core_placement *place, const struct core_attempt *attempt)
-{
-    for (size_t m = 0; m < place->member_count; m++)
-        if (core_find_share(attempt, place->members[m].node))
-            return true;
-    return false;
-}
-
-static void note_spare(const struct hd_job_needs *needs, enum hd_device_kind kind,
-                       struct core_placement *place)
-{
-    for (size_t i = 0; i < place->member_count; i++) {
-        struct core_member *member = &place->members[i];
-
-        member->spare = core_count_devices(needs, member->node, kind, true) - member->count;
-    }
-}
-
 /* The place that the movers make free; those that it does not need are left out. */
 static struct core_placement find_cleared(const struct gathering *g, struct mover *movers,
                                           size_t *count)
@@ -288,11 +271,11 @@ static struct core_placement find_cleared(const struct gathering *g, struct move
     for (size_t i = 0; i < *count; i++)
         core_lend(g->core, &movers[i].attempt, 1, true);
     place = core_find_place(g->core, &g->view);
-    note_spare(&g->needs, g->kind, &place);
+    core_note_spare(&g->needs, g->kind, &place);
     for (size_t i = 0; i < *count; i++)
         core_lend(g->core, &movers[i].attempt, 1, false);
     for (size_t i = 0; i < *count; i++)
-        if (is_on(&place, movers[i].attempt))
+        if (core_is_on(&place, movers[i].attempt))
             movers[kept++] = movers[i];
     *count = kept;
     return place;
@@ -395,18 +378,7 @@ static void keep(struct hd_core *core, const struct core_placement *place, enum 
                           place->members[i].spare);
 }
 
-static void keep_no_more(struct hd_core *core, uint64_t by)
-{
-    for (size_t i = 0; i < core->reserved_count; i++) {
-        if (core->reserved[i]->reserved.by != by)
-            continue;
-        core->reserved[i]->reserved.by = 0;
-        core->changes++;
-        core_note_kept(core, core->reserved[i]);
-    }
-}
-
-/* A place as good as its own, which nothing is kept in; keeps it. */
+/* Finds a place as good as its own on nodes that are reserved for no other job, and reserves it. */
 static bool find_room(struct hd_core *core, struct mover *mover, uint64_t room)
 {
     const enum hd_device_kind kind = mover->attempt->kind;
@@ -426,7 +398,7 @@ static bool find_room(struct hd_core *core, struct mover *mover, uint64_t room)
         mover->room = find_node(core, &view, kind, name, room);
     } else {
         mover->room = core_find_place(core, &view);
-        note_spare(&needs, kind, &mover->room);
+        core_note_spare(&needs, kind, &mover->room);
     }
     for (size_t i = 0; i < mover->room.member_count; i++)
         if (strcmp(device_name(mover->room.members[i].node, kind), name) != 0)
@@ -445,9 +417,9 @@ static bool find_rooms(const struct gathering *g, const struct core_placement *p
     keep(g->core, place, g->kind, g->job->rec.job);
     while (found < count && find_room(g->core, &movers[found], room))
         found++;
-    keep_no_more(g->core, g->job->rec.job); /* its claim keeps it from now on */
+    core_reserve_no_more(g->core, g->job->rec.job); /* its claim keeps it from now on */
     if (found < count)
-        keep_no_more(g->core, room);
+        core_reserve_no_more(g->core, room);
     return found == count;
 }
 

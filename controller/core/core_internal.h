@@ -365,6 +365,8 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);
 bool core_avoids(const struct core_view *view, const struct core_node *node);
+/* The attempt has ranks on a node of the place. */
+bool core_is_on(const struct core_placement *place, const struct core_attempt *attempt);
 /* The attempt runs on borrowed devices, and gives way to the job. */
 bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
                    const struct core_job *lender);
@@ -457,7 +459,11 @@ void core_reserve_found(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place);
 void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
                        enum hd_device_kind kind, int64_t start_mono_ms, int32_t spare);
-void core_reserve_none(struct hd_core *core); /* forgets all reservations */
+/* Says of each member how many free (or lent) devices of the node the place does not take. */
+void core_note_spare(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                     struct core_placement *place);
+void core_reserve_no_more(struct hd_core *core, uint64_t job); /* forgets those of one job, */
+void core_reserve_none(struct hd_core *core);                  /* and all */
 /* The needs of a job that takes as few devices of this kind as it may. False: no number will do. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
                       struct hd_job_needs *ret_least);

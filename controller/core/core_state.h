@@ -302,10 +302,10 @@ struct core_job {
     bool claims;              /* others were stopped so that it can start: it comes first */
     struct core_placement
         *claim; /* with claims: where (claim.c); NULL: that is not known any more */
-    struct core_placement *room; /* while it stops to move: where it goes on (consolidate.c) */
-    uint64_t room_of; /* until it has started there: that is kept in this job's name; 0: it does
-                       * not move */
-    int64_t gather_mono_ms; /* nobody is asked to move for it before that */
+    struct core_placement *room; /* the place that it moves to, until it has stopped
+                                  * (consolidate.c) */
+    uint64_t room_of; /* its room is reserved under the number of this job; 0: it does not move */
+    int64_t gather_mono_ms; /* running jobs are asked to move for it no earlier than this */
     uint64_t blocked_at;    /* core->starts when it first reserved nodes; attempts that start later
                              * hold only what it can spare */
     uint64_t reserved_in;   /* the last pass in which it reserved nodes */

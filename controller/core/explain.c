@@ -244,12 +244,7 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
 
     if (!attempt || attempt->rec.state != HD_ATTEMPT_STATE_STOPPING)
         return;
-    if (job->room_of)
-        hd_text_add(text,
-                    "writes a checkpoint and goes on on other nodes, so that the devices of job "
-                    "%" PRIu64 " are near one another",
-                    attempt->rec.stop_job);
-    else if (by && by->rec.state != HD_JOB_STATE_QUEUED)
+    if (by && by->rec.state != HD_JOB_STATE_QUEUED)
         hd_text_add(text,
                     "writes a checkpoint and gives its devices back: job %" PRIu64
                     " asked for them, and needs them no more",
@@ -258,6 +253,11 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
         hd_text_add(text,
                     "writes a checkpoint and gives its devices back: job %" PRIu64
                     " asked for them, and is held now",
+                    attempt->rec.stop_job);
+    else if (job->room_of && !job->rec.held)
+        hd_text_add(text,
+                    "writes a checkpoint and goes on elsewhere, so that the devices of job %" PRIu64
+                    " are near one another",
                     attempt->rec.stop_job);
     else if (asked)
         hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,

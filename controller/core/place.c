@@ -136,6 +136,14 @@ int32_t core_available_at(const struct hd_core *core, const struct core_view *vi
     return free_of[i] < spare ? free_of[i] : spare;
 }
 
+bool core_is_on(const struct core_placement *place, const struct core_attempt *attempt)
+{
+    for (size_t m = 0; m < place->member_count; m++)
+        if (core_find_share(attempt, place->members[m].node))
+            return true;
+    return false;
+}
+
 bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
                    const struct core_job *lender)
 {

@@ -140,14 +140,6 @@ static size_t fewest(struct hd_core *core, const struct core_view *view,
     return bounds.high;
 }
 
-static bool is_on(const struct core_placement *place, const struct core_attempt *attempt)
-{
-    for (size_t m = 0; m < place->member_count; m++)
-        if (core_find_share(attempt, place->members[m].node))
-            return true;
-    return false;
-}
-
 /* Of the first `count` victims, which are lent: takes back those without which the job fits, too,
  * the dearest first. The others are moved to the front; returns how many these are. */
 static size_t spare(struct hd_core *core, const struct core_view *view, struct victim *victims,
@@ -157,7 +149,7 @@ static size_t spare(struct hd_core *core, const struct core_view *view, struct v
     size_t kept = from, tried = 0;
 
     for (size_t i = from; i < count; i++) {
-        if (is_on(&place, victims[i].attempt))
+        if (core_is_on(&place, victims[i].attempt))
             victims[kept++] = victims[i];
         else
             lend_victims(core, victims, i, i + 1, false);

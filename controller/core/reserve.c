@@ -36,16 +36,31 @@ void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t jo
     core_note_kept(core, node);
 }
 
-void core_reserve_only(struct hd_core *core, struct core_job *job,
-                       const struct core_placement *place, int64_t start_mono_ms)
+void core_reserve_no_more(struct hd_core *core, uint64_t job)
 {
     for (size_t i = 0; i < core->reserved_count; i++) {
-        if (core->reserved[i]->reserved.by != job->rec.job)
+        if (core->reserved[i]->reserved.by != job)
             continue;
         core->reserved[i]->reserved.by = 0;
         core->changes++;
         core_note_kept(core, core->reserved[i]);
     }
+}
+
+void core_note_spare(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                     struct core_placement *place)
+{
+    for (size_t i = 0; i < place->member_count; i++) {
+        struct core_member *member = &place->members[i];
+
+        member->spare = core_count_devices(needs, member->node, kind, true) - member->count;
+    }
+}
+
+void core_reserve_only(struct hd_core *core, struct core_job *job,
+                       const struct core_placement *place, int64_t start_mono_ms)
+{
+    core_reserve_no_more(core, job->rec.job);
     core_reserve_members(core, job, place, start_mono_ms);
 }
 
@@ -108,12 +123,7 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
     if (needed <= core->end_count) {
         ret->start.mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
         ret->start.after = needed ? ends[needed - 1]->rec.job : 0;
-        for (size_t i = 0; i < ret->place.member_count; i++) {
-            struct core_member *member = &ret->place.members[i];
-
-            member->spare =
-                core_count_devices(view->needs, member->node, kind, true) - member->count;
-        }
+        core_note_spare(view->needs, kind, &ret->place);
         if (ret->place.device_count) /* the search begins now, so that the layout is known when the
                                         job starts */
             ret->layout =

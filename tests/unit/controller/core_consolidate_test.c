@@ -85,7 +85,7 @@ static void a_job_moves_so_that_another_has_one_node(void **state)
     assert_int_equal(sim_count_events(sim, pair, "gathering"), 1);
     assert_int_equal(sim_count_events(sim, jobs[0], "moving"), 1);
     hd_core_explain(sim->core, jobs[0], sim->now, &reason);
-    assert_non_null(strstr(reason.data, "goes on on other nodes"));
+    assert_non_null(strstr(reason.data, "goes on elsewhere"));
     hd_text_free(&reason);
     sim_run(sim, 45);
     sim_assert_places(sim, pair, 1, "cpu n1:0 n1:1");
@@ -123,7 +123,8 @@ static void a_gang_is_at_one_switch(void **state)
     sim_free(sim);
 }
 
-/* Where the gain is less than twice the cost, or nobody may move, it starts where it can. */
+/* The gain is less than twice the cost, or those that could move have a higher priority, or have
+ * only just started: the pair starts on the two halves. */
 static void none_moves_for_little_or_of_higher_priority_or_soon(void **state)
 {
     static const struct {
@@ -162,7 +163,8 @@ static void nobody_comes_between(void **state)
     sim_free(sim);
 }
 
-/* While the first moves: whoever is cancelled, or should the controller end, the others go on. */
+/* While the first job moves, the pair or the mover is cancelled, the controller is killed, or a
+ * node is lost: all other jobs run to their ends. */
 static void each_goes_on_without_the_others(void **state)
 {
     enum { PAIR_CANCELLED, MOVER_CANCELLED, CONTROLLER_KILLED, NODE_LOST, CASES };
