@@ -572,6 +572,10 @@ int64_t core_predict_length_at(const struct hd_core *core, const struct core_job
 bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        int64_t step, int64_t time_ms);
 double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet */
+void core_predict_restore(struct core_attempt *attempt); /* its newest step was restored */
+/* A controller that was away, or a node, tells late that the ranks run: the first step says since
+ * when at the latest, and rec.running_ms becomes that. True: it was later. */
+bool core_note_running(struct core_attempt *attempt);
 
 /* ---- ends.c -----------------------------------------------------------------------------------*/
 

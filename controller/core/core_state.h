@@ -198,6 +198,7 @@ struct core_attempt {
     int64_t saved_mono_ms; /* when its newest checkpoint was reported; 0: none yet */
     /* Measured steps: the first and the newest report of a step, by the rank's clock. */
     int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
+    double restored_step_ms; /* from before this controller, until it has measured */
     bool dirty;
 };
 

@@ -1,10 +1,11 @@
 /* predict: when running attempts will end, and how long waiting jobs will run.
  *
  * The pace of an attempt is the time between its first and its newest reported step, by the clock
- * of the rank: validation and checkpoints between them count. What is not measured is not known: a
- * job without a measured step and without a time limit never ends, as far as the scheduler knows,
- * unless it has started by its price (menu.c) on devices that are kept for others. A wrong
- * prediction ends no job. It moves expected starts, which is told (reserve.c).
+ * of the rank: validation and checkpoints between them count. After a restart of the controller it
+ * is measured anew; until then the pace since the attempt's start counts. What is not measured is
+ * not known: a job without a measured step and without a time limit never ends, as far as the
+ * scheduler knows, unless it has started by its price (menu.c) on devices that are kept for others.
+ * A wrong prediction ends no job. It moves expected starts, which is told (reserve.c).
  */
 #include "controller/core/core_internal.h"
 
@@ -19,14 +20,27 @@ enum {
 /* Steps may take so much longer than their price: rates.c says it of data sheets. */
 #define FORESEEN_BAND 1.25
 
+/* Of the steps after `first`, which ended at first_ms; 0: too few to say. */
+static double pace_since(const struct core_attempt *attempt, int64_t first, int64_t first_ms)
+{
+    const int64_t steps = attempt->last_step - first;
+
+    if (!first_ms || steps < STEPS_MEASURED_MIN || attempt->last_step_ms <= first_ms)
+        return 0;
+    return (double)(attempt->last_step_ms - first_ms) / (double)steps;
+}
+
 double core_step_ms(const struct core_attempt *attempt)
 {
-    const int64_t steps = attempt->last_step - attempt->first_step;
+    const double measured = pace_since(attempt, attempt->first_step, attempt->first_step_ms);
 
-    if (!attempt->first_step_ms || steps < STEPS_MEASURED_MIN ||
-        attempt->last_step_ms <= attempt->first_step_ms)
-        return 0;
-    return (double)(attempt->last_step_ms - attempt->first_step_ms) / (double)steps;
+    return measured > 0 ? measured : attempt->restored_step_ms;
+}
+
+void core_predict_restore(struct core_attempt *attempt)
+{
+    attempt->restored_step_ms =
+        pace_since(attempt, attempt->rec.base_step, attempt->rec.running_ms);
 }
 
 static int64_t earlier(int64_t a, int64_t b)
@@ -128,6 +142,16 @@ int64_t core_predict_length_at(const struct hd_core *core, const struct core_job
     return length_of(core, job, FORESEEN_BAND * 1000 * step_s);
 }
 
+bool core_note_running(struct core_attempt *attempt)
+{
+    const int64_t first_ms = attempt->first_step_ms, created_ms = attempt->rec.created_ms;
+
+    if (!first_ms || first_ms >= attempt->rec.running_ms)
+        return false;
+    attempt->rec.running_ms = first_ms > created_ms ? first_ms : created_ms;
+    return true;
+}
+
 bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        int64_t step, int64_t time_ms)
 {
@@ -136,6 +160,8 @@ bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_a
     if (!attempt->first_step_ms) {
         attempt->first_step = step;
         attempt->first_step_ms = time_ms;
+        if (core_note_running(attempt))
+            core_dirty_attempt(core, job, attempt);
     }
     if (step <= attempt->last_step)
         return false;

@@ -114,8 +114,6 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
     attempt->had_finite_step = true; /* not stored: its base keeps its good name */
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && !core_is_stop(record->end.cause);
-    attempt->first_step = record->base_step; /* until its steps are measured once more */
-    attempt->first_step_ms = record->running_ms;
     /* `echo` is not stored. In a gang, only an echo is a rank_exit or hang that names no rank. */
     attempt->rec.end.echo =
         attempt->share_count > 1 && record->end.rank < 0 &&
@@ -180,6 +178,7 @@ enum hd_status hd_core_restore_step(struct hd_core *core, const struct hd_step_r
         return hd_err(HD_CORRUPT, "a step of job %" PRIu64 " names an unknown attempt", step->job);
     of->last_step = step->step;
     of->last_step_ms = step->time_ms;
+    core_predict_restore(of);
     return HD_OK;
 }
 

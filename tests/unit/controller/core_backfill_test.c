@@ -186,6 +186,35 @@ static void an_expected_start_survives_a_restart(void **state)
     sim_free(sim);
 }
 
+/* A node that is out of reach when its ranks begin tells a minute later that they run, and the
+ * controller is killed then: neither the old controller nor the new one takes the steps for faster
+ * than they are, and the time limit counts from the first step. */
+static void ranks_that_ran_unheard_are_not_taken_for_faster(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t running = submit(sim, 0, 2, 1500, 0);
+    const struct hd_attempt_record *attempt;
+    uint64_t blocked;
+
+    (void)state;
+    sim_commit(sim); /* the node is told to start */
+    sim->nodes[0].cut = true;
+    sim_run(sim, 20);
+    attempt = sim_attempt(sim, running, 1);
+    assert_int_equal(attempt->state, HD_ATTEMPT_STATE_STARTING);
+    sim->nodes[0].cut = false;
+    sim_run(sim, 5);
+    assert_in_range(attempt->running_ms, attempt->created_ms, attempt->created_ms + 5000);
+    blocked = submit(sim, 0, 2, 5, 0);
+    sim_run(sim, 2);
+    assert_in_range(expected_in_s(sim, blocked), 1450, 1500);
+    sim_controller_crash(sim);
+    sim_run(sim, 10);
+    assert_int_equal(sim_count_events(sim, blocked, "start_moved"), 0);
+    assert_in_range(expected_in_s(sim, blocked), 1430, 1500);
+    sim_free(sim);
+}
+
 /* A promise moves when it is more than a minute late; until then people are told that the job may
  * start now, and never a time that has passed. */
 static void a_start_that_is_late_is_expected_now(void **state)
@@ -288,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_time_limit_is_an_end_that_is_known),
         cmocka_unit_test(an_expected_start_moves_with_an_event),
         cmocka_unit_test(an_expected_start_survives_a_restart),
+        cmocka_unit_test(ranks_that_ran_unheard_are_not_taken_for_faster),
         cmocka_unit_test(a_start_that_is_late_is_expected_now),
         cmocka_unit_test(a_drain_is_the_cause_of_the_move),
         cmocka_unit_test(a_wrong_prediction_ends_no_job),

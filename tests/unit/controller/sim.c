@@ -443,10 +443,11 @@ static void apply_desired(struct sim *sim, struct sim_node *node, const struct s
     }
 }
 
-static void report(struct sim_attempt *a, enum hd_report_kind kind)
+static void report(const struct sim *sim, struct sim_attempt *a, enum hd_report_kind kind)
 {
     assert_true(a->seq < SIM_SPOOL);
-    a->spool[a->seq++] = (struct sim_report){.kind = kind, .step = a->step};
+    a->spool[a->seq++] =
+        (struct sim_report){.kind = kind, .step = a->step, .time_ms = sim->now.wall_ms};
 }
 
 static void checkpoint(struct sim *sim, struct sim_attempt *a)
@@ -458,7 +459,7 @@ static void checkpoint(struct sim *sim, struct sim_attempt *a)
     if (sim_disk_read(sim, path, &value))
         return; /* this step was written already */
     sim_disk_write(sim, a);
-    report(a, HD_REPORT_CHECKPOINT);
+    report(sim, a, HD_REPORT_CHECKPOINT);
 }
 
 /* ---- the shares of an attempt on several nodes ----*/
@@ -550,7 +551,7 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
     a->step++;
     a->value = sim_train(a->value, a->step);
     if (a->rank == 0)
-        report(a, HD_REPORT_STEP);
+        report(sim, a, HD_REPORT_STEP);
     if (a->rank == 0 && (a->step % SIM_EVERY == 0 || a->step == a->steps) &&
         !(a->step == a->steps && faults->keeps_last))
         checkpoint(sim, a);
@@ -663,7 +664,7 @@ static void send_reports(struct sim *sim, struct sim_node *node, struct sim_atte
         else
             event.report.step = (struct hd_step_record){
                 .step = r->step,
-                .time_ms = sim->now.wall_ms,
+                .time_ms = r->time_ms,
                 .metrics.loss = node->faults.diverges_at && r->step >= node->faults.diverges_at
                                     ? (double)NAN
                                     : 1};

@@ -62,7 +62,7 @@ struct sim_attempt {
     bool doomed; /* the desired set does not have it: to be forgotten once it has ended */
     struct sim_report {
         enum hd_report_kind kind;
-        int64_t step;
+        int64_t step, time_ms;
     } spool[SIM_SPOOL]; /* report number seq stands at seq - 1 */
     uint64_t seq, sent, acked;
 };
