@@ -531,6 +531,8 @@ bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd
 
 /* ---- weigh.c ----------------------------------------------------------------------------------*/
 
+/* A queued job that waits for devices, and not for its quota or for a node that does not exist. */
+bool core_waits_for_devices(const struct core_job *job);
 /* `first` is the place that opens first to the job, maybe now, with its layout and price.
  * TAKE_LATER: *first has become a better one that opens later (the members are those of the new
  * one). WAIT_FOR_PRICE: that of a better one is being found, first->entry. job->choice says what
@@ -538,6 +540,8 @@ bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd
 enum core_weighed { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
 enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
                              const struct hd_job_needs *needs, struct core_first *first);
+/* The newcomer is the second job that waits for devices: the first weighs otherwise now. */
+bool core_ends_solitude(const struct hd_core *core, const struct core_job *newcomer);
 /* The price of a better place is being found: the job waits for that, for a while. */
 bool core_waits_for_price(const struct hd_core *core, struct core_job *job);
 /* On no more nodes than necessary, and at one switch of the lowest tier that has so many, or of the

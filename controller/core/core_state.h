@@ -432,6 +432,7 @@ struct hd_core {
     bool ends_due;        /* an attempt has started since */
     uint64_t starts;      /* attempts started */
     bool changed_in_pass; /* an attempt was started or stopped: one more pass is needed */
+    bool queue_changed;   /* a job can start some day that could not before, or the reverse */
     bool limit_told;      /* of live jobs: the event that says so is out */
     /* After the controller's start: every node of its records has reported its devices and
      * attempts, or counts as unreachable (after unreachable_ms, 15 s). Until then free devices are

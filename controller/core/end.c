@@ -450,6 +450,7 @@ static void stop_out_of_time(struct hd_core *core, struct core_job *job,
                "the job has run for %s, its time_limit: attempt %d writes a checkpoint and ends",
                limit, attempt->rec.attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
+    core->schedule_due = true; /* its devices come free soon */
 }
 
 void core_attempt_timers(struct hd_core *core, struct core_job *job)

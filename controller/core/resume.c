@@ -166,6 +166,7 @@ enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *ev
                "%s asked for the job to be queued again: attempt %d stops at a checkpoint",
                event->again.by, attempt->rec.attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_USER, 0);
+    core->schedule_due = true; /* its devices come free soon */
     return HD_OK;
 }
 

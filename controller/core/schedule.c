@@ -10,7 +10,8 @@
  * something is followed by another one, until one changes nothing. A job whose layout is still
  * being found (menu.c) keeps its place, and closes nothing. A job that is submitted while nothing
  * else changes, behind all others, is looked at alone: the newest pass has decided about the
- * others. core_schedule_check has the rule in its simplest form.
+ * others, unless there is one other, which thought that none waits behind it (weigh.c).
+ * core_schedule_check has the rule in its simplest form.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -298,7 +299,7 @@ static void keep_while_planning(struct hd_core *core, struct core_job *job,
 /* Starts the job or keeps devices for it. Where neither is possible its class is closed for this
  * pass: free devices only get fewer in a pass and kept ones only more, so that no other job of the
  * class would fare better. */
-static void look_at(struct hd_core *core, struct core_job *job)
+static void decide(struct hd_core *core, struct core_job *job)
 {
     struct core_placement place = {0};
     struct hd_text why = {0};
@@ -344,6 +345,14 @@ static void look_at(struct hd_core *core, struct core_job *job)
     }
     core->no_memory |= why.failed;
     hd_text_free(&why);
+}
+
+static void look_at(struct hd_core *core, struct core_job *job)
+{
+    const bool never = job->wait == CORE_WAIT_NEVER;
+
+    decide(core, job);
+    core->queue_changed |= (job->wait == CORE_WAIT_NEVER) != never;
 }
 
 /* ---- the pass ---------------------------------------------------------------------------------*/
@@ -413,7 +422,7 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
 
     core->pass++;
     core->pass_wall_ms = core->now.wall_ms;
-    core->changed_in_pass = false;
+    core->changed_in_pass = core->queue_changed = false;
     core_spares_choose(core);
     core_reserve_none(core);
     core_keep_what_is_left(core);
@@ -433,6 +442,7 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
 static void pass(struct hd_core *core)
 {
     struct core_line **lines;
+    bool again = false; /* for the sake of those who asked whether others wait */
 
     do {
         lines = calloc(core->line_count + 1, sizeof(struct core_line *));
@@ -444,7 +454,8 @@ static void pass(struct hd_core *core)
         free(lines);
         core_tell_dependents(core);
         core_leave_nodes(core);
-    } while (core->changed_in_pass && core->line_count);
+        again = core->queue_changed && !again;
+    } while ((core->changed_in_pass || again) && core->line_count);
 }
 
 /* All others come before it, whatever their queue. */
@@ -474,7 +485,8 @@ void core_schedule(struct hd_core *core)
         core_assemble(core);
     if (core->schedule_due ||
         (newcomer && (core->unsettled || core_waiting_due(core) ||
-                      (newcomer->line && (core->ends_due || !is_last(core, newcomer)))))) {
+                      (newcomer->line && (core->ends_due || !is_last(core, newcomer) ||
+                                          core_ends_solitude(core, newcomer)))))) {
         core->schedule_due = core->unsettled = false;
         core_waiting_release(core);
         pass(core);

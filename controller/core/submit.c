@@ -201,6 +201,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
         core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
         return HD_OK;
     }
+    core->schedule_due = true; /* its devices come free soon, and nothing is kept for it any more */
     core_set_job_state(core, job, HD_JOB_STATE_STOPPING);
     core_attempt_stop(core, job, attempt);
     return HD_OK;

@@ -161,20 +161,42 @@ struct scales {
     double weight; /* of a gain */
 };
 
-/* Jobs of its priority or a higher one wait for devices. */
-static bool others_wait(const struct hd_core *core, const struct core_job *job)
+bool core_waits_for_devices(const struct core_job *job)
 {
-    for (size_t i = 0; i < core->line_count; i++) {
+    bool by_user;
+
+    return job->wait != CORE_WAIT_NEVER && !job->account->queue->rec.closed &&
+           core_quota_left(job->account, &by_user) >= job->needs.devices_min;
+}
+
+enum { MANY = 3 };
+
+/* Jobs of this priority or a higher one that wait for devices, up to MANY. */
+static int count_waiting(const struct hd_core *core, int32_t priority)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < core->line_count && count < MANY; i++) {
         const struct core_line *line = core->lines[i];
         const struct core_job *first = line->first;
 
-        if (line->key.priority < job->rec.priority)
+        if (line->key.priority < priority)
             break;
-        if (first && first->wait != CORE_WAIT_NEVER && first->wait != CORE_WAIT_QUOTA &&
-            (first->rec.job != job->rec.job || first->after))
-            return true;
+        if (first && core_waits_for_devices(first))
+            count += first->after ? 2 : 1;
     }
-    return false;
+    return count;
+}
+
+/* Jobs of its priority or a higher one wait for devices. */
+static bool others_wait(const struct hd_core *core, const struct core_job *job)
+{
+    return count_waiting(core, job->rec.priority) > 1;
+}
+
+bool core_ends_solitude(const struct hd_core *core, const struct core_job *newcomer)
+{
+    return count_waiting(core, newcomer->rec.priority) == 2;
 }
 
 static struct scales scales_of(const struct hd_core *core, const struct core_job *job)

@@ -307,6 +307,16 @@ static void policies_hold_whatever_breaks(void **state)
     }
 }
 
+/* Besides, places differ in their price: jobs wait for better ones, and move for one another. */
+static void choices_hold_whatever_breaks(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        print_message("world %llu\n", (unsigned long long)seed);
+        sim_live_among_switches(seed, 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +332,7 @@ int main(void)
         cmocka_unit_test(a_drain_is_the_cause_of_the_move),
         cmocka_unit_test(a_wrong_prediction_ends_no_job),
         cmocka_unit_test(policies_hold_whatever_breaks),
+        cmocka_unit_test(choices_hold_whatever_breaks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -233,10 +233,11 @@ static void none_moves_that_could_not_start_again(void **state)
     }
 }
 
-/* While the first moves it is held, or its queue is closed: nothing is kept for it then. */
+/* While the first moves it is cancelled or held, or its queue is closed: nothing is kept for it
+ * then, and who waits behind it starts. */
 static void nothing_is_kept_for_one_that_does_not_start(void **state)
 {
-    enum { HELD, CLOSED, CASES };
+    enum { CANCELLED, HELD, CLOSED, CASES };
 
     (void)state;
     for (int k = 0; k < CASES; k++) {
@@ -253,18 +254,24 @@ static void nothing_is_kept_for_one_that_does_not_start(void **state)
         sim_run(sim, 110);
         pair = submit(sim, 2, 200);
         assert_int_equal(sim_count_events(sim, first, "moving"), 1);
-        if (k == HELD)
+        third = submit(sim, 1, 5);
+        assert_false(is_running(sim, third));
+        if (k == CANCELLED)
+            assert_int_equal(sim_cancel(sim, first, false), HD_OK);
+        else if (k == HELD)
             assert_int_equal(sim_hold(sim, first, true), HD_OK);
         else
             assert_int_equal(sim_close_queue(sim, "wide", true), HD_OK);
-        third = submit(sim, 1, 5);
+        assert_true(is_running(sim, third));
         sim_run(sim, 60);
         sim_assert_places(sim, pair, 1, "cpu n1:0 n1:1");
         assert_int_equal(sim_job(sim, third)->state, HD_JOB_STATE_SUCCEEDED);
-        assert_int_equal(sim_hold(sim, first, false), HD_OK);
-        assert_int_equal(sim_close_queue(sim, "wide", false), HD_OK);
-        sim_run_until_ended(sim, first, 1000);
-        sim_assert_undisturbed(sim, first, 400);
+        if (k != CANCELLED) {
+            assert_int_equal(sim_hold(sim, first, false), HD_OK);
+            assert_int_equal(sim_close_queue(sim, "wide", false), HD_OK);
+            sim_run_until_ended(sim, first, 1000);
+            sim_assert_undisturbed(sim, first, 400);
+        }
         sim_free(sim);
     }
 }

@@ -132,6 +132,64 @@ static void in_a_queue_a_job_waits_longer_for_a_better_place(void **state)
     }
 }
 
+/* Half of n1 and half of n2 are free in 60 s, all of n1 in 150 s. 80 steps take 160 s or 80 s: the
+ * job waits for the halves while it waits alone, and for n1 as soon as another job waits behind it.
+ */
+static void a_job_weighs_anew_when_one_comes_behind_it(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    uint64_t job, behind;
+
+    (void)state;
+    sim_ask_layouts(sim, price, 0);
+    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
+    sim_run(sim, 3);
+    (void)submit(sim, 1, 60);
+    (void)submit(sim, 1, 150);
+    (void)submit(sim, 1, 60);
+    (void)submit(sim, 1, 1000);
+    sim_run(sim, 10);
+    job = submit(sim, 2, 80);
+    sim_run(sim, 2);
+    assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 40000, 60000);
+    behind = submit(sim, 1, 400);
+    assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 125000, 150000);
+    sim_run_until_ended(sim, job, 300);
+    sim_assert_places(sim, behind, 1, "cpu n2:0");
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
+    sim_free(sim);
+}
+
+/* The halves are free now, and one who waits behind it may have devices again since now, too. */
+static void a_job_weighs_with_those_whose_quota_opens(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_job_needs needs = sim_needs(1, 60);
+    uint64_t job, behind;
+
+    (void)state;
+    sim_ask_layouts(sim, price, 0);
+    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
+    needs.queue = "tight";
+    assert_int_equal(sim_set_queue(sim, "tight", 1, -1, 1), HD_OK);
+    assert_int_equal(sim_set_queue(sim, "first", -1, -1, 1), HD_OK); /* it holds nothing else */
+    sim_run(sim, 3);
+    (void)sim_submitted(sim, &needs);
+    (void)submit(sim, 1, 150);
+    (void)submit(sim, 1, 30);
+    (void)submit(sim, 1, 1000);
+    needs = sim_needs(2, 80);
+    needs.queue = "first";
+    job = sim_submitted(sim, &needs);
+    needs = sim_needs(1, 100);
+    needs.queue = "tight";
+    behind = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, behind, 600);
+    sim_assert_places(sim, behind, 1, "cpu n2:0");
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
+    sim_free(sim);
+}
+
 /* What a job leaves while it waits, others may have. */
 static void what_it_could_have_now_is_free_for_others(void **state)
 {
@@ -353,6 +411,8 @@ int main(void)
         cmocka_unit_test(a_job_waits_where_it_ends_earlier),
         cmocka_unit_test(a_job_starts_where_it_ends_earlier),
         cmocka_unit_test(in_a_queue_a_job_waits_longer_for_a_better_place),
+        cmocka_unit_test(a_job_weighs_anew_when_one_comes_behind_it),
+        cmocka_unit_test(a_job_weighs_with_those_whose_quota_opens),
         cmocka_unit_test(what_it_could_have_now_is_free_for_others),
         cmocka_unit_test(a_better_place_that_is_late_keeps_no_job_for_ever),
         cmocka_unit_test(a_price_says_whether_a_job_ends_in_time),
