@@ -313,6 +313,35 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
     *ret_blame = b;
 }
 
+struct sup_rank *sup_find_silent(struct sup *sup, int64_t now_ms)
+{
+    struct sup_rank *silent = NULL;
+
+    for (int i = 0; i < sup->options.rank_count; i++) {
+        struct sup_rank *rank = &sup->ranks[i];
+
+        if (rank->pid &&
+            sup_silence_ms(rank, now_ms) >= sup_limits_of(&sup->limits, rank->phase).told_ms &&
+            (!silent || sup_silence_ms(rank, now_ms) > sup_silence_ms(silent, now_ms)))
+            silent = rank;
+    }
+    return silent;
+}
+
+void sup_blame_for_overdue(struct sup *sup)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+    struct sup_rank *silent = sup_find_silent(sup, now_ms);
+    struct sup_blame blame;
+
+    if (sup->ending || sup->stop_asked || sup->limits.tells || !sup_spans(sup) || !silent ||
+        sup_silence_ms(silent, now_ms) < sup_limits_of(&sup->limits, silent->phase).ends_ms)
+        return;
+    sup_find_blame(sup, silent, now_ms, &blame);
+    if (blame.here)
+        sup_begin_end(sup, HD_LINK_CAUSE_HANG, blame.here->rank, true, "%s", blame.text);
+}
+
 void sup_blame_for_timeout(struct sup *sup, struct sup_rank *rank)
 {
     struct sup_blame blame;

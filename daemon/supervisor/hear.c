@@ -93,6 +93,7 @@ static void daemon_said(struct sup *sup, const struct hd_frame *frame)
         break;
     case HD_LINK_MSG_KILL:
         sup->at_once = true;
+        sup_blame_for_overdue(sup);
         sup_begin_end(sup, HD_LINK_CAUSE_USER, -1, true,
                       "killed: the controller wants the attempt ended at once");
         break;
@@ -189,6 +190,8 @@ static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd
         rank->has_failure = true;
         rank->failure = report.failure;
         sup_blame_for_timeout(sup, rank);
+        if (rank->failure.status == HD_ABORTED)
+            sup_blame_for_overdue(sup);
         break;
     case HD_LINK_PROBLEM:
         sup_set_problem(sup, report.problem.text);

@@ -129,23 +129,6 @@ static void tell_starved(struct sup *sup, int64_t now_ms)
 
 /* ---- hangs ---- */
 
-/* Of the ranks that are silent for longer than they may be, the one that is so longest; NULL: none.
- */
-static struct sup_rank *find_silent(struct sup *sup, int64_t now_ms)
-{
-    struct sup_rank *silent = NULL;
-
-    for (int i = 0; i < sup->options.rank_count; i++) {
-        struct sup_rank *rank = &sup->ranks[i];
-
-        if (rank->pid &&
-            sup_silence_ms(rank, now_ms) >= sup_limits_of(&sup->limits, rank->phase).told_ms &&
-            (!silent || sup_silence_ms(rank, now_ms) > sup_silence_ms(silent, now_ms)))
-            silent = rank;
-    }
-    return silent;
-}
-
 static void tell_over(struct sup *sup)
 {
     char text[128];
@@ -201,7 +184,7 @@ void sup_look_for_hang(struct sup *sup, int64_t now_ms)
     if (sup->ending)
         return;
     tell_starved(sup, now_ms);
-    silent = find_silent(sup, now_ms);
+    silent = sup_find_silent(sup, now_ms);
     if (!silent) {
         tell_over(sup);
         return;

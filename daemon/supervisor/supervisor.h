@@ -295,6 +295,13 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
 /* A rank has given up waiting for another one (HD_TIMEOUT): ends the attempt as a hang of that one,
  * if that is known; else its own failure counts. */
 void sup_blame_for_timeout(struct sup *sup, struct sup_rank *rank);
+/* Of the ranks that are silent for longer than they may be, the one that is so longest; NULL: none.
+ */
+struct sup_rank *sup_find_silent(struct sup *sup, int64_t now_ms);
+/* The attempt ends, as heddled or a rank that gave up says; maybe because ranks of another node
+ * waited in vain for one of these, and their supervisor was first. Ends it as a hang of a rank here
+ * that is overdue. */
+void sup_blame_for_overdue(struct sup *sup);
 
 /* ---- hear.c: what the supervisor hears ---- */
 

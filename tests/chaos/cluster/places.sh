@@ -1,7 +1,8 @@
 #!/bin/bash
-# places.sh one|two: ranks that wait for ever, in each phase, on one node or on two, 42 places in all: at
+# places.sh one|two|late: ranks that wait for ever, in each phase, on one node or on two, 42 places in all: at
 # each the right rank is named, with its node and its device, and what waits for it. The ranks are not
-# stopped but sleep (stall.c), as those do that wait for their peers.
+# stopped but sleep (stall.c), as those do that wait for their peers. late: the right rank is also named if
+# the supervisor of the other node ends the attempt first.
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 export LD_PRELOAD=${HEDDLE_BUILD_DIR:?}/tests/libstall.so
 
@@ -20,14 +21,24 @@ END
 
 alive() { [ -n "$(rank_pid "$1")" ]; }
 stall_rank() { kill -USR1 "$(rank_pid "$1")" 2>/dev/null; }
+tells_of_a_hang() { events "$1" | grep -q '"attempt_failed"'; }
 # Which node has a rank: of two nodes the first has the first half.
 node_of() { if [ $nodes = 1 ] || [ "$1" -lt 2 ]; then echo a; else echo b; fi; }
 place() { # PHASE RANK LAYOUT [OPTION...]
-    local phase=$1 rank=$2 layout=$3 job event
+    local phase=$1 rank=$2 layout=$3 job event supervisor
     shift 3
     job=$(submit --set "parallel=$layout" "$@") || exit
     case $phase in
     setup) await $PATIENCE "rank $rank" alive "$rank" ;;
+    late) # its supervisor is stopped when it should tell, and goes on after the other one has told
+        await_step "$job" 1 1
+        stall_rank "$rank" || fail "there is no rank $rank"
+        sleep 7
+        supervisor=$(processes "heddle-supervisor .*/nodes/$(node_of "$rank")/")
+        kill -STOP "$supervisor" || fail "there is no supervisor of node $(node_of "$rank")"
+        await 20 "what the other node tells" tells_of_a_hang "$job"
+        kill -CONT "$supervisor"
+        ;;
     connecting) ;;
     ending) await_state "$job" running ;;
     *)
@@ -35,7 +46,7 @@ place() { # PHASE RANK LAYOUT [OPTION...]
         sleep "0.$((RANDOM % 8 + 1))" # somewhere in it
         ;;
     esac
-    [ $phase = ending ] || [ $phase = connecting ] || stall_rank "$rank" || fail "there is no rank $rank"
+    [[ " ending connecting late " == *" $phase "* ]] || stall_rank "$rank" || fail "there is no rank $rank"
     await 60 "the end of job $job" has_state "$job" failed
     event=$(events "$job" | grep '"attempt_failed"')
     echo "$event" | grep -qE "attempt 1: hang: rank $rank on $(node_of "$rank"), device [0-9]+: rank $rank gave no sign of life for [0-9]+ s" ||
@@ -44,8 +55,7 @@ place() { # PHASE RANK LAYOUT [OPTION...]
     places=$((places + 1))
 }
 
-each_culprit_is_named() {
-    local layout rank expected
+start_nodes() {
     start_controller
     if [ $nodes = 1 ]; then
         start_daemon a --devices cpu:4:1
@@ -56,6 +66,11 @@ each_culprit_is_named() {
     fi
     await $PATIENCE "node a" ready a
     places=0
+}
+
+each_culprit_is_named() {
+    local layout rank expected
+    start_nodes
     for rank in 0 1 2 3; do
         place setup $rank '{dp: 4}' --set hang.setup=10s
         place training $rank '{dp: 2, tp: 2}'
@@ -80,10 +95,19 @@ each_culprit_is_named() {
     [ $places = $expected ] || fail "$places places, not $expected"
 }
 
+a_supervisor_that_is_late_names_its_rank() {
+    start_nodes
+    place late 3 '{dp: 2, tp: 2}'
+}
+
 case $1 in
 one) nodes=1 ;;
-two) nodes=2 ;;
+two | late) nodes=2 ;;
 *) exit 2 ;;
 esac
-scenario each_culprit_is_named
+if [ "$1" = late ]; then
+    scenario a_supervisor_that_is_late_names_its_rank
+else
+    scenario each_culprit_is_named
+fi
 finish
