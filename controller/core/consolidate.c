@@ -8,8 +8,9 @@
  *     gain = devices of the gang x steps left x (step now - step there)
  *     cost = devices of the gang x a stop + of each mover: its devices x (its start + a stop)
  *
- * They move if the gain is twice the cost. A mover has at most the gang's priority, and has run for
- * twice as long as its move costs, ten times if its last attempt gave way, too. It gets a place as
+ * They move if the gain is twice the cost. A mover has at most the gang's priority, has run for
+ * twice as long as its move costs, ten times if its last attempt gave way, too, and would not end
+ * sooner than it moves. It gets a place as
  * good as its own: on as few nodes, at a switch of as low a tier, and free now. That place is its
  * room. It is reserved until the mover has started there (core->movers), and the gang's place is
  * its claim (claim.c), so that no other job takes either. The movers of one gang reserve their
@@ -67,10 +68,21 @@ struct site {
 
 /* ---- who may move -----------------------------------------------------------------------------*/
 
+/* Its start, and a stop. */
+static int64_t move_ms(const struct core_attempt *attempt)
+{
+    return attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
+}
+
 static double cost_of(const struct core_attempt *attempt)
 {
-    return (double)attempt->rec.plan.rank_count *
-           (double)(attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS);
+    return (double)attempt->rec.plan.rank_count * (double)move_ms(attempt);
+}
+
+/* By then it would be gone anyway. */
+static bool ends_before_it_moves(const struct gathering *g, const struct core_attempt *attempt)
+{
+    return attempt->ends_mono_ms - g->core->now.mono_ms <= move_ms(attempt);
 }
 
 static bool gave_way_before(const struct core_job *job, const struct core_attempt *attempt)
@@ -112,7 +124,7 @@ static bool may_move(const struct gathering *g, const struct core_job *other,
     return attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && attempt->rec.running_ms &&
            !other->rec.cancel && other->rec.priority <= g->job->rec.priority &&
            !attempt->rec.borrows && is_shared(attempt) && !stays_stopped(other) &&
-           !is_over_quota(other) &&
+           !is_over_quota(other) && !ends_before_it_moves(g, attempt) &&
            ran_ms * attempt->rec.plan.rank_count >= factor * cost_of(attempt);
 }
 

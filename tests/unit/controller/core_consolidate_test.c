@@ -145,6 +145,24 @@ static void none_moves_for_little_or_of_higher_priority_or_soon(void **state)
     }
 }
 
+/* Both have 15 s left: nobody stops for the pair, which waits for the end of one. */
+static void none_moves_that_ends_sooner(void **state)
+{
+    uint64_t jobs[2], pair;
+    struct sim *sim = two_halves(0, jobs);
+
+    (void)state;
+    sim_run(sim, 375);
+    pair = submit(sim, 2, 200);
+    assert_false(is_running(sim, pair));
+    sim_run_until_ended(sim, jobs[0], 30);
+    sim_run(sim, 3);
+    sim_assert_places(sim, pair, 1, "cpu n1:0 n1:1");
+    assert_int_equal(sim_count_events(sim, pair, "gathering"), 0);
+    assert_int_equal(sim_job(sim, jobs[0])->attempt_count, 1);
+    sim_free(sim);
+}
+
 /* A third job comes while the first moves: it gets neither place. */
 static void nobody_comes_between(void **state)
 {
@@ -306,6 +324,7 @@ int main(void)
         cmocka_unit_test(a_job_moves_so_that_another_has_one_node),
         cmocka_unit_test(a_gang_is_at_one_switch),
         cmocka_unit_test(none_moves_for_little_or_of_higher_priority_or_soon),
+        cmocka_unit_test(none_moves_that_ends_sooner),
         cmocka_unit_test(nobody_comes_between),
         cmocka_unit_test(each_goes_on_without_the_others),
         cmocka_unit_test(none_moves_that_could_not_start_again),
