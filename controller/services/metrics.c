@@ -181,21 +181,32 @@ static void add_jobs(const struct controller *c, struct hd_text *out)
 
 /* ---- queues and nodes -------------------------------------------------------------------------*/
 
+static double of_queue(const struct hd_queue_view *v, enum hd_prom_family f)
+{
+    switch (f) {
+    case HD_PROM_queue_devices_held:
+        return (double)v->devices_held;
+    case HD_PROM_queue_devices_limit:
+        return (double)v->record->devices_max;
+    case HD_PROM_queue_jobs_waiting:
+        return (double)v->jobs_waiting;
+    default:
+        return v->record->closed;
+    }
+}
+
 static void add_queues(const struct controller *c, struct hd_text *out)
 {
     const size_t count = hd_core_queue_count(c->core);
     struct hd_queue_view v;
 
-    for (int f = HD_PROM_queue_devices_held; f <= HD_PROM_queue_jobs_waiting; f++) {
+    for (int f = HD_PROM_queue_devices_held; f <= HD_PROM_queue_closed; f++) {
         hd_prom_begin(out, (enum hd_prom_family)f);
         for (size_t i = 0; i < count; i++) {
             hd_core_queue_at(c->core, i, &v);
-            if (f == HD_PROM_queue_devices_limit && !v.record->devices_max)
-                continue;
-            add_label(out, (enum hd_prom_family)f, "queue", v.record->name,
-                      f == HD_PROM_queue_devices_held    ? (double)v.devices_held
-                      : f == HD_PROM_queue_devices_limit ? (double)v.record->devices_max
-                                                         : (double)v.jobs_waiting);
+            if (f != HD_PROM_queue_devices_limit || v.record->devices_max)
+                add_label(out, (enum hd_prom_family)f, "queue", v.record->name,
+                          of_queue(&v, (enum hd_prom_family)f));
         }
     }
 }

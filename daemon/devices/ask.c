@@ -23,7 +23,7 @@ static bool reap(struct hd_worker_run *ask)
 
     if (ask->pid)
         do
-            pid = waitpid(ask->pid, NULL, WNOHANG);
+            pid = waitpid(ask->pid, &ask->ended, WNOHANG);
         while (pid < 0 && errno == EINTR);
     if (pid)
         ask->pid = 0;
@@ -77,6 +77,22 @@ enum hd_status hd_ask_begin(struct hd_worker_run *ask, const char *const argv[],
     return st ? hd_err_prefix(st, "%s", ask->program) : HD_OK;
 }
 
+/* It has closed its output without a word. Waits up to 0.2 s to see how it ended. */
+static enum hd_status fail_silent(struct hd_worker_run *ask)
+{
+    const int64_t end_ms = hd_clock_now_ms() + KILLED_MS;
+
+    while (!reap(ask) && hd_clock_now_ms() < end_ms)
+        (void)usleep(LOOK_US);
+    if (!ask->pid && WIFSIGNALED(ask->ended))
+        return hd_err(HD_IO, "it was killed by signal %d before it printed anything%s",
+                      WTERMSIG(ask->ended),
+                      WTERMSIG(ask->ended) == SIGKILL
+                          ? "; if nobody did that, the node's memory ran out (dmesg says so)"
+                          : "");
+    return hd_err(HD_IO, "it printed nothing; heddled's log may say why");
+}
+
 static enum hd_status read_pipe(struct hd_worker_run *ask)
 {
     char piece[PIECE_BYTES];
@@ -97,7 +113,7 @@ static enum hd_status read_pipe(struct hd_worker_run *ask)
             return hd_err(HD_LIMIT, "it prints more than %d bytes", ANSWER_BYTES_MAX);
     }
     if (!ask->open && !ask->answer.len_bytes)
-        return hd_err(HD_IO, "it printed nothing; heddled's log may say why");
+        return fail_silent(ask);
     return ask->answer.failed ? hd_err(HD_NO_MEMORY, "no memory for its answer") : HD_OK;
 }
 

@@ -23,6 +23,7 @@ enum { HD_ASK_MS = 30000 }; /* the deadline; 8 GPUs without persistence mode may
 struct hd_worker_run {
     char program[256]; /* path and verb, for messages */
     pid_t pid;         /* 0: it has ended and was reaped, or was never started */
+    int ended;         /* how, as waitpid says, once it was reaped */
     int fd;            /* its standard output, while `open` */
     bool open;
     int timeout_ms;

@@ -29,8 +29,8 @@
  * the mean error (15%), Spearman's rank correlation over all layouts of a model (0.9; beside it
  * that of two rounds with one another: no prediction of both can be nearer), and the time of the
  * layout with the least predicted time beside the fastest measured one (10%, beyond the spread of
- * its rounds). --where prints where the predicted step goes. Run by hand, on a quiet machine with
- * two cores; nothing is fitted to what it measures.
+ * its rounds); and the first two over the layouts of all models. --where prints where the predicted
+ * step goes. Run by hand, on a quiet machine with two cores; nothing is fitted to what it measures.
  */
 #include <math.h>
 #include <stdio.h>
@@ -525,7 +525,13 @@ static bool judge(const struct time_case *cases, int first, int end)
 
 static bool judge_all(const struct time_case *cases, int count)
 {
+    double error = 0;
     bool met = true;
+
+    for (int i = 0; i < count; i++)
+        error += fabs(cases[i].predicted_s / cases[i].spread.median - 1) / count;
+    printf("all, %d layouts: mean error %.1f%%; Spearman %.3f\n", count, 100 * error,
+           spearman(cases, 0, count, MEASURED, PREDICTED));
 
     for (int first = 0, end; first < count; first = end) {
         for (end = first; end < count && cases[end].model == cases[first].model; end++)

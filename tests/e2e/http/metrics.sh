@@ -52,6 +52,10 @@ near its_loss_is_that_of_show "$(grep -o '"loss":[0-9.]*' "$work/show" | head -n
 near its_rate_is_that_of_show "$(member tokens_per_s <"$work/show")" "$(sample "$work/page" heddle_job_tokens_per_second "$label")"
 near its_checkpoint_is_that_of_show "$(member checkpoint_step <"$work/show")" "$(sample "$work/page" heddle_job_checkpoint_step "$label")"
 near its_attempts_are_those_of_show "$(member attempt <"$work/show")" "$(sample "$work/page" heddle_job_attempts_total "$label")"
+open=$(sample "$work/page" heddle_queue_closed 'queue="default"')
+heddle queue set default --closed >/dev/null && page
+check_equal a_closed_queue_is_shown "0 1" "$open $(sample "$work/page" heddle_queue_closed 'queue="default"')"
+heddle queue set default --open >/dev/null
 check_equal it_does_not_run 0 "$(sample "$work/page" heddle_job_running "$label")"
 check_equal its_end_has_a_cause 1 "$(sample "$work/page" heddle_attempts_ended_total 'cause="user"')"
 body $controller "/api/v1/jobs/$job" | tr -d '\n' >"$work/http"

@@ -197,6 +197,7 @@ static void an_answer_counts_though_its_process_hangs(void **state)
 static void bad_answers_are_problems_in_words(void **state)
 {
     static const char *const scripts[][2] = {{"exit 3", "it printed nothing"},
+                                             {"kill -9 $$", "it was killed by signal 9"},
                                              {"echo '{}'", "the list of GPUs"},
                                              {"head -c 2000000 /dev/zero", "it prints more than"}};
 
