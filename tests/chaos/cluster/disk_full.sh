@@ -43,8 +43,8 @@ training_goes_on_while_the_disk_is_full() {
     leave_free 600000
     step=$(newest_step "$job")
     before=$(cd "$(checkpoint_dir "$job" 1 "$step")" && sha256sum *)
+    await_reason "$job" "trains on without a new checkpoint: .*no space" # first: it goes with the last step
     await $PATIENCE "a warning that names the disk" says "$job" '"kind": *"warning".*[Nn]o space'
-    await_reason "$job" "trains on without a new checkpoint: .*no space"
     await_step "$job" 1 $((step + EVERY + 5))
     [ "$(newest_step "$job")" = "$step" ] || fail "a checkpoint fits after all"
     [ "$(cd "$(checkpoint_dir "$job" 1 "$step")" && sha256sum *)" = "$before" ] || fail "the older checkpoint was touched"
