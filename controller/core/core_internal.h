@@ -577,9 +577,9 @@ bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_a
                        int64_t step, int64_t time_ms);
 double core_step_ms(const struct core_attempt *attempt); /* measured; 0: not yet */
 void core_predict_restore(struct core_attempt *attempt); /* its newest step was restored */
-/* A controller that was away, or a node, tells late that the ranks run: the first step says since
- * when at the latest, and rec.running_ms becomes that. True: it was later. */
-bool core_note_running(struct core_attempt *attempt);
+/* A controller that was away hears late that the ranks run: from their first step to the newest one
+ * they have run at least, and rec.running_ms becomes that. True: it was later. */
+bool core_note_running(const struct hd_core *core, struct core_attempt *attempt);
 
 /* ---- ends.c -----------------------------------------------------------------------------------*/
 

@@ -29,7 +29,7 @@ static void share_runs(struct hd_core *core, struct core_job *job, struct core_a
     }
     attempt->rec.state = HD_ATTEMPT_STATE_RUNNING;
     attempt->rec.running_ms = core->now.wall_ms;
-    (void)core_note_running(attempt);
+    (void)core_note_running(core, attempt);
     core_dirty_attempt(core, job, attempt);
     core_event(core, job, "running", attempt->rec.attempt, -1, "",
                "attempt %d: all %d ranks are up", attempt->rec.attempt,

@@ -15,6 +15,8 @@ enum {
     SLACK_MS = 60 * 1000,     /* for the start and the last checkpoint of a job with a time limit */
     DRIFT_MIN_MS = 60 * 1000, /* predictions are made anew if one is off by more than this, */
     DRIFT_SHARE = 10,         /* and by more than one tenth of the time left */
+    LATE_MS = 1000,           /* later than so it is heard late that ranks run; and a pace since */
+    LATE_SHARE = 5,           /* then counts after so many times as long */
 };
 
 /* Steps may take so much longer than their price: rates.c says it of data sheets. */
@@ -39,8 +41,9 @@ double core_step_ms(const struct core_attempt *attempt)
 
 void core_predict_restore(struct core_attempt *attempt)
 {
-    attempt->restored_step_ms =
-        pace_since(attempt, attempt->rec.base_step, attempt->rec.running_ms);
+    if (attempt->last_step_ms - attempt->rec.running_ms >= LATE_SHARE * LATE_MS)
+        attempt->restored_step_ms =
+            pace_since(attempt, attempt->rec.base_step, attempt->rec.running_ms);
 }
 
 static int64_t earlier(int64_t a, int64_t b)
@@ -142,13 +145,15 @@ int64_t core_predict_length_at(const struct hd_core *core, const struct core_job
     return length_of(core, job, FORESEEN_BAND * 1000 * step_s);
 }
 
-bool core_note_running(struct core_attempt *attempt)
+bool core_note_running(const struct hd_core *core, struct core_attempt *attempt)
 {
-    const int64_t first_ms = attempt->first_step_ms, created_ms = attempt->rec.created_ms;
+    /* between two steps by the clock of the rank, which may be set otherwise than this one */
+    const int64_t since_ms = core->now.wall_ms - (attempt->last_step_ms - attempt->first_step_ms);
+    const int64_t created_ms = attempt->rec.created_ms;
 
-    if (!first_ms || first_ms >= attempt->rec.running_ms)
+    if (!attempt->first_step_ms || attempt->rec.running_ms - since_ms < LATE_MS)
         return false;
-    attempt->rec.running_ms = first_ms > created_ms ? first_ms : created_ms;
+    attempt->rec.running_ms = since_ms > created_ms ? since_ms : created_ms;
     return true;
 }
 
@@ -160,14 +165,14 @@ bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_a
     if (!attempt->first_step_ms) {
         attempt->first_step = step;
         attempt->first_step_ms = time_ms;
-        if (core_note_running(attempt))
-            core_dirty_attempt(core, job, attempt);
     }
     if (step <= attempt->last_step)
         return false;
     attempt->last_step = step;
     attempt->last_step_ms = time_ms;
     attempt->last_step_mono_ms = core->now.mono_ms;
+    if (core_note_running(core, attempt))
+        core_dirty_attempt(core, job, attempt);
     end = core_predict_end(core, job, attempt);
     if (end == INT64_MAX || attempt->ends_mono_ms == INT64_MAX)
         return end != attempt->ends_mono_ms;
