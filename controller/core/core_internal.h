@@ -467,8 +467,11 @@ void core_reserve_none(struct hd_core *core);                  /* and all */
 /* The needs of a job that takes as few devices of this kind as it may. False: no number will do. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
                       struct hd_job_needs *ret_least);
-/* Tells a job's expected start if it is news, with the cause. */
-void core_promise(struct hd_core *core, struct core_job *job, struct core_start start);
+/* A look's expected start. It is told when the passes are over: what was expected before another
+ * job started, or turned out to fit never, is never told. */
+void core_expect(struct hd_core *core, struct core_job *job, struct core_start start);
+/* Tells what looks expected, if it is news, with the cause. */
+void core_promise_all(struct hd_core *core);
 /* After a pass: jobs that had an expected start and have no reservation any more. */
 void core_promise_sweep(struct hd_core *core);
 void core_promise_end(struct hd_core *core, struct core_job *job); /* it is not queued any more */
@@ -529,10 +532,14 @@ bool core_room(struct hd_core *core, const struct core_view *view, enum hd_devic
 /* There is no place for it on this kind of device. False: there may be one. */
 bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind);
 
+/* What the job may ask for within the limits of its queue (schedule.c). False: nothing, or it is
+ * closed. */
+bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_needs);
+
 /* ---- weigh.c ----------------------------------------------------------------------------------*/
 
 /* A queued job that waits for devices, and not for its quota or for a node that does not exist. */
-bool core_waits_for_devices(const struct core_job *job);
+bool core_waits_for_devices(const struct hd_core *core, const struct core_job *job);
 /* `first` is the place that opens first to the job, maybe now, with its layout and price.
  * TAKE_LATER: *first has become a better one that opens later (the members are those of the new
  * one). WAIT_FOR_PRICE: that of a better one is being found, first->entry. job->choice says what

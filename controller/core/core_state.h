@@ -310,6 +310,9 @@ struct core_job {
     uint64_t blocked_at;    /* core->starts when it first reserved nodes; attempts that start later
                              * hold only what it can spare */
     uint64_t reserved_in;   /* the last pass in which it reserved nodes */
+    /* Its expected start as that pass found it, until it is told; expected_in 0: it is. */
+    uint64_t expected_in, expected_after;
+    int64_t expected_mono_ms;
     const struct core_node *avoided[CORE_AVOIDED_MAX]; /* that failed it twice */
     size_t avoided_count;
     uint64_t waits_for;     /* with rec.promised_ms: the job whose end it waits for; 0: not known */

@@ -322,7 +322,7 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
     }
 }
 
-void core_promise(struct hd_core *core, struct core_job *job, struct core_start start)
+static void promise(struct hd_core *core, struct core_job *job, struct core_start start)
 {
     const int64_t before_ms = job->rec.promised_ms;
     const int64_t now_ms =
@@ -363,13 +363,34 @@ int64_t hd_core_expected_start_ms(const struct hd_job_record *job, struct hd_now
     return job->promised_ms > now.wall_ms ? job->promised_ms : now.wall_ms;
 }
 
+void core_expect(struct hd_core *core, struct core_job *job, struct core_start start)
+{
+    job->expected_mono_ms = start.mono_ms;
+    job->expected_after = start.after;
+    job->expected_in = core->pass;
+}
+
+void core_promise_all(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->reservers.count; i++) {
+        struct core_job *job = core->reservers.items[i];
+
+        if (job->expected_in == core->pass && job->line)
+            promise(core, job,
+                    (struct core_start){.mono_ms = job->expected_mono_ms,
+                                        .after = job->expected_after});
+        job->expected_in = 0;
+    }
+}
+
 void core_promise_sweep(struct hd_core *core)
 {
+    core_promise_all(core);
     for (size_t i = core->promised.count; i > 0; i--) {
         struct core_job *job = core->promised.items[i - 1];
 
         if (!core_jobs_have(&core->reservers, job))
-            core_promise(core, job, (struct core_start){.mono_ms = INT64_MAX});
+            promise(core, job, (struct core_start){.mono_ms = INT64_MAX});
     }
 }
 

@@ -21,8 +21,7 @@
 
 /* ---- a look at one job ------------------------------------------------------------------------*/
 
-/* What the job may ask for within the limits of its queue. False: nothing, or it is closed. */
-static bool within_quota(const struct core_job *job, struct hd_job_needs *ret_needs)
+bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_needs)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     bool by_user;
@@ -100,7 +99,7 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
     int64_t memory_bytes;
 
     job->planning = NULL;
-    while (within_quota(job, &needs)) {
+    while (core_within_quota(job, &needs)) {
         const struct core_wisher wisher = core_wisher_of(job, &needs);
         struct core_view view = core_view_of(core, job);
         const struct core_menu_entry *entry;
@@ -151,7 +150,7 @@ static void let_wait(struct hd_core *core, struct core_job *job)
     struct hd_job_needs needs;
     bool reserved, opens;
 
-    if (!within_quota(job, &needs)) {
+    if (!core_within_quota(job, &needs)) {
         job->wait = CORE_WAIT_QUOTA;
         job->line->closed_in = core->pass; /* the account's devices only get fewer in a pass */
         core_claim_end(core, job);
@@ -175,7 +174,7 @@ static void let_wait(struct hd_core *core, struct core_job *job)
         }
     }
     if (reserved)
-        core_promise(core, job, start);
+        core_expect(core, job, start);
     else if (needs.devices_max == job->needs.devices_max)
         close_class(core, job);
     else
@@ -234,14 +233,14 @@ static bool awaits_claim(struct hd_core *core, struct core_job *job)
     struct hd_job_needs needs;
     struct core_start start;
 
-    if (core_claim_of(core, job, &start) != CORE_CLAIM_OPENS || !within_quota(job, &needs)) {
+    if (core_claim_of(core, job, &start) != CORE_CLAIM_OPENS || !core_within_quota(job, &needs)) {
         core_claim_drop(job); /* all is free, and it has no place there: it looks for another */
         return false;
     }
     core_reserve_members(core, job, job->claim, start.mono_ms);
     job->wait = CORE_WAIT_BUSY;
     job->choice = (struct hd_core_choice){0};
-    core_promise(core, job, start);
+    core_expect(core, job, start);
     return true;
 }
 
@@ -271,7 +270,7 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
     } else if (weighed == CORE_TAKE_LATER) {
         core_reserve_members(core, job, &first.place, first.start.mono_ms);
         job->wait = CORE_WAIT_BETTER;
-        core_promise(core, job, first.start);
+        core_expect(core, job, first.start);
     } else {
         job->timely = !borrows && is_timely(core, job, &first.place);
         core_attempt_start(core, job, &first.place, layout);
@@ -436,7 +435,6 @@ static void pass_once(struct hd_core *core, struct core_line **lines)
             to++;
         pass_over_lines(core, lines + from, to - from);
     }
-    core_promise_sweep(core);
 }
 
 static void pass(struct hd_core *core)
@@ -456,6 +454,7 @@ static void pass(struct hd_core *core)
         core_leave_nodes(core);
         again = core->queue_changed && !again;
     } while ((core->changed_in_pass || again) && core->line_count);
+    core_promise_sweep(core);
 }
 
 /* All others come before it, whatever their queue. */
@@ -494,6 +493,7 @@ void core_schedule(struct hd_core *core)
         /* what the newest pass decided of the others stands: none of them would start now */
         core_order(core, newcomer);
         look_at(core, newcomer);
+        core_promise_all(core);
     }
     core_foresee(core);
     core_waiting_sweep(core);
@@ -549,7 +549,7 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     struct core_start start;
     struct hd_job_needs needs;
 
-    if (!within_quota(copy, &needs))
+    if (!core_within_quota(copy, &needs))
         return false;
     view.needs = &needs;
     if (core_claim_of(core, copy, &start) == CORE_CLAIM_NONE)

@@ -161,12 +161,15 @@ struct scales {
     double weight; /* of a gain */
 };
 
-bool core_waits_for_devices(const struct core_job *job)
+bool core_waits_for_devices(const struct hd_core *core, const struct core_job *job)
 {
-    bool by_user;
+    const struct core_class *class = job->line ? job->line->key.class : NULL;
+    const bool by_class = class && class->closed_in + 1 >= core->pass &&
+                          class->closed_in > job->looked_in; /* for the look at another one */
+    struct hd_job_needs needs;
 
-    return job->wait != CORE_WAIT_NEVER && !job->account->queue->rec.closed &&
-           core_quota_left(job->account, &by_user) >= job->needs.devices_min;
+    return (by_class ? class->wait : job->wait) != CORE_WAIT_NEVER &&
+           core_within_quota(job, &needs);
 }
 
 enum { MANY = 3 };
@@ -182,7 +185,7 @@ static int count_waiting(const struct hd_core *core, int32_t priority)
 
         if (line->key.priority < priority)
             break;
-        if (first && core_waits_for_devices(first))
+        if (first && core_waits_for_devices(core, first))
             count += first->after ? 2 : 1;
     }
     return count;

@@ -335,6 +335,7 @@ void sup_blame_for_overdue(struct sup *sup)
     struct sup_blame blame;
 
     if (sup->ending || sup->stop_asked || sup->limits.tells || !sup_spans(sup) || !silent ||
+        now_ms - sup->turn_ms > SUP_FROZEN_MS || /* what the ranks have said is not read yet */
         sup_silence_ms(silent, now_ms) < sup_limits_of(&sup->limits, silent->phase).ends_ms)
         return;
     sup_find_blame(sup, silent, now_ms, &blame);

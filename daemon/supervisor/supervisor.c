@@ -26,7 +26,6 @@ enum {
     END_TRIES = 10,    /* to write `end`, a second apart, unless it is worth waiting longer */
     HURRIED_TRIES = 3, /* the same when the attempt is to end */
     SAY_TRIES = 60,    /* from one line in the log to the next */
-    FROZEN_MS = 10000, /* a turn that took so long: the machine slept, not the ranks */
 };
 
 /* ---- opening ---- */
@@ -303,7 +302,7 @@ void sup_finish(struct sup *sup, int left)
 
 void sup_run(struct sup *sup)
 {
-    int64_t before_ms, now_ms = hd_clock_now_ms();
+    int64_t now_ms = hd_clock_now_ms();
     enum hd_status st;
     int left = 1;
 
@@ -321,10 +320,10 @@ void sup_run(struct sup *sup)
                             : sup_bounds_is_watched(sup) ? WATCH_TICK_MS
                                                          : TICK_MS;
 
-        before_ms = now_ms;
+        sup->turn_ms = now_ms;
         wait_and_act(sup, logs_ms < wait_ms ? logs_ms : wait_ms);
         now_ms = hd_clock_now_ms();
-        if (now_ms - before_ms > FROZEN_MS)
+        if (now_ms - sup->turn_ms > SUP_FROZEN_MS)
             sup_forgive_silence(sup, now_ms);
         (void)sup_retry_held(sup);
         sup_bounds_look(sup, now_ms);

@@ -133,6 +133,9 @@ struct sup_bounds {
     int64_t machine_killed_ms; /* when that number was seen to grow; 0: it was not */
 };
 
+/* A turn that took so long: the machine slept, or this process stood still, and not the ranks. */
+enum { SUP_FROZEN_MS = 10000 };
+
 struct sup {
     struct sup_options options;
     struct hd_arena arena;
@@ -145,6 +148,7 @@ struct sup {
     struct sup_bounds bounds;
     struct sup_network network; /* of GPUs that work with GPUs of other nodes; else interface "" */
 
+    int64_t turn_ms; /* when this turn of the loop began */
     bool stop_asked;
     bool shut_down; /* the stop was asked by SIGTERM, as by systemd before the machine goes down */
     int64_t stop_deadline_ms; /* when the ranks are killed; 0: never */

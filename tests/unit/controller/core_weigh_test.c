@@ -160,6 +160,44 @@ static void a_job_weighs_anew_when_one_comes_behind_it(void **state)
     sim_free(sim);
 }
 
+/* Jobs that fit on no node, and one that its quota keeps out though it may have fewer devices, are
+ * nobody behind it; no expected start is told that another pass takes back. */
+static void a_job_does_not_weigh_with_those_that_cannot_start(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_job_needs needs = sim_needs(1, 1000);
+    uint64_t job;
+
+    (void)state;
+    sim_ask_layouts(sim, price, 0);
+    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
+    assert_int_equal(sim_set_queue(sim, "tight", 2, -1, 1), HD_OK);
+    sim_run(sim, 3);
+    (void)submit(sim, 1, 60);
+    (void)submit(sim, 1, 150);
+    (void)submit(sim, 1, 60);
+    needs.queue = "tight";
+    (void)sim_submitted(sim, &needs);
+    sim_run(sim, 10);
+    job = submit(sim, 2, 80);
+    needs = sim_needs(2, 50);
+    needs.queue = "tight";
+    needs.devices_min = 1;
+    needs.wish.sizes.tp = 2;
+    needs.wish.global_batch = 840;
+    (void)sim_submitted(sim, &needs);
+    needs = sim_needs(1, 50);
+    needs.memory_min = (int64_t)1 << 40;
+    for (int i = 0; i < 3; i++) {
+        sim_run(sim, 1);
+        (void)sim_submitted(sim, &needs);
+        sim->owner = "bob";
+        assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 40000, 60000);
+    }
+    assert_int_equal(sim_count_events(sim, job, "start_moved"), 0);
+    sim_free(sim);
+}
+
 /* The halves are free now, and one who waits behind it may have devices again since now, too. */
 static void a_job_weighs_with_those_whose_quota_opens(void **state)
 {
@@ -412,6 +450,7 @@ int main(void)
         cmocka_unit_test(a_job_starts_where_it_ends_earlier),
         cmocka_unit_test(in_a_queue_a_job_waits_longer_for_a_better_place),
         cmocka_unit_test(a_job_weighs_anew_when_one_comes_behind_it),
+        cmocka_unit_test(a_job_does_not_weigh_with_those_that_cannot_start),
         cmocka_unit_test(a_job_weighs_with_those_whose_quota_opens),
         cmocka_unit_test(what_it_could_have_now_is_free_for_others),
         cmocka_unit_test(a_better_place_that_is_late_keeps_no_job_for_ever),
