@@ -10,12 +10,11 @@
  *
  * They move if the gain is twice the cost. A mover has at most the gang's priority, has run for
  * twice as long as its move costs, ten times if its last attempt gave way, too, and would not end
- * sooner than it moves. It gets a place as
- * good as its own: on as few nodes, at a switch of as low a tier, and free now. That place is its
- * room. It is reserved until the mover has started there (core->movers), and the gang's place is
- * its claim (claim.c), so that no other job takes either. The movers of one gang reserve their
- * rooms together, under the number of the first of them. If one of them is late or fails, the
- * others do not wait for it.
+ * sooner than it moves. It gets a place as good as its own: on as few nodes, at a switch of as low
+ * a tier, and free now. That place is its room. It is reserved until the mover has started there
+ * (core->movers), and the gang's place is its claim (claim.c), so that no other job takes either.
+ * The movers of one gang reserve their rooms together, under the number of the first of them. If
+ * one of them is late or fails, the others do not wait for it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -79,7 +78,7 @@ static double cost_of(const struct core_attempt *attempt)
     return (double)attempt->rec.plan.rank_count * (double)move_ms(attempt);
 }
 
-/* By then it would be gone anyway. */
+/* Its devices come free by themselves before a move would free them. */
 static bool ends_before_it_moves(const struct gathering *g, const struct core_attempt *attempt)
 {
     return attempt->ends_mono_ms - g->core->now.mono_ms <= move_ms(attempt);

@@ -85,11 +85,11 @@ static enum hd_status fail_silent(struct hd_worker_run *ask)
     while (!reap(ask) && hd_clock_now_ms() < end_ms)
         (void)usleep(LOOK_US);
     if (!ask->pid && WIFSIGNALED(ask->ended))
-        return hd_err(HD_IO, "it was killed by signal %d before it printed anything%s",
-                      WTERMSIG(ask->ended),
-                      WTERMSIG(ask->ended) == SIGKILL
-                          ? "; if nobody did that, the node's memory ran out (dmesg says so)"
-                          : "");
+        return hd_err(
+            HD_IO, "it was killed by signal %d before it printed anything%s", WTERMSIG(ask->ended),
+            WTERMSIG(ask->ended) == SIGKILL
+                ? "; if no person killed it, look with dmesg whether the node's memory ran out"
+                : "");
     return hd_err(HD_IO, "it printed nothing; heddled's log may say why");
 }
 

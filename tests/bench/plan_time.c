@@ -532,7 +532,6 @@ static bool judge_all(const struct time_case *cases, int count)
         error += fabs(cases[i].predicted_s / cases[i].spread.median - 1) / count;
     printf("all, %d layouts: mean error %.1f%%; Spearman %.3f\n", count, 100 * error,
            spearman(cases, 0, count, MEASURED, PREDICTED));
-
     for (int first = 0, end; first < count; first = end) {
         for (end = first; end < count && cases[end].model == cases[first].model; end++)
             ;

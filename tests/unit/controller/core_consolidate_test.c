@@ -145,7 +145,8 @@ static void none_moves_for_little_or_of_higher_priority_or_soon(void **state)
     }
 }
 
-/* Both have 15 s left: nobody stops for the pair, which waits for the end of one. */
+/* Both running jobs end in 15 s: the pair asks neither to move, and starts when the first of them
+ * has ended. */
 static void none_moves_that_ends_sooner(void **state)
 {
     uint64_t jobs[2], pair;

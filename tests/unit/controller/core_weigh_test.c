@@ -160,8 +160,9 @@ static void a_job_weighs_anew_when_one_comes_behind_it(void **state)
     sim_free(sim);
 }
 
-/* Jobs that fit on no node, and one that its quota keeps out though it may have fewer devices, are
- * nobody behind it; no expected start is told that another pass takes back. */
+/* A job whose quota leaves it too few devices, and jobs that fit on no node, do not count as
+ * waiting behind another job: that weighs as if it were alone, and no event moves its expected
+ * start. */
 static void a_job_does_not_weigh_with_those_that_cannot_start(void **state)
 {
     struct sim *sim = sim_new(1, 2);
@@ -198,7 +199,8 @@ static void a_job_does_not_weigh_with_those_that_cannot_start(void **state)
     sim_free(sim);
 }
 
-/* The halves are free now, and one who waits behind it may have devices again since now, too. */
+/* The end of one job makes the second half free, and opens the quota of the job that waits behind:
+ * in that same pass it counts as waiting. */
 static void a_job_weighs_with_those_whose_quota_opens(void **state)
 {
     struct sim *sim = sim_new(1, 2);

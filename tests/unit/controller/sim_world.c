@@ -197,7 +197,7 @@ static void live_through(uint64_t seed, int node_count, bool policies, bool swit
     for (int second = 0; second < 3000; second++) {
         if (sim_draw(sim, 12 * calm) == 0)
             break_something(sim);
-        if (sim_draw(sim, (switches ? 30 : 25)) == 0)
+        if (sim_draw(sim, switches ? 30 : 25) == 0)
             switches ? ask_among_switches(sim, jobs, &count)
                      : ask_something(sim, jobs, &count, policies);
         if (sim_draw(sim, 3) == 0)
@@ -228,7 +228,7 @@ static void live_through(uint64_t seed, int node_count, bool policies, bool swit
             assert_int_equal(sim_final_value(sim, job),
                              sim_undisturbed_value(job, sim_job(sim, job)->steps));
     }
-    assert_true(calm * count > 20);
+    assert_true(count > 20);
     sim_free(sim);
 }
 
