@@ -71,6 +71,7 @@ enum hd_status hd_ask_begin(struct hd_worker_run *ask, const char *const argv[],
                       ask->program, (int)ask->pid);
     hd_ask_end(ask);
     (void)snprintf(ask->program, sizeof ask->program, "%.220s %.20s", argv[0], argv[1]);
+    ask->ended = 0;
     ask->timeout_ms = timeout_ms;
     ask->deadline_ms = hd_clock_now_ms() + timeout_ms;
     st = start(ask, argv);

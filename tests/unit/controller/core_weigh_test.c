@@ -25,16 +25,24 @@ static uint64_t submit(struct sim *sim, int devices, int steps)
     return sim_submitted(sim, &needs);
 }
 
-/* Two nodes of two devices, of which each has one free: `first` holds one of n1 and ends after so
- * many steps of a second, another job holds one of n2 for `other_steps`. */
-static struct sim *two_halves(int first_steps, int other_steps, uint64_t *ret_first)
+/* Of two devices each. */
+static struct sim *two_nodes(void)
 {
     struct sim *sim = sim_new(1, 2);
-    uint64_t second;
 
     sim_ask_layouts(sim, price, 0);
     sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
     sim_run(sim, 3);
+    return sim;
+}
+
+/* Two nodes of two devices, of which each has one free: `first` holds one of n1 and ends after so
+ * many steps of a second, another job holds one of n2 for `other_steps`. */
+static struct sim *two_halves(int first_steps, int other_steps, uint64_t *ret_first)
+{
+    struct sim *sim = two_nodes();
+    uint64_t second;
+
     *ret_first = submit(sim, 1, first_steps);
     second = submit(sim, 1, 500);
     (void)submit(sim, 1, other_steps);
@@ -137,13 +145,10 @@ static void in_a_queue_a_job_waits_longer_for_a_better_place(void **state)
  */
 static void a_job_weighs_anew_when_one_comes_behind_it(void **state)
 {
-    struct sim *sim = sim_new(1, 2);
+    struct sim *sim = two_nodes();
     uint64_t job, behind;
 
     (void)state;
-    sim_ask_layouts(sim, price, 0);
-    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
-    sim_run(sim, 3);
     (void)submit(sim, 1, 60);
     (void)submit(sim, 1, 150);
     (void)submit(sim, 1, 60);
@@ -165,15 +170,12 @@ static void a_job_weighs_anew_when_one_comes_behind_it(void **state)
  * start. */
 static void a_job_does_not_weigh_with_those_that_cannot_start(void **state)
 {
-    struct sim *sim = sim_new(1, 2);
+    struct sim *sim = two_nodes();
     struct hd_job_needs needs = sim_needs(1, 1000);
     uint64_t job;
 
     (void)state;
-    sim_ask_layouts(sim, price, 0);
-    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
     assert_int_equal(sim_set_queue(sim, "tight", 2, -1, 1), HD_OK);
-    sim_run(sim, 3);
     (void)submit(sim, 1, 60);
     (void)submit(sim, 1, 150);
     (void)submit(sim, 1, 60);
@@ -203,17 +205,14 @@ static void a_job_does_not_weigh_with_those_that_cannot_start(void **state)
  * in that same pass it counts as waiting. */
 static void a_job_weighs_with_those_whose_quota_opens(void **state)
 {
-    struct sim *sim = sim_new(1, 2);
+    struct sim *sim = two_nodes();
     struct hd_job_needs needs = sim_needs(1, 60);
     uint64_t job, behind;
 
     (void)state;
-    sim_ask_layouts(sim, price, 0);
-    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
     needs.queue = "tight";
     assert_int_equal(sim_set_queue(sim, "tight", 1, -1, 1), HD_OK);
     assert_int_equal(sim_set_queue(sim, "first", -1, -1, 1), HD_OK); /* it holds nothing else */
-    sim_run(sim, 3);
     (void)sim_submitted(sim, &needs);
     (void)submit(sim, 1, 150);
     (void)submit(sim, 1, 30);
@@ -389,14 +388,11 @@ static void a_price_is_not_waited_for_without_end(void **state)
  * all of n1 after 240 s. Of 300 steps that saves 300 s for 90. */
 static void a_kept_place_says_what_it_was_weighed_with(void **state)
 {
-    struct sim *sim = sim_new(1, 2);
+    struct sim *sim = two_nodes();
     struct hd_text reason = {0};
     uint64_t job;
 
     (void)state;
-    sim_ask_layouts(sim, price, 0);
-    sim->nodes[0].memory_bytes = sim->nodes[1].memory_bytes = 1 << 30;
-    sim_run(sim, 3);
     (void)submit(sim, 1, 100);
     (void)submit(sim, 1, 240);
     (void)submit(sim, 1, 150);
