@@ -39,15 +39,19 @@ static enum hd_status measure(const struct hd_fit_asked *asked, const struct hd_
     return st;
 }
 
-/* Tries one rung; true: it fits, and the search is over. */
-static bool try_rung(const struct hd_fit_asked *asked, int64_t pp, int64_t zero, struct hd_fit *fit,
-                     enum hd_status *st)
+/* Tries one rung; true: it fits, and the search is over. axes: tp, cp, pp and sequence
+ * of the rung. */
+static bool try_rung(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
+                     int64_t zero, struct hd_fit *fit, enum hd_status *st)
 {
     struct hd_plan_request request = *asked->request;
     struct hd_layout_sizes sizes;
     int64_t bytes;
 
-    request.sizes.pp = pp;
+    request.sizes.tp = axes->tp;
+    request.sizes.cp = axes->cp;
+    request.sizes.pp = axes->pp;
+    request.sizes.sequence = axes->sequence;
     request.sizes.zero = zero;
     if (hd_plan_size(&request, asked->devices, &sizes))
         return false;
@@ -66,7 +70,7 @@ static bool try_rung(const struct hd_fit_asked *asked, int64_t pp, int64_t zero,
     fit->tried = fit->needed_bytes > 0;
     if (!fit->tried) {
         fit->first_bytes = bytes;
-        fit->first_pp = pp;
+        fit->first_pp = sizes.pp;
         fit->first_zero = zero;
     }
     if (fit->tried && bytes >= fit->needed_bytes)
@@ -77,10 +81,25 @@ static bool try_rung(const struct hd_fit_asked *asked, int64_t pp, int64_t zero,
     return fit->fits;
 }
 
+/* Tries every zero that the request allows with these axes, the least first. */
+static bool try_zeros(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
+                      struct hd_fit *fit, enum hd_status *st)
+{
+    const bool any_zero = asked->request->sizes.zero < 0;
+    bool found = false;
+
+    for (int64_t zero = any_zero ? 0 : asked->request->sizes.zero; !found && zero <= 3; zero++) {
+        found = try_rung(asked, axes, zero, fit, st);
+        if (!any_zero)
+            break;
+    }
+    return found;
+}
+
 enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *ret_fit)
 {
-    const struct hd_layout_sizes *wish = &asked->request->sizes;
-    const bool any_pp = !wish->pp, any_zero = wish->zero < 0;
+    struct hd_layout_sizes axes = asked->request->sizes;
+    const bool any_pp = !axes.pp;
     struct hd_fit fit = {0};
     bool found = false;
     enum hd_status st = hd_plan_decide(asked->request, asked->devices, &fit.sizes);
@@ -89,14 +108,21 @@ enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *re
         return st;
     hd_plan_decide_device(fit.sizes.device, asked->bf16_fast, asked->threads, &fit.sizes);
     fit.fits = !asked->memory_bytes;
-    for (int64_t pp = any_pp ? 1 : wish->pp; !fit.fits && !found && pp <= asked->devices; pp *= 2) {
-        for (int64_t zero = any_zero ? 0 : wish->zero; !found && zero <= 3; zero++) {
-            found = try_rung(asked, pp, zero, &fit, &st);
-            if (!any_zero)
-                break;
-        }
-        if (!any_pp)
-            break;
+    if (fit.fits) {
+        *ret_fit = fit;
+        return HD_OK;
+    }
+    if (!any_pp)
+        found = try_zeros(asked, &axes, &fit, &st);
+    for (int64_t pp = 1; any_pp && !found && pp <= asked->devices; pp++) {
+        axes.pp = pp;
+        if (asked->devices % pp == 0)
+            found = try_zeros(asked, &axes, &fit, &st);
+    }
+    /* No pp alone gives a layout on this number of devices: tp or cp must be more than 1 too. */
+    if (!found && !fit.needed_bytes && !*fit.unlaid) {
+        axes = fit.sizes;
+        (void)try_zeros(asked, &axes, &fit, &st);
     }
     *ret_fit = fit;
     return st;
@@ -132,6 +158,31 @@ static void add_remedies(const struct hd_fit_asked *asked, const struct hd_fit *
     hd_text_add(text, "or give more devices (resources.devices) or devices with more memory");
 }
 
+/* Says why axes that are auto are more than 1 although nothing was tried before them. */
+static void add_forced(const struct hd_fit_asked *asked, const struct hd_fit *fit,
+                       struct hd_text *text)
+{
+    const struct hd_layout_sizes *wish = &asked->request->sizes, *s = &fit->sizes;
+    struct hd_plan_request plain = *asked->request;
+    const char *sign = "";
+
+    plain.searched = false;
+    plain.sizes.pp = wish->pp ? wish->pp : 1;
+    if (!hd_plan_check(&plain, asked->devices, asked->devices))
+        return;
+    if (!wish->tp && s->tp > 1) {
+        hd_text_add(text, "tp %lld", (long long)s->tp);
+        sign = ", ";
+    }
+    if (!wish->cp && s->cp > 1) {
+        hd_text_add(text, "%scp %lld", sign, (long long)s->cp);
+        sign = ", ";
+    }
+    if (!wish->pp && s->pp > 1)
+        hd_text_add(text, "%spp %lld", sign, (long long)s->pp);
+    hd_text_add(text, " chosen, as data parallelism alone is not possible: %s", hd_err_message());
+}
+
 void hd_fit_explain(const struct hd_fit_asked *asked, const struct hd_fit *fit,
                     struct hd_text *ret_text)
 {
@@ -140,22 +191,28 @@ void hd_fit_explain(const struct hd_fit_asked *asked, const struct hd_fit *fit,
     hd_text_format_bytes(fit->first_bytes, first);
     hd_text_format_bytes(fit->needed_bytes, needs);
     hd_text_format_bytes(asked->memory_bytes, has);
-    if (!fit->fits && !fit->needed_bytes && *fit->unlaid) {
+    if (!fit->fits && !fit->needed_bytes) {
         hd_text_add(ret_text, "there is no layout on %d device%s: %s", asked->devices,
                     asked->devices == 1 ? "" : "s", fit->unlaid);
         return;
     }
     if (!fit->fits) {
+        hd_text_add(ret_text, "no layout fits %d device%s: ", asked->devices,
+                    asked->devices == 1 ? "" : "s");
+        if (fit->sizes.tp > 1)
+            hd_text_add(ret_text, "tp %lld, ", (long long)fit->sizes.tp);
+        if (fit->sizes.cp > 1)
+            hd_text_add(ret_text, "cp %lld, ", (long long)fit->sizes.cp);
         hd_text_add(ret_text,
-                    "no layout fits %d device%s: pp %lld with zero %lld, which takes least, needs "
-                    "%s of a device's %s; ",
-                    asked->devices, asked->devices == 1 ? "" : "s", (long long)fit->sizes.pp,
-                    (long long)fit->sizes.zero, needs, has);
+                    "pp %lld with zero %lld, which takes least, needs %s of a device's %s; ",
+                    (long long)fit->sizes.pp, (long long)fit->sizes.zero, needs, has);
         add_remedies(asked, fit, ret_text);
         return;
     }
-    if (!fit->tried)
+    if (!fit->tried) {
+        add_forced(asked, fit, ret_text);
         return;
+    }
     add_members(&asked->request->sizes, fit->sizes.pp, fit->sizes.zero, ret_text);
     hd_text_add(ret_text, " chosen to fit: ");
     add_members(&asked->request->sizes, fit->first_pp, fit->first_zero, ret_text);

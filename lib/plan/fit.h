@@ -3,10 +3,11 @@
  *
  * Of zero and pp, those that are auto; all other members stay as hd_plan_size has them. The ladder:
  *
- *     pp 1 with zero 0, 1, 2, 3; pp 2 with zero 0 .. 3; pp 4 ...
+ *     pp 1 with zero 0, 1, 2, 3; pp 2 with zero 0 .. 3; pp 3 ..., pp dividing the devices
  *
  * without the rungs that are not legal on this number of devices, or the same as another one (zero
- * with one replica). The first that fits is taken. A rung costs a plan (plan.h): milliseconds, for
+ * with one replica). Where no pp alone gives a layout, the rungs are those of the tp, cp and pp
+ * that hd_plan_decide finds. The first that fits is taken. A rung costs a plan (plan.h): milliseconds, for
  * large models some tenths of a second.
  *
  * Used by: controller (services), the heddle command.   Uses: plan, choose.   Threads: any.
@@ -43,7 +44,7 @@ enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *re
 
 /* Says in one line what was chosen and why: "pp 2 and zero 1 were chosen to fit: ..."; or why
  * nothing fits, with both numbers and the keys that would help, or with what cannot be laid out.
- * Appends nothing if the first rung was taken. */
+ * If the first rung was taken: why an axis that was auto had to be more than 1; else nothing. */
 void hd_fit_explain(const struct hd_fit_asked *asked, const struct hd_fit *fit,
                     struct hd_text *ret_text);
 

@@ -216,6 +216,56 @@ static void without_a_known_memory_it_is_plain_data_parallelism(void **state)
     assert_int_equal(line.len_bytes, 0);
 }
 
+/* Every number of devices on which a job may run has a layout that is measured, and fits where
+ * memory is plenty: also 3, on which the batch of 16 has no data parallelism, and 15, on which 8
+ * layers and 8 heads leave tp 5 alone with pp 3 out of the ladder's own rungs. */
+static void every_number_of_devices_that_is_allowed_gets_a_layout(void **state)
+{
+    static const struct {
+        int64_t batch, layers, heads;
+    } shapes[] = {{16, 8, 8}, {64, 2, 6}, {7, 1, 5}, {1, 3, 7}};
+    int32_t odd = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        for (int32_t devices = 1; devices <= 16; devices++) {
+            struct hd_job spec = spec_of(0, 0);
+            struct hd_plan_request request;
+            struct hd_fit_asked asked = {.spec = &spec,
+                                         .request = &request,
+                                         .devices = devices,
+                                         .threads = 1,
+                                         .traits = &traits,
+                                         .memory_bytes = (int64_t)1 << 40};
+            struct hd_layout_sizes decided;
+            struct hd_text line = {0};
+            struct hd_fit fit;
+
+            spec.global_batch = shapes[i].batch;
+            spec.layers = shapes[i].layers;
+            spec.heads = spec.kv_heads = shapes[i].heads;
+            spec.hidden = 32 * shapes[i].heads;
+            spec.ffn_hidden = 96 * shapes[i].heads;
+            spec.micro_batch = 0;
+            request = request_of(&spec);
+            request.searched = true;
+            if (hd_plan_decide(&request, devices, &decided))
+                continue;
+            assert_int_equal(hd_fit_choose(&asked, &fit), HD_OK);
+            assert_true(fit.fits);
+            assert_true(fit.needed_bytes > 0);
+            assert_int_equal(fit.sizes.dp * fit.sizes.tp * fit.sizes.cp * fit.sizes.pp, devices);
+            asked.memory_bytes = fit.needed_bytes - 1; /* and where it is not, nothing takes 0 B */
+            assert_int_equal(hd_fit_choose(&asked, &fit), HD_OK);
+            hd_fit_explain(&asked, &fit, &line);
+            assert_null(strstr(line.data ? line.data : "", " 0 B"));
+            hd_text_free(&line);
+            odd += devices == 3 || devices == 5 || devices == 7;
+        }
+    }
+    assert_true(odd >= 6); /* counts that do not divide a batch of 16 or 64 were among them */
+}
+
 static void the_line_says_what_was_chosen_or_would_help(void **state)
 {
     const struct hd_job all = spec_of(-1, 0), fixed = spec_of(0, 1);
@@ -254,6 +304,30 @@ static void the_line_says_what_was_chosen_or_would_help(void **state)
     hd_text_free(&none);
     hd_text_free(&pinned);
     hd_text_free(&unlaid);
+}
+
+/* 3 ranks cannot share a batch of 16: the line tells which key made the pipeline. */
+static void a_pipeline_that_the_batch_forces_is_explained(void **state)
+{
+    const struct hd_job spec = spec_of(0, 0);
+    struct hd_plan_request request = request_of(&spec);
+    const struct hd_fit_asked asked = {.spec = &spec,
+                                       .request = &request,
+                                       .devices = 3,
+                                       .threads = 1,
+                                       .traits = &traits,
+                                       .memory_bytes = (int64_t)1 << 40};
+    struct hd_text line = {0};
+    struct hd_fit fit;
+
+    (void)state;
+    request.searched = true;
+    assert_int_equal(hd_fit_choose(&asked, &fit), HD_OK);
+    hd_fit_explain(&asked, &fit, &line);
+    assert_int_equal(fit.sizes.pp, 3);
+    assert_non_null(strstr(line.data, "pp 3 chosen"));
+    assert_non_null(strstr(line.data, "resources.devices: 3 does not divide train.global_batch"));
+    hd_text_free(&line);
 }
 
 /* ---- best.h: where it is known how fast devices are
@@ -363,7 +437,9 @@ int main(void)
         cmocka_unit_test(the_first_rung_that_fits_is_taken),
         cmocka_unit_test(what_is_written_down_stays),
         cmocka_unit_test(without_a_known_memory_it_is_plain_data_parallelism),
+        cmocka_unit_test(every_number_of_devices_that_is_allowed_gets_a_layout),
         cmocka_unit_test(the_line_says_what_was_chosen_or_would_help),
+        cmocka_unit_test(a_pipeline_that_the_batch_forces_is_explained),
         cmocka_unit_test(a_search_that_takes_too_long_is_answered_by_memory),
         cmocka_unit_test(the_fastest_layout_is_taken_where_rates_are_known),
     };
