@@ -45,7 +45,8 @@ static enum hd_status find(char ret_path[PATH_MAX])
     st = default_path(ret_path);
     if (!st && !hd_file_exists(ret_path))
         st = hd_err(HD_UNSUPPORTED,
-                    "no CUDA plug-in: no such file: %s; build Heddle where nvcc is found, or "
+                    "no CUDA plug-in: no such file: %s; build it where nvcc is (cmake "
+                    "-DHEDDLE_CUDA=ON, target heddle_cuda), or "
                     "set " HD_PLUGIN_ENV " to the plug-in's path",
                     ret_path);
     /* without a driver do not load the plug-in and its libraries: hundreds of megabytes */

@@ -48,8 +48,10 @@ enum hd_status process_become(const char *name, const char **argv)
     argv[0] = program.data;
     (void)setenv("GOMP_SPINCOUNT", "4000", 0); /* as ranks are started; docs/decisions/0023 */
     (void)execvp(program.data, (char *const *)argv);
-    st = hd_err(HD_IO, "cannot start %s: %s; it belongs beside heddle, or into PATH", program.data,
-                strerror(errno));
+    st = hd_err(HD_IO,
+                "cannot start %s: %s; it belongs beside heddle, or into PATH (cmake --build BUILD "
+                "-t programs makes all programs)",
+                program.data, strerror(errno));
     hd_text_free(&program);
     return st;
 }
@@ -139,7 +141,9 @@ enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
         close_file(err_fd);
     if (error)
         return hd_err(HD_IO, "cannot start %s: %s%s", argv[0], strerror(error),
-                      error == ENOENT ? "; it belongs beside heddle, or into PATH" : "");
+                      error == ENOENT ? "; it belongs beside heddle, or into PATH (cmake --build "
+                                        "BUILD -t programs makes all programs)"
+                                      : "");
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (ret_errors && lseek(err_fd, 0, SEEK_SET) == 0)
