@@ -3,7 +3,7 @@
  * A command (submit, watch ...) is a row of cli_commands and a function in cmd_*.c, which parses
  * its flags, talks to the controller and returns an exit code. stdout gets results, stderr gets
  * progress, notes and errors. Text that comes from a job file, a controller or a rank is never
- * written to a terminal as it is: control characters become '?'.
+ * written to a terminal as it is: characters that control it, or reorder or hide text, become '?'.
  *
  * Scripts rely on the exit codes, the JSON forms (show.h) and the words for states: they do not
  * change.
@@ -14,6 +14,7 @@
 #ifndef HD_CLI_CLI_H
 #define HD_CLI_CLI_H
 
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -113,6 +114,7 @@ struct cli_flag {
  * --tls-ca, --tls-cert, --help) out of argv, which begins behind the command's name; what is left
  * are cli->args, between min_args and max_args. CLI_CONTINUE, or the exit code after --help or a
  * mistake. */
+enum { CLI_ARGS_ANY = INT_MAX }; /* max_args of a command that takes a list */
 int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
               size_t flag_count, int min_args, int max_args);
 
@@ -176,7 +178,7 @@ void cli_add_deadline(const struct cli *cli, int64_t deadline_unix_ms, struct hd
 void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job);
 /* 98123.4 -> "98.1k"; for rates and counts. */
 void cli_format_count(double count, char ret_text[32]);
-/* Adds text with control characters as '?'. */
+/* Adds text; each character that is not harmless (hd_text_character) becomes '?'. */
 void cli_add_clean(struct hd_text *out, const char *text);
 /* The same for a message of the controller, which calls a user of its socket "uid:1000": people
  * read "uid 1000 (alice)", or "uid 1000" if this machine has no name for it. */

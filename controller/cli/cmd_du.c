@@ -7,7 +7,7 @@
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 
-enum { JOBS_MAX = 1000 };
+enum { NEWEST = 1000 }; /* jobs looked at if none is named */
 
 static const struct table_column columns[] = {
     {"JOB", true}, {"NAME", false}, {"STATE", false}, {"CHECKPOINTS", true}, {"BYTES", true},
@@ -20,7 +20,7 @@ struct usage {
 };
 
 struct usages {
-    struct usage items[JOBS_MAX];
+    struct usage *items; /* room for the named jobs, or for NEWEST */
     size_t count;
 };
 
@@ -72,7 +72,7 @@ static int add_newest(struct cli *cli, struct usages *all)
     Heddle__V1__ListJobsResponse *response = NULL;
     int code;
 
-    request.limit = JOBS_MAX;
+    request.limit = NEWEST;
     code = cli_call(cli, "ListJobs", &heddle__v1__list_jobs_response__descriptor, &request.base,
                     &response);
     if (code != CLI_CONTINUE)
@@ -82,7 +82,7 @@ static int add_newest(struct cli *cli, struct usages *all)
         all->count += all->items[all->count].checkpoints > 0;
     }
     if (code == CLI_CONTINUE && *response->next_page)
-        cli_note("heddle: only the %d newest jobs were looked at; name others", JOBS_MAX);
+        cli_note("heddle: only the %d newest jobs were looked at; name others", NEWEST);
     hd_rpc_message_free(&response->base);
     return code;
 }
@@ -139,21 +139,23 @@ static void print(const struct cli *cli, const struct usages *all)
 
 int cli_du(struct cli *cli, int argc, char **argv)
 {
-    struct usages *all = calloc(1, sizeof *all);
-    int code = cli_parse(cli, argc, argv, NULL, 0, 0, JOBS_MAX);
+    struct usages all = {.items = NULL};
+    int code = cli_parse(cli, argc, argv, NULL, 0, 0, CLI_ARGS_ANY);
 
-    if (code == CLI_CONTINUE && !all)
+    if (code == CLI_CONTINUE)
+        all.items = calloc(cli->arg_count ? (size_t)cli->arg_count : NEWEST, sizeof *all.items);
+    if (code == CLI_CONTINUE && !all.items)
         code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a list of jobs"));
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
-        code = cli->arg_count ? add_given(cli, all) : add_newest(cli, all);
+        code = cli->arg_count ? add_given(cli, &all) : add_newest(cli, &all);
     if (code == CLI_CONTINUE) {
         if (!cli->arg_count)
-            qsort(all->items, all->count, sizeof all->items[0], by_bytes);
-        print(cli, all);
+            qsort(all.items, all.count, sizeof all.items[0], by_bytes);
+        print(cli, &all);
         code = cli_out_end(CLI_OK);
     }
-    free(all);
+    free(all.items);
     return code;
 }

@@ -221,7 +221,7 @@ int cli_cancel(struct cli *cli, int argc, char **argv)
     bool now = false;
     const struct cli_flag flags[] = {{"now", 0, CLI_FLAG_BOOL, &now, 0, 0}};
     struct job_sink sink = {.cli = cli};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, 1000);
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
 
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);

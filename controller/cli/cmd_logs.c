@@ -58,19 +58,20 @@ struct logs {
 
 /* ---- printing ---- */
 
-/* On a terminal, control characters are shown as '?'; a file or a pipe gets the bytes as they are.
- */
+/* Adds bytes of a log. On a terminal, what is not harmless there (hd_text_character) becomes '?'; a
+ * file or a pipe gets the bytes as they are. */
 static void add_bytes(struct logs *l, const char *bytes, size_t count)
 {
+    bool harmless;
+
     if (!l->to_terminal) {
         hd_text_add_bytes(&l->out, bytes, count);
         return;
     }
-    for (size_t i = 0; i < count; i++) {
-        const unsigned char c = (unsigned char)bytes[i];
-        const bool shown = (c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t';
-
-        hd_text_add_bytes(&l->out, shown ? bytes + i : "?", 1);
+    for (size_t n; count; bytes += n, count -= n) {
+        n = hd_text_character(bytes, count, &harmless);
+        harmless |= *bytes == '\n' || *bytes == '\t';
+        hd_text_add_bytes(&l->out, harmless ? bytes : "?", harmless ? n : 1);
     }
 }
 

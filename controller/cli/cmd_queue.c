@@ -225,7 +225,7 @@ static int hold_all(struct cli *cli, int argc, char **argv, bool hold)
 {
     struct hd_text out = {0};
     struct show_list list;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1000);
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, CLI_ARGS_ANY);
 
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);

@@ -1,5 +1,6 @@
 /* rm: removes jobs that have ended, with their folders. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "controller/cli/show.h"
@@ -141,12 +142,16 @@ static int confirm(int count)
 
 int cli_rm(struct cli *cli, int argc, char **argv)
 {
-    enum { JOBS_MAX = 1000 };
-    uint64_t jobs[JOBS_MAX];
+    uint64_t *jobs = NULL;
     bool yes = false;
     const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, JOBS_MAX);
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
 
+    if (code == CLI_CONTINUE) {
+        jobs = calloc((size_t)cli->arg_count, sizeof *jobs);
+        if (!jobs)
+            code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a list of jobs"));
+    }
     for (int i = 0; code == CLI_CONTINUE && i < cli->arg_count; i++)
         code = cli_parse_job(cli->args[i], &jobs[i]);
     if (code == CLI_CONTINUE)
@@ -157,5 +162,6 @@ int cli_rm(struct cli *cli, int argc, char **argv)
         code = confirm(cli->arg_count);
     if (code == CLI_CONTINUE)
         code = remove_all(cli, jobs, cli->arg_count);
+    free(jobs);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -80,14 +81,16 @@ static enum hd_status check_file(const struct file *file)
     return st;
 }
 
-/* required: the file must exist. */
+/* Reads one file. If it is not required, a path that leads to no file (also because HOME is no
+ * folder, or one that may not be entered) is a file without a setting. */
 static enum hd_status read_file(struct contexts *c, const char *path, bool required,
                                 struct file *ret_file)
 {
     struct hd_text bytes = {0};
+    const bool absent = !path || (!required && access(path, F_OK) < 0);
     enum hd_status st =
-        path ? hd_file_read_stream(path, HD_YAML_BYTES_MAX, HD_FILE_PATIENCE_MS, &bytes)
-             : HD_NOT_FOUND;
+        !absent ? hd_file_read_stream(path, HD_YAML_BYTES_MAX, HD_FILE_PATIENCE_MS, &bytes)
+                : HD_NOT_FOUND;
 
     *ret_file = (struct file){0};
     if (st == HD_NOT_FOUND && !required)

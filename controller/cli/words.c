@@ -134,19 +134,11 @@ void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job)
 
 void cli_add_clean(struct hd_text *out, const char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
+    bool harmless;
 
-    for (const unsigned char *begin = p;; p++) {
-        bool c1 = p[0] == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0; /* U+0080..9F: controls too */
-
-        if (*p >= 0x20 && *p != 0x7f && !c1)
-            continue;
-        hd_text_add_bytes(out, begin, (size_t)(p - begin));
-        if (!*p)
-            return;
-        hd_text_add_bytes(out, "?", 1);
-        p += c1;
-        begin = p + 1;
+    for (size_t left = strlen(text), n; left; text += n, left -= n) {
+        n = hd_text_character(text, left, &harmless);
+        hd_text_add_bytes(out, harmless ? text : "?", harmless ? n : 1);
     }
 }
 

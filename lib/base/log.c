@@ -59,30 +59,23 @@ enum hd_status hd_log_read_format(const char *word, bool *ret_json)
                : hd_err(HD_INVALID, "%s: say text or json", word);
 }
 
-/* Bytes of the UTF-8 character at `at`; 0: there is none, or its end is missing. */
-static size_t character(const char *at)
-{
-    const unsigned char lead = (unsigned char)*at;
-    const size_t size = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-
-    return strnlen(at, size) == size && hd_text_is_utf8(at, size) ? size : 0;
-}
-
-/* The inside of a JSON string: as much of `text` as fits in `room` bytes; what is not UTF-8 becomes
- * '?'. Returns the bytes written. */
+/* The inside of a JSON string: as much of `text` as fits in `room` bytes; what is not harmless on a
+ * terminal (hd_text_character) becomes an escape or, where it is not UTF-8, '?'. Returns the bytes
+ * written. */
 static size_t escape(char *to, size_t room, const char *text)
 {
     size_t at = 0;
+    bool harmless;
 
-    for (size_t size; *text && at + ESCAPE_BYTES < room; text += size ? size : 1) {
-        size = character(text);
+    for (size_t left = strlen(text), n; left && at + ESCAPE_BYTES < room; text += n, left -= n) {
+        n = hd_text_character(text, left, &harmless);
         if (*text == '"' || *text == '\\') {
             at += (size_t)snprintf(to + at, room - at, "\\%c", *text);
         } else if ((unsigned char)*text < 0x20 || *text == 0x7f) {
             at += (size_t)snprintf(to + at, room - at, "\\u%04x", (unsigned char)*text);
-        } else if (size) {
-            memcpy(to + at, text, size);
-            at += size;
+        } else if (harmless) {
+            memcpy(to + at, text, n);
+            at += n;
         } else {
             to[at++] = '?';
         }
@@ -103,12 +96,23 @@ static size_t format_json(char line[LINE_MAX_BYTES], enum hd_log_level level, co
     return n + 3;
 }
 
-/* A message may hold what others wrote: it makes no line of its own, and no terminal obeys it. */
+/* Makes what others wrote harmless in place: it makes no line of its own, and no terminal obeys it.
+ */
 static void clean(char *text)
 {
-    for (; *text; text++)
-        if (((unsigned char)*text < 0x20 && *text != '\t') || *text == 0x7f)
-            *text = '?';
+    char *to = text;
+    bool harmless;
+
+    for (size_t left = strlen(text), n; left; text += n, left -= n) {
+        n = hd_text_character(text, left, &harmless);
+        if (harmless || *text == '\t') {
+            memmove(to, text, n);
+            to += n;
+        } else {
+            *to++ = '?';
+        }
+    }
+    *to = '\0';
 }
 
 static size_t format_text(char line[LINE_MAX_BYTES], enum hd_log_level level, const char *time,

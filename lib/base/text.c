@@ -156,6 +156,39 @@ static size_t utf8_sequence(const unsigned char *p, size_t left)
     return n;
 }
 
+/* Characters that a terminal obeys or that a reader does not see: U+0000..001F and 007F..009F, soft
+ * hyphen, U+061C, 180E, 200B..200F, 2028..202E, 2060..206F, FEFF, FFF9..FFFB, E0000..E0FFF. */
+static bool is_hidden(uint32_t c)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {{0, 0x1F},        {0x7F, 0x9F},     {0xAD, 0xAD},      {0x61C, 0x61C},
+                  {0x180E, 0x180E}, {0x200B, 0x200F}, {0x2028, 0x202E},  {0x2060, 0x206F},
+                  {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE0FFF}};
+
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (c >= ranges[i].first && c <= ranges[i].last)
+            return true;
+    return false;
+}
+
+size_t hd_text_character(const char *at, size_t count, bool *ret_harmless)
+{
+    const unsigned char *p = (const unsigned char *)at;
+    const size_t n = utf8_sequence(p, count);
+    uint32_t c = p[0];
+
+    *ret_harmless = false;
+    if (!n)
+        return 1;
+    if (n > 1)
+        c &= 0x7Fu >> n;
+    for (size_t i = 1; i < n; i++)
+        c = c << 6 | (p[i] & 0x3Fu);
+    *ret_harmless = !is_hidden(c);
+    return n;
+}
+
 bool hd_text_is_utf8(const void *bytes, size_t count)
 {
     const unsigned char *p = bytes;

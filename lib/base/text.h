@@ -32,6 +32,13 @@ enum hd_status hd_text_to_bytes(const char *text, int64_t min, int64_t *ret_byte
 enum hd_status hd_text_to_double(const char *text, double min, double max, double *ret_value);
 
 bool hd_text_is_utf8(const void *bytes, size_t count); /* RFC 3629; NUL is not accepted */
+
+/* Bytes of the character that begins at `at`, of which at most `count` > 0 may be looked at.
+ * ret_harmless: whether a terminal or a log may be given it inside a line: no control character, no
+ * character that reorders or hides text (marks and overrides of direction, zero-width characters,
+ * line and paragraph separators, tags), no byte that is not UTF-8. */
+size_t hd_text_character(const char *at, size_t count, bool *ret_harmless);
+
 bool hd_text_starts(const char *text, const char *prefix);
 bool hd_text_ends(const char *text, const char *suffix);
 

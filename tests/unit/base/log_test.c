@@ -118,10 +118,11 @@ static void a_message_makes_no_line_and_no_colour(void **state)
     catch ();
     hd_log_init("heddled", HD_LOG_INFO);
     hd_log(HD_LOG_ERROR, "a\tgr\xc3\xbc\xc3\x9f"
-                         "e \x1b[31m\x7f\r\nb");
+                         "e \x1b[31m\x7f\r\nb \xe2\x80\xae" /* U+202E: right to left from here */
+                         "c\xe2\x80\x8b\xc2\x9b\xff" /* U+200B, U+009B, no UTF-8 */);
     (void)caught(text, sizeof text);
     assert_non_null(strstr(text, "Z error heddled: a\tgr\xc3\xbc\xc3\x9f"
-                                 "e ?[31m???b\n"));
+                                 "e ?[31m???b ?c???\n"));
 }
 
 int main(void)

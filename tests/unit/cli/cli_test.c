@@ -399,6 +399,31 @@ static void control_characters_never_reach_a_terminal(void **state)
     hd_text_free(&out);
 }
 
+/* Each of these moves, hides or ends what a terminal shows beside it; their neighbours stay. */
+static void characters_that_reorder_or_hide_text_never_reach_a_terminal(void **state)
+{
+    static const char *const hidden[] = {"\u00AD", "\u061C",     "\u180E",    "\u200B", "\u200D",
+                                         "\u200E", "\u200F",     "\u2028",    "\u2029", "\u202A",
+                                         "\u202E", "\u2060",     "\u2066",    "\u2069", "\uFEFF",
+                                         "\uFFF9", "\U000E0001", "\U000E007F"};
+    static const char *const shown[] = {" ",      "\u00A0", "\u00AC", "\u061B", "\u200A",
+                                        "\u2010", "\u2027", "\u2030", "\u20AC", "\U0001F600"};
+    struct hd_text out = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
+        hd_text_clear(&out);
+        cli_add_clean(&out, hidden[i]);
+        assert_string_equal(out.data, "?");
+    }
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        hd_text_clear(&out);
+        cli_add_clean(&out, shown[i]);
+        assert_string_equal(out.data, shown[i]);
+    }
+    hd_text_free(&out);
+}
+
 static void users_are_named_where_they_are_known(void **state)
 {
     struct hd_text out = {0};
@@ -497,6 +522,7 @@ int main(void)
         cmocka_unit_test(counts_are_short),
         cmocka_unit_test(a_word_is_written_as_a_shell_reads_it),
         cmocka_unit_test(control_characters_never_reach_a_terminal),
+        cmocka_unit_test(characters_that_reorder_or_hide_text_never_reach_a_terminal),
         cmocka_unit_test(users_are_named_where_they_are_known),
         cmocka_unit_test(text_is_cut_by_columns),
         cmocka_unit_test(a_child_and_what_it_left_behind_are_ended),
