@@ -14,6 +14,7 @@
 #include "base/first.h"
 #include "base/log.h"
 #include "base/notify.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/user.h"
 #include "controller/identity/authority.h"
@@ -534,8 +535,12 @@ static int command(struct program *p)
 int main(int argc, char **argv)
 {
     static struct program program;
+    struct hd_process_needs needs;
     int code;
 
+    needs = hd_process_needs_of_grpc(96, 8);
+    if (!hd_process_prepare_or_tell("heddle-controller", &needs))
+        return EXIT_FAILURE;
     hd_log_init("heddle-controller", HD_LOG_INFO);
     hd_file_ignore_size_signal();
     if (hd_first_split()) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "controller/cli/cli.h"
 #include "controller/cli/watch.h"
 #include "pki/pki.h"
@@ -129,8 +130,11 @@ void cli_wait_end(struct cli *cli)
 
 int cli_connect(struct cli *cli)
 {
+    const struct hd_process_needs needs = hd_process_needs_of_grpc(48, 0);
     enum hd_status st = find(cli);
 
+    if (!st)
+        st = hd_process_prepare(&needs);
     if (!st && uv_loop_init(&cli->loop))
         st = hd_err(HD_IO, "cannot start an event loop: %s", strerror(errno));
     if (st)

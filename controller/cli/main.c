@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "controller/cli/cli.h"
 #include "version/version.h"
 
@@ -63,6 +64,8 @@ int main(int argc, char **argv)
     struct cli cli = {.format = CLI_TABLE};
     const struct cli_command *command;
 
+    if (!hd_process_prepare_or_tell("heddle", &(struct hd_process_needs){.files = 48}))
+        return CLI_FAILED;
     (void)setlocale(LC_CTYPE, ""); /* widths of characters; numbers stay as in C */
     (void)signal(SIGPIPE, SIG_IGN);
     hd_file_ignore_size_signal();

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/first.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/user.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/settings.h"
@@ -294,8 +295,12 @@ static void reload(struct agent *agent)
 int main(int argc, char **argv)
 {
     static struct agent agent;
+    struct hd_process_needs needs;
     int code;
 
+    needs = hd_process_needs_of_grpc(96, 8);
+    if (!hd_process_prepare_or_tell("heddled", &needs))
+        return EXIT_FAILURE;
     hd_log_init("heddled", HD_LOG_INFO);
     hd_file_ignore_size_signal();
     if (hd_first_split())

@@ -35,6 +35,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
+#include "base/process.h"
 #include "daemon/launcher/request.h"
 #include "daemon/launcher/users.h"
 #include "version/version.h"
@@ -517,6 +518,9 @@ int main(int argc, char **argv)
     static struct launcher l;
     enum hd_status st;
 
+    if (!hd_process_prepare_or_tell("heddle-launcher",
+                                    &(struct hd_process_needs){.files = 24, .threads = 0}))
+        return EXIT_FAILURE;
     hd_log_init("heddle-launcher", HD_LOG_INFO);
     hd_file_ignore_size_signal();
     if (argc == 2 && strcmp(argv[1], "--help") == 0)

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "flags/flags.h"
 #include "kernels/plugin.h"
 #include "serve/serve.h"
@@ -181,6 +182,9 @@ int main(int argc, char **argv)
     struct settings *s = calloc(1, sizeof *s);
     enum hd_status st;
 
+    if (!hd_process_prepare_or_tell("heddle serve",
+                                    &(struct hd_process_needs){.files = 64, .threads = 8}))
+        return EXIT_FAILED;
     hd_log_init("heddle-serve", HD_LOG_INFO);
     hd_file_ignore_size_signal();
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {

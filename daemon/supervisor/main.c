@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "daemon/isolation/cpus.h"
 #include "daemon/isolation/environment.h"
 #include "daemon/supervisor/log_bound.h"
@@ -272,6 +273,9 @@ int main(int argc, char **argv)
     static struct sup sup;
     enum hd_status st;
 
+    if (!hd_process_prepare_or_tell("heddle-supervisor",
+                                    &(struct hd_process_needs){.files = 64, .threads = 1}))
+        return EXIT_FAILED;
     hd_log_init("heddle-supervisor", HD_LOG_INFO);
     hd_file_ignore_size_signal();
     if (argc == 2 && strcmp(argv[1], "--help") == 0)

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "worker/worker.h"
 
 static const struct verb {
@@ -110,6 +111,9 @@ static bool asks_for_help(const char *word)
 
 int main(int argc, char **argv)
 {
+    if (!hd_process_prepare_or_tell("heddle-worker",
+                                    &(struct hd_process_needs){.files = 48, .threads = 4}))
+        return HD_WORKER_FAILED;
     hd_log_init("heddle-worker", HD_LOG_INFO);
     hd_file_ignore_size_signal();
     if (argc >= 2 && asks_for_help(argv[1])) {
