@@ -63,6 +63,15 @@ static bool is_same_site(const struct hd_http_head *head)
            strcasecmp(head->origin + length, head->host) == 0;
 }
 
+/* A person follows a link to here: the answer fills the window, and the other site's page never
+ * sees it. A frame, an image or a script has another destination. */
+static bool is_followed_link(const struct hd_http_head *head)
+{
+    return strcmp(head->method, "GET") == 0 && !head->origin && head->fetch_mode &&
+           strcmp(head->fetch_mode, "navigate") == 0 && head->fetch_dest &&
+           strcmp(head->fetch_dest, "document") == 0;
+}
+
 #define REFUSE(status, ...)                                            \
     do {                                                               \
         (void)snprintf(ret_message, HD_HTTP_REFUSAL_MAX, __VA_ARGS__); \
@@ -132,7 +141,7 @@ int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_nam
     if (head->origin && !is_same_site(head))
         REFUSE(FORBIDDEN, "a page of another site (Origin: %.100s) may not ask here", head->origin);
     if (head->fetch_site && strcmp(head->fetch_site, "same-origin") != 0 &&
-        strcmp(head->fetch_site, "none") != 0)
+        strcmp(head->fetch_site, "none") != 0 && !is_followed_link(head))
         REFUSE(FORBIDDEN, "a page of another site may not ask here (Sec-Fetch-Site: %.40s)",
                head->fetch_site);
     return 0;

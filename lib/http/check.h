@@ -23,9 +23,11 @@ struct hd_http_names {
 };
 
 struct hd_http_head {
-    const char *method, *version;           /* "GET", "HTTP/1.1" */
-    const char *type, *length;              /* Content-Type, Content-Length; NULL: not sent */
-    const char *host, *origin, *fetch_site; /* NULL: not sent */
+    const char *method, *version; /* "GET", "HTTP/1.1" */
+    const char *type, *length;    /* Content-Type, Content-Length; NULL: not sent */
+    const char *host, *origin;    /* NULL: not sent */
+    const char *fetch_site, *fetch_mode,
+        *fetch_dest;       /* Sec-Fetch-Site, -Mode, -Dest; NULL: not sent */
     bool repeated;         /* one of these, or Authorization, came more than once */
     bool is_coded;         /* Transfer-Encoding: a body of a length that is not said */
     size_t body_bytes_max; /* of a POST; 0: none is taken */

@@ -134,6 +134,8 @@ static enum MHD_Result read_header(void *cls, enum MHD_ValueKind kind, const cha
     } once[] = {{"Host", &reading->head.host},
                 {"Origin", &reading->head.origin},
                 {"Sec-Fetch-Site", &reading->head.fetch_site},
+                {"Sec-Fetch-Mode", &reading->head.fetch_mode},
+                {"Sec-Fetch-Dest", &reading->head.fetch_dest},
                 {"Content-Type", &reading->head.type},
                 {"Content-Length", &reading->head.length},
                 {"Authorization", &reading->authorization}};

@@ -97,6 +97,41 @@ static void only_a_page_of_the_door_itself_may_ask(void **state)
     assert_int_equal(check((struct hd_http_head){.host = host, .fetch_site = "same-site"}), 403);
 }
 
+/* A link in a wiki opens the dashboard; a frame, a script, a form or a fetch of the same page does
+ * not reach it. */
+static void a_link_from_another_site_may_be_followed(void **state)
+{
+    static const struct {
+        const char *method, *mode, *dest, *origin;
+        int status;
+    } cases[] = {
+        {"GET", "navigate", "document", NULL, 0},
+        {"GET", "navigate", "iframe", NULL, 403},
+        {"GET", "navigate", "frame", NULL, 403},
+        {"GET", "navigate", NULL, NULL, 403},
+        {"GET", "no-cors", "image", NULL, 403},
+        {"GET", "no-cors", "script", NULL, 403},
+        {"GET", "cors", "empty", NULL, 403},
+        {"GET", "websocket", "document", NULL, 403},
+        {"GET", "navigate", "document", "http://evil.example", 403},
+        {"POST", "navigate", "document", NULL, 405},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static const char *const sites[] = {"cross-site", "same-site"};
+
+        for (size_t k = 0; k < 2; k++)
+            assert_int_equal(check((struct hd_http_head){.method = cases[i].method,
+                                                         .host = "localhost:9460",
+                                                         .fetch_site = sites[k],
+                                                         .fetch_mode = cases[i].mode,
+                                                         .fetch_dest = cases[i].dest,
+                                                         .origin = cases[i].origin}),
+                             cases[i].status);
+    }
+}
+
 static void what_changes_something_or_carries_something_is_refused(void **state)
 {
     static const char *const methods[] = {"POST", "PUT", "DELETE", "HEAD", "OPTIONS", "get", ""};
@@ -227,6 +262,7 @@ int main(void)
         cmocka_unit_test(another_sites_name_is_misdirected),
         cmocka_unit_test(a_malformed_host_is_refused),
         cmocka_unit_test(only_a_page_of_the_door_itself_may_ask),
+        cmocka_unit_test(a_link_from_another_site_may_be_followed),
         cmocka_unit_test(what_changes_something_or_carries_something_is_refused),
         cmocka_unit_test(a_body_is_json_of_a_length_that_is_said),
         cmocka_unit_test(a_target_is_decoded_once),

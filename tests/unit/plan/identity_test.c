@@ -1,0 +1,102 @@
+/* What of a job its plan depends on: each key of a job is changed alone, and the plan must then
+ * still count for the job, or be refused by the key's name.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/identity.h"
+
+/* When, where and how often a job runs changes no plan; these keys are beside the members of
+ * `parallel` that a plan decides. */
+static bool is_free(const struct hd_key *key)
+{
+    static const char *const paths[] = {"name",
+                                        "queue",
+                                        "priority",
+                                        "after",
+                                        "time_limit",
+                                        "restart.max",
+                                        "resources.devices.min",
+                                        "resources.devices.max"};
+
+    if (hd_job_key_is_of_layout(key) || strncmp(key->path, "hang.", 5) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (strcmp(key->path, paths[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Sets the member to the first (0) or second (1) of two values that differ. */
+static void set(const struct hd_key *key, int which, struct hd_job *job)
+{
+    char word[HD_JOB_WORD_MAX];
+    void *member = hd_job_member(key, job);
+
+    switch (key->kind) {
+    case HD_KEY_INT:
+        *(int64_t *)member = 1 + which;
+        break;
+    case HD_KEY_REAL:
+        *(double *)member = 0.25 + which;
+        break;
+    case HD_KEY_BOOL:
+        *(bool *)member = which;
+        break;
+    case HD_KEY_WORD:
+        (void)sscanf(key->words, which ? "%*s %23s" : "%23s", word);
+        (void)snprintf(member, HD_JOB_WORD_MAX, "%s", word);
+        break;
+    default:
+        (void)snprintf(member, HD_JOB_WORD_MAX, "%s", which ? "two" : "one");
+    }
+}
+
+static void a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else(void **state)
+{
+    int refused = 0, accepted = 0;
+
+    (void)state;
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        struct hd_text planned = {0};
+        struct hd_job job;
+        enum hd_status st;
+
+        if (key->kind == HD_KEY_FORM)
+            continue;
+        hd_job_set_defaults(&job);
+        for (size_t k = 0; k < hd_job_key_count; k++)
+            if (hd_job_keys[k].kind != HD_KEY_FORM)
+                set(&hd_job_keys[k], 0, &job);
+        if (hd_plan_identity(&job, &planned))
+            fail_msg("%s", hd_err_message());
+        if (hd_plan_identity_compare(planned.data, &job))
+            fail_msg("%s", hd_err_message());
+        set(key, 1, &job);
+        st = hd_plan_identity_compare(planned.data, &job);
+        if (is_free(key) != (st == HD_OK))
+            fail_msg("%s: %s", key->path, st ? hd_err_message() : "not refused");
+        if (st) /* by its name */
+            assert_non_null(strstr(hd_err_message(), key->path));
+        refused += st != HD_OK;
+        accepted += st == HD_OK;
+        hd_text_free(&planned);
+    }
+    assert_true(refused > 60 && accepted > 15);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
