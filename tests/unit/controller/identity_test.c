@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/random.h"
 #include "controller/identity/authority.h"
 #include "controller/identity/identity.h"
 #include "pki/pki.h"
@@ -273,6 +274,52 @@ static void live_jobs_are_counted_by_owner(void **state)
     hd_usages_free(usages);
 }
 
+/* Jobs begin and end in random order while others live, so that a slot becomes free in the midst of
+ * every run of full ones; the counts are held against plain arrays after each change of a block. At
+ * the end all end, ascending, descending or at random, and none counts. */
+static void jobs_that_end_in_any_order_do_not_count(void **state)
+{
+    enum { JOBS = 1200, OWNERS = 3, CHANGES = 6000 };
+    static const char *const owners[OWNERS] = {"ann", "bob", "carl"};
+
+    (void)state;
+    for (uint64_t order = 0; order < 6; order++) {
+        struct hd_usages *usages = hd_usages_new();
+        enum hd_job_state states[JOBS + 1];
+        int64_t live[OWNERS] = {0}, queued[OWNERS] = {0};
+
+        for (int i = 0; i <= JOBS; i++)
+            states[i] = HD_JOB_STATE_FAILED;
+        for (uint64_t n = 0; n < CHANGES + JOBS; n++) {
+            static const enum hd_job_state next[] = {HD_JOB_STATE_QUEUED, HD_JOB_STATE_RUNNING,
+                                                     HD_JOB_STATE_FAILED};
+            const uint64_t bits = hd_random_key(order, n), at = n - CHANGES;
+            uint64_t job = 1 + bits % JOBS;
+            enum hd_job_state to = next[(bits >> 32) % 3];
+            struct hd_job_record record;
+
+            if (n >= CHANGES) { /* the end of all; 7 and 1,200 have no common divisor */
+                job = 1 + (order % 3 == 0 ? at : order % 3 == 1 ? JOBS - 1 - at : at * 7 % JOBS);
+                to = HD_JOB_STATE_SUCCEEDED;
+            }
+            live[job % OWNERS] +=
+                (to <= HD_JOB_STATE_STOPPING) - (states[job] <= HD_JOB_STATE_STOPPING);
+            queued[job % OWNERS] +=
+                (to == HD_JOB_STATE_QUEUED) - (states[job] == HD_JOB_STATE_QUEUED);
+            states[job] = to;
+            record = (struct hd_job_record){.job = job, .owner = owners[job % OWNERS], .state = to};
+            hd_usages_see_job(usages, &record);
+            for (int o = 0; n % 64 == 0 && o < OWNERS; o++) {
+                assert_int_equal(hd_usages_jobs(usages, owners[o], false), live[o]);
+                assert_int_equal(hd_usages_jobs(usages, owners[o], true), queued[o]);
+            }
+        }
+        for (int o = 0; o < OWNERS; o++)
+            assert_int_equal(hd_usages_jobs(usages, owners[o], false), 0);
+        hd_usages_free(usages);
+    }
+}
+
 /* ---- pki --------------------------------------------------------------------------------------*/
 
 /* SHA-256 of "abc" (FIPS 180-2, B.1). */
@@ -359,6 +406,7 @@ int main(void)
         cmocka_unit_test(credentials_are_found_until_they_expire_or_end),
         cmocka_unit_test(a_rate_lets_so_many_through),
         cmocka_unit_test(live_jobs_are_counted_by_owner),
+        cmocka_unit_test(jobs_that_end_in_any_order_do_not_count),
         cmocka_unit_test(a_hash_is_sha_256),
         cmocka_unit_test(a_chain_knows_where_texts_end),
         cmocka_unit_test(a_line_of_an_invitation_is_read_as_it_was_written),
