@@ -395,18 +395,20 @@ struct core_wisher {
     const struct hd_job_needs *needs;
     const void *spec;
     size_t spec_bytes;
+    const struct core_job *before; /* whose attempts had layouts; NULL: it is not submitted */
 };
 static inline struct core_wisher core_wisher_of(const struct core_job *job,
                                                 const struct hd_job_needs *needs)
 {
-    return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes};
+    return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes, job};
 }
 
 bool core_asks_no_more(const struct hd_core *core); /* too many questions wait for answers */
-/* Chooses place->plan.layout, if the job leaves members of it open. FITS: it starts there; *ret_why
- * then says what was chosen, if there was a choice. MISFITS: no layout fits the devices, of which
- * the smallest has *ret_memory_bytes; *ret_why says why. LATER: *ret_entry was asked for, or
- * (NULL) will be, when fewer questions wait. */
+/* Chooses place->plan.layout, if the job leaves members of it open: that of the newest attempt on
+ * as many devices of the kind, if it fits the place, so that the job goes on with the same bits;
+ * else the best. FITS: it starts there; *ret_why then says what was chosen, if there was a choice.
+ * MISFITS: no layout fits the devices, of which the smallest has *ret_memory_bytes; *ret_why says
+ * why. LATER: *ret_entry was asked for, or (NULL) will be, when fewer questions wait. */
 enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
                                     struct core_placement *place, int64_t *ret_memory_bytes,
                                     const struct core_menu_entry **ret_entry,

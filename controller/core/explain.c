@@ -584,7 +584,7 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
     }
     core->out = out;
     while (!st && layout == CORE_LAYOUT_MISFITS && place.device_count) {
-        const struct core_wisher wisher = {0, &more, spec, spec_bytes};
+        const struct core_wisher wisher = {0, &more, spec, spec_bytes, NULL};
         const struct core_view view = {.needs = &more, .spares = core_needs_spares(core, &more)};
         const struct core_menu_entry *entry;
         int64_t memory_bytes;

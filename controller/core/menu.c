@@ -229,10 +229,48 @@ static bool is_open(const struct hd_plan_request *wish)
            (s->pp != 1 && strcmp(s->schedule, "auto") == 0);
 }
 
-/* All that the answer depends on. False: nothing is to be asked. */
+/* The layout of the newest attempt that had as many devices of this kind; NULL: there was none. */
+static const struct hd_layout_sizes *layout_before(const struct core_wisher *wisher,
+                                                   const struct core_placement *place)
+{
+    const struct core_job *job = wisher->before;
+
+    for (int32_t i = job ? job->rec.attempt_count : 0; i > 0; i--) {
+        const struct core_attempt *attempt = job->attempts[i - 1];
+
+        if (attempt && attempt->rec.plan.rank_count == place->device_count &&
+            strcmp(attempt->rec.plan.layout.device, place->plan.layout.device) == 0)
+            return &attempt->rec.plan.layout;
+    }
+    return NULL;
+}
+
+/* Writes the layout of an earlier attempt down as the wish, but for precision and threads, which
+ * follow from the devices. False: there is none, the job does not allow it any more, or the place
+ * parts ranks that must be on one node. */
+static bool keep_layout(const struct core_wisher *wisher, const struct core_placement *place,
+                        struct hd_core_asked *asked)
+{
+    const struct hd_layout_sizes *before = layout_before(wisher, place);
+    struct hd_plan_request kept = asked->wish;
+    struct hd_layout_sizes sizes;
+
+    if (!before || !hd_plan_allows(&asked->wish, before))
+        return false;
+    kept.sizes = *before;
+    memcpy(kept.sizes.precision, asked->wish.sizes.precision, sizeof kept.sizes.precision);
+    kept.sizes.threads = asked->wish.sizes.threads;
+    if (hd_plan_size(&kept, asked->devices, &sizes) || asked->together % hd_plan_unit(&kept))
+        return false;
+    asked->wish = kept;
+    return true;
+}
+
+/* Writes down all that the answer depends on. keep: the question is whether an earlier attempt's
+ * layout fits. False: nothing is to be asked. */
 static bool form_question(struct hd_core *core, const struct core_wisher *wisher,
-                          const struct core_placement *place, struct hd_core_asked *asked,
-                          struct hd_text *key)
+                          const struct core_placement *place, bool keep,
+                          struct hd_core_asked *asked, struct hd_text *key)
 {
     const struct hd_job_needs *needs = wisher->needs;
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
@@ -246,6 +284,8 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
     asked->tier = place->tier;
     if (!core->config.asks_layouts || !is_open(&asked->wish) || !(needs->shape || wisher->job) ||
         !fold_devices(needs, place, kind, asked))
+        return false;
+    if (keep && !keep_layout(wisher, place, asked))
         return false;
     if (hd_layout_write(&asked->wish.sizes, &wish)) { /* a word that no build knows: not searched */
         hd_text_free(&wish);
@@ -315,18 +355,28 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_wish
                                     const struct core_menu_entry **ret_entry,
                                     struct hd_text *ret_why)
 {
-    struct hd_core_asked asked = {.spec = wisher->spec, .spec_bytes = wisher->spec_bytes};
-    struct hd_text key = {0};
     enum core_layout layout = CORE_LAYOUT_FITS;
+    struct hd_text key = {0}, why = {0};
+    bool taken = false;
 
     *ret_memory_bytes = 0;
     *ret_entry = NULL;
-    if (form_question(core, wisher, place, &asked, &key)) {
+    for (int keep = 1; !taken && keep >= 0; keep--) {
+        struct hd_core_asked asked = {.spec = wisher->spec, .spec_bytes = wisher->spec_bytes};
+
+        hd_text_clear(&key);
+        hd_text_clear(&why);
+        if (!form_question(core, wisher, place, keep, &asked, &key))
+            continue;
         *ret_memory_bytes = asked.memory_bytes;
         *ret_entry = consult(core, key.data, &asked);
-        layout = take(*ret_entry, place, ret_why);
+        layout = take(*ret_entry, place, &why);
+        taken = layout != CORE_LAYOUT_MISFITS && !(*ret_entry && (*ret_entry)->failed);
     }
+    hd_text_add(ret_why, "%s", why.len_bytes ? why.data : "");
+    core->no_memory |= why.failed;
     hd_text_free(&key);
+    hd_text_free(&why);
     return layout;
 }
 
@@ -357,12 +407,13 @@ static bool ask_ahead(struct hd_core *core, struct core_job *job)
     struct core_placement place = {0};
     struct core_menu_entry *entry = NULL;
     struct hd_text key = {0};
-    bool is_question;
+    bool is_question = false;
 
     for (size_t k = 0; k < kind_count && !place.device_count; k++)
         place = core_best_place(core, &job->needs, kinds[k],
                                 core_devices_needed(&job->needs, kinds[k]));
-    is_question = place.device_count && form_question(core, &wisher, &place, &asked, &key);
+    for (int keep = 1; place.device_count && !is_question && keep >= 0; keep--)
+        is_question = form_question(core, &wisher, &place, keep, &asked, &key);
     if (is_question)
         entry = consult(core, key.data, &asked);
     free(place.members);

@@ -235,6 +235,39 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
     return s->zero_shard % s->ep ? HD_PLAN_SHARD_EP : HD_PLAN_FITS;
 }
 
+bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layout_sizes *sizes)
+{
+    const struct hd_layout_sizes *wish = &request->sizes;
+    const struct {
+        int64_t wished, open, is;
+    } numbers[] = {{wish->tp, 0, sizes->tp},
+                   {wish->pp, 0, sizes->pp},
+                   {wish->dp, 0, sizes->dp},
+                   {wish->cp, 0, sizes->cp},
+                   {wish->ep, 0, sizes->ep},
+                   {wish->zero, -1, sizes->zero},
+                   {wish->zero_shard, 0, sizes->zero_shard},
+                   {wish->virtual_stages, 0, sizes->virtual_stages},
+                   {wish->micro_batch, 0, sizes->micro_batch},
+                   {wish->sequence, -1, sizes->sequence},
+                   {wish->order_micro_batches, 0, sizes->order_micro_batches}};
+    const struct {
+        const char *wished, *is;
+    } words[] = {{wish->schedule, sizes->schedule},
+                 {wish->stages, sizes->stages},
+                 {wish->offload, sizes->offload},
+                 {wish->recompute, sizes->recompute},
+                 {wish->cp_exchange, sizes->cp_exchange}};
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].wished != numbers[i].open && numbers[i].wished != numbers[i].is)
+            return false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i].wished, "auto") != 0 && strcmp(words[i].wished, words[i].is) != 0)
+            return false;
+    return wish->expert_rows == 0 || wish->expert_rows == sizes->expert_rows;
+}
+
 void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
                            struct hd_layout_sizes *sizes)
 {

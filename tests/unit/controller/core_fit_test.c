@@ -400,6 +400,102 @@ static void a_hasty_answer_is_improved(void **state)
     sim_free(sim);
 }
 
+/* Stands for a search whose prices come from a noisy measurement: what is open becomes `mood`
+ * stages. */
+static int64_t mood;
+
+static void choose_by_mood(const struct hd_core_asked *asked, struct hd_core_answer *answer)
+{
+    const int64_t pp = asked->wish.sizes.pp ? asked->wish.sizes.pp : mood;
+    struct hd_plan_request request = asked->wish;
+
+    asked_count++;
+    request.sizes.pp = pp;
+    assert_int_equal(hd_plan_size(&request, asked->devices, &answer->layout), HD_PLAN_FITS);
+    answer->fits = WHOLE / pp <= asked->memory_bytes;
+    answer->step_s = 1;
+    answer->memory_bytes = WHOLE / pp;
+    answer->why = "";
+}
+
+/* A job that was requeued goes on with its layout on another node whose measurement speaks for
+ * another one; also after a restart of the controller. */
+static void a_later_attempt_keeps_the_layout(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE, WHOLE);
+    struct hd_job_needs needs = range(2, 2);
+    uint64_t job;
+
+    (void)state;
+    needs.shape = 0; /* each job asks for itself */
+    sim->plan = choose_by_mood;
+    mood = 2;
+    sim->nodes[1].full = true;
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 2);
+    sim_run(sim, 3);
+    mood = 1;
+    sim->nodes[0].full = true;
+    sim->nodes[1].full = false;
+    sim_controller_crash(sim);
+    sim_run(sim, 5);
+    assert_int_equal(sim_requeue(sim, job), HD_OK);
+    sim_run_until_ended(sim, job, 200);
+    assert_int_equal(sim_attempt(sim, job, 2)->plan.layout.pp, 2);
+    assert_int_equal(sim_attempt(sim, job, 2)->plan.layout.dp, 1);
+    sim_assert_undisturbed(sim, job, 20);
+    sim_free(sim);
+}
+
+/* The other node's devices have half the memory: the layout of before does not fit there, and the
+ * best one that does is taken. */
+static void a_layout_that_does_not_fit_any_more_is_replaced(void **state)
+{
+    struct sim *sim = sim_with(2, WHOLE, WHOLE / 2);
+    struct hd_job_needs needs = range(2, 2);
+    uint64_t job;
+
+    (void)state;
+    needs.shape = 0;
+    sim->plan = choose_by_mood;
+    mood = 1;
+    sim->nodes[1].full = true;
+    job = sim_submitted(sim, &needs);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 1);
+    sim_run(sim, 3);
+    mood = 2;
+    sim->nodes[0].full = true;
+    sim->nodes[1].full = false;
+    sim_run(sim, 5);
+    assert_int_equal(sim_requeue(sim, job), HD_OK);
+    sim_run_until_ended(sim, job, 200);
+    assert_int_equal(sim_attempt(sim, job, 2)->plan.layout.pp, 2);
+    sim_free(sim);
+}
+
+/* A member that a resumed job writes down anew goes before the layout of the attempts before. */
+static void a_member_that_is_written_down_goes_before_an_earlier_layout(void **state)
+{
+    struct sim *sim = sim_with(1, WHOLE, WHOLE);
+    struct hd_job_needs needs = range(2, 2);
+    uint64_t job;
+
+    (void)state;
+    needs.shape = 0;
+    sim->plan = choose_by_mood;
+    mood = 2;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 3);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim_run_until_ended(sim, job, 100);
+    needs.wish.sizes.pp = 1;
+    assert_int_equal(sim_resume(sim, job, &needs), HD_OK);
+    sim_run_until_ended(sim, job, 200);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.pp, 2);
+    assert_int_equal(sim_attempt(sim, job, 2)->plan.layout.pp, 1);
+    sim_free(sim);
+}
+
 static void choose_four_stages(const struct hd_core_asked *asked, struct hd_core_answer *answer)
 {
     assert_true(hd_plan_first(&asked->wish, asked->devices, &answer->layout));
@@ -440,6 +536,9 @@ int main(void)
         cmocka_unit_test(a_node_with_larger_devices_ends_the_wait),
         cmocka_unit_test(a_job_keeps_its_place_while_its_layout_is_found),
         cmocka_unit_test(a_waiting_job_is_planned_while_it_waits),
+        cmocka_unit_test(a_later_attempt_keeps_the_layout),
+        cmocka_unit_test(a_layout_that_does_not_fit_any_more_is_replaced),
+        cmocka_unit_test(a_member_that_is_written_down_goes_before_an_earlier_layout),
         cmocka_unit_test(equal_jobs_share_a_layout),
         cmocka_unit_test(a_restart_asks_again),
         cmocka_unit_test(a_held_job_outlives_the_answers),
