@@ -40,8 +40,8 @@ static enum hd_status take_tls(struct agent_options *options, const char **path,
 static enum hd_status take_probe(struct agent_options *options, const char *value)
 {
     options->probe = value;
-    if (strcmp(value, "first") != 0 && strcmp(value, "never") != 0)
-        return hd_err(HD_INVALID, "%s: say first or never", value);
+    if (strcmp(value, "first") != 0 && strcmp(value, "anyway") != 0 && strcmp(value, "never") != 0)
+        return hd_err(HD_INVALID, "%s: say first, anyway or never", value);
     return HD_OK;
 }
 

@@ -105,8 +105,9 @@ void probing_open(struct agent *agent)
     struct hd_prober *p = &agent->prober;
 
     memcpy(p->worker, agent->health.worker, sizeof p->worker);
-    p->at_first = agent->options.probe ? strcmp(agent->options.probe, "first") == 0
+    p->at_first = agent->options.probe ? strcmp(agent->options.probe, "never") != 0
                                        : !agent->options.ephemeral;
+    p->beside_others = agent->options.probe && strcmp(agent->options.probe, "anyway") == 0;
     probing_choose(agent);
 }
 

@@ -39,9 +39,12 @@ static const struct hd_setting settings[] = {
      "where GPUs keep which algorithms of matrix products were the fastest (default: choices in "
      "--state-dir)"},
     {OPT_PROBE, "probe", 0, "WHEN", HD_SETTING_FILE, NULL,
-     "first: what the CPU devices compute and send in a second is measured when they are idle, for "
-     "at most 60 s, once per machine and build; never: only by heddle probe (default: first; never "
-     "with --ephemeral)"},
+     "first: what the devices compute and send in a second is measured when they are idle and "
+     "other "
+     "programs leave the processors free, for at most 60 s, once per machine and build; anyway: "
+     "also "
+     "while other programs run; never: only by heddle probe (default: first; never with "
+     "--ephemeral)"},
     {OPT_LOG_LIMIT, "log-limit", 0, "SIZE", HD_SETTING_FILE, "256M",
      "of each rank's log: of a larger one the beginning and the end are kept, and a line between "
      "them says what is missing; 1M at least, 0: no limit"},

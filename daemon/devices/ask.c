@@ -147,7 +147,7 @@ enum hd_status hd_ask_wait(struct hd_worker_run *ask)
     return st;
 }
 
-void hd_ask_end(struct hd_worker_run *ask)
+void hd_ask_reap(struct hd_worker_run *ask)
 {
     const int64_t end_ms = hd_clock_now_ms() + KILLED_MS;
 
@@ -155,6 +155,11 @@ void hd_ask_end(struct hd_worker_run *ask)
         (void)kill(ask->pid, SIGKILL);
     while (!reap(ask) && hd_clock_now_ms() < end_ms)
         (void)usleep(LOOK_US);
+}
+
+void hd_ask_end(struct hd_worker_run *ask)
+{
+    hd_ask_reap(ask);
     close_pipe(ask);
     hd_text_free(&ask->answer);
 }

@@ -10,6 +10,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 
+#define BUSY_SHARE 0.2 /* of the processors' time: more, and times are not those of the device */
+
 static const char head[] = "heddle-probe 2\nhash ";
 
 /* ---- the file ---- */
@@ -164,6 +166,31 @@ static enum hd_status take(struct hd_prober *p)
     return HD_OK;
 }
 
+static struct hd_load load_now(const struct hd_prober *p)
+{
+    return hd_load_read(p->stat_path ? p->stat_path : "/proc/stat");
+}
+
+/* Whether other programs were busy since p->since, which matters to a probe of heddled's own
+ * accord. Told once, with what to do. */
+static bool is_disturbed(struct hd_prober *p)
+{
+    const struct hd_load now = load_now(p);
+    const double others = hd_load_of_others(&p->since, &now);
+
+    if (p->beside_others || p->asked != p->answered || others <= BUSY_SHARE)
+        return false;
+    if (!p->has_told_busy)
+        hd_log(
+            HD_LOG_WARN,
+            "the devices are not probed while other programs use %.0f%% of the processors; plans "
+            "go "
+            "on by the tables until it is quiet (heddle probe, or --probe anyway, measure at once)",
+            100 * others);
+    p->has_told_busy = true;
+    return true;
+}
+
 static void clean_up(struct hd_prober *p)
 {
     p->is_running = false;
@@ -177,6 +204,12 @@ static bool is_over(struct hd_prober *p)
 
     if (!hd_ask_step(&p->run, &st))
         return false;
+    hd_ask_reap(&p->run);
+    if (!st && is_disturbed(p)) {
+        clean_up(p);
+        p->idle_since_ms = 0;
+        return false;
+    }
     if (!st)
         st = take(p);
     clean_up(p);
@@ -207,10 +240,17 @@ bool hd_prober_step(struct hd_prober *p, bool idle)
         p->idle_since_ms = 0;
         return false;
     }
-    if (!p->idle_since_ms)
+    if (!p->idle_since_ms) {
         p->idle_since_ms = now_ms;
+        p->since = load_now(p);
+    }
     if (!is_wanted(p, now_ms))
         return false;
+    if (is_disturbed(p)) {
+        p->idle_since_ms = 0;
+        return false;
+    }
+    p->since = load_now(p);
     if (begin(p)) {
         fail_probe(p);
         return true;

@@ -2,7 +2,9 @@
  * GPUs, or its CPU devices where it offers no GPU.
  *
  *     --probe first    no result for this machine, driver and build: as soon as the devices have
- * been idle for HD_PROBER_QUIET_MS, once per start of heddled
+ * been idle for HD_PROBER_QUIET_MS, and other programs have left the processors free, once per
+ * start of heddled
+ *     --probe anyway   the same, also while other programs use the processors
  *     --probe never    only when the controller asks
  *
  *            wanted, idle                  ended, failed, or HD_PROBER_MS are over
@@ -11,7 +13,9 @@
  *        +--- an attempt starts --+   its process is killed, nothing is stored
  *
  * The helper measures all devices at once (worker/probe.h) for at most HD_PROBER_MS and is then
- * killed. Its result is a calibration (plan/calibration.h), which is not read here. It is kept in
+ * killed. What it measured beside other programs is dropped, unless it was asked for, and measured
+ * again when they are quiet: figures of a busy machine lead to layouts that are slow on an idle
+ * one. Its result is a calibration (plan/calibration.h), which is not read here. It is kept in
  * STATE_DIR/probe with a *key*: a text of all that it holds for. With another key it is dropped. A
  * probe that fails leaves an older result of the same key as it is.
  *
@@ -25,6 +29,7 @@
 #include <stdint.h>
 
 #include "daemon/devices/ask.h"
+#include "daemon/devices/load.h"
 
 enum {
     HD_PROBER_SECONDS = 55,    /* that the helper takes for itself */
@@ -42,8 +47,9 @@ struct hd_prober {
     char key[HD_PROBER_KEY_MAX];         /* one line */
     char devices[HD_PROBER_DEVICES_MAX]; /* as `heddle-worker probe --devices` takes them:
                                             "cpu:2:3", or "cuda:UUID,UUID.." */
-    bool at_first;
-    int seconds, timeout_ms; /* for tests; 0: HD_PROBER_SECONDS, HD_PROBER_MS */
+    bool at_first, beside_others;        /* --probe first or anyway; anyway */
+    const char *stat_path;               /* for tests; NULL: /proc/stat */
+    int seconds, timeout_ms;             /* for tests; 0: HD_PROBER_SECONDS, HD_PROBER_MS */
 
     /* to be read */
     int64_t ended_ms;           /* wall clock, when the newest probe ended; 0: none has */
@@ -57,6 +63,8 @@ struct hd_prober {
     struct hd_worker_run run;
     bool has_failed; /* since the start: not tried again by itself */
     int64_t idle_since_ms;
+    struct hd_load since; /* when the devices became idle, or the probe began */
+    bool has_told_busy;   /* since the start */
 };
 
 /* Reads the result in the state directory; a damaged file counts as none, and is logged. */

@@ -124,7 +124,7 @@ told_all() { # what the new controller asks for anew has begun
 check nothing_is_left_to_probe await 20 told_all
 begun=$(probes_begun)
 stop_node n1
-start_node n1 cpu:2:1 --worker "$work/worker" --probe first
+start_node n1 cpu:2:1 --worker "$work/worker" --probe anyway
 sleep 6 # a probe would begin after five idle seconds
 check_equal a_heddled_that_has_a_result_probes_no_more "$begun" "$(probes_begun)"
 check_equal the_figures_outlive_heddled 1 "$(heddle topo n1 | grep -c 'messages between devices')"
@@ -135,7 +135,7 @@ check what_was_measured_on_other_devices_is_dropped await 10 not_probed
 sleep 6
 check_equal an_ephemeral_heddled_does_not_probe "$begun" "$(probes_begun)"
 stop_node n1
-start_node n1 cpu:1:1 --worker "$work/worker" --probe first
+start_node n1 cpu:1:1 --worker "$work/worker" --probe anyway
 probed() { heddle topo n1 | grep -q '^n1: .*, probed '; }
 check another_one_does_when_it_has_been_idle await 30 probed
 finish

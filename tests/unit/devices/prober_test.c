@@ -47,11 +47,23 @@ static void worker_does(const char *script)
 
 static const char measures[] = "echo figures >\"$out\"; echo measured";
 
+/* Processors have been busy for so many of the ticks since the machine's start. */
+static char stat_path[300];
+static void processors(int64_t busy, int64_t total)
+{
+    char text[128];
+
+    (void)snprintf(stat_path, sizeof stat_path, "%s/stat", dir);
+    (void)snprintf(text, sizeof text, "cpu  %lld 0 0 %lld 0 0 0 0 0 0\n", (long long)busy,
+                   (long long)(total - busy));
+    assert_int_equal(hd_file_write_atomic(stat_path, text, strlen(text), 0600), HD_OK);
+}
+
 /* A heddled of this build starts. */
 static void start(const char *build, bool at_first)
 {
     hd_prober_close(&prober);
-    prober = (struct hd_prober){.devices = "cpu:2:3", .at_first = at_first};
+    prober = (struct hd_prober){.devices = "cpu:2:3", .at_first = at_first, .stat_path = stat_path};
     (void)snprintf(prober.key, sizeof prober.key, "build %s", build);
     (void)snprintf(prober.worker, sizeof prober.worker, "%s/worker", dir);
     hd_prober_open(&prober, dir);
@@ -163,6 +175,65 @@ static void busy_devices_are_not_probed(void **state)
 }
 
 /* Goal: a job never waits for a probe. */
+/* While others use half of the processors nothing is measured; when they are quiet, it is. */
+static void a_busy_machine_is_not_probed_until_it_is_quiet(void **state)
+{
+    (void)state;
+    processors(1000, 2000);
+    worker_does(measures);
+    start("1", true);
+    be_quiet();
+    processors(1500, 3000);
+    assert_false(hd_prober_step(&prober, true));
+    assert_int_equal(runs(), 0);
+    be_quiet();
+    processors(1550, 4000); /* 5% */
+    step_to_the_end();
+    assert_int_equal(runs(), 1);
+    assert_string_equal(prober.calibration.data, "figures\n");
+}
+
+/* What was measured while others began to work is dropped and measured again; what was asked for is
+ * kept, and so is what --probe anyway measures. */
+static void a_probe_that_others_disturb_is_repeated(void **state)
+{
+    const int64_t end_ms = hd_clock_now_ms() + 20000;
+    char disturbed[700];
+
+    (void)state;
+    processors(1000, 2000);
+    (void)snprintf(disturbed, sizeof disturbed, "echo 'cpu 1800 0 0 1200 0 0 0 0' >%s; %s",
+                   stat_path, measures);
+    worker_does(disturbed);
+    start("1", true);
+    be_quiet();
+    while (!prober.is_running)
+        (void)hd_prober_step(&prober, true);
+    while (prober.is_running) {
+        assert_false(hd_prober_step(&prober, true)); /* no news */
+        assert_true(hd_clock_now_ms() < end_ms);
+    }
+    assert_int_equal(prober.calibration.len_bytes, 0);
+    assert_string_equal(prober.problem, "");
+    worker_does(measures);
+    be_quiet();
+    step_to_the_end();
+    assert_int_equal(runs(), 2);
+    assert_string_equal(prober.calibration.data, "figures\n");
+
+    for (int anyway = 0; anyway < 2; anyway++) {
+        processors(1000, 2000);
+        worker_does(disturbed);
+        start(anyway ? "2" : "3", anyway);
+        prober.beside_others = anyway;
+        be_quiet();
+        if (!anyway)
+            hd_prober_ask(&prober, 1);
+        step_to_the_end();
+        assert_string_equal(prober.calibration.data, "figures\n");
+    }
+}
+
 static void an_attempt_that_starts_ends_a_probe(void **state)
 {
     struct hd_text path = {0};
@@ -329,6 +400,8 @@ int main(void)
         T(the_helper_measures_all_devices_for_less_than_a_minute),
         T(never_means_only_when_asked),
         T(busy_devices_are_not_probed),
+        T(a_busy_machine_is_not_probed_until_it_is_quiet),
+        T(a_probe_that_others_disturb_is_repeated),
         T(an_attempt_that_starts_ends_a_probe),
         T(who_asked_is_told_why_a_probe_was_ended),
         T(a_failed_probe_keeps_the_result_of_before_and_says_why),
