@@ -9,7 +9,7 @@ folder, steps, job = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 seen = EventAccumulator(folder, size_guidance={"scalars": 0})
 seen.Reload()
 tags = sorted(seen.Tags()["scalars"])
-assert tags == ["train/grad_norm", "train/loss", "train/lr", "train/mfu", "train/tokens_per_s",
+assert tags == ["train/grad_norm", "train/loss", "train/lr", "train/mfu", "train/targets", "train/tokens_per_s",
                 "validation/loss"], tags
 
 loss, validation = {}, {}
@@ -27,5 +27,5 @@ for tag, expected in (("train/loss", loss), ("validation/loss", validation)):
     assert all(a.wall_time <= b.wall_time for a, b in zip(events, events[1:])), tag
     print(tag, len(events))
 assert sorted(loss) == list(range(1, steps + 1))
-for tag in tags[:5]:
+for tag in tags[:6]:
     assert len(seen.Scalars(tag)) == steps, tag

@@ -556,6 +556,20 @@ static void a_reader_that_stalls_costs_no_more_than_its_queue(void **state)
     door_close(&d);
 }
 
+/* Reads what is left of an answer; whether the other side then closes the connection within 10 s.
+ */
+static bool is_closed(int fd)
+{
+    const struct timeval limit = {.tv_sec = 10};
+    char bytes[4096];
+    ssize_t n;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    while ((n = read(fd, bytes, sizeof bytes)) > 0)
+        ;
+    return n == 0 || errno == ECONNRESET;
+}
+
 /* The program stops while requests are on their way: none is leaked, none is touched later. */
 static void closing_ends_what_is_on_its_way(void **state)
 {
@@ -572,6 +586,8 @@ static void closing_ends_what_is_on_its_way(void **state)
     say(late, "GET /echo?x=1 HTTP/1.1\r\n" HOST "\r\n");
     (void)usleep(100000); /* handed over, and not answered: the loop does not turn */
     door_close(&d);
+    assert_true(is_closed(stream));
+    assert_true(is_closed(late));
     (void)close(stream);
     (void)close(late);
 }
