@@ -7,8 +7,8 @@
  *
  * without the rungs that are not legal on this number of devices, or the same as another one (zero
  * with one replica). Where no pp alone gives a layout, the rungs are those of the tp, cp and pp
- * that hd_plan_decide finds. The first that fits is taken. A rung costs a plan (plan.h): milliseconds, for
- * large models some tenths of a second.
+ * that hd_plan_decide finds. The first that fits is taken. A rung costs a plan (plan.h):
+ * milliseconds, for large models some tenths of a second.
  *
  * Used by: controller (services), the heddle command.   Uses: plan, choose.   Threads: any.
  */
