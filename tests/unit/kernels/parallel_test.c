@@ -58,17 +58,40 @@ static void every_item_is_done_once(void **state)
     device_close(&device);
 }
 
-/* A backend can be closed whatever its threads do: just started, or asleep. */
+enum { ROUNDS = 100, ROUNDS_WITHIN_S = 60 }; /* a round takes some 0.1 ms */
+
+static atomic_int rounds;
+
+static void *open_and_close(void *unused)
+{
+    const struct hd_backend_options options = {.threads = THREADS, .gemm_by = HD_GEMM_BY_OWN};
+
+    (void)unused;
+    for (rounds = 0; rounds < ROUNDS; rounds++) {
+        struct hd_backend *backend;
+
+        if (on_backend()->open(&options, &backend))
+            break;
+        on_backend()->close(backend);
+    }
+    return NULL;
+}
+
+/* A backend can be closed whatever its threads do: just started, or asleep. Who is not dismissed is
+ * waited for without end, so the rounds are those of another thread, which has some time. */
 static void a_crew_that_had_no_job_is_dismissed(void **state)
 {
-    const struct setting setting = {.threads = THREADS, .gemm_by = HD_GEMM_BY_OWN};
+    struct timespec end;
+    pthread_t thread;
 
     (void)state;
-    for (int i = 0; i < 100; i++) {
-        struct device device = device_open(&setting);
-
-        device_close(&device);
-    }
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, &end), 0);
+    end.tv_sec += ROUNDS_WITHIN_S;
+    assert_int_equal(pthread_create(&thread, NULL, open_and_close, NULL), 0);
+    if (pthread_timedjoin_np(thread, NULL, &end))
+        fail_msg("a crew was not dismissed within %d s, in round %d", (int)ROUNDS_WITHIN_S,
+                 (int)rounds);
+    assert_int_equal(rounds, ROUNDS);
 }
 
 static atomic_int interrupted;
