@@ -18,7 +18,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 14 /* raise it when the meaning of an argument struct or of a function of the
+    HD_KERNEL_ABI = 15 /* raise it when the meaning of an argument struct or of a function of the
                          table changes */
 };
 
@@ -81,13 +81,14 @@ enum {
     K(step_finish, RW(block) R(records))                                                          \
     K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))                           \
     K(route_noise, W(noise) R(sample) R(index) R(block))                                          \
-    K(route_forward, W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise))        \
-    K(route_sums, W(counts) W(prob_sums) R(chosen) R(probs))                                      \
-    K(route_totals, W(counts) W(prob_sums) W(taken) R(all_counts) R(all_prob_sums))               \
-    K(route_record, RW(record) R(counts) R(prob_sums) R(run_counts) R(taken) R(lse))              \
+    K(route_forward,                                                                              \
+      W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise) R(lengths))            \
+    K(route_counts, W(counts) R(chosen) R(begins) R(lengths))                                     \
+    K(route_record,                                                                               \
+      RW(record) R(counts) R(chosen) R(slot) R(probs) R(lse) R(begins) R(lengths) S(scratch))     \
     K(route_backward, W(dlogits) W(dnoise_logits) R(dgate) R(probs) R(lse) R(chosen) R(gate)      \
-                          R(noise_logits) R(noise) R(counts) R(block))                            \
-    K(assign, W(slot) W(counts) W(sent) RW(block) R(chosen) R(run_counts) R(taken) S(scratch))    \
+                          R(noise_logits) R(noise) R(counts) R(begins) R(lengths) R(block))       \
+    K(assign, W(slot) W(counts) W(sent) RW(block) R(chosen) R(begins) R(lengths) S(scratch))      \
     K(permute_forward, W(out) R(inp) R(slot))                                                     \
     K(permute_backward, W(dinp) R(dout) R(slot))                                                  \
     K(combine_forward, W(out) R(inp) R(gate) R(slot))                                             \

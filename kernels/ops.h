@@ -43,10 +43,13 @@ struct hd_step_block {
     float lr;            /* learning rate of this step */
     float max_grad_norm; /* clipping threshold; 0: no clipping */
     float beta1, beta2, adam_eps, weight_decay;
-    float loss_scale; /* factor on gradients of the losses; 1 for fp32 and bf16 */
-    int64_t request;  /* a number that this rank sends to all ranks with its record of the step */
-    double busy_ms;   /* of its step before, without its waits for others; less than 0: not known */
-    int64_t awaited;  /* the rank that it waited for longest there, plus 1; 0: none, or not known */
+    float loss_scale;     /* factor on gradients of the losses; 1 for fp32 and bf16 */
+    float loss_per_token; /* factor on gradients of losses of every token, such as those of routers:
+                             targets of the step / its tokens, over all ranks; with grad_factor it
+                             makes them means over the tokens. 1 where every token has a target */
+    int64_t request; /* a number that this rank sends to all ranks with its record of the step */
+    double busy_ms;  /* of its step before, without its waits for others; less than 0: not known */
+    int64_t awaited; /* the rank that it waited for longest there, plus 1; 0: none, or not known */
     double loss_limit, norm_limit; /* a loss or gradient norm above it is a spike; 0: none is */
     /* accumulated by the programs of this rank; zeroed by step_begin */
     double loss_sum;       /* sum of -log p over this rank's targets */

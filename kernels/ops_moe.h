@@ -3,8 +3,17 @@
  * E experts; the router chooses K of them per row (K "choices" per row). The R rows are Q runs of
  * R/Q rows; a run is a stretch of consecutive positions of one sequence. Without context
  * parallelism a run is a whole sequence. With zig-zag context parallelism each rank holds `runs` =
- * 2 runs of each of its B = Q / runs sequences; the runs of a sequence are adjacent. S is the
- * length of a whole sequence, over all ranks.
+ * 2 runs of each of its B = Q / runs sequences; the runs of a sequence are adjacent. S = R / B * P
+ * is the length of a whole sequence, over all P ranks.
+ *
+ * A sequence is a window of the data. It holds documents, and rows that are no tokens: those that
+ * stay empty, such as the end of a window that conversations do not fill. A document is a
+ * conversation, or each answer of a pair; of other text it is the whole window, whatever it is cut
+ * from. `begins` is the index in the sequence at which a row's document begins, `lengths` the
+ * number of its tokens; 0: the row is no token. Such a row chooses no expert (chosen -1) and counts
+ * in nothing; its result is zeros. The balancing loss and the capacity are functions of one
+ * document each: neither the length of the window, nor what else is in it, nor who holds its rows
+ * changes them.
  *
  * A buffer in expert order has a capacity of T rows, fixed when the program is recorded: first the
  * counts[0] rows of expert 0, then those of expert 1, ... Kernels neither read nor write the unused
@@ -20,6 +29,13 @@
 
 #include "kernels/ops.h"
 
+/* How the R rows of a rank lie in whole sequences: as Q runs. A sequence has P * runs pieces of R/Q
+ * rows each, on P ranks (context parallelism). With runs = 2, rank p holds pieces p and 2P-1-p;
+ * with runs = 1, piece p. */
+struct hd_row_runs {
+    int64_t Q, runs, P, rank;
+};
+
 /* noise[r,e] = standard normal numbers that depend on a row's position in the batch, not on
  * sharding (as dropout in ops.h): e = 2i and 2i + 1 are the pair of hd_random_normals
  * (base/random.h) with key hd_random_key(key, block->step), counter {i, index[r], 0, sample[r]};
@@ -33,9 +49,9 @@ struct hd_route_noise_args {
     int64_t R, E;
 };
 
-/* The top-k softmax router. With h = logits, or, for noisy gating,
- *   h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]),  softplus(x) = log(1 + exp(x))
- * (Shazeer et al. 2017, "Outrageously Large Neural Networks": H(x)):
+/* The top-k softmax router. For a row that is no token chosen is -1, the rest 0. With h = logits,
+ * or, for noisy gating, h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]),
+ * softplus(x) = log(1 + exp(x)) (Shazeer et al. 2017, "Outrageously Large Neural Networks": H(x)):
  *   probs[r,:] = softmax(h[r,:]),  lse[r] = log sum_e exp(h[r,e]),
  *   chosen[r,:] = the experts of the K largest h[r,:], largest first, on a tie the lower index,
  *   gate[r,k] = probs[r,chosen[r,k]]; with `renormalize`, divided by the sum of these K probs,
@@ -50,31 +66,21 @@ struct hd_route_forward_args {
     const float *logits;       /* [R, E] */
     const float *noise_logits; /* [R, E], or NULL: no noise */
     const float *noise;        /* [R, E], or NULL exactly when noise_logits is */
+    const int32_t *lengths;    /* [R], or NULL: every row is a token */
     int64_t R, E, K;
     bool renormalize;
 };
 
-/* counts[q,e] = choices of expert e in run q, prob_sums[q,e] = sum of probs[r,e] over run q. */
-struct hd_route_sums_args {
-    int32_t *counts;       /* [Q, E] */
-    float *prob_sums;      /* [Q, E] */
-    const int32_t *chosen; /* [R, K] */
-    const float *probs;    /* [R, E] */
-    int64_t R, E, K, Q;
-};
-
-/* Combines the route_sums of the P ranks (all_*, in rank order) that share every sequence:
- *   counts[b,e], prob_sums[b,e] = sums over all ranks and runs of sequence b,
- *   taken[q,e] = sum of the counts of all runs that precede this rank's run q in its sequence.
- * A sequence has P * runs pieces. With runs = 2, rank p holds pieces p and 2P-1-p; with runs = 1,
- * piece p. */
-struct hd_route_totals_args {
-    int32_t *counts;            /* [B, E] */
-    float *prob_sums;           /* [B, E] */
-    int32_t *taken;             /* [Q, E] */
-    const int32_t *all_counts;  /* [P, Q, E] */
-    const float *all_prob_sums; /* [P, Q, E] */
-    int64_t E, Q, runs, P, rank;
+/* counts[r,e] = choices of expert e by all rows of row r's document, for each row r that is the
+ * first one of its document in its run (document.h); other rows of counts are not written. chosen
+ * is that of all P ranks, in rank order. */
+struct hd_route_counts_args {
+    int32_t *counts;        /* [R, E] */
+    const int32_t *chosen;  /* [P, R, K] */
+    const int32_t *begins;  /* [R], or NULL: a document begins with its sequence */
+    const int32_t *lengths; /* [R], or NULL: a document is a whole sequence */
+    struct hd_row_runs at;
+    int64_t R, E, K;
 };
 
 /* Words of a router's record. The load follows them: E words, the number of choices per expert. */
@@ -86,72 +92,83 @@ enum hd_route_word {
     HD_ROUTE_WORDS
 };
 
-/* Adds the sums over this rank's rows to record. The sum of the records of ranks with different
- * rows is the record of the whole batch, for every parallel layout:
- *   rows += R,  z += sum_r lse[r]^2 (Zoph et al. 2022, "ST-MoE"),
- *   balance += sum_r E sum_e f[b,e] P[b,e],  b the sequence of row r,
- *   dropped += the choices that assign drops,  load[e] += sum_q run_counts[q,e],
- * where f[b,e] = counts[b,e] / (K S) and P[b,e] = prob_sums[b,e] / S. balance is the load-balancing
- * loss of Lepikhin et al. 2020 ("GShard") and Fedus et al. 2021 ("Switch Transformers"), 1 per row
- * if the load is even; with an f that divides by S alone it would be K times as large. Divide by
- * the rows for means over the batch. The caller applies the coefficients of the losses. */
+/* Adds the sums over this rank's rows that are tokens to record. The sum of the records of ranks
+ * with different rows is the record of the whole batch, for every parallel layout:
+ *   rows += 1,  z += lse[r]^2 (Zoph et al. 2022, "ST-MoE"),
+ *   balance += E sum_e f[e] probs[r,e],
+ *   dropped += choices without a slot,  load[e] += choices of expert e,
+ * where f[e] = (counts of expert e in the row's document) / (K n), n its tokens. The sum of balance
+ * over a document is n E sum_e f[e] P[e] with P the mean of its probs, n times the load-balancing
+ * loss of Lepikhin et al. 2020 ("GShard") and Fedus et al. 2021 ("Switch Transformers"), 1 if the
+ * load is even; with an f that divides by n alone it would be K times as large. Divide by the rows
+ * for means over tokens. The caller applies the coefficients of the losses. */
 struct hd_route_record_args {
-    double *record;            /* [HD_ROUTE_WORDS + E] */
-    const int32_t *counts;     /* [B, E], of whole sequences */
-    const float *prob_sums;    /* [B, E], of whole sequences */
-    const int32_t *run_counts; /* [Q, E] */
-    const int32_t *taken;      /* [Q, E], or NULL: zeros */
-    const float *lse;          /* [R] */
-    int64_t R, E, K, Q, runs, S, capacity;
+    double *record;         /* [HD_ROUTE_WORDS + E] */
+    const int32_t *counts;  /* [R, E], of route_counts */
+    const int32_t *chosen;  /* [R, K], this rank's */
+    const int32_t *slot;    /* [R, K], of assign */
+    const float *probs;     /* [R, E] */
+    const float *lse;       /* [R] */
+    const int32_t *begins;  /* [R], or NULL; as in route_counts */
+    const int32_t *lengths; /* [R], or NULL; as in route_counts */
+    void *scratch;
+    struct hd_row_runs at;
+    int64_t R, E, K;
 };
 
-/* Gradients of L = (loss as a function of gate) + share * loss_scale * (balance * B + z * Z), where
- * B and Z are the sums of route_record and f in B is a constant. With c = coefficient * share *
- * loss_scale and t[e] = c_balance E f[b,e]:
+/* Gradients of L = (loss as a function of gate) + share * loss_scale * loss_per_token *
+ * (balance * B + z * Z), where B and Z are the sums of route_record and f in B is a constant. With
+ * c = coefficient * share * loss_scale * loss_per_token and t[e] = c_balance E f[e]:
  *   dh[r,e] = probs[r,e] (t[e] - sum_j probs[r,j] t[j] + 2 c_z lse[r]) + gate part of e.
  * Gate part without renormalize, with u = dgate at the chosen experts and 0 elsewhere:
  *   probs[r,e] (u[e] - sum_j probs[r,j] u[j]);
  * with renormalize, at the chosen experts, else 0:
  *   gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j]).
- * dlogits = dh,  dnoise_logits = dh * noise * sigmoid(noise_logits).
+ * dlogits = dh,  dnoise_logits = dh * noise * sigmoid(noise_logits). A row that is no token gets
+ * zeros.
  *
- * Each row has weight 1 in these losses, as a target in cross_entropy; grad_factor of the step
- * makes means of both, for every layout. `share`: if n ranks compute the same rows and their
- * gradients are summed (tensor parallelism), share is 1/n on each. */
+ * These losses are means over the tokens of the step, as the main loss is one over its targets:
+ * block->loss_per_token and grad_factor together divide by the tokens. `share`: if n ranks compute
+ * the same rows and their gradients are summed (tensor parallelism), share is 1/n on each. */
 struct hd_route_backward_args {
     float *dlogits;            /* [R, E] */
     float *dnoise_logits;      /* [R, E], or NULL exactly when noise_logits is */
     const float *dgate;        /* [R, K] */
     const float *probs;        /* [R, E] */
     const float *lse;          /* [R]    */
-    const int32_t *chosen;     /* [R, K] */
+    const int32_t *chosen;     /* [R, K], this rank's */
     const float *gate;         /* [R, K] */
     const float *noise_logits; /* [R, E], or NULL */
     const float *noise;        /* [R, E], or NULL */
-    const int32_t *counts;     /* [B, E], of whole sequences; or NULL: no balancing loss */
+    const int32_t *counts;     /* [R, E], of route_counts; or NULL: no balancing loss */
+    const int32_t *begins;     /* [R], or NULL; as in route_counts */
+    const int32_t *lengths;    /* [R], or NULL; as in route_counts */
     const struct hd_step_block *block;
-    int64_t R, E, K, B, S;
+    struct hd_row_runs at;
+    int64_t R, E, K;
     float balance, z, share;
     bool renormalize;
 };
 
 /* Assigns each choice a row of a buffer in expert order: slot[r,k], ascending in (expert, r, k).
- * With capacity > 0 an expert takes at most `capacity` choices of a sequence, the first ones in the
- * order (row, k), so later positions never influence earlier ones; other choices are dropped: slot
- * -1. taken (of route_totals) counts the choices that precede a run in its sequence. capacity 0
- * drops nothing. counts[e] = rows of expert e in the buffer; sent[p] = rows for rank p of P, which
- * holds experts [p E/P, (p+1) E/P). If more than T rows are needed, overflow is set and the rows
- * from T on get slot -1. HD_INVALID unless P divides E. */
+ * With capacity > 0 an expert takes at most ceil(capacity n K / E) choices of a document with n
+ * tokens, the first ones in the order (row, k), so what is kept of a row never depends on later
+ * rows; other choices are dropped: slot -1, as for a row that is no token. capacity 0 drops
+ * nothing. chosen is that of all `at.P` ranks. counts[e] = rows of expert e in the buffer; sent[p]
+ * = rows for rank p of P, which holds experts [p E/P, (p+1) E/P). If more than T rows are needed,
+ * overflow is set and the rows from T on get slot -1. HD_INVALID unless P divides E. */
 struct hd_assign_args {
     int32_t *slot;   /* [R, K] */
     int32_t *counts; /* [E]    */
     int32_t *sent;   /* [P]    */
     struct hd_step_block *block;
-    const int32_t *chosen;     /* [R, K] */
-    const int32_t *run_counts; /* [Q, E]: of route_sums */
-    const int32_t *taken;      /* [Q, E], or NULL: zeros */
+    const int32_t *chosen;  /* [at.P, R, K] */
+    const int32_t *begins;  /* [R], or NULL; as in route_counts */
+    const int32_t *lengths; /* [R], or NULL; as in route_counts */
     void *scratch;
-    int64_t R, E, K, Q, T, P, capacity;
+    struct hd_row_runs at;
+    int64_t R, E, K, T, P;
+    double capacity;
 };
 
 /* out[slot[r,k],:] = inp[r,:] for every choice that has a slot. */

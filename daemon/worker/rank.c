@@ -548,7 +548,7 @@ static void add_loads(const struct hd_router_result *router, struct hd_link_step
 
 static void report_step(struct rank *r, const struct hd_step_result *s)
 {
-    struct hd_link_step step = {.step = s->step, .metrics = rank_metrics(r, s)};
+    struct hd_link_step step = {.step = s->step, .metrics = rank_metrics(s)};
 
     hd_log(HD_LOG_INFO, "step %lld: loss %.4f grad_norm %.4f lr %.3g tokens/s %.0f step_ms %.1f",
            (long long)s->step, s->loss, s->grad_norm, s->lr, s->tokens_per_s, s->step_ms);

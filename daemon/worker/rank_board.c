@@ -51,12 +51,12 @@ static double without_sign(double value)
     return isnan(value) ? NAN : value;
 }
 
-struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_result *s)
+struct hd_step_metrics rank_metrics(const struct hd_step_result *s)
 {
     struct hd_step_metrics metrics = {.loss = without_sign(s->loss),
                                       .grad_norm = without_sign(s->grad_norm),
                                       .lr = s->lr,
-                                      .tokens = r->job.global_batch * r->job.context,
+                                      .tokens = s->tokens,
                                       .tokens_per_s = s->tokens_per_s,
                                       .step_ms = s->step_ms,
                                       .mfu = s->mfu,
@@ -89,7 +89,7 @@ static double busiest_expert(const struct hd_router_result *router)
 
 void rank_show_step(struct rank *r, const struct hd_step_result *s)
 {
-    const struct hd_step_metrics metrics = rank_metrics(r, s);
+    const struct hd_step_metrics metrics = rank_metrics(s);
     struct hd_scalar scalars[HD_METRIC_COUNT + 1];
     size_t count = 0;
 

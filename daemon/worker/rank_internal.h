@@ -137,7 +137,7 @@ void rank_look_at_peers(struct rank *r, const struct hd_step_result *s);
 
 /* One warning when it cannot be opened or written; training goes on. */
 void rank_open_board(struct rank *r);
-struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_result *s);
+struct hd_step_metrics rank_metrics(const struct hd_step_result *s);
 void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count);
 void rank_show_step(struct rank *r, const struct hd_step_result *s);
 

@@ -60,6 +60,9 @@ struct hd_costs_embedding_layout {
 struct hd_costs_embedding_layout
 hd_costs_embedding_layout(const struct hd_embedding_backward_args *args);
 
+/* Blocks of route_record on a GPU; each leaves one record in scratch. */
+enum { HD_COSTS_RECORD_BLOCKS = 64 };
+
 int64_t hd_costs_align(int64_t size_bytes); /* rounds up to a multiple of HD_TENSOR_ALIGN */
 
 /* Heddle's own GEMM on the CPU computes one slab (rectangle) of c at a time. For each slice of the

@@ -2,10 +2,18 @@
 
 HD_COSTS_NO_SCRATCH(route_noise)
 HD_COSTS_NO_SCRATCH(route_forward)
-HD_COSTS_NO_SCRATCH(route_sums)
-HD_COSTS_NO_SCRATCH(route_totals)
-HD_COSTS_NO_SCRATCH(route_record)
+HD_COSTS_NO_SCRATCH(route_counts)
 HD_COSTS_NO_SCRATCH(route_backward)
+
+/* Returns room for one record of each block on a GPU; the CPU adds all rows in order. */
+int64_t hd_scratch_route_record(const struct hd_route_record_args *args,
+                                const struct hd_traits *traits)
+{
+    const int64_t record = HD_ROUTE_WORDS + args->E;
+
+    return hd_traits_is_cuda(traits) ? HD_COSTS_RECORD_BLOCKS * record * (int64_t)sizeof(double)
+                                     : 0;
+}
 
 /* 66 operations per two numbers: ten rounds of six, and six for Box and Muller. */
 void hd_cost_route_noise(struct hd_costs *costs, const struct hd_route_noise_args *a)
@@ -23,32 +31,35 @@ void hd_cost_route_forward(struct hd_costs *costs, const struct hd_route_forward
 
     costs->flops += (a->noise_logits ? 13.0 : 6.0) * (double)logits;
     costs->flops += a->renormalize ? 4.0 * (double)gates : 0;
-    costs->read_bytes += 4 * logits * (a->noise_logits ? 3 : 1);
+    costs->read_bytes += 4 * logits * (a->noise_logits ? 3 : 1) + (a->lengths ? 4 * a->R : 0);
     costs->write_bytes += 4 * (logits + a->R + 2 * gates);
 }
 
-void hd_cost_route_sums(struct hd_costs *costs, const struct hd_route_sums_args *a)
+/* Returns the bytes of the fields that say where documents are. */
+static int64_t documents(const int32_t *begins, const int32_t *lengths, int64_t R)
 {
-    costs->flops += (double)(a->R * a->E + a->R * a->K);
-    costs->read_bytes += 4 * (a->R * a->E + a->R * a->K);
-    costs->write_bytes += 4 * 2 * a->Q * a->E;
+    return 4 * R * ((begins ? 1 : 0) + (lengths ? 1 : 0));
 }
 
-void hd_cost_route_totals(struct hd_costs *costs, const struct hd_route_totals_args *a)
+/* Counts each run as one document: its choices are read, those of the other ranks too, and one row
+ * of counts is written. */
+void hd_cost_route_counts(struct hd_costs *costs, const struct hd_route_counts_args *a)
 {
-    const int64_t sums = a->Q * a->E, all = a->P * sums;
+    const int64_t choices = a->at.P * a->R * a->K;
 
-    costs->flops += 3.0 * (double)all;
-    costs->read_bytes += 4 * 2 * all;
-    costs->write_bytes += 4 * (2 * sums / a->runs + sums);
+    costs->flops += (double)choices;
+    costs->read_bytes += 4 * choices + documents(a->begins, a->lengths, a->R);
+    costs->write_bytes += 4 * a->at.Q * a->E;
 }
 
+/* Counts two operations per probability, two per row for z, and two per choice. */
 void hd_cost_route_record(struct hd_costs *costs, const struct hd_route_record_args *a)
 {
-    const int64_t sums = a->Q * a->E, record = HD_ROUTE_WORDS + a->E;
+    const int64_t record = HD_ROUTE_WORDS + a->E;
 
-    costs->flops += 2.0 * (double)(a->R + sums / a->runs) + 2.0 * (double)sums;
-    costs->read_bytes += 4 * (a->R + 2 * sums / a->runs + (a->taken ? 2 : 1) * sums) + 8 * record;
+    costs->flops += 2.0 * (double)(a->R * a->E + a->R + a->R * a->K);
+    costs->read_bytes += 4 * (a->R * a->E + a->R + 2 * a->R * a->K + a->at.Q * a->E) + 8 * record;
+    costs->read_bytes += documents(a->begins, a->lengths, a->R);
     costs->write_bytes += 8 * record;
 }
 
@@ -59,7 +70,8 @@ void hd_cost_route_backward(struct hd_costs *costs, const struct hd_route_backwa
     const int64_t logits = a->R * a->E, gates = a->R * a->K;
 
     costs->flops += (a->noise_logits ? 11.0 : 6.0) * (double)logits + 5.0 * (double)gates;
-    costs->read_bytes += 4 * (logits + a->R + 3 * gates) + (a->counts ? 4 * a->B * a->E : 0);
+    costs->read_bytes += 4 * (logits + a->R + 3 * gates) + (a->counts ? 4 * a->at.Q * a->E : 0);
+    costs->read_bytes += documents(a->begins, a->lengths, a->R);
     costs->read_bytes += a->noise_logits ? 8 * logits : 0;
     costs->write_bytes += 4 * logits * (a->noise_logits ? 2 : 1);
 }

@@ -5,11 +5,11 @@ HD_COSTS_NO_SCRATCH(permute_backward)
 HD_COSTS_NO_SCRATCH(combine_forward)
 HD_COSTS_NO_SCRATCH(combine_backward)
 
-/* The begin and the end of each run's rows of each expert. */
+/* Returns room for the next slot of each run and expert, and for the choices of a document. */
 int64_t hd_scratch_assign(const struct hd_assign_args *args, const struct hd_traits *traits)
 {
     (void)traits;
-    return args->Q * args->E * 2 * (int64_t)sizeof(int64_t);
+    return args->at.Q * args->E * 2 * (int64_t)sizeof(int64_t);
 }
 
 /* See struct hd_costs_regroup_layout. The CPU needs only `places`: it walks the rows in order. */
@@ -31,7 +31,7 @@ int64_t hd_scratch_regroup(const struct hd_regroup_args *args, const struct hd_t
 void hd_cost_assign(struct hd_costs *costs, const struct hd_assign_args *a)
 {
     costs->flops += (double)a->R * (double)a->K;
-    costs->read_bytes += 4 * (a->R * a->K + a->Q * a->E * (a->taken ? 2 : 1));
+    costs->read_bytes += 4 * a->R * (a->K + (a->begins ? 1 : 0) + (a->lengths ? 1 : 0));
     costs->write_bytes += 4 * (a->R * a->K + a->E + a->P);
 }
 

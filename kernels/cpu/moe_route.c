@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vecmath.h"
+#include "kernels/document.h"
 
 INLINE vf load_counts(const int32_t *counts, int64_t n) /* zero in the other lanes */
 {
@@ -87,6 +88,15 @@ INLINE float softmax_row(float *h, int64_t count)
     return max + logf(sum);
 }
 
+/* Writes what a row that is no token gets. */
+static void leave_out(const struct hd_route_forward_args *a, int64_t r)
+{
+    memset(a->probs + r * a->E, 0, (size_t)a->E * sizeof *a->probs);
+    memset(a->gate + r * a->K, 0, (size_t)a->K * sizeof *a->gate);
+    memset(a->chosen + r * a->K, 0xFF, (size_t)a->K * sizeof *a->chosen); /* -1 */
+    a->lse[r] = 0;
+}
+
 static void route_rows(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_route_forward_args *a = args;
@@ -96,6 +106,10 @@ static void route_rows(const void *args, int64_t begin, int64_t end, int thread)
         float *h = a->probs + r * a->E, *gate = a->gate + r * a->K;
         int32_t *chosen = a->chosen + r * a->K;
 
+        if (a->lengths && !a->lengths[r]) {
+            leave_out(a, r);
+            continue;
+        }
         memcpy(h, a->logits + r * a->E, (size_t)a->E * sizeof *h);
         for (int64_t e = 0; a->noise_logits && e < a->E; e++)
             h[e] += a->noise[r * a->E + e] * softplus(a->noise_logits[r * a->E + e]);
@@ -122,102 +136,60 @@ enum hd_status KERNEL(route_forward)(struct hd_backend *cpu,
 
 /* ---- sums and losses ---- */
 
-/* Rows are added in blocks of 64, then the blocks: this keeps the rounding error small. */
-static void sum_run(const struct hd_route_sums_args *a, int64_t q)
+static void count_documents(const void *args, int64_t begin, int64_t end, int thread)
 {
-    enum { BLOCK = 64 };
-    const int64_t rows = a->R / a->Q;
-    int32_t *counts = a->counts + q * a->E;
-    float *sums = a->prob_sums + q * a->E;
+    const struct hd_route_counts_args *a = args;
+    const int64_t run_rows = a->R / a->at.Q;
 
-    memset(counts, 0, (size_t)a->E * sizeof *counts);
-    for (int64_t i = q * rows * a->K; i < (q + 1) * rows * a->K; i++)
-        counts[a->chosen[i]]++;
-    FOR_VECTORS (e, n, 0, a->E) {
-        vf sum = {0};
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const struct hd_document_row d = hd_document_of(&a->at, a->R, a->begins, a->lengths, r);
+        const int64_t b = r / run_rows / a->at.runs;
+        int32_t *counts = a->counts + r * a->E;
 
-        for (int64_t r = q * rows; r < (q + 1) * rows; r += BLOCK) {
-            const int64_t end = r + BLOCK < (q + 1) * rows ? r + BLOCK : (q + 1) * rows;
-            vf part = {0};
+        if (d.first != r || !d.length)
+            continue;
+        memset(counts, 0, (size_t)a->E * sizeof *counts);
+        for (int64_t place = d.begin; place < d.begin + d.length; place++) {
+            const int32_t *chosen = a->chosen + hd_row_of_place(&a->at, a->R, b, place) * a->K;
 
-            for (int64_t i = r; i < end; i++)
-                part += vf_load_f32(a->probs + i * a->E + e, n);
-            sum += part;
+            for (int64_t k = 0; k < a->K; k++)
+                counts[chosen[k]]++;
         }
-        vf_store_f32(sums + e, n, sum);
     }
 }
 
-static void sum_runs(const void *args, int64_t begin, int64_t end, int thread)
+enum hd_status KERNEL(route_counts)(struct hd_backend *cpu, const struct hd_route_counts_args *args)
 {
-    (void)thread;
-    for (int64_t q = begin; q < end; q++)
-        sum_run(args, q);
-}
-
-enum hd_status KERNEL(route_sums)(struct hd_backend *cpu, const struct hd_route_sums_args *args)
-{
-    hd_cpu_parallel(cpu, args->Q, 1, sum_runs, args);
+    hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->K * 16), count_documents, args);
     return HD_OK;
-}
-
-/* The number of the piece that is run `run` of rank p (see route_totals in ops_moe.h). */
-static int64_t piece_of(int64_t p, int64_t run, int64_t P)
-{
-    return run ? 2 * P - 1 - p : p;
-}
-
-enum hd_status KERNEL(route_totals)(struct hd_backend *cpu, const struct hd_route_totals_args *args)
-{
-    const struct hd_route_totals_args *a = args;
-    const int64_t B = a->Q / a->runs;
-
-    (void)cpu; /* one thread is enough for some kilobytes */
-    memset(a->counts, 0, (size_t)(B * a->E) * sizeof *a->counts);
-    memset(a->prob_sums, 0, (size_t)(B * a->E) * sizeof *a->prob_sums);
-    memset(a->taken, 0, (size_t)(a->Q * a->E) * sizeof *a->taken);
-    for (int64_t p = 0; p < a->P; p++)
-        for (int64_t q = 0; q < a->Q; q++) {
-            const int64_t from = (p * a->Q + q) * a->E, b = q / a->runs;
-            const int64_t piece = piece_of(p, q % a->runs, a->P);
-
-            for (int64_t e = 0; e < a->E; e++) {
-                a->counts[b * a->E + e] += a->all_counts[from + e];
-                a->prob_sums[b * a->E + e] += a->all_prob_sums[from + e];
-                for (int64_t own = b * a->runs; own < (b + 1) * a->runs; own++)
-                    if (piece < piece_of(a->rank, own % a->runs, a->P))
-                        a->taken[own * a->E + e] += a->all_counts[from + e];
-            }
-        }
-    return HD_OK;
-}
-
-static int64_t dropped_of(const struct hd_route_record_args *a, int64_t at)
-{
-    const int64_t room = a->capacity - (a->taken ? a->taken[at] : 0);
-    const int64_t kept = room < 0 ? 0 : room;
-
-    return a->capacity > 0 && a->run_counts[at] > kept ? a->run_counts[at] - kept : 0;
 }
 
 enum hd_status KERNEL(route_record)(struct hd_backend *cpu, const struct hd_route_record_args *args)
 {
     const struct hd_route_record_args *a = args;
-    const int64_t B = a->Q / a->runs;
-    double balance = 0, z = 0, dropped = 0;
+    double balance = 0, z = 0, rows = 0, dropped = 0;
 
     (void)cpu; /* one thread: few values, added in order */
-    for (int64_t i = 0; i < B * a->E; i++)
-        balance += (double)a->counts[i] * (double)a->prob_sums[i];
-    for (int64_t r = 0; r < a->R; r++)
+    for (int64_t r = 0; r < a->R; r++) {
+        const struct hd_document_row d = hd_document_of(&a->at, a->R, a->begins, a->lengths, r);
+        const int32_t *counts = a->counts + d.first * a->E;
+        double sum = 0;
+
+        if (!d.length)
+            continue;
+        for (int64_t e = 0; e < a->E; e++)
+            sum += (double)counts[e] * (double)a->probs[r * a->E + e];
+        balance += sum * (double)a->E / ((double)a->K * (double)d.length);
         z += (double)a->lse[r] * (double)a->lse[r];
-    for (int64_t i = 0; i < a->Q * a->E; i++) {
-        dropped += (double)dropped_of(a, i);
-        a->record[HD_ROUTE_WORDS + i % a->E] += a->run_counts[i];
+        rows++;
+        for (int64_t i = r * a->K; i < (r + 1) * a->K; i++) {
+            a->record[HD_ROUTE_WORDS + a->chosen[i]]++;
+            dropped += a->slot[i] < 0;
+        }
     }
-    a->record[HD_ROUTE_ROWS] += (double)a->R;
-    a->record[HD_ROUTE_BALANCE] +=
-        balance * (double)(a->R / B) * (double)a->E / ((double)a->K * (double)a->S * (double)a->S);
+    a->record[HD_ROUTE_ROWS] += rows;
+    a->record[HD_ROUTE_BALANCE] += balance;
     a->record[HD_ROUTE_Z] += z;
     a->record[HD_ROUTE_DROPPED] += dropped;
     return HD_OK;
@@ -227,16 +199,24 @@ enum hd_status KERNEL(route_record)(struct hd_backend *cpu, const struct hd_rout
 
 static void backward_row(const struct hd_route_backward_args *a, int64_t r)
 {
-    const float scale = a->share * a->block->loss_scale;
-    const float per_count =
-        a->counts ? a->balance * scale * (float)a->E / ((float)a->K * (float)a->S) : 0;
-    const int32_t *counts = a->counts ? a->counts + r / (a->R / a->B) * a->E : NULL;
+    const struct hd_document_row d = hd_document_of(&a->at, a->R, a->begins, a->lengths, r);
+    const float scale = a->share * a->block->loss_scale * a->block->loss_per_token;
+    const float per_count = a->counts && d.length
+                                ? a->balance * scale * (float)a->E / ((float)a->K * (float)d.length)
+                                : 0;
+    const int32_t *counts = a->counts ? a->counts + d.first * a->E : NULL;
     const int32_t *chosen = a->chosen + r * a->K;
     const float *probs = a->probs + r * a->E, *gate = a->gate + r * a->K;
     const float *dgate = a->dgate + r * a->K;
     float *dlogits = a->dlogits + r * a->E, mean, gate_mean = 0, common;
     vf sums = {0};
 
+    if (!d.length) {
+        memset(dlogits, 0, (size_t)a->E * sizeof *dlogits);
+        if (a->dnoise_logits)
+            memset(a->dnoise_logits + r * a->E, 0, (size_t)a->E * sizeof *dlogits);
+        return;
+    }
     FOR_VECTORS (e, n, 0, counts ? a->E : 0)
         sums += vf_load_f32(probs + e, n) * load_counts(counts + e, n) * per_count;
     mean = vf_sum(sums);

@@ -3,6 +3,7 @@
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/document.h"
 
 static int64_t at_most(int64_t a, int64_t b)
 {
@@ -16,62 +17,111 @@ static int64_t at_least(int64_t a, int64_t b)
 
 /* ---- assign ---- */
 
-/* The slots of run q for expert e that are still free: [next, end). */
-struct span {
-    int64_t next, end;
-};
-
-/* Choices of a (run, expert) that fit into the capacity of the sequence. */
-static int64_t kept_of(const struct hd_assign_args *a, int64_t at)
+/* Scratch: [Q, E] numbers of kept choices, which become the next slot of each run and expert; then
+ * [Q, E] choices of the document under way. */
+static int64_t *next_of(const struct hd_assign_args *a, int64_t q)
 {
-    const int64_t room = a->capacity - (a->taken ? a->taken[at] : 0);
+    return (int64_t *)a->scratch + q * a->E;
+}
 
-    return a->capacity > 0 ? at_most(a->run_counts[at], at_least(room, 0)) : a->run_counts[at];
+static int64_t *seen_of(const struct hd_assign_args *a, int64_t q)
+{
+    return (int64_t *)a->scratch + (a->at.Q + q) * a->E;
+}
+
+/* Counts the choices of a document in the pieces before run q, whose first row it reaches into. */
+static void count_before(const struct hd_assign_args *a, int64_t q, const struct hd_document_row *d)
+{
+    int64_t *seen = seen_of(a, q);
+
+    for (int64_t place = d->begin; place < d->place; place++) {
+        const int32_t *chosen =
+            a->chosen + hd_row_of_place(&a->at, a->R, q / a->at.runs, place) * a->K;
+
+        for (int64_t k = 0; k < a->K; k++)
+            seen[chosen[k]]++;
+    }
+}
+
+/* Sets slot to 0 where a choice is kept, else to -1, and counts what is kept. */
+static void keep_run(const struct hd_assign_args *a, int64_t q)
+{
+    const int64_t rows = a->R / a->at.Q;
+    const int32_t *own = a->chosen + a->at.rank * a->R * a->K;
+    int64_t *kept = next_of(a, q), *seen = seen_of(a, q);
+
+    memset(kept, 0, (size_t)a->E * sizeof *kept);
+    for (int64_t r = q * rows; r < (q + 1) * rows; r++) {
+        const struct hd_document_row d = hd_document_of(&a->at, a->R, a->begins, a->lengths, r);
+        const int64_t capacity =
+            a->capacity > 0 ? hd_document_capacity(a->capacity, d.length, a->K, a->E) : INT64_MAX;
+
+        if (d.first == r) {
+            memset(seen, 0, (size_t)a->E * sizeof *seen);
+            if (d.length && a->capacity > 0)
+                count_before(a, q, &d);
+        }
+        for (int64_t i = r * a->K; i < (r + 1) * a->K; i++) {
+            const bool keeps = own[i] >= 0 && seen[own[i]]++ < capacity;
+
+            a->slot[i] = keeps ? 0 : -1;
+            if (keeps)
+                kept[own[i]]++;
+        }
+    }
+}
+
+static void keep_runs(const void *args, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for (int64_t q = begin; q < end; q++)
+        keep_run(args, q);
 }
 
 static void assign_runs(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_assign_args *a = args;
-    const int64_t choices = a->R / a->Q * a->K;
+    const int64_t choices = a->R / a->at.Q * a->K;
+    const int32_t *own = a->chosen + a->at.rank * a->R * a->K;
 
     (void)thread;
     for (int64_t q = begin; q < end; q++) {
-        struct span *spans = (struct span *)a->scratch + q * a->E;
+        int64_t *next = next_of(a, q);
 
-        for (int64_t i = q * choices; i < (q + 1) * choices; i++) {
-            struct span *s = &spans[a->chosen[i]];
+        for (int64_t i = q * choices; i < (q + 1) * choices; i++)
+            if (a->slot[i] >= 0) {
+                const int64_t place = next[own[i]]++;
 
-            a->slot[i] = s->next < at_most(s->end, a->T) ? (int32_t)s->next : -1;
-            s->next++;
-        }
+                a->slot[i] = place < a->T ? (int32_t)place : -1;
+            }
     }
 }
 
 enum hd_status KERNEL(assign)(struct hd_backend *cpu, const struct hd_assign_args *args)
 {
     const struct hd_assign_args *a = args;
-    struct span *spans = a->scratch;
     int64_t place = 0;
 
     if (a->P < 1 || a->E % a->P)
         return hd_err(HD_INVALID, "assign: %lld ranks cannot hold equal shares of %lld experts",
                       (long long)a->P, (long long)a->E);
+    hd_cpu_parallel(cpu, a->at.Q, 1, keep_runs, args);
     memset(a->sent, 0, (size_t)a->P * sizeof *a->sent);
     for (int64_t e = 0; e < a->E; e++) {
         const int64_t first = at_most(place, a->T);
 
-        for (int64_t q = 0; q < a->Q; q++) {
-            struct span *s = &spans[q * a->E + e];
+        for (int64_t q = 0; q < a->at.Q; q++) {
+            const int64_t kept = next_of(a, q)[e];
 
-            s->next = place;
-            s->end = place += kept_of(a, q * a->E + e);
+            next_of(a, q)[e] = place;
+            place += kept;
         }
         a->counts[e] = (int32_t)(at_most(place, a->T) - first);
         a->sent[e / (a->E / a->P)] += a->counts[e];
     }
     if (place > a->T)
         a->block->overflow = 1;
-    hd_cpu_parallel(cpu, a->Q, 1, assign_runs, args);
+    hd_cpu_parallel(cpu, a->at.Q, 1, assign_runs, args);
     return HD_OK;
 }
 

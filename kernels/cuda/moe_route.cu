@@ -3,18 +3,24 @@
  *
  * Bytes: route_forward reads 4 R E (12 R E with noise) and writes 4 R E + 8 R K, each once: one
  * warp per row, in registers. route_backward reads probs twice, the second time from L1, the rest
- * once. route_sums reads probs once and chosen once per 32 experts. route_noise writes 4 R E and is
- * bound by Box-Muller in double (some 200 operations per pair; in double, so that the host gets the
- * same numbers). route_totals and route_record move kilobytes. Launches cost more than the bytes.
+ * once. route_counts reads each document's choices once, with a block for each document.
+ * route_record reads probs once. route_noise writes 4 R E and is bound by Box-Muller in double
+ * (some 200 operations per pair; in double, so that the host gets the same numbers). Launches cost
+ * more than the bytes.
  *
  * Order of additions: over a row's experts first per lane (e, e + 32, ...), then in a butterfly;
- * over a run's rows first per thread (r, r + n, ...), then by halves; route_record as in block.cuh,
- * in double; route_totals by ranks, then runs. The same shape gives the same bits.
+ * route_record over rows first per warp (r, r + n, ...), then by warps and blocks, in double. The
+ * same shape gives the same bits.
  *
  * On an H100 16 us for 16,384 rows of 64 experts, of which bytes need 3. */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/random.cuh"
+#include "kernels/document.h"
+
+extern "C" {
+#include "kernels/costs/costs.h"
+}
 
 enum {
     ROUTE_THREADS = 256,
@@ -76,6 +82,20 @@ static __device__ __forceinline__ bool is_before(struct cuda_choice a, struct cu
     return a.h > b.h || (a.h == b.h && a.e < b.e);
 }
 
+/* A row that is no token chooses nothing. */
+static __device__ __forceinline__ void leave_out(const struct hd_route_forward_args &a, int64_t r,
+                                                 int lane)
+{
+    for (int64_t e = lane; e < a.E; e += 32)
+        a.probs[r * a.E + e] = 0;
+    for (int64_t k = lane; k < a.K; k += 32) {
+        a.chosen[r * a.K + k] = -1;
+        a.gate[r * a.K + k] = 0;
+    }
+    if (lane == 0)
+        a.lse[r] = 0;
+}
+
 /* One warp per row of at most 32 * PER values; a lane has every 32nd value. */
 template <int PER>
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_route_forward_args a)
@@ -87,6 +107,10 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
         float h[PER], sum = 0, chosen_sum = 0, max = 0;
         struct cuda_choice last = {INFINITY, -1};
 
+        if (a.lengths && !a.lengths[r]) {
+            leave_out(a, r, lane);
+            continue;
+        }
 #pragma unroll
         for (int i = 0; i < PER; i++) {
             const int64_t at = r * a.E + lane + i * 32;
@@ -166,154 +190,114 @@ extern "C" enum hd_status hd_cuda_route_forward(struct hd_cuda_stream *s,
 
 /* ---- sums and losses ---- */
 
-enum { SUMS_THREADS = 1024, SUMS_EXPERTS = 32 };
-
-/* Block (x, q) computes run q, SUMS_EXPERTS experts from x * SUMS_EXPERTS on; `columns`
- * neighbouring threads, a power of two, share a row. */
-static __global__ void __launch_bounds__(SUMS_THREADS)
-    route_sums(struct hd_route_sums_args a, int columns)
+/* A block looks at rows blockIdx.x, + gridDim.x, ...; for the first row of a document in its run it
+ * counts the document's choices. */
+static __global__ void __launch_bounds__(ROUTE_THREADS) route_counts(struct hd_route_counts_args a)
 {
-    HD_SHARED(float, sums, SUMS_THREADS);
-    HD_SHARED(int, counts, SUMS_EXPERTS);
-    const int column = (int)threadIdx.x % columns, group = (int)threadIdx.x / columns;
-    const int groups = SUMS_THREADS / columns;
-    const int64_t rows = a.R / a.Q, q = blockIdx.y, first = (int64_t)blockIdx.x * SUMS_EXPERTS;
-    const int64_t e = first + column;
-    float sum = 0;
+    HD_SHARED_DYNAMIC(int, counts);
+    const int64_t run_rows = a.R / a.at.Q;
 
-    if (threadIdx.x < SUMS_EXPERTS)
-        counts[threadIdx.x] = 0;
-    __syncthreads();
-    for (int64_t i = q * rows * a.K + threadIdx.x; i < (q + 1) * rows * a.K; i += SUMS_THREADS) {
-        const int64_t at = a.chosen[i] - first;
+    for (int64_t r = blockIdx.x; r < a.R; r += gridDim.x) {
+        const struct hd_document_row d = hd_document_of(&a.at, a.R, a.begins, a.lengths, r);
+        const int64_t b = r / run_rows / a.at.runs;
 
-        if (at >= 0 && at < SUMS_EXPERTS)
-            (void)atomicAdd(&counts[at], 1);
-    }
-    if (e < a.E)
-#pragma unroll 8
-        for (int64_t r = q * rows + group; r < (q + 1) * rows; r += groups)
-            sum += a.probs[r * a.E + e];
-    sums[threadIdx.x] = sum;
-    __syncthreads();
-    for (int half = groups / 2; half > 0; half /= 2) {
-        if (group < half)
-            sums[threadIdx.x] += sums[threadIdx.x + half * columns];
+        if (d.first != r || !d.length)
+            continue;
+        for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS)
+            counts[e] = 0;
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < d.length * a.K; i += ROUTE_THREADS) {
+            const int64_t row = hd_row_of_place(&a.at, a.R, b, d.begin + i / a.K);
+
+            (void)atomicAdd(&counts[a.chosen[row * a.K + i % a.K]], 1);
+        }
+        __syncthreads();
+        for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS)
+            a.counts[r * a.E + e] = counts[e];
         __syncthreads();
     }
-    if (group == 0 && e < a.E) {
-        a.prob_sums[q * a.E + e] = sums[column];
-        a.counts[q * a.E + e] = counts[column];
-    }
 }
 
-extern "C" enum hd_status hd_cuda_route_sums(struct hd_cuda_stream *s,
-                                             const struct hd_route_sums_args *a)
+extern "C" enum hd_status hd_cuda_route_counts(struct hd_cuda_stream *s,
+                                               const struct hd_route_counts_args *a)
 {
-    int columns = 1;
-
-    if (a->Q == 0 || a->E == 0)
+    if (a->R == 0 || a->E == 0)
         return HD_OK;
-    while (columns < SUMS_EXPERTS && columns < a->E)
-        columns *= 2;
-    return HD_LAUNCH(s, route_sums, dim3((unsigned)divide_up(a->E, SUMS_EXPERTS), (unsigned)a->Q),
-                     dim3(SUMS_THREADS), 0, *a, columns);
+    return HD_LAUNCH(s, route_counts, dim3(grid_of(s, a->R, ROUTE_RESIDENT)), dim3(ROUTE_THREADS),
+                     (size_t)a->E * sizeof(int), *a);
 }
 
-/* The number of the piece that is run `run` of rank p (see route_totals in ops_moe.h). */
-static __device__ __forceinline__ int64_t piece_of(int64_t p, int64_t run, int64_t P)
+/* One warp per row; each block leaves the sums of its rows in scratch, [blocks, record]. */
+static __global__ void __launch_bounds__(ROUTE_THREADS) route_record(struct hd_route_record_args a)
 {
-    return run ? 2 * P - 1 - p : p;
-}
-
-/* One thread per run q and expert e: computes taken, and, if the run is the first one of its
- * sequence, the sequence's sums. */
-static __global__ void __launch_bounds__(ROUTE_THREADS) route_totals(struct hd_route_totals_args a)
-{
-    const int64_t n = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x;
-    const int64_t q = n / a.E, e = n % a.E, b = q / a.runs;
-    const int64_t own = piece_of(a.rank, q % a.runs, a.P);
-    int32_t count = 0, taken = 0;
-    float sum = 0;
-
-    if (q >= a.Q)
-        return;
-    for (int64_t p = 0; p < a.P; p++)
-        for (int64_t run = 0; run < a.runs; run++) {
-            const int64_t from = (p * a.Q + b * a.runs + run) * a.E + e;
-
-            count += a.all_counts[from];
-            taken += piece_of(p, run, a.P) < own ? a.all_counts[from] : 0;
-            sum += a.all_prob_sums[from];
-        }
-    a.taken[n] = taken;
-    if (q % a.runs == 0) {
-        a.counts[b * a.E + e] = count;
-        a.prob_sums[b * a.E + e] = sum;
-    }
-}
-
-extern "C" enum hd_status hd_cuda_route_totals(struct hd_cuda_stream *s,
-                                               const struct hd_route_totals_args *a)
-{
-    const int64_t blocks = divide_up(a->Q * a->E, ROUTE_THREADS);
-
-    if (blocks == 0)
-        return HD_OK;
-    return HD_LAUNCH(s, route_totals, dim3((unsigned)blocks), dim3(ROUTE_THREADS), 0, *a);
-}
-
-enum { ROUTE_RECORD_THREADS = 1024 };
-
-static __device__ __forceinline__ int64_t dropped_of(const struct hd_route_record_args &a,
-                                                     int64_t at)
-{
-    const int64_t room = a.capacity - (a.taken ? a.taken[at] : 0);
-    const int64_t kept = room < 0 ? 0 : room;
-
-    return a.capacity > 0 && a.run_counts[at] > kept ? a.run_counts[at] - kept : 0;
-}
-
-static __global__ void __launch_bounds__(ROUTE_RECORD_THREADS)
-    route_record(struct hd_route_record_args a)
-{
+    HD_SHARED_DYNAMIC(int, load);
     HD_SHARED(double, shared, BLOCK_WARPS);
     HD_SHARED(int64_t, shared_count, BLOCK_WARPS);
-    const int64_t B = a.Q / a.runs;
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t warps = (int64_t)gridDim.x * ROUTE_WARPS;
+    double *part = (double *)a.scratch + blockIdx.x * (HD_ROUTE_WORDS + a.E);
     double balance = 0, z = 0;
-    int64_t dropped = 0;
+    int64_t rows = 0, dropped = 0;
 
-    for (int64_t i = threadIdx.x; i < B * a.E; i += ROUTE_RECORD_THREADS)
-        balance += (double)a.counts[i] * (double)a.prob_sums[i];
-#pragma unroll 4
-    for (int64_t r = threadIdx.x; r < a.R; r += ROUTE_RECORD_THREADS)
-        z += (double)a.lse[r] * (double)a.lse[r];
-    for (int64_t i = threadIdx.x; i < a.Q * a.E; i += ROUTE_RECORD_THREADS)
-        dropped += dropped_of(a, i);
-    for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_RECORD_THREADS) {
-        int64_t load = 0;
+    for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS)
+        load[e] = 0;
+    __syncthreads();
+    for (int64_t r = (int64_t)blockIdx.x * ROUTE_WARPS + threadIdx.x / 32; r < a.R; r += warps) {
+        const struct hd_document_row d = hd_document_of(&a.at, a.R, a.begins, a.lengths, r);
+        const int32_t *counts = a.counts + d.first * a.E;
+        double sum = 0;
 
-        for (int64_t q = 0; q < a.Q; q++)
-            load += a.run_counts[q * a.E + e];
-        a.record[HD_ROUTE_WORDS + e] += (double)load;
+        if (!d.length)
+            continue;
+        for (int64_t e = lane; e < a.E; e += 32)
+            sum += (double)counts[e] * (double)a.probs[r * a.E + e];
+        balance += sum * (double)a.E / ((double)a.K * (double)d.length);
+        for (int64_t k = lane; k < a.K; k += 32) {
+            (void)atomicAdd(&load[a.chosen[r * a.K + k]], 1);
+            dropped += a.slot[r * a.K + k] < 0;
+        }
+        if (lane == 0) {
+            z += (double)a.lse[r] * (double)a.lse[r];
+            rows++;
+        }
     }
     balance = block_add(balance, shared);
     z = block_add(z, shared);
+    rows = block_add(rows, shared_count);
     dropped = block_add(dropped, shared_count);
+    for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS)
+        part[HD_ROUTE_WORDS + e] = load[e];
     if (threadIdx.x > 0)
         return;
-    a.record[HD_ROUTE_ROWS] += (double)a.R;
-    if (B > 0)
-        a.record[HD_ROUTE_BALANCE] +=
-            balance * (double)(a.R / B) * (double)a.E / ((double)a.K * (double)a.S * (double)a.S);
-    a.record[HD_ROUTE_Z] += z;
-    a.record[HD_ROUTE_DROPPED] += (double)dropped;
+    part[HD_ROUTE_ROWS] = (double)rows;
+    part[HD_ROUTE_BALANCE] = balance;
+    part[HD_ROUTE_Z] = z;
+    part[HD_ROUTE_DROPPED] = (double)dropped;
+}
+
+/* Adds the parts of all blocks, in order. */
+static __global__ void __launch_bounds__(ROUTE_THREADS)
+    route_record_sum(struct hd_route_record_args a)
+{
+    const int64_t words = HD_ROUTE_WORDS + a.E;
+    const double *parts = (const double *)a.scratch;
+
+    for (int64_t i = threadIdx.x; i < words; i += ROUTE_THREADS) {
+        double sum = 0;
+
+        for (int64_t block = 0; block < HD_COSTS_RECORD_BLOCKS; block++)
+            sum += parts[block * words + i];
+        a.record[i] += sum;
+    }
 }
 
 extern "C" enum hd_status hd_cuda_route_record(struct hd_cuda_stream *s,
                                                const struct hd_route_record_args *a)
 {
-    return HD_LAUNCH(s, route_record, dim3(1), dim3(ROUTE_RECORD_THREADS), 0, *a);
+    const enum hd_status st = HD_LAUNCH(s, route_record, dim3(HD_COSTS_RECORD_BLOCKS),
+                                        dim3(ROUTE_THREADS), (size_t)a->E * sizeof(int), *a);
+
+    return st ? st : HD_LAUNCH(s, route_record_sum, dim3(1), dim3(ROUTE_THREADS), 0, *a);
 }
 
 /* ---- gradients ---- */
@@ -323,12 +307,13 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
 {
     const int lane = (int)threadIdx.x % 32;
     const int64_t warps = (int64_t)gridDim.x * ROUTE_WARPS;
-    const float scale = a.share * a.block->loss_scale;
-    const float per_count =
-        a.counts ? a.balance * scale * (float)a.E / ((float)a.K * (float)a.S) : 0;
+    const float scale = a.share * a.block->loss_scale * a.block->loss_per_token;
 
     for (int64_t r = (int64_t)blockIdx.x * ROUTE_WARPS + threadIdx.x / 32; r < a.R; r += warps) {
-        const int32_t *counts = a.counts ? a.counts + r / (a.R / a.B) * a.E : nullptr;
+        const struct hd_document_row doc = hd_document_of(&a.at, a.R, a.begins, a.lengths, r);
+        const int32_t *counts = a.counts && doc.length ? a.counts + doc.first * a.E : nullptr;
+        const float per_count =
+            counts ? a.balance * scale * (float)a.E / ((float)a.K * (float)doc.length) : 0;
         const int32_t *chosen = a.chosen + r * a.K;
         const float *probs = a.probs + r * a.E, *gate = a.gate + r * a.K;
         const float *dgate = a.dgate + r * a.K;

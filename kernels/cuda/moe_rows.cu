@@ -5,8 +5,9 @@
  * whose backward reads a row's gradient once per choice, mostly from cache; regroup moves T rows.
  * Rows are moved in units of 16 bytes if addresses and widths are aligned, four per lane in flight:
  * 64 bytes times 1024 threads per multiprocessor, 3.5 times what 3.3 TB/s at 700 ns latency need.
- * One warp per row looks the slot up once. assign reads the choices twice, some hundred kilobytes,
- * with one block per run; its time is 2 x R K / (Q 1024) iterations.
+ * One warp per row looks the slot up once. assign reads the choices three times, some hundred
+ * kilobytes, with one block per run; its time is 3 x R K / (Q 1024) iterations. With a capacity one
+ * thread per expert walks the R K / Q choices of a run.
  *
  * Order: slots ascend in (expert, r, k): every warp counts the experts in its stretch of a run, the
  * counts are summed in the order of warps, and each warp numbers its stretch, lanes in order. Sums
@@ -16,6 +17,7 @@
  * On an H100 79 to 90% of a copy's rate. */
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/pack.cuh"
+#include "kernels/document.h"
 
 extern "C" {
 #include "kernels/costs/costs.h"
@@ -89,42 +91,122 @@ static __device__ __forceinline__ void copy_row(U *out, const U *row, const int3
 
 enum { ASSIGN_THREADS = 1024, ASSIGN_SHARED_BYTES = 96 * 1024 };
 
-/* The slots of run q for expert e that are still free: [next, end). */
-struct cuda_span {
-    int64_t next, end;
-};
-
-/* Choices of a (run, expert) that fit into the capacity of the sequence. */
-static __device__ __forceinline__ int64_t kept_of(const struct hd_assign_args &a, int64_t at)
+/* Scratch: [Q, E] choices that are kept; then the first slot of each run and expert. */
+static __device__ __forceinline__ int64_t *next_of(const struct hd_assign_args &a)
 {
-    const int64_t count = a.run_counts[at], room = a.capacity - (a.taken ? a.taken[at] : 0);
-
-    return a.capacity <= 0 ? count : room <= 0 ? 0 : at_most(count, room);
+    return (int64_t *)a.scratch;
 }
 
-/* Run by one block: computes the spans in the order (expert, run), counts, sent and overflow. */
+/* This rank's choices in run q. */
+static __device__ __forceinline__ const int32_t *choices_of(const struct hd_assign_args &a,
+                                                            int64_t q)
+{
+    return a.chosen + (a.at.rank * a.R + q * (a.R / a.at.Q)) * a.K;
+}
+
+/* One block per run keeps every choice: slot = 0, and -1 of rows that choose nothing. */
+static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_all(struct hd_assign_args a)
+{
+    HD_SHARED_DYNAMIC(int, counted);
+    const int64_t choices = a.R / a.at.Q * a.K, q = blockIdx.x;
+    const int32_t *chosen = choices_of(a, q);
+
+    for (int64_t e = threadIdx.x; e < a.E; e += blockDim.x)
+        counted[e] = 0;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < choices; i += blockDim.x) {
+        const int32_t e = chosen[i];
+
+        a.slot[q * choices + i] = e >= 0 ? 0 : -1;
+        if (e >= 0)
+            (void)atomicAdd(&counted[e], 1);
+    }
+    __syncthreads();
+    for (int64_t e = threadIdx.x; e < a.E; e += blockDim.x)
+        next_of(a)[q * a.E + e] = counted[e];
+}
+
+enum { KEEP_THREADS = 128, KEEP_ROWS = 256, KEEP_WORDS = 8192 };
+
+/* Rows that a block looks at together: their choices, capacities and beginnings are in shared
+ * memory. 0: not even one row fits. */
+static __host__ __device__ __forceinline__ int64_t keep_rows(int64_t K)
+{
+    return at_most(KEEP_ROWS, KEEP_WORDS / (K + 2));
+}
+
+/* Block (x, q) walks run q for KEEP_THREADS experts, one a thread, and keeps the first choices of
+ * each document: slot = 0, else -1. */
+static __global__ void __launch_bounds__(KEEP_THREADS) assign_keep(struct hd_assign_args a)
+{
+    HD_SHARED_DYNAMIC(int, chosen);
+    const int64_t run_rows = a.R / a.at.Q, q = blockIdx.y, rows = keep_rows(a.K);
+    const int e = (int)(blockIdx.x * KEEP_THREADS + threadIdx.x);
+    int *capacity = chosen + rows * a.K, *starts = capacity + rows;
+    int64_t kept = 0, seen = 0;
+
+    if (run_rows > 0) { /* what the first row's document chose in earlier pieces */
+        const struct hd_document_row d =
+            hd_document_of(&a.at, a.R, a.begins, a.lengths, q * run_rows);
+
+        for (int64_t place = d.begin; d.length > 0 && place < d.place; place++)
+            for (int64_t k = 0; k < a.K; k++)
+                seen += a.chosen[hd_row_of_place(&a.at, a.R, q / a.at.runs, place) * a.K + k] == e;
+    }
+    for (int64_t from = 0; from < run_rows; from += rows) {
+        const int64_t count = at_most(rows, run_rows - from), first = q * run_rows + from;
+
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < count * a.K; i += KEEP_THREADS)
+            chosen[i] = choices_of(a, q)[from * a.K + i];
+        for (int64_t j = threadIdx.x; j < count; j += KEEP_THREADS) {
+            const struct hd_document_row d =
+                hd_document_of(&a.at, a.R, a.begins, a.lengths, first + j);
+
+            capacity[j] =
+                (int)at_most(hd_document_capacity(a.capacity, d.length, a.K, a.E), INT32_MAX);
+            starts[j] = d.place == d.begin;
+        }
+        __syncthreads();
+        for (int64_t j = 0; j < count; j++) {
+            seen = starts[j] ? 0 : seen;
+            for (int64_t k = 0; k < a.K; k++) {
+                const int one = chosen[j * a.K + k];
+
+                if (one == e) {
+                    a.slot[(first + j) * a.K + k] = seen < capacity[j] ? 0 : -1;
+                    kept += seen < capacity[j];
+                    seen++;
+                } else if (one < 0 && e == 0) {
+                    a.slot[(first + j) * a.K + k] = -1;
+                }
+            }
+        }
+    }
+    if (e < a.E)
+        next_of(a)[q * a.E + e] = kept;
+}
+
+/* Run by one block: computes the first slots in the order (expert, run), counts, sent, overflow. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_spans(struct hd_assign_args a)
 {
     HD_SHARED(int64_t, shared, BLOCK_WARPS);
-    struct cuda_span *spans = (struct cuda_span *)a.scratch;
+    int64_t *next = next_of(a);
     int64_t place = 0;
 
-    for (int64_t base = 0; base < a.E * a.Q; base += ASSIGN_THREADS) {
-        const int64_t n = base + threadIdx.x, e = n / a.Q, at = n % a.Q * a.E + e;
-        const int64_t kept = n < a.E * a.Q ? kept_of(a, at) : 0;
+    for (int64_t base = 0; base < a.E * a.at.Q; base += ASSIGN_THREADS) {
+        const int64_t n = base + threadIdx.x, at = n % a.at.Q * a.E + n / a.at.Q;
         int64_t all;
-        const int64_t next = place + block_scan(kept, shared, &all);
+        const int64_t before = block_scan(n < a.E * a.at.Q ? next[at] : 0, shared, &all);
 
-        if (n < a.E * a.Q) {
-            spans[at].next = next;
-            spans[at].end = next + kept;
-        }
+        if (n < a.E * a.at.Q)
+            next[at] = place + before;
         place += all;
     }
     __syncthreads();
     for (int64_t e = threadIdx.x; e < a.E; e += ASSIGN_THREADS) {
-        const int64_t begin = a.Q > 0 ? spans[e].next : 0;
-        const int64_t end = a.Q > 0 ? spans[(a.Q - 1) * a.E + e].end : 0;
+        const int64_t begin = a.at.Q > 0 ? next[e] : 0;
+        const int64_t end = a.at.Q > 0 && e + 1 < a.E ? next[e + 1] : place;
 
         a.counts[e] = (int32_t)(at_most(end, a.T) - at_most(begin, a.T));
     }
@@ -153,19 +235,19 @@ static __device__ __forceinline__ unsigned equal_lanes(bool takes_part, int e, i
     return lanes;
 }
 
-/* One block per run assigns its slots. counted[w, e]: choices of e in the stretch of warp w; later
- * the number of choices of e in the run before the next one of warp w. */
+/* One block per run assigns its slots to the choices that are kept. counted[w, e]: such choices of
+ * e in the stretch of warp w; later their number in the run before the next one of warp w. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS)
     assign_run(struct hd_assign_args a, int bits)
 {
     HD_SHARED_DYNAMIC(int, counted);
-    const int64_t choices = a.R / a.Q * a.K, E = a.E;
+    const int64_t choices = a.R / a.at.Q * a.K, E = a.E;
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
     const int lane = (int)threadIdx.x % 32;
     const int64_t stretch = (choices + warps * 32 - 1) / (warps * 32) * 32;
     const int64_t begin = warp * stretch, end = at_most(begin + stretch, choices);
-    const int32_t *chosen = a.chosen + blockIdx.x * choices;
-    const struct cuda_span *spans = (const struct cuda_span *)a.scratch + blockIdx.x * E;
+    const int32_t *chosen = choices_of(a, blockIdx.x);
+    const int64_t *next = next_of(a) + blockIdx.x * E;
     int32_t *slot = a.slot + blockIdx.x * choices;
     int *own = counted + warp * E;
 
@@ -174,7 +256,8 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS)
     __syncthreads();
 #pragma unroll 4
     for (int64_t i = begin + lane; i < end; i += 32)
-        (void)atomicAdd(&own[chosen[i]], 1);
+        if (slot[i] >= 0)
+            (void)atomicAdd(&own[chosen[i]], 1);
     __syncthreads();
     for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
         int before = 0;
@@ -188,16 +271,16 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS)
     }
     __syncthreads();
     for (int64_t i = begin + lane; i - lane < end; i += 32) {
-        const bool is_one = i < end;
+        const bool is_one = i < end && slot[i] >= 0;
         const int e = is_one ? chosen[i] : 0;
         const unsigned equals = equal_lanes(is_one, e, bits);
         const int before = is_one ? own[e] + __popc(equals & ((1u << lane) - 1)) : 0;
 
         __syncwarp();
         if (is_one) {
-            const int64_t place = spans[e].next + before;
+            const int64_t place = next[e] + before;
 
-            slot[i] = place < at_most(spans[e].end, a.T) ? (int32_t)place : -1;
+            slot[i] = place < a.T ? (int32_t)place : -1;
             if (equals >> lane == 1) /* the last lane with this e */
                 own[e] = before + 1;
         }
@@ -208,7 +291,7 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS)
 extern "C" enum hd_status hd_cuda_assign(struct hd_cuda_stream *s, const struct hd_assign_args *a)
 {
     int64_t warps = ASSIGN_THREADS / 32;
-    enum hd_status st;
+    enum hd_status st = HD_OK;
     int bits = 0;
 
     if (a->P < 1 || a->E % a->P)
@@ -222,9 +305,21 @@ extern "C" enum hd_status hd_cuda_assign(struct hd_cuda_stream *s, const struct 
         return hd_err(HD_UNSUPPORTED,
                       "assign: the cuda backend supports at most %d experts, not %lld",
                       ASSIGN_SHARED_BYTES / (int)sizeof(int), (long long)a->E);
-    st = HD_LAUNCH(s, assign_spans, dim3(1), dim3(ASSIGN_THREADS), 0, *a);
+    if (a->capacity > 0 && keep_rows(a->K) == 0)
+        return hd_err(HD_UNSUPPORTED,
+                      "assign: the cuda backend supports at most %d experts of a row, not %lld",
+                      (int)KEEP_WORDS - 2, (long long)a->K);
+    if (a->at.Q > 0 && a->capacity > 0)
+        st = HD_LAUNCH(
+            s, assign_keep, dim3((unsigned)divide_up(a->E, KEEP_THREADS), (unsigned)a->at.Q),
+            dim3(KEEP_THREADS), (size_t)(keep_rows(a->K) * (a->K + 2)) * sizeof(int), *a);
+    else if (a->at.Q > 0)
+        st = HD_LAUNCH(s, assign_all, dim3((unsigned)a->at.Q), dim3(ASSIGN_THREADS),
+                       (size_t)a->E * sizeof(int), *a);
+    if (!st)
+        st = HD_LAUNCH(s, assign_spans, dim3(1), dim3(ASSIGN_THREADS), 0, *a);
     if (!st && a->R * a->K > 0)
-        st = HD_LAUNCH(s, assign_run, dim3((unsigned)a->Q), dim3((unsigned)(warps * 32)),
+        st = HD_LAUNCH(s, assign_run, dim3((unsigned)a->at.Q), dim3((unsigned)(warps * 32)),
                        (size_t)(warps * a->E) * sizeof(int), *a, bits);
     return st;
 }

@@ -401,6 +401,11 @@ static int64_t next_start(const struct hd_corpus *corpus, int64_t place)
     return f->first + hd_token_next_document(&f->view, place - f->first);
 }
 
+bool hd_corpus_ends_by_token(const struct hd_corpus *corpus)
+{
+    return corpus->bounded && corpus->end_of_text >= 0;
+}
+
 struct hd_document_walk hd_document_walk(const struct hd_corpus *corpus, int64_t first)
 {
     return (struct hd_document_walk){corpus, first,

@@ -183,19 +183,23 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
 /* Rows of a batch. The caller owns the arrays. Any may be NULL; with bounds, if tokens is NULL, all
  * others must be. */
 struct hd_data_batch {
-    int32_t *tokens;     /* [count, S]                                                           */
-    int32_t *targets;    /* [count, S] the next token; HD_DATA_TARGET_NONE in padding and, with
-                            bounds, at the last token of a document; of conversations also where
-                            the next token does not count                                        */
-    int32_t *positions;  /* [count, S] index in the sample; with bounds, in the document         */
-    int32_t *index;      /* [count, S] index in the sample: 0 .. S-1                             */
-    int32_t *bounds;     /* [count, S] index of the first token of the same document             */
-    int32_t *answers;    /* [count, S] of pairs: number of the answer in the sample, of pair k 2 k
-                            for the chosen and 2 k + 1 for the rejected one; -1 in padding, and
-                            with answer_ends in all rows of an answer but its last */
-    float *reference;    /* [count, S] hd_corpus_set_reference of the target; 0 without one      */
+    int32_t *tokens;    /* [count, S]                                                           */
+    int32_t *targets;   /* [count, S] the next token; HD_DATA_TARGET_NONE in padding and, with
+                           bounds, at the last token of a document; of conversations also where
+                           the next token does not count                                        */
+    int32_t *positions; /* [count, S] index in the sample; with bounds, in the document         */
+    int32_t *index;     /* [count, S] index in the sample: 0 .. S-1                             */
+    int32_t *bounds;    /* [count, S] index of the first token of the same document             */
+    int32_t *begins;    /* [count, S] index of the first token of the same conversation; of text
+                           that is no conversation 0, the window's                              */
+    int32_t *lengths;   /* [count, S] tokens of that conversation, or of the window; 0 in padding */
+    int32_t *answers;   /* [count, S] of pairs: number of the answer in the sample, of pair k 2 k
+                           for the chosen and 2 k + 1 for the rejected one; -1 in padding, and
+                           with answer_ends in all rows of an answer but its last */
+    float *reference;   /* [count, S] hd_corpus_set_reference of the target; 0 without one      */
     int64_t *sample_ids; /* [count]    global sample ids                                         */
     bool answer_ends;
+    int32_t empty_token; /* the token of padding */
 };
 
 /* Positions of rows whose first is `first`, not 0. */
@@ -209,6 +213,14 @@ static inline void hd_data_move_positions(int32_t *positions, int64_t count, int
  * HD_INVALID: an id outside the vocabulary. Allocates nothing. */
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch);
+
+/* The tokens of a step's global batch, without padding. Reads no file. */
+int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step);
+/* Whether each row of every window is a token with a target: no padding, no ends of documents. */
+bool hd_sampler_fills_windows(const struct hd_sampler *sampler);
+/* The targets of the samples that hd_sampler_fill gives for the same arguments. */
+enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step, int64_t first,
+                                  int64_t count, int64_t *ret_targets);
 
 /* The window that a global sample id reads, and its source (ret_source may be NULL). */
 int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, int64_t *ret_source);
@@ -230,8 +242,8 @@ enum hd_status hd_validation_init_packed(struct hd_validation *ret_validation,
                                          struct hd_data_range range,
                                          const struct hd_packing *packing, int64_t window_limit);
 
-/* Windows first .. first + count - 1. Rows past window_count are padding: tokens 0, targets
- * HD_DATA_TARGET_NONE. sample ids are the window numbers. */
+/* Windows first .. first + count - 1. Rows past window_count are padding: tokens empty_token,
+ * targets HD_DATA_TARGET_NONE. sample ids are the window numbers. */
 enum hd_status hd_validation_fill(const struct hd_validation *validation, int64_t first,
                                   int64_t count, const struct hd_data_batch *ret_batch);
 

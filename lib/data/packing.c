@@ -101,8 +101,7 @@ static int64_t kept_of(struct packing_work *w, struct hd_conversation_place plac
     return end;
 }
 
-/* How many of its tokens are targets: the first one is predicted by none. */
-static int64_t count_targets(const struct hd_corpus *corpus, int64_t first, int64_t count)
+int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, int64_t count)
 {
     enum { PIECE = 1024 };
     bool counts[PIECE];
@@ -121,8 +120,9 @@ static int64_t count_targets(const struct hd_corpus *corpus, int64_t first, int6
 /* Of both answers; 0 if one of them has none. */
 static int64_t count_pair(const struct hd_corpus *corpus, struct hd_conversation_place p)
 {
-    const int64_t chosen = count_targets(corpus, p.first, p.chosen);
-    const int64_t rejected = count_targets(corpus, p.first + p.chosen, p.count - p.chosen);
+    const int64_t chosen = hd_conversation_targets(corpus, p.first, p.chosen);
+    const int64_t rejected =
+        hd_conversation_targets(corpus, p.first + p.chosen, p.count - p.chosen);
 
     return chosen && rejected ? chosen + rejected : 0;
 }
@@ -145,7 +145,7 @@ static void add_conversation(void *context, struct hd_conversation_place place)
     if (place.chosen)
         targets = kept ? count_pair(w->corpus, place) : 0;
     else
-        targets = count_targets(w->corpus, place.first, kept);
+        targets = hd_conversation_targets(w->corpus, place.first, kept);
     if (kept && !targets)
         f->silent++;
     if (!targets || w->failed)

@@ -96,10 +96,23 @@ static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int
                                   .positions = b->positions ? b->positions + i * S : NULL,
                                   .index = b->index ? b->index + i * S : NULL,
                                   .bounds = b->bounds ? b->bounds + i * S : NULL,
+                                  .begins = b->begins ? b->begins + i * S : NULL,
+                                  .lengths = b->lengths ? b->lengths + i * S : NULL,
                                   .answers = b->answers ? b->answers + i * S : NULL,
                                   .reference = b->reference ? b->reference + i * S : NULL,
                                   .sample_ids = b->sample_ids ? b->sample_ids + i : NULL,
-                                  .answer_ends = b->answer_ends};
+                                  .answer_ends = b->answer_ends,
+                                  .empty_token = b->empty_token};
+}
+
+/* Says of rows [begin, end) that they are a conversation, or a window, of `length` tokens; 0: they
+ * are padding. */
+static void put_extent(const struct hd_data_batch *row, int64_t begin, int64_t end, int64_t length)
+{
+    for (int64_t j = begin; row->begins && j < end; j++)
+        row->begins[j] = (int32_t)begin;
+    for (int64_t j = begin; row->lengths && j < end; j++)
+        row->lengths[j] = (int32_t)length;
 }
 
 /* Fills positions, index and bounds of a row; clears the targets at ends of documents. */
@@ -120,6 +133,7 @@ static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_d
         if (row->targets)
             row->targets[j] = HD_DATA_TARGET_NONE;
     }
+    put_extent(row, 0, S, S);
 }
 
 /* Fills rows [from, S), which no conversation has: they are a document of their own, without a
@@ -128,7 +142,7 @@ static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *ro
 {
     for (int64_t j = from; j < S; j++) {
         if (row->tokens)
-            row->tokens[j] = 0;
+            row->tokens[j] = row->empty_token;
         if (row->targets)
             row->targets[j] = HD_DATA_TARGET_NONE;
         if (row->positions)
@@ -142,6 +156,7 @@ static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *ro
         if (row->reference)
             row->reference[j] = 0;
     }
+    put_extent(row, from, S, 0);
 }
 
 /* Fills rows [at, at + count) with a conversation, or its beginning. */
@@ -166,6 +181,7 @@ static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t 
         if (row->bounds)
             row->bounds[at + j] = (int32_t)at;
     }
+    put_extent(row, at, at + count, count);
     return st;
 }
 
@@ -262,6 +278,99 @@ enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, i
         if (row.sample_ids)
             *row.sample_ids = id;
     }
+    return st;
+}
+
+/* ---- counts ---- */
+
+int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step)
+{
+    int64_t tokens = 0;
+
+    for (int64_t i = 0; i < sampler->global_batch; i++) {
+        int64_t source, n;
+        const int64_t window =
+            hd_sampler_window(sampler, step * sampler->global_batch + i, &source);
+        const struct hd_packing *packing = sampler->sources[source].packing;
+        const struct hd_packed *packed;
+
+        if (!packing) {
+            tokens += sampler->context;
+            continue;
+        }
+        n = hd_packing_window(packing, window, &packed);
+        for (int64_t k = 0; k < n; k++)
+            tokens += packed[k].count;
+    }
+    return tokens;
+}
+
+bool hd_sampler_fills_windows(const struct hd_sampler *sampler)
+{
+    for (int64_t k = 0; k < sampler->mixture.count; k++)
+        if (sampler->sources[k].packing || hd_corpus_is_bounded(sampler->sources[k].range.corpus))
+            return false;
+    return true;
+}
+
+static int64_t count_packed(const struct hd_corpus *corpus, const struct hd_packing *packing,
+                            int64_t window)
+{
+    const struct hd_packed *packed;
+    const int64_t n = hd_packing_window(packing, window, &packed);
+    int64_t sum = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t chosen = packed[i].chosen; /* of a pair; then it is two documents */
+
+        if (chosen)
+            sum += hd_conversation_targets(corpus, packed[i].first, chosen);
+        sum += hd_conversation_targets(corpus, packed[i].first + chosen, packed[i].count - chosen);
+    }
+    return sum;
+}
+
+/* The last token of a document has no target. */
+static enum hd_status count_row(struct hd_data_range range, int64_t S, int64_t window, int64_t *sum)
+{
+    enum { PIECE = 512 };
+    const int64_t first = range.first + window * S;
+    struct hd_document_walk walk = hd_document_walk(range.corpus, first);
+    enum hd_status st = HD_OK;
+    int32_t tokens[PIECE] = {0};
+
+    for (int64_t at = 0; !st && at < S; at += PIECE) {
+        const int64_t n = S - at < PIECE ? S - at : PIECE;
+
+        if (hd_corpus_ends_by_token(range.corpus))
+            st = hd_corpus_read(range.corpus, first + at, n, tokens);
+        for (int64_t j = 0; !st && j < n; j++)
+            *sum += !hd_document_walk_ends(&walk, tokens[j]);
+    }
+    return st;
+}
+
+enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step, int64_t first,
+                                  int64_t count, int64_t *ret_targets)
+{
+    enum hd_status st = HD_OK;
+    int64_t sum = 0;
+
+    for (int64_t i = 0; !st && i < count; i++) {
+        int64_t k;
+        const int64_t window =
+            hd_sampler_window(sampler, step * sampler->global_batch + first + i, &k);
+        const struct hd_sampler_source *source = &sampler->sources[k];
+
+        if (source->packing)
+            sum += count_packed(source->range.corpus, source->packing, window);
+        else if (hd_corpus_is_bounded(source->range.corpus))
+            st = count_row(source->range, sampler->context, window, &sum);
+        else
+            sum += sampler->context;
+    }
+    if (!st)
+        *ret_targets = sum;
     return st;
 }
 

@@ -10,8 +10,9 @@
  * mask depends on place, expert and channel alone; backward computes it again.
  *
  * The numbers of rows depend on the data: counts are device tensors, buffers have fixed capacities,
- * and exceeding one sets too_many_rows in the step block. Losses and expert capacity need sums over
- * whole sequences; with context parallelism the cp ranks first gather their sums.
+ * and exceeding one sets too_many_rows in the step block. Losses and expert capacity are functions
+ * of whole documents; with context parallelism the cp ranks first gather their rows' choices. Rows
+ * that are no tokens choose no expert (ops_moe.h).
  *
  * With tensor parallelism all tp ranks route the same rows identically and hold a part of each
  * expert's F. The result and the gradients of gates, x and router are then partial sums; to the
@@ -28,13 +29,13 @@ struct experts {
     const struct hd_router *router;
     enum hd_dtype dtype;
     int64_t R, C, F, E, K;      /* E: experts of all ranks */
-    int64_t El, P, B, S, runs;  /* El: experts of this rank, of P; S: rows of a whole sequence */
-    int64_t Q;                  /* runs of consecutive rows: B * runs */
-    int64_t capacity;           /* rows of a sequence for one expert; 0: no limit */
+    int64_t El, P, B, S;        /* El: experts of this rank, of P; S: rows of a whole sequence */
+    struct hd_row_runs at;      /* of consecutive rows of sequences */
+    double capacity;            /* of the router; 0: no limit */
     int64_t T_sent, T_received; /* buffer capacities in rows */
     /* fp32 or int32 */
     struct hd_operand noise_logits, noise, probs, lse, chosen, gate;
-    struct hd_operand counts; /* [B, E] of whole sequences */
+    struct hd_operand all_chosen; /* [cp, R, K] of all ranks that share the sequences */
     struct hd_operand slot, sent, all_counts, received, expert_counts;
     /* rows */
     struct hd_operand entered, hidden, activated, returned;
@@ -61,6 +62,18 @@ static struct hd_operand block_field(struct hd_emit *e, size_t offset)
 
 /* ---- sizes ---- */
 
+/* Returns the most rows of a sequence for one expert: the capacity of one document that fills it.
+ * Those of several documents are each rounded up, so where documents share a sequence there is room
+ * for one more in every ROWS_OF_A_DOCUMENT rows. */
+static int64_t sequence_bound(const struct experts *x)
+{
+    enum { ROWS_OF_A_DOCUMENT = 32 };
+    const int64_t whole = (int64_t)ceil(x->capacity * (double)(x->S * x->K) / (double)x->E);
+    const int64_t more = (x->S + ROWS_OF_A_DOCUMENT - 1) / ROWS_OF_A_DOCUMENT;
+
+    return whole + (x->e->rec->shape.bounded ? more : 0);
+}
+
 /* The most rows that this rank sends: all choices of its rows, or less with a capacity. With
  * context parallelism all choices of a sequence for one expert may be in this rank's part of the
  * sequence. */
@@ -68,7 +81,9 @@ static int64_t sent_bound(const struct experts *x)
 {
     const int64_t all = x->R * x->K;
 
-    return x->capacity ? least(all, x->E * x->capacity * x->B) : all;
+    if (x->capacity > 0 && !x->e->rec->shape.bounded)
+        return least(all, x->E * sequence_bound(x) * x->B);
+    return all;
 }
 
 /* Number of different dp indices, each with its own sequences, in this rank's ep group. */
@@ -80,20 +95,24 @@ static int64_t dp_indices_of_ep_group(const struct hd_registry *r)
     return (first + ep - 1) / cp - first / cp + 1;
 }
 
-/* The most rows that this rank receives from P ranks: limited by the capacity of whole sequences,
- * or by expert_rows of the job; else all choices of all ranks. */
+static int64_t greatest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Returns the most rows that this rank receives from P ranks: limited by expert_rows of the job, or
+ * by the capacity of whole sequences where that is more; else all choices of all ranks. */
 static int64_t received_bound(const struct experts *x)
 {
     const int64_t even = x->R * x->K, all = even * x->P;
     const int64_t sequences = x->B * dp_indices_of_ep_group(x->e->registry);
+    const int64_t asked = (int64_t)ceil(x->router->expert_rows * (double)even);
 
     if (x->P == 1)
         return sent_bound(x);
-    if (x->capacity)
-        return least(all, x->El * x->capacity * sequences);
-    if (x->router->expert_rows > 0)
-        return least(all, (int64_t)ceil(x->router->expert_rows * (double)even));
-    return all;
+    if (x->capacity > 0)
+        return least(all, greatest(asked, x->El * sequence_bound(x) * sequences));
+    return asked > 0 ? least(all, asked) : all;
 }
 
 static struct experts describe(struct hd_emit *e, const struct hd_op *op)
@@ -101,25 +120,26 @@ static struct experts describe(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *in = op->in[0];
     const struct hd_mesh_sizes *sizes = &e->registry->mesh.sizes;
     const struct hd_param *gate = &e->registry->params[op->param[2]];
-    struct experts x = {.e = e,
-                        .op = op,
-                        .router = &op->set.router,
-                        .dtype = in->dtype,
-                        .R = in->dim[0],
-                        .C = in->dim[1],
-                        .F = gate->local[1],
-                        .E = gate->shape[0],
-                        .K = op->set.router.K,
-                        .El = gate->local[0],
-                        .P = gate->shape[0] / gate->local[0],
-                        .B = e->rec->shape.B,
-                        .S = e->rec->shape.S * sizes->cp,
-                        .runs = sizes->cp > 1 ? 2 : 1};
+    struct experts x = {
+        .e = e,
+        .op = op,
+        .router = &op->set.router,
+        .dtype = in->dtype,
+        .R = in->dim[0],
+        .C = in->dim[1],
+        .F = gate->local[1],
+        .E = gate->shape[0],
+        .K = op->set.router.K,
+        .El = gate->local[0],
+        .P = gate->shape[0] / gate->local[0],
+        .B = e->rec->shape.B,
+        .S = e->rec->shape.S * sizes->cp,
+        .at = {.runs = sizes->cp > 1 ? 2 : 1, .P = sizes->cp, .rank = e->registry->coord.cp}};
 
-    x.Q = x.B * x.runs;
-    /* not in decode: a call has only a part of a sequence, and capacity is per whole sequence */
+    x.at.Q = x.B * x.at.runs;
+    /* not in decode: a call has only a part of a document, and capacity is per whole document */
     if (x.router->capacity > 0 && e->rec->shape.mode != HD_RECORD_DECODE)
-        x.capacity = (int64_t)ceil(x.router->capacity * (double)(x.S * x.K) / (double)x.E);
+        x.capacity = x.router->capacity;
     x.T_sent = sent_bound(&x);
     x.T_received = received_bound(&x);
     if (x.T_received > INT32_MAX)
@@ -192,23 +212,50 @@ static void add_noise(struct experts *x, struct hd_operand in)
         HD_ARGS(route_noise,
                 .key = hd_dropout_key(x->router->seed, x->router->number, HD_SITE_ROUTER),
                 .R = x->R, .E = x->E),
-        HD_OPERANDS(route_noise, .noise = x->noise, .sample = hd_emit_value(x->e, op->in[1]),
-                    .index = hd_emit_value(x->e, op->in[2]),
+        HD_OPERANDS(route_noise, .noise = x->noise, .sample = hd_emit_value(x->e, op->in[3]),
+                    .index = hd_emit_value(x->e, op->in[4]),
                     .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK)));
 }
 
-/* Gathers [Q, E] numbers of every context-parallel rank. */
-static struct hd_operand gather_sums(struct experts *x, const char *name, struct hd_operand mine,
-                                     enum hd_dtype dtype)
-{
-    const int64_t cp = x->e->registry->mesh.sizes.cp;
-    const struct hd_operand all = numbers(x, name, dtype, cp * x->Q, x->E);
+/* ---- documents ---- */
 
+static struct hd_operand lengths_of(struct experts *x)
+{
+    return hd_emit_value(x->e, x->op->in[1]);
+}
+
+static struct hd_operand begins_of(struct experts *x)
+{
+    return hd_emit_value(x->e, x->op->in[2]);
+}
+
+/* Gathers the choices of whole sequences from every context-parallel rank. */
+static struct hd_operand gather_choices(struct experts *x)
+{
+    const int64_t cp = x->at.P;
+    struct hd_operand all;
+
+    if (cp == 1)
+        return x->chosen;
+    all = numbers(x, "all_chosen", HD_I32, cp * x->R, x->K);
     (void)hd_emit_comm(x->e,
                        HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_CP,
-                               .count = x->Q * x->E, .dtype = dtype),
-                       HD_OPERANDS(comm, .received = all, .sent = mine));
+                               .count = x->R * x->K, .dtype = HD_I32),
+                       HD_OPERANDS(comm, .received = all, .sent = x->chosen));
     return all;
+}
+
+/* Emits the number of choices of each document and expert, which is not kept: backward counts
+ * again. */
+static struct hd_operand count_choices(struct experts *x)
+{
+    const struct hd_operand counts = numbers(x, "counts", HD_I32, x->R, x->E);
+
+    (void)hd_emit_route_counts(x->e,
+                               HD_ARGS(route_counts, .at = x->at, .R = x->R, .E = x->E, .K = x->K),
+                               HD_OPERANDS(route_counts, .counts = counts, .chosen = x->all_chosen,
+                                           .begins = begins_of(x), .lengths = lengths_of(x)));
+    return counts;
 }
 
 /* Probabilities, chosen experts and gates of every row. */
@@ -227,76 +274,54 @@ static void choose(struct experts *x)
                                         .renormalize = x->router->renormalize),
                                 HD_OPERANDS(route_forward, .probs = x->probs, .lse = x->lse,
                                             .chosen = x->chosen, .gate = x->gate, .logits = logits,
-                                            .noise_logits = x->noise_logits, .noise = x->noise));
-}
-
-/* Sums over sequences for the losses and the capacity. */
-struct sequence_sums {
-    struct hd_operand run_counts; /* [Q, E] of this rank's runs */
-    struct hd_operand prob_sums;  /* [B, E] of whole sequences */
-    struct hd_operand taken;      /* [Q, E] choices before each run; absent without cp */
-};
-
-static struct sequence_sums sum_up(struct experts *x)
-{
-    const int64_t cp = x->e->registry->mesh.sizes.cp;
-    struct sequence_sums s = {.run_counts = numbers(x, "run_counts", HD_I32, x->Q, x->E),
-                              .prob_sums = numbers(x, "prob_sums", HD_F32, x->Q, x->E)};
-    struct hd_operand all_counts, all_sums;
-
-    (void)hd_emit_route_sums(x->e, HD_ARGS(route_sums, .R = x->R, .E = x->E, .K = x->K, .Q = x->Q),
-                             HD_OPERANDS(route_sums, .counts = s.run_counts,
-                                         .prob_sums = s.prob_sums, .chosen = x->chosen,
-                                         .probs = x->probs));
-    x->counts = s.run_counts;
-    if (cp == 1)
-        return s;
-    all_counts = gather_sums(x, "all_run_counts", s.run_counts, HD_I32);
-    all_sums = gather_sums(x, "all_prob_sums", s.prob_sums, HD_F32);
-    x->counts = numbers(x, "counts", HD_I32, x->B, x->E);
-    s.prob_sums = numbers(x, "prob_sums", HD_F32, x->B, x->E);
-    s.taken = numbers(x, "taken", HD_I32, x->Q, x->E);
-    (void)hd_emit_route_totals(x->e,
-                               HD_ARGS(route_totals, .E = x->E, .Q = x->Q, .runs = x->runs, .P = cp,
-                                       .rank = x->e->registry->coord.cp),
-                               HD_OPERANDS(route_totals, .counts = x->counts,
-                                           .prob_sums = s.prob_sums, .taken = s.taken,
-                                           .all_counts = all_counts, .all_prob_sums = all_sums));
-    return s;
+                                            .noise_logits = x->noise_logits, .noise = x->noise,
+                                            .lengths = lengths_of(x)));
 }
 
 /* The router's record, which only the step's metrics use. */
-static void write_record(struct experts *x, const struct sequence_sums *s)
+static void write_record(struct experts *x)
 {
+    const struct hd_operand counts = count_choices(x);
     struct hd_operand record = hd_emit_global(x->e, HD_GLOBAL_ROUTES);
 
     record.offset_bytes = x->router->number * (HD_ROUTE_WORDS + x->E) * (int64_t)sizeof(double);
-    (void)hd_emit_route_record(x->e,
-                               HD_ARGS(route_record, .R = x->R, .E = x->E, .K = x->K, .Q = x->Q,
-                                       .runs = x->runs, .S = x->S, .capacity = x->capacity),
-                               HD_OPERANDS(route_record, .record = record, .counts = x->counts,
-                                           .prob_sums = s->prob_sums, .run_counts = s->run_counts,
-                                           .taken = s->taken, .lse = x->lse));
+    (void)hd_emit_route_record(
+        x->e, HD_ARGS(route_record, .at = x->at, .R = x->R, .E = x->E, .K = x->K),
+        HD_OPERANDS(route_record, .record = record, .counts = counts, .chosen = x->chosen,
+                    .slot = x->slot, .probs = x->probs, .lse = x->lse, .begins = begins_of(x),
+                    .lengths = lengths_of(x)));
+}
+
+/* Returns whether anything depends on choices of whole documents. */
+static bool needs_documents(const struct experts *x)
+{
+    return x->capacity > 0 || x->e->rec->shape.mode == HD_RECORD_TRAIN;
 }
 
 static void route(struct experts *x)
 {
-    struct sequence_sums s;
+    struct hd_row_runs at = x->at;
 
     choose(x);
-    s = sum_up(x);
-    if (x->e->rec->shape.mode == HD_RECORD_TRAIN)
-        write_record(x, &s);
+    if (needs_documents(x)) {
+        x->all_chosen = gather_choices(x);
+    } else { /* then assign looks at this rank's choices alone */
+        x->all_chosen = x->chosen;
+        at.P = 1;
+        at.rank = 0;
+    }
     x->slot = numbers(x, "slot", HD_I32, x->R, x->K);
     x->expert_counts = numbers(x, "expert_counts", HD_I32, x->E, 0);
     x->sent = numbers(x, "sent_counts", HD_I32, x->P, 0);
     (void)hd_emit_assign(
         x->e,
-        HD_ARGS(assign, .R = x->R, .E = x->E, .K = x->K, .Q = x->Q, .T = x->T_sent, .P = x->P,
+        HD_ARGS(assign, .at = at, .R = x->R, .E = x->E, .K = x->K, .T = x->T_sent, .P = x->P,
                 .capacity = x->capacity),
         HD_OPERANDS(assign, .slot = x->slot, .counts = x->expert_counts, .sent = x->sent,
-                    .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK), .chosen = x->chosen,
-                    .run_counts = s.run_counts, .taken = s.taken));
+                    .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK), .chosen = x->all_chosen,
+                    .begins = begins_of(x), .lengths = lengths_of(x)));
+    if (x->e->rec->shape.mode == HD_RECORD_TRAIN)
+        write_record(x);
 }
 
 /* ---- dispatch ---- */
@@ -600,8 +625,8 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
         exchange_counts(x);
     x->entered = dispatch(x, permuted, !again);
     if (!again && drops(x)) {
-        x->sample = dispatch_number(x, hd_emit_value(e, op->in[1]));
-        x->index = dispatch_number(x, hd_emit_value(e, op->in[2]));
+        x->sample = dispatch_number(x, hd_emit_value(e, op->in[3]));
+        x->index = dispatch_number(x, hd_emit_value(e, op->in[4]));
     }
     x->returned = undispatch(x, compute(x));
     (void)hd_emit_combine_forward(e,
@@ -617,20 +642,22 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
 static void route_backward(struct experts *x, struct hd_operand dgate)
 {
     struct hd_emit *e = x->e;
-    const bool noisy = x->noise.store;
+    const bool noisy = x->noise.store, balances = x->router->balance != 0;
+    const struct hd_operand counts = balances ? count_choices(x) : hd_emit_none();
 
     x->dlogits = numbers(x, "dscores", HD_F32, x->R, x->E);
     x->dnoise_logits = noisy ? numbers(x, "dnoise_logits", HD_F32, x->R, x->E) : hd_emit_none();
     (void)hd_emit_route_backward(
         e,
-        HD_ARGS(route_backward, .R = x->R, .E = x->E, .K = x->K, .B = x->B, .S = x->S,
+        HD_ARGS(route_backward, .at = x->at, .R = x->R, .E = x->E, .K = x->K,
                 .balance = (float)x->router->balance, .z = (float)x->router->z,
                 .share = 1.0f / (float)e->registry->mesh.sizes.tp,
                 .renormalize = x->router->renormalize),
         HD_OPERANDS(route_backward, .dlogits = x->dlogits, .dnoise_logits = x->dnoise_logits,
                     .dgate = dgate, .probs = x->probs, .lse = x->lse, .chosen = x->chosen,
                     .gate = x->gate, .noise_logits = x->noise_logits, .noise = x->noise,
-                    .counts = x->counts, .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
+                    .counts = counts, .begins = begins_of(x), .lengths = lengths_of(x),
+                    .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
 }
 
 /* dx (+)= dlogits W, fp32. */

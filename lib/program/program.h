@@ -54,7 +54,7 @@
 
 /* ---- Recording ---- */
 
-enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK_MAX = 3 };
+enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK_MAX = 3 };
 
 /* The fields of a batch: device tensors with one value per row unless stated otherwise. A program
  * has only the fields that its ops read. Targets are shifted by one token before cp splits rows. */
@@ -67,6 +67,8 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK
     X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */                    \
     X(ANSWERS, "answers", I32)     /* number of the row's answer in its sample (ops.h); -1    */ \
     X(REFERENCE, "reference", F32) /* the reference's log-probability of the row's target     */ \
+    X(BEGINS, "begins", I32)       /* index at which the row's document begins for routers    */ \
+    X(LENGTHS, "lengths", I32)     /* tokens of that document (ops_moe.h); 0: no token        */ \
     X(FILLED, "filled", I32)       /* D only; [3, B]: rows in the slot before, after; slot */
 
 enum hd_batch_field {
@@ -211,7 +213,7 @@ struct hd_router {
     int number;   /* index of the router in the model, for its record */
     bool renormalize, noisy;
     double balance, z;  /* coefficients of the losses */
-    double capacity;    /* rows of a sequence for one expert, as a multiple of an even share; 0: no
+    double capacity;    /* rows of a document for one expert, as a multiple of an even share; 0: no
                            limit, nothing is dropped */
     double expert_rows; /* with experts on several ranks: rows that a rank has memory for, as a
                            multiple of an even share; 0: all rows that could arrive */

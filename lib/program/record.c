@@ -529,24 +529,25 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
         adapted ? effective(rec, &p->dropout) : (struct hd_dropout){0};
     const bool noisy = router->noisy && rec->shape.mode == HD_RECORD_TRAIN;
     const bool places = noisy || dropout.p > 0; /* of rows, for random numbers */
+    struct hd_op op = {
+        .kind = HD_OP_experts,
+        .in = {x, hd_rec_batch(rec, HD_BATCH_LENGTHS), hd_rec_batch(rec, HD_BATCH_BEGINS)},
+        .in_count = 3,
+        .param = {p->router, p->noise, p->gate, p->up, p->down, p->a[0], p->b[0], p->a[1], p->b[1],
+                  p->a[2], p->b[2]},
+        .param_count = 5 + 2 * HD_EXPERT_PRODUCTS,
+        .span = 1,
+        .set = {
+            .router = *router, .scale = p->scale, .dropout = dropout, .down_site = p->down_site}};
 
     if (!rec->error.status && x->dim[1] != param_at(rec, p->router)->local[1])
         return wrong_width(rec, param_at(rec, p->router)->name, x,
                            param_at(rec, p->router)->local[1]);
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_experts,
-                                 .in = {x, places ? hd_rec_batch(rec, HD_BATCH_SAMPLES) : NULL,
-                                        places ? hd_rec_batch(rec, HD_BATCH_INDEX) : NULL},
-                                 .in_count = places ? 3 : 1,
-                                 .param = {p->router, p->noise, p->gate, p->up, p->down, p->a[0],
-                                           p->b[0], p->a[1], p->b[1], p->a[2], p->b[2]},
-                                 .param_count = 5 + 2 * HD_EXPERT_PRODUCTS,
-                                 .span = 1,
-                                 .set = {.router = *router,
-                                         .scale = p->scale,
-                                         .dropout = dropout,
-                                         .down_site = p->down_site}},
-                  "mixed", x->dim[0], x->dim[1]);
+    if (places) {
+        op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_SAMPLES);
+        op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_INDEX);
+    }
+    return record(rec, op, "mixed", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b)

@@ -5,6 +5,10 @@
 #include "mesh/zigzag.h"
 #include "train/profile.h"
 
+/* The token of rows that are none: the embedding is zeros outside of its table. Without biases a
+ * row of zeros stays one, so that the scales of fp8 do not follow the padding. */
+enum { EMPTY_TOKEN = -1 };
+
 /* Fills `count` whole samples from index `first` on. */
 typedef enum hd_status fill_fn(struct hd_trainer *t, const void *from, int64_t first, int64_t count,
                                const struct hd_data_batch *batch);
@@ -26,8 +30,8 @@ static enum hd_status fill_windows(struct hd_trainer *t, const void *from, int64
 /* The fields of a sample as an array; all have elements of 4 bytes. */
 static void fields_of(const struct hd_data_batch *b, void *ret_fields[HD_SAMPLE_FIELDS_MAX])
 {
-    void *const fields[] = {b->tokens, b->targets, b->positions, b->index,
-                            b->bounds, b->answers, b->reference};
+    void *const fields[] = {b->tokens, b->targets, b->positions, b->index,    b->bounds,
+                            b->begins, b->lengths, b->answers,   b->reference};
 
     _Static_assert(sizeof fields / sizeof fields[0] == HD_SAMPLE_FIELDS_MAX, "a field is missing");
     for (int f = 0; f < HD_SAMPLE_FIELDS_MAX; f++)
@@ -62,9 +66,12 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
                                         .positions = sample + 2 * S,
                                         .index = sample + 3 * S,
                                         .bounds = sample + 4 * S,
-                                        .answers = pairs ? sample + 5 * S : NULL,
-                                        .reference = pairs ? (float *)(sample + 6 * S) : NULL,
-                                        .answer_ends = batch->answer_ends};
+                                        .begins = sample + 5 * S,
+                                        .lengths = sample + 6 * S,
+                                        .answers = pairs ? sample + 7 * S : NULL,
+                                        .reference = pairs ? (float *)(sample + 8 * S) : NULL,
+                                        .answer_ends = batch->answer_ends,
+                                        .empty_token = EMPTY_TOKEN};
     /* documents are found by their tokens, which stages without the embedding do not keep */
     const bool whole_rows = mine.P == 1 && batch->tokens;
     enum hd_status st = HD_OK;
@@ -91,15 +98,15 @@ struct fields {
     int64_t rows;
 };
 
-enum { SAMPLES = 5 }; /* index of the field that a sample does not have */
+enum { SAMPLES = 7 }; /* index of the field that a sample does not have */
 
 /* On the CPU `filled` is the tensor itself, on a device it is hd_layout.batch. */
 static struct fields find_fields(const struct hd_trainer *t, const struct hd_chunk *chunk,
                                  const struct hd_bases *bases)
 {
     static const enum hd_batch_field names[HD_BATCH_FIELDS_MAX] = {
-        HD_BATCH_TOKENS,  HD_BATCH_TARGETS,  HD_BATCH_POSITIONS,
-        HD_BATCH_INDEX,   HD_BATCH_BOUNDS,   [SAMPLES] = HD_BATCH_SAMPLES,
+        HD_BATCH_TOKENS,  HD_BATCH_TARGETS,  HD_BATCH_POSITIONS, HD_BATCH_INDEX,
+        HD_BATCH_BOUNDS,  HD_BATCH_BEGINS,   HD_BATCH_LENGTHS,   [SAMPLES] = HD_BATCH_SAMPLES,
         HD_BATCH_ANSWERS, HD_BATCH_REFERENCE};
     const struct hd_layout *l = &t->layout;
     struct fields f = {.rows = l->job.micro_batch * l->job.context / l->mesh.sizes.cp};
@@ -118,9 +125,12 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
                                      .positions = f.filled[2],
                                      .index = f.filled[3],
                                      .bounds = f.filled[4],
-                                     .answers = f.filled[6],
-                                     .reference = f.filled[7],
-                                     .answer_ends = hd_job_is_reward(&l->job)};
+                                     .begins = f.filled[5],
+                                     .lengths = f.filled[6],
+                                     .answers = f.filled[8],
+                                     .reference = f.filled[9],
+                                     .answer_ends = hd_job_is_reward(&l->job),
+                                     .empty_token = EMPTY_TOKEN};
     return f;
 }
 

@@ -258,24 +258,26 @@ static enum hd_status put_field(struct decoder_rank *d, const struct decode_prog
                             count * (int64_t)sizeof *d->fields);
 }
 
-/* Padding has token 0 and the places behind the tokens. Places of the table of angles end with the
- * context. */
+/* Padding has token 0, length 0 and the places behind the tokens. Places of the table of angles end
+ * with the context. */
 static enum hd_status put_rows(struct decoder_rank *d, const struct decode_program *p, int lane,
                                const struct hd_decoder_rows *rows, int count)
 {
-    static const enum hd_batch_field names[] = {HD_BATCH_TOKENS, HD_BATCH_POSITIONS,
-                                                HD_BATCH_INDEX};
+    static const enum hd_batch_field names[] = {HD_BATCH_TOKENS, HD_BATCH_POSITIONS, HD_BATCH_INDEX,
+                                                HD_BATCH_BEGINS, HD_BATCH_LENGTHS};
     const int64_t context = d->model.job.context;
     enum hd_status st = HD_OK;
 
-    for (int f = 0; !st && f < 3; f++) {
+    for (int f = 0; !st && f < 5; f++) {
         memset(d->fields, 0, (size_t)(p->B * p->S) * sizeof *d->fields);
         for (int b = 0; b < count; b++)
             for (int64_t i = 0; i < p->S; i++) {
                 const int64_t place = rows[b].filled + i;
 
                 d->fields[b * p->S + i] =
-                    names[f] == HD_BATCH_TOKENS ? (i < rows[b].count ? rows[b].tokens[i] : 0)
+                    names[f] == HD_BATCH_TOKENS    ? (i < rows[b].count ? rows[b].tokens[i] : 0)
+                    : names[f] == HD_BATCH_LENGTHS ? i < rows[b].count
+                    : names[f] == HD_BATCH_BEGINS  ? 0
                     : names[f] == HD_BATCH_POSITIONS && place >= context ? (int32_t)context - 1
                                                                          : (int32_t)place;
             }

@@ -260,6 +260,8 @@ static enum hd_status run_windows(struct evaluation *e)
                                         .positions = field(e, HD_BATCH_POSITIONS),
                                         .index = field(e, HD_BATCH_INDEX),
                                         .bounds = field(e, HD_BATCH_BOUNDS),
+                                        .begins = field(e, HD_BATCH_BEGINS),
+                                        .lengths = field(e, HD_BATCH_LENGTHS),
                                         .answers = field(e, HD_BATCH_ANSWERS),
                                         .answer_ends = true};
     const int64_t count = e->data.validation.window_count;

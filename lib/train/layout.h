@@ -17,12 +17,12 @@
 #include "program/program.h"
 
 enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* of one rank's message in hd_trainer_exchange */
-/* Fields of a sample: tokens, targets, positions, index, bounds; of pairs answers and reference.
- * Those of a batch: and the index of the row's sample. */
-enum { HD_SAMPLE_FIELDS_MAX = 7, HD_BATCH_FIELDS_MAX = HD_SAMPLE_FIELDS_MAX + 1 };
+/* Fields of a sample: tokens, targets, positions, index, bounds, begins, lengths; of pairs answers
+ * and reference. Those of a batch: and the index of the row's sample. */
+enum { HD_SAMPLE_FIELDS_MAX = 9, HD_BATCH_FIELDS_MAX = HD_SAMPLE_FIELDS_MAX + 1 };
 static inline int64_t hd_layout_sample_fields(const struct hd_job *job)
 {
-    return hd_job_has_pairs(job) ? HD_SAMPLE_FIELDS_MAX : 5;
+    return hd_job_has_pairs(job) ? HD_SAMPLE_FIELDS_MAX : 7;
 }
 static inline int64_t hd_layout_batch_fields(const struct hd_job *job)
 {

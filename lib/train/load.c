@@ -441,6 +441,7 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
         st = verify(t, dir);
     if (!st)
         st = read_counters(t, ckpt);
+    t->tokens_seen = hd_ckpt_manifest(ckpt)->tokens_seen;
     t->val_step = t->lowest_step = -1;
     t->lowest_val_loss =
         hd_ckpt_manifest(ckpt)->has_lowest_val_loss ? hd_ckpt_manifest(ckpt)->lowest_val_loss : NAN;
@@ -608,7 +609,7 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
         st = clear_buffers(t);
     if (st)
         return st;
-    t->steps_done = t->updates = t->data_skipped = 0;
+    t->steps_done = t->updates = t->data_skipped = t->tokens_seen = 0;
     hd_guard_init(&t->layout.job, &t->guard);
     hd_loss_scale_init(&t->layout.job, &t->scale);
     return refresh_copies(t);

@@ -142,7 +142,7 @@ struct saved_moment {
     int64_t step, updates;
     struct hd_loss_scale scale;
     struct hd_guard guard;
-    int64_t data_skipped;
+    int64_t data_skipped, tokens_seen;
     bool is_validated;
     double val_loss, lowest_val_loss;
 };
@@ -263,6 +263,7 @@ static struct saved_moment now(const struct hd_trainer *t)
                                  .scale = t->scale,
                                  .guard = t->guard,
                                  .data_skipped = t->data_skipped,
+                                 .tokens_seen = t->tokens_seen,
                                  .is_validated = t->val_step >= 0 && t->val_step == t->steps_done,
                                  .val_loss = t->val_loss,
                                  .lowest_val_loss = t->lowest_val_loss};
@@ -332,7 +333,7 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
     struct hd_ckpt_manifest m = {.job = job->name,
                                  .attempt = (int)job->attempt,
                                  .step = at->step,
-                                 .tokens_seen = at->step * job->global_batch * job->context,
+                                 .tokens_seen = at->tokens_seen,
                                  .has_val_loss = at->is_validated,
                                  .val_loss = at->val_loss,
                                  .has_lowest_val_loss = isfinite(at->lowest_val_loss),

@@ -24,13 +24,44 @@ static enum hd_status read_block(struct hd_trainer *t)
                            sizeof t->block);
 }
 
-/* Of what the step's loss is a mean, about: pairs, or targets. */
-static int64_t terms_of_loss(const struct hd_job *job)
+/* ---- what a step's batch holds ---- */
+
+static bool has_router_losses(const struct hd_trainer *t)
 {
-    return job->global_batch * (hd_job_has_pairs(job) ? 1 : job->context);
+    const struct hd_job *job = &t->layout.job;
+
+    return t->layout.registry.routers > 0 && (job->balance > 0 || job->z_loss > 0);
 }
 
-static enum hd_status set_block(struct hd_trainer *t, int64_t request)
+/* Counts the step's tokens and sets the factor of losses of every token. Every rank counts the
+ * whole batch, so that no rank waits for another; targets only where routers have losses and a
+ * token may lack a target. */
+static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
+{
+    const struct hd_sampler *sampler = &t->data.sampler;
+    const int64_t batch = t->steps_done + t->data_skipped;
+    const int64_t tokens = hd_sampler_tokens(sampler, batch);
+    int64_t targets = tokens;
+    enum hd_status st = HD_OK;
+
+    if (has_router_losses(t) && !hd_sampler_fills_windows(sampler))
+        st = hd_sampler_targets(sampler, batch, 0, sampler->global_batch, &targets);
+    if (st) {
+        hd_comm_abort(t->comm, hd_err_message());
+        return st;
+    }
+    t->block.loss_per_token = (float)((double)targets / (double)tokens);
+    *ret_tokens = tokens;
+    return HD_OK;
+}
+
+/* Returns about how many terms the step's loss is a mean of: pairs, or targets. */
+static int64_t terms_of_loss(const struct hd_job *job, int64_t tokens)
+{
+    return hd_job_has_pairs(job) ? job->global_batch : tokens;
+}
+
+static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t tokens)
 {
     const struct hd_job *job = &t->layout.job;
     const struct hd_guard_limits limits = hd_guard_limits(&t->guard);
@@ -44,7 +75,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request)
     t->block.beta2 = (float)job->beta2;
     t->block.adam_eps = (float)job->adam_eps;
     t->block.weight_decay = (float)job->weight_decay;
-    t->block.loss_scale = hd_loss_scale_factor(&t->scale, terms_of_loss(job));
+    t->block.loss_scale = hd_loss_scale_factor(&t->scale, terms_of_loss(job, tokens));
     t->block.request = request;
     t->block.busy_ms = t->busy_ms;
     t->block.awaited = t->awaited + 1;
@@ -175,18 +206,19 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
     const struct hd_job *job = &t->layout.job;
-    const int64_t tokens = job->global_batch * job->context;
     const bool pairs = hd_job_has_pairs(job);
     const int64_t begin = hd_clock_now_ns();
     enum hd_status st;
     struct hd_comm_waited before;
     struct hd_told_step told;
-    int64_t scale;
+    int64_t scale, tokens;
     double seconds;
     bool rescaled;
 
     (void)hd_comm_take_waited(t->comm, &before); /* of saves and validations */
-    st = set_block(t, request);
+    st = count_batch(t, &tokens);
+    if (!st)
+        st = set_block(t, request, tokens);
     if (st)
         return st;
     if (hd_trainer_needs_reference(t) && !t->reference)
@@ -201,6 +233,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     scale = t->scale.used ? t->scale.scale : 0;
     rescaled = follow_scale(t);
     t->steps_done++;
+    t->tokens_seen += tokens;
     if (!t->block.skip_update)
         hd_guard_add(&t->guard, t->block.mean_loss, t->block.grad_norm);
     told = read_told(t);
@@ -211,7 +244,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .loss = t->block.mean_loss,
         .grad_norm = t->block.grad_norm,
         .lr = (double)t->block.lr,
-        .tokens = t->steps_done * tokens,
+        .tokens = tokens,
         .tokens_per_s = (double)tokens / seconds,
         .step_ms = seconds * 1e3,
         .mfu = mfu_of(t, t->flops_per_token * (double)tokens / seconds),

@@ -138,7 +138,7 @@ struct hd_step_result {
     double loss;      /* mean over the step's targets, nats; of pairs over those */
     double grad_norm; /* before clipping */
     double lr;
-    int64_t tokens; /* trained on since the beginning of the job */
+    int64_t tokens; /* of this step, all ranks, without padding */
     double tokens_per_s, step_ms, mfu;
     int64_t targets; /* of this step, all ranks: tokens whose prediction counts in the loss */
     struct hd_pair_result pairs; /* of this step, all ranks */

@@ -55,7 +55,8 @@ struct hd_trainer {
     struct hd_background_save *background; /* NULL: without checkpoint.async */
 
     int64_t steps_done;
-    int64_t updates; /* steps done that were not skipped */
+    int64_t updates;     /* steps done that were not skipped */
+    int64_t tokens_seen; /* of all steps done, without padding */
     struct hd_loss_scale scale;
     struct hd_guard guard;
     int64_t data_skipped; /* batches that were left out: step n trains on batch n + data_skipped */

@@ -221,6 +221,26 @@ static struct course course_of(const struct hd_job *job)
     return exact;
 }
 
+/* At the same weights routers choose the same; their losses are means over the same tokens. */
+static enum hd_status compare_routers(const struct run *mine, const struct run *reference)
+{
+    const struct run_routers *a = &mine->routers, *b = &reference->routers;
+
+    if (!(fabs(a->balance - b->balance) <= 1e-5 * b->balance) ||
+        !(fabs(a->z - b->z) <= 1e-5 * b->z))
+        return hd_err(HD_INVALID,
+                      "routers: balance %.8g and z %.8g, the reference has %.8g and %.8g",
+                      a->balance, a->z, b->balance, b->z);
+    if (a->dropped != b->dropped)
+        return hd_err(HD_INVALID, "routers: %lld choices dropped, the reference has %lld",
+                      (long long)a->dropped, (long long)b->dropped);
+    for (int e = 0; e < RUN_EXPERTS_MAX; e++)
+        if (a->load[e] != b->load[e])
+            return hd_err(HD_INVALID, "routers: %lld choices of expert %d, the reference has %lld",
+                          (long long)a->load[e], e, (long long)b->load[e]);
+    return HD_OK;
+}
+
 /* Of every step, and of a validation behind the last one. */
 static enum hd_status compare_losses(const struct run *mine, const struct run *reference,
                                      const struct course *bounds)
@@ -233,9 +253,11 @@ static enum hd_status compare_losses(const struct run *mine, const struct run *r
               (s ? bounds->norm : bounds->first_norm)))
             return hd_err(HD_INVALID, "step %d: gradient norm %.8g, the reference has %.8g", s + 1,
                           mine->grad_norm[s], reference->grad_norm[s]);
-        if (mine->targets[s] != reference->targets[s])
-            return hd_err(HD_INVALID, "step %d: %lld targets, the reference has %lld", s + 1,
-                          (long long)mine->targets[s], (long long)reference->targets[s]);
+        if (mine->targets[s] != reference->targets[s] || mine->tokens[s] != reference->tokens[s])
+            return hd_err(HD_INVALID,
+                          "step %d: %lld targets of %lld tokens, the reference has %lld of %lld",
+                          s + 1, (long long)mine->targets[s], (long long)mine->tokens[s],
+                          (long long)reference->targets[s], (long long)reference->tokens[s]);
     }
     if (!(fabs(mine->validation_loss - reference->validation_loss) <= bounds->loss) ||
         mine->validation_targets != reference->validation_targets)
@@ -272,6 +294,8 @@ static enum hd_status compare_course(const struct hd_job *job, const struct run 
                     own, last, bounds.change);
     if (!st)
         st = compare_losses(mine, reference, &bounds);
+    if (!st)
+        st = compare_routers(mine, reference);
     return st;
 }
 

@@ -151,6 +151,13 @@ uint64_t run_hash_state(struct hd_trainer *t)
     return run_hash_kinds(t, kinds, (int)(sizeof kinds / sizeof kinds[0]));
 }
 
+static void keep_routers(const struct hd_router_result *router, struct run_routers *ret)
+{
+    *ret = (struct run_routers){router->balance, router->z, router->dropped, {0}};
+    for (int64_t e = 0; e < router->experts && e < RUN_EXPERTS_MAX; e++)
+        ret->load[e] = router->load[e];
+}
+
 static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank)
 {
     for (int s = 0; s < run->steps; s++) {
@@ -174,6 +181,9 @@ static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank
         run->loss[s] = result.loss;
         run->grad_norm[s] = result.grad_norm;
         run->targets[s] = result.targets;
+        run->tokens[s] = result.tokens;
+        if (s == 0)
+            keep_routers(&result.router, &run->routers);
     }
     return HD_OK;
 }

@@ -5,7 +5,13 @@
 
 #include "harness.h"
 
-enum { RUN_ELEMENTS_MAX = 192 * 1024, RUN_STEPS_MAX = 64 };
+enum { RUN_ELEMENTS_MAX = 192 * 1024, RUN_STEPS_MAX = 64, RUN_EXPERTS_MAX = 16 };
+
+/* The routers' figures of the first step (hd_router_result). */
+struct run_routers {
+    double balance, z;
+    int64_t dropped, load[RUN_EXPERTS_MAX];
+};
 
 /* What to do, and what came of it: one block that threads and processes can share alike: what it
  * points to was there before they began. Elements are those of all parameters, each whole as if one
@@ -25,7 +31,8 @@ struct run {
     /* found */
     int64_t count;
     double loss[RUN_STEPS_MAX], grad_norm[RUN_STEPS_MAX];
-    int64_t targets[RUN_STEPS_MAX];
+    int64_t targets[RUN_STEPS_MAX], tokens[RUN_STEPS_MAX];
+    struct run_routers routers;
     double validation_loss; /* in the end */
     int64_t validation_targets;
     float initial[RUN_ELEMENTS_MAX];

@@ -392,7 +392,7 @@ static void a_split_that_leaves_a_side_empty_says_what_is_enough(void **state)
 static void validation_windows_are_fixed_and_padded_at_the_end(void **state)
 {
     struct fixture *f = *state;
-    int32_t tokens[4][3], targets[4][3], positions[4][3];
+    int32_t tokens[4][3], targets[4][3], positions[4][3], begins[4][3], lengths[4][3];
     struct hd_validation v;
     int64_t ids[4];
 
@@ -404,10 +404,14 @@ static void validation_windows_are_fixed_and_padded_at_the_end(void **state)
                                         &(struct hd_data_batch){.tokens = tokens[0],
                                                                 .targets = targets[0],
                                                                 .positions = positions[0],
+                                                                .begins = begins[0],
+                                                                .lengths = lengths[0],
                                                                 .sample_ids = ids}),
                      HD_OK);
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 3; j++) {
+            assert_int_equal(begins[i][j], 0);
+            assert_int_equal(lengths[i][j], 3);
             assert_int_equal(tokens[i][j], 'a' + 3 * (i + 1) + j);
             assert_int_equal(targets[i][j], 'a' + 3 * (i + 1) + j + 1);
         }
@@ -416,6 +420,7 @@ static void validation_windows_are_fixed_and_padded_at_the_end(void **state)
             assert_int_equal(tokens[i][j], 0);
             assert_int_equal(targets[i][j], HD_DATA_TARGET_NONE);
             assert_int_equal(positions[i][j], j);
+            assert_int_equal(lengths[i][j], 0);
         }
     assert_int_equal(ids[3], 4);
     assert_int_equal(hd_validation_init(&v, hd_corpus_all(f->corpus), 3, 2), HD_OK);

@@ -241,9 +241,14 @@ static void a_sample_has_its_conversations_beside_each_other_and_blind(void **st
     static const int32_t targets[S] = {X, 'C', 'D', X, X, 'Y', 'Z', X, X, X};
     static const int32_t positions[S] = {0, 1, 2, 3, 4, 0, 1, 2, 0, 1};
     static const int32_t bounds[S] = {0, 0, 0, 0, 0, 5, 5, 5, 8, 8};
-    int32_t got[4][S];
-    const struct hd_data_batch batch = {
-        .tokens = got[0], .targets = got[1], .positions = got[2], .bounds = got[3]};
+    static const int32_t lengths[S] = {5, 5, 5, 5, 5, 3, 3, 3, 0, 0}; /* of routers */
+    int32_t got[6][S];
+    const struct hd_data_batch batch = {.tokens = got[0],
+                                        .targets = got[1],
+                                        .positions = got[2],
+                                        .bounds = got[3],
+                                        .begins = got[4],
+                                        .lengths = got[5]};
     struct hd_packing *p;
     struct hd_data_range range;
     struct hd_sampler sampler;
@@ -263,10 +268,63 @@ static void a_sample_has_its_conversations_beside_each_other_and_blind(void **st
     assert_memory_equal(got[1], targets, sizeof targets);
     assert_memory_equal(got[2], positions, sizeof positions);
     assert_memory_equal(got[3], bounds, sizeof bounds);
+    assert_memory_equal(got[4], bounds, sizeof bounds);
+    assert_memory_equal(got[5], lengths, sizeof lengths);
     memset(got, 0x55, sizeof got);
     assert_int_equal(hd_validation_init_packed(&validation, range, p, 0), HD_OK);
     assert_int_equal(hd_validation_fill(&validation, 0, 1, &batch), HD_OK);
     assert_memory_equal(got[1], targets, sizeof targets);
+    hd_packing_free(p);
+    close_range(range);
+}
+
+/* Goal: what a step is said to hold is what it holds. Method: conversations of 1 to 1,400 tokens,
+ * so that pieces in which they are counted end in the middle, against the rows of the batches. */
+static void tokens_and_targets_of_a_step_are_those_of_its_rows(void **state)
+{
+    enum { S = 1500, CONVERSATIONS = 40, BATCH = 3 };
+    static int32_t ids[S], targets[BATCH * S], tokens[BATCH * S], lengths[BATCH * S];
+    static char counts[S];
+    struct hd_token_writer *w;
+    struct hd_data_range range;
+    struct hd_sampler sampler;
+    struct hd_packing *p;
+    char out[128];
+
+    (void)state;
+    (void)snprintf(out, sizeof out, "%s/c", dir);
+    assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 4, &w), HD_OK);
+    for (uint64_t d = 0; d < CONVERSATIONS; d++) {
+        const int64_t n = 2 + (int64_t)(hd_random_u64(3, d) % 1400);
+
+        for (int64_t i = 0; i < n; i++) {
+            ids[i] = (int32_t)i;
+            counts[i] = i == 1 || (hd_random_u64(d, (uint64_t)i) & 3) == 0;
+        }
+        assert_int_equal(hd_token_writer_add_document(w, ids, counts, n), HD_OK);
+    }
+    assert_int_equal(hd_token_writer_finish(w), HD_OK);
+    range = open_conversations(NULL);
+    assert_int_equal(hd_packing_new(range, S, HD_TOO_LONG_ERROR, 1, &p), HD_OK);
+    assert_int_equal(hd_sampler_init_mixture(&sampler, &range, &p, (const double[]){1}, 1, S, BATCH,
+                                             HD_DATA_SHUFFLED, 1),
+                     HD_OK);
+    assert_false(hd_sampler_fills_windows(&sampler));
+    for (int64_t step = 0; step < 12; step++) {
+        const struct hd_data_batch batch = {
+            .tokens = tokens, .targets = targets, .lengths = lengths};
+        int64_t rows = 0, first = 0, rest = 0, counted = 0;
+
+        assert_int_equal(hd_sampler_fill(&sampler, step, 0, BATCH, &batch), HD_OK);
+        for (int64_t i = 0; i < BATCH * S; i++) {
+            rows += lengths[i] > 0;
+            counted += targets[i] >= 0;
+        }
+        assert_int_equal(hd_sampler_tokens(&sampler, step), rows);
+        assert_int_equal(hd_sampler_targets(&sampler, step, 0, 1, &first), HD_OK);
+        assert_int_equal(hd_sampler_targets(&sampler, step, 1, BATCH - 1, &rest), HD_OK);
+        assert_int_equal(first + rest, counted);
+    }
     hd_packing_free(p);
     close_range(range);
 }
@@ -319,7 +377,7 @@ static void a_pair_is_in_one_window(void **state)
     static const int answers[] = {0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3};
     enum { S = 11, TOKENS = 19 };
     float reference[TOKENS], got[S];
-    int32_t tokens[S], answer[S], bounds[S];
+    int32_t tokens[S], answer[S], bounds[S], lengths[S];
     struct hd_validation v;
     struct hd_packing *p;
     struct hd_data_range range, train, val;
@@ -340,6 +398,7 @@ static void a_pair_is_in_one_window(void **state)
     assert_int_equal(hd_validation_fill(&v, 0, 1,
                                         &(struct hd_data_batch){.tokens = tokens,
                                                                 .bounds = bounds,
+                                                                .lengths = lengths,
                                                                 .answers = answer,
                                                                 .reference = got}),
                      HD_OK);
@@ -349,6 +408,7 @@ static void a_pair_is_in_one_window(void **state)
         assert_true(got[j] == (j + 1 < S && answers[j + 1] == answers[j] ? (float)(j + 1) : 0));
     }
     assert_int_equal(bounds[6], 3); /* of the rejected answer, which begins in row 3 */
+    assert_int_equal(lengths[6], 4);
     hd_packing_free(p);
 
     /* a boundary in the middle of the last pair, at 0.8 of 19, goes behind it: nothing is left */
@@ -386,6 +446,7 @@ int main(void)
         cmocka_unit_test(what_is_too_long_is_dropped_or_cut_behind_an_answer),
         cmocka_unit_test(without_a_conversation_there_is_an_error),
         cmocka_unit_test(a_sample_has_its_conversations_beside_each_other_and_blind),
+        cmocka_unit_test(tokens_and_targets_of_a_step_are_those_of_its_rows),
         cmocka_unit_test(the_bits_of_the_index_are_those_written),
         cmocka_unit_test(a_pair_is_in_one_window),
         cmocka_unit_test(a_pair_that_is_too_long_is_not_cut),

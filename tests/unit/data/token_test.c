@@ -417,11 +417,18 @@ static void a_batch_knows_where_its_documents_begin(void **state)
     static const int32_t positions[] = {0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 2};
     static const bool last[] = {0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 1};
     struct fixture *f = *state;
-    int32_t tokens[12], targets[12], places[12], index[12], bound[12], all[13];
-    const struct hd_data_batch batch = {
-        .tokens = tokens, .targets = targets, .positions = places, .index = index, .bounds = bound};
+    int32_t tokens[12], targets[12], places[12], index[12], bound[12], begin[12], length[12];
+    int32_t all[13];
+    const struct hd_data_batch batch = {.tokens = tokens,
+                                        .targets = targets,
+                                        .positions = places,
+                                        .index = index,
+                                        .bounds = bound,
+                                        .begins = begin,
+                                        .lengths = length};
     struct hd_text bytes = {0};
     struct hd_sampler sampler;
+    int64_t count = 0;
 
     put_one_of_each(f);
     hd_text_add(&bytes, "a|bc");
@@ -443,7 +450,13 @@ static void a_batch_knows_where_its_documents_begin(void **state)
         assert_int_equal(places[i], positions[i]);
         assert_int_equal(index[i], i % S);
         assert_int_equal(bound[i], bounds[i]);
+        assert_int_equal(begin[i], 0); /* routers see the window as one */
+        assert_int_equal(length[i], S);
     }
+    assert_false(hd_sampler_fills_windows(&sampler));
+    assert_int_equal(hd_sampler_tokens(&sampler, 0), 12);
+    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, WINDOWS, &count), HD_OK);
+    assert_int_equal(count, 12 - 5); /* of `last` */
 }
 
 static void joined_documents_are_one_text(void **state)
@@ -453,6 +466,7 @@ static void joined_documents_are_one_text(void **state)
     const struct hd_data_batch batch = {
         .tokens = tokens, .targets = targets, .positions = places, .bounds = bound};
     struct hd_sampler sampler;
+    int64_t count = 0;
 
     put_one_of_each(f);
     assert_int_equal(hd_corpus_open(f->files, 4, &f->corpus), HD_OK);
@@ -464,6 +478,9 @@ static void joined_documents_are_one_text(void **state)
         assert_int_equal(places[i], i);
         assert_int_equal(bound[i], 0);
     }
+    assert_true(hd_sampler_fills_windows(&sampler));
+    assert_int_equal(hd_sampler_targets(&sampler, 0, 0, 1, &count), HD_OK);
+    assert_int_equal(count, 11);
 }
 
 /* Goal: the bigram model learns and is measured within documents. Method: tokens 7 9 7 9 7, a

@@ -458,11 +458,11 @@ static void routing_moves_a_value_per_row_and_expert(void **state)
 {
     const struct hd_route_noise_args n = {.R = 6, .E = 4};
     struct hd_route_forward_args f = {.R = 6, .E = 4, .K = 2};
-    const struct hd_route_sums_args s = {.R = 6, .E = 4, .K = 2, .Q = 2};
-    const struct hd_route_totals_args t = {.E = 4, .Q = 4, .runs = 2, .P = 3};
-    const struct hd_route_record_args r = {.R = 6, .E = 4, .K = 2, .Q = 2, .runs = 1, .S = 3};
-    struct hd_route_backward_args b = {.R = 6, .E = 4, .K = 2, .B = 2, .S = 3};
-    int32_t counts;
+    struct hd_route_counts_args c = {.at = {.Q = 2, .runs = 1, .P = 3}, .R = 6, .E = 4, .K = 2};
+    struct hd_route_record_args r = {.at = {.Q = 2, .runs = 1, .P = 1}, .R = 6, .E = 4, .K = 2};
+    struct hd_traits traits = {.threads = 2};
+    struct hd_route_backward_args b = {.at = {.Q = 2, .runs = 1, .P = 1}, .R = 6, .E = 4, .K = 2};
+    int32_t counts, fields;
     float noise;
 
     (void)state;
@@ -473,11 +473,20 @@ static void routing_moves_a_value_per_row_and_expert(void **state)
     f.renormalize = true;
     f.noise = f.noise_logits = &noise; /* two more inputs */
     check(cost_of(HD_K_route_forward, &f), 13 * 24 + 4 * 12, 4 * 72, 4 * (24 + 6 + 2 * 12));
-    check(cost_of(HD_K_route_sums, &s), 24 + 12, 4 * (24 + 12), 4 * 2 * 8);
-    /* 3 ranks' 4 runs of 4 experts, twice; 2 sequences' sums and 4 runs' taken out */
-    check(cost_of(HD_K_route_totals, &t), 3 * 48, 4 * 2 * 48, 4 * (2 * 8 + 16));
-    /* lse, the sums twice, the runs' counts, and a record of 4 + 4 doubles in and out */
-    check(cost_of(HD_K_route_record, &r), 2 * (6 + 8) + 2 * 8, 4 * (6 + 2 * 8 + 8) + 64, 64);
+    f.lengths = &fields; /* one number a row */
+    check(cost_of(HD_K_route_forward, &f), 13 * 24 + 4 * 12, 4 * (72 + 6), 4 * (24 + 6 + 2 * 12));
+    /* the choices of 3 ranks; 2 sequences' counts out */
+    check(cost_of(HD_K_route_counts, &c), 36, 4 * 36, 4 * 8);
+    c.lengths = c.begins = &fields;
+    check(cost_of(HD_K_route_counts, &c), 36, 4 * (36 + 12), 4 * 8);
+    /* probabilities, lse, choices and slots, 2 sequences' counts, and a record of 4 + 4 doubles in
+     * and out */
+    check(cost_of(HD_K_route_record, &r), 2 * (24 + 6 + 12), 4 * (24 + 6 + 24 + 8) + 64, 64);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_route_record, &r, &traits), 0);
+    traits.multiprocessors = 132; /* a GPU: a record for each of 64 blocks */
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_route_record, &r, &traits), 64 * 64);
+    r.lengths = r.begins = &fields;
+    check(cost_of(HD_K_route_record, &r), 2 * (24 + 6 + 12), 4 * (24 + 6 + 24 + 8 + 12) + 64, 64);
     /* probabilities, lse; dgate, choices and gates */
     check(cost_of(HD_K_route_backward, &b), 6 * 24 + 5 * 12, 4 * (24 + 6 + 36), 4 * 24);
     b.counts = &counts; /* of 2 sequences */
@@ -488,7 +497,8 @@ static void routing_moves_a_value_per_row_and_expert(void **state)
 /* R 6 rows of C 5, K 2 choices, room for T 9 of the 12. */
 static void rows_of_experts_are_moved_up_to_the_bound(void **state)
 {
-    const struct hd_assign_args a = {.R = 6, .E = 4, .K = 2, .Q = 2, .T = 9, .P = 2};
+    const struct hd_assign_args a = {
+        .at = {.Q = 2, .runs = 1, .P = 1}, .R = 6, .E = 4, .K = 2, .T = 9, .P = 2};
     const struct hd_permute_forward_args pf = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
     const struct hd_permute_backward_args pb = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_F32};
     const struct hd_combine_forward_args cf = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
@@ -497,8 +507,8 @@ static void rows_of_experts_are_moved_up_to_the_bound(void **state)
     const struct hd_traits traits = {.threads = 2};
 
     (void)state;
-    /* choices and runs' counts in; slots, counts and what goes to 2 ranks out */
-    check(cost_of(HD_K_assign, &a), 12, 4 * (12 + 8), 4 * (12 + 4 + 2));
+    /* choices in; slots, counts and what goes to 2 ranks out */
+    check(cost_of(HD_K_assign, &a), 12, 4 * 12, 4 * (12 + 4 + 2));
     check(cost_of(HD_K_permute_forward, &pf), 0, 2 * 30 + 4 * 12, 2 * 45);
     check(cost_of(HD_K_permute_backward, &pb), 45, 4 * 45 + 4 * 12, 4 * 30);
     check(cost_of(HD_K_combine_forward, &cf), 90, 2 * 45 + 8 * 12, 2 * 30);

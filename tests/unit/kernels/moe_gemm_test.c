@@ -424,7 +424,7 @@ enum { B = 2, S = 9, R = B * S, E = 4, K = 2, C = 10, F = 7, T = R * K + 3 };
 
 struct layer {
     bool renormalize, noisy;
-    int64_t capacity;
+    int64_t capacity; /* choices that an expert takes of a sequence */
     enum hd_dtype dtype;
     /* what is differentiated; the router's are fp32 */
     struct tensor *x;  /* [R, C] dtype */
@@ -534,7 +534,7 @@ struct pass {
     const struct layer *l;
     struct hd_step_block block;
     struct tensor *x32; /* what the router reads */
-    struct tensor *logits, *noise_logits, *probs, *lse, *chosen, *gate, *run_counts, *prob_sums;
+    struct tensor *logits, *noise_logits, *probs, *lse, *chosen, *gate, *choices;
     struct tensor *slot, *counts, *sent;
     struct tensor *rows, *inner, *act, *y, *out;
     struct tensor *dx, *dwr, *dwn, *dw1, *dw2; /* dx: fp32 sum of its three parts */
@@ -621,30 +621,30 @@ static void route(struct pass *p)
                                       .E = E,
                                       .K = K,
                                       .renormalize = l->renormalize};
-    struct hd_route_sums_args s = {.counts = (p->run_counts = tensor_new(B * E, HD_I32))->data,
-                                   .prob_sums = (p->prob_sums = tensor_new(B * E, HD_F32))->data,
-                                   .chosen = p->chosen->data,
-                                   .probs = p->probs->data,
-                                   .R = R,
-                                   .E = E,
-                                   .K = K,
-                                   .Q = B};
+    const struct hd_row_runs at = {.Q = B, .runs = 1, .P = 1};
+    /* the kernel rounds factor S K / E up */
+    const double factor = l->capacity ? ((double)l->capacity - 0.1) * E / (S * K) : 0;
+    struct hd_route_counts_args s = {.counts = (p->choices = tensor_new(R * E, HD_I32))->data,
+                                     .chosen = p->chosen->data,
+                                     .at = at,
+                                     .R = R,
+                                     .E = E,
+                                     .K = K};
     struct hd_assign_args a = {.slot = (p->slot = tensor_new(R * K, HD_I32))->data,
                                .counts = (p->counts = tensor_new(E, HD_I32))->data,
                                .sent = (p->sent = tensor_new(1, HD_I32))->data,
                                .block = &p->block,
                                .chosen = p->chosen->data,
-                               .run_counts = p->run_counts->data,
+                               .at = at,
                                .R = R,
                                .E = E,
                                .K = K,
-                               .Q = B,
                                .T = T,
                                .P = 1,
-                               .capacity = l->capacity};
+                               .capacity = factor};
 
     device_launch(p->device, HD_K_route_forward, &f);
-    device_launch(p->device, HD_K_route_sums, &s);
+    device_launch(p->device, HD_K_route_counts, &s);
     device_launch(p->device, HD_K_assign, &a);
 }
 
@@ -695,13 +695,12 @@ static void route_back(struct pass *p, const struct tensor *dgate)
                                        .gate = p->gate->data,
                                        .noise_logits = l->noisy ? p->noise_logits->data : NULL,
                                        .noise = l->noisy ? l->noise->data : NULL,
-                                       .counts = p->run_counts->data,
+                                       .counts = p->choices->data,
                                        .block = &p->block,
+                                       .at = {.Q = B, .runs = 1, .P = 1},
                                        .R = R,
                                        .E = E,
                                        .K = K,
-                                       .B = B,
-                                       .S = S,
                                        .balance = l->balance,
                                        .z = l->z,
                                        .share = 1,
@@ -763,7 +762,7 @@ static void backward(struct pass *p)
 
 static struct pass run_layer(struct device *device, const struct layer *l)
 {
-    struct pass p = {.device = device, .l = l, .block = {.loss_scale = 1}};
+    struct pass p = {.device = device, .l = l, .block = {.loss_scale = 1, .loss_per_token = 1}};
 
     forward(&p);
     backward(&p);

@@ -7,8 +7,10 @@
 
 /* Choices and what assign makes of them. */
 struct plan {
-    int64_t R, E, K, Q, T, P, capacity;
-    struct tensor *chosen, *run_counts, *taken; /* taken: or NULL */
+    int64_t R, E, K, Q, T, P;
+    double capacity;
+    struct tensor *chosen;
+    struct tensor *begins, *lengths; /* or NULL: documents are whole sequences */
     struct tensor *slot, *counts, *sent;
     struct hd_step_block block;
     int64_t total; /* rows that have a slot */
@@ -32,13 +34,26 @@ static void choose(struct plan *p, uint64_t key)
         }
 }
 
-static void count_runs(struct plan *p)
+/* Documents of 1 to 9 tokens, and a fifth of each sequence that is no token and chooses nothing. */
+static void cut(struct plan *p, uint64_t key)
 {
-    p->run_counts = tensor_new(p->Q * p->E, HD_I32);
-    memset(p->run_counts->data, 0, (size_t)(p->Q * p->E) * sizeof(int32_t));
-    for (int64_t i = 0; i < p->R * p->K; i++)
-        ((int32_t *)p->run_counts
-             ->data)[i / (p->R / p->Q * p->K) * p->E + (int64_t)tensor_get(p->chosen, i)]++;
+    const int64_t S = p->R / p->Q;
+
+    p->begins = tensor_int32(p->R, 0, 0);
+    p->lengths = tensor_int32(p->R, 0, 0);
+    for (int64_t q = 0; q < p->Q; q++)
+        for (int64_t begin = 0, n; begin < S; begin += n) {
+            const int64_t any = 1 + (int64_t)(hd_random_u64(key, (uint64_t)(q * S + begin)) % 9);
+            const bool padding = begin >= S - S / 5;
+
+            n = padding || any > S - begin ? S - begin : any;
+            for (int64_t r = q * S + begin; r < q * S + begin + n; r++) {
+                tensor_put(p->begins, r, (double)begin);
+                tensor_put(p->lengths, r, padding ? 0 : (double)n);
+                for (int64_t k = 0; padding && k < p->K; k++)
+                    tensor_put(p->chosen, r * p->K + k, -1);
+            }
+        }
 }
 
 static struct plan make_plan(int64_t R, int64_t E, int64_t K, int64_t Q)
@@ -46,7 +61,6 @@ static struct plan make_plan(int64_t R, int64_t E, int64_t K, int64_t Q)
     struct plan p = {.R = R, .E = E, .K = K, .Q = Q, .T = R * K, .P = 1};
 
     choose(&p, (uint64_t)(R + E));
-    count_runs(&p);
     return p;
 }
 
@@ -54,12 +68,12 @@ static void assign(struct device *device, struct plan *p)
 {
     struct hd_assign_args a = {.block = &p->block,
                                .chosen = p->chosen->data,
-                               .run_counts = p->run_counts->data,
-                               .taken = p->taken ? p->taken->data : NULL,
+                               .begins = p->begins ? p->begins->data : NULL,
+                               .lengths = p->lengths ? p->lengths->data : NULL,
+                               .at = {.Q = p->Q, .runs = 1, .P = 1},
                                .R = p->R,
                                .E = p->E,
                                .K = p->K,
-                               .Q = p->Q,
                                .T = p->T,
                                .P = p->P,
                                .capacity = p->capacity};
@@ -87,15 +101,26 @@ static int64_t expert_of(const struct plan *p, int64_t i)
     return (int64_t)tensor_get(p->chosen, i);
 }
 
-/* How many choices of the same expert stand before choice i in its sequence. */
+/* How many choices of the same expert are before choice i in its document. */
 static int64_t earlier(const struct plan *p, int64_t i)
 {
-    const int64_t run = p->R / p->Q * p->K, e = expert_of(p, i);
-    int64_t count = p->taken ? (int64_t)tensor_get(p->taken, i / run * p->E + e) : 0;
+    const int64_t S = p->R / p->Q, begin = p->begins ? (int64_t)tensor_get(p->begins, i / p->K) : 0;
+    int64_t count = 0;
 
-    for (int64_t j = i / run * run; j < i; j++)
-        count += expert_of(p, j) == e;
+    for (int64_t j = (i / p->K / S * S + begin) * p->K; j < i; j++)
+        count += expert_of(p, j) == expert_of(p, i);
     return count;
+}
+
+/* Whether choice i has room: its document's capacity is ceil(capacity n K / E). */
+static bool fits(const struct plan *p, int64_t i)
+{
+    const double n = p->lengths ? tensor_get(p->lengths, i / p->K) : (double)(p->R / p->Q);
+
+    if (expert_of(p, i) < 0)
+        return false;
+    return p->capacity == 0 ||
+           (double)earlier(p, i) < ceil(p->capacity * n * (double)p->K / (double)p->E);
 }
 
 /* Goal: what assign promises, for choices within the bound. A choice has a slot exactly if the
@@ -109,7 +134,7 @@ static void check_plan(const struct plan *p)
     for (int64_t i = 0; i < p->R * p->K; i++) {
         const int64_t slot = slot_of(p, i);
 
-        assert_int_equal(slot >= 0, p->capacity == 0 || earlier(p, i) < p->capacity);
+        assert_int_equal(slot >= 0, fits(p, i));
         if (slot < 0)
             continue;
         assert_in_range(slot, 0, p->total - 1);
@@ -145,10 +170,10 @@ static void slots_are_a_stable_order_of_what_is_kept(void **state)
             for (int kind = 0; kind < 4; kind++) {
                 struct plan p = make_plan(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
 
-                p.capacity = kind & 1 ? 1 + p.R * p.K / p.Q / p.E : 0;
+                p.capacity = kind & 1 ? 1.1 : 0;
                 p.P = p.E % 2 ? p.E : 2;
                 if (kind & 2)
-                    p.taken = tensor_random_int32(p.Q * p.E, 0, p.capacity + 3, 5);
+                    cut(&p, 5);
                 assign(&device, &p);
                 check_plan(&p);
                 tensors_free();
@@ -165,17 +190,16 @@ static void one_expert_may_get_everything(void **state)
     (void)state;
     for (int64_t r = 0; r < p.R; r++)
         tensor_put(p.chosen, r, 3);
-    count_runs(&p);
     assign(&device, &p);
     check_plan(&p);
     for (int64_t r = 0; r < p.R; r++)
         assert_int_equal(slot_of(&p, r), r);
     for (int64_t e = 0; e < p.E; e++) /* the others are without rows */
         assert_true(tensor_get(p.counts, e) == (e == 3 ? 40 : 0));
-    p.capacity = 20; /* exactly what each of the two sequences sends */
+    p.capacity = 5; /* ceil(5 x 20 x 1 / 5): exactly what each of the two sequences sends */
     assign(&device, &p);
     assert_int_equal(p.total, 40);
-    p.capacity = 19;
+    p.capacity = 4.75; /* 19 */
     assign(&device, &p);
     check_plan(&p);
     assert_int_equal(p.total, 38);
@@ -212,53 +236,50 @@ static void more_rows_than_the_bound_overflow(void **state)
 static void experts_that_ranks_cannot_share_are_refused(void **state)
 {
     struct device device = device_open(&settings[0]);
-    struct hd_assign_args a = {.R = 1, .E = 6, .K = 1, .Q = 1, .T = 1, .P = 4};
+    struct hd_assign_args a = {
+        .R = 1, .E = 6, .K = 1, .at = {.Q = 1, .runs = 1, .P = 1}, .T = 1, .P = 4};
 
     (void)state;
     assert_int_equal(device_try(&device, HD_K_assign, &a), HD_INVALID);
     device_close(&device);
 }
 
-/* Goal: ranks that share sequences drop what one rank with the whole sequences drops. Method: two
- * ranks, each with two runs of each sequence (pieces 0 and 3, 1 and 2), told what is taken. */
-static void capacity_does_not_depend_on_who_holds_the_sequence(void **state)
+/* Goal: who else is in a window, and how long it is, changes nothing that is kept of a document.
+ * Method: documents one behind the other in one sequence, and each in a longer one of its own. */
+static void capacity_does_not_depend_on_the_window(void **state)
 {
-    enum { B = 3, S = 32, E = 5, K = 2, PIECE = S / 4, LOCAL = B * S / 2 };
+    enum { DOCUMENTS = 4, N = 13, E = 5, K = 2, LONG = 20 };
     struct device device = device_open(&settings[1]);
-    struct plan whole = make_plan(B * S, E, K, B), pieces = whole;
+    struct plan packed = make_plan(DOCUMENTS * N, E, K, 1);
+    struct plan alone = make_plan(DOCUMENTS * LONG, E, K, DOCUMENTS);
 
     (void)state;
-    whole.capacity = 11;
-    assign(&device, &whole);
-    check_plan(&whole);
-    pieces.Q = 4 * B;
-    count_runs(&pieces); /* of every piece */
-    for (int rank = 0; rank < 2; rank++) {
-        struct plan p = {.R = LOCAL, .E = E, .K = K, .Q = 2 * B, .T = LOCAL * K, .P = 1};
+    packed.begins = tensor_int32(packed.R, 0, 0);
+    packed.lengths = tensor_int32(packed.R, N, 0);
+    alone.begins = tensor_int32(alone.R, 0, 0);
+    alone.lengths = tensor_int32(alone.R, 0, 0);
+    for (int64_t r = 0; r < packed.R; r++)
+        tensor_put(packed.begins, r, (double)(r / N * N));
+    for (int64_t r = 0; r < alone.R; r++) {
+        const bool token = r % LONG < N;
 
-        p.capacity = 11;
-        p.chosen = tensor_new(LOCAL * K, HD_I32);
-        p.taken = tensor_int32(p.Q * E, 0, 0);
-        for (int64_t q = 0; q < p.Q; q++) {
-            const int64_t b = q / 2, piece = q % 2 ? 3 - rank : rank;
-
-            for (int64_t i = 0; i < PIECE * K; i++)
-                tensor_put(p.chosen, q * PIECE * K + i,
-                           tensor_get(whole.chosen, (b * S + piece * PIECE) * K + i));
-            for (int64_t e = 0; e < E; e++)
-                for (int64_t j = 0; j < piece; j++)
-                    ((int32_t *)p.taken->data)[q * E + e] +=
-                        (int32_t)tensor_get(pieces.run_counts, (4 * b + j) * E + e);
-        }
-        count_runs(&p);
-        assign(&device, &p);
-        for (int64_t i = 0; i < LOCAL * K; i++) {
-            const int64_t q = i / (PIECE * K), piece = q % 2 ? 3 - rank : rank;
-            const int64_t at = (q / 2 * S + piece * PIECE) * K + i % (PIECE * K);
-
-            assert_int_equal(slot_of(&p, i) < 0, slot_of(&whole, at) < 0);
-        }
+        tensor_put(alone.begins, r, token ? 0 : N);
+        tensor_put(alone.lengths, r, token ? N : 0);
+        for (int64_t k = 0; k < K; k++)
+            tensor_put(alone.chosen, r * K + k,
+                       token ? tensor_get(packed.chosen, (r / LONG * N + r % LONG) * K + k) : -1);
     }
+    packed.capacity = alone.capacity = 0.8;
+    assign(&device, &packed);
+    assign(&device, &alone);
+    check_plan(&packed);
+    check_plan(&alone);
+    assert_int_equal(packed.total, alone.total);
+    assert_true(packed.total < DOCUMENTS * N * K);
+    for (int64_t i = 0; i < alone.R * K; i++)
+        if (i / K % LONG < N)
+            assert_int_equal(slot_of(&alone, i),
+                             slot_of(&packed, (i / K / LONG * N + i / K % LONG) * K + i % K));
     tensors_free();
     device_close(&device);
 }
@@ -283,7 +304,9 @@ static void everywhere(check_one *check)
             struct plan p = make_plan(size[0], size[1], size[2], size[3]);
 
             p.T += 9;
-            p.capacity = kind % 2 ? 6 : 0;
+            p.capacity = kind % 2 ? 0.6 : 0;
+            if (kind % 2)
+                cut(&p, 3);
             assign(&device, &p);
             for (int i = 0; i < float_type_count; i++)
                 check(&device, float_types[i], &p, size[4]);
@@ -561,7 +584,7 @@ int main(void)
         cmocka_unit_test(one_expert_may_get_everything),
         cmocka_unit_test(more_rows_than_the_bound_overflow),
         cmocka_unit_test(experts_that_ranks_cannot_share_are_refused),
-        cmocka_unit_test(capacity_does_not_depend_on_who_holds_the_sequence),
+        cmocka_unit_test(capacity_does_not_depend_on_the_window),
         cmocka_unit_test(permute_copies_rows_and_adds_their_gradients),
         cmocka_unit_test(combine_weighs_rows_by_their_gates),
         cmocka_unit_test(regrouped_rows_stand_by_expert),

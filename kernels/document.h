@@ -1,0 +1,66 @@
+/* document: which row begins a document, and where rows of a sequence are on the ranks that share
+ * it (ops_moe.h), the same code for every backend.
+ *
+ * Used by: kernels/cpu, kernels/cuda.   Uses: kernels.h.   Threads: pure functions.
+ */
+#ifndef HD_KERNELS_DOCUMENT_H
+#define HD_KERNELS_DOCUMENT_H
+
+#include <math.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+#define HD_DOCUMENT_FUNCTION static __device__ __forceinline__
+#else
+#define HD_DOCUMENT_FUNCTION static inline
+#endif
+
+/* A row, and the document that it belongs to. Places are indices in the whole sequence. */
+struct hd_document_row {
+    int64_t place;  /* of the row */
+    int64_t begin;  /* place of the document's first token */
+    int64_t length; /* tokens of the document; 0: the row is no token */
+    int64_t first;  /* of this rank's rows: the first one of the document in the row's run */
+};
+
+HD_DOCUMENT_FUNCTION int64_t hd_sequence_length(const struct hd_row_runs *at, int64_t R)
+{
+    return R / at->Q * at->runs * at->P;
+}
+
+HD_DOCUMENT_FUNCTION struct hd_document_row hd_document_of(const struct hd_row_runs *at, int64_t R,
+                                                           const int32_t *begins,
+                                                           const int32_t *lengths, int64_t r)
+{
+    const int64_t rows = R / at->Q, q = r / rows, within = r % rows;
+    const int64_t piece = q % at->runs ? 2 * at->P - 1 - at->rank : at->rank;
+    struct hd_document_row d;
+    int64_t before;
+
+    d.place = piece * rows + within;
+    d.begin = begins ? begins[r] : 0;
+    d.length = lengths ? lengths[r] : hd_sequence_length(at, R);
+    before = d.place - d.begin;
+    d.first = r - (before < within ? before : within);
+    return d;
+}
+
+/* Returns the row of [P, R] rows, those of all ranks in rank order, at a place of sequence b. */
+HD_DOCUMENT_FUNCTION int64_t hd_row_of_place(const struct hd_row_runs *at, int64_t R, int64_t b,
+                                             int64_t place)
+{
+    const int64_t rows = R / at->Q, piece = place / rows;
+    const int64_t p = piece < at->P ? piece : 2 * at->P - 1 - piece;
+    const int64_t run = b * at->runs + (piece < at->P ? 0 : 1);
+
+    return p * R + run * rows + place % rows;
+}
+
+/* Returns how many choices of a document of n tokens an expert takes, see hd_assign_args. */
+HD_DOCUMENT_FUNCTION int64_t hd_document_capacity(double capacity, int64_t n, int64_t K, int64_t E)
+{
+    return (int64_t)ceil(capacity * (double)(n * K) / (double)E);
+}
+
+#endif
