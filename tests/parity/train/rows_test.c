@@ -171,20 +171,27 @@ static void a_capacity_is_that_of_each_conversation(void **state)
 
 /* ---- fp8 ---- */
 
-/* Makes the embedding of token 0, which no conversation has, the largest number by far. */
+/* Leaves channel 0 to token 0, which no conversation has: behind the first norm it is sqrt(C) 1e4,
+ * so that numbers of other rows would be nothing in its scale. */
 static void raise_token_0(struct hd_trainer *t, int step, void *context)
 {
     const struct hd_registry *r = &hd_trainer_layout(t)->registry;
 
     (void)context;
-    for (int i = 0; step == 0 && i < r->param_count; i++)
-        if (strcmp(r->params[i].name, "embedding.weight") == 0) {
-            float *w = harness_take(t, i, HD_STATE_WEIGHT);
+    for (int i = 0; step == 0 && i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+        const bool embedding = strcmp(p->name, "embedding.weight") == 0;
+        float *w;
 
-            for (int64_t c = 0; c < r->params[i].shape[1]; c++)
-                w[c] = c ? 0 : 1e4f; /* behind a norm sqrt(C), more than any of a usual row */
-            harness_put(t, i, HD_STATE_WEIGHT, w);
-        }
+        if (!embedding && strcmp(p->name, "blocks.0.norm1.weight") != 0)
+            continue;
+        w = harness_take(t, i, HD_STATE_WEIGHT);
+        for (int64_t k = 0; embedding && k < p->real_count; k++)
+            if (k % p->shape[1] == 0 || k < p->shape[1])
+                w[k] = 0;
+        w[0] = 1e4f;
+        harness_put(t, i, HD_STATE_WEIGHT, w);
+    }
 }
 
 /* Goal: scales of fp8 are those of tokens. Method: a window of rows that all are, and longer ones
