@@ -8,7 +8,7 @@
 #include "controller/cli/submit.h"
 
 struct tokenize {
-    const char *out, *format, *tokenizer, *threads, *key, *form, *template, *loss;
+    const char *out, *format, *tokenizer, *threads, *key, *form, *template, *loss, *end_of_text;
     bool no_append_eot;
 };
 
@@ -20,7 +20,7 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
     } values[] = {
         {"--out", t->out},           {"--format", t->format}, {"--tokenizer", t->tokenizer},
         {"--threads", t->threads},   {"--key", t->key},       {"--form", t->form},
-        {"--template", t->template}, {"--loss", t->loss}};
+        {"--template", t->template}, {"--loss", t->loss},     {"--end-of-text", t->end_of_text}};
     const char **argv = calloc((size_t)cli->arg_count + 32, sizeof *argv);
     size_t n = 1;
     enum hd_status st;
@@ -81,6 +81,7 @@ int cli_data(struct cli *cli, int argc, char **argv)
         {"threads", 0, CLI_FLAG_TEXT, &t.threads, 0, 0},
         {"key", 0, CLI_FLAG_TEXT, &t.key, 0, 0},
         {"no-append-eot", 0, CLI_FLAG_BOOL, &t.no_append_eot, 0, 0},
+        {"end-of-text", 0, CLI_FLAG_TEXT, &t.end_of_text, 0, 0},
         {"form", 0, CLI_FLAG_TEXT, &t.form, 0, 0},
         {"template", 0, CLI_FLAG_TEXT, &t.template, 0, 0},
         {"loss", 0, CLI_FLAG_TEXT, &t.loss, 0, 0},
@@ -88,14 +89,14 @@ int cli_data(struct cli *cli, int argc, char **argv)
         {"samples", 0, CLI_FLAG_TEXT, &samples, 0, 0},
         {"first", 0, CLI_FLAG_TEXT, &first, 0, 0},
     };
-    int64_t threads;
+    int64_t threads, id;
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
 
     if (code != CLI_CONTINUE)
         return code;
     if (strcmp(cli->args[0], "show") == 0) {
         if (t.out || t.format || t.tokenizer || t.threads || t.key || t.no_append_eot || t.form ||
-            t.template || t.loss)
+            t.template || t.loss || t.end_of_text)
             return cli_usage(
                 "data show: takes --samples, --first and --set; the rest is in the job "
                 "file");
@@ -115,5 +116,9 @@ int cli_data(struct cli *cli, int argc, char **argv)
         return cli_usage("data tokenize: --tokenizer is missing; give a tokenizer.json, or bytes");
     if (t.threads && hd_text_to_int64(t.threads, 1, 256, &threads))
         return cli_usage("data tokenize: --threads: %s", hd_err_message());
+    if (t.end_of_text && hd_text_to_int64(t.end_of_text, 0, INT32_MAX, &id))
+        return cli_usage("data tokenize: --end-of-text: %s", hd_err_message());
+    if (t.end_of_text && t.no_append_eot)
+        return cli_usage("data tokenize: --end-of-text and --no-append-eot exclude each other");
     return cli_fail(exec_tokenize(&t, cli));
 }

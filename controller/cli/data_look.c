@@ -37,7 +37,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
                                  struct hd_arena *arena, const struct hd_json **ret_data,
                                  struct hd_text *ret_errors, int *ret_exit)
 {
-    const char *argv[12] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
+    const char *argv[16] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
     struct hd_text list = {0}, answer = {0};
     char vocab[24], end_of_text[24];
     size_t n = 5;
@@ -47,6 +47,10 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
     argv[n++] = vocab;
     argv[n++] = "--form";
     argv[n++] = hd_job_has_pairs(job) ? "preference" : job->data_format;
+    if (*job->from_dir) {
+        argv[n++] = "--model";
+        argv[n++] = job->from_dir;
+    }
     if (job->end_of_text != -2) { /* not the tokenizer's */
         (void)snprintf(end_of_text, sizeof end_of_text, "%lld", (long long)job->end_of_text);
         argv[n++] = "--end-of-text";
@@ -70,7 +74,8 @@ static enum hd_status check_vocab(const struct hd_job *job, const struct hd_json
     const char *name = "";
     int64_t tokens = 0;
 
-    if (hd_json_need_int64(tokenizer, "vocab", 0, INT64_MAX, &tokens) || job->vocab >= tokens)
+    if (hd_json_need_int64(tokenizer, "vocab", 0, INT64_MAX, &tokens) || job->vocab >= tokens ||
+        hd_job_vocab_is_given(job))
         return HD_OK; /* none: null */
     (void)hd_json_need_string(tokenizer, "name", &name);
     return hd_err(HD_INVALID,
@@ -256,6 +261,20 @@ int data_look_show(const struct hd_job *job, const char *first, const char *coun
     return status ? exit_of_worker(status) : cli_out_end(CLI_OK);
 }
 
+/* Prints what the tokenizer's files leave open or contradict each other in. */
+static void print_notes(const struct hd_json *data)
+{
+    const char *notes = "";
+
+    (void)hd_json_need_string(hd_json_member(data, "tokenizer"), "notes", &notes);
+    while (*notes) {
+        const size_t len = strcspn(notes, "\n");
+
+        cli_note("heddle: note: %.*s", (int)len, notes);
+        notes += len + (notes[len] == '\n');
+    }
+}
+
 static int look(const struct hd_job *job, bool files, struct hd_arena *arena,
                 const struct hd_json **ret_data, struct hd_text *ret_problem)
 {
@@ -278,6 +297,8 @@ static int look(const struct hd_job *job, bool files, struct hd_arena *arena,
         return has_problem ? CLI_USAGE : exit_of_worker(status);
     if (!st && hd_spec_has_text(job))
         st = check_vocab(job, *ret_data);
+    if (!st && hd_spec_has_text(job))
+        print_notes(*ret_data);
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 

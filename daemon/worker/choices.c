@@ -160,6 +160,8 @@ static enum hd_status examine(struct choices_verb *e)
     if (!st)
         st = hd_language_open(decoder, e->decoder.dirs.dir, &language);
     if (!st)
+        hd_worker_note("choices", hd_language_special(language)->notes);
+    if (!st)
         st = hd_generator_new(decoder, 0, &generator);
     if (!st)
         st = hd_choices_run(generator, decoder, language, &e->choices, &result);

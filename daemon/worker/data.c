@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "data/survey.h"
 #include "flags/flags.h"
-#include "tokenizer/tokenizer.h"
+#include "train/job_tokenizer.h"
 #include "worker/worker.h"
 
 struct source { /* of one list: data.train or data.val */
@@ -20,9 +20,12 @@ struct source { /* of one list: data.train or data.val */
 
 struct data_list {
     struct hd_arena arena;
-    struct hd_tokenizer *tokenizer; /* NULL: "none" */
-    int64_t vocab, end_of_text;     /* -1: none */
-    enum hd_chat_form form;         /* of .jsonl files */
+    struct hd_job job;                    /* the members that the flags give */
+    struct hd_job_tokenizer opened;       /* its tokenizer */
+    const struct hd_tokenizer *tokenizer; /* the same one; NULL: "none" */
+    struct hd_text notes;                 /* lines about its special tokens */
+    int64_t vocab, end_of_text;           /* -1: none */
+    enum hd_chat_form form;               /* of .jsonl files */
     struct source *sources;
     int source_count, source_room;
 };
@@ -91,7 +94,8 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
     struct hd_flag f[] = {{"--tokenizer", true, false, NULL},
                           {"--vocab", true, false, NULL},
                           {"--end-of-text", false, false, NULL},
-                          {"--form", false, false, NULL}};
+                          {"--form", false, false, NULL},
+                          {"--model", false, false, NULL}};
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     a->form = HD_CHAT_AUTO;
@@ -102,17 +106,32 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
         st = hd_err(HD_INVALID, "--form: '%.40s' is no form", f[3].value);
     if (!st)
         st = hd_flag_int(&f[1], 1, INT32_MAX, 0, &a->vocab);
-    if (!st && strcmp(f[0].value, "none") != 0) {
-        st = hd_tokenizer_open(f[0].value, &a->tokenizer);
-        st = st ? hd_err_prefix(st, "data.tokenizer") : HD_OK;
-    }
+    a->job.end_of_text = f[2].value ? -1 : -2; /* none, auto */
+    if (!st && f[2].value && strcmp(f[2].value, "none") != 0)
+        st = hd_flag_int(&f[2], 0, INT32_MAX, -1, &a->job.end_of_text);
     if (st)
         return st;
-    a->end_of_text = a->tokenizer ? hd_tokenizer_end_of_text(a->tokenizer) : -1;
-    if (f[2].value && strcmp(f[2].value, "none") == 0)
-        a->end_of_text = -1;
-    else if (f[2].value)
-        st = hd_flag_int(&f[2], 0, INT32_MAX, -1, &a->end_of_text);
+    a->job.vocab = a->vocab;
+    (void)snprintf(a->job.tokenizer, sizeof a->job.tokenizer, "%s", f[0].value);
+    (void)snprintf(a->job.from_dir, sizeof a->job.from_dir, "%s", f[4].value ? f[4].value : "");
+    return HD_OK;
+}
+
+/* The tokenizer, and the token that ends a document, as a rank of the job finds them. The caller
+ * compares model.vocab, for which it has the whole job. */
+static enum hd_status open_tokenizer(struct data_list *a)
+{
+    enum hd_status st = HD_OK;
+
+    if (strcmp(a->job.tokenizer, "none") != 0) {
+        a->job.vocab = INT64_MAX;
+        st = hd_job_tokenizer_need(&a->opened, &a->job, &a->tokenizer);
+        a->job.vocab = a->vocab;
+    }
+    if (!st)
+        st = hd_job_tokenizer_end_of_text(&a->opened, &a->job, &a->end_of_text);
+    if (!st)
+        st = hd_job_tokenizer_notes(&a->opened, &a->job, &a->notes);
     return st;
 }
 
@@ -131,6 +150,7 @@ static void add_tokenizer(const struct data_list *a, struct hd_json_writer *w)
     hd_json_add_string(w, "name", a->tokenizer ? hd_tokenizer_name(a->tokenizer) : "none");
     add_count(w, "vocab", a->tokenizer ? hd_tokenizer_vocab(a->tokenizer) : -1);
     add_count(w, "end_of_text", a->end_of_text);
+    hd_json_add_string(w, "notes", a->notes.data ? a->notes.data : "");
     hd_json_end(w, '}');
 }
 
@@ -166,6 +186,8 @@ int hd_worker_data(int argc, char **argv)
     hd_arena_init(&a.arena, 0);
     st = read_options(argc, argv, &a);
     if (!st)
+        st = open_tokenizer(&a);
+    if (!st)
         st = read_files(&a);
     hd_json_begin(&w, NULL, '{');
     if (!st)
@@ -180,7 +202,8 @@ int hd_worker_data(int argc, char **argv)
     if (!st)
         (void)printf("%s\n", text.data);
     hd_text_free(&text);
-    hd_tokenizer_close(a.tokenizer);
+    hd_job_tokenizer_close(&a.opened);
+    hd_text_free(&a.notes);
     hd_arena_done(&a.arena);
     return hd_worker_finish("data", st);
 }

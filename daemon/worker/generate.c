@@ -253,6 +253,8 @@ static enum hd_status generate(struct generate_request *r)
     if (!st)
         st = hd_language_open(decoder, r->decoder.dirs.dir, &language);
     if (!st)
+        hd_worker_note("generate", hd_language_special(language)->notes);
+    if (!st)
         st = r->chat ? encode_chat(r, language, &prompt)
                      : hd_language_encode(language, r->prompt, bytes, &prompt);
     if (!st) {

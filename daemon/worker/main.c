@@ -39,10 +39,11 @@ static const struct verb {
      "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"
-     "             [--no-append-eot] [--form auto|text|messages|..] [--template FILE]\n"
+     "             [--end-of-text ID | --no-append-eot] [--form auto|text|messages|..] [--template "
+     "FILE]\n"
      "             [--loss answers|last|all] [--json] -- IN...",
      "a token file of text", hd_worker_tokenize},
-    {"data", "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] < FILES",
+    {"data", "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] [--model DIR] < FILES",
      "what a job's data files hold, as JSON; a line of FILES is train|val SOURCE BYTES PATH",
      hd_worker_data},
     {"samples", "[--first K] [--count N] [--json] [--colour] [--facts] < JOB",
@@ -102,6 +103,16 @@ int hd_worker_finish(const char *verb, enum hd_status st)
     /* a limit is one of what was given: the size of a file, the steps of a template */
     return st == HD_INVALID || st == HD_UNSUPPORTED || st == HD_LIMIT ? HD_WORKER_USAGE
                                                                       : HD_WORKER_FAILED;
+}
+
+void hd_worker_note(const char *verb, const char *lines)
+{
+    while (*lines) {
+        const size_t len = strcspn(lines, "\n");
+
+        (void)fprintf(stderr, "heddle-worker %s: note: %.*s\n", verb, (int)len, lines);
+        lines += len + (lines[len] == '\n');
+    }
 }
 
 static bool asks_for_help(const char *word)

@@ -386,6 +386,18 @@ static enum hd_status load_weights(struct rank *r)
     return st;
 }
 
+/* Rank 0 says what the tokenizer's files leave open or contradict each other in. */
+static void say_tokenizer_notes(struct rank *r, struct hd_job_tokenizer *tokenizer)
+{
+    struct hd_text notes = {0};
+    char *rest, *line;
+
+    if (!r->rank && !hd_job_tokenizer_notes(tokenizer, &r->job, &notes))
+        for (rest = notes.data; rest && (line = strsep(&rest, "\n")) && *line;)
+            rank_say(r, HD_LINK_LEVEL_WARN, line);
+    hd_text_free(&notes);
+}
+
 /* Text that is not read byte by byte becomes token files, once for all attempts. */
 static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *tokenizer,
                                   struct hd_token_cache *ret_tokens)
@@ -396,6 +408,8 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
     char text[128];
     enum hd_status st = hd_token_cache_fill(&r->job, tokenizer, &watch, &r->arena, ret_tokens);
 
+    if (!st && ret_tokens->train) /* there is such text */
+        say_tokenizer_notes(r, tokenizer);
     if (!st && ret_tokens->made) {
         (void)snprintf(text, sizeof text, "tokenized %lld file%s in %.1f s",
                        (long long)ret_tokens->made, ret_tokens->made == 1 ? "" : "s",

@@ -132,11 +132,12 @@ static void allow_data(struct lock *l, const char *key, const struct hd_job_file
     }
 }
 
-/* What a chat template needs lies beside the tokenizer, or in the model's folder. */
+/* The files that name special tokens lie beside the tokenizer, or in the model's folder. */
 static void allow_chat(struct lock *l)
 {
-    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                        "chat_template.jinja", "generation_config.json"};
+    static const char *const files[] = {"tokenizer_config.json",  "special_tokens_map.json",
+                                        "added_tokens.json",      "config.json",
+                                        "generation_config.json", "chat_template.jinja"};
     char folder[HD_JOB_PATH_MAX], path[HD_JOB_PATH_MAX + 32];
 
     hd_job_chat_folder(&l->r->job, folder);

@@ -10,6 +10,7 @@
 #include "data/data.h"
 #include "data/tokenize.h"
 #include "flags/flags.h"
+#include "tokenizer/special.h"
 #include "worker/worker.h"
 
 enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130, TERMINATED = 143 };
@@ -53,6 +54,7 @@ static bool show_progress(void *context, const struct hd_tokenize_counts *c)
 
 struct options {
     const char *out, *format, *tokenizer, *template, *form, *loss;
+    int64_t end_of_text; /* -1: what the files beside the tokenizer say */
     bool ends_documents, as_json;
 };
 
@@ -79,8 +81,9 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
         {"--threads", false, false, NULL},      {"--key", false, false, NULL},
         {"--no-append-eot", false, true, NULL}, {"--json", false, true, NULL},
         {"--format", false, false, NULL},       {"--form", false, false, NULL},
-        {"--template", false, false, NULL},     {"--loss", false, false, NULL}};
-    int64_t threads = 0;
+        {"--template", false, false, NULL},     {"--loss", false, false, NULL},
+        {"--end-of-text", false, false, NULL}};
+    int64_t threads = 0, end_of_text = -1;
     int inputs = 0;
     enum hd_status st;
 
@@ -94,6 +97,10 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
     if (!st)
         st =
             hd_flag_int(&f[2], 1, HD_TOKENIZE_THREADS_MAX, sysconf(_SC_NPROCESSORS_ONLN), &threads);
+    if (!st)
+        st = hd_flag_int(&f[10], 0, INT32_MAX, -1, &end_of_text);
+    if (!st && f[10].value && f[4].value)
+        st = hd_err(HD_INVALID, "--end-of-text and --no-append-eot exclude each other");
     if (st)
         return st;
     *ret_how = (struct hd_tokenize){
@@ -107,6 +114,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
                                     .form = f[7].value,
                                     .template = f[8].value,
                                     .loss = f[9].value,
+                                    .end_of_text = end_of_text,
                                     .ends_documents = !f[4].value,
                                     .as_json = f[5].value != NULL};
     return HD_OK;
@@ -273,6 +281,38 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_text_free(&path);
 }
 
+/* The token behind each document: --end-of-text, else what the files beside the tokenizer say. */
+static enum hd_status find_end(const struct options *o, const struct hd_tokenizer *tokenizer,
+                               int64_t *ret_end)
+{
+    const bool is_bytes = strcmp(hd_tokenizer_name(tokenizer), "bytes") == 0;
+    struct hd_special special;
+    struct hd_text dir = {0}, text = {0};
+    const char *slash = strrchr(o->tokenizer, '/');
+    enum hd_status st = HD_OK;
+
+    *ret_end = o->ends_documents ? o->end_of_text : -1;
+    if (o->end_of_text >= hd_tokenizer_vocab(tokenizer))
+        return hd_err(HD_INVALID, "--end-of-text: %lld is no token of %s, which has %d",
+                      (long long)o->end_of_text, o->tokenizer, (int)hd_tokenizer_vocab(tokenizer));
+    if (is_bytes || !o->ends_documents || o->end_of_text >= 0)
+        return HD_OK;
+    hd_text_add(&dir, "%.*s", slash ? (int)(slash - o->tokenizer) : 1, slash ? o->tokenizer : ".");
+    st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                    : hd_special_resolve(tokenizer, dir.data, &special);
+    hd_text_free(&dir);
+    if (st)
+        return st;
+    *ret_end = special.end.id;
+    hd_worker_note("tokenize", special.notes);
+    if (special.end.id < 0) {
+        hd_special_explain_end(tokenizer, "--end-of-text ID, or --no-append-eot", &text);
+        hd_worker_note("tokenize", text.data ? text.data : "");
+    }
+    hd_text_free(&text);
+    return HD_OK;
+}
+
 static enum hd_status run(struct hd_tokenize *how, const struct options *o,
                           struct tokenize_bar *bar, struct hd_tokenize_counts *ret_counts,
                           struct hd_text *out)
@@ -287,11 +327,12 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
     if (st)
         return st;
     how->tokenizer = tokenizer;
-    how->end_of_text = o->ends_documents ? hd_tokenizer_end_of_text(tokenizer) : -1;
+    st = find_end(o, tokenizer, &how->end_of_text);
     how->needs_tokens = true;
     how->progress = show_progress;
     how->context = bar;
-    st = find_rules(o, how, &rules, &chat);
+    if (!st)
+        st = find_rules(o, how, &rules, &chat);
     if (!st)
         st = hd_tokenize(how, ret_counts);
     hd_chat_close(chat);

@@ -59,5 +59,7 @@ enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER
 /* Ends a verb for people: what it printed reaches stdout or that is the failure; says the failure
  * and returns the exit status. */
 int hd_worker_finish(const char *verb, enum hd_status st);
+/* Prints notes, each a line, on stderr: "heddle-worker VERB: note: ...". */
+void hd_worker_note(const char *verb, const char *lines);
 
 #endif

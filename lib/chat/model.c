@@ -5,17 +5,15 @@
 #include <string.h>
 
 #include "base/file.h"
-
-static const char *const NAMES[] = {"bos_token", "eos_token", "unk_token", "pad_token",
-                                    "sep_token", "cls_token", "mask_token"};
-enum { NAME_COUNT = sizeof NAMES / sizeof NAMES[0] };
+#include "tokenizer/companions.h"
 
 static const struct hd_json_limits LIMITS = {.values_max = 1 << 20, .depth_max = 64};
 
 struct hd_chat {
     struct hd_arena arena;
     struct hd_template *template;
-    struct hd_template_variable variables[NAME_COUNT];
+    struct hd_companions companions;
+    struct hd_template_variable *variables; /* [count] */
     size_t count;
 };
 
@@ -82,35 +80,26 @@ enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path)
     return !st && ret_path->failed ? no_memory() : st;
 }
 
-/* Adds the names of special tokens that are not known yet. */
-static enum hd_status add_names(struct hd_chat *c, const struct hd_json *root)
-{
-    for (size_t i = 0; root && i < NAME_COUNT; i++) {
-        const struct hd_json *m = hd_json_member(root, NAMES[i]);
-        const char *content;
-
-        if (m && m->kind == HD_JSON_OBJECT && !hd_json_need_string(m, "content", &content))
-            m = hd_json_member(m, "content");
-        if (!m || m->kind != HD_JSON_STRING || hd_chat_token(c, NAMES[i]))
-            continue;
-        c->variables[c->count++] = (struct hd_template_variable){NAMES[i], m};
-    }
-    return HD_OK;
-}
-
+/* The names of special tokens become variables. */
 static enum hd_status read_names(struct hd_chat *c, const char *dir)
 {
-    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_companions_read(dir, NULL, &c->companions);
+    const size_t count = (size_t)c->companions.name_count;
+    struct hd_json *values;
 
-    for (size_t i = 0; !st && i < sizeof files / sizeof files[0]; i++) {
-        const struct hd_json *root = NULL;
+    if (st)
+        return st;
+    c->variables = hd_arena_array(&c->arena, count + 1, sizeof *c->variables);
+    values = hd_arena_array(&c->arena, count + 1, sizeof *values);
+    if (!c->variables || !values)
+        return no_memory();
+    for (; c->count < count; c->count++) {
+        const struct hd_companion_name *name = &c->companions.names[c->count];
 
-        st = read_json(&c->arena, dir, files[i], &root);
-        if (!st)
-            st = add_names(c, root);
+        values[c->count] = (struct hd_json){.kind = HD_JSON_STRING, .text = name->token.content};
+        c->variables[c->count] = (struct hd_template_variable){name->name, &values[c->count]};
     }
-    return st;
+    return HD_OK;
 }
 
 /* "PATH:LINE:COLUMN: ..." of a message that begins with the line. */
@@ -180,6 +169,7 @@ void hd_chat_close(struct hd_chat *chat)
     if (!chat)
         return;
     hd_template_free(chat->template);
+    hd_companions_done(&chat->companions);
     hd_arena_done(&chat->arena);
     free(chat);
 }
@@ -196,8 +186,7 @@ struct hd_template_input hd_chat_input(const struct hd_chat *chat)
 
 const char *hd_chat_token(const struct hd_chat *chat, const char *name)
 {
-    for (size_t i = 0; i < chat->count; i++)
-        if (strcmp(chat->variables[i].name, name) == 0)
-            return chat->variables[i].value->text;
-    return NULL;
+    const struct hd_companion_name *row = hd_companions_find(&chat->companions, name);
+
+    return row ? row->token.content : NULL;
 }

@@ -2,13 +2,12 @@
  * come with it.
  *
  *   chat_template.jinja      the template (a file of any name that is no .json)
- *   tokenizer_config.json    "chat_template": a text, or a list of which "default" is taken;
- *                            bos_token, eos_token ...: texts, or objects with "content"
- *   special_tokens_map.json  the names that tokenizer_config.json lacks
+ *   tokenizer_config.json    "chat_template": a text, or a list of which "default" is taken
  *
- * Templates get these names as variables, as in Hugging Face's transformers.
+ * Templates get the names of special tokens (bos_token, eos_token ...) as variables, as in Hugging
+ * Face's transformers; tokenizer/companions.h says which files name them.
  *
- * Used by: data, worker, train.   Uses: base.
+ * Used by: data, worker, train.   Uses: base, tokenizer (companions).
  * Threads: immutable after hd_chat_open; several threads may render with it.
  */
 #ifndef HD_CHAT_MODEL_H

@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "chat/conversation.h"
 #include "data/mixture.h"
@@ -134,11 +135,19 @@ struct hd_text_origin {
     const char *tokenizer;     /* bytes, or the path of a tokenizer.json */
     const char *template;      /* of conversations, or ""; NULL: no text is one */
     const char *folder;        /* has tokenizer_config.json; "": there is none */
+    const char *model_dir;     /* model.from's; "": there is none */
     const char *format, *loss; /* data.format, data.loss */
 };
 
 /* One hash of all that. */
 enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *ret_hash);
+/* As data.text_identity has it. */
+enum { HD_TEXT_IDENTITY_MAX = 2 + HD_HASH_TEXT_MAX };
+void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX]);
+/* Compares with a recorded identity, which may be one of an older form. ret_now: the identity in
+ * that form. */
+enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, const char *recorded,
+                                   bool *ret_same, char ret_now[HD_TEXT_IDENTITY_MAX]);
 
 /* The form of a .jsonl file by its first document, which must have `form` if that is not
  * HD_CHAT_AUTO. Only that one is checked here; a rank checks all of them. HD_INVALID, with file and

@@ -5,7 +5,11 @@
 #include "base/hash.h"
 #include "chat/model.h"
 #include "data/data.h"
+#include "tokenizer/companions.h"
+#include "tokenizer/special.h"
 #include "tokenizer/tokenizer.h"
+
+#define FORM "2:" /* of an identity as it is recorded; older ones have none */
 
 /* A file that is not there differs from an empty one. */
 static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_hash *hash)
@@ -23,23 +27,27 @@ static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_has
     return st;
 }
 
-static enum hd_status mix_conversations(const struct hd_text_origin *o, struct hd_hash *hash)
+/* What becomes of conversations. */
+static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_hash *hash)
 {
-    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    enum hd_status st = HD_OK;
-
     hd_hash_add(hash, o->format, strlen(o->format) + 1);
     hd_hash_add(hash, o->loss, strlen(o->loss) + 1);
-    if (*o->template)
-        st = mix_file(o->template, HD_CHAT_FILE_BYTES_MAX, hash);
-    for (size_t i = 0; !st && *o->folder && i < sizeof names / sizeof names[0]; i++) {
-        struct hd_text path = {0};
+    return *o->template ? mix_file(o->template, HD_CHAT_FILE_BYTES_MAX, hash) : HD_OK;
+}
 
-        hd_file_join(&path, o->folder, names[i]);
-        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                         : mix_file(path.data, HD_CHAT_FILE_BYTES_MAX, hash);
-        hd_text_free(&path);
-    }
+/* The special tokens of the folder; where they have no eos_token the first id of the model's. */
+static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash *hash)
+{
+    struct hd_companions companions;
+    struct hd_model_ids ids = {.eos_count = 0};
+    enum hd_status st = hd_companions_read(o->folder, NULL, &companions);
+    const uint64_t all = st ? 0 : hd_companions_hash(&companions);
+
+    if (!st && !hd_companions_find(&companions, "eos_token"))
+        st = hd_model_ids_read(o->model_dir, &ids);
+    hd_hash_add(hash, &all, sizeof all);
+    hd_hash_add(hash, ids.eos, ids.eos_count ? sizeof ids.eos[0] : 0);
+    hd_companions_done(&companions);
     return st;
 }
 
@@ -52,7 +60,61 @@ enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *r
     if (strcmp(origin->tokenizer, "bytes") != 0)
         st = mix_file(origin->tokenizer, HD_TOKENIZER_FILE_BYTES_MAX, &hash);
     if (!st && origin->template)
-        st = mix_conversations(origin, &hash);
+        st = mix_template(origin, &hash);
+    if (!st && *origin->folder)
+        st = mix_special(origin, &hash);
     *ret_hash = hd_hash_value(&hash);
     return st;
+}
+
+void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX])
+{
+    memcpy(ret_text, FORM, sizeof FORM - 1);
+    hd_hash_format(hash, ret_text + sizeof FORM - 1);
+}
+
+/* ---- of older jobs ---- */
+
+/* The hash as of jobs before version 12: whole files, and of special tokens only where there are
+ * conversations. */
+static enum hd_status old_identity(const struct hd_text_origin *o, uint64_t *ret_hash)
+{
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    const char *folder = *o->model_dir ? o->model_dir : o->folder;
+    struct hd_hash hash;
+    enum hd_status st = HD_OK;
+
+    hd_hash_begin(&hash);
+    if (strcmp(o->tokenizer, "bytes") != 0)
+        st = mix_file(o->tokenizer, HD_TOKENIZER_FILE_BYTES_MAX, &hash);
+    if (!st && o->template)
+        st = mix_template(o, &hash);
+    for (size_t i = 0; !st && o->template && *folder && i < sizeof names / sizeof names[0]; i++) {
+        struct hd_text path = {0};
+
+        hd_file_join(&path, folder, names[i]);
+        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                         : mix_file(path.data, HD_CHAT_FILE_BYTES_MAX, &hash);
+        hd_text_free(&path);
+    }
+    *ret_hash = hd_hash_value(&hash);
+    return st;
+}
+
+enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, const char *recorded,
+                                   bool *ret_same, char ret_now[HD_TEXT_IDENTITY_MAX])
+{
+    const bool is_old = strncmp(recorded, FORM, sizeof FORM - 1) != 0;
+    uint64_t hash = 0;
+    const enum hd_status st =
+        is_old ? old_identity(origin, &hash) : hd_text_identity(origin, &hash);
+
+    if (st)
+        return st;
+    if (is_old)
+        hd_hash_format(hash, ret_now);
+    else
+        hd_text_identity_format(hash, ret_now);
+    *ret_same = strcmp(ret_now, recorded) == 0;
+    return HD_OK;
 }

@@ -87,11 +87,27 @@ static enum hd_status end_document(const struct work *w, struct tokenize_slot *s
     return note_end(slot, slot->ids.count);
 }
 
+/* Refuses tokens of the slot, from number `first`, for which the model has no row. */
+static enum hd_status check_rows(const struct work *w, const struct tokenize_slot *slot,
+                                 size_t first)
+{
+    for (size_t i = first; w->how->vocab && i < slot->ids.count; i++)
+        if (slot->ids.ids[i] >= w->how->vocab)
+            return hd_err(HD_INVALID,
+                          "'%.64s' is token %d of the tokenizer, and the model has rows for "
+                          "%" PRId64 " tokens (model.vocab); take it out of the text, or use a "
+                          "model or a tokenizer in which both agree",
+                          hd_tokenizer_content(w->how->tokenizer, slot->ids.ids[i]),
+                          (int)slot->ids.ids[i], w->how->vocab);
+    return HD_OK;
+}
+
 /* Encodes the document in a line of .jsonl. */
 static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
                                struct tokenize_slot *slot, const char *line, size_t size_bytes)
 {
     const char *key = w->how->key ? w->how->key : "text", *text = NULL;
+    const size_t first = slot->ids.count;
     struct hd_arena arena;
     enum hd_status st;
 
@@ -99,6 +115,8 @@ static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
     st = hd_jsonl_text(&arena, line, size_bytes, key, &text);
     if (!st)
         st = hd_encoder_add(encoder, text, strlen(text), &slot->ids);
+    if (!st)
+        st = check_rows(w, slot, first);
     if (!st)
         st = end_document(w, slot);
     hd_arena_done(&arena);
@@ -110,7 +128,7 @@ static enum hd_status add_conversation(const struct work *w,
                                        struct tokenize_slot *slot, const char *line,
                                        size_t size_bytes)
 {
-    const size_t first = slot->counts.len_bytes;
+    const size_t first = slot->counts.len_bytes, before = slot->ids.count;
     size_t second = 0;
     bool spelled = false;
     enum hd_status st;
@@ -125,6 +143,8 @@ static enum hd_status add_conversation(const struct work *w,
     for (size_t i = first; !st && i < slot->counts.len_bytes; i++)
         slot->targets += slot->counts.data[i];
     slot->spelled += spelled;
+    if (!st)
+        st = check_rows(w, slot, before);
     return st ? st : end_document(w, slot);
 }
 
@@ -134,6 +154,8 @@ static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *en
     const char *text = slot->text.data ? slot->text.data : "";
     enum hd_status st = hd_encoder_add(encoder, text, slot->text.len_bytes, &slot->ids);
 
+    if (!st)
+        st = check_rows(w, slot, 0);
     if (st && slot->first_byte)
         return hd_err_prefix(st, "%s, after its first %" PRId64 " bytes", slot->path,
                              slot->first_byte);

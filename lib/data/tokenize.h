@@ -36,6 +36,7 @@ struct hd_tokenize_counts {
 struct hd_tokenize {
     const struct hd_tokenizer *tokenizer;
     int64_t end_of_text; /* the id to add after each document; < 0: none */
+    int64_t vocab;       /* rows of the model: a text with another token is refused; 0: any */
     const char *const *inputs;
     size_t input_count;
     bool needs_tokens; /* inputs without a token are refused, and nothing is written */

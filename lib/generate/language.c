@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "data/conversations.h"
+#include "tokenizer/companions.h"
 #include "train/job_chat.h"
 
 struct hd_language {
@@ -13,8 +14,9 @@ struct hd_language {
     int64_t vocab;
     struct hd_tokenizer *tokenizer;
     struct hd_encoder *encoder;
-    struct hd_chat *names, *chat; /* names: without a template */
+    struct hd_chat *chat;
     struct hd_conversation_encoder *conversations;
+    struct hd_special special;
     struct hd_stops stops, chat_stops;
 };
 
@@ -22,18 +24,32 @@ static enum hd_status open_tokenizer(const struct hd_decoder *decoder, const cha
                                      struct hd_language *l)
 {
     const char *name = hd_decoder_tokenizer(decoder);
+    struct hd_text text = {0};
     enum hd_status st;
 
-    if (!*name)
-        return hd_err(HD_UNSUPPORTED,
-                      "%s does not say which tokenizer its model has; heddle-worker logits takes "
-                      "token ids",
-                      dir);
+    if (!*name) {
+        hd_companions_explain_missing(dir, &text);
+        st = hd_err(HD_UNSUPPORTED, "%s; heddle-worker logits takes token ids",
+                    text.data ? text.data : dir);
+        hd_text_free(&text);
+        return st;
+    }
     if (strcmp(name, "none") == 0)
         return hd_err(HD_INVALID, "the job was trained on token files and names no data.tokenizer: "
                                   "the text of its token ids is unknown");
     st = hd_tokenizer_open(name, &l->tokenizer);
     return st ? st : hd_encoder_new(l->tokenizer, &l->encoder);
+}
+
+/* The tokens that end a text; of a checkpoint also the one that its job put behind documents. */
+static void find_stops(struct hd_language *l)
+{
+    for (int i = 0; i < l->special.stop_count; i++)
+        hd_stops_add(&l->stops, l->special.stops[i]);
+    if (l->job && l->job->end_of_text >= 0)
+        hd_stops_add(&l->stops, (int32_t)l->job->end_of_text);
+    else if (l->job && l->job->end_of_text == -2)
+        hd_stops_add(&l->stops, l->special.end.id);
 }
 
 static enum hd_status set_up(const struct hd_decoder *decoder, const char *dir,
@@ -47,9 +63,9 @@ static enum hd_status set_up(const struct hd_decoder *decoder, const char *dir,
     if (l->job)
         hd_job_chat_folder(l->job, l->dir);
     if (!st)
-        st = hd_stops_read(l->folder, l->tokenizer, &l->stops);
+        st = hd_special_resolve(l->tokenizer, l->folder, &l->special);
     if (!st)
-        st = hd_chat_open("", *l->dir ? l->dir : *l->folder ? l->folder : NULL, &l->names);
+        find_stops(l);
     return st;
 }
 
@@ -75,7 +91,6 @@ void hd_language_close(struct hd_language *l)
         return;
     hd_conversation_encoder_free(l->conversations);
     hd_chat_close(l->chat);
-    hd_chat_close(l->names);
     hd_encoder_free(l->encoder);
     hd_tokenizer_close(l->tokenizer);
     free(l);
@@ -98,10 +113,12 @@ const struct hd_stops *hd_language_chat_stops(const struct hd_language *l)
 
 int32_t hd_language_begin(const struct hd_language *l)
 {
-    const char *bos = hd_chat_token(l->names, "bos_token");
-    const int32_t id = bos ? hd_tokenizer_find(l->tokenizer, bos) : -1;
+    return l->special.bos.id >= 0 ? l->special.bos.id : l->special.end.id;
+}
 
-    return id >= 0 ? id : hd_tokenizer_end_of_text(l->tokenizer);
+const struct hd_special *hd_language_special(const struct hd_language *l)
+{
+    return &l->special;
 }
 
 static enum hd_status check_ids(const struct hd_language *l, const struct hd_id_list *ids,

@@ -33,9 +33,11 @@ const struct hd_stops *hd_language_chat_stops(const struct hd_language *language
  * the model does not have one of its tokens. */
 enum hd_status hd_language_encode(struct hd_language *language, const char *text, size_t text_bytes,
                                   struct hd_id_list *ids);
-/* What a text without a prompt begins with: the model's bos_token, else its end-of-text token; -1:
- * it has neither. */
+/* The token with which a text without a prompt begins: the model's bos_token, else the one that
+ * ends its documents; -1: it has neither. */
 int32_t hd_language_begin(const struct hd_language *language);
+/* All special tokens of the model, with notes for people. */
+const struct hd_special *hd_language_special(const struct hd_language *language);
 
 /* template_path: NULL: the job's, or the folder's. HD_INVALID: there is none; HD_UNSUPPORTED ..: it
  * cannot be used, and the message says why. */

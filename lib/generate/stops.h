@@ -1,8 +1,8 @@
-/* stops: the tokens at which generation ends, and the chat of a model.
+/* stops: the tokens at which generation ends.
  *
- * They are those of eos_token_id in the model folder's generation_config.json, else config.json;
- * the tokenizer's end-of-text token; and in a chat eos_token and the token that the template writes
- * behind an answer.
+ * They are those of tokenizer/special.h: eos_token_id of the model's files, else the tokenizer's
+ * eos_token; of a checkpoint also the token with which its job ended documents; and in a chat
+ * eos_token and the token that the template writes behind an answer.
  *
  * Used by: generator, speech.   Uses: chat, data, tokenizer.   Threads: any.
  */
@@ -12,9 +12,9 @@
 #include <stdbool.h>
 
 #include "data/conversations.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/special.h"
 
-enum { HD_STOPS_MAX = 32 };
+enum { HD_STOPS_MAX = HD_SPECIAL_STOPS_MAX + 4 };
 
 struct hd_stops { /* initialise with {0} */
     int32_t ids[HD_STOPS_MAX];
@@ -22,10 +22,8 @@ struct hd_stops { /* initialise with {0} */
 };
 
 bool hd_stops_has(const struct hd_stops *stops, int32_t id);
+void hd_stops_add(struct hd_stops *stops, int32_t id); /* -1: none */
 
-/* dir: the model folder; NULL or "": none. Ids that the tokenizer does not have are left out. */
-enum hd_status hd_stops_read(const char *dir, const struct hd_tokenizer *tokenizer,
-                             struct hd_stops *stops);
 /* Adds those of a chat. */
 enum hd_status hd_stops_add_chat(struct hd_conversation_encoder *encoder,
                                  const struct hd_chat *chat, const struct hd_tokenizer *tokenizer,

@@ -421,9 +421,14 @@ void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
 {
     const char *slash = strrchr(job->tokenizer, '/');
 
-    if (*job->from_dir)
-        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%s", job->from_dir);
+    if (slash)
+        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%.*s", (int)(slash - job->tokenizer) + 1,
+                       job->tokenizer);
     else
-        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%.*s",
-                       slash ? (int)(slash - job->tokenizer) + 1 : 0, job->tokenizer);
+        (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%s", job->from_dir);
+}
+
+bool hd_job_vocab_is_given(const struct hd_job *job)
+{
+    return *job->from_dir || *job->init_from || *job->adapter_from;
 }

@@ -111,6 +111,7 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
     const struct hd_text_origin origin = {.tokenizer = job->tokenizer,
                                           .template = talks ? job->template : NULL,
                                           .folder = folder,
+                                          .model_dir = job->from_dir,
                                           .format = job->data_format,
                                           .loss = job->data_loss};
     uint64_t hash = 0;
@@ -123,7 +124,7 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
     st = hd_text_identity(&origin, &hash);
     if (st)
         return hd_err_prefix(st, "data.tokenizer");
-    hd_hash_format(hash, job->text_identity);
+    hd_text_identity_format(hash, job->text_identity);
     *spec_given(draft, "data.text_identity") = true;
     return HD_OK;
 }
@@ -132,10 +133,12 @@ enum hd_status spec_check_conversations(struct spec_draft *draft, const char *fo
 {
     struct hd_job *job = draft->job;
     struct hd_chat *chat = NULL;
+    char names[HD_JOB_PATH_MAX];
     enum hd_status st = find_template(draft, folder);
 
     if (!st && *job->template) {
-        st = hd_chat_open(job->template, NULL, &chat);
+        hd_job_chat_folder(job, names);
+        st = hd_chat_open(job->template, *names ? names : NULL, &chat);
         if (st == HD_NOT_FOUND || st == HD_LIMIT || st == HD_IO)
             st = HD_INVALID;
         st = st ? hd_err_prefix(st, "data.template") : HD_OK;

@@ -11,6 +11,9 @@
 #include "base/hash.h"
 #include "hf/hf.h"
 #include "spec_internal.h"
+#include "tokenizer/companions.h"
+
+enum { BYTES_VOCAB = 256 }; /* tokens of the tokenizer bytes */
 
 /* Relative paths in a job file are relative to its folder. */
 enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder)
@@ -184,6 +187,22 @@ static enum hd_status take_model(struct spec_draft *draft)
     return st;
 }
 
+/* Text needs a tokenizer, and the folder has none; only a model of 256 tokens reads bytes. */
+static enum hd_status no_tokenizer(const struct hd_job *job)
+{
+    struct hd_text text = {0};
+    enum hd_status st;
+
+    hd_companions_explain_missing(job->from_dir, &text);
+    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a message")
+                     : hd_err(HD_INVALID,
+                              "model.from: %s; or name a tokenizer.json with this model's %lld "
+                              "tokens in data.tokenizer",
+                              text.data, (long long)job->vocab);
+    hd_text_free(&text);
+    return st;
+}
+
 /* Makes the tokenizer's path absolute; if none is given and the job has text, model.from's. */
 static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folder)
 {
@@ -198,6 +217,8 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
             st = hd_err(HD_NO_MEMORY, "no memory for the job file");
         else if (path.len_bytes < HD_JOB_PATH_MAX && hd_file_exists(path.data))
             memcpy(job->tokenizer, path.data, path.len_bytes + 1);
+        else if (job->vocab != BYTES_VOCAB)
+            st = no_tokenizer(job);
         hd_text_free(&path);
     }
     if (st || !*job->tokenizer || strcmp(job->tokenizer, "bytes") == 0 ||

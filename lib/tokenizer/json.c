@@ -10,13 +10,13 @@
 enum {
     VALUES_MAX = 16 << 20, /* the largest vocabularies have about 1.5 million */
     DEPTH_MAX = 32,
-    ADDED_MAX = 1 << 20,
 };
 static const size_t arena_bytes_max = (size_t)4 << 30;
 
 struct tokenizer_reading {
     struct hd_bpe *bpe;
-    struct hd_arena json; /* freed after reading */
+    struct hd_companions *companions; /* or NULL */
+    struct hd_arena json;             /* freed after reading */
     int32_t letters[512]; /* the byte that a letter represents, by code point; -1: none */
 };
 
@@ -491,36 +491,20 @@ static enum hd_status set_content(struct tokenizer_reading *r, struct hd_added_t
     return st;
 }
 
-static enum hd_status read_added_token(struct tokenizer_reading *r, const struct hd_json *a)
+/* Registers one token of the merged list. */
+static enum hd_status take_token(struct tokenizer_reading *r, const struct hd_merged_token *from)
 {
-    static const char where[] = "added_tokens";
     struct hd_bpe *bpe = r->bpe;
     struct hd_added_token *token = &bpe->tokens[bpe->token_count];
-    const char *content = NULL;
-    int64_t id = 0;
-    enum hd_status st =
-        hd_bpe_check_keys(a, where, "id|content|single_word|lstrip|rstrip|normalized|special");
+    const char *content = from->content;
+    enum hd_status st = take_added(r, content, from->id);
 
-    if (!st)
-        st = hd_json_need_int64(a, "id", 0, HD_BPE_IDS_MAX - 1, &id);
-    if (!st)
-        st = hd_json_need_string(a, "content", &content);
-    if (!st)
-        st = hd_bpe_read_bool(a, where, "special", false, &token->special);
-    if (!st)
-        st = hd_bpe_read_bool(a, where, "single_word", false, &token->single_word);
-    if (!st)
-        st = hd_bpe_read_bool(a, where, "lstrip", false, &token->lstrip);
-    if (!st)
-        st = hd_bpe_read_bool(a, where, "rstrip", false, &token->rstrip);
-    if (!st)
-        st = hd_bpe_read_bool(a, where, "normalized", !token->special, &token->normalized);
-    if (st || !content[0]) /* an empty token never occurs */
-        return st;
-    if (strlen(content) > HD_BPE_TOKEN_BYTES_MAX)
-        return hd_err(HD_LIMIT, "a token is longer than %d bytes", HD_BPE_TOKEN_BYTES_MAX);
-    token->id = (int32_t)id;
-    st = take_added(r, content, id);
+    *token = (struct hd_added_token){.id = from->id,
+                                     .lstrip = from->flags.lstrip,
+                                     .rstrip = from->flags.rstrip,
+                                     .single_word = from->flags.single_word,
+                                     .normalized = from->flags.normalized,
+                                     .special = from->flags.special};
     if (!st)
         st = set_content(r, token, content);
     if (!st && token->single_word && !bpe->word_char) /* Rust's \w */
@@ -537,23 +521,22 @@ static enum hd_status read_added_token(struct tokenizer_reading *r, const struct
     return st;
 }
 
+/* The added tokens of the file and of its companions. */
 static enum hd_status read_added_tokens(struct tokenizer_reading *r, const struct hd_json *list)
 {
-    int index = 0;
+    struct hd_merged_list merged = {0};
+    enum hd_status st = hd_merged_list_make(&r->json, list, r->companions, r->bpe, &merged);
 
-    if (list->kind != HD_JSON_ARRAY || list->count > ADDED_MAX)
-        return hd_err(HD_INVALID, "added_tokens is not a list of at most %d tokens", ADDED_MAX);
-    r->bpe->tokens = hd_arena_array(&r->bpe->arena, list->count + 1, sizeof *r->bpe->tokens);
-    if (!r->bpe->tokens)
-        return no_memory();
-    for (const struct hd_json *a = list->first; a; a = a->next) {
-        enum hd_status st = read_added_token(r, a);
-
-        if (st)
-            return hd_err_prefix(st, "added_tokens[%d]", index);
-        index++;
+    r->bpe->tokens =
+        st ? NULL
+           : hd_arena_array(&r->bpe->arena, (size_t)merged.count + 1, sizeof *r->bpe->tokens);
+    if (!st && !r->bpe->tokens)
+        st = no_memory();
+    for (int i = 0; !st && i < merged.count; i++) {
+        st = take_token(r, &merged.tokens[i]);
+        st = st ? hd_err_prefix(st, "the added token '%.64s'", merged.tokens[i].content) : HD_OK;
     }
-    return HD_OK;
+    return st;
 }
 
 /* ---- the file ---- */
@@ -576,17 +559,20 @@ static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_jso
         st = hd_json_need(root, "model", HD_JSON_OBJECT, &model);
     if (!st)
         st = read_model(r, model, &steps);
-    if (!st && (m = hd_bpe_member(root, "added_tokens")))
-        st = read_added_tokens(r, m);
+    if (!st)
+        st = read_added_tokens(r, hd_bpe_member(root, "added_tokens"));
+    if (!st && (m = hd_bpe_member(root, "post_processor")))
+        st = hd_around_read(m, &r->bpe->arena, &r->bpe->around);
     if (!st && !r->bpe->vocab)
         st = hd_err(HD_INVALID, "model.vocab is empty");
     return st;
 }
 
-enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_bpe *bpe)
+enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_companions *companions,
+                           struct hd_bpe *bpe)
 {
     static const struct hd_json_limits limits = {VALUES_MAX, DEPTH_MAX};
-    struct tokenizer_reading r = {.bpe = bpe};
+    struct tokenizer_reading r = {.bpe = bpe, .companions = companions};
     const struct hd_json *root = NULL;
     enum hd_status st;
 

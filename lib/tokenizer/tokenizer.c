@@ -36,8 +36,8 @@ void hd_id_list_free(struct hd_id_list *list)
 struct hd_tokenizer {
     char *name;
     bool is_bytes;
-    struct hd_bpe bpe; /* if not is_bytes */
-    int32_t end_of_text;
+    struct hd_bpe bpe;               /* if not is_bytes */
+    struct hd_companions companions; /* if not is_bytes */
 };
 
 struct hd_encoder {
@@ -57,34 +57,32 @@ static bool is_path(const char *name)
     return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
 }
 
-static int32_t find_end_of_text(const struct hd_tokenizer *t)
+/* The folder of the file, with '/' at its end. */
+static char *folder_of(const char *path)
 {
-    static const char *const contents[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    const char *slash = strrchr(path, '/');
 
-    for (size_t i = 0; i < sizeof contents / sizeof contents[0]; i++) {
-        const int32_t id = hd_tokenizer_find(t, contents[i]);
-
-        if (id >= 0 && t->bpe.texts[id].is_added)
-            return id;
-    }
-    return -1;
+    return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("./");
 }
 
 static enum hd_status read_file(struct hd_tokenizer *t)
 {
     struct hd_text text = {0};
+    char *folder = NULL;
     enum hd_status st = hd_file_read(t->name, HD_TOKENIZER_FILE_BYTES_MAX, &text);
 
-    if (st) {
-        hd_text_free(&text);
-        return st; /* its message names the file */
+    if (!st && !(folder = folder_of(t->name)))
+        st = no_memory();
+    if (!st) /* messages so far name a file */
+        st = hd_companions_read(folder, &text, &t->companions);
+    if (!st) {
+        st = hd_bpe_read(text.data ? text.data : "", text.len_bytes, &t->companions, &t->bpe);
+        if (st)
+            st = hd_err_prefix(st, "%s cannot be used as a tokenizer.json", t->name);
     }
-    st = hd_bpe_read(text.data ? text.data : "", text.len_bytes, &t->bpe);
+    free(folder);
     hd_text_free(&text);
-    if (st)
-        return hd_err_prefix(st, "%s cannot be used as a tokenizer.json", t->name);
-    t->end_of_text = find_end_of_text(t);
-    return HD_OK;
+    return st;
 }
 
 enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer)
@@ -97,11 +95,15 @@ enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tok
         return hd_err(HD_UNSUPPORTED,
                       "there is no tokenizer '%s'; use bytes or the path of a tokenizer.json",
                       name);
+    if (hd_text_ends(name, ".model"))
+        return hd_err(HD_UNSUPPORTED,
+                      "%s is not a tokenizer.json; make one of it with transformers: "
+                      "AutoTokenizer.from_pretrained(its folder).save_pretrained(a folder)",
+                      name);
     t = calloc(1, sizeof *t);
     if (!t)
         return no_memory();
     t->is_bytes = is_bytes;
-    t->end_of_text = -1;
     t->name = strdup(name);
     if (!t->name)
         st = no_memory();
@@ -120,6 +122,7 @@ void hd_tokenizer_close(struct hd_tokenizer *tokenizer)
     if (!tokenizer)
         return;
     hd_bpe_done(&tokenizer->bpe);
+    hd_companions_done(&tokenizer->companions);
     free(tokenizer->name);
     free(tokenizer);
 }
@@ -139,9 +142,29 @@ bool hd_tokenizer_adds_space(const struct hd_tokenizer *tokenizer)
     return tokenizer->bpe.prefix != HD_PREFIX_NEVER;
 }
 
-int32_t hd_tokenizer_end_of_text(const struct hd_tokenizer *tokenizer)
+const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer)
 {
-    return tokenizer->end_of_text;
+    return tokenizer->is_bytes ? NULL : &tokenizer->companions;
+}
+
+bool hd_tokenizer_is_special(const struct hd_tokenizer *tokenizer, int32_t id)
+{
+    for (int i = 0; i < tokenizer->bpe.token_count; i++)
+        if (tokenizer->bpe.tokens[i].id == id)
+            return tokenizer->bpe.tokens[i].special;
+    return false;
+}
+
+const int32_t *hd_tokenizer_before(const struct hd_tokenizer *tokenizer, int *ret_count)
+{
+    *ret_count = tokenizer->bpe.around.before_count;
+    return tokenizer->bpe.around.before;
+}
+
+const int32_t *hd_tokenizer_behind(const struct hd_tokenizer *tokenizer, int *ret_count)
+{
+    *ret_count = tokenizer->bpe.around.behind_count;
+    return tokenizer->bpe.around.behind;
 }
 
 int32_t hd_tokenizer_find(const struct hd_tokenizer *tokenizer, const char *content)

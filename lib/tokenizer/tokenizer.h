@@ -2,8 +2,9 @@
  *
  * "bytes" has one token per byte. The path of a tokenizer.json opens a byte-level BPE (as of GPT-2,
  * Llama-3 and Qwen) or a BPE with byte fallback (Llama-2, Mistral, Mixtral) and gives the same ids
- * as Hugging Face tokenizers with add_special_tokens=False: special tokens in the text are
- * recognised, and none are added. A setting of the file that is not supported is an error that
+ * as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the text are
+ * recognised, and none are added. Tokens that only the files beside it name (companions.h) are
+ * tokens, too. A setting of the file that is not supported is an error that
  * names it. Two differences, both errors here instead of silent loss: text that is not UTF-8, and a
  * byte without a token in the vocabulary.
  *
@@ -33,10 +34,16 @@ void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
 const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* as it was opened */
 int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);    /* the largest id + 1 */
 
-/* The id that ends a document, or -1: the first of <|endoftext|> (GPT-2, Qwen), <|end_of_text|>
- * (Llama-3) and </s> (others) that exists as an added token. <|eot_id|> and <|im_end|> are not
- * used: they end a turn of a conversation, not a document. */
-int32_t hd_tokenizer_end_of_text(const struct hd_tokenizer *tokenizer);
+/* The files beside its tokenizer.json; NULL: it is "bytes". special.h has what follows of them. */
+struct hd_companions;
+const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer);
+/* Whether an added token is special: text of a message never becomes one. */
+bool hd_tokenizer_is_special(const struct hd_tokenizer *tokenizer, int32_t id);
+/* The ids that tokenizer.json's post_processor puts in front of and behind one text where special
+ * tokens are asked for; transformers does not look at add_bos_token if there is a tokenizer.json.
+ * The encoder below never adds them. */
+const int32_t *hd_tokenizer_before(const struct hd_tokenizer *tokenizer, int *ret_count);
+const int32_t *hd_tokenizer_behind(const struct hd_tokenizer *tokenizer, int *ret_count);
 
 /* The id of a token by its content as written in tokenizer.json, or -1; and the reverse, or NULL.
  * For "bytes" always -1 and NULL. */

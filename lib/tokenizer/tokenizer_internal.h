@@ -2,6 +2,8 @@
  *
  *   json.c        tokenizer.json -> struct hd_bpe
  *   json_steps.c  its normalizer, pre_tokenizer, post_processor and decoder
+ *   companions.c  the files beside it that name and add tokens
+ *   merged.c      all added tokens, and their ids; what a post-processor puts around a text
  *   added.c       finds added tokens in a text
  *   split.c       regular expressions of pre-tokenizers (the only user of pcre2.h)
  *   cut.c         offsets at which a text may be cut
@@ -21,6 +23,7 @@
 #include <stdbool.h>
 
 #include "base/arena.h"
+#include "tokenizer/companions.h"
 #include "tokenizer/tokenizer.h"
 
 enum {
@@ -87,6 +90,12 @@ struct hd_added_set {
     int32_t first[256]; /* the root's children by byte; 0: none */
 };
 
+/* Ids that tokenizers puts around one text if special tokens are asked for. */
+struct hd_around {
+    int32_t *before, *behind;
+    int before_count, behind_count;
+};
+
 enum hd_cut { HD_CUT_NOWHERE, HD_CUT_AT_LINES, HD_CUT_AT_SPACES };
 
 struct hd_bpe {
@@ -113,12 +122,15 @@ struct hd_bpe {
     int token_count;
     struct hd_added_set plain, normalized;
     struct hd_added_set specials; /* the special ones among both, as written */
+    struct hd_around around;
 };
 
 /* ---- json.c ---- */
 
-/* Also after a failure the caller must call hd_bpe_done. */
-enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_bpe *bpe);
+/* companions: of the file's folder, which gets notes; NULL: none. Also after a failure the caller
+ * must call hd_bpe_done. */
+enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_companions *companions,
+                           struct hd_bpe *bpe);
 void hd_bpe_done(struct hd_bpe *bpe);
 
 /* Appends `text` with a space for each U+2581. */
@@ -143,6 +155,31 @@ struct hd_bpe_steps {                /* what was read; initialise with {0} */
 /* normalizer, pre_tokenizer, post_processor and decoder of the file, into the members of `bpe`. */
 enum hd_status hd_bpe_read_steps(const struct hd_json *root, struct hd_bpe *bpe,
                                  struct hd_bpe_steps *ret_steps);
+
+/* ---- merged.c ---- */
+
+struct hd_merged_token {
+    const char *content;
+    struct hd_token_flags flags;
+    int32_t id;
+};
+
+struct hd_merged_list { /* in the arena; initialise with {0} */
+    struct hd_merged_token *tokens;
+    int count, room;
+};
+
+/* All added tokens: those of the file (`own`: its added_tokens, or NULL) and of its companions (or
+ * NULL), in the order of AutoTokenizer. A token of the model keeps its id; each other one gets the
+ * next free id, as Hugging Face tokenizers counts, whatever the files say; a note names those that
+ * say another one. bpe: its model's tokens are read. */
+enum hd_status hd_merged_list_make(struct hd_arena *arena, const struct hd_json *own,
+                                   struct hd_companions *companions, const struct hd_bpe *bpe,
+                                   struct hd_merged_list *ret_list);
+
+/* What a post_processor puts around a text. HD_INVALID names the key. */
+enum hd_status hd_around_read(const struct hd_json *post_processor, struct hd_arena *arena,
+                              struct hd_around *ret_around);
 
 /* ---- added.c ---- */
 

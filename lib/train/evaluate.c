@@ -229,17 +229,18 @@ static enum hd_status measure_tokens(struct evaluation *e)
     const int64_t V = e->model.job.vocab;
     const struct hd_tokenizer *tokenizer;
     struct hd_text text = {0};
+    int64_t end = -1;
 
     if (strcmp(e->job.tokenizer, "none") == 0 ||
-        hd_job_tokenizer_need(&e->tokenizer, &e->job, &tokenizer))
+        hd_job_tokenizer_need(&e->tokenizer, &e->job, &tokenizer) ||
+        hd_job_tokenizer_end_of_text(&e->tokenizer, &e->job, &end))
         return HD_OK;
     e->token_bytes = hd_arena_array(&e->model.arena, (size_t)V, sizeof *e->token_bytes);
     if (!e->token_bytes)
         return hd_err(HD_NO_MEMORY, "no memory for the sizes of tokens");
     for (int32_t id = 0; id < V && id < hd_tokenizer_vocab(tokenizer); id++) {
         hd_text_clear(&text);
-        if (id != hd_tokenizer_end_of_text(tokenizer) &&
-            !hd_tokenizer_decode(tokenizer, &id, 1, &text))
+        if (id != end && !hd_tokenizer_decode(tokenizer, &id, 1, &text))
             e->token_bytes[id] = (int32_t)text.len_bytes;
     }
     hd_text_free(&text);

@@ -79,7 +79,7 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
 
     if (st)
         return st;
-    hd_text_add(&key, "4 %s%" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+    hd_text_add(&key, "5 %s%" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
                 hd_job_has_pairs(f->job) ? "pairs " : "",
                 hd_text_ends(file->path, ".jsonl") ? f->chat_hash : f->text_hash, f->end_of_text,
                 (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
@@ -239,6 +239,7 @@ static enum hd_status make(struct fill *f, const struct hd_job_file *file, const
     enum hd_chat_form form = HD_CHAT_TEXT;
     struct hd_tokenize what = {.tokenizer = f->tokenizer,
                                .end_of_text = f->end_of_text,
+                               .vocab = f->job->vocab,
                                .inputs = &file->path,
                                .input_count = 1,
                                .out = stem,
@@ -311,20 +312,26 @@ static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *f
 }
 
 /* A later attempt has the tokens of the first one, or none. */
-static enum hd_status check_identity(const struct fill *f)
+static enum hd_status check_identity(const struct fill *f, struct hd_text_origin origin)
 {
     const struct hd_job *job = f->job;
-    char is[HD_HASH_TEXT_MAX];
+    char is[HD_TEXT_IDENTITY_MAX];
+    bool same = false;
+    enum hd_status st;
 
-    hd_hash_format(*job->template ? f->chat_hash : f->text_hash, is);
-    if (!*job->text_identity || strcmp(is, job->text_identity) == 0)
+    if (!*job->text_identity)
         return HD_OK;
-    return hd_err(HD_INVALID,
-                  "the tokenizer %s%s%s, or what stands beside it of special tokens, has changed "
-                  "since the job was submitted: its identity is %s, was %s; restore the files, or "
-                  "submit the job again",
-                  job->tokenizer, *job->template ? ", the template " : "", job->template, is,
-                  job->text_identity);
+    origin.template = *job->template ? job->template : NULL;
+    st = hd_text_identity_is(&origin, job->text_identity, &same, is);
+    if (st || same)
+        return st;
+    return hd_err(
+        HD_INVALID,
+        "the tokenizer %s%s%s, or a special token that the files beside it name, has changed "
+        "since the job was submitted: its identity is %s, was %s; restore the files, or "
+        "submit the job again",
+        job->tokenizer, *job->template ? ", the template " : "", job->template, is,
+        job->text_identity);
 }
 
 static enum hd_status find_hashes(struct fill *f)
@@ -333,6 +340,7 @@ static enum hd_status find_hashes(struct fill *f)
     struct hd_text_origin origin = {.tokenizer = f->job->tokenizer,
                                     .template = f->job->template,
                                     .folder = folder,
+                                    .model_dir = f->job->from_dir,
                                     .format = f->job->data_format,
                                     .loss = f->job->data_loss};
     enum hd_status st;
@@ -342,7 +350,7 @@ static enum hd_status find_hashes(struct fill *f)
     origin.template = NULL;
     if (!st)
         st = hd_text_identity(&origin, &f->text_hash);
-    return st ? st : check_identity(f);
+    return st ? st : check_identity(f, origin);
 }
 
 /* The job's folder is the parent of the attempt's. */

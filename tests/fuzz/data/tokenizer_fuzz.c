@@ -42,7 +42,7 @@ static void encode(const struct hd_bpe *bpe)
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
 {
     struct hd_bpe bpe = {0};
-    enum hd_status st = hd_bpe_read((const char *)bytes, size_bytes, &bpe);
+    enum hd_status st = hd_bpe_read((const char *)bytes, size_bytes, NULL, &bpe);
 
     if (st)
         require(hd_err_message()[0] != '\0');

@@ -186,6 +186,7 @@ static void a_template_that_has_changed_since_the_submission_is_refused(void **s
     const struct hd_text_origin origin = {.tokenizer = s->job.tokenizer,
                                           .template = s->job.template,
                                           .folder = folder,
+                                          .model_dir = "",
                                           .format = s->job.data_format,
                                           .loss = s->job.data_loss};
     struct hd_token_cache cache;
@@ -198,7 +199,7 @@ static void a_template_that_has_changed_since_the_submission_is_refused(void **s
     hd_job_chat_folder(&s->job, folder);
     assert_int_equal(hd_file_write_atomic(path, "{{ 1 }}", 7, 0600), HD_OK);
     assert_int_equal(hd_text_identity(&origin, &hash), HD_OK);
-    hd_hash_format(hash, s->job.text_identity);
+    hd_text_identity_format(hash, s->job.text_identity);
     for (int attempt = 1; attempt <= 3; attempt++) {
         const char *text = attempt == 2 ? "{{ 2 }}" : "{{ 1 }}";
         const enum hd_status expected = attempt == 2 ? HD_INVALID : HD_OK;

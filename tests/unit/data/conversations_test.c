@@ -60,7 +60,7 @@ static void encode(const char *template, const char *line, enum hd_chat_loss los
                    struct encoded *e)
 {
     struct hd_conversation_rules rules = {
-        .tokenizer = qwen, .loss = loss, .end_of_text = hd_tokenizer_end_of_text(qwen)};
+        .tokenizer = qwen, .loss = loss, .end_of_text = hd_tokenizer_find(qwen, "<|endoftext|>")};
     struct hd_conversation_encoder *encoder;
     struct hd_chat *chat;
     char path[128] = "";

@@ -537,7 +537,6 @@ static void bytes_go_to_ids_and_back(void **state)
     (void)state;
     assert_int_equal(hd_tokenizer_open("bytes", &t), HD_OK);
     assert_int_equal(hd_tokenizer_vocab(t), 256);
-    assert_int_equal(hd_tokenizer_end_of_text(t), -1);
     assert_int_equal(hd_encoder_new(t, &encoder), HD_OK);
     for (int i = 0; i < 256; i++)
         text[i] = (unsigned char)i;

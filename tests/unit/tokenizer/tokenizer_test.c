@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "golden.h"
+#include "tokenizer/special.h"
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
@@ -122,25 +123,31 @@ static void mistral_gives_the_golden_ids(void **state)
     check_golden("mistral", false);
 }
 
-static void the_end_of_a_text_is_found_by_its_name(void **state)
+/* Goal: no token is the end of a text because of what it is called. Method: the files alone, which
+ * have tokens of all usual names. */
+static void a_tokenizer_alone_names_no_end_of_a_text(void **state)
 {
     static const struct {
-        const char *file, *content;
-    } cases[] = {{"gpt2", "<|endoftext|>"},
-                 {"llama3", "<|end_of_text|>"},
-                 {"qwen2", "<|endoftext|>"},
-                 {"llama2", "</s>"}};
+        const char *file, *listed;
+    } cases[] = {{"gpt2", "<|endoftext|> "},
+                 {"llama3", "<|end_of_text|> "},
+                 {"qwen2", "<|endoftext|> "},
+                 {"llama2", "</s> "}};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_special special;
+        struct hd_text text = {0};
         struct fixture f;
-        int32_t id;
 
         open_golden(&f, cases[i].file);
-        id = hd_tokenizer_end_of_text(f.tokenizer);
-        assert_true(id >= 0 && id < hd_tokenizer_vocab(f.tokenizer));
-        assert_string_equal(hd_tokenizer_content(f.tokenizer, id), cases[i].content);
-        assert_int_equal(hd_tokenizer_find(f.tokenizer, cases[i].content), id);
+        assert_int_equal(hd_special_resolve(f.tokenizer, NULL, &special), HD_OK);
+        assert_int_equal(special.end.id, -1);
+        assert_int_equal(special.stop_count, 0);
+        hd_special_explain_end(f.tokenizer, "data.end_of_text", &text);
+        assert_non_null(strstr(text.data, "write data.end_of_text ("));
+        assert_non_null(strstr(text.data, cases[i].listed));
+        hd_text_free(&text);
         close_golden(&f);
     }
 }
@@ -328,7 +335,7 @@ int main(void)
         cmocka_unit_test(qwen2_gives_the_golden_ids),
         cmocka_unit_test(llama2_gives_the_golden_ids),
         cmocka_unit_test(mistral_gives_the_golden_ids),
-        cmocka_unit_test(the_end_of_a_text_is_found_by_its_name),
+        cmocka_unit_test(a_tokenizer_alone_names_no_end_of_a_text),
         cmocka_unit_test(text_that_is_not_utf8_is_refused_at_its_byte),
         cmocka_unit_test(a_word_of_a_million_letters_takes_no_square_of_time),
         cmocka_unit_test(merges_are_read_in_both_spellings),

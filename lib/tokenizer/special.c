@@ -1,0 +1,151 @@
+#include "tokenizer/special.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tokenizer/companions.h"
+
+enum { CANDIDATES_MAX = 6 };
+
+static const char generation_file[] = "generation_config.json", config_file[] = "config.json";
+
+static void note(struct hd_special *s, const char *text)
+{
+    const size_t used = strlen(s->notes);
+
+    (void)snprintf(s->notes + used, sizeof s->notes - used, "%s", text);
+}
+
+static struct hd_special_token named(const struct hd_tokenizer *tokenizer, const char *name)
+{
+    const struct hd_companions *c = tokenizer ? hd_tokenizer_companions(tokenizer) : NULL;
+    const struct hd_companion_name *row = c ? hd_companions_find(c, name) : NULL;
+    struct hd_special_token token = {-1, ""};
+
+    if (row) {
+        token.id = hd_tokenizer_find(tokenizer, row->token.content);
+        token.file = row->file;
+    }
+    return token;
+}
+
+static bool has(const int32_t *ids, int count, int32_t id)
+{
+    for (int i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Whether an id can be one of the tokenizer. A tokenizer that is unknown has any. */
+static bool is_token(const struct hd_tokenizer *tokenizer, int32_t id)
+{
+    return id >= 0 && (!tokenizer || id < hd_tokenizer_vocab(tokenizer));
+}
+
+static void add_stop(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
+                     int32_t id, struct hd_special *s)
+{
+    char line[256];
+
+    if (has(s->stops, s->stop_count, id))
+        return;
+    if (is_token(tokenizer, id)) {
+        s->stops[s->stop_count++] = id;
+        return;
+    }
+    (void)snprintf(line, sizeof line, "%s: eos_token_id %d is no token of %.100s and is left out\n",
+                   ids->eos_file, (int)id,
+                   tokenizer ? hd_tokenizer_name(tokenizer) : "the tokenizer");
+    note(s, line);
+}
+
+static void add_ids(struct hd_text *text, const int32_t *ids, int count)
+{
+    for (int i = 0; i < count; i++)
+        hd_text_add(text, "%s%d", i ? ", " : "", (int)ids[i]);
+}
+
+/* Says that the tokenizer's end is none of the model's. */
+static void compare_ends(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
+                         struct hd_special *s)
+{
+    const char *content = hd_tokenizer_content(tokenizer, s->end.id);
+    struct hd_text line = {0};
+
+    if (!s->stop_count || has(s->stops, s->stop_count, s->end.id))
+        return;
+    hd_text_add(&line, "%s: eos_token is '%.64s' (%d), and eos_token_id of %s is ", s->end.file,
+                content ? content : "", (int)s->end.id, ids->eos_file);
+    add_ids(&line, ids->eos, ids->eos_count);
+    hd_text_add(&line, ": documents end with the former, generation stops at the latter, as in "
+                       "transformers\n");
+    if (!line.failed)
+        note(s, line.data);
+    hd_text_free(&line);
+}
+
+/* The tokenizer's bos_token or pad_token, else the model's id. */
+static struct hd_special_token choose(const struct hd_tokenizer *tokenizer, const char *name,
+                                      int32_t id, const struct hd_model_ids *ids,
+                                      struct hd_special *s)
+{
+    const char *file = ids->has_generation ? generation_file : config_file;
+    struct hd_special_token token = named(tokenizer, name);
+    char line[512];
+
+    if (token.id < 0 && is_token(tokenizer, id))
+        return (struct hd_special_token){id, file};
+    if (token.id >= 0 && id >= 0 && token.id != id) {
+        (void)snprintf(line, sizeof line,
+                       "%s: %s is token %d, and %s_id of %s is %d; %d is taken\n", token.file, name,
+                       (int)token.id, name, file, (int)id, (int)token.id);
+        note(s, line);
+    }
+    return token;
+}
+
+enum hd_status hd_special_resolve(const struct hd_tokenizer *tokenizer, const char *model_dir,
+                                  struct hd_special *ret_special)
+{
+    const struct hd_companions *c = tokenizer ? hd_tokenizer_companions(tokenizer) : NULL;
+    struct hd_special *s = ret_special;
+    struct hd_model_ids ids;
+    enum hd_status st = hd_model_ids_read(model_dir, &ids);
+
+    *s = (struct hd_special){.stop_count = 0};
+    if (st)
+        return st;
+    if (c && c->notes.data)
+        note(s, c->notes.data);
+    s->end = named(tokenizer, "eos_token");
+    s->unk = named(tokenizer, "unk_token");
+    for (int i = 0; i < ids.eos_count; i++)
+        add_stop(tokenizer, &ids, ids.eos[i], s);
+    if (s->end.id >= 0)
+        compare_ends(tokenizer, &ids, s);
+    else if (s->stop_count)
+        s->end = (struct hd_special_token){s->stops[0], ids.eos_file};
+    if (!s->stop_count && s->end.id >= 0)
+        s->stops[s->stop_count++] = s->end.id;
+    s->bos = choose(tokenizer, "bos_token", ids.bos, &ids, s);
+    s->pad = choose(tokenizer, "pad_token", ids.pad, &ids, s);
+    return HD_OK;
+}
+
+void hd_special_explain_end(const struct hd_tokenizer *tokenizer, const char *what_to_write,
+                            struct hd_text *ret_text)
+{
+    int shown = 0;
+
+    hd_text_add(ret_text,
+                "no file beside %s names an eos_token, so no token ends a document; write %s",
+                hd_tokenizer_name(tokenizer), what_to_write);
+    for (int32_t id = 0; id < hd_tokenizer_vocab(tokenizer) && shown < CANDIDATES_MAX; id++)
+        if (hd_tokenizer_is_special(tokenizer, id)) {
+            hd_text_add(ret_text, "%s%s %d", shown ? ", " : " (its special tokens: ",
+                        hd_tokenizer_content(tokenizer, id), (int)id);
+            shown++;
+        }
+    hd_text_add(ret_text, "%s", shown == CANDIDATES_MAX ? " ...)" : shown ? ")" : "");
+}
