@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "golden.h"
+#include "letters.h"
 #include "tokenizer/companions.h"
 #include "tokenizer/special.h"
 #include "tokenizer/tokenizer_internal.h"
@@ -83,28 +84,12 @@ static void clear(const struct special_setting *s)
     }
 }
 
-/* A byte-level BPE without merges: 256 letters, then `words` (a JSON list, or NULL), with these
- * added_tokens and this post_processor. */
 static void put_tokenizer(const struct special_setting *s, const char *added, const char *post,
                           const struct hd_json *words)
 {
     struct hd_text text = {0};
-    int behind = 0, id = 256;
 
-    hd_text_add(&text,
-                "{\"added_tokens\":%s,\"normalizer\":null,\"post_processor\":%s,"
-                "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-                "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"merges\":[],"
-                "\"vocab\":{",
-                added, post);
-    for (int b = 0; b < 256; b++) {
-        const bool itself = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-
-        hd_text_add(&text, "%s\"\\u%04x\":%d", b ? "," : "", itself ? b : 256 + behind++, b);
-    }
-    for (const struct hd_json *w = words ? words->first : NULL; w; w = w->next)
-        hd_text_add(&text, ",\"%s\":%d", w->text, id++);
-    hd_text_add(&text, "}}}");
+    letters_write(added, post, words, &text);
     put(s, "tokenizer.json", text.data);
     hd_text_free(&text);
 }
@@ -264,14 +249,14 @@ static void a_folder_has_the_special_tokens_that_transformers_finds_in_it(void *
     int count = 0;
 
     for (const struct hd_json *c = hd_json_member(s->cases, "tokens")->first; c; c = c->next) {
-        const struct hd_json *post = hd_json_member(c, "post"),
+        const struct hd_json *post = hd_json_member(c, "post"), *added = hd_json_member(c, "added"),
                              *expect = hd_json_member(c, "expect");
         struct hd_tokenizer *t = NULL;
         enum hd_status st;
 
         case_name = hd_json_member(c, "name")->text;
         put_files(s, c);
-        put_tokenizer(s, hd_json_member(c, "added")->text, post ? post->text : "null",
+        put_tokenizer(s, added ? added->text : LETTERS_THREE, post ? post->text : "null",
                       hd_json_member(c, "words"));
         st = open_tokenizer(s, &t);
         count++;
@@ -322,12 +307,195 @@ static void a_model_folder_has_the_ids_that_generate_reads(void **state)
     assert_in_range(count, 30, 100);
 }
 
+/* ---- what follows of both ---- */
+
+/* Goal: one answer for training and generation. Method: files that agree, that leave out something,
+ * and that contradict each other; ids as above, 259 is the next free one. */
+static void ends_and_stops_follow_from_the_tokenizer_and_the_model(void **state)
+{
+    static const struct {
+        const char *tokenizer_config, *config, *generation; /* NULL: there is no such file */
+        int32_t end, bos, pad, stops[4];                    /* stops: up to -1 */
+        const char *note;                                   /* part of the notes; "": none */
+    } cases[] = {
+        {"{\"eos_token\":\"<|im_end|>\"}", NULL, NULL, 258, -1, -1, {258, -1}, ""},
+        {"{\"eos_token\":\"<|eos|>\"}", NULL, NULL, 259, -1, -1, {259, -1}, ""},
+        {NULL, "{\"eos_token_id\":257}", NULL, 257, -1, -1, {257, -1}, ""},
+        {NULL,
+         "{\"eos_token_id\":257}",
+         "{\"eos_token_id\":[258,256]}",
+         258,
+         -1,
+         -1,
+         {258, 256, -1},
+         ""},
+        {"{\"eos_token\":\"<|im_end|>\"}",
+         NULL,
+         "{\"eos_token_id\":[256,258]}",
+         258,
+         -1,
+         -1,
+         {256, 258, -1},
+         ""},
+        {"{\"eos_token\":\"<|im_end|>\"}",
+         NULL,
+         "{\"eos_token_id\":[256,257]}",
+         258,
+         -1,
+         -1,
+         {256, 257, -1},
+         "tokenizer_config.json: eos_token is '<|im_end|>' (258), and eos_token_id of "
+         "generation_config.json is 256, 257"},
+        {"{\"eos_token\":\"<|im_end|>\"}",
+         "{\"eos_token_id\":257}",
+         "{}",
+         258,
+         -1,
+         -1,
+         {258, -1},
+         ""},
+        {"{\"eos_token\":null}", NULL, NULL, -1, -1, -1, {-1}, ""},
+        {"{\"eos_token\":{\"content\":\"<|eos|>\",\"lstrip\":true}}",
+         NULL,
+         NULL,
+         259,
+         -1,
+         -1,
+         {259, -1},
+         ""}, /* without "__type", which transformers refuses and people write */
+        {"{\"bos_token\":\"<|im_start|>\"}",
+         "{\"bos_token_id\":256,\"pad_token_id\":3}",
+         NULL,
+         -1,
+         257,
+         3,
+         {-1},
+         "bos_token is token 257, and bos_token_id of config.json is 256"},
+        {NULL,
+         "{\"eos_token_id\":9000,\"pad_token_id\":9000}",
+         NULL,
+         -1,
+         -1,
+         -1,
+         {-1},
+         "eos_token_id 9000 is no token of"},
+        {NULL, "{\"eos_token_id\":-1,\"pad_token_id\":-1}", NULL, -1, -1, -1, {-1}, ""},
+        {NULL, "{\"text_config\":{\"eos_token_id\":[1,2]}}", NULL, 1, -1, -1, {1, 2, -1}, ""},
+    };
+    struct special_setting *s = *state;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_special special;
+        struct hd_tokenizer *t = NULL;
+        int n = 0;
+
+        clear(s);
+        put_tokenizer(s, LETTERS_THREE, "null", NULL);
+        if (cases[i].tokenizer_config)
+            put(s, "tokenizer_config.json", cases[i].tokenizer_config);
+        if (cases[i].config)
+            put(s, "config.json", cases[i].config);
+        if (cases[i].generation)
+            put(s, "generation_config.json", cases[i].generation);
+        assert_int_equal(open_tokenizer(s, &t), HD_OK);
+        assert_int_equal(hd_special_resolve(t, s->dir, &special), HD_OK);
+        if (special.end.id != cases[i].end || special.bos.id != cases[i].bos ||
+            special.pad.id != cases[i].pad)
+            fail_msg("case %zu: end %d, bos %d, pad %d", i, (int)special.end.id,
+                     (int)special.bos.id, (int)special.pad.id);
+        for (; cases[i].stops[n] >= 0; n++)
+            if (n == special.stop_count || special.stops[n] != cases[i].stops[n])
+                fail_msg("case %zu: stop %d is not %d", i, n, (int)cases[i].stops[n]);
+        assert_int_equal(special.stop_count, n);
+        if (*cases[i].note ? !strstr(special.notes, cases[i].note) : *special.notes != '\0')
+            fail_msg("case %zu: the notes are '%s'", i, special.notes);
+        hd_tokenizer_close(t);
+    }
+}
+
+/* Goal: a contradiction between files is said, with both values. */
+static void a_name_that_two_files_give_differently_is_noted(void **state)
+{
+    struct special_setting *s = *state;
+    struct hd_tokenizer *t = NULL;
+    const char *notes;
+
+    clear(s);
+    put_tokenizer(s, LETTERS_THREE, "null", NULL);
+    put(s, "tokenizer_config.json",
+        "{\"eos_token\":\"<|endoftext|>\",\"pad_token\":\"<|im_end|>\"}");
+    put(s, "special_tokens_map.json",
+        "{\"eos_token\":\"<|im_end|>\",\"pad_token\":{\"content\":\"<|im_end|>\"}}");
+    assert_int_equal(open_tokenizer(s, &t), HD_OK);
+    notes = hd_tokenizer_companions(t)->notes.data;
+    assert_non_null(strstr(notes, "eos_token is '<|endoftext|>' in tokenizer_config.json and "
+                                  "'<|im_end|>' in special_tokens_map.json"));
+    assert_null(strstr(notes, "pad_token")); /* both say the same */
+    hd_tokenizer_close(t);
+    put(s, "tokenizer_config.json",
+        "{\"added_tokens_decoder\":{\"300\":{\"content\":\"<A>\",\"special\":true}}}");
+    assert_int_equal(open_tokenizer(s, &t), HD_OK);
+    assert_non_null(strstr(hd_tokenizer_companions(t)->notes.data,
+                           "tokenizer_config.json: '<A>' has the id 300 there, and is token 259"));
+    hd_tokenizer_close(t);
+}
+
+/* Goal: a file that cannot be read is an error with its name, never a missing token. */
+static void a_damaged_file_beside_the_tokenizer_is_named(void **state)
+{
+    static const struct {
+        const char *name, *text, *says;
+    } cases[] = {
+        {"tokenizer_config.json", "{\"eos_token\":", "tokenizer_config.json: "},
+        {"tokenizer_config.json", "", "tokenizer_config.json: "},
+        {"tokenizer_config.json", "[]", "tokenizer_config.json: is not an object"},
+        {"tokenizer_config.json", "{\"eos_token\":{}}", "tokenizer_config.json: eos_token: "},
+        {"tokenizer_config.json", "{\"eos_token\":{\"content\":\"a\",\"lstrip\":1}}",
+         "eos_token: lstrip is neither true nor false"},
+        {"tokenizer_config.json", "{\"added_tokens_decoder\":[]}", "added_tokens_decoder: "},
+        {"tokenizer_config.json", "{\"added_tokens_decoder\":{\"-1\":{\"content\":\"a\"}}}",
+         "'-1' is no token id"},
+        {"special_tokens_map.json", "{\"eos_token\":7}", "special_tokens_map.json: eos_token: "},
+        {"added_tokens.json", "{\"<A>\":\"x\"}", "added_tokens.json: <A>: "},
+        {"config.json", "{", "config.json: "},
+        {"generation_config.json", "{\"eos_token_id\":\"</s>\"}",
+         "generation_config.json: eos_token_id: is neither a token id nor null"},
+        {"generation_config.json", "{\"eos_token_id\":[1,[2]]}",
+         "generation_config.json: eos_token_id: "},
+        {"config.json", "{\"text_config\":{\"bos_token_id\":1.5}}",
+         "text_config: config.json: bos_token_id: "},
+    };
+    struct special_setting *s = *state;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_special special;
+        struct hd_tokenizer *t = NULL;
+        enum hd_status st;
+
+        clear(s);
+        put_tokenizer(s, LETTERS_THREE, "null", NULL);
+        put(s, cases[i].name, cases[i].text);
+        st = open_tokenizer(s, &t);
+        if (!st)
+            st = hd_special_resolve(t, s->dir, &special);
+        if (st != HD_INVALID || !strstr(hd_err_message(), cases[i].says))
+            fail_msg("case %zu: '%s' does not say '%s'", i, hd_err_message(), cases[i].says);
+        hd_tokenizer_close(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest special_tests[] = {
         cmocka_unit_test_setup_teardown(
             a_folder_has_the_special_tokens_that_transformers_finds_in_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_model_folder_has_the_ids_that_generate_reads, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(ends_and_stops_follow_from_the_tokenizer_and_the_model,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_name_that_two_files_give_differently_is_noted, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_damaged_file_beside_the_tokenizer_is_named, set_up,
                                         tear_down),
     };
 
