@@ -542,6 +542,30 @@ static void what_contradicts_the_directory_is_refused(void **state)
     refuse_model("data.tokenizer=no.json", "data.tokenizer: there is no ");
 }
 
+/* Goal: a folder that has its tokenizer in another form says which, and what to do; only a model of
+ * 256 tokens reads bytes without being told. */
+static void a_model_without_a_tokenizer_json_says_what_it_has(void **state)
+{
+    char path[160];
+
+    (void)state;
+    put_model();
+    assert_string_equal(read_good(FROM_MODEL)->tokenizer, "bytes");
+    put_text("llm/config.json",
+             "{\"model_type\":\"llama\",\"vocab_size\":604,\"hidden_size\":64,"
+             "\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
+             "\"num_key_value_heads\":4,\"max_position_embeddings\":32,\"rms_norm_eps\":1e-6,"
+             "\"rope_theta\":50000,\"tie_word_embeddings\":true}");
+    refuse_model(FROM_MODEL, "/llm has no tokenizer.json; or name a tokenizer.json with this "
+                             "model's 604 tokens in data.tokenizer");
+    put_text("llm/tokenizer.model", "x");
+    refuse_model(FROM_MODEL, "/llm has no tokenizer.json, only tokenizer.model, which Heddle does "
+                             "not read; make one with transformers: AutoTokenizer");
+    (void)snprintf(path, sizeof path, "%s/llm/tokenizer.model", folder);
+    assert_int_equal(unlink(path), 0);
+    put_model();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +582,7 @@ int main(void)
         cmocka_unit_test(the_device_of_the_plan_reaches_the_ranks),
         cmocka_unit_test(a_model_directory_becomes_explicit),
         cmocka_unit_test(a_tokenizer_is_named_or_the_models_own),
+        cmocka_unit_test(a_model_without_a_tokenizer_json_says_what_it_has),
         cmocka_unit_test(the_job_decides_what_is_dropped),
         cmocka_unit_test(the_architecture_alone_is_taken_with_init_from_none),
         cmocka_unit_test(a_prefix_shortens_the_context),
