@@ -34,6 +34,22 @@ check_status that_has_no_place_for_it 2 heddle data tokenize "$dir/chat.jsonl" -
 check a_token_file_is_trained_on heddle validate "$dir/job.yaml" --set 'data.train=[c.bin]'
 has_line it_packs_the_same "conversations: 36 in 4 sequences an epoch, 98.4% of their rows filled; 216 of 1008 tokens count for the loss, the longest has 28"
 
+# the end of a document is the eos_token of the files beside the tokenizer; where none names it, that is said
+printf ab >"$dir/ab.txt"
+mkdir "$dir/alone"
+cp "$dir/tokenizer.json" "$dir/alone"
+ids() { od -An -v -tu2 -j128 "$1" | xargs; } # of a .npy: behind its head of 128 bytes
+said() { check_equal "$1" 1 "$(grep -cF -- "$2" "$work/check.err")"; }
+check an_end_that_a_file_names heddle data tokenize "$dir/ab.txt" --out "$dir/ab.npy" --tokenizer "$dir/tokenizer.json"
+check_equal is_behind_the_document "97 98 257" "$(ids "$dir/ab.npy")"
+check an_end_that_no_file_names heddle data tokenize "$dir/ab.txt" --out "$dir/alone/ab.npy" --tokenizer "$dir/alone/tokenizer.json"
+said is_told "note: no file beside $dir/alone/tokenizer.json names an eos_token, so no token ends a document; write --end-of-text ID"
+check_equal and_is_not_guessed "97 98" "$(ids "$dir/alone/ab.npy")"
+check an_end_by_its_id heddle data tokenize "$dir/ab.txt" --out "$dir/alone/id.npy" --tokenizer "$dir/alone/tokenizer.json" --end-of-text 258
+check_equal is_taken "97 98 258" "$(ids "$dir/alone/id.npy")"
+check a_job_without_an_end heddle validate "$dir/job.yaml" --set data.tokenizer=alone/tokenizer.json
+said is_told_the_key "heddle: note: data.end_of_text: no file beside "
+
 # ---- what is wrong is said before a step, with its place ----
 refused() { # NAME MESSAGE ARGUMENT...
     local name=$1 message=$2
