@@ -235,12 +235,25 @@ static void fail_all(struct serve_work *w, enum hd_status st)
     }
 }
 
+/* Logs where the model's files contradict each other, a line for each. */
+static void log_notes(const struct hd_language *language)
+{
+    for (const char *line = hd_language_special(language)->notes; *line;) {
+        const size_t len = strcspn(line, "\n");
+
+        hd_log(HD_LOG_WARN, "%.*s", (int)len, line);
+        line += len + (line[len] == '\n');
+    }
+}
+
 static enum hd_status load(struct serve_work *w)
 {
     enum hd_status st = hd_decoder_open(&w->options.decoder, &w->decoder);
 
     if (!st)
         st = hd_language_open(w->decoder, w->options.decoder.dirs.dir, &w->language);
+    if (!st)
+        log_notes(w->language);
     if (!st)
         st = hd_generator_new(w->decoder, hd_tokenizer_vocab(hd_language_tokenizer(w->language)),
                               &w->generator);

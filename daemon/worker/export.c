@@ -15,6 +15,7 @@
 #include "hf/hf.h"
 #include "model/model.h"
 #include "train/encoded.h"
+#include "train/job_tokenizer.h"
 #include "train/layout.h"
 #include "train/source.h"
 #include "worker/worker.h"
@@ -288,9 +289,26 @@ static void say_base(const struct export_base *b, const char *base)
                       !b->source ? "the checkpoint, rounded as they computed" : from);
 }
 
+/* The tokens with which the job's texts end and begin. A tokenizer that is not there any more is a
+ * note: the weights can be exported without it. */
+static void find_ends(const struct hd_job *job, struct hd_hf_ends *ret_ends)
+{
+    struct hd_job_tokenizer tokenizer = {.opened = NULL};
+    struct hd_special special;
+
+    *ret_ends = (struct hd_hf_ends){-1, -1};
+    if (hd_job_tokenizer_end_of_text(&tokenizer, job, &ret_ends->end))
+        hd_worker_note("export", hd_err_message());
+    else if (tokenizer.opened && !hd_special_resolve(tokenizer.opened, job->from_dir, &special) &&
+             special.bos.id < job->vocab)
+        ret_ends->bos = special.bos.id;
+    hd_job_tokenizer_close(&tokenizer);
+}
+
 static enum hd_status write_model(struct hd_hf_export *options, const char *base)
 {
     struct export_base b = {.source = NULL};
+    struct hd_hf_ends ends;
     enum hd_status st = HD_OK;
 
     options->base_dir = base;
@@ -299,6 +317,10 @@ static enum hd_status write_model(struct hd_hf_export *options, const char *base
         st = open_base(&b, options->checkpoint_dir, base);
     if (!st && b.source)
         options->base = &b.values;
+    if (!st && !options->adapter) {
+        find_ends(&b.job, &ends);
+        options->ends = &ends;
+    }
     if (!st)
         st = hd_hf_export(options);
     if (!st && !options->adapter)

@@ -35,7 +35,7 @@ static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_has
     return *o->template ? mix_file(o->template, HD_CHAT_FILE_BYTES_MAX, hash) : HD_OK;
 }
 
-/* The special tokens of the folder; where they have no eos_token the first id of the model's. */
+/* The special tokens of the folder; where they have no eos_token the ids of the model's, too. */
 static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash *hash)
 {
     struct hd_companions companions;
@@ -46,7 +46,7 @@ static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash
     if (!st && !hd_companions_find(&companions, "eos_token"))
         st = hd_model_ids_read(o->model_dir, &ids);
     hd_hash_add(hash, &all, sizeof all);
-    hd_hash_add(hash, ids.eos, ids.eos_count ? sizeof ids.eos[0] : 0);
+    hd_hash_add(hash, ids.eos, (size_t)ids.eos_count * sizeof ids.eos[0]);
     hd_companions_done(&companions);
     return st;
 }

@@ -426,6 +426,8 @@ static enum hd_status write_config(struct hd_exporter *x)
                             ? hd_export_adapter_config(x, &text)
                             : hd_hf_describe(&x->job, x->options->dtype, pad, &text);
 
+    if (!st && !x->options->adapter)
+        st = hd_hf_put_ends(x->options->ends, &text);
     if (!st)
         st = write_text(x, x->options->adapter ? "adapter_config.json" : "config.json", &text);
     hd_text_free(&text);
@@ -443,6 +445,8 @@ static enum hd_status copy_beside(struct hd_exporter *x, const char *dir, const 
         st = hd_export_no_memory();
     else if (hd_file_exists(path.data)) {
         st = hd_file_read(path.data, TOKENIZER_BYTES_MAX, &text);
+        if (!st && strcmp(name, "generation_config.json") == 0)
+            st = hd_hf_put_ends(x->options->ends, &text);
         if (!st)
             st = write_text(x, name, &text);
     }

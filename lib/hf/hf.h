@@ -166,12 +166,18 @@ struct hd_hf_base {
                            float *ret_values);
 };
 
+/* The tokens with which a run's texts end and begin. -1: unknown, or none. */
+struct hd_hf_ends {
+    int64_t end, bos;
+};
+
 struct hd_hf_export {
     const char *checkpoint_dir;    /* a checkpoint of Heddle; verified first */
     const struct hd_hf_base *base; /* NULL: all weights are in the checkpoint */
     const char *base_dir;          /* where the base is now; NULL: where it was */
     const char *out_dir;
-    enum hd_dtype dtype;     /* HD_F32 or HD_BF16 */
+    const struct hd_hf_ends *ends; /* NULL: unknown */
+    enum hd_dtype dtype;           /* HD_F32 or HD_BF16 */
     int64_t shard_bytes_max; /* bytes of tensor data per file; more: several files and an index */
     bool adapter;            /* the adapter alone, in PEFT's form, in one file */
     bool force;              /* may replace out_dir if it is a model directory */

@@ -122,6 +122,10 @@ enum hd_status hd_hf_describe(const struct hd_job *job, enum hd_dtype dtype, int
  * pad_token_id, else its bos_token_id. -1: there is none. */
 int64_t hd_hf_pad_token(const char *dir);
 
+/* Adds the run's end to eos_token_id of a config.json or generation_config.json, if it is not
+ * there, and its bos_token_id, if there is none. Text that is complete stays as it is. */
+enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *text);
+
 /* ---- heddle-hashes.json ---- */
 
 #define HD_HF_HASHES_FILE "heddle-hashes.json"

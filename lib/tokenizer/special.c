@@ -85,6 +85,28 @@ static void compare_ends(const struct hd_tokenizer *tokenizer, const struct hd_m
     hd_text_free(&line);
 }
 
+/* The first of the model's ids that is a special token ends documents. An ordinary token does not:
+ * transformers' classes write ids of other tokenizers into config.json by default. */
+static void take_end_of_model(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
+                              struct hd_special *s)
+{
+    const bool has_names = tokenizer && hd_tokenizer_companions(tokenizer);
+    const char *content;
+    char line[512];
+
+    for (int i = 0; has_names && i < s->stop_count && s->end.id < 0; i++)
+        if (hd_tokenizer_is_special(tokenizer, s->stops[i]))
+            s->end = (struct hd_special_token){s->stops[i], ids->eos_file};
+    if (!has_names || !s->stop_count || s->end.id >= 0)
+        return;
+    content = hd_tokenizer_content(tokenizer, s->stops[0]);
+    (void)snprintf(line, sizeof line,
+                   "%s: eos_token_id %d is '%.64s', which is no special token: generation stops at "
+                   "it, and it ends no document\n",
+                   ids->eos_file, (int)s->stops[0], content ? content : "");
+    note(s, line);
+}
+
 /* The tokenizer's bos_token or pad_token, else the model's id. */
 static struct hd_special_token choose(const struct hd_tokenizer *tokenizer, const char *name,
                                       int32_t id, const struct hd_model_ids *ids,
@@ -124,8 +146,8 @@ enum hd_status hd_special_resolve(const struct hd_tokenizer *tokenizer, const ch
         add_stop(tokenizer, &ids, ids.eos[i], s);
     if (s->end.id >= 0)
         compare_ends(tokenizer, &ids, s);
-    else if (s->stop_count)
-        s->end = (struct hd_special_token){s->stops[0], ids.eos_file};
+    else
+        take_end_of_model(tokenizer, &ids, s);
     if (!s->stop_count && s->end.id >= 0)
         s->stops[s->stop_count++] = s->end.id;
     s->bos = choose(tokenizer, "bos_token", ids.bos, &ids, s);

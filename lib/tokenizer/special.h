@@ -7,7 +7,8 @@
  * bos_token_id, pad_token_id; where this file is missing those of config.json, also in its
  * text_config
  *
- *   end of a document   eos_token; else the first id of the model's files; else none
+ *   end of a document   eos_token; else the first id of the model's files that is a special token;
+ *                       else none
  *   stops               the ids of the model's files; else eos_token; else none
  *   bos, pad            the tokenizer's names; else the ids of the model's files
  *

@@ -89,6 +89,7 @@ done
 check an_export heddle checkpoint export "$work/runs/run" --out "$work/model"
 check_equal carries_what_a_chat_needs "chat_template.jinja config.json generation_config.json heddle-hashes.json model.safetensors tokenizer.json tokenizer_config.json" \
     "$(cd "$work/model" && echo *)"
+check_equal says_where_its_documents_end 1 "$(grep -c '"eos_token_id":257[,}]' "$work/model/config.json")" # the <|im_end|> of tokenizer_config.json
 check an_exported_model_chats heddle generate "$work/model" --chat --prompt 'ce?' --greedy --max-tokens 64
 check_equal and_stops_too ccee "$(cat "$work/check.out")"
 

@@ -380,7 +380,15 @@ static void ends_and_stops_follow_from_the_tokenizer_and_the_model(void **state)
          {-1},
          "eos_token_id 9000 is no token of"},
         {NULL, "{\"eos_token_id\":-1,\"pad_token_id\":-1}", NULL, -1, -1, -1, {-1}, ""},
-        {NULL, "{\"text_config\":{\"eos_token_id\":[1,2]}}", NULL, 1, -1, -1, {1, 2, -1}, ""},
+        {NULL, "{\"text_config\":{\"eos_token_id\":[1,257]}}", NULL, 257, -1, -1, {1, 257, -1}, ""},
+        {NULL,
+         "{\"eos_token_id\":35}",
+         NULL,
+         -1,
+         -1,
+         -1,
+         {35, -1},
+         "config.json: eos_token_id 35 is '#', which is no special token"},
     };
     struct special_setting *s = *state;
 

@@ -1,0 +1,114 @@
+/* ends: the tokens with which a run's texts begin and end, in the config.json and
+ * generation_config.json of its export: transformers stops at these alone. */
+#include <string.h>
+
+#include "base/json.h"
+#include "hf/hf_internal.h"
+
+enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 64 };
+
+static void copy_value(struct hd_json_writer *w, const char *key, const struct hd_json *v)
+{
+    const bool is_array = v->kind == HD_JSON_ARRAY;
+
+    switch (v->kind) {
+    case HD_JSON_NULL:
+        hd_json_add_null(w, key);
+        return;
+    case HD_JSON_FALSE:
+    case HD_JSON_TRUE:
+        hd_json_add_bool(w, key, v->kind == HD_JSON_TRUE);
+        return;
+    case HD_JSON_NUMBER:
+        hd_json_add_number(w, key, v->text);
+        return;
+    case HD_JSON_STRING:
+        hd_json_add_string(w, key, v->text);
+        return;
+    case HD_JSON_ARRAY:
+    case HD_JSON_OBJECT:
+        break;
+    }
+    hd_json_begin(w, key, is_array ? '[' : '{');
+    for (const struct hd_json *c = v->first; c; c = c->next)
+        copy_value(w, c->key, c);
+    hd_json_end(w, is_array ? ']' : '}');
+}
+
+/* Whether an id is a value, or one of a list. */
+static bool has_id(const struct hd_json *v, int64_t id)
+{
+    int64_t one;
+
+    if (v && v->kind == HD_JSON_ARRAY) {
+        for (const struct hd_json *c = v->first; c; c = c->next)
+            if (!hd_json_to_int64(c, 0, INT32_MAX, &one) && one == id)
+                return true;
+        return false;
+    }
+    return v && !hd_json_to_int64(v, 0, INT32_MAX, &one) && one == id;
+}
+
+static bool is_none(const struct hd_json *v)
+{
+    return !v || v->kind == HD_JSON_NULL || (v->kind == HD_JSON_ARRAY && !v->count);
+}
+
+/* The ids that the file has, and the run's behind them. */
+static void put_eos(struct hd_json_writer *w, const struct hd_json *have, int64_t end)
+{
+    if (is_none(have)) {
+        hd_json_add_int64(w, "eos_token_id", end);
+        return;
+    }
+    hd_json_begin(w, "eos_token_id", '[');
+    for (const struct hd_json *c = have->kind == HD_JSON_ARRAY ? have->first : have; c;
+         c = have->kind == HD_JSON_ARRAY ? c->next : NULL)
+        copy_value(w, NULL, c);
+    hd_json_add_int64(w, NULL, end);
+    hd_json_end(w, ']');
+}
+
+static enum hd_status rewrite(const struct hd_json *root, const struct hd_hf_ends *ends,
+                              bool puts_eos, bool puts_bos, struct hd_text *text)
+{
+    const struct hd_json *eos = hd_json_member(root, "eos_token_id");
+    struct hd_json_writer w = {.out = text};
+
+    hd_text_clear(text);
+    hd_json_begin(&w, NULL, '{');
+    for (const struct hd_json *m = root->first; m; m = m->next)
+        if ((puts_eos && m == eos) || (puts_bos && strcmp(m->key, "bos_token_id") == 0))
+            continue;
+        else
+            copy_value(&w, m->key, m);
+    if (puts_bos)
+        hd_json_add_int64(&w, "bos_token_id", ends->bos);
+    if (puts_eos)
+        put_eos(&w, eos, ends->end);
+    hd_json_end(&w, '}');
+    hd_text_add(text, "\n");
+    return text->failed ? hd_err(HD_NO_MEMORY, "no memory for the ids of a config") : HD_OK;
+}
+
+enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *text)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
+    const struct hd_json *root = NULL;
+    struct hd_arena arena;
+    bool puts_eos, puts_bos;
+    enum hd_status st;
+
+    if (!ends || !text->data)
+        return HD_OK;
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse(&arena, text->data, text->len_bytes, &limits, &root);
+    if (!st) {
+        puts_eos = ends->end >= 0 && !has_id(hd_json_member(root, "eos_token_id"), ends->end);
+        puts_bos = ends->bos >= 0 && is_none(hd_json_member(root, "bos_token_id"));
+        if (root->kind == HD_JSON_OBJECT && (puts_eos || puts_bos))
+            st = rewrite(root, ends, puts_eos, puts_bos, text);
+    }
+    hd_arena_done(&arena);
+    return st;
+}
