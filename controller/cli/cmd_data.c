@@ -8,7 +8,8 @@
 #include "controller/cli/submit.h"
 
 struct tokenize {
-    const char *out, *format, *tokenizer, *threads, *key, *form, *template, *loss, *end_of_text;
+    const char *out, *format, *tokenizer, *threads, *key, *form, *template, *date, *loss;
+    const char *end_of_text;
     bool no_append_eot;
 };
 
@@ -20,7 +21,8 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
     } values[] = {
         {"--out", t->out},           {"--format", t->format}, {"--tokenizer", t->tokenizer},
         {"--threads", t->threads},   {"--key", t->key},       {"--form", t->form},
-        {"--template", t->template}, {"--loss", t->loss},     {"--end-of-text", t->end_of_text}};
+        {"--template", t->template}, {"--date", t->date},     {"--loss", t->loss},
+        {"--end-of-text", t->end_of_text}};
     const char **argv = calloc((size_t)cli->arg_count + 32, sizeof *argv);
     size_t n = 1;
     enum hd_status st;
@@ -84,6 +86,7 @@ int cli_data(struct cli *cli, int argc, char **argv)
         {"end-of-text", 0, CLI_FLAG_TEXT, &t.end_of_text, 0, 0},
         {"form", 0, CLI_FLAG_TEXT, &t.form, 0, 0},
         {"template", 0, CLI_FLAG_TEXT, &t.template, 0, 0},
+        {"date", 0, CLI_FLAG_TEXT, &t.date, 0, 0},
         {"loss", 0, CLI_FLAG_TEXT, &t.loss, 0, 0},
         {"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
         {"samples", 0, CLI_FLAG_TEXT, &samples, 0, 0},
@@ -96,7 +99,7 @@ int cli_data(struct cli *cli, int argc, char **argv)
         return code;
     if (strcmp(cli->args[0], "show") == 0) {
         if (t.out || t.format || t.tokenizer || t.threads || t.key || t.no_append_eot || t.form ||
-            t.template || t.loss || t.end_of_text)
+            t.template || t.date || t.loss || t.end_of_text)
             return cli_usage(
                 "data show: takes --samples, --first and --set; the rest is in the job "
                 "file");

@@ -5,7 +5,7 @@
 /* The flags, which heddle-worker takes under the same names. NULL: not given. */
 struct generate {
     const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
-    const char *system, *template, *precision, *weights, *device, *tp, *pp;
+    const char *system, *template, *date, *precision, *weights, *device, *tp, *pp;
     bool greedy, chat;
 };
 
@@ -22,6 +22,7 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
         {"--seed", g->seed},
         {"--system", g->system},
         {"--template", g->template},
+        {"--date", g->date},
         {"--base", g->base},
         {"--adapter", g->adapter},
         {"--precision", g->precision},
@@ -61,8 +62,8 @@ static int check_numbers(const struct generate *g)
         return cli_usage("generate: --top-p: %s", hd_err_message());
     if (g->seed && hd_text_to_int64(g->seed, 0, INT64_MAX, &i))
         return cli_usage("generate: --seed: %s", hd_err_message());
-    if (!g->chat && (g->system || g->template))
-        return cli_usage("generate: --system and --template are for --chat");
+    if (!g->chat && (g->system || g->template || g->date))
+        return cli_usage("generate: --system, --template and --date are for --chat");
     if (g->greedy && (g->temperature || g->top_k || g->top_p))
         return cli_usage(
             "generate: --greedy takes the most likely token, so --temperature, --top-k and "
@@ -87,6 +88,7 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"chat", 0, CLI_FLAG_BOOL, &g.chat, 0, 0},
         {"system", 0, CLI_FLAG_WORDS, &g.system, 0, 0},
         {"template", 0, CLI_FLAG_TEXT, &g.template, 0, 0},
+        {"date", 0, CLI_FLAG_TEXT, &g.date, 0, 0},
         {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
         {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},
         {"precision", 0, CLI_FLAG_TEXT, &g.precision, 0, 0},

@@ -2,13 +2,13 @@
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
-enum { FLAG_COUNT = 21 };
+enum { FLAG_COUNT = 22 };
 
 /* The flags, which heddle-serve takes under the same names, and checks. */
 static const char *const names[FLAG_COUNT] = {
-    "listen",    "name",      "base",     "adapter", "precision", "weights", "device",
-    "context",   "sequences", "template", "threads", "cert",      "key",     "tokens",
-    "http-host", "queue",     "timeout",  "grace",   "body-max",  "tp",      "pp"};
+    "listen",    "name",     "base",     "adapter", "precision", "weights", "device",    "context",
+    "sequences", "template", "threads",  "cert",    "key",       "tokens",  "http-host", "queue",
+    "timeout",   "grace",    "body-max", "tp",      "pp",        "date"};
 
 static enum hd_status exec_serve(const char *const values[FLAG_COUNT], const char *model)
 {

@@ -225,6 +225,8 @@ void data_look_describe(const struct hd_job *job, const struct hd_json *epoch, s
                     (long long)fact(epoch, "targets"), (long long)fact(epoch, "tokens"),
                     (long long)fact(epoch, "longest"));
     }
+    if (*job->date)
+        hd_text_add(out, "data.date: the chat template gets %s as the day that it is\n", job->date);
     if (fact(epoch, "dropped") || fact(epoch, "cut"))
         hd_text_add(out, "data.too_long: %s: %lld %s are left out, %lld are cut\n", job->too_long,
                     (long long)fact(epoch, "dropped"), what, (long long)fact(epoch, "cut"));

@@ -39,6 +39,7 @@ enum {
     X(CONTEXT, "--context", false)     \
     X(SEQUENCES, "--sequences", false) \
     X(TEMPLATE, "--template", false)   \
+    X(DATE, "--date", false)           \
     X(THREADS, "--threads", false)     \
     X(CERT, "--cert", false)           \
     X(KEY, "--key", false)             \
@@ -150,6 +151,7 @@ static enum hd_status read_settings(int argc, char **argv, struct settings *s)
     d->precision = f[FLAG_PRECISION].value;
     d->weights = f[FLAG_WEIGHTS].value;
     s->serve.work.template_path = f[FLAG_TEMPLATE].value;
+    s->serve.work.date = f[FLAG_DATE].value ? f[FLAG_DATE].value : "";
     s->serve.token_file = f[FLAG_TOKENS].value;
     o->address = f[FLAG_LISTEN].value ? f[FLAG_LISTEN].value : "127.0.0.1:8000";
     o->cert_path = f[FLAG_CERT].value;

@@ -259,11 +259,11 @@ static enum hd_status load(struct serve_work *w)
                               &w->generator);
     if (st)
         return st;
-    st = hd_language_open_chat(w->language, w->options.template_path);
+    st = hd_language_open_chat(w->language, w->options.template_path, w->options.date);
     if (st)
         hd_err_save(st, &w->chat_error);
-    /* a template that was asked for must work */
-    return st && w->options.template_path ? st : HD_OK;
+    /* a template that was asked for must work, and so must a date */
+    return st && (w->options.template_path || *w->options.date) ? st : HD_OK;
 }
 
 static void run(void *user)

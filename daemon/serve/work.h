@@ -64,6 +64,7 @@ struct serve_event {
 struct serve_work_options {
     struct hd_decoder_options decoder;
     const char *template_path; /* of the chat; NULL: the model's */
+    const char *date;          /* that its template gets; "": the day of each request */
     /* On the loop's thread, in order. The event is freed behind the call. */
     void (*on_event)(void *user, const struct serve_event *event);
     void *user;

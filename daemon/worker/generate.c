@@ -19,6 +19,7 @@ struct generate_request {
     const char *device, *prompt;
     bool chat;                     /* the prompt is what a user says to the model */
     const char *system, *template; /* of the chat; NULL: none, the model's */
+    const char *date;              /* that the template gets; NULL: the job's, else today's */
     int64_t max_tokens;
     struct hd_sampling sampling;
 };
@@ -57,7 +58,7 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
         {"--system", false, false, NULL},     {"--template", false, false, NULL},
         {"--precision", false, false, NULL},  {"--weights", false, false, NULL},
         {"--device", false, false, NULL},     {"--tp", false, false, NULL},
-        {"--pp", false, false, NULL}};
+        {"--pp", false, false, NULL},         {"--date", false, false, NULL}};
     struct generate_request r = {.device = "cpu"};
     int64_t threads = 0, tp = 1, pp = 1;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -72,13 +73,14 @@ static enum hd_status read_request(int argc, char **argv, struct generate_reques
         st = hd_flag_int(&f[17], 1, HD_DECODER_RANKS_MAX, 1, &tp);
     if (!st)
         st = hd_flag_int(&f[18], 1, HD_DECODER_RANKS_MAX, 1, &pp);
-    if (!st && !f[11].value && (f[12].value || f[13].value))
-        st = hd_err(HD_INVALID, "--system and --template are for --chat");
+    if (!st && !f[11].value && (f[12].value || f[13].value || f[19].value))
+        st = hd_err(HD_INVALID, "--system, --template and --date are for --chat");
     if (st)
         return st;
     r.chat = f[11].value;
     r.system = f[12].value;
     r.template = f[13].value;
+    r.date = f[19].value;
     r.decoder = (struct hd_decoder_options){.dirs = {f[0].value, f[9].value, f[10].value},
                                             .threads = (int)threads,
                                             .tp = (int)tp,
@@ -202,7 +204,7 @@ static enum hd_status encode_chat(const struct generate_request *r, struct hd_la
     struct hd_text messages = {0};
     struct hd_json_writer w = {.out = &messages};
     const char *const turns[][2] = {{"system", r->system}, {"user", r->prompt}};
-    enum hd_status st = hd_language_open_chat(language, r->template);
+    enum hd_status st = hd_language_open_chat(language, r->template, r->date);
 
     hd_json_begin(&w, NULL, '[');
     for (int i = 0; i < 2; i++) {

@@ -14,7 +14,8 @@ static const struct verb {
     {"rank", "--job FILE --rank R --world W --link-fd N --shm-control N --shm-ranks N,N..",
      "one rank of an attempt; the supervisor starts it", hd_worker_rank},
     {"generate",
-     "--checkpoint DIR --prompt TEXT [--chat [--system TEXT] [--template FILE]] [--max-tokens N]\n"
+     "--checkpoint DIR --prompt TEXT [--chat [--system TEXT] [--template FILE] [--date D]] "
+     "[--max-tokens N]\n"
      "             [--temperature T] [--top-k K] [--top-p P] [--greedy] [--seed S] [--threads N]\n"
      "             [--precision P] [--weights W] [--device D] [--base DIR] [--adapter DIR]",
      "text from a checkpoint", hd_worker_generate},
@@ -39,9 +40,8 @@ static const struct verb {
      "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"
-     "             [--end-of-text ID | --no-append-eot] [--form auto|text|messages|..] [--template "
-     "FILE]\n"
-     "             [--loss answers|last|all] [--json] -- IN...",
+     "             [--end-of-text ID | --no-append-eot] [--form auto|text|messages|..]\n"
+     "             [--template FILE] [--date D] [--loss answers|last|all] [--json] -- IN...",
      "a token file of text", hd_worker_tokenize},
     {"data", "--tokenizer T --vocab N [--end-of-text ID|none] [--form F] [--model DIR] < FILES",
      "what a job's data files hold, as JSON; a line of FILES is train|val SOURCE BYTES PATH",

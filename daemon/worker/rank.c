@@ -416,6 +416,11 @@ static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *token
                        (double)(hd_clock_now_ns() - begin) * 1e-9);
         rank_say(r, HD_LINK_LEVEL_INFO, text);
     }
+    if (!st && *r->job.date) {
+        (void)snprintf(text, sizeof text, "the chat template gets %.40s as the day that it is",
+                       r->job.date);
+        rank_say(r, HD_LINK_LEVEL_INFO, text);
+    }
     if (!st && ret_tokens->spelled) {
         (void)snprintf(
             text, sizeof text,

@@ -135,10 +135,14 @@ static void allow_data(struct lock *l, const char *key, const struct hd_job_file
 /* The files that name special tokens lie beside the tokenizer, or in the model's folder. */
 static void allow_chat(struct lock *l)
 {
-    static const char *const files[] = {"tokenizer_config.json",  "special_tokens_map.json",
-                                        "added_tokens.json",      "config.json",
-                                        "generation_config.json", "chat_template.jinja"};
-    char folder[HD_JOB_PATH_MAX], path[HD_JOB_PATH_MAX + 32];
+    static const char *const files[] = {"tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "config.json",
+                                        "generation_config.json",
+                                        "chat_template.jinja",
+                                        "additional_chat_templates/tool_use.jinja"};
+    char folder[HD_JOB_PATH_MAX], path[HD_JOB_PATH_MAX + 64];
 
     hd_job_chat_folder(&l->r->job, folder);
     for (size_t i = 0; *folder && i < sizeof files / sizeof files[0]; i++) {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "chat/date.h"
 #include "data/data.h"
 #include "data/tokenize.h"
 #include "flags/flags.h"
@@ -53,7 +54,7 @@ static bool show_progress(void *context, const struct hd_tokenize_counts *c)
 }
 
 struct options {
-    const char *out, *format, *tokenizer, *template, *form, *loss;
+    const char *out, *format, *tokenizer, *template, *form, *loss, *date;
     int64_t end_of_text; /* -1: what the files beside the tokenizer say */
     bool ends_documents, as_json;
 };
@@ -82,7 +83,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
         {"--no-append-eot", false, true, NULL}, {"--json", false, true, NULL},
         {"--format", false, false, NULL},       {"--form", false, false, NULL},
         {"--template", false, false, NULL},     {"--loss", false, false, NULL},
-        {"--end-of-text", false, false, NULL}};
+        {"--end-of-text", false, false, NULL},  {"--date", false, false, NULL}};
     int64_t threads = 0, end_of_text = -1;
     int inputs = 0;
     enum hd_status st;
@@ -115,6 +116,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
                                     .template = f[8].value,
                                     .loss = f[9].value,
                                     .end_of_text = end_of_text,
+                                    .date = f[11].value,
                                     .ends_documents = !f[4].value,
                                     .as_json = f[5].value != NULL};
     return HD_OK;
@@ -188,6 +190,19 @@ static enum hd_status find_form(const struct hd_tokenize *how, const struct opti
                : hd_jsonl_look(how->inputs[0], HD_CHAT_AUTO, ret_form);
 }
 
+/* The date of --date, else today's; only for a template that asks. */
+static enum hd_status set_date(const struct options *o, struct hd_chat *chat)
+{
+    char today[HD_CHAT_DATE_MAX];
+
+    if (!hd_chat_asks_date(chat))
+        return o->date ? hd_err(HD_INVALID, "--date: the chat template does not ask for the date "
+                                            "(strftime_now); leave it out")
+                       : HD_OK;
+    hd_chat_date_today(today);
+    return hd_chat_set_date(chat, o->date ? o->date : today);
+}
+
 /* The template of --template, else the one beside the tokenizer. */
 static enum hd_status open_chat(const struct options *o, struct hd_chat **ret_chat)
 {
@@ -205,6 +220,8 @@ static enum hd_status open_chat(const struct options *o, struct hd_chat **ret_ch
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     if (!st)
         st = hd_chat_open(path.data ? path.data : "", is_path ? dir.data : NULL, ret_chat);
+    if (!st)
+        st = set_date(o, *ret_chat);
     hd_text_free(&path);
     hd_text_free(&dir);
     return st;
@@ -216,9 +233,9 @@ static enum hd_status find_rules(const struct options *o, struct hd_tokenize *ho
 {
     enum hd_status st = find_form(how, o, &rules->form);
 
-    if (!st && rules->form == HD_CHAT_TEXT && (o->template || o->loss))
-        st = hd_err(HD_INVALID, "--template and --loss are for conversations, and the inputs are "
-                                "text");
+    if (!st && rules->form == HD_CHAT_TEXT && (o->template || o->loss || o->date))
+        st = hd_err(HD_INVALID, "--template, --date and --loss are for conversations, and the "
+                                "inputs are text");
     if (st || rules->form == HD_CHAT_TEXT)
         return st;
     if (how->format != HD_TOKEN_FORMAT_MEGATRON)

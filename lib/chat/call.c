@@ -120,14 +120,58 @@ static enum hd_status raise(struct chat_run *run, const struct chat_args *args,
     return st ? st : chat_wrong(run, "the chat template refuses this: %.600s", ret->text);
 }
 
+/* Adds the format with what Python's strftime says of a time that has no zone and no fraction:
+ * nothing for %z, %:z and %Z, and zeros for %f, which C does not know. */
+static void add_format(struct hd_text *out, const char *format)
+{
+    for (const char *at = format; *at;) {
+        const size_t plain = strcspn(at, "%");
+
+        hd_text_add_bytes(out, at, plain);
+        at += plain;
+        if (strncmp(at, "%:z", 3) == 0) {
+            at += 3;
+        } else if (*at) {
+            if (at[1] == 'f')
+                hd_text_add(out, "000000");
+            else if (at[1] != 'z' && at[1] != 'Z')
+                hd_text_add_bytes(out, at, at[1] ? 2 : 1);
+            at += at[1] ? 2 : 1;
+        }
+    }
+    hd_text_add_bytes(out, "", 0);
+}
+
+static enum hd_status format_time(struct chat_run *run, const char *format, const struct tm *tm,
+                                  struct chat_value *ret)
+{
+    char text[512];
+    struct hd_text full = {0};
+    size_t n = 0;
+    bool is_empty;
+
+    add_format(&full, format);
+    is_empty = full.failed || !full.len_bytes;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    if (!is_empty)
+        n = strftime(text, sizeof text, full.data, tm);
+#pragma GCC diagnostic pop
+    hd_text_free(&full);
+    *ret = CHAT_EMPTY;
+    if (is_empty)
+        return HD_OK;
+    if (n == 0)
+        return chat_fail(run->at, HD_LIMIT, "strftime_now writes at most %zu bytes", sizeof text);
+    return chat_copy(run, text, n, ret);
+}
+
 static enum hd_status now(struct chat_run *run, const struct chat_args *args,
                           struct chat_value *ret)
 {
     const time_t seconds = (time_t)run->input->now_s;
     struct chat_value format, copy;
-    char text[512];
     struct tm tm;
-    size_t n;
     enum hd_status st = chat_take(run, "strftime_now", args, "format", &format);
 
     if (!st)
@@ -138,20 +182,10 @@ static enum hd_status now(struct chat_run *run, const struct chat_args *args,
         return st;
     if (!run->input->has_clock)
         return chat_wrong(run, "the chat template asks for the date (strftime_now) and none is "
-                               "given");
+                               "given; set data.date");
     if (!gmtime_r(&seconds, &tm))
         return chat_wrong(run, "the date that is given is out of range");
-    if (format.count == 0) {
-        *ret = CHAT_EMPTY;
-        return HD_OK;
-    }
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    n = strftime(text, sizeof text, copy.text, &tm);
-#pragma GCC diagnostic pop
-    if (n == 0)
-        return chat_fail(run->at, HD_LIMIT, "strftime_now writes at most %zu bytes", sizeof text);
-    return chat_copy(run, text, n, ret);
+    return format_time(run, copy.text, &tm, ret);
 }
 
 bool chat_is_function(const char *name)

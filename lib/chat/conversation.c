@@ -142,24 +142,75 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
     return st ? st : add_message(arena, list, last, "assistant", output, NULL);
 }
 
-/* A member that is null is left out, as transformers does: templates ask `is defined`. */
+/* The reasoning of a message by any of the names that it goes under; NULL: it has none. */
+static const struct hd_json *reasoning_of(const struct hd_json *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct hd_json *v = hd_json_member(message, names[i]);
+
+        if (v && v->kind != HD_JSON_NULL)
+            return v;
+    }
+    return NULL;
+}
+
+/* Adds a message as transformers gives it to a template. A member that is null is left out:
+ * templates ask `is defined`. Reasoning is there as `reasoning_content` and as `thinking`. */
+static bool add_as_given(struct hd_arena *arena, const struct hd_json *m, struct hd_json *list,
+                         struct hd_json **last)
+{
+    const struct hd_json *reasoning = m->kind == HD_JSON_OBJECT ? reasoning_of(m) : NULL;
+    const struct hd_json *thinking = hd_json_member(m, "thinking");
+    struct hd_json *copy = append(arena, list, last, m), *member = NULL;
+    bool is_there = false;
+
+    if (!copy || m->kind != HD_JSON_OBJECT)
+        return copy != NULL;
+    copy->first = NULL;
+    copy->count = 0;
+    if (reasoning && (!thinking || thinking->kind == HD_JSON_NULL)) {
+        if (!append(arena, copy, &member, reasoning))
+            return false;
+        member->key = "thinking";
+    }
+    for (const struct hd_json *c = m->first; c; c = c->next) {
+        const bool is_reasoning = reasoning && strcmp(c->key, "reasoning_content") == 0;
+
+        if (c->kind == HD_JSON_NULL)
+            continue;
+        is_there |= is_reasoning;
+        if (!append(arena, copy, &member, c))
+            return false;
+    }
+    if (reasoning && !is_there) {
+        if (!append(arena, copy, &member, reasoning))
+            return false;
+        member->key = "reasoning_content";
+    }
+    return true;
+}
+
 static enum hd_status add_all(struct hd_arena *arena, const struct hd_json *from,
                               struct hd_json *list, struct hd_json **last)
 {
-    for (const struct hd_json *m = from->first; m; m = m->next) {
-        struct hd_json *copy = append(arena, list, last, m), *member = NULL;
-
-        if (!copy)
+    for (const struct hd_json *m = from->first; m; m = m->next)
+        if (!add_as_given(arena, m, list, last))
             return no_memory();
-        if (m->kind != HD_JSON_OBJECT)
-            continue;
-        copy->first = NULL;
-        copy->count = 0;
-        for (const struct hd_json *c = m->first; c; c = c->next)
-            if (c->kind != HD_JSON_NULL && !append(arena, copy, &member, c))
-                return no_memory();
-    }
     return HD_OK;
+}
+
+enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct hd_json *messages,
+                                           struct hd_conversation *ret)
+{
+    struct hd_json *last = NULL;
+
+    if (messages->kind != HD_JSON_ARRAY)
+        return hd_err(HD_INVALID, "the messages are not a list");
+    *ret = (struct hd_conversation){
+        .form = HD_CHAT_MESSAGES, .messages = {.kind = HD_JSON_ARRAY}, .prompt = ""};
+    return add_all(arena, messages, &ret->messages, &last);
 }
 
 /* prompt_count: messages of the prompt, none of which is learned. */

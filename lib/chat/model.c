@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "chat/date.h"
 #include "tokenizer/companions.h"
 
 static const struct hd_json_limits LIMITS = {.values_max = 1 << 20, .depth_max = 64};
@@ -12,6 +13,10 @@ static const struct hd_json_limits LIMITS = {.values_max = 1 << 20, .depth_max =
 struct hd_chat {
     struct hd_arena arena;
     struct hd_template *template;
+    struct hd_template *tool_use; /* NULL: conversations with tools have the same template */
+    const char *path;             /* of the template */
+    bool has_date;
+    int64_t date_s;
     struct hd_companions companions;
     struct hd_template_variable *variables; /* [count] */
     size_t count;
@@ -44,16 +49,16 @@ static enum hd_status read_json(struct hd_arena *arena, const char *dir, const c
     return st;
 }
 
-/* The text of "chat_template", or NULL. */
-static const char *template_of(const struct hd_json *root)
+/* The text of "chat_template", of a list that called `wanted`, or NULL. */
+static const char *template_of(const struct hd_json *root, const char *wanted)
 {
     const struct hd_json *m = hd_json_member(root, "chat_template");
     const char *name, *text;
 
     if (m && m->kind == HD_JSON_STRING)
-        return m->text;
+        return strcmp(wanted, "default") == 0 ? m->text : NULL;
     for (const struct hd_json *t = m && m->kind == HD_JSON_ARRAY ? m->first : NULL; t; t = t->next)
-        if (!hd_json_need_string(t, "name", &name) && strcmp(name, "default") == 0 &&
+        if (!hd_json_need_string(t, "name", &name) && strcmp(name, wanted) == 0 &&
             !hd_json_need_string(t, "template", &text))
             return text;
     return NULL;
@@ -72,7 +77,7 @@ enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path)
     hd_arena_init(&arena, 0);
     st = read_json(&arena, dir, "tokenizer_config.json", &root);
     hd_text_clear(ret_path);
-    if (!st && root && template_of(root))
+    if (!st && root && template_of(root, "default"))
         hd_file_join(ret_path, dir, "tokenizer_config.json");
     else
         hd_text_add(ret_path, "%s", "");
@@ -111,28 +116,77 @@ static enum hd_status at_place(enum hd_status st, const char *path)
     return hd_err(st, "%s:%s", path, message);
 }
 
-static enum hd_status read_template(struct hd_chat *c, const char *path)
+static enum hd_status parse(const char *source, size_t bytes, const char *path,
+                            struct hd_template **ret_template)
+{
+    const enum hd_status st = hd_template_parse(source, bytes, NULL, ret_template);
+
+    return st ? at_place(st, path) : HD_OK;
+}
+
+/* The templates of a tokenizer_config.json. */
+static enum hd_status read_config(struct hd_chat *c, const char *path, const struct hd_text *text)
 {
     const struct hd_json *root = NULL;
+    const char *source, *tools;
+    enum hd_status st =
+        hd_json_parse(&c->arena, text->data ? text->data : "", text->len_bytes, &LIMITS, &root);
+
+    if (st)
+        return hd_err_prefix(st, "%s", path);
+    source = template_of(root, "default");
+    tools = template_of(root, "tool_use");
+    if (!source)
+        return hd_err(HD_INVALID, "%s: has no chat_template", path);
+    st = parse(source, strlen(source), path, &c->template);
+    return st || !tools ? st : parse(tools, strlen(tools), path, &c->tool_use);
+}
+
+enum hd_status hd_chat_find_tool_use(const char *template_path, struct hd_text *ret_path)
+{
+    static const char name[] = "chat_template.jinja";
+    const size_t bytes = strlen(template_path);
+
+    hd_text_clear(ret_path);
+    if (hd_text_ends(template_path, name) &&
+        (bytes == sizeof name - 1 || template_path[bytes - sizeof name] == '/'))
+        hd_text_add(ret_path, "%.*sadditional_chat_templates/tool_use.jinja",
+                    (int)(bytes - (sizeof name - 1)), template_path);
+    if (!ret_path->failed && ret_path->len_bytes && !hd_file_exists(ret_path->data))
+        hd_text_clear(ret_path);
+    return ret_path->failed ? no_memory() : HD_OK;
+}
+
+/* The template of conversations with tools, if it is a file of its own. */
+static enum hd_status read_beside(struct hd_chat *c, const char *path)
+{
+    struct hd_text beside = {0}, text = {0};
+    enum hd_status st = hd_chat_find_tool_use(path, &beside);
+
+    if (!st && beside.len_bytes) {
+        st = hd_file_read(beside.data, HD_CHAT_FILE_BYTES_MAX, &text);
+        if (!st)
+            st = parse(text.data ? text.data : "", text.len_bytes, beside.data, &c->tool_use);
+    }
+    hd_text_free(&beside);
+    hd_text_free(&text);
+    return st;
+}
+
+static enum hd_status read_template(struct hd_chat *c, const char *path)
+{
     struct hd_text text = {0};
-    const char *source;
-    size_t bytes;
     enum hd_status st = hd_file_read(path, HD_CHAT_FILE_BYTES_MAX, &text);
 
-    source = text.data ? text.data : "";
-    bytes = text.len_bytes;
-    if (!st && hd_text_ends(path, ".json")) {
-        st = hd_json_parse(&c->arena, source, bytes, &LIMITS, &root);
-        source = st ? NULL : template_of(root);
-        bytes = source ? strlen(source) : 0;
-        if (st)
-            st = hd_err_prefix(st, "%s", path);
-        else if (!source)
-            st = hd_err(HD_INVALID, "%s: has no chat_template", path);
-    }
-    if (!st) {
-        st = hd_template_parse(source, bytes, NULL, &c->template);
-        st = st ? at_place(st, path) : HD_OK;
+    c->path = hd_arena_strdup(&c->arena, path);
+    if (!st && !c->path)
+        st = no_memory();
+    if (!st && hd_text_ends(path, ".json"))
+        st = read_config(c, path, &text);
+    else if (!st) {
+        st = parse(text.data ? text.data : "", text.len_bytes, path, &c->template);
+        if (!st)
+            st = read_beside(c, path);
     }
     hd_text_free(&text);
     return st;
@@ -170,6 +224,7 @@ void hd_chat_close(struct hd_chat *chat)
         return;
     hd_template_free(chat->template);
     hd_companions_done(&chat->companions);
+    hd_template_free(chat->tool_use);
     hd_arena_done(&chat->arena);
     free(chat);
 }
@@ -179,9 +234,30 @@ const struct hd_template *hd_chat_template(const struct hd_chat *chat)
     return chat->template;
 }
 
+const struct hd_template *hd_chat_template_for(const struct hd_chat *chat, bool has_tools)
+{
+    return has_tools && chat->tool_use ? chat->tool_use : chat->template;
+}
+
+bool hd_chat_asks_date(const struct hd_chat *chat)
+{
+    return (chat->template && hd_template_asks_date(chat->template)) ||
+           (chat->tool_use && hd_template_asks_date(chat->tool_use));
+}
+
+enum hd_status hd_chat_set_date(struct hd_chat *chat, const char *date)
+{
+    chat->has_date = *date != '\0';
+    return chat->has_date ? hd_chat_date_read(date, &chat->date_s) : HD_OK;
+}
+
 struct hd_template_input hd_chat_input(const struct hd_chat *chat)
 {
-    return (struct hd_template_input){.variables = chat->variables, .count = chat->count};
+    return (struct hd_template_input){.variables = chat->variables,
+                                      .count = chat->count,
+                                      .has_clock = chat->has_date,
+                                      .now_s = chat->date_s,
+                                      .name = chat->path};
 }
 
 const char *hd_chat_token(const struct hd_chat *chat, const char *name)

@@ -2,7 +2,9 @@
  * come with it.
  *
  *   chat_template.jinja      the template (a file of any name that is no .json)
- *   tokenizer_config.json    "chat_template": a text, or a list of which "default" is taken
+ *   tokenizer_config.json    "chat_template": a text, or a list of which "default" is taken, and
+ *                            "tool_use" for a conversation with tools
+ *   additional_chat_templates/tool_use.jinja    the same beside a chat_template.jinja
  *
  * Templates get the names of special tokens (bos_token, eos_token ...) as variables, as in Hugging
  * Face's transformers; tokenizer/companions.h says which files name them.
@@ -23,6 +25,10 @@ struct hd_chat;
  * has one. ret_path is "" if there is none. */
 enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path);
 
+/* Finds the file that has the template of conversations with tools: beside a chat_template.jinja.
+ * ret_path is "" if there is none. */
+enum hd_status hd_chat_find_tool_use(const char *template_path, struct hd_text *ret_path);
+
 /* path: of the template; "" for none. dir: the folder whose names of special tokens it gets; NULL:
  * that of `path`. HD_INVALID, HD_UNSUPPORTED: "PATH:LINE:COLUMN: ..." of a template, "PATH: ..." of
  * another file. */
@@ -30,7 +36,16 @@ enum hd_status hd_chat_open(const char *path, const char *dir, struct hd_chat **
 void hd_chat_close(struct hd_chat *chat); /* NULL is fine */
 
 const struct hd_template *hd_chat_template(const struct hd_chat *chat); /* NULL: none */
-/* The variables, without a clock. */
+/* The template of a conversation: with tools `tool_use`, if the model has it. */
+const struct hd_template *hd_chat_template_for(const struct hd_chat *chat, bool has_tools);
+
+/* Whether a template's text may depend on the day. */
+bool hd_chat_asks_date(const struct hd_chat *chat);
+/* What strftime_now gives: a date (date.h). "": none, and a template that asks for it fails. Not
+ * while another thread renders. HD_INVALID: it is no date. */
+enum hd_status hd_chat_set_date(struct hd_chat *chat, const char *date);
+
+/* The variables, the date, and the path of the template, which the chat owns. */
 struct hd_template_input hd_chat_input(const struct hd_chat *chat);
 /* The text of a variable such as "eos_token", or NULL. */
 const char *hd_chat_token(const struct hd_chat *chat, const char *name);

@@ -360,6 +360,11 @@ bool hd_template_has_generation(const struct hd_template *t)
     return t->has_generation;
 }
 
+bool hd_template_asks_date(const struct hd_template *t)
+{
+    return t->asks_date;
+}
+
 enum hd_status hd_template_parse(const char *source, size_t source_bytes,
                                  const struct hd_template_limits *limits,
                                  struct hd_template **ret_template)
@@ -387,6 +392,7 @@ enum hd_status hd_template_parse(const char *source, size_t source_bytes,
     if (!st)
         st = chat_parse(&p, &t->body);
     t->has_generation = p.has_generation;
+    t->asks_date = p.asks_date;
     if (st)
         hd_template_free(t);
     else

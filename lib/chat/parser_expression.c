@@ -282,6 +282,7 @@ static void parse_word(struct chat_parser *p, struct chat_node *node)
     } else {
         node->kind = CHAT_NAME;
         node->name = word;
+        p->asks_date |= strcmp(word, "strftime_now") == 0;
     }
 }
 

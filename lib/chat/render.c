@@ -3,22 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VARIABLES_MAX = 32, OWN_VARIABLES = 3 };
+#include "chat/render_internal.h"
 
-struct answers {
-    const struct hd_template *t;
-    const struct hd_conversation *c;
-    const struct hd_template_input *input;
-};
+enum { VARIABLES_MAX = 32, OWN_VARIABLES = 4 };
 
-/* The first `count` messages. */
-static enum hd_status render(const struct answers *a, size_t count, bool prompt,
-                             struct hd_template_output *output)
+/* transformers gives a template these four whether or not the caller has them: what is not given is
+ * none, which is defined. */
+enum hd_status chat_render_messages(const struct chat_rendering *r, const struct hd_json *list,
+                                    size_t count, bool prompt, struct hd_template_output *output)
 {
-    struct hd_template_variable variables[VARIABLES_MAX];
-    struct hd_json messages = a->c->messages;
+    static const struct hd_json none = {.kind = HD_JSON_NULL};
     const struct hd_json flag = {.kind = prompt ? HD_JSON_TRUE : HD_JSON_FALSE};
-    struct hd_template_input input = *a->input;
+    struct hd_template_variable variables[VARIABLES_MAX];
+    struct hd_json messages = *list;
+    struct hd_template_input input = *r->input;
     enum hd_status st;
 
     if (input.count > VARIABLES_MAX - OWN_VARIABLES)
@@ -28,11 +26,12 @@ static enum hd_status render(const struct answers *a, size_t count, bool prompt,
         memcpy(variables, input.variables, input.count * sizeof *variables);
     messages.count = count;
     variables[input.count++] = (struct hd_template_variable){"messages", &messages};
+    variables[input.count++] =
+        (struct hd_template_variable){"tools", r->c->tools ? r->c->tools : &none};
+    variables[input.count++] = (struct hd_template_variable){"documents", &none};
     variables[input.count++] = (struct hd_template_variable){"add_generation_prompt", &flag};
-    if (a->c->tools)
-        variables[input.count++] = (struct hd_template_variable){"tools", a->c->tools};
     input.variables = variables;
-    st = hd_template_render(a->t, &input, NULL, output);
+    st = hd_template_render(r->t, &input, NULL, output);
     return st ? hd_err_prefix(st, "the chat template") : HD_OK; /* LINE:COLUMN follows */
 }
 
@@ -51,68 +50,91 @@ static enum hd_status reserve(struct hd_template_output *output, size_t count)
     return HD_OK;
 }
 
-static bool begins(const struct hd_text *whole, const struct hd_text *part)
+static bool is_answer(const struct hd_json *message)
 {
-    return part->len_bytes <= whole->len_bytes &&
-           memcmp(whole->data, part->data, part->len_bytes) == 0;
+    const struct hd_json *role = hd_json_member(message, "role");
+
+    return role && role->kind == HD_JSON_STRING && strcmp(role->text, "assistant") == 0;
 }
 
-/* The answer `index` by the texts in front of it and up to its end. */
-static enum hd_status add_answer(const struct answers *a, size_t index,
-                                 struct hd_template_output *output)
+/* What is known of the answers of a conversation, in order. */
+struct chat_answer {
+    size_t index; /* of its message */
+    bool counts;
+    size_t begin; /* in the text; where spans are not one for each answer */
+};
+
+static enum hd_status list_answers(const struct chat_rendering *r, struct chat_answer *answers,
+                                   size_t *ret_count, bool *ret_all_count)
 {
-    struct hd_template_output before = {0}, upto = {0};
-    enum hd_status st = render(a, index, true, &before);
+    size_t index = 0, n = 0, last = 0;
 
-    if (!st)
-        st = render(a, index + 1, false, &upto);
-    if (!st && !begins(&upto.text, &before.text))
-        st = hd_err(HD_INVALID,
-                    "message %zu: the chat template writes the prompt for an answer in another way "
-                    "than the answer; mark answers with {%% generation %%}",
-                    index + 1);
-    if (!st && !begins(&output->text, &upto.text))
-        st = hd_err(HD_INVALID,
-                    "message %zu: the chat template rewrites history: it writes this answer in "
-                    "another way when messages follow; mark answers with {%% generation %%}",
-                    index + 1);
-    if (!st && upto.text.len_bytes == before.text.len_bytes)
-        st =
-            hd_err(HD_INVALID,
-                   "message %zu: the chat template does not show this answer; take one that writes "
-                   "the messages of the role assistant",
-                   index + 1);
-    if (!st)
-        output->spans[output->span_count++] =
-            (struct hd_template_span){before.text.len_bytes, upto.text.len_bytes};
-    hd_template_output_free(&before);
-    hd_template_output_free(&upto);
-    return st;
-}
-
-/* Of what the template has marked, the answers that count. */
-static enum hd_status choose_marked(const struct hd_conversation *c,
-                                    struct hd_template_output *output)
-{
-    const size_t marked = output->span_count;
-    size_t kept = 0, index = 0, answer = 0;
-
-    for (const struct hd_json *m = c->messages.first; m; m = m->next, index++) {
-        const struct hd_json *role = hd_json_member(m, "role");
-
-        if (!role || role->kind != HD_JSON_STRING || strcmp(role->text, "assistant") != 0)
-            continue;
-        if (c->counts[index] && answer < marked)
-            output->spans[kept++] = output->spans[answer];
-        answer++;
+    for (const struct hd_json *m = r->c->messages.first; m; m = m->next, index++)
+        if (is_answer(m)) {
+            answers[n] = (struct chat_answer){.index = index, .counts = r->c->counts[index]};
+            if (answers[n].counts)
+                last = n;
+            n++;
+        }
+    *ret_all_count = true;
+    for (size_t i = 0; i < n; i++) {
+        answers[i].counts &= !r->last || i == last;
+        *ret_all_count &= answers[i].counts;
     }
-    if (answer != marked)
+    *ret_count = n;
+    return n ? HD_OK : hd_err(HD_INVALID, "the conversation has no answer");
+}
+
+/* A template may mark several parts of an answer, or none: an answer has the spans that end behind
+ * its begin and not behind that of the next one. */
+static enum hd_status choose_by_place(const struct chat_rendering *r, struct chat_answer *answers,
+                                      size_t count, struct hd_template_output *output)
+{
+    struct hd_template_span found;
+    size_t kept = 0, at = 0;
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < count; i++) {
+        st = chat_find_answer(r, answers[i].index, &output->text, &found);
+        answers[i].begin = found.begin;
+    }
+    if (st)
         return hd_err(HD_INVALID,
                       "the chat template marks %zu answers by {%% generation %%}, and the "
                       "conversation has %zu",
-                      marked, answer);
+                      output->span_count, count);
+    for (size_t i = 0; i < output->span_count; i++) {
+        while (at + 1 < count && answers[at + 1].begin < output->spans[i].end)
+            at++;
+        if (answers[at].counts)
+            output->spans[kept++] = output->spans[i];
+    }
     output->span_count = kept;
     return HD_OK;
+}
+
+/* Keeps of the spans that the template has marked those of answers that count. */
+static enum hd_status choose_marked(const struct chat_rendering *r,
+                                    struct hd_template_output *output)
+{
+    struct chat_answer *answers = calloc(r->c->messages.count + 1, sizeof *answers);
+    size_t count, kept = 0;
+    bool all;
+    enum hd_status st = answers ? list_answers(r, answers, &count, &all)
+                                : hd_err(HD_NO_MEMORY, "no memory for a conversation's answers");
+
+    if (!st && !output->span_count)
+        st = hd_err(HD_INVALID, "the chat template marks no answer by {%% generation %%}");
+    else if (!st && count == output->span_count) {
+        for (size_t i = 0; i < count; i++)
+            if (answers[i].counts)
+                output->spans[kept++] = output->spans[i];
+        output->span_count = kept;
+    } else if (!st && !all) {
+        st = choose_by_place(r, answers, count, output);
+    }
+    free(answers);
+    return st;
 }
 
 static enum hd_status plain_text(const struct hd_conversation *c, enum hd_chat_loss loss,
@@ -131,17 +153,38 @@ static enum hd_status plain_text(const struct hd_conversation *c, enum hd_chat_l
     return HD_OK;
 }
 
+/* Finds the answers that count by rendering parts of the conversation. */
+static enum hd_status find_answers(const struct chat_rendering *r,
+                                   struct hd_template_output *output)
+{
+    const size_t count = r->c->messages.count;
+    enum hd_status st = reserve(output, count);
+
+    for (size_t i = count; !st && r->last && i-- > 0;)
+        if (r->c->counts[i])
+            return chat_find_answer(r, i, &output->text, &output->spans[output->span_count++]);
+    for (size_t i = 0; !st && i < count; i++)
+        if (r->c->counts[i])
+            st = chat_find_answer(r, i, &output->text, &output->spans[output->span_count++]);
+    for (size_t i = 1; !st && i < output->span_count; i++)
+        if (output->spans[i].begin < output->spans[i - 1].end)
+            st = hd_err(HD_INVALID,
+                        "answers %zu and %zu overlap in the text that the chat template writes; "
+                        "mark answers with {%% generation %%}, or set data.loss: last",
+                        i, i + 1);
+    return st;
+}
+
 enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conversation *c,
                               enum hd_chat_loss loss, const struct hd_template_input *input,
                               struct hd_template_output *output)
 {
-    const struct answers a = {.t = t, .c = c, .input = input};
-    const size_t count = c->messages.count;
+    const struct chat_rendering r = {.t = t, .c = c, .input = input, .last = loss == HD_CHAT_LAST};
     enum hd_status st;
 
     if (c->answer)
         return plain_text(c, loss, output);
-    st = render(&a, count, false, output);
+    st = chat_render_messages(&r, &c->messages, c->messages.count, false, output);
     if (!st && loss == HD_CHAT_ALL) {
         st = reserve(output, 1);
         if (!st)
@@ -149,18 +192,8 @@ enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conve
                 (struct hd_template_span){0, output->text.len_bytes};
         return st;
     }
-    if (!st && hd_template_has_generation(t)) {
-        st = choose_marked(c, output);
-    } else if (!st) {
-        st = reserve(output, count);
-        for (size_t i = 0; !st && i < count; i++)
-            if (c->counts[i])
-                st = add_answer(&a, i, output);
-    }
-    if (!st && loss == HD_CHAT_LAST && output->span_count > 1) {
-        output->spans[0] = output->spans[output->span_count - 1];
-        output->span_count = 1;
-    }
+    if (!st)
+        st = hd_template_has_generation(t) ? choose_marked(&r, output) : find_answers(&r, output);
     return st;
 }
 
@@ -168,7 +201,7 @@ enum hd_status hd_chat_render_prompt(const struct hd_template *t, const struct h
                                      bool prompt, const struct hd_template_input *input,
                                      struct hd_template_output *output)
 {
-    const struct answers a = {.t = t, .c = c, .input = input};
+    const struct chat_rendering r = {.t = t, .c = c, .input = input};
 
-    return render(&a, c->messages.count, prompt, output);
+    return chat_render_messages(&r, &c->messages, c->messages.count, prompt, output);
 }

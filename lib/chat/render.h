@@ -4,7 +4,12 @@
  * is what messages[0..i] have more than messages[0..i) with the prompt for an answer: the text of
  * the answer and what the template puts behind it, the token that ends it among that. Where these
  * texts are not beginnings of the whole one, the template rewrites history (it leaves out earlier
- * thoughts, for instance), and an error says so.
+ * thoughts, for instance); then the place of the answer in the whole text is found by marks
+ * (answers.c), and an error says where that fails. With HD_CHAT_LAST only the last answer is
+ * looked for.
+ *
+ * A template is given what transformers gives it: messages, tools and documents (none where there
+ * are none), add_generation_prompt, and the names of special tokens.
  *
  * Used by: data, worker.   Uses: base.   Threads: as template.
  */
@@ -22,7 +27,7 @@ enum hd_chat_loss {
 
 /* output->spans become the bytes that count. `input` has further variables (bos_token, eos_token)
  * and the clock; t may be NULL for a conversation without messages. HD_INVALID: the template stops
- * with an error, rewrites history, or marks another number of answers than there are; HD_LIMIT. */
+ * with an error, or does not tell where an answer is; HD_LIMIT. */
 enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conversation *c,
                               enum hd_chat_loss loss, const struct hd_template_input *input,
                               struct hd_template_output *output);

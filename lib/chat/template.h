@@ -48,6 +48,8 @@ void hd_template_free(struct hd_template *t);
 
 /* Whether the template marks with {% generation %} what the model writes. */
 bool hd_template_has_generation(const struct hd_template *t);
+/* Whether the template names strftime_now, so that its text may depend on the day. */
+bool hd_template_asks_date(const struct hd_template *t);
 
 struct hd_template_variable {
     const char *name;
@@ -57,8 +59,9 @@ struct hd_template_variable {
 struct hd_template_input {
     const struct hd_template_variable *variables;
     size_t count;
-    bool has_clock; /* false: strftime_now is an error, so that a text cannot depend on the day */
-    int64_t now_s;  /* what strftime_now formats: seconds since 1970, taken as UTC */
+    bool has_clock;   /* false: strftime_now is an error, so that a text cannot depend on the day */
+    int64_t now_s;    /* what strftime_now formats: seconds since 1970 on a clock without a zone */
+    const char *name; /* of the template, for messages of render; NULL: none */
 };
 
 struct hd_template_span {

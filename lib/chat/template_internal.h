@@ -155,7 +155,7 @@ struct chat_node {
 struct hd_template {
     struct hd_arena arena;
     struct chat_node *body;
-    bool has_generation;
+    bool has_generation, asks_date;
 };
 
 enum hd_status chat_fail(struct chat_place at, enum hd_status st, const char *fmt, ...)
@@ -171,7 +171,7 @@ struct chat_parser {
     int depth, depth_max;
     int loops;   /* for loops around this place */
     int outputs; /* macros, call blocks and block sets around this place */
-    bool has_generation;
+    bool has_generation, asks_date;
 };
 
 enum hd_status chat_parse(struct chat_parser *p, struct chat_node **ret_body);

@@ -119,7 +119,8 @@ static enum hd_status add_end(const struct hd_conversation_encoder *e, struct hd
 static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena *arena,
                              const char *line, size_t line_bytes, struct hd_conversation *c)
 {
-    const struct hd_template *template = e->rules.chat ? hd_chat_template(e->rules.chat) : NULL;
+    const struct hd_template *template =
+        e->rules.chat ? hd_chat_template_for(e->rules.chat, c->tools != NULL) : NULL;
     const struct hd_template_input input =
         e->rules.chat ? hd_chat_input(e->rules.chat) : (struct hd_template_input){0};
     enum hd_status st = HD_OK;
@@ -213,7 +214,7 @@ static enum hd_status render_messages(struct hd_conversation_encoder *e, struct 
                                       const char *messages, size_t bytes, bool prompt)
 {
     static const struct hd_json_limits limits = {.values_max = 100000, .depth_max = 64};
-    struct hd_conversation c = {.form = HD_CHAT_MESSAGES, .prompt = ""};
+    struct hd_conversation c = {.prompt = ""};
     const struct hd_template_input input = hd_chat_input(e->rules.chat);
     const struct hd_json *root = NULL;
     enum hd_status st;
@@ -222,11 +223,10 @@ static enum hd_status render_messages(struct hd_conversation_encoder *e, struct 
         return hd_err(HD_INVALID, "the model has no chat template; put a chat_template.jinja into "
                                   "its folder, or name one with --template");
     st = hd_json_parse(arena, messages, bytes, &limits, &root);
-    if (!st && root->kind != HD_JSON_ARRAY)
-        st = hd_err(HD_INVALID, "the messages are not a list");
+    if (!st)
+        st = hd_conversation_of_messages(arena, root, &c);
     if (st)
         return st;
-    c.messages = *root;
     st = hd_chat_guard(arena, messages, bytes, find_special, e->rules.tokenizer, &c, &e->guard);
     if (!st)
         st = hd_chat_render_prompt(hd_chat_template(e->rules.chat), &c, prompt, &input, &e->output);

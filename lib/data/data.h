@@ -137,6 +137,7 @@ struct hd_text_origin {
     const char *folder;        /* has tokenizer_config.json; "": there is none */
     const char *model_dir;     /* model.from's; "": there is none */
     const char *format, *loss; /* data.format, data.loss */
+    const char *date;          /* data.date; "": no template asks for it */
 };
 
 /* One hash of all that. */

@@ -27,12 +27,32 @@ static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_has
     return st;
 }
 
+/* The template of conversations with tools; without one nothing is mixed, as by older builds. */
+static enum hd_status mix_tool_use(const char *template, struct hd_hash *hash)
+{
+    struct hd_text path = {0};
+    enum hd_status st = hd_chat_find_tool_use(template, &path);
+
+    if (!st && path.len_bytes)
+        st = mix_file(path.data, HD_CHAT_FILE_BYTES_MAX, hash);
+    hd_text_free(&path);
+    return st;
+}
+
 /* What becomes of conversations. */
 static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_hash *hash)
 {
+    enum hd_status st = HD_OK;
+
     hd_hash_add(hash, o->format, strlen(o->format) + 1);
     hd_hash_add(hash, o->loss, strlen(o->loss) + 1);
-    return *o->template ? mix_file(o->template, HD_CHAT_FILE_BYTES_MAX, hash) : HD_OK;
+    if (*o->date) /* older builds knew no dates, and their identities must hold */
+        hd_hash_add(hash, o->date, strlen(o->date) + 1);
+    if (*o->template)
+        st = mix_file(o->template, HD_CHAT_FILE_BYTES_MAX, hash);
+    if (!st && *o->template)
+        st = mix_tool_use(o->template, hash);
+    return st;
 }
 
 /* The special tokens of the folder; where they have no eos_token the ids of the model's, too. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chat/date.h"
 #include "data/conversations.h"
 #include "tokenizer/companions.h"
 #include "train/job_chat.h"
@@ -17,6 +18,7 @@ struct hd_language {
     struct hd_chat *chat;
     struct hd_conversation_encoder *conversations;
     struct hd_special special;
+    const char *date; /* of the chat; "": today's */
     struct hd_stops stops, chat_stops;
 };
 
@@ -161,7 +163,19 @@ static enum hd_status find_template(const struct hd_language *l, const char *wis
     return st;
 }
 
-enum hd_status hd_language_open_chat(struct hd_language *l, const char *template_path)
+/* Gives the template its date: of a model that is served for weeks another one each day. */
+static enum hd_status set_date(struct hd_language *l)
+{
+    char today[HD_CHAT_DATE_MAX];
+
+    if (*l->date)
+        return hd_chat_set_date(l->chat, l->date);
+    hd_chat_date_today(today);
+    return hd_chat_set_date(l->chat, today);
+}
+
+enum hd_status hd_language_open_chat(struct hd_language *l, const char *template_path,
+                                     const char *date)
 {
     struct hd_conversation_rules rules = {.tokenizer = l->tokenizer, .end_of_text = -1};
     struct hd_text path = {0};
@@ -169,6 +183,9 @@ enum hd_status hd_language_open_chat(struct hd_language *l, const char *template
 
     if (!st)
         st = hd_chat_open(path.data, *l->dir ? l->dir : *l->folder ? l->folder : NULL, &l->chat);
+    l->date = date ? date : l->job ? l->job->date : "";
+    if (!st)
+        st = set_date(l);
     rules.chat = l->chat;
     if (!st)
         st = hd_conversation_encoder_new(&rules, &l->conversations);
@@ -183,7 +200,9 @@ enum hd_status hd_language_encode_chat(struct hd_language *l, const char *messag
                                        size_t messages_bytes, struct hd_id_list *ids)
 {
     const size_t first = ids->count;
-    enum hd_status st = hd_conversation_prompt(l->conversations, messages, messages_bytes, ids);
+    enum hd_status st = set_date(l);
 
+    if (!st)
+        st = hd_conversation_prompt(l->conversations, messages, messages_bytes, ids);
     return st ? st : check_ids(l, ids, first);
 }

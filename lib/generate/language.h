@@ -39,9 +39,11 @@ int32_t hd_language_begin(const struct hd_language *language);
 /* All special tokens of the model, with notes for people. */
 const struct hd_special *hd_language_special(const struct hd_language *language);
 
-/* template_path: NULL: the job's, or the folder's. HD_INVALID: there is none; HD_UNSUPPORTED ..: it
- * cannot be used, and the message says why. */
-enum hd_status hd_language_open_chat(struct hd_language *language, const char *template_path);
+/* template_path: NULL: the job's, or the folder's. date: what the template gets by strftime_now
+ * (chat/date.h); "": the day of each text; NULL: the job's, else the day of each text. HD_INVALID:
+ * there is none; HD_UNSUPPORTED ..: it cannot be used, and the message says why. */
+enum hd_status hd_language_open_chat(struct hd_language *language, const char *template_path,
+                                     const char *date);
 /* Appends the ids of a prompt for an answer to messages, a JSON array of {role, content}. Needs
  * hd_language_open_chat. */
 enum hd_status hd_language_encode_chat(struct hd_language *language, const char *messages,

@@ -41,7 +41,7 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 11,                /* of the text form; raised when it has more to say */
+    HD_JOB_VERSION = 12,                /* of the text form; raised when it has more to say */
     HD_JOB_WORD_MAX = 64,               /* bytes, NUL included; also of HD_KEY_NAME */
     HD_JOB_PATH_MAX = 4096,             /* bytes, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* of the text form in a file */

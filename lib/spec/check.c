@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/quant.h"
+#include "chat/date.h"
 #include "data/fingerprint.h"
 #include "plan/choose.h"
 #include "spec_internal.h"
@@ -717,9 +718,12 @@ static enum hd_status check_files(const char *list, const struct hd_job_file *fi
 enum hd_status hd_spec_check(const struct hd_job *job)
 {
     enum hd_status st = spec_check_draft(job);
+    int64_t date_s;
 
     if (!st && *job->template && job->template[0] != '/') /* of a job file it may be relative */
         st = hd_err(HD_INVALID, "data.template: is not an absolute path");
+    if (!st && *job->date && hd_chat_date_read(job->date, &date_s))
+        st = hd_err_prefix(HD_INVALID, "data.date");
     if (!st)
         st = check_files("data.train", job->train, job->train_count);
     return st ? st : check_files("data.val", job->val, job->val_count);

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "chat/date.h"
 #include "chat/model.h"
 #include "data/data.h"
 #include "spec_internal.h"
@@ -91,6 +92,7 @@ enum hd_status spec_refuse_unused(struct spec_draft *draft)
 {
     const struct hd_job *job = draft->job;
     const char *key = *job->template                           ? "data.template"
+                      : *job->date                             ? "data.date"
                       : strcmp(job->data_loss, "answers") != 0 ? "data.loss"
                       : strcmp(job->too_long, "error") != 0    ? "data.too_long"
                                                                : NULL;
@@ -113,7 +115,8 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
                                           .folder = folder,
                                           .model_dir = job->from_dir,
                                           .format = job->data_format,
-                                          .loss = job->data_loss};
+                                          .loss = job->data_loss,
+                                          .date = job->date};
     uint64_t hash = 0;
     enum hd_status st;
 
@@ -129,6 +132,26 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
     return HD_OK;
 }
 
+/* The date that the template gets: the job file's, else today's, once for the whole job. */
+static enum hd_status set_date(struct spec_draft *draft, struct hd_chat *chat)
+{
+    struct hd_job *job = draft->job;
+    enum hd_status st = hd_chat_set_date(chat, job->date);
+
+    if (!st && *job->date && !hd_chat_asks_date(chat))
+        st = hd_err(HD_INVALID,
+                    "the chat template %s does not ask for the date (strftime_now), so "
+                    "it would change nothing; remove the line",
+                    job->template);
+    if (st)
+        return hd_err_prefix(st, "data.date");
+    if (*job->date || !hd_chat_asks_date(chat))
+        return HD_OK;
+    hd_chat_date_today(job->date);
+    *spec_given(draft, "data.date") = true;
+    return HD_OK;
+}
+
 enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
@@ -141,8 +164,11 @@ enum hd_status spec_check_conversations(struct spec_draft *draft, const char *fo
         st = hd_chat_open(job->template, *names ? names : NULL, &chat);
         if (st == HD_NOT_FOUND || st == HD_LIMIT || st == HD_IO)
             st = HD_INVALID;
-        st = st ? hd_err_prefix(st, "data.template") : HD_OK;
+        st = st ? hd_err_prefix(st, "data.template") : set_date(draft, chat);
         hd_chat_close(chat);
+    } else if (!st && *job->date) {
+        st = hd_err(HD_INVALID, "data.date: the conversations have no chat template that could ask "
+                                "for it; remove the line");
     }
     if (!st && strcmp(job->documents, "joined") == 0)
         st =

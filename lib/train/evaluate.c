@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "chat/date.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
 #include "train/loaded.h"
@@ -55,6 +56,8 @@ static enum hd_status complete_job(struct evaluation *e)
 
     if (e->options->file_count) /* there is no job file that could say it */
         (void)snprintf(job->too_long, sizeof job->too_long, "drop");
+    if (!*job->date) /* a template that asks gets a job's own date, else today's */
+        hd_chat_date_today(job->date);
     if (e->model.is_checkpoint)
         return HD_OK;
     st = hd_chat_find(e->options->dirs.dir, &template);

@@ -14,7 +14,10 @@ static enum hd_status open_once(struct hd_job_chat *c, const struct hd_job *job)
         return HD_OK;
     hd_job_chat_folder(job, dir);
     st = hd_chat_open(job->template, *dir ? dir : NULL, &c->opened);
-    return st ? hd_err_prefix(st, "data.template") : HD_OK;
+    if (st)
+        return hd_err_prefix(st, "data.template");
+    st = hd_chat_set_date(c->opened, job->date);
+    return st ? hd_err_prefix(st, "data.date") : HD_OK;
 }
 
 enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer *tokenizer,

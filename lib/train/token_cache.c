@@ -342,7 +342,8 @@ static enum hd_status find_hashes(struct fill *f)
                                     .folder = folder,
                                     .model_dir = f->job->from_dir,
                                     .format = f->job->data_format,
-                                    .loss = f->job->data_loss};
+                                    .loss = f->job->data_loss,
+                                    .date = f->job->date};
     enum hd_status st;
 
     hd_job_chat_folder(f->job, folder);

@@ -2,16 +2,41 @@
  *
  *     rendered NOW < CASES
  *
- * Each line of CASES is a JSON array: the template, then an object with the variables. Each line of
- * the output is a JSON object: `text` and `spans` (pairs of bytes), or `error`, which begins with
- * the name of the status. */
+ * Each line of CASES is a JSON array: the template, then an object with the variables; or the
+ * template, a line of a file of conversations as a string, and data.loss. Each line of the output
+ * is a JSON object: `text` and `spans` (pairs of bytes), or `error`, which begins with the name of
+ * the status. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "chat/template.h"
+#include "chat/render.h"
 
 enum { VARIABLES_MAX = 32 };
+
+static enum hd_status render_line(const struct hd_template *template, const char *line,
+                                  const char *loss, int64_t now, struct hd_template_output *output)
+{
+    const struct hd_json bos = {.kind = HD_JSON_STRING, .text = "<s>"},
+                         eos = {.kind = HD_JSON_STRING, .text = "</s>"};
+    const struct hd_template_variable variables[] = {{"bos_token", &bos}, {"eos_token", &eos}};
+    const struct hd_template_input input = {
+        .variables = variables, .count = 2, .has_clock = true, .now_s = now, .name = "T"};
+    struct hd_conversation c;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_conversation_read(&arena, line, strlen(line), HD_CHAT_AUTO, &c);
+    if (!st)
+        st = hd_chat_render(template, &c,
+                            strcmp(loss, "last") == 0  ? HD_CHAT_LAST
+                            : strcmp(loss, "all") == 0 ? HD_CHAT_ALL
+                                                       : HD_CHAT_ANSWERS,
+                            &input, output);
+    hd_arena_done(&arena);
+    return st;
+}
 
 static enum hd_status render(const struct hd_json *root, int64_t now,
                              struct hd_template_output *output)
@@ -21,11 +46,17 @@ static enum hd_status render(const struct hd_json *root, int64_t now,
     struct hd_template *template = NULL;
     enum hd_status st;
 
-    if (root->kind != HD_JSON_ARRAY || root->count != 2 || root->first->kind != HD_JSON_STRING)
-        return hd_err(HD_INVALID, "a line is [template, variables]");
+    if (root->kind != HD_JSON_ARRAY || root->count < 2 || root->first->kind != HD_JSON_STRING)
+        return hd_err(HD_INVALID, "a line is [template, variables] or [template, line, loss]");
     st = hd_template_parse(root->first->text, strlen(root->first->text), NULL, &template);
     if (st)
         return st;
+    if (root->count == 3) {
+        st = render_line(template, root->first->next->text, root->first->next->next->text, now,
+                         output);
+        hd_template_free(template);
+        return st;
+    }
     for (const struct hd_json *m = root->first->next->first; m && input.count < VARIABLES_MAX;
          m = m->next)
         variables[input.count++] = (struct hd_template_variable){m->key, m};

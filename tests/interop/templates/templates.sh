@@ -8,4 +8,8 @@ need_python every_template_gives_jinja2s_text jinja2 trl
 check every_template_gives_jinja2s_text env PYTHONDONTWRITEBYTECODE=1 "$python" \
     "$HEDDLE_SOURCE_DIR/tests/interop/templates/compare.py" "${HEDDLE_BUILD_DIR:?}/tests/rendered"
 cat "$work/check.out"
+need_python answers_are_where_trl_marks_them jinja2 trl transformers
+check answers_are_where_trl_marks_them env PYTHONDONTWRITEBYTECODE=1 "$python" \
+    "$HEDDLE_SOURCE_DIR/tests/interop/templates/answers.py" "${HEDDLE_BUILD_DIR:?}/tests/rendered"
+cat "$work/check.out"
 finish

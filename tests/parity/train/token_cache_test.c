@@ -184,6 +184,7 @@ static void a_template_that_has_changed_since_the_submission_is_refused(void **s
     struct setting *s = *state;
     char path[HD_JOB_PATH_MAX + 16], folder[HD_JOB_PATH_MAX];
     const struct hd_text_origin origin = {.tokenizer = s->job.tokenizer,
+                                          .date = s->job.date,
                                           .template = s->job.template,
                                           .folder = folder,
                                           .model_dir = "",

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "chat/date.h"
 #include "data/fingerprint.h"
 #include "spec/spec_internal.h"
 
@@ -242,6 +243,49 @@ static void lines_are_documents_and_bytes_are_one_text(void **state)
     assert_string_equal(lines->tokenizer, "bytes");
     assert_string_equal(lines->documents, "bounded");
     assert_string_equal(bytes->documents, "joined");
+}
+
+static void refuse_date(const char *template, const char *override, const char *story)
+{
+    struct hd_job *spec = NULL;
+
+    put_text("t.jinja", template);
+    assert_int_equal(read_bytes(good, good_bytes, override, &spec), HD_INVALID);
+    if (!strstr(hd_err_message(), story))
+        fail_msg("%s: '%s' is not in '%s'", override, story, hd_err_message());
+}
+
+/* Goal: a job has one date, which its template gets, decided when it is submitted. Method: a
+ * template that asks for it, one that does not, and no template; the identity of the tokens must
+ * change with the date, so that no token file of another day is read. */
+static void a_template_that_asks_for_the_date_gives_the_job_one(void **state)
+{
+    static const char asks[] = "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}"
+                               "{% endfor %}";
+    static const char data[] = "data={train: chat.jsonl, template: t.jinja}";
+    static const char dated[] = "data={train: chat.jsonl, template: t.jinja, date: 2024-02-29}";
+    char today[HD_CHAT_DATE_MAX], later[HD_CHAT_DATE_MAX];
+    struct hd_job *spec;
+
+    (void)state;
+    put_text("chat.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"aaaaaaaaaaaaaaaa\"}, "
+             "{\"role\": \"assistant\", \"content\": \"bbbbbbbbbbbbbbbbbbb\"}]}\n");
+    put_text("t.jinja", asks);
+    hd_chat_date_today(today);
+    spec = read_good(data);
+    hd_chat_date_today(later);
+    assert_true(strcmp(spec->date, today) == 0 || strcmp(spec->date, later) == 0);
+    assert_string_equal(read_good(dated)->date, "2024-02-29");
+    assert_string_not_equal(read_good(dated)->text_identity, spec->text_identity);
+    assert_string_equal(read_good(dated)->text_identity, read_good(dated)->text_identity);
+    put_text("t.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    assert_string_equal(read_good(data)->date, "");
+    refuse_date(asks, "data={train: chat.jsonl, template: t.jinja, date: 2023-02-29}",
+                "data.date: '2023-02-29' is no date");
+    refuse_date("{{ messages }}", dated, "data.date: the chat template");
+    refuse_date("", "data={train: corpus/x.jsonl, date: 2024-02-29}",
+                "data.date: no file of this job");
 }
 
 /* Goal: the ranks hear which steps to trace. Method: both forms, and none. */
@@ -575,6 +619,7 @@ int main(void)
         cmocka_unit_test(data_that_no_rank_can_read_is_refused),
         cmocka_unit_test(experts_reach_the_ranks),
         cmocka_unit_test(a_mixture_reaches_the_ranks),
+        cmocka_unit_test(a_template_that_asks_for_the_date_gives_the_job_one),
         cmocka_unit_test(steps_to_trace_reach_the_ranks),
         cmocka_unit_test(axes_reach_the_ranks),
         cmocka_unit_test(validation_at_both_ends_is_not_lost),

@@ -1,0 +1,26 @@
+/* render_internal: what render.c and answers.c share.
+ *
+ * Used by: the files of lib/chat alone.
+ */
+#ifndef HD_CHAT_RENDER_INTERNAL_H
+#define HD_CHAT_RENDER_INTERNAL_H
+
+#include "chat/render.h"
+
+struct chat_rendering {
+    const struct hd_template *t;
+    const struct hd_conversation *c;
+    const struct hd_template_input *input;
+    bool last; /* the user asked for the last answer alone: a remedy that messages need not name */
+};
+
+/* The text of the first `count` messages of `list`. prompt: with the prompt for an answer. */
+enum hd_status chat_render_messages(const struct chat_rendering *r, const struct hd_json *list,
+                                    size_t count, bool prompt, struct hd_template_output *output);
+
+/* Finds the bytes of the answer messages[index] in `whole`, the text of all messages. HD_INVALID:
+ * the text does not tell. */
+enum hd_status chat_find_answer(const struct chat_rendering *r, size_t index,
+                                const struct hd_text *whole, struct hd_template_span *ret_span);
+
+#endif
