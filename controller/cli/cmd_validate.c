@@ -140,6 +140,10 @@ static void print_source(const struct validated *v, const struct hd_json *s, str
     add_count(out, number_of(s, "documents"), "document", "documents not told");
     hd_text_add(out, ", ");
     add_count(out, number_of(s, "tokens"), "token", "tokens to be made when the job starts");
+    if (number_of(s, "checked_bytes") < number_of(s, "size_bytes")) {
+        hd_text_format_bytes(number_of(s, "checked_bytes"), size);
+        hd_text_add(out, "; only %s of it were checked", size);
+    }
     hd_text_add(out, "\n");
 }
 

@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/json.h"
 #include "data/survey.h"
+#include "data/tokenize.h"
 #include "flags/flags.h"
 #include "train/job_tokenizer.h"
 #include "worker/worker.h"
@@ -26,6 +28,7 @@ struct data_list {
     struct hd_text notes;                 /* lines about its special tokens */
     int64_t vocab, end_of_text;           /* -1: none */
     enum hd_chat_form form;               /* of .jsonl files */
+    struct hd_survey_rules rules;         /* the same, for the survey */
     struct source *sources;
     int source_count, source_room;
 };
@@ -154,13 +157,11 @@ static void add_tokenizer(const struct data_list *a, struct hd_json_writer *w)
     hd_json_end(w, '}');
 }
 
-static enum hd_status add_source(const struct data_list *a, const struct source *s,
+static enum hd_status add_source(struct data_list *a, const struct source *s,
                                  struct hd_json_writer *w)
 {
-    const bool is_bytes = a->tokenizer && strcmp(hd_tokenizer_name(a->tokenizer), "bytes") == 0;
     struct hd_survey survey;
-    enum hd_status st =
-        hd_survey(s->files, (size_t)s->count, is_bytes, a->end_of_text, a->vocab, a->form, &survey);
+    enum hd_status st = hd_survey(s->files, (size_t)s->count, &a->rules, &survey);
 
     if (st)
         return hd_err_prefix(st, "data.%s", s->list);
@@ -172,8 +173,25 @@ static enum hd_status add_source(const struct data_list *a, const struct source 
     hd_json_add_int64(w, "size_bytes", survey.bytes);
     add_count(w, "documents", survey.documents);
     add_count(w, "tokens", survey.tokens);
+    hd_json_add_int64(w, "checked_bytes", survey.checked);
     hd_json_end(w, '}');
     return HD_OK;
+}
+
+static void set_rules(struct data_list *a)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    a->rules = (struct hd_survey_rules){.tokenizer = a->tokenizer,
+                                        .end_of_text = a->end_of_text,
+                                        .vocab = a->vocab,
+                                        .form = a->form,
+                                        .threads = cores < 1 ? 1
+                                                   : cores < HD_TOKENIZE_THREADS_MAX
+                                                       ? (int)cores
+                                                       : HD_TOKENIZE_THREADS_MAX,
+                                        .encode_left = HD_SURVEY_ENCODE_MAX,
+                                        .read_left = HD_SURVEY_READ_MAX};
 }
 
 int hd_worker_data(int argc, char **argv)
@@ -189,6 +207,7 @@ int hd_worker_data(int argc, char **argv)
         st = open_tokenizer(&a);
     if (!st)
         st = read_files(&a);
+    set_rules(&a);
     hd_json_begin(&w, NULL, '{');
     if (!st)
         add_tokenizer(&a, &w);

@@ -22,6 +22,7 @@
 #include "checkpoint/checkpoint.h"
 #include "daemon/isolation/roots.h"
 #include "daemon/isolation/sandbox.h"
+#include "data/kind.h"
 #include "hf/hf.h"
 #include "kernels/plugin.h"
 #include "train/job_chat.h"
@@ -123,7 +124,7 @@ static void allow_data(struct lock *l, const char *key, const struct hd_job_file
         struct hd_text index = {0};
 
         allow_named(l, key, files[i].path);
-        if (hd_text_ends(files[i].path, ".bin")) {
+        if (hd_data_kind_of(files[i].path) == HD_DATA_BIN) {
             hd_text_add(&index, "%.*sidx", (int)strlen(files[i].path) - 3, files[i].path);
             if (!index.failed)
                 allow_named(l, key, index.data);

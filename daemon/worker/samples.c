@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "data/kind.h"
 #include "data/packing.h"
 #include "flags/flags.h"
 #include "train/job_chat.h"
@@ -80,7 +81,7 @@ static enum hd_status leave_out_text(struct samples *s)
         enum hd_chat_form form = HD_CHAT_TEXT;
 
         st = hd_job_form(job, file.path, &form);
-        if (form == HD_CHAT_TEXT && !hd_text_ends(file.path, ".bin"))
+        if (form == HD_CHAT_TEXT && hd_data_kind_of(file.path) != HD_DATA_BIN)
             continue;
         if (file.source != before && job->weight_count)
             job->weights[source + 1] = job->weights[file.source];
@@ -91,7 +92,15 @@ static enum hd_status leave_out_text(struct samples *s)
     }
     job->train_count = kept;
     job->weight_count = job->weight_count ? source + 1 : 0;
-    job->val_count = 0;
+    kept = 0;
+    for (int64_t i = 0; !st && i < job->val_count; i++) {
+        enum hd_chat_form form = HD_CHAT_TEXT;
+
+        st = hd_job_form(job, job->val[i].path, &form);
+        if (form != HD_CHAT_TEXT)
+            job->val[kept++] = job->val[i];
+    }
+    job->val_count = kept;
     job->validate_batches = 0;
     return st;
 }
@@ -121,7 +130,9 @@ static enum hd_status open_data(struct samples *s)
     if (job->threads < 1)
         job->threads = sysconf(_SC_NPROCESSORS_ONLN);
     st = hd_token_cache_fill(job, &s->tokenizer, &watch, &s->arena, &s->cache);
-    return st ? st : hd_job_data_open(job, &s->tokenizer, &s->cache, &s->arena, &s->data);
+    if (s->only_facts) /* validation has none, but its conversations must be such as well */
+        job->val_count = 0;
+    return st || !job->train_count ? st : hd_job_data_open(job, &s->tokenizer, &s->cache, &s->arena, &s->data);
 }
 
 /* ---- facts ---- */
@@ -136,7 +147,7 @@ static enum hd_status add_forms(const struct samples *s, struct hd_json_writer *
         enum hd_chat_form form = HD_CHAT_TEXT;
 
         st = hd_job_form(&s->job, s->job.train[i].path, &form);
-        found[form] |= hd_text_ends(s->job.train[i].path, ".jsonl");
+        found[form] |= hd_data_is_lines(s->job.train[i].path);
     }
     hd_json_begin(w, "forms", '[');
     for (int f = 0; f <= HD_CHAT_TEXT; f++)
@@ -342,12 +353,12 @@ static enum hd_status run(struct samples *s, struct hd_text *out)
     const size_t S = (size_t)s->job.context;
     enum hd_status st = s->only_facts && s->job.epochs == 0 ? leave_out_text(s) : HD_OK;
 
+    if (!st && (s->job.train_count || s->job.val_count))
+        st = open_data(s);
     if (!st && !s->job.train_count) {
         hd_text_add(out, "{}\n");
         return HD_OK;
     }
-    if (!st)
-        st = open_data(s);
     if (!st && !s->only_facts && !s->tokenizer.opened && strcmp(s->job.tokenizer, "none") != 0) {
         const struct hd_tokenizer *unused;
 

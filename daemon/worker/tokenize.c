@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "chat/date.h"
 #include "data/data.h"
+#include "data/kind.h"
 #include "data/tokenize.h"
 #include "flags/flags.h"
 #include "tokenizer/special.h"
@@ -61,15 +62,12 @@ struct options {
 
 static enum hd_status check_inputs(char *const *inputs, int count)
 {
-    static const char *const endings[] = {".npy", ".bin", ".idx"};
-
     for (int i = 0; i < count; i++)
-        for (size_t e = 0; e < sizeof endings / sizeof endings[0]; e++)
-            if (hd_text_ends(inputs[i], endings[e]))
-                return hd_err(HD_INVALID,
-                              "%s: a name that ends in %s is one of a token file, and the inputs "
-                              "are text; a job reads token files as they are (data.train)",
-                              inputs[i], endings[e]);
+        if (hd_data_is_tokens(inputs[i]) || hd_text_ends(inputs[i], ".idx"))
+            return hd_err(HD_INVALID,
+                          "%s: a name that ends in %s is one of a token file, and the inputs "
+                          "are text; a job reads token files as they are (data.train)",
+                          inputs[i], inputs[i] + strlen(inputs[i]) - strlen(".npy"));
     return HD_OK;
 }
 
@@ -185,7 +183,7 @@ static enum hd_status find_form(const struct hd_tokenize *how, const struct opti
     if (*ret_form != HD_CHAT_AUTO)
         return HD_OK;
     *ret_form = HD_CHAT_TEXT;
-    return how->key || !hd_text_ends(how->inputs[0], ".jsonl")
+    return how->key || !hd_data_is_lines(how->inputs[0])
                ? HD_OK
                : hd_jsonl_look(how->inputs[0], HD_CHAT_AUTO, ret_form);
 }

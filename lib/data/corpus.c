@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "data/data_internal.h"
 #include "data/fingerprint.h"
+#include "data/kind.h"
 #include "data/token_file.h"
 
 /* A mapped file, and its attributes when it was mapped. */
@@ -112,25 +113,37 @@ static enum hd_status map_index(const struct mapping *data, struct mapping *ret_
     return st;
 }
 
-/* Selects the parser: by name for .npy and .bin; also .npy if the bytes begin like one. */
+/* Says what a token file is instead, if its first bytes tell. */
+static enum hd_status name_kind(enum hd_status st, const struct mapping *d)
+{
+    const char *kind =
+        st && d->bytes ? hd_data_foreign_kind(d->bytes, (size_t)d->size_bytes, d->path) : NULL;
+
+    return kind ? hd_err(st, "is %s, and no token file by its name", kind) : st;
+}
+
+/* Selects the parser: by name for .npy and .bin. */
 static enum hd_status parse_tokens(struct token_file *f)
 {
-    static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
     const struct mapping *d = &f->data;
+    const enum hd_data_kind kind = hd_data_kind_of(d->path);
     enum hd_status st = HD_OK;
 
-    if (hd_text_ends(d->path, ".bin")) {
+    if (kind == HD_DATA_BIN) {
         st = map_index(d, &f->index);
         if (!st && f->index.path)
             st = hd_token_view_megatron(d->bytes, d->size_bytes, f->index.bytes,
                                         f->index.size_bytes, &f->view);
         else if (!st)
-            st = hd_token_view_llmc(d->bytes, d->size_bytes, &f->view);
-    } else if (hd_text_ends(d->path, ".npy") ||
-               (d->size_bytes >= 6 && memcmp(d->bytes, npy, sizeof npy) == 0)) {
-        st = hd_token_view_npy(d->bytes, d->size_bytes, &f->view);
+            st = name_kind(hd_token_view_llmc(d->bytes, d->size_bytes, &f->view), d);
+    } else if (kind == HD_DATA_NPY) {
+        st = name_kind(hd_token_view_npy(d->bytes, d->size_bytes, &f->view), d);
     } else {
+        st = hd_data_check_kind(d->path, d->bytes ? d->bytes : (const unsigned char *)"",
+                                d->size_bytes < HD_DATA_HEAD_BYTES ? (size_t)d->size_bytes
+                                                                   : HD_DATA_HEAD_BYTES);
         f->view = hd_token_view_text(d->bytes, d->size_bytes);
+        return st; /* the message has the path */
     }
     return st ? hd_err_prefix(st, "%s", d->path) : HD_OK;
 }

@@ -51,9 +51,9 @@ struct hd_corpus_file {
 };
 
 /* Maps the files: .npy arrays; .bin token files, of Megatron if an .idx is beside them, else of
- * llm.c; all others as text. Empty files are allowed. An error names the file: it is missing,
- * unreadable, not a regular file, damaged, or of another size or fingerprint than recorded. Copies
- * the paths. */
+ * llm.c; all others as text, but for those that kind.h refuses. Empty files are allowed. An error
+ * names the file: it is missing, unreadable, not a regular file, damaged, or of another size or
+ * fingerprint than recorded. Copies the paths. */
 enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
                               struct hd_corpus **ret_corpus);
 void hd_corpus_close(struct hd_corpus *corpus); /* NULL is fine */

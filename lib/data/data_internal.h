@@ -40,6 +40,9 @@ enum { HD_JSONL_LINE_BYTES_MAX = 256 << 20 };
 
 /* A blank line is not a document. `line` is without its newline. */
 bool hd_jsonl_is_blank(const char *line, size_t bytes);
+/* Checks that the lines within the first bytes of a file are conversations, or pairs, of a form,
+ * but for what a chat template makes of them. */
+enum hd_status hd_jsonl_check(const char *path, enum hd_chat_form form, int64_t bytes);
 /* Counts the lines that are not blank. */
 enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents);
 /* The number of the line, from 1, with document `document`, from 0. */

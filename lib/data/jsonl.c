@@ -53,6 +53,7 @@ static enum hd_status each_line(const char *path, line_fn *take, void *context, 
 
 struct look {
     enum hd_chat_form wanted, found;
+    int64_t left; /* bytes of lines that are still to be looked at */
 };
 
 static enum hd_status look_at_line(void *context, const char *line, size_t bytes, bool *ret_done)
@@ -63,7 +64,8 @@ static enum hd_status look_at_line(void *context, const char *line, size_t bytes
     struct hd_arena arena;
     enum hd_status st;
 
-    *ret_done = true;
+    look->left -= (int64_t)bytes + 1;
+    *ret_done = look->left <= 0;
     hd_arena_init(&arena, 0);
     if (look->wanted == HD_CHAT_TEXT) {
         st = hd_jsonl_text(&arena, line, bytes, "text", &text);
@@ -86,6 +88,14 @@ enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_c
 
     *ret_form = look.found;
     return st;
+}
+
+enum hd_status hd_jsonl_check(const char *path, enum hd_chat_form form, int64_t bytes)
+{
+    struct look look = {.wanted = form, .left = bytes};
+    int64_t line;
+
+    return each_line(path, look_at_line, &look, &line);
 }
 
 static enum hd_status count_up(void *context, const char *line, size_t bytes, bool *ret_done)

@@ -1,27 +1,23 @@
 #include "data/survey.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "data/data_internal.h"
+#include "data/kind.h"
+#include "data/tokenize.h"
 
-enum { CHUNK = 1 << 16 };
+enum { CHUNK = 1 << 16, BEGINNING = 1 << 20 };
 #define TOKENS_SCANNED_MAX (INT64_C(1) << 31) /* of one file; takes seconds */
 
-static enum hd_status count_lines(const char *path, enum hd_chat_form *form, int64_t *ret_documents)
-{
-    const enum hd_status st = hd_jsonl_look(path, *form, form);
+/* ---- token files ---- */
 
-    return st ? st : hd_jsonl_count(path, ret_documents);
-}
-
-/* Counts the ends of documents, and an unfinished document at the end of the file. */
-static enum hd_status count_ends(const struct hd_corpus *corpus, int64_t end_of_text,
-                                 int64_t *ret_documents)
+/* Reads all ids, which must be in the vocabulary, and counts the ends of documents, and an
+ * unfinished document at the end of the file. */
+static enum hd_status scan_ids(const struct hd_corpus *corpus, int64_t end_of_text,
+                               int64_t *ret_documents)
 {
     const int64_t count = hd_corpus_token_count(corpus);
     int32_t *ids = malloc(CHUNK * sizeof *ids), last = -1;
@@ -44,16 +40,143 @@ static enum hd_status count_ends(const struct hd_corpus *corpus, int64_t end_of_
 static enum hd_status look_at_tokens(const struct hd_corpus *corpus, int64_t end_of_text,
                                      struct hd_survey *one)
 {
+    int64_t documents;
+    enum hd_status st;
+
     one->tokens = hd_corpus_token_count(corpus);
     one->documents = hd_corpus_document_count(corpus);
-    if (one->documents >= 0 || end_of_text < 0 || one->tokens > TOKENS_SCANNED_MAX)
+    if (one->tokens > TOKENS_SCANNED_MAX)
         return HD_OK;
-    return count_ends(corpus, end_of_text, &one->documents);
+    st = scan_ids(corpus, end_of_text, &documents);
+    if (one->documents < 0 && end_of_text >= 0)
+        one->documents = documents;
+    one->checked = one->bytes;
+    return st;
 }
 
-static enum hd_status look_at(const struct hd_corpus_file *file, bool is_bytes, int64_t end_of_text,
-                              int64_t vocab, enum hd_chat_form form, struct hd_survey *one)
+/* ---- text ---- */
+
+/* The bytes of a character that begins at the end of a chunk and goes on behind it. */
+static size_t unfinished(const char *text, size_t bytes)
 {
+    for (size_t n = 1; n <= 3 && n <= bytes; n++) {
+        const unsigned char c = (unsigned char)text[bytes - n];
+
+        if ((c & 0xC0) == 0x80)
+            continue;
+        return c >= 0xC0 && n < (c < 0xE0 ? 2u : c < 0xF0 ? 3u : 4u) ? n : 0;
+    }
+    return 0;
+}
+
+/* Checks that [0, read_max) of a text are UTF-8. NUL is: a tokenizer takes it. */
+static enum hd_status check_utf8(const struct hd_corpus *corpus, const char *path, int64_t read_max)
+{
+    int32_t *ids = malloc(CHUNK * sizeof *ids);
+    char *text = malloc(CHUNK);
+    enum hd_status st = ids && text ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to check text");
+    size_t n = 0;
+
+    for (int64_t at = 0; !st && at < read_max; at += (int64_t)n) {
+        const bool is_last = read_max - at <= CHUNK;
+
+        n = is_last ? (size_t)(read_max - at) : CHUNK;
+        st = hd_corpus_read(corpus, at, (int64_t)n, ids);
+        for (size_t i = 0; !st && i < n; i++)
+            text[i] = (char)(ids[i] ? ids[i] : ' ');
+        if (!st && (!is_last || read_max < hd_corpus_token_count(corpus))) {
+            const size_t rest = unfinished(text, n);
+
+            n -= rest < n ? rest : 0;
+        }
+        if (!st && !hd_text_is_utf8(text, n)) {
+            size_t good = n;
+
+            while (good && !hd_text_is_utf8(text, good))
+                good--;
+            st = hd_err(HD_INVALID, "%s: byte %" PRId64 " (0x%02X) is not UTF-8", path,
+                        at + (int64_t)good, (unsigned char)text[good]);
+        }
+        if (is_last)
+            break;
+    }
+    free(ids);
+    free(text);
+    return st;
+}
+
+/* Reads the file as a rank does, with the tokenizer where the bound leaves room for it, else with
+ * that of bytes, which parses lines all the same. */
+static enum hd_status encode(const char *path, struct hd_survey_rules *r, int64_t size_bytes,
+                             int64_t read_max)
+{
+    struct hd_tokenizer *bytes = NULL;
+    struct hd_tokenize how = {.tokenizer = r->tokenizer,
+                              .end_of_text = r->end_of_text,
+                              .inputs = &path,
+                              .input_count = 1,
+                              .threads = r->threads,
+                              .read_max = read_max};
+    enum hd_status st = HD_OK;
+
+    if (r->encode_left < size_bytes) {
+        st = hd_tokenizer_open("bytes", &bytes);
+        how.tokenizer = bytes;
+    }
+    r->encode_left -= r->encode_left < size_bytes ? r->encode_left : size_bytes;
+    if (!st)
+        st = hd_tokenize(&how, NULL);
+    hd_tokenizer_close(bytes);
+    return st;
+}
+
+static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *path,
+                                   struct hd_survey_rules *r, struct hd_survey *one)
+{
+    const bool is_bytes = strcmp(hd_tokenizer_name(r->tokenizer), "bytes") == 0;
+    enum hd_status st = HD_OK;
+
+    one->checked = r->read_left < one->bytes ? BEGINNING : one->bytes;
+    if (one->checked > one->bytes)
+        one->checked = one->bytes;
+    if (is_bytes) { /* any bytes are tokens */
+        one->checked = one->bytes;
+        return HD_OK;
+    }
+    r->read_left -= r->read_left < one->bytes ? r->read_left : one->bytes;
+    if (one->checked == one->bytes && one->bytes <= r->encode_left)
+        return encode(path, r, one->bytes, 0);
+    st = check_utf8(corpus, path, one->checked);
+    return st;
+}
+
+/* ---- lines ---- */
+
+/* Reads the lines as a rank does: text is encoded, of conversations the form is checked. */
+static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
+                                    struct hd_survey *one)
+{
+    const bool whole = one->bytes <= r->read_left;
+    enum hd_chat_form form = r->form;
+    enum hd_status st = hd_jsonl_look(path, form, &form);
+
+    one->tokens = -1;
+    one->kind = st || form == HD_CHAT_TEXT ? "jsonl" : hd_chat_form_name(form);
+    one->checked = whole || one->bytes < BEGINNING ? one->bytes : BEGINNING;
+    r->read_left -= whole ? one->bytes : r->read_left;
+    if (!st && form == HD_CHAT_TEXT && r->tokenizer)
+        st = encode(path, r, one->bytes, whole ? 0 : BEGINNING);
+    else if (!st)
+        st = hd_jsonl_check(path, form, whole ? INT64_MAX : BEGINNING);
+    return st ? st : hd_jsonl_count(path, &one->documents);
+}
+
+/* ---- all ---- */
+
+static enum hd_status look_at(const struct hd_corpus_file *file, struct hd_survey_rules *r,
+                              struct hd_survey *one)
+{
+    const bool is_bytes = r->tokenizer && strcmp(hd_tokenizer_name(r->tokenizer), "bytes") == 0;
     struct hd_corpus *corpus = NULL;
     enum hd_status st = hd_corpus_open(file, 1, &corpus);
 
@@ -65,13 +188,13 @@ static enum hd_status look_at(const struct hd_corpus_file *file, bool is_bytes, 
                               .documents = 1,
                               .tokens = is_bytes ? hd_corpus_token_count(corpus) : -1};
     if (!hd_corpus_has_text(corpus)) {
-        st = hd_corpus_set_vocab(corpus, vocab);
+        st = hd_corpus_set_vocab(corpus, r->vocab);
         if (!st)
-            st = look_at_tokens(corpus, end_of_text, one);
-    } else if (hd_text_ends(file->path, ".jsonl")) {
-        one->tokens = -1;
-        st = count_lines(file->path, &form, &one->documents);
-        one->kind = st || form == HD_CHAT_TEXT ? "jsonl" : hd_chat_form_name(form);
+            st = look_at_tokens(corpus, r->end_of_text, one);
+    } else if (hd_data_is_lines(file->path)) {
+        st = look_at_lines(file->path, r, one);
+    } else if (r->tokenizer) {
+        st = look_at_text(corpus, file->path, r, one);
     }
     hd_corpus_close(corpus);
     return st;
@@ -82,20 +205,20 @@ static int64_t add_known(int64_t a, int64_t b)
     return a < 0 || b < 0 ? -1 : a + b;
 }
 
-enum hd_status hd_survey(const struct hd_corpus_file *files, size_t count, bool is_bytes,
-                         int64_t end_of_text, int64_t vocab, enum hd_chat_form form,
-                         struct hd_survey *ret_survey)
+enum hd_status hd_survey(const struct hd_corpus_file *files, size_t count,
+                         struct hd_survey_rules *rules, struct hd_survey *ret_survey)
 {
     struct hd_survey all = {.kind = NULL}, one;
 
     for (size_t i = 0; i < count; i++) {
-        enum hd_status st = look_at(&files[i], is_bytes, end_of_text, vocab, form, &one);
+        enum hd_status st = look_at(&files[i], rules, &one);
 
         if (st)
             return st;
         all.kind = !all.kind || strcmp(all.kind, one.kind) == 0 ? one.kind : "mixed";
         all.files++;
         all.bytes += one.bytes;
+        all.checked += one.checked;
         all.documents = add_known(all.documents, one.documents);
         all.tokens = add_known(all.tokens, one.tokens);
     }

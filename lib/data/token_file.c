@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "data/kind.h"
 #include "data/token_file_internal.h"
 
 enum { LLMC_HEAD_BYTES = 1024 };
@@ -20,7 +21,7 @@ enum hd_status hd_token_index_name(const char *path, struct hd_text *ret_name)
 {
     hd_text_clear(ret_name);
     hd_text_add(ret_name, "%s", "");
-    if (hd_text_ends(path, ".bin"))
+    if (hd_data_kind_of(path) == HD_DATA_BIN)
         hd_text_add(ret_name, "%.*sidx", (int)(strlen(path) - strlen("bin")), path);
     return ret_name->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }

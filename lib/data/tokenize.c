@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "data/data_internal.h"
+#include "data/kind.h"
 
 enum {
     PIECE_BYTES = 1 << 20, /* minimum size of a piece, except at the end of a file */
@@ -52,6 +53,7 @@ struct work {
     struct hd_text ahead; /* bytes read from it and not given to a slot yet */
     size_t searched;      /* bytes of `ahead` already searched for the end of a piece */
     bool at_end;          /* the end of the file was read */
+    bool has_lines;       /* the input is a .jsonl */
     struct hd_token_writer *writer;
     struct hd_tokenize_counts counts;
 };
@@ -231,7 +233,8 @@ static void *run_worker(void *context)
 static enum hd_status report_progress(struct work *w)
 {
     if (w->how->progress && !w->how->progress(w->how->context, &w->counts))
-        return hd_err(HD_ABORTED, "interrupted; %s is unchanged", w->how->out);
+        return w->how->out ? hd_err(HD_ABORTED, "interrupted; %s is unchanged", w->how->out)
+                           : hd_err(HD_ABORTED, "interrupted");
     return HD_OK;
 }
 
@@ -246,12 +249,20 @@ static enum hd_status open_input(struct work *w)
         return hd_file_cannot_open("", path, errno);
     w->line = w->byte = 0;
     w->at_end = false;
+    w->has_lines = hd_data_is_lines(path);
     return HD_OK;
+}
+
+/* Whether a check has read as much of the input as was asked for. */
+static bool has_enough(const struct work *w)
+{
+    return !w->how->out && w->how->read_max && w->byte >= w->how->read_max;
 }
 
 static void close_input(struct work *w)
 {
     (void)fclose(w->file);
+    w->ahead.len_bytes = w->searched = 0;
     w->file = NULL;
     w->input++;
 }
@@ -339,7 +350,7 @@ static enum hd_status refuse_length(const struct work *w, const char *path, bool
 /* Reads until there is a whole piece. */
 static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
 {
-    const bool has_lines = hd_text_ends(slot->path, ".jsonl");
+    const bool has_lines = w->has_lines;
     const size_t max =
         has_lines ? HD_JSONL_LINE_BYTES_MAX : HD_TOKENIZE_PIECE_BYTES_MAX - READ_BYTES;
     char *buffer = malloc(READ_BYTES);
@@ -356,7 +367,7 @@ static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
     free(buffer);
     if (!st)
         st = take_piece(w, slot, end, has_lines);
-    if (!st && w->at_end && !w->ahead.len_bytes)
+    if (!st && ((w->at_end && !w->ahead.len_bytes) || has_enough(w)))
         close_input(w);
     return st;
 }
@@ -399,13 +410,13 @@ static enum hd_status write_ids(struct work *w, struct tokenize_slot *slot)
     enum hd_status st = HD_OK;
     size_t at = 0;
 
-    for (size_t d = 0; !st && d < slot->end_count; d++) {
+    w->counts.tokens += (int64_t)slot->ids.count;
+    for (size_t d = 0; w->writer && !st && d < slot->end_count; d++) {
         st = write_document(w, slot, at, slot->ends[d]);
         at = slot->ends[d];
     }
-    if (!st && at < slot->ids.count)
+    if (w->writer && !st && at < slot->ids.count)
         st = hd_token_writer_add(w->writer, slot->ids.ids + at, (int64_t)(slot->ids.count - at));
-    w->counts.tokens = hd_token_writer_count(w->writer);
     w->counts.targets =
         w->how->conversations ? w->counts.targets + slot->targets : w->counts.tokens;
     w->counts.spelled += slot->spelled;
@@ -507,6 +518,8 @@ static enum hd_status run_with_threads(struct work *w)
 
 static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_bytes)
 {
+    enum hd_status st;
+
     *ret_bytes = 0;
     if (!how->input_count)
         return hd_err(HD_INVALID, "no input files");
@@ -519,7 +532,10 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
             return hd_file_cannot_open("", how->inputs[i], errno);
         if (!S_ISREG(info.st_mode))
             return hd_err(HD_INVALID, "%s is not a regular file", how->inputs[i]);
-        if (how->conversations && !hd_text_ends(how->inputs[i], ".jsonl"))
+        st = hd_data_look(how->inputs[i]);
+        if (st)
+            return st;
+        if (how->conversations && !hd_data_is_lines(how->inputs[i]))
             return hd_err(HD_INVALID, "%s: conversations are read from files that end in .jsonl",
                           how->inputs[i]);
         *ret_bytes += info.st_size;
@@ -562,7 +578,7 @@ enum hd_status hd_tokenize(const struct hd_tokenize *how, struct hd_tokenize_cou
     (void)pthread_mutex_init(&w.lock, NULL);
     (void)pthread_cond_init(&w.changed, NULL);
     st = make_slots(&w);
-    if (!st)
+    if (!st && how->out)
         st = hd_token_writer_open(how->out, how->format, is_narrow ? 2 : 4, &w.writer);
     if (!st)
         st = run_with_threads(&w);
@@ -573,7 +589,7 @@ enum hd_status hd_tokenize(const struct hd_tokenize *how, struct hd_tokenize_cou
                     how->inputs[0], how->input_count > 1 ? " and the other files" : "");
     if (st)
         hd_token_writer_drop(w.writer);
-    else
+    else if (w.writer)
         st = hd_token_writer_finish(w.writer);
     if (!st && ret_counts)
         *ret_counts = w.counts;

@@ -40,7 +40,8 @@ struct hd_tokenize {
     const char *const *inputs;
     size_t input_count;
     bool needs_tokens; /* inputs without a token are refused, and nothing is written */
-    const char *out;   /* as for hd_token_writer_open */
+    const char *out;   /* as for hd_token_writer_open; NULL: the inputs are checked alone */
+    int64_t read_max;  /* without `out`: only about so many bytes of each input; 0: all */
     enum hd_token_format format;
     /* Not NULL: the lines of the inputs, all .jsonl, are conversations. The format must be
      * HD_TOKEN_FORMAT_COUNTS, and end_of_text is that of the rules. */

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "data/data.h"
 #include "data/fingerprint.h"
+#include "data/kind.h"
 #include "spec_internal.h"
 
 enum {
@@ -82,12 +83,12 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
 
 bool spec_is_token_file(const char *path)
 {
-    return hd_text_ends(path, ".npy") || hd_text_ends(path, ".bin");
+    return hd_data_is_tokens(path);
 }
 
 bool spec_is_lines(const char *path)
 {
-    return hd_text_ends(path, ".jsonl");
+    return hd_data_is_lines(path);
 }
 
 bool hd_spec_has_text(const struct hd_job *job)
@@ -133,6 +134,8 @@ static enum hd_status look_at(const struct list *list, const char *key, const ch
 
     if (spec_is_token_file(path))
         st = open_tokens(list, path, read, &facts->tokens);
+    else if (read)
+        st = hd_data_look(path);
     if (!st && read)
         st = spec_look_at_form(list->job, path, &facts->conversations);
     else if (!st && list->count) /* as the files in front of it */

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "chat/date.h"
+#include "data/kind.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
 #include "train/loaded.h"
@@ -75,7 +76,7 @@ static enum hd_status complete_job(struct evaluation *e)
 
 static bool is_text(const char *path)
 {
-    return !hd_text_ends(path, ".npy") && !hd_text_ends(path, ".bin");
+    return !hd_data_is_tokens(path);
 }
 
 /* Pairs rate a reward model; the loss of any other model is of texts. */
@@ -83,7 +84,7 @@ static enum hd_status refuse_pairs(const char *path)
 {
     enum hd_chat_form form;
 
-    if (!hd_text_ends(path, ".jsonl") || hd_jsonl_look(path, HD_CHAT_PREFERENCE, &form))
+    if (!hd_data_is_lines(path) || hd_jsonl_look(path, HD_CHAT_PREFERENCE, &form))
         return HD_OK;
     return hd_err(HD_INVALID,
                   "--data: %s holds pairs of answers, which rate a reward model only; give text or "

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "data/fingerprint.h"
+#include "data/kind.h"
 #include "data/tokenize.h"
 #include "train/job_chat.h"
 
@@ -37,9 +38,9 @@ struct fill {
 
 static bool needs_tokens(const struct hd_job *job, const char *path)
 {
-    if (hd_text_ends(path, ".npy") || hd_text_ends(path, ".bin"))
+    if (hd_data_is_tokens(path))
         return false;
-    return hd_text_ends(path, ".jsonl") || strcmp(job->tokenizer, "bytes") != 0;
+    return hd_data_is_lines(path) || strcmp(job->tokenizer, "bytes") != 0;
 }
 
 static bool any_needs_tokens(const struct hd_job *job)
@@ -81,7 +82,7 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
         return st;
     hd_text_add(&key, "5 %s%" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
                 hd_job_has_pairs(f->job) ? "pairs " : "",
-                hd_text_ends(file->path, ".jsonl") ? f->chat_hash : f->text_hash, f->end_of_text,
+                hd_data_is_lines(file->path) ? f->chat_hash : f->text_hash, f->end_of_text,
                 (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
                 file->path);
     if (key.failed)

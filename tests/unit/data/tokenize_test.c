@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "data/kind.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
 #include "tests/unit/tokenizer/golden.h"
@@ -439,7 +440,8 @@ static void a_place_that_is_taken_is_refused(void **state)
  * than a line may have; the length would be the failure if it were read to its end. */
 static void a_stop_is_heard_while_a_line_is_read(void **state)
 {
-    const char *input = put("endless.jsonl", "");
+    char text[2 * HD_DATA_HEAD_BYTES] = {0};
+    const char *input = put("endless.jsonl", memset(text, 'x', sizeof text - 1));
     const struct hd_tokenize job = {.tokenizer = bytes,
                                     .end_of_text = -1,
                                     .inputs = &input,

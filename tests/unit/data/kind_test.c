@@ -1,0 +1,313 @@
+/* What a data file is: text, lines, tokens, or something that is refused by its kind; and what is
+ * checked of it before a job runs. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "data/kind.h"
+#include "data/survey.h"
+#include "tests/unit/tokenizer/golden.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "%s/heddle-kind-XXXXXX",
+                   getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int drop_folder(void **state)
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+
+    (void)state;
+    while (dir && (entry = readdir(dir)))
+        (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        (void)closedir(dir);
+    return rmdir(folder);
+}
+
+/* The path of a file with these bytes; good until the next call. */
+static const char *put(const char *name, const void *bytes, size_t count)
+{
+    static char path[128];
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(hd_file_write_atomic(path, bytes, count, 0600), HD_OK);
+    return path;
+}
+
+#define PUT(name, text) put(name, text, sizeof(text) - 1)
+
+static void is(const char *path, enum hd_data_kind kind)
+{
+    if (hd_data_look(path))
+        fail_msg("%s", hd_err_message());
+    if (hd_data_kind_of(path) != kind)
+        fail_msg("%s is of kind %d, not %d", path, (int)hd_data_kind_of(path), (int)kind);
+}
+
+static void names_tell_in_either_case(void **state)
+{
+    (void)state;
+    is(PUT("a.jsonl", "{}\n"), HD_DATA_LINES);
+    is(PUT("a.JSONL", "{}\n"), HD_DATA_LINES);
+    is(PUT("a.ndjson", "{}\n"), HD_DATA_LINES);
+    is(PUT("a.NdJson", "{}\n"), HD_DATA_LINES);
+    is(PUT("a.json", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n"), HD_DATA_LINES);
+    is(PUT("one.json", " {\"text\": \"a\"} "), HD_DATA_LINES);
+    is(PUT("a.NPY", ""), HD_DATA_NPY);
+    is(PUT("a.Bin", ""), HD_DATA_BIN);
+    is(PUT("a.txt", "{}\n"), HD_DATA_TEXT);
+    is(PUT("README", "text"), HD_DATA_TEXT);
+    is(PUT("a.c", "int x;"), HD_DATA_TEXT);
+    is(PUT("page.html", "<!DOCTYPE html><p>x"), HD_DATA_TEXT);
+    is(PUT("empty.txt", ""), HD_DATA_TEXT);
+    is(PUT("empty.jsonl", ""), HD_DATA_LINES);
+}
+
+/* Goal: what is not text is not trained on as if it were. Method: the beginnings of published
+ * formats, under their own name and under one of text: both are refused, by kind. */
+static void what_is_not_text_is_refused_by_its_kind(void **state)
+{
+    static const struct {
+        const char *name, *head;
+        size_t bytes;
+        const char *says;
+    } rows[] = {
+#define ROW(name, head, says) {name, head, sizeof(head) - 1, says}
+        ROW("a.gz", "\x1f\x8b\x08\0\0", "gzip -dk"),
+        ROW("a.jsonl.zst", "\x28\xb5\x2f\xfd\x04", "zstd -d"),
+        ROW("a.xz",
+            "\xfd"
+            "7zXZ\0\0",
+            "xz -dk"),
+        ROW("a.bz2", "BZh91AY&SY..", "bzip2 -dk"),
+        ROW("a.parquet", "PAR1\x15\x04", "a Parquet file"),
+        ROW("a.arrow", "ARROW1\0\0", "an Arrow file"),
+        ROW("a.data", "\xff\xff\xff\xff\x70\x02\0\0", "an Arrow file"),
+        ROW("a.zip", "PK\x03\x04\x14", "a ZIP archive"),
+        ROW("a.pkl", "\x80\x04\x95\x10", "a pickle"),
+        ROW("a.avro", "Obj\x01\x04", "an Avro file"),
+        ROW("a.h5", "\x89HDF\r\n\x1a\n", "an HDF5 file"),
+        ROW("a.sqlite", "SQLite format 3\0", "an SQLite database"),
+        ROW("a.png", "\x89PNG\r\n\x1a\n", "a picture"),
+        ROW("a.jpg", "\xff\xd8\xff\xe0", "a picture"),
+        ROW("a.pdf", "%PDF-1.7\n", "a PDF"),
+        ROW("a.dat", "\xff\xfeh\0i\0", "text in UTF-16"),
+        ROW("a.dat", "\xfe\xff\0h\0i", "text in UTF-16"),
+        ROW("a.dat", "h\0e\0l\0l\0o\0", "text in UTF-16"),
+        ROW("a.dat", "version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
+        ROW("a.dat", "\n<!DOCTYPE html><html>", "a page of HTML"),
+        ROW("a.dat", "\x93NUMPY\x01\0v\0", "a NumPy array"),
+#undef ROW
+    };
+    static const char *const names[] = {"a.txt", "a.jsonl", "a.json", "a"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (size_t n = 0; n <= sizeof names / sizeof names[0]; n++) {
+            const char *name = n ? names[n - 1] : rows[i].name;
+            const char *path = put(name, rows[i].head, rows[i].bytes);
+
+            assert_int_equal(hd_data_look(path), HD_INVALID);
+            if (!strstr(hd_err_message(), rows[i].says) || !strstr(hd_err_message(), path))
+                fail_msg("%s: '%s' does not say '%s'", name, hd_err_message(), rows[i].says);
+        }
+}
+
+static void refuses(const char *path, const char *says)
+{
+    assert_int_equal(hd_data_look(path), HD_INVALID);
+    if (!strstr(hd_err_message(), says))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), says);
+}
+
+static void names_that_promise_another_kind_are_refused(void **state)
+{
+    (void)state;
+    refuses(PUT("a.txt", "some text and a \0"), "a NUL byte");
+    refuses(PUT("a.gz", "{\"text\": \"a\"}\n"), "does not begin like one");
+    refuses(PUT("a.csv", "text,label\na,1\n"), "a table");
+    refuses(PUT("a.TSV", "a\tb\n"), "a table");
+    refuses(PUT("a.tfrecord", "abc"), "a TFRecord file");
+    refuses(PUT("a.json", "[\n{\"text\": \"a\"}]"), "a JSON array");
+    refuses(PUT("a.jsonl", " [{\"text\": \"a\"}]"), "a JSON array");
+    refuses(PUT("a.json", "{\n  \"text\": \"a\"\n}\n"), "jq -c");
+    refuses(PUT("a.jsonl", "{\n  \"text\": \"a\"\n}\n"), "jq -c");
+    refuses(PUT("a.json", "just words"), "no file of JSON objects");
+    refuses(PUT("a.jsonl", "\xef\xbb\xbf{\"text\": \"a\"}\n"), "byte order mark");
+}
+
+/* ---- what is checked of it ---- */
+
+static enum hd_status survey(const char *path, const struct hd_tokenizer *tokenizer,
+                             enum hd_chat_form form, int64_t encode_left, int64_t read_left,
+                             struct hd_survey *ret)
+{
+    const struct hd_corpus_file file = {.path = path, .size_bytes = -1};
+    struct hd_survey_rules rules = {.tokenizer = tokenizer,
+                                    .end_of_text = -1,
+                                    .vocab = 300,
+                                    .form = form,
+                                    .threads = 2,
+                                    .encode_left = encode_left,
+                                    .read_left = read_left};
+
+    return hd_survey(&file, 1, &rules, ret);
+}
+
+/* Goal: a line that a rank would refuse is found before the job runs, wherever it is. Method: each
+ * kind of wrong line as the second of two, for text, conversations and pairs; checked by encoding,
+ * and by the form alone, as of files too large for that. */
+static void a_wrong_line_is_found_wherever_it_is(void **state)
+{
+    static const char *const good[] = {
+        "{\"text\": \"a\"}", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}",
+        "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\"}"};
+    static const enum hd_chat_form forms[] = {HD_CHAT_AUTO, HD_CHAT_AUTO, HD_CHAT_PREFERENCE};
+    static const char *const bad[] = {"{\"txt\": \"a\"}",
+                                      "{\"text\": 5}",
+                                      "5",
+                                      "[]",
+                                      "{\"text\": \"a\"",
+                                      "{\"text\": \"\xff\"}",
+                                      "{\"text\": null}",
+                                      "{\"text\": \"a\"} x",
+                                      "{\"text\": \"\\u00\"}"};
+    struct hd_tokenizer *bytes = NULL;
+    struct hd_survey s;
+    char says[160];
+
+    (void)state;
+    assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
+    for (size_t g = 0; g < 3; g++)
+        for (size_t b = 0; b < 2 * sizeof bad / sizeof bad[0]; b++) {
+            struct hd_text text = {0};
+            const char *path;
+
+            hd_text_add(&text, "%s\n\n%s\n", good[g], bad[b / 2]);
+            path = put("lines.jsonl", text.data, text.len_bytes);
+            hd_text_free(&text);
+            (void)snprintf(says, sizeof says, "%s:3: ", path);
+            if (survey(path, bytes, forms[g], b % 2 ? 1 << 20 : 0, 1 << 20, &s) != HD_INVALID)
+                fail_msg("%s behind %s is taken", bad[b / 2], good[g]);
+            if (!strstr(hd_err_message(), says))
+                fail_msg("'%s' does not say %s", hd_err_message(), says);
+        }
+    assert_int_equal(survey(PUT("good.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"b\"}"), bytes,
+                            HD_CHAT_AUTO, 1 << 20, 1 << 20, &s),
+                     HD_OK);
+    assert_int_equal(s.documents, 2);
+    assert_int_equal(s.checked, s.bytes);
+    hd_tokenizer_close(bytes);
+}
+
+/* Goal: what is not looked at is said. Method: two MiB of lines with a wrong one at the end, within
+ * and beyond the bound. */
+static void what_was_not_checked_is_told(void **state)
+{
+    struct hd_tokenizer *bytes = NULL;
+    struct hd_text text = {0};
+    struct hd_survey s;
+    const char *path;
+
+    (void)state;
+    assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
+    while (text.len_bytes < 2 << 20)
+        hd_text_add(&text, "{\"text\": \"%0500d\"}\n", 7);
+    hd_text_add(&text, "5\n");
+    path = put("long.jsonl", text.data, text.len_bytes);
+    assert_int_equal(survey(path, bytes, HD_CHAT_AUTO, 0, INT64_MAX, &s), HD_INVALID);
+    assert_int_equal(survey(path, bytes, HD_CHAT_AUTO, 0, 1 << 20, &s), HD_OK);
+    assert_int_equal(s.checked, 1 << 20);
+    hd_text_free(&text);
+    hd_tokenizer_close(bytes);
+}
+
+/* Goal: text that a tokenizer cannot take is found. Method: a byte that is no UTF-8, at the end of
+ * the file, and so that a character lies over the end of a chunk of 65536 bytes. */
+static void text_that_is_not_utf8_is_found(void **state)
+{
+    struct hd_tokenizer *bpe = NULL;
+    struct hd_survey s;
+    struct hd_text text = {0};
+    const char *path;
+
+    (void)state;
+    assert_int_equal(golden_open(golden_path("qwen2.json"), &bpe), HD_OK);
+    for (int i = 0; i < 40000; i++)
+        hd_text_add(&text, "%s", i % 2 ? "\xC3\xA9" : "a"); /* 60000 bytes, odd offsets */
+    hd_text_add(&text, "%s", "b\xC3\xA9\xC3\xA9");
+    while (text.len_bytes < 200000)
+        hd_text_add(&text, "%s", "\xE6\x9D\xB1"); /* one of three bytes lies over each end */
+    for (int64_t room = 0; room < 2; room++) {
+        path = put("good.txt", text.data, text.len_bytes);
+        assert_int_equal(survey(path, bpe, HD_CHAT_AUTO, room * INT32_MAX, INT32_MAX, &s), HD_OK);
+        assert_int_equal(s.checked, s.bytes);
+    }
+    hd_text_add_bytes(&text, "\xE6\x9D", 2);
+    for (int64_t room = 0; room < 2; room++) {
+        path = put("bad.txt", text.data, text.len_bytes);
+        assert_int_equal(survey(path, bpe, HD_CHAT_AUTO, room * INT32_MAX, INT32_MAX, &s),
+                         HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), "is not UTF-8"));
+    }
+    hd_text_free(&text);
+    hd_tokenizer_close(bpe);
+}
+
+/* Goal: an id outside the vocabulary is found wherever it is. Method: an array of 2^21 ids of which
+ * one, between the places that are looked at when a job is submitted, is 300 of 300. */
+static void a_wrong_id_is_found_wherever_it_is(void **state)
+{
+    enum { IDS = 1 << 21, HEAD = 128, WRONG = 1000003 };
+    char *file = calloc(1, HEAD + 2 * IDS);
+    struct hd_survey s;
+    const char *path;
+
+    (void)state;
+    assert_non_null(file);
+    memcpy(file, "\x93NUMPY\x01\0\x76\0", 10);
+    memset(file + 10, ' ', HEAD - 11);
+    file[HEAD - 1] = '\n';
+    (void)memcpy(file + 10, "{'descr': '<u2', 'fortran_order': False, 'shape': (2097152,), }",
+                 sizeof "{'descr': '<u2', 'fortran_order': False, 'shape': (2097152,), }" - 1);
+    path = put("ids.npy", file, HEAD + 2 * IDS);
+    assert_int_equal(survey(path, NULL, HD_CHAT_AUTO, 0, 0, &s), HD_OK);
+    assert_int_equal(s.tokens, IDS);
+    file[HEAD + 2 * WRONG] = 300 & 0xFF;
+    file[HEAD + 2 * WRONG + 1] = 300 >> 8;
+    path = put("ids.npy", file, HEAD + 2 * IDS);
+    assert_int_equal(survey(path, NULL, HD_CHAT_AUTO, 0, 0, &s), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "token 1000003 is 300"));
+    free(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_tell_in_either_case),
+        cmocka_unit_test(what_is_not_text_is_refused_by_its_kind),
+        cmocka_unit_test(names_that_promise_another_kind_are_refused),
+        cmocka_unit_test(a_wrong_line_is_found_wherever_it_is),
+        cmocka_unit_test(what_was_not_checked_is_told),
+        cmocka_unit_test(text_that_is_not_utf8_is_found),
+        cmocka_unit_test(a_wrong_id_is_found_wherever_it_is),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
