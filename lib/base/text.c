@@ -204,6 +204,38 @@ bool hd_text_is_utf8(const void *bytes, size_t count)
     return true;
 }
 
+bool hd_text_is_space(uint32_t code)
+{
+    return (code >= 9 && code <= 13) || (code >= 0x1C && code <= 0x20) || code == 0x85 ||
+           code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
+           code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+}
+
+/* The character that begins at p, of at most three bytes: no white space has four. */
+static uint32_t short_code(const unsigned char *p, size_t bytes)
+{
+    return bytes == 1   ? p[0]
+           : bytes == 2 ? (p[0] & 0x1Fu) << 6 | (p[1] & 0x3Fu)
+           : bytes == 3 ? (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu)
+                        : UINT32_MAX;
+}
+
+size_t hd_text_trim_end(const char *text, size_t bytes)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    while (bytes > 0) {
+        size_t at = bytes - 1;
+
+        while (at > 0 && (p[at] & 0xC0) == 0x80)
+            at--;
+        if (!hd_text_is_space(short_code(p + at, bytes - at)))
+            break;
+        bytes = at;
+    }
+    return bytes;
+}
+
 bool hd_text_starts(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;

@@ -42,6 +42,10 @@ size_t hd_text_character(const char *at, size_t count, bool *ret_harmless);
 bool hd_text_starts(const char *text, const char *prefix);
 bool hd_text_ends(const char *text, const char *suffix);
 
+bool hd_text_is_space(uint32_t code); /* a character for which Python's str.isspace is true */
+/* The bytes of UTF-8 text that are left without the white space at its end: Python's str.rstrip. */
+size_t hd_text_trim_end(const char *text, size_t bytes);
+
 enum { HD_TEXT_LIST_MAX = 160 };
 
 /* "1, 2, 4 or 8": the numbers from 1 to `max` for which fits(about, number) is true; at most eight,

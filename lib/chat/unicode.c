@@ -43,9 +43,7 @@ size_t chat_put_code_point(uint32_t code, char ret_text[4])
 
 bool chat_is_space(uint32_t code)
 {
-    return (code >= 9 && code <= 13) || (code >= 0x1C && code <= 0x20) || code == 0x85 ||
-           code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
-           code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+    return hd_text_is_space(code);
 }
 
 bool chat_is_printable(uint32_t code)
@@ -76,16 +74,7 @@ size_t chat_skip_spaces(const char *text, size_t bytes)
 
 size_t chat_trim_end(const char *text, size_t bytes)
 {
-    while (bytes > 0) {
-        size_t at = bytes - 1;
-
-        while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80)
-            at--;
-        if (!chat_is_space(chat_code_point(text + at)))
-            break;
-        bytes = at;
-    }
-    return bytes;
+    return hd_text_trim_end(text, bytes);
 }
 
 /* ---- upper and lower case of ASCII, Latin-1 and Cyrillic ---- */

@@ -1,6 +1,5 @@
 #include "generate/choices.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,12 +155,10 @@ static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t
     struct hd_language *language = q->all->language;
     struct hd_text whole = {0};
     struct hd_id_list prompt = {0};
-    size_t bytes = strlen(q->prompt);
+    const size_t bytes = hd_text_trim_end(q->prompt, strlen(q->prompt));
     enum hd_status st = HD_OK;
 
     hd_text_add(&whole, "%s%s%s", q->prompt, q->delimiter, q->choices[q->next]);
-    while (bytes && isspace((unsigned char)q->prompt[bytes - 1]))
-        bytes--;
     if (whole.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a question");
     else if (!bytes && hd_language_begin(language) < 0)
@@ -199,11 +196,11 @@ static enum hd_status begin_choice(struct question *q)
                                        .user = q};
 
     q->log_likelihoods[q->next] = 0;
-    if (!st && what.prompt_count - first >= q->all->context)
+    if (!st && what.prompt_count - first > q->all->context)
         st =
             hd_err(HD_INVALID, "choices: number %d has %lld tokens, and the context is %lld",
                    q->next + 1, (long long)(what.prompt_count - first), (long long)q->all->context);
-    q->cut |= what.prompt_count > q->all->context;
+    q->cut |= what.prompt_count > q->all->context + 1; /* the last token is not fed */
     if (!st)
         st = hd_generator_add(q->all->generator, &what, NULL);
     hd_id_list_free(&ids);

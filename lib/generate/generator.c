@@ -14,6 +14,7 @@ struct hd_sequence {
     struct hd_generation what;
     struct hd_stops stops;
     int32_t *prompt;
+    int32_t last;  /* the token behind `prompt`, which is told and not read; -1: none */
     int64_t drawn; /* tokens */
     bool reads_prompt;
     bool ended; /* in the call under way */
@@ -135,7 +136,12 @@ static enum hd_status check(const struct hd_generator *g, const struct hd_genera
 enum hd_status hd_generator_add(struct hd_generator *g, const struct hd_generation *what,
                                 struct hd_sequence **ret_sequence)
 {
-    const int64_t context = hd_decoder_context(g->decoder), all = what->prompt_count;
+    /* nothing follows the last token of a prompt that is only told, so the model need not read it
+     */
+    const bool keeps_last = what->tells_prompt && what->slides && !what->max_tokens &&
+                            what->prompt_count > 1 && what->told_from < what->prompt_count;
+    const int64_t context = hd_decoder_context(g->decoder);
+    const int64_t all = what->prompt_count - keeps_last;
     const int64_t count = all < context ? all : context; /* of a long one the end is read */
     struct hd_sequence *s;
     enum hd_status st = check(g, what);
@@ -150,6 +156,7 @@ enum hd_status hd_generator_add(struct hd_generator *g, const struct hd_generati
         return hd_err(HD_NO_MEMORY, "no memory for a sequence");
     }
     memcpy(s->prompt, what->prompt + all - count, (size_t)count * sizeof *s->prompt);
+    s->last = keeps_last ? what->prompt[all] : -1;
     s->what = *what;
     s->what.prompt = s->prompt;
     s->what.told_from -= all - count;
@@ -332,6 +339,15 @@ static void draw(struct hd_generator *g, struct generator_slot *slot, const floa
     }
 }
 
+/* The token behind the ones that were read, with which the sequence ends. */
+static void tell_last(struct hd_generator *g, struct generator_slot *slot, const float *logits)
+{
+    struct hd_generated token = {.id = slot->sequence->last, .of_prompt = true};
+
+    tell(g, slot, &token, logits);
+    end(g, slot, slot->sequence->ended ? HD_GENERATION_STOP : HD_GENERATION_LENGTH, HD_OK);
+}
+
 /* ---- a step ---- */
 
 /* Behind `count` tokens of a slot, which are rows[index] of the call. */
@@ -355,7 +371,10 @@ static enum hd_status take_logits(struct hd_generator *g, struct generator_slot 
             tell(g, slot, &token, logits);
         } else if (!st) {
             slot->filled += count;
-            draw(g, slot, logits);
+            if (s->last >= 0)
+                tell_last(g, slot, logits);
+            else
+                draw(g, slot, logits);
             return HD_OK;
         }
     }

@@ -59,8 +59,9 @@ struct hd_generation {
     bool tells_odds;              /* log-probabilities of the tokens that are drawn */
     int top;     /* with each token whose odds are told: so many of the most likely */
     bool slides; /* where the context is full: its second half becomes the beginning of a new one,
-                    and of a prompt that is too long the end is read. Else the sequence ends, and a
-                    prompt that is too long is refused */
+                    and of a prompt that is too long the end is read: as many tokens as the context
+                    has, and one more where the last one is told alone (tells_prompt, max_tokens
+                    0). Else the sequence ends, and a prompt that is too long is refused */
     /* Called for the tokens in their order. False: the sequence ends behind this one. May be NULL.
      * Neither callback may call the generator, but on_end may call hd_generator_add. */
     bool (*on_token)(void *user, const struct hd_generated *token);

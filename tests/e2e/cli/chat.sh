@@ -64,7 +64,7 @@ printf '%s' '{% for m in messages %}{% endif %}' >"$dir/broken.jinja"
 refused a_template_that_is_no_template "data.template: $dir/broken.jinja:1:" --set data.template=broken.jinja
 printf '%s' '{% for i in range(1000000000) %}{% endfor %}' >"$dir/endless.jinja"
 refused a_template_beyond_its_limits "a range of more than 100000 numbers" --set data.template=endless.jinja
-refused a_template_without_answers "chat.jsonl:1: message 2: the chat template does not show this answer" --set data.template=mute.jinja
+refused a_template_without_answers "chat.jsonl:1: message 2: the chat template $dir/mute.jinja does not show this answer" --set data.template=mute.jinja
 refused steps_and_epochs "train.epochs: cannot be used with train.steps" --set train.epochs=2 --set train.steps=3
 refused a_context_that_is_too_short "36 conversations are longer than model.context = 16 tokens; the first is $dir/chat.jsonl:1, with 28 tokens" --set model.context=16
 refused joined_conversations "data.documents: conversations are bounded" --set data.documents=joined

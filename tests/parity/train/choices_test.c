@@ -124,7 +124,8 @@ static double likelihood(const struct model *m, const char *prompt, const char *
         logits = decoding_next(&d, (unsigned char)*prompt);
     for (; *choice; choice++) {
         sum += log_p(logits, (unsigned char)*choice);
-        logits = decoding_next(&d, (unsigned char)*choice);
+        if (choice[1]) /* nothing follows the last one, and the context may be full */
+            logits = decoding_next(&d, (unsigned char)*choice);
     }
     decoding_close(&d);
     return sum;
@@ -254,33 +255,121 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
     model_close(&m);
 }
 
-/* A prompt of 80 bytes and a choice of 5 in a context of 64: the last 64 are read. */
+/* Goal: a long question is read as lm-evaluation-harness does. Method: questions of total bytes
+ * around the context of 64: the last context + 1 of them are kept, and all but the last are fed. */
+struct long_question {
+    const struct model *m;
+    const char *choice; /* with the space in front of it */
+    int prompt_bytes;
+};
+
 static void on_cut(void *user, const struct hd_choice_answer *a)
 {
-    char prompt[100];
+    const struct long_question *q = user;
+    const int total = q->prompt_bytes + (int)strlen(q->choice);
+    char prompt[200];
+    double expected;
 
-    memset(prompt, 'p', 80);
-    prompt[80] = '\0';
-    assert_true(a->cut);
-    assert_true(fabs(a->log_likelihoods[0] - likelihood(user, prompt + 80 - 59, " four")) < 1e-4);
+    for (int i = 0; i < q->prompt_bytes; i++)
+        prompt[i] = (char)('a' + i % 26);
+    prompt[q->prompt_bytes] = '\0';
+    expected =
+        likelihood(q->m, prompt + (total > CONTEXT + 1 ? total - CONTEXT - 1 : 0), q->choice);
+    assert_int_equal(a->cut, total > CONTEXT + 1);
+    if (!(fabs(a->log_likelihoods[0] - expected) < 1e-4))
+        fail_msg("%d bytes: %g, not %g", total, a->log_likelihoods[0], expected);
 }
 
 static void a_question_that_is_too_long_loses_its_beginning(void **state)
 {
+    static const char whole[] = " 0123456789012345678901234567890123456789012345678901234567890ab";
+    static const struct {
+        const char *choice;
+        int total;
+    } all[] = {{" four", 63}, {" four", 64}, {" four", 65}, {" four", 66},
+               {" four", 85}, {whole, 65},   {whole, 66},   {whole, 80}};
     struct model m = {.decoder = NULL};
-    struct hd_choices result;
-    char prompt[100];
-    struct hd_text text = {0};
+
+    (void)state;
+    assert_int_equal(sizeof whole - 1, CONTEXT);
+    model_open(&m);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct long_question q = {&m, all[i].choice, all[i].total - (int)strlen(all[i].choice)};
+        struct hd_choices result;
+        struct hd_text text = {0};
+
+        hd_text_add(&text, "{\"prompt\": \"");
+        for (int c = 0; c < q.prompt_bytes; c++)
+            hd_text_add(&text, "%c", 'a' + c % 26);
+        hd_text_add(&text, "\", \"choices\": [\"%s\", \"five\"], \"answer\": 0}\n", q.choice + 1);
+        must(examine(&m, text.data, on_cut, &q, &result));
+        assert_int_equal(result.cut, all[i].total > CONTEXT + 1);
+        hd_text_free(&text);
+    }
+    model_close(&m);
+}
+
+/* ---- white space ---- */
+
+struct blank_question {
+    const struct model *m;
+    const char *blank;
+    bool moves;
+};
+
+static void on_blank(void *user, const struct hd_choice_answer *a)
+{
+    const struct blank_question *q = user;
+    char prompt[32], choice[32];
+    double expected;
+
+    (void)snprintf(prompt, sizeof prompt, "one%s", q->moves ? "" : q->blank);
+    (void)snprintf(choice, sizeof choice, "%s two", q->moves ? q->blank : "");
+    expected = likelihood(q->m, prompt, choice);
+    if (!(fabs(a->log_likelihoods[0] - expected) < 1e-4))
+        fail_msg("behind '%s': %g, not %g", q->blank, a->log_likelihoods[0], expected);
+}
+
+/* Goal: white space at the prompt's end belongs to the choice, where Python's str.rstrip takes it.
+ * Method: each character for which str.isspace is true that JSON can hold, and some for which it is
+ * not. */
+static void white_space_of_any_script_belongs_to_the_choice(void **state)
+{
+    static const struct {
+        const char *blank;
+        bool moves;
+    } all[] = {
+        {" ", true},
+        {"\xc2\x85", true},      /* U+0085 */
+        {"\xc2\xa0", true},      /* U+00A0 */
+        {"\xe1\x9a\x80", true},  /* U+1680 */
+        {"\xe2\x80\x80", true},  /* U+2000 */
+        {"\xe2\x80\x8a", true},  /* U+200A */
+        {"\xe2\x80\xa8", true},  /* U+2028 */
+        {"\xe2\x80\xa9 ", true}, /* U+2029 and a space */
+        {"\xe2\x80\xaf", true},  /* U+202F */
+        {"\xe2\x81\x9f", true},  /* U+205F */
+        {"\xe3\x80\x80", true},  /* U+3000 */
+        {"\xe2\x80\x8b", false}, /* U+200B: of no width */
+        {"\xef\xbb\xbf", false}, /* U+FEFF */
+        {"\xe1\xa0\x8e", false}, /* U+180E */
+        {"\xc3\xa0", false},     /* ends in the byte of U+00A0 */
+        {"\xf0\x90\x80\xa0", false},
+    };
+    struct model m = {.decoder = NULL};
 
     (void)state;
     model_open(&m);
-    memset(prompt, 'p', 80);
-    prompt[80] = '\0';
-    hd_text_add(&text, "{\"prompt\": \"%s\", \"choices\": [\"four\", \"five\"], \"answer\": 0}\n",
-                prompt);
-    must(examine(&m, text.data, on_cut, &m, &result));
-    assert_int_equal(result.cut, 1);
-    hd_text_free(&text);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct blank_question q = {&m, all[i].blank, all[i].moves};
+        struct hd_choices result;
+        char line[128];
+
+        (void)snprintf(line, sizeof line,
+                       "{\"prompt\": \"one%s\", \"choices\": [\"two\", \"x\"], \"answer\": 0}\n",
+                       all[i].blank);
+        must(examine(&m, line, on_blank, &q, &result));
+    }
     model_close(&m);
 }
 
@@ -290,6 +379,7 @@ int main(void)
         cmocka_unit_test(accuracies_are_those_of_the_log_likelihoods),
         cmocka_unit_test(what_is_no_question_is_refused_with_its_line),
         cmocka_unit_test(a_question_that_is_too_long_loses_its_beginning),
+        cmocka_unit_test(white_space_of_any_script_belongs_to_the_choice),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

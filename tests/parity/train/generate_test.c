@@ -523,9 +523,10 @@ static void a_long_prompt_is_refused_or_read_from_where_it_can_be_seen(void **st
     what.max_tokens = 0;
     (void)add(&many, &what);
     run(&many);
-    assert_int_equal(told.count, CONTEXT);
+    assert_int_equal(told.count, CONTEXT + 1); /* the last one is told, and not read */
     check_told(&m, &told, CONTEXT, 1e-4);
-    assert_int_equal(told.tokens[0].id, tokens[100]);
+    assert_int_equal(told.tokens[0].id, tokens[99]);
+    assert_int_equal(told.tokens[CONTEXT].id, tokens[CONTEXT + 99]);
     many_close(&many);
     harness_teardown(&m.h);
 }
