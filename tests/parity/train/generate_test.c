@@ -334,7 +334,8 @@ static void check_told(const struct model *m, const struct told *t, int64_t prom
                      token->log_probability, -minus_log_p(logits, token->id));
         for (int v = 0; i >= prompt && v < VOCAB; v++)
             assert_true((double)logits[v] <= (double)logits[token->id] + bound);
-        logits = decoding_next(&d, token->id);
+        if (i + 1 < t->count) /* nothing follows the last one, and the context may be full */
+            logits = decoding_next(&d, token->id);
     }
     decoding_close(&d);
 }
@@ -524,7 +525,7 @@ static void a_long_prompt_is_refused_or_read_from_where_it_can_be_seen(void **st
     (void)add(&many, &what);
     run(&many);
     assert_int_equal(told.count, CONTEXT + 1); /* the last one is told, and not read */
-    check_told(&m, &told, CONTEXT, 1e-4);
+    check_told(&m, &told, CONTEXT + 1, 1e-4);
     assert_int_equal(told.tokens[0].id, tokens[99]);
     assert_int_equal(told.tokens[CONTEXT].id, tokens[CONTEXT + 99]);
     many_close(&many);
