@@ -100,6 +100,22 @@ static enum hd_status encode_text(struct hd_conversation_encoder *e, struct hd_i
     return st;
 }
 
+/* A text without a template begins with what the tokenizer puts in front of one, where special
+ * tokens are asked for: TRL asks for them. */
+static enum hd_status add_begin(const struct hd_conversation_encoder *e, struct hd_id_list *ids,
+                                struct hd_text *counts)
+{
+    int count;
+    const int32_t *before = hd_tokenizer_before(e->rules.tokenizer, &count);
+    enum hd_status st = hd_id_list_reserve(ids, (size_t)count);
+
+    for (int i = 0; !st && i < count; i++) {
+        ids->ids[ids->count++] = before[i];
+        hd_text_add_bytes(counts, "", 1);
+    }
+    return !st && counts->failed ? no_memory() : st;
+}
+
 static enum hd_status add_end(const struct hd_conversation_encoder *e, struct hd_id_list *ids,
                               struct hd_text *counts)
 {
@@ -146,6 +162,8 @@ static enum hd_status encode(struct hd_conversation_encoder *e, struct hd_arena 
     const size_t first = ids->count, base = counts->len_bytes;
     enum hd_status st = render(e, arena, line, line_bytes, c);
 
+    if (!st && c->answer && c->form != HD_CHAT_TEXT)
+        st = add_begin(e, ids, counts);
     if (!st)
         st = encode_text(e, ids, counts);
     if (!st && c->answer)

@@ -3,7 +3,8 @@
  *     line --read--> messages --guard--> --template--> text and spans --unguard, tokenizer--> ids
  *
  * Special tokens come from the template alone (chat/guard.h), and nothing is added in front: a
- * template that wants the token that begins a text writes it. A token counts if it holds a byte of
+ * template that wants the token that begins a text writes it. A prompt and completion as strings
+ * begin with what the tokenizer's post_processor puts in front of a text, as in TRL. A token counts if it holds a byte of
  * a span (chat/render.h), as transformers marks them. A text without messages (prompt and
  * completion as strings) ends with the tokenizer's end-of-text token, which counts.
  *

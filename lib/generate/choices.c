@@ -149,30 +149,47 @@ static void on_end(void *user, enum hd_generation_end end, enum hd_status st)
     }
 }
 
-/* The ids of prompt and choice; *ret_first: the first one of the choice. */
+/* Behind an empty prompt: the token that begins a text, unless the choice begins with it, and the
+ * choice without special tokens. */
+static enum hd_status encode_alone(struct question *q, const struct hd_text *whole,
+                                   struct hd_id_list *ids)
+{
+    const int32_t begin = hd_language_begin(q->all->language);
+    enum hd_status st;
+
+    if (begin < 0)
+        return hd_err(HD_INVALID, "the prompt is empty, and the model has no token to begin with");
+    st = hd_language_encode(q->all->language, whole->data, whole->len_bytes, ids);
+    if (!st && (!ids->count || ids->ids[0] != begin))
+        st = hd_id_list_reserve(ids, 1);
+    if (!st && (!ids->count || ids->ids[0] != begin)) {
+        memmove(ids->ids + 1, ids->ids, ids->count * sizeof *ids->ids);
+        ids->ids[0] = begin;
+        ids->count++;
+    }
+    return st;
+}
+
+/* The ids of prompt and choice; *ret_first: the first one of the choice. Both are encoded with the
+ * special tokens that the tokenizer adds by default, as lm-evaluation-harness has it. */
 static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
 {
     struct hd_language *language = q->all->language;
-    struct hd_text whole = {0};
-    struct hd_id_list prompt = {0};
     const size_t bytes = hd_text_trim_end(q->prompt, strlen(q->prompt));
+    struct hd_id_list prompt = {0};
+    struct hd_text whole = {0};
     enum hd_status st = HD_OK;
 
     hd_text_add(&whole, "%s%s%s", q->prompt, q->delimiter, q->choices[q->next]);
     if (whole.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a question");
-    else if (!bytes && hd_language_begin(language) < 0)
-        st = hd_err(HD_INVALID, "the prompt is empty, and the model has no token to begin with");
-    if (!st && !bytes) {
-        st = hd_id_list_reserve(ids, 1);
-        if (!st)
-            ids->ids[ids->count++] = hd_language_begin(language);
-    }
-    if (!st)
-        st = hd_language_encode(language, whole.data, whole.len_bytes, ids);
-    if (!st && bytes)
-        st = hd_language_encode(language, q->prompt, bytes, &prompt);
-    *ret_first = bytes ? (int64_t)prompt.count : 1;
+    if (!st && *q->prompt)
+        st = hd_language_encode_whole(language, q->prompt, bytes, &prompt);
+    *ret_first = prompt.count ? (int64_t)prompt.count : 1;
+    if (!st && !prompt.count) /* also white space alone, where nothing is put in front of a text */
+        st = encode_alone(q, &whole, ids);
+    else if (!st)
+        st = hd_language_encode_whole(language, whole.data, whole.len_bytes, ids);
     if (!st && *ret_first >= (int64_t)ids->count)
         st = hd_err(HD_INVALID, "choices: number %d has no token of its own behind the prompt",
                     q->next + 1);

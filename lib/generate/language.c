@@ -142,6 +142,35 @@ enum hd_status hd_language_encode(struct hd_language *l, const char *text, size_
     return st ? st : check_ids(l, ids, first);
 }
 
+static enum hd_status add_ids(struct hd_id_list *ids, const int32_t *more, int count)
+{
+    enum hd_status st = hd_id_list_reserve(ids, (size_t)count);
+
+    for (int i = 0; !st && i < count; i++)
+        ids->ids[ids->count++] = more[i];
+    return st;
+}
+
+enum hd_status hd_language_encode_whole(struct hd_language *l, const char *text, size_t text_bytes,
+                                        struct hd_id_list *ids)
+{
+    const int32_t begin = hd_language_begin(l);
+    const char *begins = begin >= 0 ? hd_tokenizer_content(l->tokenizer, begin) : NULL;
+    const bool has_begin = begins && *begins && text_bytes >= strlen(begins) &&
+                           memcmp(text, begins, strlen(begins)) == 0;
+    const size_t first = ids->count;
+    int before_count, behind_count;
+    const int32_t *before = hd_tokenizer_before(l->tokenizer, &before_count);
+    const int32_t *behind = hd_tokenizer_behind(l->tokenizer, &behind_count);
+    enum hd_status st = has_begin ? HD_OK : add_ids(ids, before, before_count);
+
+    if (!st)
+        st = hd_encoder_add(l->encoder, text, text_bytes, ids);
+    if (!st && !has_begin)
+        st = add_ids(ids, behind, behind_count);
+    return st ? st : check_ids(l, ids, first);
+}
+
 /* ---- chat ---- */
 
 static enum hd_status find_template(const struct hd_language *l, const char *wish,

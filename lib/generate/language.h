@@ -33,6 +33,11 @@ const struct hd_stops *hd_language_chat_stops(const struct hd_language *language
  * the model does not have one of its tokens. */
 enum hd_status hd_language_encode(struct hd_language *language, const char *text, size_t text_bytes,
                                   struct hd_id_list *ids);
+/* The same with what the tokenizer puts around a text where special tokens are asked for, as
+ * transformers does by default; lm-evaluation-harness leaves that out where the text begins with
+ * hd_language_begin, and so does this. */
+enum hd_status hd_language_encode_whole(struct hd_language *language, const char *text,
+                                        size_t text_bytes, struct hd_id_list *ids);
 /* The token with which a text without a prompt begins: the model's bos_token, else the one that
  * ends its documents; -1: it has neither. */
 int32_t hd_language_begin(const struct hd_language *language);

@@ -134,6 +134,17 @@ check questions_are_answered heddle eval "$work/model" --threads 1 --choices "$w
 check_equal all_of_them_right "acc 1.0000 acc_norm 1.0000 questions 4" "$(awk '/^(acc|acc_norm|questions) / { printf "%s%s %s", (n++ ? " " : ""), $1, $2 }' "$work/check.out")"
 check questions_with_their_answers heddle eval "$work/model" --threads 1 --choices "$work/questions.jsonl" --limit 3 --tp 2 --pp 2 -o jsonl
 check_equal each_has_a_line 3 "$(grep -c '"type":"question".*"answer":1,"choice":1,"choice_norm":1,' "$work/check.out")"
+# A tokenizer that puts a token in front of a text does so for a question, unless its prompt begins with that token.
+cp -r "$work/model" "$work/begins"
+begin='{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<|im_end|>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],"special_tokens":{"<|im_end|>":{"id":"<|im_end|>","ids":[257],"tokens":["<|im_end|>"]}}}'
+sed -i "s/\"post_processor\":null/\"post_processor\":$begin/" "$work/begins/tokenizer.json"
+printf '{"bos_token": "<|im_end|>", "eos_token": "<|im_end|>"}\n' >"$work/begins/tokenizer_config.json"
+odds() { heddle eval "$work/$1" --threads 1 --choices "$2" -o jsonl | grep -o '"log_likelihoods":[^]]*'; }
+printf '{"prompt": "ab", "choices": ["a", "b"], "answer": 0}\n' >"$work/plain.jsonl"
+printf '{"prompt": "<|im_end|>ab", "choices": ["a", "b"], "answer": 0}\n' >"$work/begun.jsonl"
+check_equal a_question_begins_as_its_tokenizer_says "$(odds model "$work/begun.jsonl")" "$(odds begins "$work/plain.jsonl")"
+check_equal but_not_twice "$(odds model "$work/begun.jsonl")" "$(odds begins "$work/begun.jsonl")"
+check_equal and_not_where_it_says_nothing 1 "$([ "$(odds model "$work/begun.jsonl")" != "$(odds model "$work/plain.jsonl")" ] && echo 1)"
 printf '{"prompt": "a"}\n' >"$work/wrong.jsonl"
 check_status a_line_that_is_no_question_is_said 2 heddle eval "$work/model" --threads 1 --choices "$work/wrong.jsonl"
 check_equal with_its_place 1 "$(grep -c 'wrong.jsonl:1: ' "$work/check.err")"

@@ -341,9 +341,78 @@ static void ids_and_masks_are_those_of_transformers(void **state)
     hd_text_free(&golden);
 }
 
+/* ---- texts without a template ---- */
+
+/* Five tokens of bytes, and <s> (0), which the post_processor puts in front of a text; </s> is 1.
+ */
+static const char BEGINS[] =
+    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{\"id"
+    "\":0,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+    "\"normalized\":false,\"special\":true},{\"id\":1,\"content\":\"</s>\",\"single_wo"
+    "rd\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":t"
+    "rue}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefi"
+    "x_space\":false,\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":"
+    "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"ty"
+    "pe_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[{\"Sequence\":{\""
+    "id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_to"
+    "kens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[0],\"tokens\":[\"<s>\"]}}},\"decoder\":{\"typ"
+    "e\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\""
+    ":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continui"
+    "ng_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,\"by"
+    "te_fallback\":false,\"ignore_merges\":false,\"vocab\":{\"<s>\":0,\"</s>\":1,\"a\""
+    ":2,\"b\":3,\"\\u0120\":4,\"q\":5},\"merges\":[]}}";
+
+static void has_ids(const struct hd_conversation_rules *rules, const char *line, const char *want)
+{
+    struct hd_conversation_encoder *encoder;
+    struct hd_id_list ids = {0};
+    struct hd_text counts = {0}, text = {0};
+    size_t second;
+    bool spelled;
+
+    assert_int_equal(hd_conversation_encoder_new(rules, &encoder), HD_OK);
+    if (rules->form == HD_CHAT_PREFERENCE)
+        assert_int_equal(hd_conversation_encode_pair(encoder, line, strlen(line), &ids, &counts,
+                                                     &second, &spelled),
+                         HD_OK);
+    else
+        assert_int_equal(
+            hd_conversation_encode(encoder, line, strlen(line), &ids, &counts, &spelled), HD_OK);
+    for (size_t i = 0; i < ids.count; i++)
+        hd_text_add(&text, "%s%d%s", i ? " " : "", (int)ids.ids[i], counts.data[i] ? "*" : "");
+    assert_string_equal(text.data, want);
+    hd_id_list_free(&ids);
+    hd_text_free(&counts);
+    hd_text_free(&text);
+    hd_conversation_encoder_free(encoder);
+}
+
+/* Goal: a prompt and completion as strings have the ids that TRL gives them: what the tokenizer
+ * puts in front of a text, and the token that ends one. Method: transformers' tokenizer("ab q</s>")
+ * is 0 2 3 4 5 1, and of the prompt "ab" 0 2 3: the completion is what follows. */
+static void a_prompt_and_completion_begin_as_the_tokenizer_says(void **state)
+{
+    struct hd_tokenizer *t = NULL;
+    struct hd_conversation_rules rules = {.form = HD_CHAT_COMPLETION, .end_of_text = 1};
+    char path[160];
+
+    (void)state;
+    put("tokenizer.json", BEGINS);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    assert_int_equal(hd_tokenizer_open(path, &t), HD_OK);
+    rules.tokenizer = t;
+    has_ids(&rules, "{\"prompt\": \"ab\", \"completion\": \" q\"}", "0 2 3 4* 5* 1*");
+    has_ids(&rules, "{\"prompt\": \"\", \"completion\": \"q\"}", "0 5* 1*");
+    rules.form = HD_CHAT_PREFERENCE;
+    has_ids(&rules, "{\"prompt\": \"ab\", \"chosen\": \"q\", \"rejected\": \"a\"}",
+            "0 2 3 5* 1* 0 2 3 2* 1*");
+    hd_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_and_completion_begin_as_the_tokenizer_says),
         cmocka_unit_test(ids_and_masks_are_those_of_transformers),
         cmocka_unit_test(answers_and_the_token_that_ends_them_count),
         cmocka_unit_test(a_text_without_messages_ends_with_the_end_of_a_text),
