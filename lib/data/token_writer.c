@@ -327,6 +327,17 @@ static enum hd_status rename_to(const char *from, const char *to)
     return HD_OK;
 }
 
+/* Removes the index of a former file, durably: it must not stand beside the new .bin, whatever of
+ * both a power cut leaves. */
+static enum hd_status remove_index(const struct hd_token_writer *w)
+{
+    if (unlink(w->idx) < 0)
+        return errno == ENOENT ? HD_OK
+                               : hd_err(hd_file_write_status(errno), "cannot replace %s: %s",
+                                        w->idx, strerror(errno));
+    return sync_dir(w->idx);
+}
+
 /* Everything that a full disk can fail comes before the first rename. */
 static enum hd_status publish(struct hd_token_writer *w)
 {
@@ -336,10 +347,12 @@ static enum hd_status publish(struct hd_token_writer *w)
         return hd_err(hd_file_write_status(errno), "cannot flush %s: %s", w->part, strerror(errno));
     if (w->idx)
         st = write_index(w);
-    if (!st && w->idx && unlink(w->idx) < 0 && errno != ENOENT)
-        st = hd_err(hd_file_write_status(errno), "cannot replace %s: %s", w->idx, strerror(errno));
+    if (!st && w->idx)
+        st = remove_index(w);
     if (!st)
         st = rename_to(w->part, w->out);
+    if (!st && w->idx)
+        st = sync_dir(w->out);
     if (!st && w->idx)
         st = rename_to(w->idx_part, w->idx);
     return st ? st : sync_dir(w->out);

@@ -2,7 +2,8 @@
  *
  * Atomic and durable: the file is written under a temporary name, flushed and renamed; after a
  * failure the old file is unchanged. Of Megatron's two files an old .idx is removed first and the
- * new one is renamed last, so an .idx always belongs to the .bin beside it.
+ * new one is renamed last, each durably before the next, so an .idx always belongs to the .bin
+ * beside it, also after a power cut.
  *
  * Used by: tokenize.   Uses: base.   Threads: one owner.
  */

@@ -265,6 +265,13 @@ static enum hd_status make(struct fill *f, const struct hd_job_file *file, const
     return st;
 }
 
+/* Whether both token files are there. The .bin is asked for first: a rank that makes them anew
+ * removes the .idx before it renames the .bin, and renames the .idx last. */
+static bool are_there(const char *bin, const char *idx)
+{
+    return hd_file_exists(bin) && hd_file_exists(idx);
+}
+
 /* Fills `list`; tokenizes the files that this rank has to make and that do not exist yet. */
 static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files, int64_t count,
                                 struct hd_corpus_file *list)
@@ -287,7 +294,7 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
         idx = hd_arena_printf(f->arena, "%s.idx", stem);
         if (!bin || !idx)
             return hd_err(HD_NO_MEMORY, "no memory for a path");
-        if (f->firsts[f->index++] % f->watch->world == f->watch->rank && !hd_file_exists(idx))
+        if (f->firsts[f->index++] % f->watch->world == f->watch->rank && !are_there(bin, idx))
             st = make(f, &files[i], stem);
         list[i] = (struct hd_corpus_file){.path = bin, .size_bytes = -1, .source = files[i].path};
     }
@@ -305,7 +312,7 @@ static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *f
         idx = hd_arena_printf(f->arena, "%.*sidx", (int)strlen(list[i].path) - 3, list[i].path);
         if (!idx)
             return hd_err(HD_NO_MEMORY, "no memory for a path");
-        while (!hd_file_exists(idx))
+        while (!are_there(list[i].path, idx))
             if (!pause_alive(f->watch))
                 return hd_err(HD_ABORTED, "stopped waiting for the tokens of %s", files[i].path);
     }

@@ -142,7 +142,8 @@ static void documents_without_an_end_of_text_are_bounded(void **state)
 }
 
 /* Goal: later attempts find what is there, and only that. Method: again as it is; with another
- * attempt; with another end-of-text; with a changed file; with an index lost. */
+ * attempt; with another end-of-text; with a changed file; with an index
+ * lost; with its ids lost. */
 static void tokens_are_made_once_for_the_same_text(void **state)
 {
     const struct timespec later[2] = {{.tv_sec = 4102444800}, {.tv_sec = 4102444800}}; /* 2100 */
@@ -171,6 +172,9 @@ static void tokens_are_made_once_for_the_same_text(void **state)
     hd_text_add(&idx, "%s", cache.train[2].path);
     memcpy(idx.data + idx.len_bytes - 3, "idx", 3);
     assert_int_equal(unlink(idx.data), 0);
+    assert_int_equal(fill_and_open(s, &arena, &data), 1);
+    hd_job_data_close(&data);
+    assert_int_equal(unlink(cache.train[2].path), 0); /* an index alone is no token file */
     assert_int_equal(fill_and_open(s, &arena, &data), 1);
     hd_job_data_close(&data);
     hd_text_free(&idx);

@@ -17,6 +17,7 @@ struct pending {
 
 static struct {
     bool on;
+    const char *below; /* of paths whose writes are watched */
     int calls, cut_at, complaints;
     char complaint[PATH_MAX + 64];
     struct pending pending[PENDING_MAX];
@@ -28,17 +29,25 @@ int __real_fsync(int fd);
 int __real_rename(const char *from, const char *to);
 int __real_mkdir(const char *path, mode_t mode);
 int __real_remove(const char *path);
+int __real_unlink(const char *path);
 int __real_unlinkat(int dir_fd, const char *name, int flags);
 ssize_t __wrap_write(int fd, const void *data, size_t size_bytes);
 int __wrap_fsync(int fd);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_mkdir(const char *path, mode_t mode);
 int __wrap_remove(const char *path);
+int __wrap_unlink(const char *path);
 int __wrap_unlinkat(int dir_fd, const char *name, int flags);
 
 void disk_watch(void)
 {
+    disk_watch_below("/checkpoints/");
+}
+
+void disk_watch_below(const char *part)
+{
     memset(&disk, 0, sizeof disk);
+    disk.below = part;
     disk.on = true;
 }
 
@@ -124,9 +133,9 @@ static void complain(const char *what, const char *path)
         (void)snprintf(disk.complaint, sizeof disk.complaint, "%s: %s", what, path);
 }
 
-static bool is_file_below_checkpoints(const char *path)
+static bool is_watched(const char *path)
 {
-    return strstr(path, "/checkpoints/") != NULL;
+    return strstr(path, disk.below) != NULL;
 }
 
 static bool is_cut(void)
@@ -139,7 +148,7 @@ ssize_t __wrap_write(int fd, const void *data, size_t size_bytes)
     char path[PATH_MAX];
 
     path_of(fd, path);
-    if (!disk.on || !is_file_below_checkpoints(path))
+    if (!disk.on || !is_watched(path))
         return __real_write(fd, data, size_bytes);
     if (is_cut()) {
         (void)!__real_write(fd, data, size_bytes / 2);
@@ -166,6 +175,12 @@ int __wrap_fsync(int fd)
     return rc;
 }
 
+static bool is_last(const char *path, const char *ending)
+{
+    return strlen(path) >= strlen(ending) &&
+           strcmp(path + strlen(path) - strlen(ending), ending) == 0;
+}
+
 int __wrap_rename(const char *from, const char *to)
 {
     if (!disk.on)
@@ -176,6 +191,8 @@ int __wrap_rename(const char *from, const char *to)
         complain("renamed before its bytes were durable", from);
     if (strstr(to, "/manifest.json") && disk.pending_count)
         complain("the manifest came before this was durable", disk.pending[0].path);
+    if (!strstr(to, ".part.") && disk.pending_count && (is_last(to, ".idx") || is_last(to, ".bin")))
+        complain("a token file came before this was durable", disk.pending[0].path);
     add_pending(to, true);
     return __real_rename(from, to);
 }
@@ -206,6 +223,20 @@ static void look_at_removal(const char *path)
         if (p->is_name && strncmp(path, p->path, strlen(p->path)) == 0)
             complain("removed before its folder's new name was durable", path);
     }
+}
+
+int __wrap_unlink(const char *path)
+{
+    int rc;
+
+    if (!disk.on)
+        return __real_unlink(path);
+    if (is_cut())
+        _exit(DISK_CUT_STATUS);
+    rc = __real_unlink(path);
+    if (rc == 0 && is_last(path, ".idx")) /* the name is gone when its folder is flushed */
+        add_pending(path, true);
+    return rc;
 }
 
 int __wrap_remove(const char *path)
