@@ -409,10 +409,43 @@ static void a_prompt_and_completion_begin_as_the_tokenizer_says(void **state)
     hd_tokenizer_close(t);
 }
 
+/* Goal: which tokens count does not depend on the pieces in which ids become counts. Method: a
+ * question of n tokens a and an answer of 3 b, for n around 256 and 512. */
+static void long_conversations_count_what_short_ones_do(void **state)
+{
+    static const int lengths[] = {1, 250, 254, 255, 256, 257, 511, 512, 513, 1100};
+    struct hd_tokenizer *t = NULL;
+    struct hd_conversation_rules rules = {.form = HD_CHAT_COMPLETION, .end_of_text = 1};
+    char path[160];
+
+    (void)state;
+    put("tokenizer.json", BEGINS);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    assert_int_equal(hd_tokenizer_open(path, &t), HD_OK);
+    rules.tokenizer = t;
+    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
+        struct hd_text line = {0}, want = {0};
+
+        hd_text_add(&line, "{\"prompt\": \"");
+        hd_text_add(&want, "0");
+        for (int i = 0; i < lengths[l]; i++) {
+            hd_text_add(&line, "a");
+            hd_text_add(&want, " 2");
+        }
+        hd_text_add(&line, "\", \"completion\": \"bbb\"}");
+        hd_text_add(&want, " 3* 3* 3* 1*");
+        has_ids(&rules, line.data, want.data);
+        hd_text_free(&line);
+        hd_text_free(&want);
+    }
+    hd_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_and_completion_begin_as_the_tokenizer_says),
+        cmocka_unit_test(long_conversations_count_what_short_ones_do),
         cmocka_unit_test(ids_and_masks_are_those_of_transformers),
         cmocka_unit_test(answers_and_the_token_that_ends_them_count),
         cmocka_unit_test(a_text_without_messages_ends_with_the_end_of_a_text),

@@ -138,6 +138,7 @@ static void a_crash_at_any_instant_mixes_no_token_files(void **state)
         const char *bin = at(formats[f / 2].bin), *out = at(formats[f / 2].out);
         struct tokens t = {formats[f / 2].format, out, bin, NEW}, old = t;
         int seen[NEW + 1] = {0}, call = 1, status;
+        char idx[160];
 
         old.count = OLD;
         for (;; call++) {
@@ -149,6 +150,9 @@ static void a_crash_at_any_instant_mixes_no_token_files(void **state)
             if (status != DISK_CUT_STATUS)
                 break;
             seen[read_tokens(bin)]++;
+            (void)snprintf(idx, sizeof idx, "%s.idx", out);
+            if (formats[f / 2].has_index && hd_file_exists(idx)) /* it is taken for the whole */
+                assert_int_not_equal(read_tokens(bin), 0);
             write_tokens(&t); /* the next try */
             assert_int_equal(read_tokens(bin), NEW);
         }

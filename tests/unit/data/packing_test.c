@@ -329,6 +329,64 @@ static void tokens_and_targets_of_a_step_are_those_of_its_rows(void **state)
     close_range(range);
 }
 
+static bool counts_at(int64_t token)
+{
+    return hd_random_u64(11, (uint64_t)token) & 1;
+}
+
+/* Goal: which tokens count does not depend on the pieces in which they are read. Method:
+ * conversations of lengths around multiples of 512 and 1024, with a short one beside each, and bits
+ * by a random number of the token's place: a row's target is the next token if that one counts. */
+static void targets_follow_their_bits_through_long_conversations(void **state)
+{
+    static const int64_t lengths[] = {2,    3,    511,  512,  513,  514,  1023, 1024,
+                                      1025, 1026, 1537, 2047, 2048, 2049, 2600};
+    enum { SHORT = 7, ROWS = 2600 + SHORT };
+    static int32_t ids[ROWS], tokens[ROWS], targets[ROWS];
+    static char counts[ROWS];
+    const struct hd_data_batch batch = {.tokens = tokens, .targets = targets};
+
+    (void)state;
+    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
+        const int64_t n = lengths[l], S = n + SHORT;
+        struct hd_token_writer *w;
+        struct hd_data_range range;
+        struct hd_sampler sampler;
+        struct hd_packing *p;
+        int64_t expected = 0;
+        char out[128];
+
+        for (int64_t i = 0; i < S; i++) {
+            ids[i] = (int32_t)i;
+            counts[i] = i == 1 || i == n + 1 || counts_at(i); /* each has a target */
+            expected += counts[i] && i != 0 && i != n;
+        }
+        (void)snprintf(out, sizeof out, "%s/c", dir);
+        assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 2, &w), HD_OK);
+        assert_int_equal(hd_token_writer_add_document(w, ids, counts, n), HD_OK);
+        assert_int_equal(hd_token_writer_add_document(w, ids + n, counts + n, SHORT), HD_OK);
+        assert_int_equal(hd_token_writer_finish(w), HD_OK);
+        range = open_conversations(NULL);
+        assert_int_equal(hd_packing_new(range, S, HD_TOO_LONG_ERROR, 1, &p), HD_OK);
+        assert_int_equal(hd_packing_facts(p)->targets, expected);
+        assert_int_equal(hd_packing_facts(p)->windows, 1);
+        assert_int_equal(hd_sampler_init_mixture(&sampler, &range, &p, (const double[]){1}, 1, S, 1,
+                                                 HD_DATA_SHUFFLED, 1),
+                         HD_OK);
+        assert_int_equal(hd_sampler_fill(&sampler, 0, 0, 1, &batch), HD_OK);
+        for (int64_t j = 0; j < S; j++) {
+            const int64_t next = tokens[j] + 1; /* an id is the place of its token */
+            const bool is_target = next != n && next != S && counts[next];
+
+            if (targets[j] != (is_target ? next : HD_DATA_TARGET_NONE))
+                fail_msg("%lld tokens: the target of token %d is %d", (long long)n, (int)tokens[j],
+                         (int)targets[j]);
+        }
+        hd_packing_free(p);
+        close_range(range);
+    }
+}
+
 /* The bits of the index follow the tokens through every place of a byte, and through documents. */
 static void the_bits_of_the_index_are_those_written(void **state)
 {
@@ -447,6 +505,7 @@ int main(void)
         cmocka_unit_test(without_a_conversation_there_is_an_error),
         cmocka_unit_test(a_sample_has_its_conversations_beside_each_other_and_blind),
         cmocka_unit_test(tokens_and_targets_of_a_step_are_those_of_its_rows),
+        cmocka_unit_test(targets_follow_their_bits_through_long_conversations),
         cmocka_unit_test(the_bits_of_the_index_are_those_written),
         cmocka_unit_test(a_pair_is_in_one_window),
         cmocka_unit_test(a_pair_that_is_too_long_is_not_cut),
