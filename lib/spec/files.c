@@ -383,18 +383,36 @@ static enum hd_status replace(const struct list *list, struct hd_job_file **ret_
     return HD_OK;
 }
 
+/* At how many places a file is read: its share, or all of it. */
+static int64_t places_of(const struct hd_job_file *file, int64_t share, bool whole)
+{
+    const int64_t all =
+        (file->size_bytes + HD_FINGERPRINT_PLACE_BYTES - 1) / HD_FINGERPRINT_PLACE_BYTES;
+
+    return whole && all > share ? all : share;
+}
+
+static int64_t add_sizes(const struct hd_job_file *files, int64_t count)
+{
+    int64_t sum = 0;
+
+    for (int64_t i = 0; i < count && sum <= HD_FINGERPRINT_WHOLE_BYTES; i++)
+        sum += files[i].size_bytes;
+    return sum;
+}
+
 /* Records what the files hold: of many files, of every k-th. The places of all together are few
  * enough for a slow disk. */
 static enum hd_status add_fingerprints(struct hd_arena *arena, const char *key,
                                        struct hd_job_file *files, int64_t count, int64_t stride,
-                                       int64_t places)
+                                       int64_t places, bool whole)
 {
     enum hd_status st = HD_OK;
 
     for (int64_t i = 0; !st && i < count; i += stride) {
         char text[HD_FINGERPRINT_TEXT_MAX];
 
-        st = hd_fingerprint(files[i].path, places, text);
+        st = hd_fingerprint(files[i].path, places_of(&files[i], places, whole), text);
         if (st)
             return hd_err_prefix(HD_INVALID, "%s", key);
         files[i].fingerprint = hd_arena_strdup(arena, text);
@@ -409,13 +427,18 @@ static enum hd_status take_fingerprints(struct hd_arena *arena, struct hd_job *j
     const int64_t count = job->train_count + job->val_count;
     const int64_t stride = (count + HD_FINGERPRINT_FILES_MAX - 1) / HD_FINGERPRINT_FILES_MAX;
     const int64_t share = count ? HD_FINGERPRINT_JOB_PLACES * stride / count : 0;
-    const int64_t places = share < 1                           ? 1
-                           : share > HD_FINGERPRINT_PLACES_MAX ? HD_FINGERPRINT_PLACES_MAX
-                                                               : share;
+    const int64_t places = share < HD_FINGERPRINT_SHARE_MIN   ? HD_FINGERPRINT_SHARE_MIN
+                           : share > HD_FINGERPRINT_SHARE_MAX ? HD_FINGERPRINT_SHARE_MAX
+                                                              : share;
+    const bool whole =
+        add_sizes(job->train, job->train_count) + add_sizes(job->val, job->val_count) <=
+        HD_FINGERPRINT_WHOLE_BYTES;
     const enum hd_status st =
-        add_fingerprints(arena, "data.train", job->train, job->train_count, stride, places);
+        add_fingerprints(arena, "data.train", job->train, job->train_count, stride, places, whole);
 
-    return st ? st : add_fingerprints(arena, "data.val", job->val, job->val_count, stride, places);
+    return st ? st
+              : add_fingerprints(arena, "data.val", job->val, job->val_count, stride, places,
+                                 whole);
 }
 
 static bool has_conversations(const struct list *list)

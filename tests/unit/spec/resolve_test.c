@@ -1,6 +1,7 @@
 /* What the ranks get of a job file, and what model directories add to it. */
 #include "fixture.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,6 +244,36 @@ static void lines_are_documents_and_bytes_are_one_text(void **state)
     assert_string_equal(lines->tokenizer, "bytes");
     assert_string_equal(lines->documents, "bounded");
     assert_string_equal(bytes->documents, "joined");
+}
+
+/* Goal: a text in which a byte was changed is another one, whatever its size and time say. Method:
+ * 2 MiB, more than the places of a large file together, changed at places between those, and set
+ * back to the time that it had. */
+static void a_text_of_the_same_size_and_time_is_another_one(void **state)
+{
+    enum { BYTES = 2 << 20 };
+    static const int at[] = {0, 4096, 5000, BYTES / 2 + 1, BYTES - 4097, BYTES - 1};
+    static char text[BYTES + 1];
+    char path[128];
+    struct hd_job *spec;
+    struct stat info;
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/big.txt", folder);
+    memset(text, 'x', BYTES);
+    assert_int_equal(hd_file_write_atomic(path, text, BYTES, 0600), HD_OK);
+    assert_int_equal(stat(path, &info), 0);
+    spec = read_good("data.train=big.txt");
+    assert_int_equal(hd_fingerprint_check(path, spec->train[0].fingerprint), HD_OK);
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        const struct timespec times[2] = {info.st_atim, info.st_mtim};
+
+        text[at[i]] = 'y';
+        assert_int_equal(hd_file_write_atomic(path, text, BYTES, 0600), HD_OK);
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+        assert_int_equal(hd_fingerprint_check(path, spec->train[0].fingerprint), HD_INVALID);
+        text[at[i]] = 'x';
+    }
 }
 
 static void refuse_date(const char *template, const char *override, const char *story)
@@ -619,6 +650,7 @@ int main(void)
         cmocka_unit_test(data_that_no_rank_can_read_is_refused),
         cmocka_unit_test(experts_reach_the_ranks),
         cmocka_unit_test(a_mixture_reaches_the_ranks),
+        cmocka_unit_test(a_text_of_the_same_size_and_time_is_another_one),
         cmocka_unit_test(a_template_that_asks_for_the_date_gives_the_job_one),
         cmocka_unit_test(steps_to_trace_reach_the_ranks),
         cmocka_unit_test(axes_reach_the_ranks),
