@@ -18,11 +18,16 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
 {
     const struct {
         const char *flag, *value;
-    } values[] = {
-        {"--out", t->out},           {"--format", t->format}, {"--tokenizer", t->tokenizer},
-        {"--threads", t->threads},   {"--key", t->key},       {"--form", t->form},
-        {"--template", t->template}, {"--date", t->date},     {"--loss", t->loss},
-        {"--end-of-text", t->end_of_text}};
+    } values[] = {{"--out", t->out},
+                  {"--format", t->format},
+                  {"--tokenizer", t->tokenizer},
+                  {"--threads", t->threads},
+                  {"--key", t->key},
+                  {"--form", t->form},
+                  {"--template", t->template},
+                  {"--date", t->date},
+                  {"--loss", t->loss},
+                  {"--end-of-text", t->end_of_text}};
     const char **argv = calloc((size_t)cli->arg_count + 32, sizeof *argv);
     size_t n = 1;
     enum hd_status st;

@@ -132,7 +132,9 @@ static enum hd_status open_data(struct samples *s)
     st = hd_token_cache_fill(job, &s->tokenizer, &watch, &s->arena, &s->cache);
     if (s->only_facts) /* validation has none, but its conversations must be such as well */
         job->val_count = 0;
-    return st || !job->train_count ? st : hd_job_data_open(job, &s->tokenizer, &s->cache, &s->arena, &s->data);
+    return st || !job->train_count
+               ? st
+               : hd_job_data_open(job, &s->tokenizer, &s->cache, &s->arena, &s->data);
 }
 
 /* ---- facts ---- */

@@ -4,9 +4,9 @@
  *
  * Special tokens come from the template alone (chat/guard.h), and nothing is added in front: a
  * template that wants the token that begins a text writes it. A prompt and completion as strings
- * begin with what the tokenizer's post_processor puts in front of a text, as in TRL. A token counts if it holds a byte of
- * a span (chat/render.h), as transformers marks them. A text without messages (prompt and
- * completion as strings) ends with the tokenizer's end-of-text token, which counts.
+ * begin with what the tokenizer's post_processor puts in front of a text, as in TRL. A token counts
+ * if it holds a byte of a span (chat/render.h), as transformers marks them. A text without messages
+ * (prompt and completion as strings) ends with the tokenizer's end-of-text token, which counts.
  *
  * Used by: tokenize, worker.   Uses: base, chat, tokenizer.   Threads: one encoder per thread.
  */

@@ -8,8 +8,8 @@
  * answer: the index of the right choice, from 0, or its text. A choice follows the prompt behind a
  * space; "delimiter": another text. Prompt and choice are encoded together, and white space at the
  * end of the prompt, in any script, belongs to the choice, so that words keep their tokens. A
- * question of more than context + 1 tokens loses those at its beginning; the last one is not fed. Log-likelihoods are
- * natural, of the choice's tokens alone.
+ * question of more than context + 1 tokens loses those at its beginning; the last one is not fed.
+ * Log-likelihoods are natural, of the choice's tokens alone.
  *
  *     acc        share of questions whose right choice has the largest log-likelihood
  *     acc_norm   the same with log-likelihoods divided by the characters of the choice
