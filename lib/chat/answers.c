@@ -13,7 +13,7 @@
 
 enum { MARK_BYTES = 3, MARK_FIRST = 0xFDEF, MARKS = 32 }; /* U+FDEF down: no characters */
 
-struct search {
+struct answer_search {
     const struct chat_rendering *r;
     const struct hd_text *whole;
     struct hd_arena arena;
@@ -69,7 +69,7 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
-static enum hd_status by_prefixes(const struct search *s, size_t index,
+static enum hd_status by_prefixes(const struct answer_search *s, size_t index,
                                   struct hd_template_span *ret_span, bool *ret_found)
 {
     struct hd_template_output before = {0}, upto = {0};
@@ -90,9 +90,9 @@ static enum hd_status by_prefixes(const struct search *s, size_t index,
 
 /* ---- a message with a mark ---- */
 
-enum place { AT_BEGIN, AT_END, IN_CALL };
+enum mark_place { AT_BEGIN, AT_END, IN_CALL };
 
-static struct hd_json *copy_of(struct search *s, const struct hd_json *v)
+static struct hd_json *copy_of(struct answer_search *s, const struct hd_json *v)
 {
     struct hd_json *copy = hd_arena_alloc(&s->arena, sizeof *copy);
 
@@ -102,8 +102,8 @@ static struct hd_json *copy_of(struct search *s, const struct hd_json *v)
 }
 
 /* Replaces the child `old` of a copied value by `new`, and the children before it by copies. */
-static bool replace_child(struct search *s, struct hd_json *parent, const struct hd_json *old,
-                          struct hd_json *new)
+static bool replace_child(struct answer_search *s, struct hd_json *parent,
+                          const struct hd_json *old, struct hd_json *new)
 {
     const struct hd_json *c = parent->first;
     struct hd_json *last = NULL;
@@ -124,7 +124,8 @@ static bool replace_child(struct search *s, struct hd_json *parent, const struct
 }
 
 /* A copy of the string with the mark. */
-static struct hd_json *marked_string(struct search *s, const struct hd_json *v, enum place place)
+static struct hd_json *marked_string(struct answer_search *s, const struct hd_json *v,
+                                     enum mark_place place)
 {
     struct hd_json *copy = copy_of(s, v);
 
@@ -144,7 +145,7 @@ static const struct hd_json *last_child(const struct hd_json *v)
 }
 
 /* The path of values from a message down to the string that takes the mark; 0: it has none. */
-static size_t path_to_string(const struct hd_json *message, enum place place,
+static size_t path_to_string(const struct hd_json *message, enum mark_place place,
                              const struct hd_json *ret_path[6])
 {
     const struct hd_json *v = hd_json_member(message, place == IN_CALL ? "tool_calls" : "content");
@@ -184,7 +185,7 @@ static size_t path_to_string(const struct hd_json *message, enum place place,
 
 /* The list of messages with a mark in messages[index]. ret_list->first NULL: it has no place for
  * one. */
-static enum hd_status mark_message(struct search *s, size_t index, enum place place,
+static enum hd_status mark_message(struct answer_search *s, size_t index, enum mark_place place,
                                    struct hd_json *ret_list)
 {
     const struct hd_json *path[6], *message = s->r->c->messages.first;
@@ -213,7 +214,7 @@ static enum hd_status mark_message(struct search *s, size_t index, enum place pl
 }
 
 /* The only mark of a text; NULL: it has none, or several. */
-static const char *find_mark(const struct search *s, const struct hd_text *text)
+static const char *find_mark(const struct answer_search *s, const struct hd_text *text)
 {
     const char *at = memmem(text->data, text->len_bytes, s->mark, MARK_BYTES);
     const char *behind = at ? at + MARK_BYTES : NULL;
@@ -226,7 +227,8 @@ static const char *find_mark(const struct search *s, const struct hd_text *text)
 /* ---- places in the whole text ---- */
 
 /* *ret_at: where the content of messages[index] begins. */
-static enum hd_status content_begin(struct search *s, size_t index, size_t *ret_at, bool *ret_found)
+static enum hd_status content_begin(struct answer_search *s, size_t index, size_t *ret_at,
+                                    bool *ret_found)
 {
     struct hd_template_output marked = {0};
     struct hd_json list;
@@ -249,7 +251,7 @@ static enum hd_status content_begin(struct search *s, size_t index, size_t *ret_
 }
 
 /* What a template writes behind the mark in messages[index] when no message follows. */
-static enum hd_status add_tail(struct search *s, size_t index, const struct hd_json *list,
+static enum hd_status add_tail(struct answer_search *s, size_t index, const struct hd_json *list,
                                struct hd_text *tail, bool *ret_found)
 {
     struct hd_template_output output = {0};
@@ -276,7 +278,7 @@ struct message_end {
 
 /* Whether the whole text goes on at `from` as with the tail, or with a part of it: a template may
  * write one more token, such as <|endoftext|>, where no message follows. */
-static bool takes_tail(const struct search *s, const struct hd_text *tail, size_t from,
+static bool takes_tail(const struct answer_search *s, const struct hd_text *tail, size_t from,
                        size_t *ret_end)
 {
     const char *text = s->whole->data + from;
@@ -292,7 +294,7 @@ static bool takes_tail(const struct search *s, const struct hd_text *tail, size_
     return true;
 }
 
-static enum hd_status end_by_mark(struct search *s, size_t index, enum place place,
+static enum hd_status end_by_mark(struct answer_search *s, size_t index, enum mark_place place,
                                   struct message_end *ret_end)
 {
     const struct hd_text *whole = s->whole;
@@ -330,7 +332,7 @@ static enum hd_status end_by_mark(struct search *s, size_t index, enum place pla
 
 /* The end of messages[index]: by its content, or, where the template does not write that, by its
  * last call of a tool. */
-static enum hd_status end_of(struct search *s, size_t index, struct message_end *ret_end)
+static enum hd_status end_of(struct answer_search *s, size_t index, struct message_end *ret_end)
 {
     struct message_end by_call;
     enum hd_status st = end_by_mark(s, index, AT_END, ret_end);
@@ -345,7 +347,7 @@ static enum hd_status end_of(struct search *s, size_t index, struct message_end 
 
 /* What the template writes in front of an answer to the first `index` messages; "" if it cannot be
  * asked, or writes nothing. */
-static enum hd_status find_prompt(struct search *s, size_t index, struct hd_text *prompt)
+static enum hd_status find_prompt(struct answer_search *s, size_t index, struct hd_text *prompt)
 {
     static const struct hd_json content = {.kind = HD_JSON_STRING, .key = "content", .text = "x"};
     static const struct hd_json role = {
@@ -385,7 +387,7 @@ static enum hd_status find_prompt(struct search *s, size_t index, struct hd_text
 
 /* The place behind the prompt in the whole text, at or behind `from`. A prompt may say more than
  * the template writes in front of an answer, such as <think>: then behind what both have. */
-static bool behind_prompt(const struct search *s, const struct hd_text *prompt, size_t from,
+static bool behind_prompt(const struct answer_search *s, const struct hd_text *prompt, size_t from,
                           bool exact, size_t *ret_at)
 {
     const char *text = s->whole->data + from, *found;
@@ -409,7 +411,7 @@ static bool behind_prompt(const struct search *s, const struct hd_text *prompt, 
     return found != NULL;
 }
 
-static enum hd_status begin_of(struct search *s, size_t index, size_t end, size_t *ret_begin,
+static enum hd_status begin_of(struct answer_search *s, size_t index, size_t end, size_t *ret_begin,
                                bool *ret_found)
 {
     struct message_end before = {.is_found = false};
@@ -437,8 +439,8 @@ static enum hd_status begin_of(struct search *s, size_t index, size_t end, size_
     return st;
 }
 
-static enum hd_status by_marks(struct search *s, size_t index, struct hd_template_span *ret_span,
-                               bool *ret_found)
+static enum hd_status by_marks(struct answer_search *s, size_t index,
+                               struct hd_template_span *ret_span, bool *ret_found)
 {
     struct message_end end;
     enum hd_status st = end_of(s, index, &end);
@@ -454,7 +456,7 @@ static enum hd_status by_marks(struct search *s, size_t index, struct hd_templat
 
 /* ---- */
 
-static enum hd_status not_found(const struct search *s, size_t index)
+static enum hd_status not_found(const struct answer_search *s, size_t index)
 {
     const char *name = s->r->input->name ? s->r->input->name : "";
     const char *before = *name ? " " : "";
@@ -478,7 +480,7 @@ static enum hd_status not_found(const struct search *s, size_t index)
                   index + 1, before, name, remedy);
 }
 
-static enum hd_status choose_mark(struct search *s)
+static enum hd_status choose_mark(struct answer_search *s)
 {
     for (unsigned i = 0; i < MARKS; i++) {
         const unsigned code = MARK_FIRST - i;
@@ -496,7 +498,7 @@ static enum hd_status choose_mark(struct search *s)
 enum hd_status chat_find_answer(const struct chat_rendering *r, size_t index,
                                 const struct hd_text *whole, struct hd_template_span *ret_span)
 {
-    struct search s = {.r = r, .whole = whole};
+    struct answer_search s = {.r = r, .whole = whole};
     bool found = false;
     enum hd_status st = by_prefixes(&s, index, ret_span, &found);
 
