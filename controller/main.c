@@ -23,6 +23,7 @@
 #include "controller/services/controller.h"
 #include "controller/settings.h"
 #include "controller/store/store.h"
+#include "pki/pki.h"
 #include "rpc/find.h"
 #include "version/version.h"
 
@@ -198,6 +199,19 @@ static enum hd_status read_tokens(struct program *p)
     return st;
 }
 
+/* Of --check-config and a reload. A start goes on without: people on this machine need no TLS. */
+static enum hd_status check_certificates(const struct program *p)
+{
+    const int64_t now_ms = hd_clock_wall_ms();
+    enum hd_status st = HD_OK;
+
+    if (p->tls.cert_path)
+        st = hd_pki_check_dates(p->tls.cert_path, now_ms);
+    if (!st && p->tls.ca_path)
+        st = hd_pki_check_dates(p->tls.ca_path, now_ms);
+    return st;
+}
+
 static enum hd_status check_policy(const struct program *p)
 {
     struct hd_policy *policy = NULL;
@@ -278,6 +292,8 @@ static enum hd_status reload(struct program *p)
 
     if (!st)
         st = use_config(&fresh);
+    if (!st)
+        st = check_certificates(&fresh);
     if (!st)
         st = controller_reload(p->controller, &fresh.options);
     if (!st) {
@@ -440,6 +456,72 @@ static int backup(const struct hd_config *config)
     return st == HD_INVALID || st == HD_EXISTS || st == HD_NOT_FOUND ? EXIT_USAGE : EXIT_CANNOT;
 }
 
+/* ---- restore ----------------------------------------------------------------------------------*/
+
+static void describe_restore(const char *state_dir, const struct hd_store_restore *made,
+                             struct hd_text *ret_text)
+{
+    char when[HD_CLOCK_TEXT_MAX] = "the time of the copy";
+
+    if (made->copied_ms)
+        hd_clock_format_utc(made->copied_ms, when);
+    if (made->copy.size_bytes)
+        hd_text_add(ret_text, "%s/state.db: %lld job%s, the last is %lld; checked and on disk\n",
+                    state_dir, (long long)made->copy.jobs, made->copy.jobs == 1 ? "" : "s",
+                    (long long)made->copy.last_job);
+    if (made->aside[0])
+        hd_text_add(ret_text, "the former database is in %s\n", made->aside);
+    if (made->ended)
+        hd_text_add(ret_text,
+                    "%lld tokens, people's certificates and invitations were ended; make new ones "
+                    "with heddle token create\n",
+                    (long long)made->ended);
+    hd_text_add(ret_text,
+                "the controller takes over when it is started; it does not know what happened "
+                "after %s:\n"
+                "- jobs submitted since are gone; their folders stay\n"
+                "- %s\n"
+                "- nodes invited since have to be invited again (heddle node invite NAME; the "
+                "controller's log names those that come), and nodes revoked or removed since are "
+                "members again: heddle node revoke NAME\n",
+                when,
+                made->ended ? "tokens made since are unknown"
+                            : "tokens made since are unknown, and those revoked since are valid "
+                              "again: heddle token ls, or restore --revoke");
+}
+
+static enum hd_status check_restore(const struct hd_config *config)
+{
+    if (config->arg_count > 2)
+        return hd_err(HD_INVALID,
+                      "restore: \"%s\" is one word too many; see heddle-controller --help",
+                      config->args[2]);
+    if (!hd_config_get(config, OPT_STATE_DIR))
+        return hd_err(HD_INVALID, "restore: --state-dir DIR is missing, the controller's");
+    return hd_user_check_folder(hd_config_get(config, OPT_STATE_DIR), "heddle-controller restore");
+}
+
+static int restore(const struct hd_config *config)
+{
+    const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
+    struct hd_store_restore made;
+    struct hd_text text = {0};
+    enum hd_status st = check_restore(config);
+
+    if (!st)
+        st = hd_store_restore(state_dir, config->arg_count > 1 ? config->args[1] : NULL,
+                              hd_config_is_on(config, OPT_REVOKE), &made);
+    if (!st) {
+        describe_restore(state_dir, &made, &text);
+        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a line") : hd_file_print(text.data);
+        hd_text_free(&text);
+    }
+    if (!st)
+        return EXIT_SUCCESS;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return st == HD_INVALID || st == HD_NOT_FOUND ? EXIT_USAGE : EXIT_CANNOT;
+}
+
 /* ---- all --------------------------------------------------------------------------------------*/
 
 static int usage_error(void)
@@ -480,6 +562,8 @@ static int serve(struct program *p)
     } else {
         hd_log_set_json(p->json_log);
         hd_config_tell_replaced(&p->config, hd_config_log_line, NULL);
+        if (check_certificates(p))
+            hd_log(HD_LOG_ERROR, "%s; nodes and people refuse it", hd_err_message());
         st = run(p);
         code = !st ? p->exit_code : st == HD_INVALID || st == HD_DENIED ? EXIT_USAGE : EXIT_CANNOT;
         if (st)
@@ -495,7 +579,7 @@ static int check_config(struct program *p)
     char line[PATH_MAX + 128];
     int code = EXIT_SUCCESS;
 
-    if (use_config(p)) {
+    if (use_config(p) || check_certificates(p)) {
         code = usage_error();
     } else {
         (void)snprintf(line, sizeof line, "%s: fine\n",
@@ -518,6 +602,8 @@ static int command(struct program *p)
         return code;
     if (p->config.arg_count && strcmp(p->config.args[0], "backup") == 0)
         return backup(&p->config);
+    if (p->config.arg_count && strcmp(p->config.args[0], "restore") == 0)
+        return restore(&p->config);
     if (p->config.arg_count && strcmp(p->config.args[0], "init") == 0)
         return init(&p->config);
     if (p->config.arg_count) {

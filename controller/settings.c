@@ -4,6 +4,7 @@ static const char *const usages[] = {
     "[--config FILE] --state-dir DIR [OPTION]...",
     "init --state-dir DIR [--host NAME,..] [--if-needed]",
     "backup FILE --state-dir DIR",
+    "restore [FILE] --state-dir DIR [--revoke]",
     "config show|example [OPTION]... [-o json]",
     "--check-config [OPTION]...",
     NULL,
@@ -41,6 +42,9 @@ static const struct hd_setting settings[] = {
      "own"},
     {OPT_IF_NEEDED, "if-needed", 0, NULL, 0, NULL,
      "of init: does nothing where the state directory has a certificate authority"},
+    {OPT_REVOKE, "revoke", 0, NULL, 0, NULL,
+     "of restore: ends all tokens, people's certificates and invitations, because those that were "
+     "revoked after the backup would be valid again (nodes keep their certificates)"},
     {OPT_JOBS_DIR, "jobs-dir", 0, "DIR", HD_SETTING_FILE | HD_SETTING_PATH, NULL,
      "logs and checkpoints of jobs, the same path on every node of a job (default: jobs in the "
      "state directory)"},
@@ -105,7 +109,11 @@ const struct hd_program_table controller_program = {
         "\n"
         "backup copies the database to the new FILE, also while the controller runs, and checks "
         "the "
-        "copy (docs/operations.md says how to restore it). config show prints every key with its "
+        "copy. restore puts such a FILE in the place of the database of a stopped controller, and "
+        "has "
+        "the next start take over from every other controller of the cluster; without FILE, a "
+        "database that is there already, which is a copy or was taken over from "
+        "(docs/operations.md, \"Backup\"). config show prints every key with its "
         "value and where it came from; config example prints a configuration file with all of "
         "them.\n"
         "\n"

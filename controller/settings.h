@@ -18,6 +18,7 @@ enum controller_setting {
     OPT_POLICY,
     OPT_HOST,
     OPT_IF_NEEDED,
+    OPT_REVOKE,
     OPT_CERTIFICATE_LIFE,
     OPT_JOBS_DIR,
     OPT_CLUSTER,

@@ -313,6 +313,10 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_alive(core, event);
     case HD_CORE_COPY:
         return core_copy(core, event);
+    case HD_CORE_NOTE:
+        core_event(core, NULL, event->note.kind, 0, -1, event->note.node, "%s",
+                   event->note.message);
+        return HD_OK;
     case HD_CORE_DISCONNECTED:
         return core_disconnected(core, event);
     case HD_CORE_OBSERVED:

@@ -135,6 +135,7 @@ enum hd_core_event_kind {
     HD_CORE_HELLO,        /* a node opened its stream */
     HD_CORE_ALIVE,        /* any message of a node: renews its lease */
     HD_CORE_COPY,         /* another daemon with a copy of a node's identity was refused */
+    HD_CORE_NOTE,         /* an event of the cluster that changes nothing else */
     HD_CORE_DISCONNECTED, /* a node's stream broke; the node's attempts go on */
     HD_CORE_OBSERVED,     /* a node's complete observed set */
     HD_CORE_REPORT,       /* a rank's report */
@@ -240,6 +241,7 @@ struct hd_core_event {
         struct {
             const char *uuid, *name, *boot_id, *build;
             const char *data_address; /* where other nodes reach its ranks; "": none */
+            const char *host; /* what the machine is called now, if not `name`; "", NULL: it is */
             const char *compute;      /* nodes with equal strings compute equal bits on the CPU */
             const char *compute_cuda; /* on GPUs; "": these cannot work with GPUs of other nodes */
             const char *traits;       /* of its CPU devices, as a word; "": not known */
@@ -257,6 +259,9 @@ struct hd_core_event {
         struct {
             const char *uuid, *from; /* from: the address of the copy */
         } copy;
+        struct {
+            const char *kind, *node, *message;
+        } note;
         struct {
             const char *uuid;
             uint64_t stream;
@@ -489,9 +494,10 @@ struct hd_node_view {
         is_away; /* it is not connected: its stream has ended, or it has not come since the start */
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
-    const char *data_address;                  /* where other nodes reach its ranks; "": none */
-    const char *traits;                        /* of its CPU devices, as a word; "": not known */
-    int64_t position;                          /* in config.tree; -1: not in it */
+    const char *asked_name, *host; /* its daemon's name, which it gets later; its machine's; "" */
+    const char *data_address;      /* where other nodes reach its ranks; "": none */
+    const char *traits;            /* of its CPU devices, as a word; "": not known */
+    int64_t position;              /* in config.tree; -1: not in it */
     const struct hd_device_hold *holds;        /* per device, in the order of record->devices */
     bool probe_pending;                        /* one was asked for, and is not answered */
     int64_t probe_ended_ms, probe_measured_ms; /* as in hd_probe_record */

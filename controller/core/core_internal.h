@@ -215,6 +215,8 @@ static inline bool core_is_lent(const struct hd_device_hold *hold)
 {
     return hold->by && hold->by->lent;
 }
+/* Gives the node the name that its daemon asked for, if no job runs there. */
+void core_node_rename(struct hd_core *core, struct core_node *node);
 bool core_node_is_held(const struct core_node *node); /* some attempt has a device of it */
 void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state);
 void core_node_renew(struct hd_core *core, struct core_node *node); /* a message of it arrived */

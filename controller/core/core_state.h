@@ -105,7 +105,10 @@ struct core_node {
     const char *jobs_dir_problem;
     const char *no_room; /* likewise: why it takes no new attempts; NULL or "": it takes them */
     bool leaves;         /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
-    const char *data_address;                  /* where other nodes reach its ranks; "": none */
+    const char *asked_name;   /* its daemon's, which the node gets when no job runs there; "", NULL:
+                               * it   has it */
+    const char *host;         /* what its machine is called now; "", NULL: as the node */
+    const char *data_address; /* where other nodes reach its ranks; "": none */
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
     const char *traits;            /* of its CPU devices, as a word; "" or NULL: not known */
     struct hd_isolation isolation; /* its texts are the core's */

@@ -124,6 +124,19 @@ static void add_device_events(struct hd_core *core, const struct core_node *node
     }
 }
 
+/* The name that its daemon gives, where the node keeps another one for now. */
+static void ask_name(struct hd_core *core, struct core_node *node, const char *name)
+{
+    const bool differs = !core_same(node->rec.name, name);
+
+    if (differs && !core_same(node->asked_name, name))
+        core_event(core, NULL, "rename_waits", 0, -1, node->rec.name,
+                   "the daemon of %s calls itself %s now; the node keeps its name until the jobs "
+                   "that run there have ended",
+                   node->rec.name, name);
+    core_set(core, &node->asked_name, differs ? name : "");
+}
+
 static void rename_node(struct hd_core *core, struct core_node *node, const char *name)
 {
     core_node_unlist(core, node);
@@ -131,6 +144,21 @@ static void rename_node(struct hd_core *core, struct core_node *node, const char
     core_set(core, &node->rec.name, name);
     if (node->rec.name)
         core_node_list(core, node);
+}
+
+void core_node_rename(struct hd_core *core, struct core_node *node)
+{
+    char name[HD_CTL_NAME_BYTES_MAX + 1];
+
+    if (!node->asked_name || !*node->asked_name || node->rec.retired || core_node_is_held(node) ||
+        core_find_node_named(core, node->asked_name))
+        return;
+    (void)snprintf(name, sizeof name, "%s", node->asked_name);
+    core_set(core, &node->asked_name, "");
+    core_event(core, NULL, "renamed", 0, -1, name, "node %s is called %s from now on",
+               node->rec.name, name);
+    rename_node(core, node, name);
+    core_dirty_node(core, node);
 }
 
 /* Hello of a known daemon. */
@@ -159,20 +187,21 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     }
 }
 
-enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event)
+enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *said)
 {
-    struct core_node *node, *old_owner;
-    enum hd_status st = check_hello(event);
+    struct hd_core_event known = *said; /* with the name that the node has while jobs run there */
+    const struct hd_core_event *event = &known;
+    struct core_node *node = said->hello.uuid ? core_find_node(core, said->hello.uuid) : NULL,
+                     *old_owner;
+    enum hd_status st = check_hello(said);
 
     if (st)
         return st;
+    if (node && core_node_is_held(node))
+        known.hello.name = node->rec.name;
     st = check_name(core, event, &old_owner);
     if (st)
         return st;
-    node = core_find_node(core, event->hello.uuid);
-    if (node && !core_same(node->rec.name, event->hello.name) && core_node_is_held(node))
-        return hd_err(HD_CONFLICT, "the daemon of %s runs jobs and cannot be renamed to %s now",
-                      node->rec.name, event->hello.name);
     if (node)
         st = check_devices(core, node, event);
     else if (hd_core_node_count(core) >= HD_CTL_NODES_MAX)
@@ -199,6 +228,8 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
         core_event(core, NULL, "joined", 0, -1, node->rec.name, "node %s joined with %d devices",
                    node->rec.name, node->rec.device_count);
     }
+    ask_name(core, node, said->hello.name);
+    core_set(core, &node->host, event->hello.host);
     core_set(core, &node->data_address, event->hello.data_address);
     core_set(core, &node->compute[HD_DEVICE_KIND_CPU], event->hello.compute);
     core_set(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);

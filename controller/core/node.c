@@ -172,6 +172,8 @@ void core_node_free(struct core_node *node)
     core_unset(&node->jobs_dir_problem);
     core_unset(&node->no_room);
     core_unset(&node->data_address);
+    core_unset(&node->asked_name);
+    core_unset(&node->host);
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
         core_unset(&node->compute[kind]);
     core_unset(&node->traits);
@@ -411,6 +413,8 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
         .is_away = !node->connected,
         .jobs_dir_visible = node->jobs_dir_visible,
         .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
+        .asked_name = node->asked_name ? node->asked_name : "",
+        .host = node->host ? node->host : "",
         .data_address = node->data_address ? node->data_address : "",
         .traits = node->traits ? node->traits : "",
         .isolation = {.mode = node->isolation.mode ? node->isolation.mode : "",

@@ -296,6 +296,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
         end_unlisted(core, node, event, job);
         i += core_active(job) != NULL; /* one that has ended left the set */
     }
+    core_node_rename(core, node);
     core_node_note(core, node);
     core_node_refresh(core, node);
     /* That ranks came up changes nothing for those that wait, and a gang says it once a node. An

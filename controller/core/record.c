@@ -267,6 +267,16 @@ void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *pr
         op->prune = *prune;
 }
 
+void hd_batch_add_meta(struct hd_batch *batch, const char *key, const char *value)
+{
+    struct hd_batch_op *op = add(batch, HD_OP_META);
+
+    if (!op)
+        return;
+    op->meta.key = copy_text(&batch->arena, key);
+    op->meta.value = copy_text(&batch->arena, value);
+}
+
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit)
 {
     struct hd_batch_op *op = add(batch, HD_OP_AUDIT);

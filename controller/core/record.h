@@ -321,6 +321,7 @@ enum hd_batch_op_kind {
     HD_OP_CREDENTIAL, /* inserts, or ends */
     HD_OP_AUDIT,
     HD_OP_PRUNE, /* a part of what may go */
+    HD_OP_META,  /* inserts or updates a value of the cluster itself */
 };
 
 struct hd_batch_op {
@@ -340,6 +341,9 @@ struct hd_batch_op {
         struct hd_credential_record credential;
         struct hd_audit_record audit;
         struct hd_prune_record prune;
+        struct {
+            const char *key, *value;
+        } meta;
     };
 };
 
@@ -367,6 +371,7 @@ void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *pr
 void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_record *credential);
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit);
 void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune);
+void hd_batch_add_meta(struct hd_batch *batch, const char *key, const char *value);
 
 /* Copies of a record whose strings and arrays live in `arena`; NULL strings become "". */
 struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job);

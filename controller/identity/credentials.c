@@ -13,6 +13,7 @@ struct hd_credentials {
     uint32_t *slots; /* position + 1; 0: empty. A power of two, at most half full */
     size_t slot_count;
     uint64_t last;
+    int64_t settled_ms; /* what expired before it may be forgotten */
 };
 
 struct hd_credentials *hd_credentials_new(void)
@@ -86,6 +87,11 @@ static enum hd_status make_room(struct hd_credentials *all)
     return HD_OK;
 }
 
+void hd_credentials_settle(struct hd_credentials *all, int64_t settled_ms)
+{
+    all->settled_ms = settled_ms;
+}
+
 static const char *copy(const char *text, bool *failed)
 {
     char *made = strdup(text ? text : "");
@@ -150,7 +156,8 @@ enum hd_status hd_credentials_add(struct hd_credentials *all,
     enum hd_status st;
 
     if (all->count == all->room || all->count >= HD_CREDENTIALS_MAX)
-        drop_expired(all, credential->made_ms);
+        drop_expired(all,
+                     all->settled_ms < credential->made_ms ? all->settled_ms : credential->made_ms);
     if (all->count >= HD_CREDENTIALS_MAX)
         return hd_err(HD_LIMIT, "there are %d credentials, which is the limit; revoke some",
                       HD_CREDENTIALS_MAX);

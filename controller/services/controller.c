@@ -395,6 +395,8 @@ static void on_tick(uv_timer_t *timer)
     if (c->stopping)
         return;
     watch_delay(c);
+    hd_credentials_settle(c->credentials,
+                          hd_clock_settle(&c->settled, hd_clock_wall_ms(), hd_clock_now_ms()));
     turn_begin(c);
     (void)turn_step(c, &event);
     turn_end(c);
@@ -532,12 +534,18 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         const struct hd_store_options store = {.dir = c->state_dir,
                                                .vfs = options->vfs,
                                                .reserve_bytes = options->reserve_bytes,
+                                               .take_over = options->end_jobs != NULL,
                                                .on_trouble = on_trouble,
                                                .on_fatal = on_store_fatal,
                                                .user = c};
 
         st = hd_store_open(loop, &store, &c->store);
     }
+    if (!st)
+        fence_open(c);
+    if (!st)
+        hd_clock_settled_begin(&c->settled, hd_store_epoch(c->store)->settled_ms,
+                               hd_clock_wall_ms(), hd_clock_now_ms());
     if (!st)
         st = guard_open(c);
     if (!st)

@@ -424,6 +424,18 @@ static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena,
     return m;
 }
 
+static void describe_name(const struct hd_node_view *view, struct hd_text *ret_text)
+{
+    if (*view->asked_name)
+        hd_text_add(ret_text,
+                    "%sits daemon calls itself %s: it is renamed when its jobs have ended",
+                    ret_text->len_bytes ? "; " : "", view->asked_name);
+    else if (*view->host)
+        hd_text_add(ret_text,
+                    "%sits machine is called %s now: heddled --node-name %s renames the node",
+                    ret_text->len_bytes ? "; " : "", view->host, view->host);
+}
+
 Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
                                      size_t index)
 {
@@ -437,6 +449,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     hd_core_node_at(c->core, index, &view);
     hd_core_node_reason(c->core, index, controller_now(), &reason);
     copies_describe(c, view.record->uuid, &reason);
+    describe_name(&view, &reason);
     m->name = convert_text(view.record->name);
     m->node_uuid = convert_text(view.record->uuid);
     m->state = (Heddle__V1__NodeState)hd_node_view_state(&view);

@@ -521,6 +521,20 @@ static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
     finish(c, call, reply, response ? &response->base : NULL, st);
 }
 
+static bool is_from_future(const struct hd_credential_record *cert, int64_t now_ms)
+{
+    return cert->made_ms > now_ms + HD_PKI_EARLY_MS;
+}
+
+/* One that was made while the clock was ahead is not valid yet, however late it expires. */
+static bool is_better(const struct hd_credential_record *cert,
+                      const struct hd_credential_record *than, int64_t now_ms)
+{
+    if (is_from_future(cert, now_ms) != is_from_future(than, now_ms))
+        return is_from_future(than, now_ms);
+    return cert->expires_ms > than->expires_ms;
+}
+
 /* The certificate of the node that expires last; NULL: none is valid. A connection shows the one
  * that it was opened with, however often it was renewed since. */
 static const struct hd_credential_record *newest_of_node(const struct controller *c,
@@ -532,10 +546,25 @@ static const struct hd_credential_record *newest_of_node(const struct controller
         const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
 
         if (each->kind == HD_CREDENTIAL_KIND_NODE && each->expires_ms > now_ms &&
-            strcmp(each->name, node) == 0 && (!newest || each->expires_ms > newest->expires_ms))
+            strcmp(each->name, node) == 0 && (!newest || is_better(each, newest, now_ms)))
             newest = each;
     }
     return newest;
+}
+
+/* The one that was given out last: until it is replaced, the node has none that lasts. */
+static bool last_is_from_future(const struct controller *c, const char *node, int64_t now_ms)
+{
+    const struct hd_credential_record *last = NULL;
+
+    for (size_t i = 0; i < hd_credentials_count(c->credentials); i++) {
+        const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
+
+        if (each->kind == HD_CREDENTIAL_KIND_NODE && strcmp(each->name, node) == 0 &&
+            (!last || each->id > last->id))
+            last = each;
+    }
+    return last && is_from_future(last, now_ms);
 }
 
 /* HD_LIMIT: it is too early. A node asks when two thirds of its certificate's life are over; a
@@ -552,9 +581,9 @@ static enum hd_status check_renewal(const struct controller *c, uint64_t shown_i
     char when[HD_CLOCK_TEXT_MAX];
     int64_t from_ms = newest->made_ms + life_ms / 12;
 
-    if (shown && shown->made_ms + early_ms > from_ms)
+    if (shown && !is_from_future(shown, now_ms) && shown->made_ms + early_ms > from_ms)
         from_ms = shown->made_ms + early_ms;
-    if (now_ms >= from_ms)
+    if (now_ms >= from_ms || last_is_from_future(c, newest->name, now_ms))
         return HD_OK;
     hd_clock_format_utc(from_ms, when);
     return hd_err(HD_LIMIT, "the certificate of %s may be renewed from %s on", newest->name, when);

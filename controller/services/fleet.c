@@ -69,6 +69,7 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     struct node_stream *s = fleet_find_stream(c, w->stream);
     Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
     Heddle__V1__Welcome welcome = HEDDLE__V1__WELCOME__INIT;
+    Heddle__V1__Epoch epoch;
 
     free(w);
     if (st || !s)
@@ -82,6 +83,9 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.heartbeat_ms = HEARTBEAT_MS;
     welcome.probe_unix_ms = hd_core_probe_ended(c->core, s->uuid);
     welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;
+    epoch = fence_claim(c, c->fence.durable);
+    s->told_progress = epoch.progress;
+    welcome.epoch = &epoch;
     s->welcomed = true;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
@@ -165,6 +169,7 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
                                             .boot_id = hello->boot_id,
                                             .build = hello->build,
                                             .data_address = hello->data_address,
+                                            .host = hello->host,
                                             .compute = hello->compute,
                                             .compute_cuda = hello->compute_cuda,
                                             .traits = hello->traits,
@@ -183,6 +188,8 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
                                                       .users = hello->isolation->users};
     if (!st)
         st = check_token(s->c, s->call, hello->node_name, hello->node_uuid);
+    if (!st)
+        st = fence_take(s->c, hello->node_name, hello->epoch);
     if (!st && !s->held && copies_find_twin(s, hello))
         return copies_hold(s); /* copies_look comes back to it */
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
@@ -234,8 +241,14 @@ static void answer_heartbeat(struct node_stream *s, const Heddle__V1__Heartbeat 
 {
     Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
     Heddle__V1__Heartbeat body = HEDDLE__V1__HEARTBEAT__INIT;
+    Heddle__V1__Epoch epoch;
 
     body.nonce = m->nonce;
+    if (s->welcomed && s->told_progress != s->c->fence.durable) {
+        s->told_progress = s->c->fence.durable;
+        epoch = fence_claim(s->c, s->told_progress);
+        body.epoch = &epoch;
+    }
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT;
     message.heartbeat = &body;
     fleet_send_message(s, &message);

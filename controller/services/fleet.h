@@ -3,6 +3,7 @@
  *   fleet.c        one Connect stream and one Logs stream per daemon, and its Hello
  *   fleet_tell.c   what a daemon is told: desired sets, removal, probes
  *   fleet_hear.c   what a daemon tells: observed sets, reports
+ *   fence.c        two controllers of one cluster
  *   copies.c       two daemons that call themselves the same node
  *
  * Used by: these files, convert.c.   Uses: internal.h.   Threads: the loop's.
@@ -22,11 +23,12 @@ struct node_stream {
     Heddle__V1__NodeMessage *held; /* its Hello, while an older stream of the node may be alive */
     int64_t held_ms, heard_ms;     /* since when; when its daemon said something (monotonic) */
     uint64_t number;               /* of the stream, for the core; 0: no Hello yet */
-    bool welcomed;    /* Welcome was sent; until then its daemon sends nothing but Hello */
-    int64_t kept_ms;  /* while the disk takes no writes: when it was sent something (monotonic) */
-    bool knows_users; /* of its daemon: it reads DesiredAttempt.run_as */
-    bool removed;     /* the node is; what its daemon still sends is not for this cluster */
-    struct {          /* a copy of this node that was refused (copies.c) */
+    bool welcomed;   /* Welcome was sent; until then its daemon sends nothing but Hello */
+    int64_t kept_ms; /* while the disk takes no writes: when it was sent something (monotonic) */
+    uint64_t told_progress; /* the last that its daemon was told (fence.c) */
+    bool knows_users;       /* of its daemon: it reads DesiredAttempt.run_as */
+    bool removed;           /* the node is; what its daemon still sends is not for this cluster */
+    struct {                /* a copy of this node that was refused (copies.c) */
         char from[FLEET_PEER_MAX];
         int64_t refused_ms; /* the last time; 0: none was (monotonic) */
         int64_t told_ms;    /* when an event told it */
@@ -51,6 +53,12 @@ void fleet_ask_for_probe(struct node_stream *s);
 /* In a turn. */
 enum hd_status fleet_take_observed(struct node_stream *s, const Heddle__V1__ObservedState *m);
 enum hd_status fleet_take_reports(struct node_stream *s, const Heddle__V1__Reports *m);
+
+/* In the turn of a Hello: what its daemon has obeyed before; NULL: nothing. HD_UNAVAILABLE: another
+ * controller leads, and this one has failed. */
+enum hd_status fence_take(struct controller *c, const char *node, const Heddle__V1__Epoch *seen);
+/* The epoch for a daemon; valid until the next call. */
+Heddle__V1__Epoch fence_claim(struct controller *c, uint64_t progress);
 
 /* The stream of another process with the same node's UUID; NULL: none. A daemon whose network was
  * cut is the same process, and takes its stream over at once. */

@@ -138,12 +138,12 @@ static void take_credential(const struct hd_credential_record *found,
 }
 
 /* A token goes before a certificate: it is what the caller chose to show. */
-static enum hd_status identify_by_hash(const struct controller *c, const struct hd_rpc_shown *shown,
+static enum hd_status identify_by_hash(struct controller *c, const struct hd_rpc_shown *shown,
                                        struct hd_rpc_principal *principal)
 {
     const int64_t now_ms = hd_clock_wall_ms();
     const struct hd_credential_record *found = NULL;
-    struct hd_pki_certificate cert;
+    struct hd_pki_certificate cert = {.name = ""};
     unsigned char hash[HD_PKI_HASH_BYTES];
 
     if (*shown->token) {
@@ -153,17 +153,17 @@ static enum hd_status identify_by_hash(const struct controller *c, const struct 
             found->kind != HD_CREDENTIAL_KIND_INVITATION)
             found = NULL;
         if (!found)
-            return hd_err(HD_DENIED, "the token is wrong, has expired or was revoked; give a token "
-                                     "file with one of the controller's");
+            return adopt_refuse_token(c);
     } else if (*shown->cert) {
         if (!hd_pki_look(shown->cert, &cert))
             found = credential_of_cert(c, cert.hash);
+        if (!found && *cert.name)
+            found = adopt_certificate(c, shown->cert, &cert);
         if (found && found->kind != HD_CREDENTIAL_KIND_NODE &&
             found->kind != HD_CREDENTIAL_KIND_PERSON)
             found = NULL;
         if (!found)
-            return hd_err(HD_DENIED, "the certificate is not one of this controller's, or was "
-                                     "revoked; a node is invited again with heddle node invite");
+            return adopt_refuse_certificate(c, &cert);
     }
     if (!found)
         return hd_err(HD_DENIED, "the token is missing; give a token file with one of the "
@@ -175,7 +175,7 @@ static enum hd_status identify_by_hash(const struct controller *c, const struct 
 enum hd_status guard_identify(void *user, const struct hd_rpc_shown *shown,
                               struct hd_rpc_principal *principal)
 {
-    const struct controller *c = user;
+    struct controller *c = user;
 
     if (!shown->known)
         return identify_by_hash(c, shown, principal);

@@ -2,6 +2,7 @@
 #ifndef HD_CONTROLLER_SERVICES_INTERNAL_H
 #define HD_CONTROLLER_SERVICES_INTERNAL_H
 
+#include "base/clock.h"
 #include "controller/identity/authority.h"
 #include "controller/identity/identity.h"
 #include "controller/services/controller.h"
@@ -52,6 +53,8 @@ struct planning;
 struct validation;
 struct job_plan;
 
+enum { CONTROLLER_UNKNOWN_MAX = 64 };
+
 struct controller {
     uv_loop_t *loop;
     struct controller_options options;
@@ -94,7 +97,19 @@ struct controller {
     struct hd_authority *authority; /* NULL: heddle-controller init has not made one */
     struct hd_rpc_tls tls;          /* of the authority, if the options name no certificate */
     bool own_tls;
-    bool certificate_due; /* it is renewed, and not shown by both doors yet */
+    bool certificate_due;  /* it is renewed, and not shown by both doors yet */
+    struct {               /* fence.c */
+        uint64_t number;   /* the epoch */
+        uint64_t progress; /* given out; `durable`: the newest that is on disk */
+        uint64_t durable;
+        int64_t progress_due_ms; /* monotonic */
+        int64_t taken_over_ms;   /* when this database took over the last time (wall); 0: never */
+        bool rose;               /* it took over in this run, at the word of a node */
+        unsigned char proof[HD_CREDENTIAL_HASH_BYTES];
+    } fence;
+    unsigned char unknown[CONTROLLER_UNKNOWN_MAX][HD_CREDENTIAL_HASH_BYTES]; /* adopt.c: told */
+    size_t unknown_count;
+    struct hd_clock_settled settled; /* for what cannot be undone (base/clock.h) */
     int64_t keep_due_ms;
     int64_t credentials_due_ms;  /* when to look for those that have expired */
     int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
@@ -118,6 +133,23 @@ void turn_begin(struct controller *c);
 enum hd_status turn_step(struct controller *c, const struct hd_core_event *event);
 void turn_when_durable(struct controller *c, struct effect *effect);
 void turn_end(struct controller *c);
+
+/* ---- adopt.c ----------------------------------------------------------------------------------*/
+
+/* The credential of a certificate that the registry does not know, and that was signed after the
+ * backup from which the database was restored; NULL: it is not such a one. */
+const struct hd_credential_record *adopt_certificate(struct controller *c, const char *pem,
+                                                     const struct hd_pki_certificate *cert);
+/* HD_DENIED, with what the caller is to do. */
+enum hd_status adopt_refuse_certificate(const struct controller *c,
+                                        const struct hd_pki_certificate *cert);
+enum hd_status adopt_refuse_token(const struct controller *c);
+
+/* ---- fence.c ----------------------------------------------------------------------------------*/
+
+void fence_open(struct controller *c); /* the store is open */
+/* Adds the counter of commits to a turn that is to be committed, every so often. */
+void fence_count(struct controller *c, struct turn *turn);
 
 /* ---- credential.c, audit.c, limits.c
  * ------------------------------------------------------------*/

@@ -1,5 +1,6 @@
 /* keep: what the policy says of old history is done, a little at a time; on a full disk, too, from
- * the reserve: it makes room in the database. */
+ * the reserve: it makes room in the database. What is old is told by the settled clock: one that is
+ * set ahead by mistake for a moment must not delete anything. */
 #include "base/clock.h"
 #include "controller/services/internal.h"
 
@@ -8,7 +9,7 @@ enum { EVERY_MS = 10000 };
 void keep_tick(struct controller *c)
 {
     const struct hd_keep keep = hd_policy_keep(c->policy);
-    const struct hd_prune_record prune = {.now_ms = hd_clock_wall_ms(),
+    const struct hd_prune_record prune = {.now_ms = c->settled.wall_ms,
                                           .history_ms = keep.history_ms,
                                           .history_jobs = keep.history_jobs,
                                           .step_lines = keep.step_lines,

@@ -140,6 +140,7 @@ void turn_end(struct controller *c)
     if (--c->turn_depth || !turn)
         return;
     c->turn = NULL;
+    fence_count(c, turn);
     batch = turn->batch;
     turn->batch = NULL;
     seen_take(&c->seen, batch);

@@ -14,19 +14,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "controller/store/store_internal.h"
 
 enum { LOCKED_TIMEOUT_MS = 10 * 1000 };
 
-static enum hd_status open_source(const char *dir, struct store_db *ret_db)
+static enum hd_status open_source(const char *file, struct store_db *ret_db)
 {
     *ret_db = (struct store_db){0};
-    (void)snprintf(ret_db->path, sizeof ret_db->path, "%s/state.db", dir);
+    (void)snprintf(ret_db->path, sizeof ret_db->path, "%s", file);
     if (!hd_file_exists(ret_db->path))
-        return hd_err(HD_NOT_FOUND, "%s does not exist; --state-dir is the controller's",
-                      ret_db->path);
+        return hd_err(HD_NOT_FOUND, "%s does not exist", ret_db->path);
     if (sqlite3_open_v2(ret_db->path, &ret_db->sqlite, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
                         NULL) != SQLITE_OK)
         return ret_db->sqlite ? store_db_error(ret_db, "cannot open")
@@ -96,6 +96,18 @@ static enum hd_status read_number(struct store_db *db, const char *sql, int64_t 
     return st ? st : hd_text_to_int64(text, 0, INT64_MAX, ret_number);
 }
 
+/* A controller that is started on the copy knows by this that it is one (epoch.c). */
+static enum hd_status mark_copy(struct store_db *copy)
+{
+    char sql[128];
+
+    (void)snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES ('copied', '%lld')",
+                   (long long)hd_clock_wall_ms());
+    return sqlite3_exec(copy->sqlite, sql, NULL, NULL, NULL) == SQLITE_OK
+               ? HD_OK
+               : store_db_error(copy, "cannot mark the copy");
+}
+
 /* One file without a log beside it, checked, and what it holds. */
 static enum hd_status check_copy(struct store_db *copy, struct hd_store_backup *ret_backup)
 {
@@ -111,6 +123,8 @@ static enum hd_status check_copy(struct store_db *copy, struct hd_store_backup *
         st = check_text(copy, "PRAGMA foreign_key_check", "");
     if (!st)
         st = read_number(copy, "PRAGMA user_version", &ret_backup->schema);
+    if (!st)
+        st = mark_copy(copy);
     if (!st)
         st = read_number(copy, "SELECT count(*) FROM jobs", &ret_backup->jobs);
     if (!st)
@@ -157,11 +171,11 @@ static enum hd_status give_name(const char *part, const char *file)
     return st;
 }
 
-static enum hd_status copy_into(const char *dir, const char *part,
+static enum hd_status copy_into(const char *file, const char *part,
                                 struct hd_store_backup *ret_backup)
 {
     struct store_db from = {0}, to = {0};
-    enum hd_status st = open_source(dir, &from);
+    enum hd_status st = open_source(file, &from);
 
     if (!st)
         st = open_copy(part, &to);
@@ -174,29 +188,43 @@ static enum hd_status copy_into(const char *dir, const char *part,
     return st ? st : flush(part, &ret_backup->size_bytes);
 }
 
+enum hd_status store_copy_file(const char *file, const char *part,
+                               struct hd_store_backup *ret_backup)
+{
+    struct hd_error error;
+    enum hd_status st = make_part(part);
+
+    if (st)
+        return st;
+    st = copy_into(file, part, ret_backup);
+    if (!st)
+        return HD_OK;
+    hd_err_save(st, &error);
+    (void)unlink(part);
+    return hd_err_restore(&error);
+}
+
 enum hd_status hd_store_backup(const char *dir, const char *file,
                                struct hd_store_backup *ret_backup)
 {
+    char database[HD_CTL_PATH_BYTES_MAX];
     struct stat info;
     struct hd_text part = {0};
-    struct hd_error error;
     enum hd_status st = HD_OK;
 
     *ret_backup = (struct hd_store_backup){0};
+    (void)snprintf(database, sizeof database, "%s/state.db", dir);
+    if (!hd_file_exists(database))
+        return hd_err(HD_NOT_FOUND, "%s does not exist; --state-dir is the controller's", database);
     if (lstat(file, &info) == 0)
         return is_there(file);
     hd_text_add(&part, "%s.part.%d", file, (int)getpid());
     if (part.failed || part.len_bytes >= HD_CTL_PATH_BYTES_MAX)
         st = hd_err(HD_LIMIT, "the path of the backup is too long");
     if (!st)
-        st = make_part(part.data);
-    if (!st) {
-        st = copy_into(dir, part.data, ret_backup);
-        hd_err_save(st, &error);
-        if (st)
-            (void)unlink(part.data);
-        st = st ? hd_err_restore(&error) : give_name(part.data, file);
-    }
+        st = store_copy_file(database, part.data, ret_backup);
+    if (!st)
+        st = give_name(part.data, file);
     hd_text_free(&part);
     return st;
 }

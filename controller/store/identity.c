@@ -90,7 +90,8 @@ static enum hd_status read_last(struct store_db *db, uint64_t *ret_last)
 enum hd_status store_load_credentials(struct store_db *db, const struct hd_store_loader *loader,
                                       struct hd_arena *arena)
 {
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_CREDENTIALS, "i", hd_clock_wall_ms());
+    sqlite3_stmt *s =
+        store_db_bind(db, STORE_GET_CREDENTIALS, "i", hd_clock_wall_ms() - INT64_C(365) * 86400000);
     enum hd_status st = s ? HD_OK : HD_INTERNAL;
     uint64_t last = 0;
     bool row = true;

@@ -620,6 +620,9 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
 {
     enum hd_status st = vfs ? HD_OK : store_check_life(dir);
 
+    if (!st && !vfs)
+        st = store_check_log(dir);
+
     if (st) {
         *db = (struct store_db){0};
         return st;

@@ -58,6 +58,7 @@ struct hd_job_store {
     struct hd_store_options options;
     int lock_fd;
     char cluster_id[40];
+    struct hd_store_epoch epoch;
     uv_thread_t thread;
     uv_async_t async;
     uv_prepare_t before_wait;     /* of the loop, in each round */
@@ -509,6 +510,23 @@ static enum hd_status start_thread(struct hd_job_store *store, uv_loop_t *loop)
     return HD_OK;
 }
 
+/* On failure nothing is left open. */
+static enum hd_status open_epoch(struct hd_job_store *store)
+{
+    const struct hd_store_options *o = &store->options;
+    struct hd_error error;
+    enum hd_status st = store_db_open(&store->db, o->dir, o->vfs);
+
+    if (st)
+        return st;
+    st = store_begin_epoch(&store->db, o->dir, !o->vfs, o->take_over, &store->epoch);
+    if (!st)
+        return HD_OK;
+    hd_err_save(st, &error);
+    store_db_close(&store->db);
+    return hd_err_restore(&error);
+}
+
 /* The reserve first: on a full disk the database cannot be opened without a piece of it. */
 static enum hd_status open_database(struct hd_job_store *store)
 {
@@ -520,7 +538,7 @@ static enum hd_status open_database(struct hd_job_store *store)
 
     store_reserve_open(reserve, o->dir, o->vfs, store_reserve_size(o->dir, o->reserve_bytes));
     do {
-        st = store_db_open(&store->db, o->dir, o->vfs);
+        st = open_epoch(store);
     } while (st == HD_IO && store_reserve_give(reserve));
     if (reserve->whole_bytes && reserve->whole_bytes < log_bytes)
         log_bytes = reserve->whole_bytes;
@@ -664,6 +682,11 @@ void hd_query_free(struct hd_query *query)
 const char *hd_store_cluster_id(const struct hd_job_store *store)
 {
     return store->cluster_id;
+}
+
+const struct hd_store_epoch *hd_store_epoch(const struct hd_job_store *store)
+{
+    return &store->epoch;
 }
 
 int64_t hd_store_silent_ms(struct hd_job_store *store)

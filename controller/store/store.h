@@ -40,6 +40,8 @@ struct hd_store_options {
      * comes STUCK. The log takes a sixteenth of the disk, as much as the
      * reserve or 4 MiB, whichever is least, but for a larger transaction or a slow backup. */
     int64_t reserve_bytes;
+    /* The database is used although it is a copy of another controller's: that one has ended. */
+    bool take_over;
     /* May be NULL. message: what hd_store_trouble says now; NULL: all is fine again. */
     void (*on_trouble)(void *user, const char *message);
     /* May be NULL. The store has failed; log the error and exit. */
@@ -50,7 +52,8 @@ struct hd_store_options {
 /* Locks the directory, opens or creates the database, checks it and migrates its schema.
  * HD_CONFLICT: another controller uses the directory; HD_CORRUPT: the check failed, the message
  * names the file; HD_UNSUPPORTED: a newer version of Heddle wrote it, or the file system cannot
- * hold a write-ahead log. */
+ * hold a write-ahead log. HD_CONFLICT also: the database is a copy of another controller's, or that
+ * one has taken over; or the log beside it is another database's (epoch.c). */
 enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *options,
                              struct hd_job_store **ret_store);
 
@@ -61,6 +64,24 @@ void hd_store_close(struct hd_job_store *store, int64_t timeout_ms, void (*on_cl
 
 /* The cluster's id, made at random when the database was created. */
 const char *hd_store_cluster_id(const struct hd_job_store *store);
+
+enum { HD_STORE_PLACE_MAX = 512 };
+
+/* The reign of one controller start over the cluster (epoch.c). */
+struct hd_store_epoch {
+    uint64_t number;   /* higher than that of every earlier start */
+    uint64_t takeover; /* number of the newest start on a copy or an older database: what was
+                        * committed in earlier epochs may be missing; 0: there was none */
+    char instance[33]; /* random, of this start */
+    char place[HD_STORE_PLACE_MAX]; /* "DIR on HOST", for people */
+    uint64_t progress;     /* commits, counted in steps of 10 s and more, when it was opened */
+    int64_t copied_ms;     /* when the copy of that takeover was made (wall); 0: not known */
+    int64_t taken_over_ms; /* when that takeover began (wall); 0: there was none */
+    bool restored;         /* this start is a takeover */
+    int64_t settled_ms;    /* the settled clock with the last of `progress`; 0: not known */
+    unsigned char secret[HD_CREDENTIAL_HASH_BYTES]; /* known to copies of the database alone */
+};
+const struct hd_store_epoch *hd_store_epoch(const struct hd_job_store *store);
 
 /* Batches and queries that have not been answered. */
 size_t hd_store_queued(const struct hd_job_store *store);
@@ -96,6 +117,21 @@ struct hd_store_backup {
  * HD_CORRUPT: the copy is damaged. On failure no file is left. Needs no loop. */
 enum hd_status hd_store_backup(const char *dir, const char *file,
                                struct hd_store_backup *ret_backup);
+
+struct hd_store_restore {
+    struct hd_store_backup copy; /* what is in place now */
+    int64_t copied_ms;           /* when it was made (wall); 0: not known */
+    int64_t ended;               /* tokens, people's certificates and invitations that were ended */
+    char aside[HD_CTL_PATH_BYTES_MAX]; /* where the former database is now; "": there was none */
+};
+
+/* Has the next start in `dir` take over, from a copy of the database or from one that another
+ * controller has fenced. `file` not NULL: the database is replaced by that one first, and the
+ * former one moved aside with its log. revoke: ends what people and new nodes come with.
+ * HD_CONFLICT: a controller uses `dir`. HD_NOT_FOUND: there is no such file. HD_CORRUPT: it is
+ * damaged, or no database of a controller. */
+enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke,
+                                struct hd_store_restore *ret_restore);
 
 /* ---- while no controller runs -----------------------------------------------------------------*/
 

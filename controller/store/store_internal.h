@@ -7,6 +7,8 @@
  *   identity.c  credentials and the audit log
  *   keep.c    old history that goes
  *   reserve.c  room on the disk that is given up when the disk is full
+ *   restore.c a backup that takes the place of the database
+ *   epoch.c   which of several controllers of one cluster is the newest
  *   backup.c  a copy of the database, by another process than the controller; or by the
  *             controller itself, when the file has been taken away under it
  *
@@ -192,6 +194,10 @@
     X(GET_ENDED_CREDENTIALS, "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials WHERE id>?"     \
                              " ORDER BY id LIMIT ?")                                               \
     X(GET_LAST_CREDENTIAL, "SELECT ifnull(max(id), 0) FROM credentials")                           \
+    X(PUT_META, "INSERT INTO meta (key, value) VALUES (?1,?2)"                                     \
+                " ON CONFLICT (key) DO UPDATE SET value=?2")                                       \
+    X(END_PEOPLE, "UPDATE credentials SET ended_ms=?1, ended_by='restore' WHERE ended_ms=0"        \
+                  " AND kind IN ('token','person','invitation')")                                  \
     X(INSERT_AUDIT,                                                                                \
       "INSERT INTO audit (seq, time_ms, who, role, method, object, source, result, hash)"          \
       " VALUES (?,?,?,?,?,?,?,?,?)")                                                               \
@@ -287,6 +293,27 @@ enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool 
 /* The first value of a pragma or a query, as text; "": no row. */
 enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *ret_text,
                                   size_t size);
+
+/* The value that meta has for the key; "": none. */
+enum hd_status store_db_get_meta(struct store_db *db, const char *key, char *ret_value,
+                                 size_t size);
+enum hd_status store_db_put_meta(struct store_db *db, const char *key, const char *value);
+
+/* ---- epoch.c ---- */
+
+/* HD_CONFLICT: beside DIR/state.db is the log of another database, which SQLite would mix into it.
+ */
+enum hd_status store_check_log(const char *dir);
+/* Raises the epoch of an open database whose directory is locked. `on_disk`: files beside it can be
+ * looked at. HD_CONFLICT: it is a copy of another controller's, or that one has taken over; with
+ * take_over it is used all the same. */
+enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_disk, bool take_over,
+                                 struct hd_store_epoch *ret_epoch);
+
+/* backup.c: copies the database `file`, with its log, to the new file `part`, checks the copy and
+ * flushes it. On failure no `part` is left. */
+enum hd_status store_copy_file(const char *file, const char *part,
+                               struct hd_store_backup *ret_backup);
 
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
 

@@ -209,6 +209,8 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
         return store_prune(db, &op->prune);
     case HD_OP_AUDIT:
         return store_insert_audit(db, &op->audit);
+    case HD_OP_META:
+        return store_db_put_meta(db, op->meta.key, op->meta.value);
     }
     return hd_err(HD_INTERNAL, "unknown batch operation %d", (int)op->kind);
 }

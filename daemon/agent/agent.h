@@ -119,6 +119,8 @@ struct agent {
     struct hd_rpc_call *stream;
     bool introduce; /* the stream was cancelled to say a new hello */
     bool welcomed, ever_welcomed;
+    char refusal[HD_ERR_MAX]; /* why this node does not obey the controller; "": it does */
+    char why[HD_ERR_MAX];     /* what was logged last of a connection that ended */
     int64_t said_ms, heard_ms, lost_ms, heartbeat_ms;
     int attempts_in_a_row;
     uint64_t nonce;

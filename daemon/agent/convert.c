@@ -265,6 +265,23 @@ static Heddle__V1__NodeIsolation *convert_isolation(struct hd_arena *arena,
     return m;
 }
 
+static Heddle__V1__Epoch *convert_epoch(struct hd_arena *arena, const struct agent_epoch *epoch)
+{
+    Heddle__V1__Epoch *m = hd_arena_alloc(arena, sizeof *m);
+
+    if (!m)
+        return NULL;
+    heddle__v1__epoch__init(m);
+    m->number = epoch->number;
+    m->instance = (char *)epoch->instance;
+    m->place = (char *)epoch->place;
+    m->progress = epoch->progress;
+    m->proof.data = (uint8_t *)epoch->proof;
+    m->proof.len = sizeof epoch->proof;
+    m->cluster_id = (char *)epoch->cluster;
+    return m;
+}
+
 Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_identity *identity)
 {
     Heddle__V1__Hello *hello = hd_arena_alloc(arena, sizeof *hello);
@@ -306,7 +323,10 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
         add_precisions(arena, d->bf16, device);
         hello->devices[hello->n_devices++] = device;
     }
+    hello->host = (char *)identity->host;
     hello->probes = true;
+    if (identity->epoch.number && !(hello->epoch = convert_epoch(arena, &identity->epoch)))
+        return NULL;
     if (identity->isolation)
         hello->isolation = convert_isolation(arena, identity->isolation);
     if (identity->inventory && identity->inventory->taken_ms)

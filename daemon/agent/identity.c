@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/random.h"
 
 enum { SMALL_FILE_MAX = 4096 };
@@ -77,27 +78,62 @@ static enum hd_status find_uuid(struct agent_identity *id)
     return st ? st : write_line(id->state_dir, "node-uuid", id->node_uuid);
 }
 
+static bool is_name(const char *name)
+{
+    return strlen(name) < AGENT_NAME_MAX && isalnum((unsigned char)name[0]) &&
+           !name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.")];
+}
+
+static enum hd_status check_name(const char *name, const char *hint)
+{
+    return is_name(name) ? HD_OK
+                         : hd_err(HD_INVALID,
+                                  "\"%s\" cannot be a node's name: use 1 to %d of a-z 0-9 - and ., "
+                                  "beginning with a letter or a digit%s",
+                                  name, AGENT_NAME_MAX - 1, hint);
+}
+
+/* The host's name in lower case; "": it cannot be read. */
+static void find_host(char ret_host[256])
+{
+    ret_host[0] = '\0';
+    if (gethostname(ret_host, 255) < 0)
+        ret_host[0] = '\0';
+    ret_host[255] = '\0';
+    for (char *c = ret_host; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+}
+
+/* Needs the state directory. */
 static enum hd_status find_name(struct agent_identity *id, const char *given)
 {
-    char host[256] = "";
-    const char *name = given;
+    char host[256], kept[AGENT_NAME_MAX];
+    enum hd_status st;
 
-    if (!name) {
-        if (gethostname(host, sizeof host - 1) < 0)
-            return hd_err(HD_IO, "cannot find the host's name: %s; give --node-name",
-                          strerror(errno));
-        for (char *c = host; *c; c++)
-            *c = (char)tolower((unsigned char)*c);
-        name = host;
+    find_host(host);
+    if (given) {
+        (void)snprintf(id->node_name, sizeof id->node_name, "%s", given);
+        return check_name(given, "");
     }
-    if (strlen(name) >= sizeof id->node_name || !isalnum((unsigned char)name[0]) ||
-        name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.")])
-        return hd_err(HD_INVALID,
-                      "\"%s\" cannot be a node's name: use 1 to %d of a-z 0-9 - and ., "
-                      "beginning with a letter or a digit%s",
-                      name, AGENT_NAME_MAX - 1, given ? "" : "; give --node-name");
-    (void)snprintf(id->node_name, sizeof id->node_name, "%s", name);
-    return HD_OK;
+    st = read_line(id->state_dir, "node-name", kept, sizeof kept);
+    if (!st && is_name(kept)) {
+        memcpy(id->node_name, kept, sizeof kept);
+        if (strcmp(kept, host) != 0) {
+            if (is_name(host))
+                (void)snprintf(id->host, sizeof id->host, "%s", host);
+            hd_log(HD_LOG_WARN,
+                   "this machine is called %s now, but the cluster knows this node as %s, and it "
+                   "keeps that name. To rename it: drain it, and start heddled with --node-name %s",
+                   host, kept, host);
+        }
+        return HD_OK;
+    }
+    if (!host[0])
+        return hd_err(HD_IO, "cannot find the host's name: %s; give --node-name", strerror(errno));
+    st = check_name(host, "; give --node-name");
+    if (!st)
+        (void)snprintf(id->node_name, sizeof id->node_name, "%s", host);
+    return st;
 }
 
 static enum hd_status claim_state_dir(struct agent_identity *id, const char *state_dir)
@@ -122,16 +158,20 @@ enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
                                    struct agent_identity *ret_identity)
 {
     struct agent_identity id = {.lock_fd = -1};
-    enum hd_status st = find_name(&id, node_name);
+    enum hd_status st = node_name ? check_name(node_name, "") : HD_OK;
 
     if (!st)
         st = claim_state_dir(&id, state_dir);
+    if (!st)
+        st = find_name(&id, node_name);
     if (!st)
         st = find_uuid(&id);
     if (!st)
         st = make_uuid(id.instance_id);
     if (!st)
         st = hd_attempt_boot_id(id.boot_id);
+    if (!st)
+        agent_epoch_read(id.state_dir, &id.epoch);
     if (st)
         agent_identity_close(&id);
     else
@@ -170,6 +210,17 @@ enum hd_status agent_identity_take(struct agent_identity *identity)
     (void)close(identity->lock_fd);
     identity->lock_fd = fd;
     return HD_OK;
+}
+
+void agent_identity_keep_name(const struct agent_identity *identity)
+{
+    char kept[AGENT_NAME_MAX];
+
+    if (read_line(identity->state_dir, "node-name", kept, sizeof kept) == HD_OK &&
+        strcmp(kept, identity->node_name) == 0)
+        return;
+    if (write_line(identity->state_dir, "node-name", identity->node_name))
+        hd_log(HD_LOG_WARN, "cannot keep this node's name: %s", hd_err_message());
 }
 
 enum hd_status agent_identity_read_cluster(struct agent_identity *identity,

@@ -2,6 +2,8 @@
  *
  *     STATE_DIR/lock          held while a heddled uses the directory
  *     STATE_DIR/node-uuid     made at the first start, never changed
+ *     STATE_DIR/node-name     the name under which the cluster knows this node
+ *     STATE_DIR/epoch         epoch.h
  *     STATE_DIR/cluster       id of the cluster that the records belong to
  *     STATE_DIR/devices       devices/numbers.h
  *     STATE_DIR/attempts/     local.h
@@ -18,6 +20,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "daemon/agent/address.h"
+#include "daemon/agent/epoch.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/devices/devices.h"
 
@@ -35,6 +38,9 @@ struct agent_identity {
     char node_name[AGENT_NAME_MAX]; /* [a-z0-9][-a-z0-9.]* */
     char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
     char cluster[AGENT_NAME_MAX]; /* "": of none yet, or not read */
+    char host[AGENT_NAME_MAX]; /* what the machine is called now, if node_name is an earlier name of
+                                * it; "": it is not */
+    struct agent_epoch epoch;  /* the controller that was obeyed */
     int lock_fd;
 
     const struct hd_devices *devices;     /* set by the agent: what the node offers */
@@ -47,13 +53,18 @@ struct agent_identity {
     char data_address[AGENT_ADDRESS_MAX];
 };
 
-/* `node_name` NULL: the host's. HD_CONFLICT: another heddled has the state directory. */
+/* `node_name` NULL: the name under which the cluster knows this node already, else the host's: a
+ * machine that is renamed is the same node. HD_CONFLICT: another heddled has the state directory.
+ */
 enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
                                    struct agent_identity *ret_identity);
 void agent_identity_close(struct agent_identity *identity);
 /* Locks a directory that was put in the place of the one that was opened, and writes UUID and
  * cluster to it. HD_CONFLICT: another heddled uses it, or it is another node's. */
 enum hd_status agent_identity_take(struct agent_identity *identity);
+
+/* The cluster has taken the name: it is kept. */
+void agent_identity_keep_name(const struct agent_identity *identity);
 
 /* The cluster that the state directory belongs to; "" if it belongs to none yet. */
 enum hd_status agent_identity_read_cluster(struct agent_identity *identity,

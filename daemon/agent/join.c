@@ -55,7 +55,8 @@ static enum hd_status write_pair(const char *path, const char *cert, const char 
 
 struct joining {
     struct hd_pki_invitation invitation;
-    char ca_path[PATH_MAX], new_ca_path[PATH_MAX], cert_path[PATH_MAX], controller_path[PATH_MAX];
+    char ca_path[PATH_MAX], new_ca_path[PATH_MAX], cert_path[PATH_MAX], previous_path[PATH_MAX],
+        controller_path[PATH_MAX];
     struct hd_text ca, request, key;
 };
 
@@ -100,6 +101,8 @@ static enum hd_status open_folder(struct joining *j, const char *state_dir)
         st = path_of(state_dir, "ca.new", j->new_ca_path);
     if (!st)
         st = path_of(state_dir, "node.pem", j->cert_path);
+    if (!st)
+        st = path_of(state_dir, "previous.pem", j->previous_path);
     if (!st)
         st = path_of(state_dir, "controller", j->controller_path);
     return st ? st : hd_file_make_dirs(folder, 0700);
@@ -170,6 +173,8 @@ static enum hd_status do_join(struct joining *j)
         st = hd_pki_make_request(j->invitation.node, &j->request, &j->key);
     if (!st)
         st = call_join(j, &response);
+    if (!st)
+        (void)unlink(j->previous_path); /* of the node that it was before */
     if (!st)
         st = write_pair(j->cert_path, response->certificate, j->key.data);
     if (!st && rename(j->new_ca_path, j->ca_path) < 0)
@@ -259,30 +264,65 @@ static struct agent_cert_file version_of(const char *path)
                                                   info.st_mtim.tv_nsec};
 }
 
+static enum hd_status read_pair(const char *path, struct hd_pki_certificate *ret_cert)
+{
+    struct hd_text text = {0};
+    enum hd_status st = hd_file_read(path, 4 * HD_PKI_PEM_BYTES_MAX, &text);
+
+    if (!st)
+        st = hd_pki_look(text.data ? text.data : "", ret_cert);
+    forget(&text);
+    return st ? hd_err_prefix(st, "%s", path) : HD_OK;
+}
+
+static bool is_valid(const struct hd_pki_certificate *cert, int64_t now_ms)
+{
+    return cert->from_ms <= now_ms + CLOCK_SLACK_MS && cert->to_ms > now_ms;
+}
+
+/* Shows the newest pair, or the one before if only that is valid now. True: it is another one. */
+static bool choose_pair(struct agent_joined *joined)
+{
+    const int64_t now_ms = hd_clock_wall_ms();
+    const struct hd_pki_certificate newest = {.from_ms = joined->from_ms, .to_ms = joined->to_ms};
+    struct hd_pki_certificate previous;
+    const char *path = joined->newest_path;
+
+    if (!is_valid(&newest, now_ms) && hd_file_exists(joined->previous_path) &&
+        read_pair(joined->previous_path, &previous) == HD_OK && is_valid(&previous, now_ms))
+        path = joined->previous_path;
+    if (strcmp(path, joined->cert_path) == 0)
+        return false;
+    if (path == joined->previous_path)
+        hd_log(HD_LOG_WARN,
+               "the certificate in %s is not valid by the clock here: the one before it is shown "
+               "until it is renewed",
+               joined->newest_path);
+    memcpy(joined->cert_path, path, strlen(path) + 1);
+    return true;
+}
+
 /* From the certificate that is there: when two thirds of its life are over. */
 static enum hd_status look_at_cert(struct agent_joined *joined)
 {
     struct hd_pki_certificate cert;
-    struct hd_text text = {0};
     enum hd_status st;
 
-    joined->file = version_of(joined->cert_path); /* first: a later one is noticed */
-    st = hd_file_read(joined->cert_path, 4 * HD_PKI_PEM_BYTES_MAX, &text);
-
-    if (!st)
-        st = hd_pki_look(text.data ? text.data : "", &cert);
-    if (!st) {
-        joined->from_ms = cert.from_ms;
-        joined->to_ms = cert.to_ms;
-        joined->renew_ms = cert.from_ms + (cert.to_ms - cert.from_ms) / 3 * 2;
-        joined->again_ms = (cert.to_ms - cert.from_ms) / 12;
-    }
+    joined->file = version_of(joined->newest_path); /* first: a later one is noticed */
+    st = read_pair(joined->newest_path, &cert);
+    if (st)
+        return st;
+    joined->from_ms = cert.from_ms;
+    joined->to_ms = cert.to_ms;
+    joined->renew_ms = cert.from_ms + (cert.to_ms - cert.from_ms) / 3 * 2;
+    joined->again_ms = (cert.to_ms - cert.from_ms) / 12;
+    joined->asked_ms = 0;
     if (joined->again_ms > ASK_AGAIN_MS)
         joined->again_ms = ASK_AGAIN_MS;
-    if (!st && agent_joined_check(joined))
+    (void)choose_pair(joined);
+    if (strcmp(joined->cert_path, joined->newest_path) == 0 && agent_joined_check(joined))
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-    forget(&text);
-    return st ? hd_err_prefix(st, "%s", joined->cert_path) : HD_OK;
+    return HD_OK;
 }
 
 static enum hd_status read_controller(const char *path, struct agent_joined *joined)
@@ -320,7 +360,9 @@ enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_optio
         return st;
     st = path_of(options->state_dir, "ca.pem", joined->ca_path);
     if (!st)
-        st = path_of(options->state_dir, "node.pem", joined->cert_path);
+        st = path_of(options->state_dir, "node.pem", joined->newest_path);
+    if (!st)
+        st = path_of(options->state_dir, "previous.pem", joined->previous_path);
     if (!st)
         st = read_controller(path, joined);
     if (!st)
@@ -342,11 +384,14 @@ enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_optio
 
 bool agent_joined_look(struct agent_joined *joined)
 {
-    const struct agent_cert_file now = version_of(joined->cert_path);
+    const struct agent_cert_file now = version_of(joined->newest_path);
 
-    if (!joined->joined || !now.inode ||
-        (now.inode == joined->file.inode && now.changed_ns == joined->file.changed_ns))
+    if (!joined->joined || !now.inode)
         return false;
+    if (now.inode == joined->file.inode && now.changed_ns == joined->file.changed_ns) {
+        joined->renewed |= choose_pair(joined); /* time has passed, or the clock was set */
+        return false;
+    }
     if (look_at_cert(joined)) {
         hd_log(HD_LOG_ERROR, "cannot use the node's new certificate: %s", hd_err_message());
         return false;
@@ -364,13 +409,28 @@ void agent_joined_close(struct agent_joined *joined)
     joined->key = NULL;
 }
 
+/* The pair by which the node is connected is a way back, if the clock by which the next one is made
+ * turns out to be wrong. Best effort. */
+static void keep_previous(const struct agent_joined *joined)
+{
+    struct hd_text text = {0};
+    struct hd_pki_certificate shown;
+
+    if (strcmp(joined->cert_path, joined->newest_path) == 0 &&
+        read_pair(joined->cert_path, &shown) == HD_OK && is_valid(&shown, hd_clock_wall_ms()) &&
+        hd_file_read(joined->cert_path, 4 * HD_PKI_PEM_BYTES_MAX, &text) == HD_OK)
+        (void)hd_file_write_atomic(joined->previous_path, text.data, text.len_bytes, 0600);
+    forget(&text);
+}
+
 static void on_renewed(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__RenewResponse *response = (const void *)message;
     struct agent *agent = hd_rpc_call_user(call);
     struct agent_joined *joined = &agent->joined;
 
-    if (write_pair(joined->cert_path, response->certificate, joined->key->data) ||
+    keep_previous(joined);
+    if (write_pair(joined->newest_path, response->certificate, joined->key->data) ||
         look_at_cert(joined)) {
         hd_log(HD_LOG_ERROR, "cannot keep the node's new certificate: %s", hd_err_message());
         return;
@@ -391,6 +451,11 @@ static void on_renew_done(struct hd_rpc_call *call, enum hd_status status, const
                message, (long long)agent->joined.again_ms / 1000);
 }
 
+bool agent_joined_is_due(const struct agent_joined *joined, int64_t now_ms)
+{
+    return now_ms >= joined->renew_ms || joined->from_ms > now_ms + CLOCK_SLACK_MS;
+}
+
 void agent_joined_tick(struct agent *agent)
 {
     const struct hd_rpc_call_options options = {
@@ -405,10 +470,13 @@ void agent_joined_tick(struct agent *agent)
     struct hd_text asked = {0};
     enum hd_status st;
 
+    const int64_t mono_ms = hd_clock_now_ms();
+
     if (!joined->joined || joined->asking || !agent->welcomed ||
-        hd_clock_wall_ms() < joined->renew_ms)
+        !agent_joined_is_due(joined, hd_clock_wall_ms()) ||
+        (joined->asked_ms && mono_ms < joined->asked_ms + joined->again_ms))
         return;
-    joined->renew_ms = hd_clock_wall_ms() + joined->again_ms;
+    joined->asked_ms = mono_ms;
     st = hd_pki_make_request(joined->node, &asked, joined->key);
     request.request = asked.data;
     if (!st)

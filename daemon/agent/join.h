@@ -2,6 +2,8 @@
  *
  *     STATE_DIR/tls/ca.pem       the cluster's authority
  *     STATE_DIR/tls/node.pem     the node's certificate and key; replaced at once, by renaming
+ *     STATE_DIR/tls/previous.pem the pair before, shown where that in node.pem is not valid yet or
+ *                                has expired: it was made while a clock was wrong
  *     STATE_DIR/tls/controller   two lines: HOST:PORT of the controller, the node's name
  *
  *   heddled join LINE: authority fetched and compared with the line's hash -> key and request made
@@ -25,7 +27,8 @@ struct agent_options;
 
 struct agent_joined {
     bool joined;
-    char ca_path[PATH_MAX], cert_path[PATH_MAX];
+    char ca_path[PATH_MAX], newest_path[PATH_MAX], previous_path[PATH_MAX];
+    char cert_path[PATH_MAX]; /* that of the two which is shown */
     char address[256], node[64];
     int64_t from_ms, to_ms;  /* wall clock: when the certificate is valid */
     struct agent_cert_file { /* of node.pem, as it was read */
@@ -33,7 +36,8 @@ struct agent_joined {
         int64_t changed_ns;
     } file;
     int64_t again_ms;     /* between two tries */
-    int64_t renew_ms;     /* wall clock: when the next certificate is due, or asked for again */
+    int64_t renew_ms;     /* wall clock: when the next certificate is due */
+    int64_t asked_ms;     /* when it was asked for last (monotonic); 0: not since the newest */
     bool asking, renewed; /* renewed: node.pem is newer than the connection's */
     struct hd_text *key;  /* of the request that waits for its answer */
 };
@@ -42,6 +46,9 @@ struct agent_joined {
  * the line is for many nodes, else NULL or the line's name. */
 enum hd_status agent_join(const char *state_dir, const char *line, const char *node_name);
 /* The folder holds what a join has left, and its certificate is valid: there is no need to join. */
+/* Whether a certificate is to be renewed: two thirds of its life are over, or it is not valid yet,
+ * because it was made while a clock was ahead. */
+bool agent_joined_is_due(const struct agent_joined *joined, int64_t now_ms);
 bool agent_has_joined(const char *state_dir);
 /* Finds what a join has left in the state directory, and fills in the options that were not
  * given: controller, node name, TLS. Nothing changes if the node has not joined, or if TLS or a

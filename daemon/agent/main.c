@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/first.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/settings.h"
 #include "daemon/isolation/cpus.h"
+#include "pki/pki.h"
 #include "version/version.h"
 
 enum { EXIT_USAGE = 2, EXIT_UNREACHABLE = 3, EXIT_CANNOT = 6 };
@@ -202,6 +204,26 @@ static int fail(int code)
     return code;
 }
 
+/* Of --check-config and a reload: those that were given, or that a join has left. */
+static enum hd_status check_certificates(const struct agent_options *given)
+{
+    const int64_t now_ms = hd_clock_wall_ms();
+    struct agent_options options = *given;
+    struct agent_joined joined = {0};
+    enum hd_status st = HD_OK;
+
+    if (given->has_tls && given->tls.cert_path)
+        st = hd_pki_check_dates(given->tls.cert_path, now_ms);
+    if (!st && given->has_tls && given->tls.ca_path)
+        st = hd_pki_check_dates(given->tls.ca_path, now_ms);
+    if (!st)
+        st = agent_joined_open(&joined, &options);
+    if (!st && joined.joined)
+        st = agent_joined_check(&joined);
+    agent_joined_close(&joined);
+    return st;
+}
+
 /* --check-config: also what is read later, when heddled connects. */
 static int check_config(const struct hd_config *config, const struct agent_options *options)
 {
@@ -213,6 +235,8 @@ static int check_config(const struct hd_config *config, const struct agent_optio
         st = hd_rpc_read_token(options->token_file, 0, token);
     if (!st && options->has_tls)
         st = hd_rpc_check_client_tls(&options->tls);
+    if (!st)
+        st = check_certificates(options);
     if (!st)
         st = hd_file_set_umask(options->umask);
     explicit_bzero(token, sizeof token);
@@ -280,6 +304,8 @@ static void reload(struct agent *agent)
 
     if (!st)
         st = use_config(&fresh, &options);
+    if (!st)
+        st = check_certificates(&options);
     if (!st)
         st = hd_file_set_umask(options.umask);
     if (st) {

@@ -13,7 +13,8 @@
 
 enum {
     ROOM_EVERY_MS = 10000,
-    PROBE_EVERY_MS = 5000, /* looks at the jobs directory */
+    EPOCH_EVERY_MS = 10000, /* between two writes of the controller's progress */
+    PROBE_EVERY_MS = 5000,  /* looks at the jobs directory */
     HELLO_ARENA_MAX = 1 << 20,
 };
 
@@ -74,6 +75,55 @@ static enum hd_status check_cluster(struct agent *agent, const char *cluster)
     return agent_identity_write_cluster(&agent->identity, cluster);
 }
 
+static bool read_epoch(const Heddle__V1__Epoch *m, struct agent_epoch *ret)
+{
+    *ret = (struct agent_epoch){.number = m->number, .progress = m->progress};
+    if (!m->number || strchr(m->place, '\n') || m->proof.len != sizeof ret->proof ||
+        strlen(m->cluster_id) >= sizeof ret->cluster || strlen(m->instance) >= sizeof ret->instance)
+        return false;
+    (void)snprintf(ret->cluster, sizeof ret->cluster, "%s", m->cluster_id);
+    (void)snprintf(ret->instance, sizeof ret->instance, "%s", m->instance);
+    (void)snprintf(ret->place, sizeof ret->place, "%s", m->place);
+    memcpy(ret->proof, m->proof.data, sizeof ret->proof);
+    return true;
+}
+
+/* HD_CONFLICT: this node obeys a newer controller of the cluster. An older build has no epochs. */
+static enum hd_status check_epoch(struct agent *agent, const Heddle__V1__Epoch *m)
+{
+    struct agent_epoch *known = &agent->identity.epoch, seen;
+    bool changed = false;
+    enum hd_status st;
+
+    if (!m || !read_epoch(m, &seen)) {
+        if (known->number)
+            hd_log(HD_LOG_WARN,
+                   "%s says no epoch, as older builds do: whether it is the newest controller of "
+                   "this cluster is not known",
+                   agent->address);
+        return HD_OK;
+    }
+    st = agent_epoch_compare(known, &seen, &changed);
+    if (!st && changed && agent_epoch_write(agent->identity.state_dir, known))
+        hd_log(HD_LOG_WARN, "cannot keep which controller this node obeys: %s", hd_err_message());
+    return st;
+}
+
+/* Progress of the controller that is obeyed. */
+static void take_progress(struct agent *agent, const Heddle__V1__Epoch *m)
+{
+    struct agent_epoch *known = &agent->identity.epoch, seen;
+
+    if (!m || !read_epoch(m, &seen) || strcmp(seen.instance, known->instance) != 0)
+        return;
+    known->number = seen.number;
+    known->progress = seen.progress;
+    memcpy(known->proof, seen.proof, sizeof known->proof);
+    if (hd_clock_now_ms() - known->written_ms >= EPOCH_EVERY_MS &&
+        agent_epoch_write(agent->identity.state_dir, known))
+        hd_log(HD_LOG_DEBUG, "cannot keep the controller's progress: %s", hd_err_message());
+}
+
 /* Where it is not a folder that all nodes share, each job's checkpoints stay on its node. But one
  * that was the controller's and is not any more has lost its mount: what a job wrote there now, no
  * one would find when the mount is back. So the node takes none (look_for_room). */
@@ -131,6 +181,13 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
         agent_end(agent, EXIT_FAILURE);
         return;
     }
+    if (check_epoch(agent, welcome->epoch)) {
+        (void)snprintf(agent->refusal, sizeof agent->refusal, "%s", hd_err_message());
+        hd_rpc_call_cancel(agent->stream);
+        return;
+    }
+    agent->refusal[0] = '\0';
+    agent_identity_keep_name(&agent->identity);
     if (welcome->jobs_dir[0] != '/' || strchr(welcome->jobs_dir_probe, '/'))
         hd_log(HD_LOG_WARN, "the controller's jobs directory \"%s\" is not usable",
                welcome->jobs_dir);
@@ -196,8 +253,11 @@ static void on_message(struct hd_rpc_call *call, const ProtobufCMessage *base)
     case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_RENDEZVOUS_SET:
         take_set(agent, m->rendezvous_set);
         break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT:
+        take_progress(agent, m->heartbeat->epoch);
+        break;
     default:
-        break; /* an answer to a heartbeat was heard above */
+        break;
     }
 }
 
@@ -230,6 +290,18 @@ static bool is_hopeless(const struct agent *agent, enum hd_status st)
             st == HD_CONFLICT);
 }
 
+/* A reason that is new is told at once, one that stays now and then. */
+static void tell_why(struct agent *agent, const char *message)
+{
+    const char *why = message[0] ? message : "the stream ended";
+
+    if (agent->attempts_in_a_row % 12 && strncmp(agent->why, why, sizeof agent->why - 1) == 0)
+        return;
+    (void)snprintf(agent->why, sizeof agent->why, "%s", why);
+    hd_log(HD_LOG_WARN, "not connected to %s: %s; trying again%s", agent->address, why,
+           agent->locals.first ? ", ranks go on meanwhile" : "");
+}
+
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct agent *agent = hd_rpc_call_user(call);
@@ -253,10 +325,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
         agent_end(agent, EXIT_FAILURE);
         return;
     }
-    if (agent->attempts_in_a_row == 0 || agent->attempts_in_a_row % 12 == 0)
-        hd_log(HD_LOG_WARN, "not connected to %s: %s; trying again%s", agent->address,
-               message[0] ? message : "the stream ended",
-               agent->locals.first ? ", ranks go on meanwhile" : "");
+    tell_why(agent, agent->refusal[0] ? agent->refusal : message);
     retry_later(agent);
 }
 

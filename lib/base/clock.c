@@ -28,6 +28,33 @@ int64_t hd_clock_wall_ms(void)
     return read_ns(CLOCK_REALTIME) / 1000000;
 }
 
+void hd_clock_settled_begin(struct hd_clock_settled *clock, int64_t known_ms, int64_t wall_ms,
+                            int64_t mono_ms)
+{
+    const bool leaps = known_ms && wall_ms > known_ms + HD_CLOCK_LEAP_MS;
+
+    *clock = (struct hd_clock_settled){.wall_ms = leaps ? known_ms : wall_ms,
+                                       .mono_ms = mono_ms,
+                                       .ahead_mono_ms = leaps ? mono_ms : 0};
+}
+
+int64_t hd_clock_settle(struct hd_clock_settled *clock, int64_t wall_ms, int64_t mono_ms)
+{
+    enum { STEP_MS = 2000 }; /* less is a clock that is adjusted */
+    const int64_t expected_ms = clock->wall_ms + (mono_ms - clock->mono_ms);
+
+    clock->mono_ms = mono_ms;
+    if (wall_ms > expected_ms + STEP_MS && !clock->ahead_mono_ms)
+        clock->ahead_mono_ms = mono_ms;
+    if (wall_ms <= expected_ms + STEP_MS || mono_ms - clock->ahead_mono_ms >= HD_CLOCK_HOLD_MS) {
+        clock->wall_ms = wall_ms;
+        clock->ahead_mono_ms = 0;
+    } else {
+        clock->wall_ms = expected_ms;
+    }
+    return clock->wall_ms;
+}
+
 void hd_clock_format_utc(int64_t wall_ms, char ret_text[HD_CLOCK_TEXT_MAX])
 {
     char seconds[HD_CLOCK_TEXT_MAX];

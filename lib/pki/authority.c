@@ -14,6 +14,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include "base/clock.h"
 #include "pki/pki.h"
 
 enum { SERIAL_BYTES = 16 };
@@ -382,5 +383,55 @@ enum hd_status hd_pki_look(const char *text, struct hd_pki_certificate *ret_cert
     if (!st)
         *ret_certificate = made;
     X509_free(cert);
+    return st;
+}
+
+enum hd_status hd_pki_check_client(const struct hd_pki_authority *authority, const char *text)
+{
+    X509 *cert = read_cert(text);
+    EVP_PKEY *key = X509_get0_pubkey(authority->cert);
+    enum hd_status st = HD_OK;
+
+    if (!cert)
+        return fail(HD_INVALID, "the certificate cannot be read");
+    if (!key || X509_verify(cert, key) != 1)
+        st = hd_err(HD_DENIED, "the certificate is signed by another authority");
+    else if (!(X509_get_extended_key_usage(cert) & XKU_SSL_CLIENT) || X509_check_ca(cert))
+        st = hd_err(HD_DENIED, "the certificate is not one of a client");
+    ERR_clear_error();
+    X509_free(cert);
+    return st;
+}
+
+static enum hd_status check_dates(X509 *cert, const char *path, int64_t now_ms)
+{
+    char subject[128] = "?", when[HD_CLOCK_TEXT_MAX];
+    const int64_t from_ms = to_ms(X509_get0_notBefore(cert));
+    const int64_t until_ms = to_ms(X509_get0_notAfter(cert));
+
+    (void)X509_NAME_oneline(X509_get_subject_name(cert), subject, sizeof subject);
+    hd_clock_format_utc(until_ms <= now_ms ? until_ms : from_ms, when);
+    if (until_ms <= now_ms)
+        return hd_err(HD_INVALID, "%s: the certificate of %s has expired at %s; renew it", path,
+                      subject, when);
+    return from_ms > now_ms ? hd_err(HD_INVALID,
+                                     "%s: the certificate of %s is not valid before %s; set this "
+                                     "machine's clock, or make a new one",
+                                     path, subject, when)
+                            : HD_OK;
+}
+
+enum hd_status hd_pki_check_dates(const char *path, int64_t now_ms)
+{
+    BIO *bio = BIO_new_file(path, "r");
+    enum hd_status st = HD_OK;
+    X509 *cert;
+
+    while (!st && bio && (cert = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL)) != NULL) {
+        st = check_dates(cert, path, now_ms);
+        X509_free(cert);
+    }
+    BIO_free(bio);
+    ERR_clear_error();
     return st;
 }

@@ -4,7 +4,8 @@
  * for two uses: SERVER (the controller, checked by its names) and CLIENT (nodes and people). Who a
  * client certificate belongs to is not read from it: the controller keeps the hash of each one that
  * it has signed, with name, role and end (controller/identity). So a stolen key of the authority
- * alone makes no identity.
+ * alone makes no identity. (Where the database was restored from a backup, certificates of its
+ * nodes that were signed between the two are taken by their signature: services/adopt.c.)
  *
  * Certificates, keys and requests are PEM texts. Errors of OpenSSL are in the message.
  *
@@ -89,6 +90,14 @@ struct hd_pki_certificate {
 /* The first certificate of a PEM text, which may hold a key, too. HD_INVALID: there is none, or its
  * name is not a name. */
 enum hd_status hd_pki_look(const char *cert, struct hd_pki_certificate *ret_certificate);
+
+/* HD_INVALID: a certificate of the PEM file `path` has expired, or is not valid yet; the message
+ * says which and when. HD_OK also for a file that has no certificate, or cannot be read. */
+enum hd_status hd_pki_check_dates(const char *path, int64_t now_ms);
+
+/* HD_OK: the authority has signed the first certificate of `cert`, for clients. Says nothing of its
+ * dates. */
+enum hd_status hd_pki_check_client(const struct hd_pki_authority *authority, const char *cert);
 
 /* ---- invitations (invitation.c) ---- */
 

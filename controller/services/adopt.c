@@ -1,0 +1,156 @@
+/* adopt: certificates and tokens that a restored database does not know.
+ *
+ * A backup is older than the certificates that its nodes have renewed since. Such a certificate is
+ * taken by the authority's signature and becomes a credential again, if
+ *
+ *   - this database took over from a copy (store/epoch.c), and the certificate was signed before
+ * that
+ *   - the database knows a certificate of the same node that was not revoked, and is older
+ *
+ * All others are refused, and the refusal says what to do: a node that joined after the backup is
+ * invited again, and a person gets a new token. Where no backup was restored, the authority's key
+ * alone makes no identity (pki/pki.h).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/services/internal.h"
+
+enum { SLACK_MS = 300 * 1000 }; /* between the clocks of then and now */
+
+/* The newest certificate of the node that was not revoked, also one that has expired. */
+static const struct hd_credential_record *find_known(const struct controller *c, const char *node)
+{
+    const struct hd_credential_record *newest = NULL;
+
+    for (size_t i = 0; i < hd_credentials_count(c->credentials); i++) {
+        const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
+
+        if (each->kind == HD_CREDENTIAL_KIND_NODE && strcmp(each->name, node) == 0 &&
+            (!newest || each->made_ms > newest->made_ms))
+            newest = each;
+    }
+    return newest;
+}
+
+static bool is_of_the_gap(const struct controller *c, const struct hd_pki_certificate *cert)
+{
+    return c->fence.taken_over_ms && cert->from_ms <= c->fence.taken_over_ms + SLACK_MS &&
+           cert->to_ms > hd_clock_wall_ms();
+}
+
+/* An event for each name, once in a run: the daemon tries again and again. */
+static void tell_unknown(struct controller *c, const struct hd_pki_certificate *cert)
+{
+    char message[HD_PKI_NAME_MAX + 256];
+    const struct hd_core_event event = {
+        .kind = HD_CORE_NOTE,
+        .note = {.kind = "node_unknown", .node = cert->name, .message = message}};
+
+    for (size_t i = 0; i < c->unknown_count; i++)
+        if (memcmp(c->unknown[i], cert->hash, sizeof c->unknown[i]) == 0)
+            return;
+    if (c->unknown_count == CONTROLLER_UNKNOWN_MAX)
+        return;
+    memcpy(c->unknown[c->unknown_count++], cert->hash, sizeof c->unknown[0]);
+    (void)snprintf(message, sizeof message,
+                   "%s came with a certificate of this cluster's authority that the restored "
+                   "database does not know: it joined after the backup; invite it again: heddle "
+                   "node invite %s",
+                   cert->name, cert->name);
+    hd_log(HD_LOG_WARN, "%s", message);
+    turn_begin(c);
+    (void)turn_step(c, &event);
+    turn_end(c);
+}
+
+static enum hd_status keep(struct controller *c, struct hd_credential_record *made)
+{
+    char message[HD_PKI_NAME_MAX + 128];
+    const struct hd_core_event event = {
+        .kind = HD_CORE_NOTE,
+        .note = {.kind = "certificate_adopted", .node = made->name, .message = message}};
+    enum hd_status st;
+
+    (void)snprintf(message, sizeof message,
+                   "node %s came with a certificate that it was given after the backup which was "
+                   "restored; it is taken",
+                   made->name);
+    turn_begin(c);
+    st = c->turn ? hd_credentials_add(c->credentials, made)
+                 : hd_err(HD_UNAVAILABLE, "the controller is stopping");
+    if (!st) {
+        hd_batch_add_credential(c->turn->batch, made);
+        st = turn_step(c, &event);
+    }
+    turn_end(c);
+    if (!st)
+        hd_log(HD_LOG_INFO, "%s", message);
+    return st;
+}
+
+const struct hd_credential_record *adopt_certificate(struct controller *c, const char *pem,
+                                                     const struct hd_pki_certificate *cert)
+{
+    const struct hd_credential_record *known = find_known(c, cert->name);
+    struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_NODE,
+                                        .name = cert->name,
+                                        .role = "",
+                                        .made_by = "restore",
+                                        .made_ms = cert->from_ms,
+                                        .expires_ms = cert->to_ms};
+
+    if (!c->authority || !is_of_the_gap(c, cert) ||
+        hd_pki_check_client(c->authority->pki, pem) != HD_OK)
+        return NULL;
+    if (!known) {
+        if (hd_pki_is_node_name(cert->name))
+            tell_unknown(c, cert);
+        return NULL;
+    }
+    if (cert->from_ms < known->made_ms - SLACK_MS)
+        return NULL;
+    memcpy(made.hash, cert->hash, sizeof made.hash);
+    if (keep(c, &made)) {
+        hd_log(HD_LOG_ERROR, "the certificate of %s cannot be kept: %s", cert->name,
+               hd_err_message());
+        return NULL;
+    }
+    return hd_credentials_find_id(c->credentials, made.id, 0);
+}
+
+enum hd_status adopt_refuse_certificate(const struct controller *c,
+                                        const struct hd_pki_certificate *cert)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+
+    if (!c->fence.taken_over_ms)
+        return hd_err(HD_DENIED, "the certificate is not one of this controller's, or was "
+                                 "revoked; a node is invited again with heddle node invite");
+    hd_clock_format_utc(c->fence.taken_over_ms, when);
+    return hd_err(
+        HD_DENIED,
+        "the certificate of %s is not one that this controller knows, or was revoked; its "
+        "database was restored from a backup at %s. A node is invited again with heddle "
+        "node invite %s, then heddled join on it; a person gets a new certificate or "
+        "token of an admin",
+        *cert->name ? cert->name : "the caller", when, *cert->name ? cert->name : "NAME");
+}
+
+enum hd_status adopt_refuse_token(const struct controller *c)
+{
+    char when[HD_CLOCK_TEXT_MAX];
+
+    if (!c->fence.taken_over_ms)
+        return hd_err(HD_DENIED, "the token is wrong, has expired or was revoked; give a token "
+                                 "file with one of the controller's");
+    hd_clock_format_utc(c->fence.taken_over_ms, when);
+    return hd_err(HD_DENIED,
+                  "the token is wrong, has expired or was revoked; give a token file with one of "
+                  "the controller's. Its database was restored from a backup at %s: it does not "
+                  "know tokens made after the backup, which an admin makes anew with heddle token "
+                  "create",
+                  when);
+}

@@ -1,0 +1,350 @@
+/* epoch: which of several controllers of one cluster is the newest, and whether this database is
+ * older than the world around it.
+ *
+ * A copy of the database has the cluster's id, so nodes could obey both controllers. Each start
+ * raises a number, the epoch, before anything is served; nodes keep the highest that they have seen
+ * and refuse a lower one (services/fence.c). The epoch of a start on a copy, or on a database that
+ * was put back, is higher than any that the first controller can have reached: it takes over.
+ *
+ *   meta epoch, instance, place, inode   the newest start: its number, a random id, "DIR on HOST",
+ *                                        and the inode of state.db
+ *   meta progress                        a counter of commits, for nodes to compare (fence.c)
+ *   meta takeover, taken_over_ms, copied_ms   the newest takeover: its epoch, when it was, and when
+ *                                             the copy was made (0: not known)
+ *   meta fenced                          "EPOCH PLACE" of the controller that has taken over from
+ *                                        this one; '': none has
+ *   meta take_over                       set by heddle-controller restore for the next start
+ *   DIR/epoch                            epoch and place of the newest start in this directory,
+ *                                        which no copy of state.db changes
+ *
+ * The directory is locked, so an earlier controller of the same directory has ended: what was put
+ * back there takes over by itself. A copy in another place is refused until a person says that the
+ * first controller is gone.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "controller/store/store_internal.h"
+#include "pki/pki.h"
+
+enum {
+    EPOCH_FILE_BYTES_MAX = 4096,
+    PLACE_DIR_MAX = 400, /* bytes of the directory's path that a place shows */
+    WAL_HEADER_BYTES = 32,
+};
+/* Epochs between a takeover and the one that it takes over from: more starts than a controller
+ * makes after a backup. */
+#define TAKEOVER_STRIDE ((uint64_t)1 << 20)
+
+static const char epoch_format[] = "epoch %" PRIu64 "\ncluster %s\nplace %s\n";
+
+/* ---- values -----------------------------------------------------------------------------------*/
+
+enum hd_status store_db_get_meta(struct store_db *db, const char *key, char *ret_value, size_t size)
+{
+    char sql[96];
+
+    (void)snprintf(sql, sizeof sql, "SELECT value FROM meta WHERE key = '%s'", key);
+    return store_db_read_text(db, sql, ret_value, size);
+}
+
+enum hd_status store_db_put_meta(struct store_db *db, const char *key, const char *value)
+{
+    return store_db_run(db, STORE_PUT_META, "tt", key, value);
+}
+
+static enum hd_status get_number(struct store_db *db, const char *key, uint64_t *ret_number)
+{
+    char text[32];
+    enum hd_status st = store_db_get_meta(db, key, text, sizeof text);
+
+    *ret_number = st ? 0 : strtoull(text, NULL, 10);
+    return st;
+}
+
+static enum hd_status put_number(struct store_db *db, const char *key, uint64_t number)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof text, "%" PRIu64, number);
+    return store_db_put_meta(db, key, text);
+}
+
+/* ---- the directory ----------------------------------------------------------------------------*/
+
+static void name_place(const char *dir, char ret_place[HD_STORE_PLACE_MAX])
+{
+    char host[256] = "?", whole[HD_CTL_PATH_BYTES_MAX];
+    const char *path = realpath(dir, whole) ? whole : dir;
+    const size_t length = strlen(path);
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(ret_place, HD_STORE_PLACE_MAX, "%s%s on %.64s",
+                   length > PLACE_DIR_MAX ? ".." : "",
+                   length > PLACE_DIR_MAX ? path + length - PLACE_DIR_MAX : path, host);
+    for (char *c = ret_place; *c; c++) /* it is a line of files */
+        if (*c == '\n')
+            *c = '?';
+}
+
+static uint64_t find_inode(const struct store_db *db)
+{
+    struct stat info;
+
+    return stat(db->path, &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+/* The epoch of the newest start here; 0: none was, or the file is another directory's. */
+static uint64_t read_here(const struct store_db *db, const char *dir, const char *place)
+{
+    char path[HD_CTL_PATH_BYTES_MAX], expected[HD_STORE_PLACE_MAX + 128];
+    struct hd_text text = {0};
+    uint64_t number = 0;
+
+    (void)snprintf(path, sizeof path, "%s/epoch", dir);
+    if (hd_file_read(path, EPOCH_FILE_BYTES_MAX, &text) == HD_OK && text.data &&
+        hd_text_starts(text.data, "epoch ")) {
+        number = strtoull(text.data + strlen("epoch "), NULL, 10);
+        (void)snprintf(expected, sizeof expected, epoch_format, number, db->cluster_id, place);
+        if (strcmp(expected, text.data) != 0)
+            number = 0;
+    }
+    hd_text_free(&text);
+    return number;
+}
+
+/* Best effort: on a full disk the controller starts all the same. */
+static void write_here(const struct store_db *db, const char *dir, const struct hd_store_epoch *e)
+{
+    char path[HD_CTL_PATH_BYTES_MAX];
+    struct hd_text text = {0};
+
+    (void)snprintf(path, sizeof path, "%s/epoch", dir);
+    hd_text_add(&text, epoch_format, e->number, db->cluster_id, e->place);
+    if (text.failed || hd_file_write_atomic(path, text.data, text.len_bytes, 0600))
+        hd_log(HD_LOG_WARN, "cannot write %s: %s", path, hd_err_message());
+    hd_text_free(&text);
+}
+
+/* ---- raising it -------------------------------------------------------------------------------*/
+
+struct found {
+    uint64_t number, takeover, inode, here; /* here: of DIR/epoch; 0: none */
+    uint64_t copied_ms, taken_over_ms, asked, fenced;
+    char place[HD_STORE_PLACE_MAX], fenced_by[HD_STORE_PLACE_MAX + 24];
+};
+
+static enum hd_status find(struct store_db *db, struct found *ret)
+{
+    enum hd_status st = get_number(db, "epoch", &ret->number);
+
+    if (!st)
+        st = get_number(db, "takeover", &ret->takeover);
+    if (!st)
+        st = get_number(db, "inode", &ret->inode);
+    if (!st)
+        st = get_number(db, "copied", &ret->copied_ms);
+    if (!st)
+        st = get_number(db, "taken_over_ms", &ret->taken_over_ms);
+    if (!st)
+        st = get_number(db, "take_over", &ret->asked);
+    if (!st)
+        st = store_db_get_meta(db, "place", ret->place, sizeof ret->place);
+    if (!st)
+        st = store_db_get_meta(db, "fenced", ret->fenced_by, sizeof ret->fenced_by);
+    ret->fenced = strtoull(ret->fenced_by, NULL, 10);
+    return st;
+}
+
+static enum hd_status refuse_fenced(const struct store_db *db, const char *dir,
+                                    const struct found *f)
+{
+    return hd_err(
+        HD_CONFLICT,
+        "another controller of this cluster has taken over from the one of %s (epoch %s): "
+        "two must not lead the same nodes. If that controller is gone for good: "
+        "heddle-controller restore --state-dir %s, and start this one again",
+        db->path, f->fenced_by, dir);
+}
+
+static enum hd_status refuse_copy(const struct store_db *db, const char *dir, const struct found *f)
+{
+    char when[HD_CLOCK_TEXT_MAX], made[HD_CLOCK_TEXT_MAX + 24] = "";
+
+    hd_clock_format_utc((int64_t)f->copied_ms, when);
+    if (f->copied_ms)
+        (void)snprintf(made, sizeof made, ", made at %s", when);
+    return hd_err(HD_CONFLICT,
+                  "%s is a copy%s of the database of the controller in %s (epoch %" PRIu64
+                  "): two must not lead the same nodes. If that controller is gone for good, or "
+                  "its state directory has moved here: heddle-controller restore --state-dir %s, "
+                  "and start this one again",
+                  db->path, made, f->place[0] ? f->place : "another place", f->number, dir);
+}
+
+/* *ret_takes_over: the database is a copy, or was put back. */
+static enum hd_status judge(const struct store_db *db, const char *dir, const struct found *f,
+                            const char *place, bool take_over, bool *ret_takes_over)
+{
+    const uint64_t inode = find_inode(db);
+    const bool same_place = strcmp(f->place, place) == 0, same_file = f->inode == inode;
+    const bool is_copy = f->copied_ms || (f->number && !same_place && !same_file);
+
+    *ret_takes_over =
+        is_copy || take_over || f->here > f->number || (f->number && same_place && !same_file);
+    if (take_over)
+        return HD_OK;
+    if (f->fenced && f->here <= f->number)
+        return refuse_fenced(db, dir, f);
+    return is_copy && !f->here && !same_place ? refuse_copy(db, dir, f) : HD_OK;
+}
+
+static uint64_t greatest(const struct found *f)
+{
+    uint64_t number = f->number > f->here ? f->number : f->here;
+
+    return number > f->fenced ? number : f->fenced;
+}
+
+static enum hd_status make_ids(struct store_db *db, struct hd_store_epoch *e)
+{
+    unsigned char bytes[16];
+    char secret[HD_PKI_HASH_TEXT_MAX];
+    enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
+
+    for (size_t i = 0; !st && i < sizeof bytes; i++)
+        (void)snprintf(e->instance + 2 * i, 3, "%02x", bytes[i]);
+    if (!st)
+        st = store_db_get_meta(db, "secret", secret, sizeof secret);
+    if (!st && !hd_pki_parse_hash(secret, e->secret)) { /* none yet */
+        st = hd_pki_make_secret(secret);
+        if (!st)
+            st = store_db_put_meta(db, "secret", secret);
+        if (!st)
+            (void)hd_pki_parse_hash(secret, e->secret);
+    }
+    explicit_bzero(secret, sizeof secret);
+    return st;
+}
+
+static enum hd_status put_all(struct store_db *db, const struct hd_store_epoch *e, uint64_t inode)
+{
+    enum hd_status st = put_number(db, "epoch", e->number);
+
+    if (!st)
+        st = put_number(db, "takeover", e->takeover);
+    if (!st)
+        st = put_number(db, "taken_over_ms", (uint64_t)e->taken_over_ms);
+    if (!st)
+        st = put_number(db, "copied_ms", (uint64_t)e->copied_ms);
+    if (!st)
+        st = store_db_put_meta(db, "instance", e->instance);
+    if (!st)
+        st = store_db_put_meta(db, "place", e->place);
+    if (!st)
+        st = put_number(db, "inode", inode);
+    if (!st)
+        st = store_db_put_meta(db, "copied", ""); /* it is a copy no more */
+    if (!st)
+        st = store_db_put_meta(db, "fenced", "");
+    return st ? st : store_db_put_meta(db, "take_over", "");
+}
+
+static enum hd_status write_epoch(struct store_db *db, struct hd_store_epoch *e, uint64_t inode)
+{
+    struct hd_error first;
+    enum hd_status st = store_db_run(db, STORE_BEGIN, "");
+
+    if (!st)
+        st = make_ids(db, e);
+    if (!st)
+        st = put_all(db, e, inode);
+    if (!st)
+        st = store_db_run(db, STORE_COMMIT, "");
+    if (st && !sqlite3_get_autocommit(db->sqlite)) {
+        hd_err_save(st, &first);
+        (void)store_db_run(db, STORE_ROLLBACK, "");
+        st = hd_err_restore(&first);
+    }
+    return st;
+}
+
+enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_disk, bool take_over,
+                                 struct hd_store_epoch *ret_epoch)
+{
+    struct hd_store_epoch *e = ret_epoch;
+    struct found f = {0};
+    uint64_t copied_ms = 0, settled_ms = 0;
+    enum hd_status st = find(db, &f);
+
+    *e = (struct hd_store_epoch){.takeover = f.takeover};
+    if (!st)
+        st = get_number(db, "progress", &e->progress);
+    if (!st)
+        st = get_number(db, "settled_ms", &settled_ms);
+    if (!st)
+        st = get_number(db, "copied_ms", &copied_ms);
+    e->settled_ms = (int64_t)settled_ms;
+    name_place(dir, e->place);
+    f.here = on_disk ? read_here(db, dir, e->place) : 0;
+    if (!st && on_disk)
+        st = judge(db, dir, &f, e->place, take_over || f.asked, &e->restored);
+    if (st)
+        return st;
+    e->number = greatest(&f) + (e->restored ? TAKEOVER_STRIDE : 1);
+    e->copied_ms = (int64_t)(e->restored ? f.copied_ms : copied_ms);
+    e->taken_over_ms = e->restored ? hd_clock_wall_ms() : (int64_t)f.taken_over_ms;
+    if (e->restored)
+        e->takeover = e->number;
+    st = write_epoch(db, e, on_disk ? find_inode(db) : 0);
+    if (!st && on_disk)
+        write_here(db, dir, e);
+    return st;
+}
+
+/* ---- the log beside it ------------------------------------------------------------------------*/
+
+/* The first bytes of a file; false: it is shorter, or not there. */
+static bool read_start(const char *dir, const char *name, unsigned char *ret_bytes, size_t count)
+{
+    char path[HD_CTL_PATH_BYTES_MAX];
+    FILE *file;
+    bool read;
+
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path)
+        return false;
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    read = fread(ret_bytes, 1, count, file) == count;
+    (void)fclose(file);
+    return read;
+}
+
+/* A log is beside a database that keeps one: bytes 18 and 19 of its header are 2. Those of a backup
+ * are 1, and SQLite would write the pages of the log into it all the same. */
+enum hd_status store_check_log(const char *dir)
+{
+    unsigned char header[20], log[WAL_HEADER_BYTES + 1];
+
+    if (!read_start(dir, "state.db", header, sizeof header) || header[18] != 1 ||
+        !read_start(dir, "state.db-wal", log, sizeof log) || log[0] != 0x37 || log[1] != 0x7f)
+        return HD_OK;
+    return hd_err(
+        HD_CONFLICT,
+        "%s/state.db was put there beside state.db-wal, the log of the database that was there "
+        "before: together they would be a mixture of both. To use this state.db, move state.db-wal "
+        "and state.db-shm to another folder and start again; to use the former one, put its "
+        "state.db "
+        "back",
+        dir);
+}
