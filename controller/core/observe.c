@@ -1,5 +1,6 @@
 /* observe: what nodes say of the attempts that they have: the complete observed sets. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/core_internal.h"
@@ -265,14 +266,119 @@ static void take_room(struct hd_core *core, struct core_node *node, const char *
                    "node %s takes new jobs again", node->rec.name);
 }
 
+/* ---- attempts that a restored database does not know ------------------------------------------*/
+
+enum { UNKNOWN_ATTEMPTS_MAX = 64 }; /* of one job, that began after a backup */
+
+/* The plan of a job's first attempt, as it would have been on this node. False: it does not fit. */
+static bool guess_plan(const struct core_job *job, const struct core_node *node,
+                       struct hd_plan_record *ret_plan)
+{
+    const int32_t count = job->needs.devices_min;
+
+    if (count < 1 || count > node->rec.device_count ||
+        hd_core_plan(&job->needs, node->rec.devices[0].kind, count, ret_plan))
+        return false;
+    ret_plan->ranks = calloc((size_t)count, sizeof *ret_plan->ranks);
+    if (!ret_plan->ranks)
+        return false;
+    ret_plan->rank_count = count;
+    for (int32_t r = 0; r < count; r++)
+        ret_plan->ranks[r] = (struct hd_place){.node_uuid = node->rec.uuid,
+                                               .node_name = node->rec.name,
+                                               .device = node->rec.devices[r].index};
+    return true;
+}
+
+/* An attempt of which only the number is known takes its place, so that no new one gets its number
+ * and its folder. Its plan is that of the one before. */
+static struct core_attempt *fill_place(struct hd_core *core, struct core_job *job,
+                                       const struct core_node *node)
+{
+    const struct core_attempt *before = core_newest(job);
+    struct hd_plan_record guessed = {0};
+    struct hd_attempt_record record = {
+        .job = job->rec.job,
+        .attempt = job->rec.attempt_count + 1,
+        .state = HD_ATTEMPT_STATE_ENDED,
+        .created_ms = core->now.wall_ms,
+        .ended_ms = core->now.wall_ms,
+        .end = {.cause = HD_END_CAUSE_USER,
+                .rank = -1,
+                .node = node->rec.name,
+                .message = "it began after the backup from which the controller was restored"}};
+    struct core_attempt *made;
+
+    if (before) {
+        record.plan = before->rec.plan;
+        record.base_attempt = before->rec.base_attempt;
+        record.base_step = before->rec.base_step;
+        record.base_path = before->rec.base_path;
+        record.base_hash = before->rec.base_hash;
+        record.run_as = before->rec.run_as;
+    } else if (guess_plan(job, node, &guessed)) {
+        record.plan = guessed;
+    } else {
+        return NULL;
+    }
+    made = core_attempt_new(core, job, &record);
+    free(guessed.ranks);
+    if (!made)
+        return NULL;
+    for (size_t i = 0; i < made->share_count; i++)
+        made->shares[i].ended = true;
+    made->failed = made->kill = made->had_finite_step = true;
+    core_dirty_attempt(core, job, made);
+    return made;
+}
+
+/* The checkpoints that the node lists of it are the job's; the attempt itself is ended there,
+ * because what it trains on is not known. */
+static void take_unknown(struct hd_core *core, struct core_node *node,
+                         const struct hd_observed *observed)
+{
+    struct core_job *job = core_find_job(core, observed->job);
+    struct core_attempt *made = NULL;
+    const size_t before = job ? job->checkpoint_count : 0;
+
+    if (!job || job->ended || core_active(job) || observed->attempt <= job->rec.attempt_count ||
+        observed->attempt > job->rec.attempt_count + UNKNOWN_ATTEMPTS_MAX ||
+        observed->attempt > HD_CTL_ATTEMPTS_MAX)
+        return;
+    while (job->rec.attempt_count < observed->attempt) {
+        made = fill_place(core, job, node);
+        if (!made)
+            return;
+    }
+    core_dirty_job(core, job);
+    for (size_t i = 0; i < observed->checkpoint_count; i++)
+        core_checkpoint_take(core, job, made, node, &observed->checkpoints[i]);
+    core_event(core, job, "attempt_unknown", observed->attempt, -1, node->rec.name,
+               "node %s has attempt %d, which the restored database does not know: it is ended "
+               "there, and the job goes on from its checkpoints (%zu new)",
+               node->rec.name, observed->attempt, job->checkpoint_count - before);
+}
+
+/* Once for each stream of the node. */
+static void tell_unknown(struct hd_core *core, const struct core_node *node,
+                         const struct hd_observed *observed)
+{
+    if (!core_find_job(core, observed->job) && observed->state != HD_ATTEMPT_STATE_ENDED)
+        core_event(core, NULL, "job_unknown", 0, -1, node->rec.name,
+                   "node %s runs attempt %d of job %llu, which the controller does not know: it is "
+                   "ended there; its folder stays",
+                   node->rec.name, observed->attempt, (unsigned long long)observed->job);
+}
+
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = NULL;
     enum hd_status st = core_find_stream(core, event->observed.uuid, event->observed.stream, &node);
-    bool was_usable, was_visible;
+    bool was_usable, was_visible, is_first;
 
     if (st)
         return st;
+    is_first = !node->synced;
     was_usable = core_node_usable(node);
     was_visible = node->jobs_dir_visible;
     core_node_renew(core, node);
@@ -295,6 +401,11 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
 
         end_unlisted(core, node, event, job);
         i += core_active(job) != NULL; /* one that has ended left the set */
+    }
+    for (size_t i = 0; i < event->observed.attempt_count; i++) {
+        take_unknown(core, node, &event->observed.attempts[i]);
+        if (is_first)
+            tell_unknown(core, node, &event->observed.attempts[i]);
     }
     core_node_rename(core, node);
     core_node_note(core, node);

@@ -413,6 +413,65 @@ static void numbers_are_read_whole_or_not_at_all(void **state)
     assert_int_equal(hd_text_to_double("nan", 0, 1, &d), HD_INVALID);
 }
 
+/* A second later; the machine's clock is `ahead_ms` of the monotonic one. */
+static int64_t settle_next(struct hd_clock_settled *clock, int64_t ahead_ms, int64_t *mono_ms)
+{
+    *mono_ms += 1000;
+    return hd_clock_settle(clock, *mono_ms + ahead_ms, *mono_ms);
+}
+
+/* Jumps of the machine's clock, and what the settled one shows then. */
+static void a_settled_clock_is_not_ahead_by_mistake(void **state)
+{
+    enum { HOUR = 3600 * 1000, SECOND = 1000 };
+    const int64_t day = 24 * (int64_t)HOUR, start = 20000 * day;
+    static const struct {
+        int64_t jump_ms, stays_ms; /* of the machine's clock, and for how long */
+        bool follows;              /* while it lasts, at its end */
+    } jumps[] = {
+        {SECOND, 10 * SECOND, true},                          /* it is adjusted */
+        {INT64_C(25) * 24 * HOUR, 20 * SECOND, false},        /* ahead for a moment */
+        {INT64_C(25) * 24 * HOUR, HOUR - 60 * SECOND, false}, /* for less than an hour */
+        {INT64_C(25) * 24 * HOUR, HOUR + 60 * SECOND, true},  /* it was right to go ahead */
+        {INT64_C(-25) * 24 * HOUR, 20 * SECOND, true},        /* back: less is old then */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof jumps / sizeof jumps[0]; i++) {
+        struct hd_clock_settled clock;
+        int64_t mono = 5 * SECOND, shown = 0;
+        const int64_t real = start - mono; /* the right time is real + mono */
+
+        hd_clock_settled_begin(&clock, 0, real + mono, mono);
+        for (int k = 0; k < 100; k++)
+            shown = settle_next(&clock, real, &mono);
+        assert_true(shown == real + mono);
+        for (int64_t until = mono + jumps[i].stays_ms; mono < until;)
+            shown = settle_next(&clock, real + jumps[i].jump_ms, &mono);
+        assert_true(shown == real + mono + (jumps[i].follows ? jumps[i].jump_ms : 0));
+        shown = settle_next(&clock, real, &mono); /* it is right again */
+        assert_true(shown <= real + mono);
+        for (int k = 0; k < 3700; k++)
+            shown = settle_next(&clock, real, &mono);
+        assert_true(shown == real + mono);
+    }
+}
+
+/* A controller that starts while the clock is ahead knows what it was when it ran last. */
+static void a_settled_clock_begins_where_it_ended(void **state)
+{
+    const int64_t day = 86400 * 1000, known = 20000 * day;
+    struct hd_clock_settled clock;
+
+    (void)state;
+    hd_clock_settled_begin(&clock, known, known + 25 * day, 7000);
+    assert_true(hd_clock_settle(&clock, known + 25 * day + 1000, 8000) == known + 1000);
+    hd_clock_settled_begin(&clock, known, known + day / 2, 7000); /* it was stopped for a while */
+    assert_true(hd_clock_settle(&clock, known + day / 2 + 1000, 8000) == known + day / 2 + 1000);
+    hd_clock_settled_begin(&clock, known, known - 25 * day, 7000);
+    assert_true(hd_clock_settle(&clock, known - 25 * day + 1000, 8000) == known - 25 * day + 1000);
+}
+
 static void spans_and_times_read_like_a_person_says_them(void **state)
 {
     char text[HD_CLOCK_TEXT_MAX];
@@ -467,6 +526,8 @@ static void a_list_says_whether_it_is_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_settled_clock_is_not_ahead_by_mistake),
+        cmocka_unit_test(a_settled_clock_begins_where_it_ended),
         cmocka_unit_test(philox_gives_the_published_answers),
         cmocka_unit_test(permutation_visits_everything_once),
         cmocka_unit_test(normal_numbers_have_mean_0_and_variance_1),

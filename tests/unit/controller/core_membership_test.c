@@ -320,6 +320,89 @@ static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
     sim_free(sim);
 }
 
+/* A machine that was renamed, or a daemon that was given another name: the jobs there go on under
+ * the old one, and the new one is taken when they have ended. */
+static void a_node_keeps_its_name_while_jobs_run_there(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    struct hd_device_record devices[SIM_DEVICES] = {0};
+    struct hd_core_event hello = sim_hello(devices);
+    struct hd_node_view view;
+    uint64_t job;
+
+    (void)state;
+    hd_core_node_at(sim->core, 0, &view);
+    memcpy(devices, view.record->devices, (size_t)view.record->device_count * sizeof devices[0]);
+    hello.hello.device_count = view.record->device_count;
+    hello.hello.name = "web2";
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 3);
+    hello.hello.boot_id = sim->nodes[0].boot_id;
+    hello.hello.stream = sim->nodes[0].stream; /* its answers go on over it */
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_string_equal(view.record->name, "n1");
+    assert_string_equal(view.asked_name, "web2");
+    assert_int_equal(sim_count_events(sim, 0, "rename_waits"), 1);
+    sim->nodes[0].changed = true;
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    sim->nodes[0].changed = true;
+    sim_run(sim, 3);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_string_equal(view.record->name, "web2");
+    assert_string_equal(view.asked_name, "");
+    assert_int_equal(sim_count_events(sim, 0, "renamed"), 1);
+    sim_free(sim);
+}
+
+/* The database was restored from a backup in which the job waited; the node has its third attempt.
+ * The numbers up to that one are taken, so that no folder is used twice, and the job goes on from
+ * the attempt's newest checkpoint, not from the beginning. */
+static void an_attempt_that_began_after_a_backup_leaves_its_checkpoints(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 60);
+    struct hd_checkpoint_record checkpoint = {.job = 1,
+                                              .attempt = 3,
+                                              .step = 40,
+                                              .path = "/jobs/1/attempt-3/checkpoints/step-40",
+                                              .hash = "abc",
+                                              .shared = true};
+    struct hd_observed seen = {.attempt = 3,
+                               .state = HD_ATTEMPT_STATE_RUNNING,
+                               .end = {.rank = -1},
+                               .checkpoints = &checkpoint,
+                               .checkpoint_count = 1};
+    struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                     .observed = {.jobs_dir_visible = true,
+                                                  .jobs_dir_problem = "",
+                                                  .attempts = &seen,
+                                                  .attempt_count = 1}};
+
+    (void)state;
+    sim->nodes[0].full = sim->nodes[0].changed = true; /* so that the job waits, as in the backup */
+    sim_run(sim, 3);
+    seen.job = sim_submitted(sim, &needs);
+    assert_int_equal(seen.job, 1);
+    sim_run(sim, 3);
+    assert_int_equal(sim_job(sim, 1)->attempt_count, 0);
+    observed.observed.uuid = sim->nodes[0].uuid;
+    observed.observed.stream = sim->nodes[0].stream;
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_int_equal(sim_job(sim, 1)->attempt_count, 3);
+    assert_int_equal(sim_count_events(sim, 1, "attempt_unknown"), 1);
+    sim_commit(sim);
+    sim_controller_crash(sim); /* and it can be loaded again */
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, 1)->attempt_count, 3); /* the next one is the fourth */
+    assert_int_equal(sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_PRESENT), 1);
+    assert_int_equal(sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_DELETING), 0);
+    sim_free(sim);
+}
+
 static void a_repeated_request_is_the_same_job(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -360,6 +443,8 @@ int main(void)
         cmocka_unit_test(a_second_stream_of_a_node_replaces_the_first),
         cmocka_unit_test(a_new_hello_is_the_one_that_counts),
         cmocka_unit_test(a_daemon_may_not_come_back_without_a_device_in_use),
+        cmocka_unit_test(a_node_keeps_its_name_while_jobs_run_there),
+        cmocka_unit_test(an_attempt_that_began_after_a_backup_leaves_its_checkpoints),
         cmocka_unit_test(a_repeated_request_is_the_same_job),
     };
 

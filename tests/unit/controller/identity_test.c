@@ -216,6 +216,92 @@ static void credentials_are_found_until_they_expire_or_end(void **state)
 /* ---- limits -----------------------------------------------------------------------------------*/
 
 /* 4 a second: 4 at once, the fifth not; 250 ms later one more. */
+/* A clock that is ahead for a moment, and many new tokens: those that seem to have expired are
+ * still known when the clock is right again. */
+static void a_clock_that_is_ahead_forgets_no_token(void **state)
+{
+    const int64_t day_ms = INT64_C(86400000), now_ms = 1000 * day_ms;
+    struct hd_credentials *all = hd_credentials_new();
+    struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_TOKEN,
+                                        .name = "ann",
+                                        .role = "user",
+                                        .made_by = "root",
+                                        .ended_by = "",
+                                        .made_ms = now_ms,
+                                        .expires_ms = now_ms + 7 * day_ms};
+
+    (void)state;
+    hd_credentials_settle(all, now_ms);
+    assert_int_equal(hd_credentials_add(all, &made), HD_OK); /* its hash is zeros */
+    for (int i = 1; i <= 100; i++) {
+        memset(made.hash, i, sizeof made.hash);
+        made.made_ms = now_ms + 25 * day_ms; /* the clock is ahead; the settled one is not */
+        made.expires_ms = made.made_ms + day_ms;
+        assert_int_equal(hd_credentials_add(all, &made), HD_OK);
+    }
+    memset(made.hash, 0, sizeof made.hash);
+    assert_non_null(hd_credentials_find(all, made.hash, now_ms + day_ms));
+    hd_credentials_settle(all, now_ms + 100 * day_ms); /* it was not a mistake */
+    made.made_ms = now_ms + 100 * day_ms;
+    for (int i = 101; i <= 200; i++) {
+        memset(made.hash, i, sizeof made.hash);
+        made.expires_ms = made.made_ms + day_ms;
+        assert_int_equal(hd_credentials_add(all, &made), HD_OK);
+    }
+    memset(made.hash, 0, sizeof made.hash);
+    assert_null(hd_credentials_find(all, made.hash, now_ms + day_ms));
+    hd_credentials_free(all);
+}
+
+/* The hash of no registry says who it is; the signature does, and only of a client's. */
+static void a_certificate_is_known_by_its_authority(void **state)
+{
+    const int64_t day_ms = INT64_C(86400000), now_ms = 20000 * day_ms;
+    struct hd_text certs[2] = {0}, keys[2] = {0}, request = {0}, key = {0}, cert = {0},
+                   server = {0};
+    struct hd_pki_authority *mine = NULL, *other = NULL;
+    struct hd_pki_terms terms = {
+        .name = "n1", .use = HD_PKI_CLIENT, .from_ms = now_ms, .to_ms = now_ms + 30 * day_ms};
+    char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(hd_pki_make_authority("heddle-authority", now_ms, &certs[i], &keys[i]),
+                         HD_OK);
+    assert_int_equal(hd_pki_authority_open(certs[0].data, keys[0].data, &mine), HD_OK);
+    assert_int_equal(hd_pki_authority_open(certs[1].data, keys[1].data, &other), HD_OK);
+    assert_int_equal(hd_pki_make_request("n1", &request, &key), HD_OK);
+    assert_int_equal(hd_pki_sign(mine, request.data, &terms, &cert), HD_OK);
+    assert_int_equal(hd_pki_check_client(mine, cert.data), HD_OK);
+    assert_int_equal(hd_pki_check_client(other, cert.data), HD_DENIED);
+    assert_int_equal(hd_pki_check_client(mine, certs[0].data),
+                     HD_DENIED); /* the authority itself */
+    terms.use = HD_PKI_SERVER;
+    assert_int_equal(hd_pki_sign(mine, request.data, &terms, &server), HD_OK);
+    assert_int_equal(hd_pki_check_client(mine, server.data), HD_DENIED);
+    assert_int_equal(hd_pki_check_client(mine, "no certificate"), HD_INVALID);
+
+    temporary_dir(dir, "heddle-dates"); /* what --check-config and a reload look at */
+    (void)snprintf(path, sizeof path, "%s/cert.pem", dir);
+    assert_int_equal(hd_file_write_atomic(path, cert.data, cert.len_bytes, 0600), HD_OK);
+    assert_int_equal(hd_pki_check_dates(path, now_ms), HD_OK);
+    assert_int_equal(hd_pki_check_dates(path, now_ms + 31 * day_ms), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "has expired"));
+    assert_int_equal(hd_pki_check_dates(path, now_ms - day_ms), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "not valid before"));
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+    for (int i = 0; i < 2; i++) {
+        hd_text_free(&certs[i]);
+        hd_text_free(&keys[i]);
+    }
+    hd_text_free(&request);
+    hd_text_free(&key);
+    hd_text_free(&cert);
+    hd_text_free(&server);
+    hd_pki_authority_free(mine);
+    hd_pki_authority_free(other);
+}
+
 static void a_rate_lets_so_many_through(void **state)
 {
     struct hd_usages *usages = hd_usages_new();
@@ -404,6 +490,8 @@ int main(void)
         cmocka_unit_test(a_mistake_has_its_line_and_what_to_write),
         cmocka_unit_test(jobs_run_as_the_user_of_their_owner_and_never_as_root),
         cmocka_unit_test(credentials_are_found_until_they_expire_or_end),
+        cmocka_unit_test(a_clock_that_is_ahead_forgets_no_token),
+        cmocka_unit_test(a_certificate_is_known_by_its_authority),
         cmocka_unit_test(a_rate_lets_so_many_through),
         cmocka_unit_test(live_jobs_are_counted_by_owner),
         cmocka_unit_test(jobs_that_end_in_any_order_do_not_count),

@@ -1,0 +1,262 @@
+/* store: which database may lead its cluster: one that was started before, a copy, one that was put
+ * back, one from which another controller has taken over; and a log that is another database's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "controller/store/store_internal.h"
+#include "tests/temporary.h"
+
+struct bench {
+    char root[TEMPORARY_BYTES];
+    char first[TEMPORARY_BYTES + 8], second[TEMPORARY_BYTES + 8], backup[TEMPORARY_BYTES + 8];
+};
+
+static struct bench make_bench(void)
+{
+    struct bench b;
+
+    temporary_dir(b.root, "heddle-epoch");
+    (void)snprintf(b.first, sizeof b.first, "%s/first", b.root);
+    (void)snprintf(b.second, sizeof b.second, "%s/second", b.root);
+    (void)snprintf(b.backup, sizeof b.backup, "%s/backup", b.root);
+    assert_int_equal(hd_file_make_dirs(b.first, 0700), HD_OK);
+    assert_int_equal(hd_file_make_dirs(b.second, 0700), HD_OK);
+    return b;
+}
+
+static enum hd_status start(const char *dir, bool take_over, struct hd_store_epoch *ret_epoch)
+{
+    struct store_db db;
+    enum hd_status st = store_db_open(&db, dir, NULL);
+
+    if (st)
+        return st;
+    st = store_begin_epoch(&db, dir, true, take_over, ret_epoch);
+    store_db_close(&db);
+    return st;
+}
+
+static struct hd_store_epoch started(const char *dir, bool take_over)
+{
+    struct hd_store_epoch epoch;
+
+    assert_int_equal(start(dir, take_over, &epoch), HD_OK);
+    return epoch;
+}
+
+/* As cp does: into another file, or (over) into the one that is there. */
+static void copy(const char *from_dir, const char *from, const char *to_dir, const char *to,
+                 bool over)
+{
+    char path[256], target[256];
+    struct hd_text bytes = {0};
+    FILE *file;
+
+    (void)snprintf(path, sizeof path, "%s%s%s", from_dir, *from ? "/" : "", from);
+    (void)snprintf(target, sizeof target, "%s%s%s", to_dir, *to ? "/" : "", to);
+    assert_int_equal(hd_file_read(path, 1 << 24, &bytes), HD_OK);
+    if (!over)
+        (void)unlink(target);
+    file = fopen(target, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes.data, 1, bytes.len_bytes, file), bytes.len_bytes);
+    assert_int_equal(fclose(file), 0);
+    hd_text_free(&bytes);
+}
+
+static void put_meta(const char *dir, const char *key, const char *value)
+{
+    struct store_db db;
+
+    assert_int_equal(store_db_open(&db, dir, NULL), HD_OK);
+    assert_int_equal(store_db_put_meta(&db, key, value), HD_OK);
+    store_db_close(&db);
+}
+
+static void done(struct bench *b)
+{
+    assert_int_equal(hd_file_remove_tree(b->root), HD_OK);
+}
+
+static void each_start_is_the_next_epoch(void **state)
+{
+    struct bench b = make_bench();
+    const struct hd_store_epoch one = started(b.first, false), two = started(b.first, false);
+
+    (void)state;
+    assert_int_equal(one.number, 1);
+    assert_int_equal(two.number, 2);
+    assert_false(two.restored);
+    assert_string_not_equal(one.instance, two.instance);
+    assert_memory_equal(one.secret, two.secret, sizeof one.secret);
+    done(&b);
+}
+
+/* A directory that has moved is the same one: the file is the same. */
+static void a_directory_that_has_moved_is_no_copy(void **state)
+{
+    struct bench b = make_bench();
+
+    (void)state;
+    (void)started(b.first, false);
+    assert_int_equal(rmdir(b.second), 0);
+    assert_int_equal(rename(b.first, b.second), 0);
+    assert_false(started(b.second, false).restored);
+    done(&b);
+}
+
+/* Each of: a backup, the file itself; over the file that is there, or in its place. The epoch is
+ * higher than any that the controller had. */
+static void what_is_put_back_in_its_place_takes_over(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        const bool is_backup = way & 1, over = way & 2;
+        struct bench b = make_bench();
+        struct hd_store_backup made;
+        struct hd_store_epoch before, after;
+
+        (void)started(b.first, false);
+        if (is_backup)
+            assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+        else
+            copy(b.first, "state.db", b.backup, "", false);
+        for (int i = 0; i < 3; i++)
+            before = started(b.first, false);
+        copy(b.backup, "", b.first, "state.db", over);
+        after = started(b.first, false);
+        assert_true(after.restored);
+        assert_true(after.number > before.number);
+        assert_int_equal(after.takeover, after.number);
+        assert_true(after.taken_over_ms > 0);
+        assert_int_equal(after.copied_ms > 0, is_backup);
+        assert_false(started(b.first, false).restored); /* the next start is an ordinary one */
+        done(&b);
+    }
+}
+
+/* A backup, the file, or all of the directory, in another place: refused, until a person says that
+ * the first controller is gone. */
+static void a_copy_in_another_place_waits_for_a_person(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct bench b = make_bench();
+        struct hd_store_backup made;
+        struct hd_store_restore restored;
+        struct hd_store_epoch first, epoch;
+
+        first = started(b.first, false);
+        if (way == 0)
+            assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+        if (way == 0)
+            copy(b.backup, "", b.second, "state.db", false);
+        else
+            copy(b.first, "state.db", b.second, "state.db", false);
+        if (way == 2)
+            copy(b.first, "epoch", b.second, "epoch", false);
+        assert_int_equal(start(b.second, false, &epoch), HD_CONFLICT);
+        assert_non_null(strstr(hd_err_message(), b.first)); /* it names both */
+        assert_non_null(strstr(hd_err_message(), b.second));
+        assert_non_null(strstr(hd_err_message(), "heddle-controller restore"));
+        assert_int_equal(hd_store_restore(b.second, NULL, false, &restored), HD_OK);
+        epoch = started(b.second, false);
+        assert_true(epoch.restored && epoch.number > first.number + 1000);
+        assert_false(started(b.second, false).restored);
+        done(&b);
+    }
+}
+
+static void one_that_was_taken_over_from_starts_no_more(void **state)
+{
+    struct bench b = make_bench();
+    struct hd_store_restore restored;
+    struct hd_store_epoch epoch;
+
+    (void)state;
+    (void)started(b.first, false);
+    put_meta(b.first, "fenced", "7000000 in /elsewhere on n9");
+    assert_int_equal(start(b.first, false, &epoch), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "/elsewhere on n9"));
+    assert_int_equal(hd_store_restore(b.first, NULL, false, &restored), HD_OK);
+    assert_true(started(b.first, false).number > 7000000);
+    done(&b);
+}
+
+/* heddle local: its nodes end with it, so no other controller can lead them. */
+static void a_controller_that_ends_its_jobs_asks_nobody(void **state)
+{
+    struct bench b = make_bench();
+
+    (void)state;
+    (void)started(b.first, false);
+    copy(b.first, "state.db", b.second, "state.db", false);
+    assert_true(started(b.second, true).restored);
+    done(&b);
+}
+
+/* A log beside a backup is that of the database that was there before. */
+static void a_log_of_another_database_is_refused(void **state)
+{
+    struct bench b = make_bench();
+    struct hd_store_backup made;
+    struct hd_store_epoch epoch;
+    struct store_db db;
+
+    (void)state;
+    (void)started(b.first, false);
+    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(store_db_open(&db, b.first, NULL), HD_OK);
+    assert_int_equal(store_db_put_meta(&db, "progress", "9"), HD_OK); /* into the log */
+    copy(b.first, "state.db-wal", b.second, "state.db-wal", false);
+    store_db_close(&db);
+    copy(b.backup, "", b.second, "state.db", false);
+    assert_int_equal(start(b.second, true, &epoch), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "state.db-wal"));
+    done(&b);
+}
+
+static void restore_moves_the_former_database_aside(void **state)
+{
+    struct bench b = make_bench();
+    struct hd_store_backup made;
+    struct hd_store_restore restored;
+    char path[4200];
+
+    (void)state;
+    (void)started(b.first, false);
+    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    put_meta(b.first, "progress", "77");
+    assert_int_equal(hd_store_restore(b.first, b.backup, true, &restored), HD_OK);
+    assert_true(restored.copied_ms > 0);
+    (void)snprintf(path, sizeof path, "%s/state.db", restored.aside);
+    assert_true(hd_file_exists(path));
+    assert_int_equal(started(b.first, false).progress, 0); /* that of the backup */
+    assert_int_equal(hd_store_restore(b.first, "/nowhere/backup", false, &restored), HD_NOT_FOUND);
+    assert_false(started(b.first, false).restored); /* nothing has changed */
+    done(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_start_is_the_next_epoch),
+        cmocka_unit_test(a_directory_that_has_moved_is_no_copy),
+        cmocka_unit_test(what_is_put_back_in_its_place_takes_over),
+        cmocka_unit_test(a_copy_in_another_place_waits_for_a_person),
+        cmocka_unit_test(one_that_was_taken_over_from_starts_no_more),
+        cmocka_unit_test(a_controller_that_ends_its_jobs_asks_nobody),
+        cmocka_unit_test(a_log_of_another_database_is_refused),
+        cmocka_unit_test(restore_moves_the_former_database_aside),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
