@@ -202,6 +202,7 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     agent->heartbeat_ms = welcome->heartbeat_ms > 0 ? welcome->heartbeat_ms : 3000;
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;
+    agent->joined.asked_ms = 0; /* for want of a connection it may have got no answer */
     look_at_jobs_dir(agent);
     look_for_room(agent);
     probing_welcome(agent, welcome->probe_unix_ms);
