@@ -15,10 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "controller/store/store_internal.h"
 
 enum { PIECES = 8, BLOCK_BYTES = 64 * 1024, DISK_SHARE = 16 };
@@ -144,4 +147,60 @@ void store_db_empty_log(struct store_db *db, int64_t keep_bytes)
                                     log_bytes(db) > keep_bytes ? SQLITE_CHECKPOINT_TRUNCATE
                                                                : SQLITE_CHECKPOINT_RESTART,
                                     NULL, NULL);
+}
+
+/* "process 17 (sqlite3)": another process with a lock on the map of the log, as readers have; "":
+ * none is found. /proc/locks has a line for each lock: number, kind, .., pid, device:inode, .. */
+static void find_reader(const struct store_db *db, char ret_who[64])
+{
+    char path[HD_CTL_PATH_BYTES_MAX + 8], line[256], comm[32] = "";
+    unsigned long long inode;
+    struct stat info;
+    FILE *locks, *name;
+    int pid;
+
+    ret_who[0] = '\0';
+    (void)snprintf(path, sizeof path, "%s-shm", db->path);
+    locks = stat(path, &info) == 0 ? fopen("/proc/locks", "re") : NULL;
+    while (locks && !ret_who[0] && fgets(line, sizeof line, locks)) {
+        if (sscanf(line, "%*s %*s %*s %*s %d %*x:%*x:%llu", &pid, &inode) != 2 ||
+            inode != (unsigned long long)info.st_ino || pid == (int)getpid())
+            continue;
+        (void)snprintf(path, sizeof path, "/proc/%d/comm", pid);
+        name = fopen(path, "re");
+        if (name && fgets(comm, sizeof comm, name))
+            comm[strcspn(comm, "\n")] = '\0';
+        if (name)
+            (void)fclose(name);
+        (void)snprintf(ret_who, 64, "process %d (%s)", pid, comm);
+    }
+    if (locks)
+        (void)fclose(locks);
+}
+
+void store_watch_log(struct store_db *db, int64_t bytes_max)
+{
+    const int64_t bytes = log_bytes(db);
+    int in_log = 0, copied = 0;
+    char size[32], bound[32], who[64];
+
+    if (bytes <= 2 * bytes_max) {
+        if (db->log_told_bytes)
+            hd_log(HD_LOG_INFO, "the write-ahead log %s-wal is short again", db->path);
+        db->log_told_bytes = 0;
+        return;
+    }
+    if (bytes < 2 * db->log_told_bytes ||
+        sqlite3_wal_checkpoint_v2(db->sqlite, NULL, SQLITE_CHECKPOINT_PASSIVE, &in_log, &copied) !=
+            SQLITE_OK ||
+        copied >= in_log) /* no reader: a large transaction was written */
+        return;
+    db->log_told_bytes = bytes;
+    hd_text_format_bytes(bytes, size);
+    hd_text_format_bytes(bytes_max, bound);
+    find_reader(db, who);
+    hd_log(HD_LOG_WARN,
+           "the write-ahead log %s-wal has grown to %s, and is shortened at %s else: %s reads the "
+           "database for so long, and the log grows until it ends. End it, or the disk fills",
+           db->path, size, bound, who[0] ? who : "another process");
 }

@@ -295,6 +295,7 @@ static void process(struct hd_job_store *store, struct items *items)
         give_up(items, &error);
         return;
     }
+    store_watch_log(&store->db, store->log_bytes_max);
     answer_queries(store, items);
 }
 

@@ -228,6 +228,7 @@ struct store_db {
     bool thins;  /* of the steps that are written now, few are kept: room is running out */
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
+    int64_t log_told_bytes; /* of the log, when it was last said to be long; 0: it is not */
     char cluster_id[40];
     struct store_audit_head { /* the newest row of the audit log, written or about to be */
         uint64_t seq;
@@ -260,6 +261,9 @@ bool store_reserve_make(struct store_reserve *reserve);
 /* Copies the log into the database, so that it begins anew; what its file has beyond keep_bytes is
  * freed, the rest is for its next frames. Best effort: a backup that reads may be in the way. */
 void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
+/* After a commit: says in the log of this program when a reader has let the database's log grow to
+ * twice what it is bounded to, at each doubling from there on, and when that is over. */
+void store_watch_log(struct store_db *db, int64_t bytes_max);
 
 /* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);

@@ -18,7 +18,11 @@
 #include "daemon/agent/web.h"
 #include "rpc/find.h"
 
-enum { FILES_NEEDED = 512 };
+enum {
+    FILES_NEEDED = 512,
+    CLOCK_STEP_MS = 10 * 1000, /* less delays timers only by so much */
+    CLOCK_AWAY_MS = 15 * 1000, /* longer than the longest pause between two tries */
+};
 
 /* ---- what systemd is told ---- */
 
@@ -118,10 +122,33 @@ static void feed_watchdog(struct agent *agent)
     hd_notify_watchdog();
 }
 
+/* Versions of gRPC before 1.53 sleep until times of the wall clock. If that is set back by days
+ * meanwhile, their timers stay asleep for days, and a connection that breaks is not made again.
+ * Then this process starts anew, as after an upgrade: ranks go on. */
+static void look_at_clock(struct agent *agent)
+{
+    const int64_t now_ms = hd_clock_now_ms(), ahead_ms = hd_clock_wall_ms() - now_ms;
+
+    agent->clock_back |= agent->ahead_ms && ahead_ms < agent->ahead_ms - CLOCK_STEP_MS;
+    agent->ahead_ms = ahead_ms;
+    if (agent->welcomed || !agent->away_ms)
+        agent->away_ms = agent->welcomed ? 0 : now_ms;
+    if (!agent->clock_back || !agent->away_ms || now_ms < agent->away_ms + CLOCK_AWAY_MS ||
+        agent_ends_ranks(agent) || agent->stopping)
+        return;
+    hd_log(HD_LOG_WARN,
+           "the clock was set back, and %s has not been reached for %d s since: heddled starts "
+           "anew, ranks go on",
+           agent->address, CLOCK_AWAY_MS / 1000);
+    agent->start_again = true;
+    agent_end(agent, EXIT_FAILURE);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
 
+    look_at_clock(agent);
     web_tick(agent);
     locals_look_after(&agent->locals);
     tell_status(agent);

@@ -137,6 +137,10 @@ struct agent {
     Heddle__V1__ControllerMessage *desired; /* the newest on this stream; NULL: none yet */
     uint64_t generation;
     bool reconcile_dirty, stopping;
+    bool start_again; /* when it has ended: this process runs heddled anew */
+    int64_t ahead_ms; /* of the wall clock before the monotonic one; 0: not looked at yet */
+    bool clock_back;  /* the wall clock was set back since the start */
+    int64_t away_ms;  /* since when it is not connected (monotonic); 0: it is */
     int64_t
         try_again_ms; /* something could not be written: when to reconcile again; 0: not needed */
     int64_t stop_deadline_ms;

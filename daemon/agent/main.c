@@ -1,7 +1,9 @@
 /* heddled: the daemon of a node. See agent.h. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -291,7 +293,14 @@ static int command(struct agent *agent)
         return doctor(agent);
     hd_config_tell_replaced(&agent->config, hd_config_log_line, NULL);
     st = agent_open(agent);
-    return st ? fail(exit_code_of(st)) : agent_run(agent);
+    if (st)
+        return fail(exit_code_of(st));
+    code = agent_run(agent);
+    if (agent->start_again) {
+        (void)execv("/proc/self/exe", agent->argv - 1);
+        hd_log(HD_LOG_ERROR, "cannot start anew: %s", strerror(errno));
+    }
+    return code;
 }
 
 /* What can change while heddled runs: see settings.c. */

@@ -79,7 +79,8 @@ void agent_end(struct agent *agent, int exit_code)
     agent->stopping = true;
     agent->exit_code = exit_code;
     agent->stop_deadline_ms = hd_clock_now_ms() + KILL_MS;
-    hd_notify_stopping();
+    if (!agent->start_again)
+        hd_notify_stopping();
     if (locals_any_alive(&agent->locals))
         hd_log(HD_LOG_INFO, "stopping; %s",
                agent_ends_ranks(agent) ? "ending all ranks first"

@@ -224,6 +224,39 @@ static void a_log_of_another_database_is_refused(void **state)
     done(&b);
 }
 
+/* A reader keeps the log from being copied into the database: it is told when the log is twice as
+ * long as it should be, once; a large transaction alone is nothing to tell. */
+static void a_reader_that_lets_the_log_grow_is_told(void **state)
+{
+    enum { BOUND = 8 * 4096 };
+    static char text[4 * BOUND];
+
+    (void)state;
+    memset(text, 'x', sizeof text - 1);
+    for (int reads = 0; reads < 2; reads++) {
+        struct bench b = make_bench();
+        struct store_db db;
+        sqlite3 *reader = NULL;
+
+        assert_int_equal(store_db_open(&db, b.first, NULL), HD_OK);
+        assert_int_equal(sqlite3_open(db.path, &reader), SQLITE_OK);
+        if (reads)
+            assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT * FROM meta", 0, 0, 0), SQLITE_OK);
+        assert_int_equal(store_db_put_meta(&db, "x", text), HD_OK);
+        store_watch_log(&db, BOUND);
+        assert_int_equal(db.log_told_bytes > 2 * BOUND, reads);
+        if (reads) {
+            assert_int_equal(sqlite3_exec(reader, "COMMIT", 0, 0, 0), SQLITE_OK);
+            store_db_empty_log(&db, BOUND);
+            store_watch_log(&db, BOUND);
+            assert_int_equal(db.log_told_bytes, 0);
+        }
+        (void)sqlite3_close(reader);
+        store_db_close(&db);
+        done(&b);
+    }
+}
+
 static void restore_moves_the_former_database_aside(void **state)
 {
     struct bench b = make_bench();
@@ -255,6 +288,7 @@ int main(void)
         cmocka_unit_test(one_that_was_taken_over_from_starts_no_more),
         cmocka_unit_test(a_controller_that_ends_its_jobs_asks_nobody),
         cmocka_unit_test(a_log_of_another_database_is_refused),
+        cmocka_unit_test(a_reader_that_lets_the_log_grow_is_told),
         cmocka_unit_test(restore_moves_the_former_database_aside),
     };
 
