@@ -15,7 +15,9 @@
  *                                        this one; '': none has
  *   meta take_over                       set by heddle-controller restore for the next start
  *   DIR/epoch                            epoch and place of the newest start in this directory,
- *                                        which no copy of state.db changes
+ *                                        which no copy of state.db changes; and what the header of
+ *                                        state.db on the disk said of the epoch then
+ *   application_id, in that header       the low 31 bits of the epoch
  *
  * The directory is locked, so an earlier controller of the same directory has ended: what was put
  * back there takes over by itself. A copy in another place is refused until a person says that the
@@ -45,7 +47,7 @@ enum {
  * makes after a backup. */
 #define TAKEOVER_STRIDE ((uint64_t)1 << 20)
 
-static const char epoch_format[] = "epoch %" PRIu64 "\ncluster %s\nplace %s\n";
+static const char epoch_format[] = "epoch %" PRIu64 "\nheader %u\ncluster %s\nplace %s\n";
 
 /* ---- values -----------------------------------------------------------------------------------*/
 
@@ -103,18 +105,63 @@ static uint64_t find_inode(const struct store_db *db)
     return stat(db->path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
+/* The first bytes of a file; false: it is shorter, or not there. */
+static bool read_start(const char *dir, const char *name, unsigned char *ret_bytes, size_t count)
+{
+    char path[HD_CTL_PATH_BYTES_MAX];
+    FILE *file;
+    bool read;
+
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path)
+        return false;
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    read = fread(ret_bytes, 1, count, file) == count;
+    (void)fclose(file);
+    return read;
+}
+
+static unsigned int take_header(const unsigned char h[4])
+{
+    return (unsigned int)h[0] << 24 | (unsigned int)h[1] << 16 | (unsigned int)h[2] << 8 | h[3];
+}
+
+/* What the header of state.db on the disk says of the epoch; 0: nothing. Only while the database is
+ * not open in this process: to close the file would end SQLite's locks on it. */
+static unsigned int read_header(const char *dir)
+{
+    unsigned char header[72];
+
+    return read_start(dir, "state.db", header, sizeof header) ? take_header(header + 68) : 0;
+}
+
+/* The same of an open database. */
+static unsigned int read_open_header(struct store_db *db)
+{
+    unsigned char header[4];
+    sqlite3_file *file = NULL;
+
+    if (sqlite3_file_control(db->sqlite, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+        !file || !file->pMethods ||
+        file->pMethods->xRead(file, header, sizeof header, 68) != SQLITE_OK)
+        return 0;
+    return take_header(header);
+}
+
 /* The epoch of the newest start here; 0: none was, or the file is another directory's. */
 static uint64_t read_here(const struct store_db *db, const char *dir, const char *place)
 {
     char path[HD_CTL_PATH_BYTES_MAX], expected[HD_STORE_PLACE_MAX + 128];
     struct hd_text text = {0};
     uint64_t number = 0;
+    unsigned int header;
 
     (void)snprintf(path, sizeof path, "%s/epoch", dir);
     if (hd_file_read(path, EPOCH_FILE_BYTES_MAX, &text) == HD_OK && text.data &&
-        hd_text_starts(text.data, "epoch ")) {
-        number = strtoull(text.data + strlen("epoch "), NULL, 10);
-        (void)snprintf(expected, sizeof expected, epoch_format, number, db->cluster_id, place);
+        sscanf(text.data, "epoch %" SCNu64 "\nheader %u", &number, &header) == 2) {
+        (void)snprintf(expected, sizeof expected, epoch_format, number, header, db->cluster_id,
+                       place);
         if (strcmp(expected, text.data) != 0)
             number = 0;
     }
@@ -123,13 +170,13 @@ static uint64_t read_here(const struct store_db *db, const char *dir, const char
 }
 
 /* Best effort: on a full disk the controller starts all the same. */
-static void write_here(const struct store_db *db, const char *dir, const struct hd_store_epoch *e)
+static void write_here(struct store_db *db, const char *dir, const struct hd_store_epoch *e)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
     struct hd_text text = {0};
 
     (void)snprintf(path, sizeof path, "%s/epoch", dir);
-    hd_text_add(&text, epoch_format, e->number, db->cluster_id, e->place);
+    hd_text_add(&text, epoch_format, e->number, read_open_header(db), db->cluster_id, e->place);
     if (text.failed || hd_file_write_atomic(path, text.data, text.len_bytes, 0600))
         hd_log(HD_LOG_WARN, "cannot write %s: %s", path, hd_err_message());
     hd_text_free(&text);
@@ -261,13 +308,18 @@ static enum hd_status put_all(struct store_db *db, const struct hd_store_epoch *
 
 static enum hd_status write_epoch(struct store_db *db, struct hd_store_epoch *e, uint64_t inode)
 {
+    char sql[64];
     struct hd_error first;
     enum hd_status st = store_db_run(db, STORE_BEGIN, "");
 
+    (void)snprintf(sql, sizeof sql, "PRAGMA application_id = %u",
+                   (unsigned int)(e->number & 0x7fffffff));
     if (!st)
         st = make_ids(db, e);
     if (!st)
         st = put_all(db, e, inode);
+    if (!st && sqlite3_exec(db->sqlite, sql, NULL, NULL, NULL) != SQLITE_OK)
+        st = store_db_error(db, "cannot set the epoch");
     if (!st)
         st = store_db_run(db, STORE_COMMIT, "");
     if (st && !sqlite3_get_autocommit(db->sqlite)) {
@@ -306,38 +358,40 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
     if (e->restored)
         e->takeover = e->number;
     st = write_epoch(db, e, on_disk ? find_inode(db) : 0);
-    if (!st && on_disk)
+    if (!st && on_disk) {
+        /* so that the header is on the disk; a backup that reads may be in the way */
+        (void)sqlite3_wal_checkpoint_v2(db->sqlite, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         write_here(db, dir, e);
+    }
     return st;
 }
 
 /* ---- the log beside it ------------------------------------------------------------------------*/
 
-/* The first bytes of a file; false: it is shorter, or not there. */
-static bool read_start(const char *dir, const char *name, unsigned char *ret_bytes, size_t count)
+/* What DIR/epoch says of that header; 0: nothing. */
+static unsigned int read_kept_header(const char *dir)
 {
-    char path[HD_CTL_PATH_BYTES_MAX];
-    FILE *file;
-    bool read;
+    char text[64] = "";
+    unsigned char bytes[sizeof text - 1];
+    unsigned int header = 0;
+    uint64_t number;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path)
-        return false;
-    file = fopen(path, "re");
-    if (!file)
-        return false;
-    read = fread(ret_bytes, 1, count, file) == count;
-    (void)fclose(file);
-    return read;
+    if (!read_start(dir, "epoch", bytes, sizeof bytes))
+        return 0;
+    memcpy(text, bytes, sizeof bytes);
+    return sscanf(text, "epoch %" SCNu64 "\nheader %u", &number, &header) == 2 ? header : 0;
 }
 
 /* A log is beside a database that keeps one: bytes 18 and 19 of its header are 2. Those of a backup
- * are 1, and SQLite would write the pages of the log into it all the same. */
+ * are 1, and SQLite would write the pages of the log into it all the same. The file of an earlier
+ * epoch has a lower number in its header than the one that was here last. */
 enum hd_status store_check_log(const char *dir)
 {
     unsigned char header[20], log[WAL_HEADER_BYTES + 1];
 
-    if (!read_start(dir, "state.db", header, sizeof header) || header[18] != 1 ||
-        !read_start(dir, "state.db-wal", log, sizeof log) || log[0] != 0x37 || log[1] != 0x7f)
+    if (!read_start(dir, "state.db", header, sizeof header) ||
+        !read_start(dir, "state.db-wal", log, sizeof log) || log[0] != 0x37 || log[1] != 0x7f ||
+        (header[18] != 1 && read_header(dir) >= read_kept_header(dir)))
         return HD_OK;
     return hd_err(
         HD_CONFLICT,

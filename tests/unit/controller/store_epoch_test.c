@@ -203,25 +203,36 @@ static void a_controller_that_ends_its_jobs_asks_nobody(void **state)
     done(&b);
 }
 
-/* A log beside a backup is that of the database that was there before. */
+/* A log beside a backup, or beside the file of an earlier start, is that of the database that was
+ * there before. Its own log is not refused, as after a crash. */
 static void a_log_of_another_database_is_refused(void **state)
 {
-    struct bench b = make_bench();
-    struct hd_store_backup made;
-    struct hd_store_epoch epoch;
-    struct store_db db;
-
     (void)state;
-    (void)started(b.first, false);
-    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
-    assert_int_equal(store_db_open(&db, b.first, NULL), HD_OK);
-    assert_int_equal(store_db_put_meta(&db, "progress", "9"), HD_OK); /* into the log */
-    copy(b.first, "state.db-wal", b.second, "state.db-wal", false);
-    store_db_close(&db);
-    copy(b.backup, "", b.second, "state.db", false);
-    assert_int_equal(start(b.second, true, &epoch), HD_CONFLICT);
-    assert_non_null(strstr(hd_err_message(), "state.db-wal"));
-    done(&b);
+    for (int way = 0; way < 3; way++) {
+        struct bench b = make_bench();
+        struct hd_store_backup made;
+        struct hd_store_epoch epoch;
+        struct store_db db;
+
+        (void)started(b.first, false);
+        copy(b.first, "state.db", b.root, "earlier", false);
+        (void)started(b.first, false);
+        assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+        assert_int_equal(store_db_open(&db, b.first, NULL), HD_OK);
+        assert_int_equal(store_db_put_meta(&db, "x", "9"), HD_OK); /* into the log */
+        copy(b.first, "state.db-wal", b.second, "state.db-wal", false);
+        copy(b.first, "epoch", b.second, "epoch", false);
+        copy(b.first, "state.db", b.second, "state.db", false);
+        store_db_close(&db);
+        if (way == 1)
+            copy(b.backup, "", b.second, "state.db", true);
+        if (way == 2)
+            copy(b.root, "earlier", b.second, "state.db", true);
+        assert_int_equal(start(b.second, true, &epoch), way ? HD_CONFLICT : HD_OK);
+        if (way)
+            assert_non_null(strstr(hd_err_message(), "state.db-wal"));
+        done(&b);
+    }
 }
 
 /* A reader keeps the log from being copied into the database: it is told when the log is twice as
