@@ -184,13 +184,13 @@ static void write_here(struct store_db *db, const char *dir, const struct hd_sto
 
 /* ---- raising it -------------------------------------------------------------------------------*/
 
-struct found {
+struct known_epoch {
     uint64_t number, takeover, inode, here; /* here: of DIR/epoch; 0: none */
     uint64_t copied_ms, taken_over_ms, asked, fenced;
     char place[HD_STORE_PLACE_MAX], fenced_by[HD_STORE_PLACE_MAX + 24];
 };
 
-static enum hd_status find(struct store_db *db, struct found *ret)
+static enum hd_status find(struct store_db *db, struct known_epoch *ret)
 {
     enum hd_status st = get_number(db, "epoch", &ret->number);
 
@@ -213,7 +213,7 @@ static enum hd_status find(struct store_db *db, struct found *ret)
 }
 
 static enum hd_status refuse_fenced(const struct store_db *db, const char *dir,
-                                    const struct found *f)
+                                    const struct known_epoch *f)
 {
     return hd_err(
         HD_CONFLICT,
@@ -223,7 +223,8 @@ static enum hd_status refuse_fenced(const struct store_db *db, const char *dir,
         db->path, f->fenced_by, dir);
 }
 
-static enum hd_status refuse_copy(const struct store_db *db, const char *dir, const struct found *f)
+static enum hd_status refuse_copy(const struct store_db *db, const char *dir,
+                                  const struct known_epoch *f)
 {
     char when[HD_CLOCK_TEXT_MAX], made[HD_CLOCK_TEXT_MAX + 24] = "";
 
@@ -239,7 +240,7 @@ static enum hd_status refuse_copy(const struct store_db *db, const char *dir, co
 }
 
 /* *ret_takes_over: the database is a copy, or was put back. */
-static enum hd_status judge(const struct store_db *db, const char *dir, const struct found *f,
+static enum hd_status judge(const struct store_db *db, const char *dir, const struct known_epoch *f,
                             const char *place, bool take_over, bool *ret_takes_over)
 {
     const uint64_t inode = find_inode(db);
@@ -255,7 +256,7 @@ static enum hd_status judge(const struct store_db *db, const char *dir, const st
     return is_copy && !f->here && !same_place ? refuse_copy(db, dir, f) : HD_OK;
 }
 
-static uint64_t greatest(const struct found *f)
+static uint64_t greatest(const struct known_epoch *f)
 {
     uint64_t number = f->number > f->here ? f->number : f->here;
 
@@ -334,7 +335,7 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
                                  struct hd_store_epoch *ret_epoch)
 {
     struct hd_store_epoch *e = ret_epoch;
-    struct found f = {0};
+    struct known_epoch f = {0};
     uint64_t copied_ms = 0, settled_ms = 0;
     enum hd_status st = find(db, &f);
 
