@@ -251,7 +251,8 @@ static enum hd_status list_values(struct export_base *b)
     return HD_OK;
 }
 
-/* Opens the base of a checkpoint that has one; else b->source stays NULL. */
+/* Opens the weights of a checkpoint that may leave out some, and its base if it does; else
+ * b->source stays NULL. */
 static enum hd_status open_base(struct export_base *b, const char *checkpoint, const char *base)
 {
     const struct hd_source_dirs dirs = {.dir = checkpoint, .base = base};
@@ -260,9 +261,10 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
 
     if (st ||
         (strcmp(b->job.checkpoint_base, "omit") != 0 && hd_layout_quant(&b->job) == HD_QUANT_NONE))
-        return st     ? st
-               : base ? hd_err(HD_INVALID, "--base: %s has all weights of its model", checkpoint)
-                      : HD_OK;
+        return st || !base || !hd_hf_has_kept(checkpoint)
+                   ? st
+                   : hd_err(HD_INVALID, "--base: %s has all weights and files of its model",
+                            checkpoint);
     st = hd_model_config_from_job(&b->job, &config);
     if (st)
         return st;
@@ -289,18 +291,28 @@ static void say_base(const struct export_base *b, const char *base)
                       !b->source ? "the checkpoint, rounded as they computed" : from);
 }
 
-/* The tokens with which the job's texts end and begin. A tokenizer that is not there any more is a
- * note: the weights can be exported without it. */
-static void find_ends(const struct hd_job *job, struct hd_hf_ends *ret_ends)
+/* Finds the tokens with which the job's texts end and begin, by its tokenizer, or by the copy in
+ * the checkpoint if that is gone. Without either it is a note: the weights can be exported all the
+ * same. */
+static void find_ends(const struct hd_job *trained, const char *checkpoint,
+                      struct hd_hf_ends *ret_ends)
 {
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
+    struct hd_job job = *trained;
     struct hd_special special;
+    char kept[HD_JOB_PATH_MAX], folder[HD_JOB_PATH_MAX];
 
+    (void)snprintf(folder, sizeof folder, "%s/base", checkpoint);
+    (void)snprintf(kept, sizeof kept, "%s/base/tokenizer.json", checkpoint);
+    if (*job.tokenizer == '/' && !hd_file_exists(job.tokenizer) && hd_file_exists(kept)) {
+        memcpy(job.tokenizer, kept, sizeof job.tokenizer);
+        memcpy(job.from_dir, folder, sizeof job.from_dir);
+    }
     *ret_ends = (struct hd_hf_ends){-1, -1};
-    if (hd_job_tokenizer_end_of_text(&tokenizer, job, &ret_ends->end))
+    if (hd_job_tokenizer_end_of_text(&tokenizer, &job, &ret_ends->end))
         hd_worker_note("export", hd_err_message());
-    else if (tokenizer.opened && !hd_special_resolve(tokenizer.opened, job->from_dir, &special) &&
-             special.bos.id < job->vocab)
+    else if (tokenizer.opened && !hd_special_resolve(tokenizer.opened, job.from_dir, &special) &&
+             special.bos.id < job.vocab)
         ret_ends->bos = special.bos.id;
     hd_job_tokenizer_close(&tokenizer);
 }
@@ -318,7 +330,7 @@ static enum hd_status write_model(struct hd_hf_export *options, const char *base
     if (!st && b.source)
         options->base = &b.values;
     if (!st && !options->adapter) {
-        find_ends(&b.job, &ends);
+        find_ends(&b.job, options->checkpoint_dir, &ends);
         options->ends = &ends;
     }
     if (!st)

@@ -11,6 +11,7 @@ struct json_reader {
     const struct hd_json_limits *limits;
     const char *start, *p, *end;
     size_t value_count;
+    bool last_counts; /* of members of one name; false: they are an error */
 };
 
 static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_json **ret_value);
@@ -205,36 +206,66 @@ static enum hd_status parse_number(struct json_reader *r, struct hd_json *value)
 
 /* ---- arrays and objects ---- */
 
-static int compare_keys(const void *a, const void *b)
+struct json_name { /* a member of an object */
+    struct hd_json *member;
+    size_t place;
+};
+
+static int compare_names(const void *a, const void *b)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    const struct json_name *x = a, *y = b;
+    const int order = strcmp(x->member->key, y->member->key);
+
+    return order ? order : x->place < y->place ? -1 : x->place > y->place;
 }
 
-static enum hd_status refuse_repeated_keys(struct json_reader *r, const struct hd_json *object)
+/* Takes members out of the list whose key was set to NULL. */
+static void unlink_dropped(struct hd_json *object)
 {
-    const char **keys;
+    const struct hd_json **link = &object->first;
+
+    object->count = 0;
+    for (const struct hd_json *m = object->first; m; m = m->next)
+        if (m->key) {
+            *link = m;
+            link = (const struct hd_json **)&((struct hd_json *)m)->next;
+            object->count++;
+        }
+    *link = NULL;
+}
+
+/* Handles members of one name as the caller says. */
+static enum hd_status resolve_names(struct json_reader *r, struct hd_json *object)
+{
+    struct json_name *names;
+    enum hd_status st = HD_OK;
+    bool dropped = false;
     size_t n = 0;
 
     if (object->count < 2)
         return HD_OK;
-    keys = calloc(object->count, sizeof *keys);
-    if (!keys)
+    names = calloc(object->count, sizeof *names);
+    if (!names)
         return no_memory();
-    for (const struct hd_json *m = object->first; m; m = m->next)
-        keys[n++] = m->key;
-    qsort(keys, n, sizeof *keys, compare_keys);
-    for (size_t i = 1; i < n; i++)
-        if (strcmp(keys[i - 1], keys[i]) == 0) {
-            enum hd_status st = hd_err(HD_INVALID,
-                                       "byte %zu: duplicate name '%s' in the object that "
-                                       "ends here",
-                                       (size_t)(r->p - r->start), keys[i]);
-
-            free(keys);
-            return st;
-        }
-    free(keys);
-    return HD_OK;
+    for (const struct hd_json *m = object->first; m; m = m->next, n++)
+        names[n] = (struct json_name){(struct hd_json *)m, n};
+    qsort(names, n, sizeof *names, compare_names);
+    for (size_t i = 1; i < n && !st; i++) {
+        if (strcmp(names[i - 1].member->key, names[i].member->key) != 0)
+            continue;
+        if (r->last_counts)
+            names[i].member->overrode = dropped = true;
+        else
+            st = hd_err(HD_INVALID, "byte %zu: duplicate name '%s' in the object that ends here",
+                        (size_t)(r->p - r->start), names[i].member->key);
+    }
+    for (size_t i = 1; i < n && dropped; i++)
+        if (names[i].member->overrode)
+            names[i - 1].member->key = NULL;
+    if (dropped)
+        unlink_dropped(object);
+    free(names);
+    return st;
 }
 
 static enum hd_status parse_key(struct json_reader *r, const char **ret_key)
@@ -278,7 +309,7 @@ static enum hd_status parse_items(struct json_reader *r, int depth, struct hd_js
         parent->count++;
         skip_blanks(r);
         if (take(r, close))
-            return is_object ? refuse_repeated_keys(r, parent) : HD_OK;
+            return is_object ? resolve_names(r, parent) : HD_OK;
         if (!take(r, ','))
             return wrong(r, is_object ? "',' or '}' is expected here"
                                       : "',' or ']' is expected "
@@ -332,11 +363,16 @@ static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_js
     return HD_OK;
 }
 
-enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
-                             const struct hd_json_limits *limits, const struct hd_json **ret_root)
+static enum hd_status parse_text(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                 const struct hd_json_limits *limits, bool last_counts,
+                                 const struct hd_json **ret_root)
 {
-    struct json_reader r = {
-        .arena = arena, .limits = limits, .start = text, .p = text, .end = text + text_bytes};
+    struct json_reader r = {.arena = arena,
+                            .limits = limits,
+                            .start = text,
+                            .p = text,
+                            .end = text + text_bytes,
+                            .last_counts = last_counts};
     struct hd_json *root = NULL;
     enum hd_status st;
 
@@ -350,6 +386,19 @@ enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t te
         return wrong(&r, "nothing more is expected here");
     *ret_root = root;
     return HD_OK;
+}
+
+enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
+                             const struct hd_json_limits *limits, const struct hd_json **ret_root)
+{
+    return parse_text(arena, text, text_bytes, limits, false, ret_root);
+}
+
+enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                      const struct hd_json_limits *limits,
+                                      const struct hd_json **ret_root)
+{
+    return parse_text(arena, text, text_bytes, limits, true, ret_root);
 }
 
 /* ---- access ---- */
@@ -510,6 +559,34 @@ void hd_json_add_null(struct hd_json_writer *writer, const char *key)
 {
     before_value(writer, key);
     hd_text_add(writer->out, "null");
+}
+
+void hd_json_add_value(struct hd_json_writer *writer, const char *key, const struct hd_json *value)
+{
+    const bool object = value->kind == HD_JSON_OBJECT;
+
+    switch (value->kind) {
+    case HD_JSON_NULL:
+        hd_json_add_null(writer, key);
+        break;
+    case HD_JSON_FALSE:
+    case HD_JSON_TRUE:
+        hd_json_add_bool(writer, key, value->kind == HD_JSON_TRUE);
+        break;
+    case HD_JSON_NUMBER:
+        hd_json_add_number(writer, key, value->text);
+        break;
+    case HD_JSON_STRING:
+        hd_json_add_string(writer, key, value->text);
+        break;
+    case HD_JSON_ARRAY:
+    case HD_JSON_OBJECT:
+        hd_json_begin(writer, key, object ? '{' : '[');
+        for (const struct hd_json *v = value->first; v; v = v->next)
+            hd_json_add_value(writer, object ? v->key : NULL, v);
+        hd_json_end(writer, object ? '}' : ']');
+        break;
+    }
 }
 
 void hd_json_add_line(struct hd_json_writer *writer)

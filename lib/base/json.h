@@ -1,7 +1,8 @@
 /* json: a strict reader with limits, and a small writer, of JSON (RFC 8259). Uses libc only.
  *
  * For files that Heddle writes and reads back and that may be damaged or hostile. The caller sets
- * every limit. Duplicate member names and invalid UTF-8 are errors. A number is kept as its text
+ * every limit. Invalid UTF-8 is an error, as are duplicate member names unless a caller says that
+ * the last counts. A number is kept as its text
  * until hd_json_to_int64. Job files that people write are YAML (spec).
  *
  * Used by: checkpoint, spec, the heddle command.   Uses: arena, status, text.   Threads: values are
@@ -37,6 +38,7 @@ struct hd_json {
     size_t count;                /* array, object: number of direct children */
     const struct hd_json *first; /* array, object: the first child, NULL when empty */
     const struct hd_json *next;  /* the next child of the same parent, NULL for the last */
+    bool overrode; /* hd_json_parse_repeated: an earlier member had this name, and is not listed */
 };
 
 struct hd_json_limits {
@@ -49,6 +51,12 @@ struct hd_json_limits {
  * arena is full. */
 enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
                              const struct hd_json_limits *limits, const struct hd_json **ret_root);
+
+/* The same where a name that is in an object twice is no error: the last member counts, as in
+ * Python's json. For files that Python writes and reads. */
+enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                      const struct hd_json_limits *limits,
+                                      const struct hd_json **ret_root);
 
 const struct hd_json *hd_json_member(const struct hd_json *object, const char *key); /* or NULL */
 
@@ -87,6 +95,8 @@ void hd_json_add_real(struct hd_json_writer *writer, const char *key, double val
 void hd_json_add_number(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value);
 void hd_json_add_null(struct hd_json_writer *writer, const char *key);
+/* A value that was read, with its members in their order and its numbers as they were written. */
+void hd_json_add_value(struct hd_json_writer *writer, const char *key, const struct hd_json *value);
 void hd_json_add_line(struct hd_json_writer *writer); /* a line break before the next value */
 
 #endif

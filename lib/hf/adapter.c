@@ -167,7 +167,7 @@ enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_json_parse(&arena, text, text_bytes, &limits, &root);
+    st = hd_json_parse_repeated(&arena, text, text_bytes, &limits, &root);
     ret_job->adapter_rslora = ret_job->adapter_dora = false;
     if (!st)
         st = parse(root, ret_job);

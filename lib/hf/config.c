@@ -1,5 +1,7 @@
 /* config: config.json -> the model of a resolved job. One table has a rule for every key that
- * matters; harmless.c lists those that do not. */
+ * matters; harmless.c lists those that do not, rope.c reads the keys of rotary positions. A second
+ * table has the names that transformers maps to others (attribute_map): where both are in the file,
+ * the mapped name counts, as there, because it is set last. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -8,9 +10,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "hf/hf_internal.h"
+#include "hf/config_internal.h"
 
-enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16, QUOTE_MAX = 80 };
+enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16, QUOTE_MAX = HD_HF_QUOTE_MAX };
 
 enum {
     GPT2 = HD_HF_GPT2,
@@ -35,8 +37,10 @@ const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT] = {
 
 /* Defaults of transformers for absent keys. */
 enum { MISTRAL_WINDOW = 4096, QWEN_WINDOW = 4096, QWEN_FULL_LAYERS = 28 };
+enum { MISTRAL_KV_HEADS = 8, QWEN_KV_HEADS = 32, QWEN3_HEAD_WIDTH = 128 };
 enum { MIXTRAL_EXPERTS = 8, MIXTRAL_EXPERTS_PER_TOKEN = 2, BALANCE_MAX = 1000 };
-static const double mixtral_rope_theta = 1e6, mixtral_norm_eps = 1e-5, mixtral_balance = 0.001;
+static const double rope_theta = 1e4, mixtral_rope_theta = 1e6, mixtral_norm_eps = 1e-5,
+                    mixtral_balance = 0.001;
 
 struct config_reading {
     const struct hd_json *root;
@@ -46,6 +50,7 @@ struct config_reading {
     int64_t window;        /* -1: the key is absent; 0: none */
     int64_t full_layers;   /* qwen: number of layers without a window; -1: the key is absent */
     bool use_window, has_tied, has_balance, attention_bias;
+    bool one_kv_head_each; /* num_key_value_heads is null: as many as heads, in every class */
     const struct hd_json *layer_types;
     double jitter; /* noise on the input of a router */
 };
@@ -67,47 +72,12 @@ struct key {
     enum hd_status (*read)(struct config_reading *r, const struct hd_json *value);
 };
 
-/* ---- messages ---- */
-
-/* A value as text: short, without control characters. */
-static const char *quote(const struct hd_json *v, char ret_text[QUOTE_MAX])
-{
-    static const char *const kinds[] = {"null", "false", "true", "", "", "a list", "an object"};
-
-    if (v->kind == HD_JSON_NUMBER || v->kind == HD_JSON_STRING)
-        (void)snprintf(ret_text, QUOTE_MAX, v->kind == HD_JSON_STRING ? "\"%.60s\"" : "%.60s",
-                       v->text);
-    else
-        (void)snprintf(ret_text, QUOTE_MAX, "%s", kinds[v->kind]);
-    for (char *p = ret_text; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f)
-            *p = '?';
-    return ret_text;
-}
-
-static enum hd_status unsupported(const char *key, const struct hd_json *value, const char *instead)
-{
-    char text[QUOTE_MAX];
-
-    return hd_err(HD_UNSUPPORTED, "%s: %s is not supported; %s", key, quote(value, text), instead);
-}
-
-static enum hd_status to_real(const struct hd_json *v, const char *key, double min, double max,
-                              double *ret_value)
-{
-    char text[QUOTE_MAX];
-
-    if (v->kind != HD_JSON_NUMBER || hd_text_to_double(v->text, min, max, ret_value))
-        return hd_err(HD_INVALID, "%s: %s is not a number from %g to %g", key, quote(v, text), min,
-                      max);
-    return HD_OK;
-}
-
 /* ---- functions of the rule READ_BY ---- */
 
-static enum hd_status read_type(struct config_reading *r, const struct hd_json *value)
+/* Reads nothing: find_type or rope.c reads the key. */
+static enum hd_status read_elsewhere(struct config_reading *r, const struct hd_json *value)
 {
-    (void)r; /* find_type has read it */
+    (void)r;
     (void)value;
     return HD_OK;
 }
@@ -117,12 +87,13 @@ static enum hd_status read_architectures(struct config_reading *r, const struct 
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_ARRAY)
-        return unsupported("architectures", value, "it must be a list of class names");
+        return hd_hf_unsupported("architectures", value, "it must be a list of class names");
     for (const struct hd_json *v = value->first; v; v = v->next) {
         if (v->kind != HD_JSON_STRING ||
             (strcmp(v->text, r->type->architecture) != 0 && strcmp(v->text, r->type->base) != 0 &&
              strcmp(v->text, r->type->classifier) != 0))
-            return unsupported("architectures", v, "only language and reward models are supported");
+            return hd_hf_unsupported("architectures", v,
+                                     "only language and reward models are supported");
         if (strcmp(v->text, r->type->classifier) == 0)
             (void)snprintf(r->job->objective, sizeof r->job->objective, "reward");
     }
@@ -133,6 +104,7 @@ static enum hd_status read_kv_heads(struct config_reading *r, const struct hd_js
 {
     enum hd_status st = HD_OK;
 
+    r->one_kv_head_each = value->kind == HD_JSON_NULL;
     if (value->kind != HD_JSON_NULL)
         st = hd_json_to_int64(value, 1, 4096, &r->job->kv_heads);
     return st ? hd_err_prefix(st, "num_key_value_heads") : HD_OK;
@@ -166,8 +138,8 @@ static enum hd_status read_activation(struct config_reading *r, const struct hd_
     if (value->kind == HD_JSON_STRING &&
         (strcmp(value->text, names[0]) == 0 || strcmp(value->text, names[1]) == 0))
         return HD_OK;
-    return unsupported(r->type->type == GPT2 ? "activation_function" : "hidden_act", value,
-                       r->type->type == GPT2 ? "use gelu_new" : "use silu");
+    return hd_hf_unsupported(r->type->type == GPT2 ? "activation_function" : "hidden_act", value,
+                             r->type->type == GPT2 ? "use gelu_new" : "use silu");
 }
 
 /* null: *ret_value is left as it is, as if the key were absent. */
@@ -176,7 +148,7 @@ static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
-        return unsupported(value->key, value, "it must be true or false");
+        return hd_hf_unsupported(value->key, value, "it must be true or false");
     *ret_value = value->kind == HD_JSON_TRUE;
     return HD_OK;
 }
@@ -210,12 +182,12 @@ static enum hd_status read_balance(struct config_reading *r, const struct hd_jso
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     r->has_balance = true;
-    return to_real(value, value->key, 0, BALANCE_MAX, &r->job->balance);
+    return hd_hf_to_real(value, value->key, 0, BALANCE_MAX, &r->job->balance);
 }
 
 static enum hd_status read_jitter(struct config_reading *r, const struct hd_json *value)
 {
-    return value->kind == HD_JSON_NULL ? HD_OK : to_real(value, value->key, 0, 1, &r->jitter);
+    return value->kind == HD_JSON_NULL ? HD_OK : hd_hf_to_real(value, value->key, 0, 1, &r->jitter);
 }
 
 static enum hd_status read_attention_bias(struct config_reading *r, const struct hd_json *value)
@@ -233,120 +205,21 @@ static enum hd_status read_layer_types(struct config_reading *r, const struct hd
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_ARRAY)
-        return unsupported("layer_types", value, "it must be a list with one entry per layer");
+        return hd_hf_unsupported("layer_types", value,
+                                 "it must be a list with one entry per layer");
     r->layer_types = value;
     for (const struct hd_json *v = value->first; v; v = v->next)
         if (v->kind != HD_JSON_STRING ||
             (strcmp(v->text, "full_attention") != 0 && strcmp(v->text, "sliding_attention") != 0))
-            return unsupported("layer_types", v, "use full_attention or sliding_attention");
+            return hd_hf_unsupported("layer_types", v, "use full_attention or sliding_attention");
     return HD_OK;
-}
-
-/* ---- rotary positions ---- */
-
-static enum hd_status read_rope_type(struct config_reading *r, const struct hd_json *value,
-                                     const char *key)
-{
-    static const char *const kinds[] = {"linear", "llama3", "yarn"};
-    const char *name = value->kind == HD_JSON_STRING ? value->text : "";
-
-    if (strcmp(name, "default") == 0)
-        return HD_OK;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strcmp(name, kinds[i]) == 0) {
-            (void)snprintf(r->job->rope_scaling, sizeof r->job->rope_scaling, "%s", name);
-            return HD_OK;
-        }
-    if (strcmp(name, "dynamic") == 0)
-        return unsupported(key, value,
-                           "its angles depend on the length of the sequence at run time; up to "
-                           "max_position_embeddings it changes nothing: remove it to train there");
-    if (strcmp(name, "longrope") == 0 || strcmp(name, "su") == 0)
-        return unsupported(key, value,
-                           "its angles depend on the length of the sequence at run time, by a "
-                           "factor for each pair of channels; use default, linear, llama3 or yarn");
-    return unsupported(key, value, "use default, linear, llama3 or yarn");
-}
-
-/* The share of a head's channels that are rotated. transformers' classes of these types fail with
- * less than all. */
-static enum hd_status check_whole_rotary(const struct hd_json *value, const char *key)
-{
-    double share = 1;
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = to_real(value, key, 0, 1, &share);
-    return st || share == 1
-               ? st
-               : unsupported(key, value, "only 1 is: all channels of a head are rotated");
-}
-
-static enum hd_status read_partial_rotary(struct config_reading *r, const struct hd_json *value)
-{
-    (void)r;
-    return check_whole_rotary(value, value->key);
-}
-
-static enum hd_status read_rope_member(struct config_reading *r, const struct hd_json *v,
-                                       const char *key)
-{
-    struct hd_job *job = r->job;
-    const struct {
-        const char *name;
-        double *member, min, max;
-    } reals[] = {{"rope_theta", &job->rope_theta, 1, 1e12},
-                 {"factor", &job->rope_factor, 1, 1e6},
-                 {"low_freq_factor", &job->rope_low_freq_factor, 1e-6, 1e6},
-                 {"high_freq_factor", &job->rope_high_freq_factor, 1e-6, 1e6},
-                 {"beta_fast", &job->rope_beta_fast, 1e-6, 1e6},
-                 {"beta_slow", &job->rope_beta_slow, 1e-6, 1e6},
-                 {"attention_factor", &job->rope_attention_factor, 1e-6, 1e6}};
-    enum hd_status st;
-
-    if (strcmp(v->key, "rope_type") == 0 || strcmp(v->key, "type") == 0)
-        return read_rope_type(r, v, key);
-    if (v->kind == HD_JSON_NULL)
-        return HD_OK;
-    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
-        if (strcmp(v->key, reals[i].name) == 0)
-            return to_real(v, key, reals[i].min, reals[i].max, reals[i].member);
-    if (strcmp(v->key, "original_max_position_embeddings") == 0) {
-        st = hd_json_to_int64(v, 1, 1 << 24, &job->rope_original_context);
-        return st ? hd_err_prefix(st, "%s", key) : HD_OK;
-    }
-    if (strcmp(v->key, "partial_rotary_factor") == 0)
-        return check_whole_rotary(v, key);
-    if (strcmp(v->key, "truncate") == 0 && v->kind == HD_JSON_TRUE)
-        return HD_OK;
-    return unsupported(key, v, "it is not known to this build");
-}
-
-/* rope_scaling (older) and rope_parameters (newer): {rope_type or type, rope_theta, ..} */
-static enum hd_status read_rope(struct config_reading *r, const struct hd_json *value)
-{
-    char key[QUOTE_MAX];
-    enum hd_status st = HD_OK;
-
-    if (value->kind == HD_JSON_NULL)
-        return HD_OK;
-    if (value->kind != HD_JSON_OBJECT)
-        return unsupported(value->key, value, "it must be an object or null");
-    for (const struct hd_json *v = value->first; v && !st; v = v->next) {
-        const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
-        char quoted[QUOTE_MAX];
-
-        (void)snprintf(key, sizeof key, "%s.%s", value->key, quote(&name, quoted));
-        st = read_rope_member(r, v, key);
-    }
-    return st;
 }
 
 /* A key of Heddle: the tokenizer of a model without tokenizer.json. */
 static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_json *value)
 {
     if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
-        return unsupported("heddle_tokenizer", value, "it must be \"bytes\"");
+        return hd_hf_unsupported("heddle_tokenizer", value, "it must be \"bytes\"");
     (void)snprintf(r->job->tokenizer, sizeof r->job->tokenizer, "bytes");
     return HD_OK;
 }
@@ -367,7 +240,7 @@ static enum hd_status read_empty(struct config_reading *r, const struct hd_json 
     (void)r;
     return value->kind == HD_JSON_NULL || (list && !value->first)
                ? HD_OK
-               : unsupported(value->key, value, "only null is, or an empty value");
+               : hd_hf_unsupported(value->key, value, "only null is, or an empty value");
 }
 
 static enum hd_status read_quantization(struct config_reading *r, const struct hd_json *value)
@@ -380,8 +253,9 @@ static enum hd_status read_compression(struct config_reading *r, const struct hd
     (void)r;
     return value->kind == HD_JSON_NULL
                ? HD_OK
-               : unsupported(value->key, value,
-                             "use a folder with plain weights, or with those of bitsandbytes");
+               : hd_hf_unsupported(
+                     value->key, value,
+                     "use a folder with plain weights, or with those of bitsandbytes");
 }
 
 static enum hd_status read_own_code(struct config_reading *r, const struct hd_json *value)
@@ -389,9 +263,10 @@ static enum hd_status read_own_code(struct config_reading *r, const struct hd_js
     (void)r;
     return value->kind == HD_JSON_NULL || (value->kind == HD_JSON_OBJECT && !value->first)
                ? HD_OK
-               : unsupported(value->key, value,
-                             "the model may have code of its own; if it is a plain model of its "
-                             "model_type, remove the key from the file");
+               : hd_hf_unsupported(
+                     value->key, value,
+                     "the model may have code of its own; if it is a plain model of its "
+                     "model_type, remove the key from the file");
 }
 
 /* ---- the table ---- */
@@ -413,7 +288,7 @@ static enum hd_status read_own_code(struct config_reading *r, const struct hd_js
         name, types, MUST_BE, value, 0, 0, 0, NULL \
     }
 static const struct key keys[] = {
-    SPECIAL("model_type", ALL, read_type),
+    SPECIAL("model_type", ALL, read_elsewhere),
     SPECIAL("architectures", ALL, read_architectures),
     INT("vocab_size", ALL, vocab, 2, 1 << 22),
     SPECIAL("tie_word_embeddings", ALL, read_tied),
@@ -442,9 +317,11 @@ static const struct key keys[] = {
     INT("max_position_embeddings", LIKE_LLAMA, context, 1, 1 << 24),
     SPECIAL("hidden_act", LIKE_LLAMA, read_activation),
     REAL("rms_norm_eps", LIKE_LLAMA, norm_eps, 1e-12, 1),
-    REAL("rope_theta", LIKE_LLAMA, rope_theta, 1, 1e12),
-    SPECIAL("rope_scaling", LIKE_LLAMA, read_rope),
-    SPECIAL("rope_parameters", LIKE_LLAMA, read_rope),
+    SPECIAL("rope_theta", LIKE_LLAMA, read_elsewhere),
+    SPECIAL("rope_scaling", LIKE_LLAMA, read_elsewhere),
+    SPECIAL("rope_parameters", LIKE_LLAMA, read_elsewhere),
+    SPECIAL("original_max_position_embeddings", LIKE_LLAMA, read_elsewhere),
+    SPECIAL("partial_rotary_factor", LIKE_LLAMA, read_elsewhere),
     SPECIAL("sliding_window", MISTRAL | QWEN | MIXTRAL, read_window),
     SPECIAL("use_sliding_window", QWEN, read_use_window),
     SPECIAL("layer_types", QWEN, read_layer_types),
@@ -465,7 +342,6 @@ static const struct key keys[] = {
     MUST("use_mrope", LIKE_LLAMA, "false"),
     MUST("rope_interleaved", LIKE_LLAMA, "false"),
     MUST("use_qk_norm", LLAMA | MISTRAL | QWEN2 | MIXTRAL, "false"),
-    SPECIAL("partial_rotary_factor", LIKE_LLAMA, read_partial_rotary),
     MUST("is_encoder_decoder", ALL, "false"),
     MUST("tie_encoder_decoder", ALL, "false"),
     MUST("add_cross_attention", LIKE_LLAMA, "false"),
@@ -488,7 +364,7 @@ static enum hd_status read_number(struct config_reading *r, const struct key *k,
     if (v->kind == HD_JSON_NULL) /* as if the key were absent */
         return HD_OK;
     if (k->rule == IS_REAL)
-        return to_real(v, k->name, k->min, k->max, member);
+        return hd_hf_to_real(v, k->name, k->min, k->max, member);
     st = hd_json_to_int64(v, (int64_t)k->min, (int64_t)k->max, member);
     return st ? hd_err_prefix(st, "%s", k->name) : HD_OK;
 }
@@ -497,10 +373,10 @@ static enum hd_status check_value(const struct key *k, const struct hd_json *v)
 {
     char text[QUOTE_MAX], instead[64];
 
-    if (v->kind == HD_JSON_NULL || strcmp(quote(v, text), k->why) == 0)
+    if (v->kind == HD_JSON_NULL || strcmp(hd_hf_quote(v, text), k->why) == 0)
         return HD_OK;
     (void)snprintf(instead, sizeof instead, "only %s is supported", k->why);
-    return unsupported(k->name, v, instead);
+    return hd_hf_unsupported(k->name, v, instead);
 }
 
 static enum hd_status read_key(struct config_reading *r, const struct key *k,
@@ -518,9 +394,28 @@ static enum hd_status read_key(struct config_reading *r, const struct key *k,
     return HD_OK;
 }
 
+/* The name to which transformers maps another in a class, or the name itself. */
+static const char *mapped_name(unsigned type, const char *name)
+{
+    static const struct {
+        unsigned types;
+        const char *name, *to;
+    } mapped[] = {{GPT2, "hidden_size", "n_embd"},
+                  {GPT2, "max_position_embeddings", "n_positions"},
+                  {GPT2, "num_attention_heads", "n_head"},
+                  {GPT2, "num_hidden_layers", "n_layer"},
+                  {MIXTRAL, "num_experts", "num_local_experts"}};
+
+    for (size_t i = 0; i < sizeof mapped / sizeof mapped[0]; i++)
+        if ((mapped[i].types & type) && strcmp(mapped[i].name, name) == 0)
+            return mapped[i].to;
+    return name;
+}
+
 /* The rule for a key of this type; NULL: none. */
 static const struct key *find_key(const struct config_reading *r, const char *name)
 {
+    name = mapped_name(r->type->type, name);
     for (int i = 0; i < KEY_COUNT; i++)
         if ((keys[i].types & r->type->type) && strcmp(keys[i].name, name) == 0)
             return &keys[i];
@@ -548,7 +443,7 @@ static enum hd_status check_known(const struct config_reading *r)
             continue;
         if (len < NAMES_MAX) {
             len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", count ? ", " : "",
-                                    quote(&name, text));
+                                    hd_hf_quote(&name, text));
             shown++;
         }
         count++;
@@ -569,17 +464,47 @@ static enum hd_status check_known(const struct config_reading *r)
                   names, text, r->type->name);
 }
 
-static enum hd_status read_members(struct config_reading *r)
+/* Notes a name that is in the file twice, in one object or under two names. */
+static void note_twice(struct config_reading *r, const struct hd_json *v, const struct key *key)
 {
-    enum hd_status st = check_known(r);
+    const struct hd_json *other = hd_json_member(r->root, key->name);
+    char a[QUOTE_MAX], b[QUOTE_MAX];
+
+    if (v->overrode)
+        hd_hf_note(r->notes, "config.json has %s twice; the last, %s, counts", v->key,
+                   hd_hf_quote(v, a));
+    if (strcmp(v->key, key->name) != 0 && other && other->kind != HD_JSON_NULL &&
+        !hd_hf_same_value(v, other))
+        hd_hf_note(r->notes,
+                   "config.json says %s: %s and %s: %s, which are one key; %s counts, as in "
+                   "transformers",
+                   v->key, hd_hf_quote(v, a), key->name, hd_hf_quote(other, b), v->key);
+}
+
+/* mapped: reads the names that are mapped to others, which come last. */
+static enum hd_status read_named(struct config_reading *r, bool mapped)
+{
+    enum hd_status st = HD_OK;
 
     for (const struct hd_json *v = r->root->first; v && !st; v = v->next) {
         const struct key *key = find_key(r, v->key);
 
-        if (key)
-            st = read_key(r, key, v);
+        if (!key || (strcmp(v->key, key->name) != 0) != mapped ||
+            (mapped && v->kind == HD_JSON_NULL))
+            continue;
+        note_twice(r, v, key);
+        st = read_key(r, key, v);
     }
     return st;
+}
+
+static enum hd_status read_members(struct config_reading *r)
+{
+    enum hd_status st = check_known(r);
+
+    if (!st)
+        st = read_named(r, false);
+    return st ? st : read_named(r, true);
 }
 
 static enum hd_status find_type(struct config_reading *r)
@@ -593,8 +518,8 @@ static enum hd_status find_type(struct config_reading *r)
         if (value->kind == HD_JSON_STRING && strcmp(hd_hf_types[i].name, value->text) == 0)
             r->type = &hd_hf_types[i];
     if (!r->type)
-        return unsupported("model_type", value,
-                           "gpt2, llama, mistral, qwen2, qwen3 and mixtral are known");
+        return hd_hf_unsupported("model_type", value,
+                                 "gpt2, llama, mistral, qwen2, qwen3 and mixtral are known");
     return HD_OK;
 }
 
@@ -611,8 +536,6 @@ static void fill_experts(struct config_reading *r)
     if (job->layers) /* check_present refuses a model without */
         job->balance = hd_hf_balance(job->balance, job->experts_per_token, job->layers);
     job->renormalize = true;
-    if (job->rope_theta == 0)
-        job->rope_theta = mixtral_rope_theta;
     if (job->norm_eps == 0)
         job->norm_eps = mixtral_norm_eps;
 }
@@ -627,18 +550,18 @@ static void fill_absent(struct config_reading *r)
         fill_experts(r);
     if (!r->has_tied)
         job->tie_embeddings = gpt2;
-    if (!job->kv_heads && (r->type->type & (GPT2 | LLAMA)))
+    if (!job->kv_heads && (r->one_kv_head_each || (r->type->type & (GPT2 | LLAMA))))
         job->kv_heads = job->heads;
+    if (!job->kv_heads)
+        job->kv_heads = r->type->type & QWEN ? QWEN_KV_HEADS : MISTRAL_KV_HEADS;
     if (gpt2 && !job->ffn_hidden && job->hidden)
         job->ffn_hidden = 4 * job->hidden;
     if (job->norm_eps == 0)
         job->norm_eps = gpt2 ? 1e-5 : 1e-6;
-    if (job->rope_theta == 0)
-        job->rope_theta = 10000;
+    if (!job->head_width && r->type->type == HD_HF_QWEN3)
+        job->head_width = QWEN3_HEAD_WIDTH;
     if (!job->head_width && job->heads)
         job->head_width = job->hidden / job->heads;
-    if (!job->rope_original_context && strcmp(job->rope_scaling, "yarn") == 0)
-        job->rope_original_context = job->context;
     job->qkv_bias = gpt2 || r->type->type == QWEN2 || r->attention_bias;
     job->out_bias = gpt2 || r->attention_bias;
     job->mlp_bias = job->mlp_bias || gpt2;
@@ -733,11 +656,6 @@ static enum hd_status check_built(const struct config_reading *r)
         return hd_err(HD_INVALID,
                       "num_experts_per_tok: %" PRId64 " is more than num_local_experts = %" PRId64,
                       job->experts_per_token, job->experts);
-    if (!job->rope_original_context && strcmp(job->rope_scaling, "llama3") == 0)
-        return hd_err(HD_INVALID, "rope_scaling.original_max_position_embeddings is missing");
-    if (job->rope_theta <= 1 && strcmp(job->rope_scaling, "yarn") == 0)
-        return hd_err(HD_INVALID, "rope_theta: %g is not more than 1, which yarn needs",
-                      job->rope_theta);
     return HD_OK;
 }
 
@@ -755,13 +673,16 @@ static enum hd_status read_config(struct config_reading *r)
     st = check_present(r);
     if (!st)
         st = take_window(r);
+    if (!st) /* gpt2 has none of these keys: its theta is the default of a job */
+        st = hd_hf_read_rope(r->root, r->type->type == MIXTRAL ? mixtral_rope_theta : rope_theta,
+                             r->job, r->notes);
     if (!st)
         st = check_built(r);
-    if (!st && r->jitter > 0 && r->notes)
-        hd_text_add(r->notes,
-                    "config.json says router_jitter_noise = %g; jitter is not supported, the model "
-                    "is trained without it",
-                    r->jitter);
+    if (!st && r->jitter > 0)
+        hd_hf_note(r->notes,
+                   "config.json says router_jitter_noise = %g; jitter is not supported, the model "
+                   "is trained without it",
+                   r->jitter);
     (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->type->name);
     return st;
 }
@@ -799,7 +720,7 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
 
     clear_model(ret_job);
     hd_arena_init(&arena, 0);
-    st = hd_json_parse(&arena, text, text_bytes, &limits, &r.root);
+    st = hd_json_parse_repeated(&arena, text, text_bytes, &limits, &r.root);
     if (!st && r.root->kind != HD_JSON_OBJECT)
         st = hd_err(HD_INVALID, "it is not a JSON object");
     if (!st)
@@ -835,6 +756,8 @@ enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job, struct
         if (st)
             st = hd_err_prefix(st, "%s", path.data);
     }
+    if (!st && ret_job->tie_embeddings)
+        hd_hf_resolve_tied(dir, ret_job, ret_notes);
     hd_text_free(&path);
     hd_text_free(&text);
     return st;

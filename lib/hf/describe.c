@@ -75,12 +75,12 @@ static enum hd_status choose_type(const struct hd_job *job, const struct hd_hf_t
                   job->family, what ? what : "model.family");
 }
 
-static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job)
+static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job, int64_t positions)
 {
     hd_json_add_int64(w, "n_layer", job->layers);
     hd_json_add_int64(w, "n_embd", job->hidden);
     hd_json_add_int64(w, "n_head", job->heads);
-    hd_json_add_int64(w, "n_positions", job->context);
+    hd_json_add_int64(w, "n_positions", positions ? positions : job->context);
     hd_json_add_int64(w, "n_inner", job->ffn_hidden);
     hd_json_add_string(w, "activation_function", "gelu_new");
     hd_json_add_real(w, "layer_norm_epsilon", job->norm_eps);
@@ -189,9 +189,16 @@ static void add_llama(struct hd_json_writer *w, const struct hd_job *job, unsign
         add_experts(w, job);
 }
 
-/* Of a reward model: one label; and the token of padding, behind which transformers looks for the
- * last row of an answer. Without one it refuses batches of several answers. */
-static void add_reward(struct hd_json_writer *w, int64_t pad_token)
+static void add_id(struct hd_json_writer *w, const char *key, int64_t id)
+{
+    if (id < 0)
+        hd_json_add_null(w, key);
+    else
+        hd_json_add_int64(w, key, id);
+}
+
+/* A reward model has one label. */
+static void add_reward(struct hd_json_writer *w)
 {
     hd_json_begin(w, "id2label", '{');
     hd_json_add_string(w, "0", "LABEL_0");
@@ -199,21 +206,22 @@ static void add_reward(struct hd_json_writer *w, int64_t pad_token)
     hd_json_begin(w, "label2id", '{');
     hd_json_add_int64(w, "LABEL_0", 0);
     hd_json_end(w, '}');
-    if (pad_token < 0)
-        hd_json_add_null(w, "pad_token_id");
-    else
-        hd_json_add_int64(w, "pad_token_id", pad_token);
 }
 
 enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
                                   struct hd_text *ret_text)
 {
-    return hd_hf_describe(job, dtype, -1, ret_text);
+    return hd_hf_describe(
+        &(struct hd_hf_description){.job = job, .dtype = dtype, .bos = -1, .eos = -1, .pad = -1},
+        ret_text);
 }
 
-enum hd_status hd_hf_describe(const struct hd_job *job, enum hd_dtype dtype, int64_t pad_token,
-                              struct hd_text *ret_text)
+/* transformers looks for the last row of an answer in front of the token of padding: a reward model
+ * without one refuses batches of several answers. bos and eos are always written: the defaults of
+ * the classes are ids of other tokenizers. */
+enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_text *ret_text)
 {
+    const struct hd_job *job = now->job;
     struct hd_json_writer w = {.out = ret_text};
     const struct hd_hf_type *type = NULL;
     enum hd_status st = choose_type(job, &type);
@@ -225,19 +233,21 @@ enum hd_status hd_hf_describe(const struct hd_job *job, enum hd_dtype dtype, int
     hd_json_add_string(&w, NULL, hd_job_is_reward(job) ? type->classifier : type->architecture);
     hd_json_end(&w, ']');
     hd_json_add_string(&w, "model_type", type->name);
-    hd_json_add_string(&w, "torch_dtype", dtype == HD_BF16 ? "bfloat16" : "float32");
+    hd_json_add_string(&w, "torch_dtype", now->dtype == HD_BF16 ? "bfloat16" : "float32");
     hd_json_add_int64(&w, "vocab_size", job->vocab);
     hd_json_add_bool(&w, "tie_word_embeddings", job->tie_embeddings);
     if (type->type == HD_HF_GPT2)
-        add_gpt2(&w, job);
+        add_gpt2(&w, job, now->positions);
     else
         add_llama(&w, job, type->type);
     if (strcmp(job->tokenizer, "bytes") == 0)
         hd_json_add_string(&w, "heddle_tokenizer", "bytes");
     if (hd_job_is_reward(job))
-        add_reward(&w, pad_token);
-    hd_json_add_null(&w, "bos_token_id"); /* the defaults are ids of other tokenizers */
-    hd_json_add_null(&w, "eos_token_id");
+        add_reward(&w);
+    if (hd_job_is_reward(job) || now->pad >= 0)
+        add_id(&w, "pad_token_id", now->pad);
+    add_id(&w, "bos_token_id", now->bos);
+    add_id(&w, "eos_token_id", now->eos);
     hd_json_end(&w, '}');
     hd_text_add(ret_text, "\n");
     return ret_text->failed ? hd_err(HD_NO_MEMORY, "no memory for config.json") : HD_OK;

@@ -13,8 +13,6 @@
 #include "base/json.h"
 #include "hf/export_internal.h"
 
-enum { TOKENIZER_BYTES_MAX = 256 << 20 };
-
 static int64_t tensor_bytes(const struct hd_exporter *x, const struct hd_export_tensor *t)
 {
     return t->elements * (int64_t)hd_dtype_size(x->options->dtype);
@@ -94,6 +92,11 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, const ch
             begin_tensor(x, row, prefix, layer, e);
         hd_export_add_part(&x->tensors[x->count - 1], entry);
     }
+    if (strcmp(ours, HD_EXPORT_POSITIONS) == 0 && x->positions.columns == entry->shape[1]) {
+        x->tensors[x->count - 1].rest = x->positions.rows;
+        x->tensors[x->count - 1].shape[0] += x->positions.rows;
+        x->tensors[x->count - 1].elements += x->positions.rows * x->positions.columns;
+    }
     ++*used;
 }
 
@@ -156,8 +159,18 @@ static void assign_files(struct hd_exporter *x)
     }
 }
 
+static struct hd_hf_carry carry_of(struct hd_exporter *x)
+{
+    return (struct hd_hf_carry){.job = &x->job,
+                                .checkpoint_dir = x->options->checkpoint_dir,
+                                .base_dir = x->options->base_dir,
+                                .adapter = x->options->adapter,
+                                .context = x};
+}
+
 static enum hd_status plan(struct hd_exporter *x)
 {
+    const struct hd_hf_carry carry = carry_of(x);
     const struct hd_hf_row *rows = NULL;
     const char *prefix = NULL;
     size_t row_count = 0, used = 0, per_layer = 0;
@@ -166,6 +179,8 @@ static enum hd_status plan(struct hd_exporter *x)
 
     if (!st)
         st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
+    if (!st && !x->options->adapter)
+        st = hd_hf_carry_positions(&carry, &x->positions);
     if (st)
         return st;
     for (size_t i = 0; i < row_count; i++)
@@ -221,6 +236,8 @@ static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_ten
                 x->whole[c * rows + first + r] = x->part[r * columns + c];
         first += part_rows;
     }
+    if (t->rest)
+        hd_hf_read_positions(&x->positions, x->whole + first * columns);
     return HD_OK;
 }
 
@@ -418,13 +435,49 @@ static enum hd_status write_index(struct hd_exporter *x)
     return st;
 }
 
+static enum hd_status describe(struct hd_exporter *x, struct hd_text *ret_text)
+{
+    const struct hd_hf_carry carry = carry_of(x);
+    const struct hd_ckpt_entry *positions = hd_export_find(x, HD_EXPORT_POSITIONS);
+    struct hd_hf_description now = {.job = &x->job,
+                                    .bos = -1, /* hd_hf_put_ends adds the run's */
+                                    .eos = -1,
+                                    .pad = -1,
+                                    .dtype = x->options->dtype,
+                                    .positions =
+                                        positions ? positions->shape[0] + x->positions.rows : 0};
+    struct hd_text base = {0};
+    enum hd_status st = hd_hf_read_carried(&carry, "config.json", &base);
+
+    if (base.len_bytes && hd_job_is_reward(&x->job))
+        now.pad = hd_hf_pad_token(base.data, base.len_bytes);
+    if (!st)
+        st = base.len_bytes ? hd_hf_merge(&now, base.data, base.len_bytes, ret_text)
+                            : hd_hf_describe(&now, ret_text);
+    hd_text_free(&base);
+    return st;
+}
+
+/* With the keys of an adapter that the run went on from, where it changed nothing. */
+static enum hd_status describe_adapter(struct hd_exporter *x, struct hd_text *ret_text)
+{
+    const struct hd_hf_carry carry = carry_of(x);
+    struct hd_text before = {0}, now = {0};
+    enum hd_status st = hd_hf_read_carried(&carry, "adapter_config.json", &before);
+
+    if (!st)
+        st = hd_export_adapter_config(x, before.len_bytes ? &now : ret_text);
+    if (!st && before.len_bytes)
+        st = hd_export_merge_adapter(&before, &now, ret_text);
+    hd_text_free(&before);
+    hd_text_free(&now);
+    return st;
+}
+
 static enum hd_status write_config(struct hd_exporter *x)
 {
     struct hd_text text = {0};
-    const int64_t pad = *x->job.from_dir ? hd_hf_pad_token(x->job.from_dir) : -1;
-    enum hd_status st = x->options->adapter
-                            ? hd_export_adapter_config(x, &text)
-                            : hd_hf_describe(&x->job, x->options->dtype, pad, &text);
+    enum hd_status st = x->options->adapter ? describe_adapter(x, &text) : describe(x, &text);
 
     if (!st && !x->options->adapter)
         st = hd_hf_put_ends(x->options->ends, &text);
@@ -434,70 +487,41 @@ static enum hd_status write_config(struct hd_exporter *x)
     return st;
 }
 
-/* A file of a folder, if it is there. */
-static enum hd_status copy_beside(struct hd_exporter *x, const char *dir, const char *name)
+static enum hd_status put_carried(void *context, const char *name, const struct hd_text *text)
 {
-    struct hd_text path = {0}, text = {0};
+    struct hd_exporter *x = context;
+    const char *slash = strrchr(name, '/');
+    struct hd_text parent = {0}, ended = {0};
     enum hd_status st = HD_OK;
 
-    hd_file_join(&path, dir, name);
-    if (path.failed)
+    if (strcmp(name, "config.json") == 0 || strcmp(name, "adapter_config.json") == 0)
+        return HD_OK; /* write_config has merged it */
+    hd_text_add(&parent, "%s/%.*s", x->part_dir, slash ? (int)(slash - name) : 0, name);
+    if (parent.failed)
         st = hd_export_no_memory();
-    else if (hd_file_exists(path.data)) {
-        st = hd_file_read(path.data, TOKENIZER_BYTES_MAX, &text);
-        if (!st && strcmp(name, "generation_config.json") == 0)
-            st = hd_hf_put_ends(x->options->ends, &text);
-        if (!st)
-            st = write_text(x, name, &text);
-    }
-    hd_text_free(&path);
-    hd_text_free(&text);
-    return st;
-}
-
-/* The files beside tokenizer.json that say how the model is talked to: from model.from's folder,
- * else from that of the tokenizer. A template of the job's own replaces the folder's. */
-static enum hd_status copy_chat(struct hd_exporter *x)
-{
-    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                        "generation_config.json", "chat_template.jinja"};
-    const struct hd_job *job = &x->job;
-    const bool own = *job->template && !hd_text_ends(job->template, ".json");
-    const char *slash = strrchr(job->tokenizer, '/');
-    char dir[HD_JOB_PATH_MAX] = "";
-    struct hd_text text = {0};
-    enum hd_status st = HD_OK;
-
-    if (*job->from_dir)
-        (void)snprintf(dir, sizeof dir, "%s", job->from_dir);
     else if (slash)
-        (void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - job->tokenizer) + 1, job->tokenizer);
-    for (size_t i = 0; !st && *dir && i < sizeof names / sizeof names[0] - own; i++)
-        st = copy_beside(x, dir, names[i]);
-    if (!st && own)
-        st = hd_file_read(job->template, TOKENIZER_BYTES_MAX, &text);
-    if (!st && own)
-        st = write_text(x, "chat_template.jinja", &text);
-    hd_text_free(&text);
+        st = hd_file_make_dirs(parent.data, 0755);
+    if (strcmp(name, "generation_config.json") == 0) {
+        hd_text_add_bytes(&ended, text->data, text->len_bytes);
+        if (!st && ended.failed)
+            st = hd_export_no_memory();
+        if (!st)
+            st = hd_hf_put_ends(x->options->ends, &ended);
+        text = &ended;
+    }
+    if (!st)
+        st = write_text(x, name, text);
+    hd_text_free(&parent);
+    hd_text_free(&ended);
     return st;
 }
 
-static enum hd_status copy_tokenizer(struct hd_exporter *x)
+static enum hd_status copy_carried(struct hd_exporter *x)
 {
-    struct hd_text text = {0};
-    enum hd_status st;
+    struct hd_hf_carry carry = carry_of(x);
 
-    if (x->options->adapter || x->job.tokenizer[0] != '/') /* "bytes": a key of config.json */
-        return HD_OK;
-    st = hd_file_read(x->job.tokenizer, TOKENIZER_BYTES_MAX, &text);
-    if (!st && !text.len_bytes)
-        st = hd_err(HD_INVALID,
-                    "%s, the tokenizer of the job, is empty; restore it and export again",
-                    x->job.tokenizer);
-    if (!st)
-        st = write_text(x, "tokenizer.json", &text);
-    hd_text_free(&text);
-    return st;
+    carry.put = put_carried;
+    return hd_hf_carry(&carry);
 }
 
 static enum hd_status write_hashes(struct hd_exporter *x)
@@ -515,9 +539,7 @@ static enum hd_status write_files(struct hd_exporter *x)
     st = write_config(x);
 
     if (!st)
-        st = copy_tokenizer(x);
-    if (!st)
-        st = copy_chat(x);
+        st = copy_carried(x);
     for (int f = 0; !st && f < x->file_count; f++)
         st = write_weights(x, f);
     if (!st && x->file_count > 1)
@@ -665,6 +687,7 @@ enum hd_status hd_hf_export(const struct hd_hf_export *options)
     if (!st)
         st = write_dir(&x);
     hd_ckpt_close(x.ckpt);
+    hd_hf_close_positions(&x.positions);
     free(x.part);
     free(x.whole);
     hd_text_free(&x.hashes.text);

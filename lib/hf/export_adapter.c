@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "hf/config_internal.h"
 #include "hf/export_internal.h"
 
 bool hd_export_is_factor(const char *name)
@@ -401,4 +402,40 @@ enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_t
         add_lora(x, &w);
     hd_json_end(&w, '}');
     return ret_text->failed ? hd_export_no_memory() : HD_OK;
+}
+
+/* target_modules may be an expression there, of the same modules, which its tensors have. revision
+ * is of the base that the other file names; the run's is a folder. */
+enum hd_status hd_export_merge_adapter(const struct hd_text *before, const struct hd_text *now,
+                                       struct hd_text *ret_text)
+{
+    const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 16};
+    const struct hd_json *was = NULL, *is = NULL;
+    struct hd_json_writer w = {.out = ret_text};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse_repeated(&arena, before->data, before->len_bytes, &limits, &was);
+    if (!st)
+        st = hd_json_parse(&arena, now->data, now->len_bytes, &limits, &is);
+    hd_json_begin(&w, NULL, '{');
+    for (const struct hd_json *v = st ? NULL : was->first; v; v = v->next) {
+        const struct hd_json *other = hd_json_member(is, v->key);
+
+        if (strcmp(v->key, "revision") == 0)
+            hd_json_add_null(&w, v->key);
+        else if (!other || strcmp(v->key, "target_modules") == 0 || hd_hf_same_value(v, other))
+            hd_json_add_value(&w, v->key, v);
+        else
+            hd_json_add_value(&w, v->key, other);
+    }
+    for (const struct hd_json *v = st ? NULL : is->first; v; v = v->next)
+        if (!hd_json_member(was, v->key))
+            hd_json_add_value(&w, v->key, v);
+    hd_json_end(&w, '}');
+    hd_arena_done(&arena);
+    return st                 ? hd_err_prefix(st, "adapter_config.json")
+           : ret_text->failed ? hd_export_no_memory()
+                              : HD_OK;
 }

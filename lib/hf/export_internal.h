@@ -6,6 +6,7 @@
 #include "hf/hf_internal.h"
 
 enum { HD_EXPORT_PARTS_MAX = 3 };
+#define HD_EXPORT_POSITIONS "embedding.positions"
 
 struct hd_export_tensor { /* a tensor of the export, and its parts in the checkpoint */
     char name[HD_WEIGHTS_NAME_MAX];
@@ -13,7 +14,8 @@ struct hd_export_tensor { /* a tensor of the export, and its parts in the checkp
     int part_count, dim_count;
     int64_t expert; /* index in dimension 0 of the part; -1: all of it */
     bool transposed;
-    bool prefix; /* keys and values of all blocks, as columns; it has no parts */
+    bool prefix;  /* keys and values of all blocks, as columns; it has no parts */
+    int64_t rest; /* rows of the base behind those of the parts */
     int64_t shape[2], elements;
     int file; /* index of the file that contains it */
 };
@@ -23,6 +25,7 @@ struct hd_exporter {
     struct hd_arena arena;
     struct hd_job job;
     struct hd_ckpt *ckpt;
+    struct hd_hf_positions positions; /* of the base, behind the run's */
     struct hd_export_tensor *tensors;
     size_t count;
     int file_count;
@@ -59,5 +62,8 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
 enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t);
 /* adapter_config.json. */
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text);
+/* The same in the words of the file `before`, of the adapter that the run went on from. */
+enum hd_status hd_export_merge_adapter(const struct hd_text *before, const struct hd_text *now,
+                                       struct hd_text *ret_text);
 
 #endif

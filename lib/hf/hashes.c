@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -139,13 +140,24 @@ static enum hd_status parse_regions(struct hd_arena *arena, const struct hd_json
     return st;
 }
 
+/* A plain file name, or one in the folder of named templates: in particular no path out of the
+ * directory. */
+static bool is_own_name(const char *name)
+{
+    const size_t n = sizeof HD_HF_TEMPLATES_DIR; /* with its slash */
+
+    if (strncmp(name, HD_HF_TEMPLATES_DIR "/", n) == 0)
+        name += n;
+    return *name && *name != '.' && !strchr(name, '/');
+}
+
 static enum hd_status parse_file(struct hd_arena *arena, const struct hd_json *value,
                                  struct hd_hf_listed *ret_file)
 {
     const struct hd_json *list = NULL;
     enum hd_status st = hd_json_need_string(value, "file", &ret_file->file);
 
-    if (!st && (strchr(ret_file->file, '/') || ret_file->file[0] == '.'))
+    if (!st && !is_own_name(ret_file->file))
         st = hd_err(HD_INVALID, "'%.100s' is not a plain file name", ret_file->file);
     if (!st)
         st = hd_json_need(value, "regions", HD_JSON_ARRAY, &list);
@@ -285,28 +297,50 @@ static bool is_of_export(const char *name, const struct hd_hf_listed *files, siz
            ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json");
 }
 
-enum hd_status hd_hf_check_own(const char *dir)
+/* The entries of a folder; below: of the folder of named templates. */
+static enum hd_status check_entries(const char *dir, bool below, const struct hd_hf_listed *files,
+                                    size_t count)
 {
-    struct hd_hf_listed *files = NULL;
     const struct dirent *entry;
-    struct hd_arena arena;
-    size_t count = 0;
     enum hd_status st = HD_OK;
     DIR *d = opendir(dir);
 
     if (!d)
         return hd_err(HD_IO, "cannot read the folder %s: %s", dir, strerror(errno));
-    hd_arena_init(&arena, 0);
-    if (read_listed(dir, &arena, &files, &count))
-        count = 0; /* without its list, or with a damaged one, it has only what every model has */
-    while (!st && (entry = readdir(d)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            !is_of_export(entry->d_name, files, count))
+    while (!st && (entry = readdir(d))) {
+        char name[sizeof HD_HF_TEMPLATES_DIR + sizeof entry->d_name];
+        struct hd_text path = {0};
+
+        (void)snprintf(name, sizeof name, "%s%s", below ? HD_HF_TEMPLATES_DIR "/" : "",
+                       entry->d_name);
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            is_of_export(name, files, count))
+            continue;
+        hd_file_join(&path, dir, entry->d_name);
+        if (!below && !path.failed && strcmp(name, HD_HF_TEMPLATES_DIR) == 0)
+            st = check_entries(path.data, true, files, count);
+        else
             st = hd_err(HD_EXISTS,
                         "%s has files that no export has written, such as %.200s; move them to "
                         "another place, or choose another folder",
                         dir, entry->d_name);
+        hd_text_free(&path);
+    }
     (void)closedir(d);
+    return st;
+}
+
+enum hd_status hd_hf_check_own(const char *dir)
+{
+    struct hd_hf_listed *files = NULL;
+    struct hd_arena arena;
+    size_t count = 0;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    if (read_listed(dir, &arena, &files, &count))
+        count = 0; /* without its list, or with a damaged one, it has only what every model has */
+    st = check_entries(dir, false, files, count);
     hd_arena_done(&arena);
     return st;
 }

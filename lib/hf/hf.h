@@ -185,6 +185,15 @@ struct hd_hf_export {
     void *context;
 };
 
+/* Keeps in the folder of a checkpoint, under `base`, the files that an export of it takes from the
+ * job's base and tokenizer, so that it needs neither. earlier: a checkpoint of the job that has
+ * them already ("": none), whose files are linked. What cannot be read is left out; HD_STORAGE: the
+ * disk takes no writes. */
+enum hd_status hd_hf_keep(const char *checkpoint_dir, const struct hd_job *job,
+                          const char *earlier);
+
+bool hd_hf_has_kept(const char *checkpoint_dir); /* the checkpoint keeps these files */
+
 /* The weights of a model with their adapter added to them in fp32, or the adapter alone.
  * HD_INVALID: there is none. Writes the directory atomically: to a temporary directory beside
  * out_dir, which is flushed and renamed. HD_EXISTS: out_dir exists and force is not set.

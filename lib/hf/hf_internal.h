@@ -5,10 +5,17 @@
  *     names     the tables of names; finds our parameters in their tensors
  *     codes     matrices in codes among them
  *     quantization  what config.json says of these
- *     config    config.json -> a resolved job
+ *     config    config.json -> a resolved job, with
+ *     config_words  its values in messages and notes
+ *     rope      its keys of rotary positions
+ *     tied      a head that differs from the embedding
  *     padding   which token a reward model's folder names for padding
  *     harmless  keys of config.json that do not matter
  *     describe  a resolved job -> config.json
+ *     merge     both: the config.json of an export, in the words of its base
+ *     carry     the other files of a base and of a tokenizer, with
+ *     byte_tokenizer  those of a model of bytes
+ *     positions  rows of learned positions that a shorter context leaves out
  *     export    a checkpoint -> a model directory
  *     hashes    heddle-hashes.json
  */
@@ -47,6 +54,16 @@ enum hd_status hd_hf_check_own(const char *dir);
 /* The rows of a prefix, which is one tensor in PEFT's folder. */
 #define HD_HF_PREFIX_NAME "prompt_embeddings"
 void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
+
+#define HD_HF_HEAD_NAME "lm_head.weight"
+
+/* Whether a folder may lack a tensor that its index lists: a head, which may be tied, or a constant
+ * that only older versions saved. */
+bool hd_hf_may_be_absent(const char *name);
+
+/* Converts `count` elements at, at + stride, .. of a tensor of numbers to fp32. */
+void hd_hf_convert(const struct hd_weight *weight, int64_t at, int64_t stride, int64_t count,
+                   float *ret_values);
 
 /* Replaces '#' by the layer number and '*' by the expert number. */
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
@@ -115,12 +132,72 @@ static inline double hd_hf_balance(double coefficient, int64_t experts_per_token
     return coefficient * (double)experts_per_token / (double)layers;
 }
 
-/* hd_hf_write_config with the token of padding of a reward model; -1: there is none. */
-enum hd_status hd_hf_describe(const struct hd_job *job, enum hd_dtype dtype, int64_t pad_token,
-                              struct hd_text *ret_text);
-/* A token that a model folder's config.json offers for padding and that ends no answer: its
+/* What config.json is to say of a model. An id of -1: there is none. */
+struct hd_hf_description {
+    const struct hd_job *job;
+    enum hd_dtype dtype;
+    int64_t positions;     /* rows of its table of learned positions; 0: as many as the context */
+    int64_t bos, eos, pad; /* of a model without base; of a reward model pad always */
+};
+
+/* Describes the model as it is now. HD_UNSUPPORTED names what config.json cannot express. */
+enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_text *ret_text);
+
+/* Describes it in the words of its base's config.json: what the run did not change is as it was. */
+enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base, size_t base_bytes,
+                           struct hd_text *ret_text);
+
+#define HD_HF_TEMPLATES_DIR "additional_chat_templates" /* named templates beside the first one */
+
+/* Which files of a base and of a tokenizer go with a model, and to whom. */
+struct hd_hf_carry {
+    const struct hd_job *job;
+    const char *checkpoint_dir; /* may keep them; NULL: as they are where the job found them */
+    const char *base_dir;       /* where model.from is now; NULL: where it was */
+    bool adapter;               /* without those of the base: they are beside the base */
+    /* name: of a file, or of one in a folder of one level. The text is valid during the call. */
+    enum hd_status (*put)(void *context, const char *name, const struct hd_text *text);
+    void *context;
+};
+
+/* Puts each file that there is, config.json as the base has it among them. The first failure of
+ * `put` or of a file that cannot be read ends it. */
+enum hd_status hd_hf_carry(const struct hd_hf_carry *options);
+
+/* Reads one of them; ret_text stays empty: there is none. */
+enum hd_status hd_hf_read_carried(const struct hd_hf_carry *options, const char *name,
+                                  struct hd_text *ret_text);
+
+/* Rows of a base's table of learned positions behind those that a job with a shorter context has.
+ * They train on nothing, and an export has them again. */
+#define HD_HF_POSITIONS_FILE "positions.safetensors"
+
+struct hd_hf_positions {
+    struct hd_weights *weights;
+    const struct hd_weight *table;
+    int64_t first, rows, columns; /* rows 0: there are none */
+};
+
+/* Finds them in the folder with which a run began; a folder that is gone has none. */
+enum hd_status hd_hf_find_positions(const struct hd_job *job, const char *dir,
+                                    struct hd_hf_positions *ret_positions);
+enum hd_status hd_hf_open_positions(const char *path, struct hd_hf_positions *ret_positions);
+enum hd_status hd_hf_write_positions(const struct hd_hf_positions *positions, const char *path);
+void hd_hf_read_positions(const struct hd_hf_positions *positions, float *ret_values);
+void hd_hf_close_positions(struct hd_hf_positions *positions);
+
+/* Finds them as hd_hf_carry finds files. */
+enum hd_status hd_hf_carry_positions(const struct hd_hf_carry *options,
+                                     struct hd_hf_positions *ret_positions);
+
+/* tokenizer.json and tokenizer_config.json of a model of bytes. A failed allocation is in ret_text.
+ */
+void hd_hf_write_byte_tokenizer(struct hd_text *ret_text);
+void hd_hf_write_byte_tokenizer_config(struct hd_text *ret_text);
+
+/* A token that a base's config.json offers for padding and that ends no answer: its
  * pad_token_id, else its bos_token_id. -1: there is none. */
-int64_t hd_hf_pad_token(const char *dir);
+int64_t hd_hf_pad_token(const char *config, size_t config_bytes);
 
 /* Adds the run's end to eos_token_id of a config.json or generation_config.json, if it is not
  * there, and its bos_token_id, if there is none. Text that is complete stays as it is. */

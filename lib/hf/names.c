@@ -53,7 +53,7 @@ static const struct hd_hf_row gpt2_rows[] = {
     PLAIN("blocks.#.mlp.down.bias", "h.#.mlp.c_proj.bias"),
     PLAIN("head.norm.weight", "ln_f.weight"),
     PLAIN("head.norm.bias", "ln_f.bias"),
-    OUTSIDE("head.weight", "lm_head.weight"),
+    OUTSIDE("head.weight", HD_HF_HEAD_NAME),
     OUTSIDE("head.score.weight", SCORE),
 };
 
@@ -79,21 +79,21 @@ static const struct hd_hf_row llama_rows[] = {
     PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.up_proj.bias"),
     PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.down_proj.bias"),
     PLAIN("head.norm.weight", "norm.weight"),
-    OUTSIDE("head.weight", "lm_head.weight"),
+    OUTSIDE("head.weight", HD_HF_HEAD_NAME),
     OUTSIDE("head.score.weight", SCORE),
 };
 
 /* Mixtral: the rows of llama, with router and experts instead of the MLP. */
-#define MIXTRAL_ROWS(router, gate, up, down)                                                \
-    PLAIN("embedding.weight", "embed_tokens.weight"),                                       \
-        PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),                  \
-        PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),           \
-        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),           \
-        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),           \
-        PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),         \
-        PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"),         \
-        PLAIN("blocks.#.moe.router.weight", router), gate, up, down,                        \
-        PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", "lm_head.weight"), \
+#define MIXTRAL_ROWS(router, gate, up, down)                                               \
+    PLAIN("embedding.weight", "embed_tokens.weight"),                                      \
+        PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),                 \
+        PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),          \
+        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),          \
+        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),          \
+        PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),        \
+        PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"),        \
+        PLAIN("blocks.#.moe.router.weight", router), gate, up, down,                       \
+        PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", HD_HF_HEAD_NAME), \
         OUTSIDE("head.score.weight", SCORE)
 
 /* The form that every version of transformers reads, and that it writes by default. */
@@ -111,8 +111,18 @@ static const struct hd_hf_row mixtral_fused_rows[] = {
                  PLAIN("blocks.#.moe.down.weight", "layers.#.mlp.experts.down_proj"))};
 
 /* Constants that older versions saved with the weights: masks and rotary frequencies. */
-static const char *const constants[] = {"h.#.attn.bias", "h.#.attn.masked_bias",
-                                        "layers.#.self_attn.rotary_emb.inv_freq"};
+static const char *const constants[] = {
+    "h.#.attn.bias",
+    "h.#.attn.masked_bias",
+    "layers.#.self_attn.rotary_emb.inv_freq",
+    "layers.#.self_attn.rotary_emb.original_inv_freq",
+    "layers.#.self_attn.rotary_emb.cos_cached",
+    "layers.#.self_attn.rotary_emb.sin_cached",
+    "rotary_emb.inv_freq",
+    "rotary_emb.original_inv_freq",
+    "rotary_emb.cos_cached",
+    "rotary_emb.sin_cached",
+};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -282,6 +292,9 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
     hd_hf_format_name(row->theirs, layer, expert, plain);
     (void)snprintf(name, sizeof name, "%s%s", row->top ? "" : s->prefix, plain);
     *ret_weight = hd_weights_find(s->weights, name);
+    if (!*ret_weight && s->job->tie_embeddings && !s->adapter &&
+        strcmp(row->ours, "embedding.weight") == 0) /* saved under the name of the tied head */
+        *ret_weight = hd_weights_find(s->weights, HD_HF_HEAD_NAME);
     if (!*ret_weight) {
         list(&s->missing, &s->missing_count, name);
         return HD_OK;
@@ -328,22 +341,39 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     return st;
 }
 
-static bool may_stay_unused(const struct search *s, const char *name)
+static bool is_constant(const char *name)
 {
     int64_t layer;
 
-    if (s->adapter)
-        return false;
-    if (s->job->tie_embeddings && strcmp(name, "lm_head.weight") == 0)
-        return true; /* tied to the embedding by config.json */
-    if (hd_job_is_reward(s->job) && strcmp(name, "lm_head.weight") == 0)
-        return true; /* a reward model may begin with a model of tokens */
-    if (!hd_text_starts(name, s->prefix))
-        return false;
     for (size_t i = 0; i < COUNT(constants); i++)
-        if (matches(constants[i], name + strlen(s->prefix), &layer))
+        if (matches(constants[i], name, &layer))
             return true;
     return false;
+}
+
+bool hd_hf_may_be_absent(const char *name)
+{
+    bool constant = is_constant(name);
+
+    for (size_t i = 0; i < COUNT(families) && !constant; i++)
+        constant = hd_text_starts(name, families[i].prefix) &&
+                   is_constant(name + strlen(families[i].prefix));
+    return constant || strcmp(name, HD_HF_HEAD_NAME) == 0;
+}
+
+static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
+{
+    const char *name = w->name;
+
+    if (s->adapter)
+        return false;
+    if (!w->size_bytes)
+        return true; /* it has no elements */
+    if (s->job->tie_embeddings && strcmp(name, HD_HF_HEAD_NAME) == 0)
+        return true; /* tied to the embedding by config.json */
+    if (hd_job_is_reward(s->job) && strcmp(name, HD_HF_HEAD_NAME) == 0)
+        return true; /* a reward model may begin with a model of tokens */
+    return hd_text_starts(name, s->prefix) && is_constant(name + strlen(s->prefix));
 }
 
 bool hd_hf_has_score(const struct hd_weights *weights)
@@ -359,10 +389,10 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
                       "head for tokens; go on from it with train.objective: reward, or begin with "
                       "the model that it was trained from");
     for (size_t i = 0; i < hd_weights_count(s->weights); i++) {
-        const char *name = hd_weights_at(s->weights, i)->name;
+        const struct hd_weight *w = hd_weights_at(s->weights, i);
 
-        if (!map->used[i] && !may_stay_unused(s, name))
-            list(&s->unexpected, &s->unexpected_count, name);
+        if (!map->used[i] && !may_stay_unused(s, w))
+            list(&s->unexpected, &s->unexpected_count, w->name);
     }
     if (s->missing.failed || s->unexpected.failed)
         return hd_err(HD_NO_MEMORY, "no memory for names");
@@ -471,9 +501,9 @@ void hd_hf_map_close(struct hd_hf_map *map)
 
 /* ---- reading ---- */
 
-/* Converts `count` values at elements `at`, at + stride, .. of a tensor, which may be unaligned. */
-static void convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_t count,
-                    float *ret_values)
+/* The tensor may be unaligned. */
+void hd_hf_convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_t count,
+                   float *ret_values)
 {
     const int64_t size = (int64_t)hd_dtype_size(w->dtype);
     const char *p = (const char *)w->data + at * size;
@@ -541,13 +571,14 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
     if (codes->quant)
         hd_hf_decode(codes, f->first + row, column, count, ret_values);
     else if (dim_count < 2) /* a vector: its parts are concatenated */
-        convert(w, f->first + column, 1, count, ret_values);
+        hd_hf_convert(w, f->first + column, 1, count, ret_values);
     else if (f->transposed)
-        convert(w, column * width + f->first + row, width, count, ret_values);
+        hd_hf_convert(w, column * width + f->first + row, width, count, ret_values);
     else if (w->dim_count > 2)
-        convert(w, (expert * w->shape[1] + f->first + row) * width + column, 1, count, ret_values);
+        hd_hf_convert(w, (expert * w->shape[1] + f->first + row) * width + column, 1, count,
+                      ret_values);
     else
-        convert(w, (f->first + row) * width + f->first_column + column, 1, count, ret_values);
+        hd_hf_convert(w, (f->first + row) * width + f->first_column + column, 1, count, ret_values);
 }
 
 static enum hd_status not_finite(const struct found_name *f, int64_t expert)

@@ -1,6 +1,5 @@
 /* padding: the token with which transformers fills up a batch of answers. A reward model reads the
  * last token that is another one, so a token that ends answers would move it by one. */
-#include "base/file.h"
 #include "base/json.h"
 #include "hf/hf_internal.h"
 
@@ -36,22 +35,17 @@ static int64_t pad_of(const struct hd_json *root)
     return -1;
 }
 
-int64_t hd_hf_pad_token(const char *dir)
+int64_t hd_hf_pad_token(const char *config, size_t config_bytes)
 {
     const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
     const struct hd_json *root = NULL;
-    struct hd_text path = {0}, text = {0};
     struct hd_arena arena;
     int64_t pad = -1;
 
     hd_arena_init(&arena, 0);
-    hd_file_join(&path, dir, "config.json");
-    if (!path.failed && !hd_file_read(path.data, HD_HF_CONFIG_BYTES_MAX, &text) &&
-        !hd_json_parse(&arena, text.data ? text.data : "", text.len_bytes, &limits, &root) &&
+    if (!hd_json_parse_repeated(&arena, config, config_bytes, &limits, &root) &&
         root->kind == HD_JSON_OBJECT)
         pad = pad_of(root);
     hd_arena_done(&arena);
-    hd_text_free(&path);
-    hd_text_free(&text);
     return pad;
 }

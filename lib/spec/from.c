@@ -172,6 +172,8 @@ static enum hd_status take_model(struct spec_draft *draft)
                       "model.from: %s is a reward model, which has no head for tokens; add "
                       "train.objective: reward, or begin with the model that it was trained from",
                       draft->job->from_dir);
+    if (!*draft->job->tokenizer && *theirs.tokenizer && hd_spec_has_text(draft->job))
+        memcpy(draft->job->tokenizer, theirs.tokenizer, sizeof theirs.tokenizer); /* bytes */
     (void)snprintf(of, sizeof of, "%s/config.json", draft->job->from_dir);
     st = take_key(draft, (size_t)(family - hd_job_keys), &theirs, of);
     if (!st)

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "hf/hf.h"
 #include "train/save_internal.h"
 
 static const char *const prefixes[HD_SAVED_KINDS] = {"", "adamw.m.", "adamw.v."};
@@ -365,7 +366,11 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
             shards[m.shard_count++] = all[r].shard;
     m.config = config.data;
     if (!st)
+        st = hd_hf_keep(dir, job, t->kept_by);
+    if (!st)
         st = hd_ckpt_commit(dir, &m, ret_hash);
+    if (!st)
+        (void)snprintf(t->kept_by, sizeof t->kept_by, "%s", dir);
     hd_text_free(&config);
     return st;
 }

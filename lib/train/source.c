@@ -247,7 +247,6 @@ static enum hd_status open_rest(struct hd_source *s, const struct hd_source_dirs
     const char *dir = dirs->base && *dirs->base ? dirs->base : then->init_from;
     enum hd_status st;
 
-    s->seed = (uint64_t)then->seed;
     if (!*dir)
         return HD_OK;
     st = hd_source_is_checkpoint(dir) ? open_base_checkpoint(s, dir, then)
@@ -262,6 +261,16 @@ static bool has_codes(const struct hd_job *job)
     return quant != HD_QUANT_NONE && quant != HD_QUANT_COUNT;
 }
 
+/* Whether a weight is not in the checkpoint: a run that trains all of them leaves out none, and its
+ * base may be gone. */
+static bool lacks_weights(const struct hd_source *s)
+{
+    for (int i = 0; i < s->registry->param_count; i++)
+        if (s->places[i] == NOWHERE && !s->registry->params[i].adapter)
+            return true;
+    return false;
+}
+
 static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_source_dirs *dirs)
 {
     struct hd_job *then = NULL;
@@ -274,7 +283,9 @@ static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_sourc
         omits = strcmp(then->checkpoint_base, "omit") == 0 || has_codes(then);
         st = place_in_checkpoint(s, s->ckpt, IN_CHECKPOINT, true, omits);
     }
-    return st || !omits ? st : open_rest(s, dirs, then);
+    if (!st && omits)
+        s->seed = (uint64_t)then->seed;
+    return st || !omits || !lacks_weights(s) ? st : open_rest(s, dirs, then);
 }
 
 /* ---- opening ---- */

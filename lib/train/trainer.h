@@ -51,7 +51,8 @@ struct hd_trainer {
     struct hd_reference *reference; /* reference.c; NULL: none is open */
     struct hd_lr_schedule schedule;
 
-    struct hd_profile *profile;            /* NULL: the job has no train.profile */
+    struct hd_profile *profile;    /* NULL: the job has no train.profile */
+    char kept_by[HD_JOB_PATH_MAX]; /* the last checkpoint, which has the base's files; "": none */
     struct hd_background_save *background; /* NULL: without checkpoint.async */
 
     int64_t steps_done;

@@ -29,7 +29,7 @@ static void try_head(const uint8_t *bytes, size_t size)
         for (size_t i = 0; i < count; i++) {
             const uint8_t *data = weights[i].data;
 
-            promise(data >= bytes + 8 && weights[i].size_bytes >= 1);
+            promise(data >= bytes + 8 && weights[i].size_bytes >= 0);
             promise(weights[i].size_bytes <= bytes + size - data);
             promise(strlen(weights[i].name) < HD_WEIGHTS_NAME_MAX);
             covered += weights[i].size_bytes;
@@ -56,6 +56,32 @@ static void try_index(const char *text, size_t size)
     hd_arena_done(&arena);
 }
 
+/* What an untouched model's export says reads back to the same model. */
+static void try_merge(const char *text, size_t size, const struct hd_job *job)
+{
+    const struct hd_hf_description now = {.job = job,
+                                          .dtype = HD_F32,
+                                          .positions = job->context,
+                                          .bos = -1,
+                                          .eos = -1,
+                                          .pad = hd_hf_pad_token(text, size)};
+    struct hd_job again = {0};
+    struct hd_text out = {0};
+
+    if (!hd_hf_merge(&now, text, size, &out)) {
+        promise(!hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+        promise(again.layers == job->layers && again.hidden == job->hidden &&
+                again.heads == job->heads && again.kv_heads == job->kv_heads &&
+                again.context == job->context && again.experts == job->experts &&
+                again.window == job->window && again.window_from == job->window_from &&
+                again.rope_theta == job->rope_theta && again.rope_factor == job->rope_factor &&
+                again.rope_original_context == job->rope_original_context &&
+                again.balance == job->balance && again.tie_embeddings == job->tie_embeddings &&
+                strcmp(again.objective, job->objective) == 0);
+    }
+    hd_text_free(&out);
+}
+
 static void try_config(const char *text, size_t size)
 {
     struct hd_job job = {0}, again = {0};
@@ -67,6 +93,7 @@ static void try_config(const char *text, size_t size)
         promise(job.window >= 0 && job.window_from >= 0 && job.window_from <= job.layers);
         promise(job.rope_theta >= 1 && job.norm_eps > 0);
         promise(job.dropout_attention >= 0 && job.dropout_attention <= 0.99);
+        try_merge(text, size, &job);
         if (!hd_hf_write_config(&job, HD_F32, &out)) {
             promise(!hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
             promise(again.hidden == job.hidden && again.head_width == job.head_width &&

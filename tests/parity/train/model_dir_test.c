@@ -475,14 +475,15 @@ static void an_export_is_whole_or_not_there(void **state)
     harness_teardown(&m.h);
 }
 
-/* Goal: the tokenizer goes along, and an empty one is no tokenizer. Method: a job on token files,
- * which never opens it. */
-static void a_tokenizer_is_copied_unless_it_is_empty(void **state)
+/* Goal: the tokenizer goes along as it was when the checkpoint was made, and an empty one is no
+ * tokenizer. Method: a job on token files, which never opens it; an older checkpoint keeps none. */
+static void a_tokenizer_is_that_of_the_checkpoint_unless_it_is_empty(void **state)
 {
     struct model m = {.out = ""};
     struct hd_token_writer *tokens = NULL;
     struct hd_job_file file = {.size_bytes = 128 + 2000 * 2}; /* a head, and ids of 16 bits */
     struct hd_hf_export options;
+    struct hd_text text = {0};
     int32_t ids[2000];
     char npy[256], path[300];
 
@@ -508,12 +509,128 @@ static void a_tokenizer_is_copied_unless_it_is_empty(void **state)
     must(hd_hf_verify(m.out));
 
     assert_int_equal(truncate(m.job.tokenizer, 0), 0);
+    options.force = true;
+    must(hd_hf_export(&options)); /* the checkpoint has it */
+    must(hd_file_read(path, 16, &text));
+    assert_string_equal(text.data, "{}");
+    hd_text_free(&text);
+
+    (void)snprintf(path, sizeof path, "%s/base", m.saved.path);
+    must(hd_file_remove_tree(path));
     (void)snprintf(path, sizeof path, "%s/other", m.h.dir);
     options.out_dir = path;
     assert_int_equal(hd_hf_export(&options), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "tokenizer.json, the tokenizer of the job, is empty"));
     assert_false(hd_file_exists(path));
     harness_teardown(&m.h);
+}
+
+/* ---- what a base said ---- */
+
+enum { ROWS = 16, SHORT = 8, WIDTH = 32 }; /* positions of the base and of the run, channels */
+
+static void put_text(const char *dir, const char *name, const char *text)
+{
+    char path[400];
+
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    must(hd_file_write_atomic(path, text, strlen(text), 0644));
+}
+
+static void assert_text(const char *dir, const char *name, const char *text)
+{
+    struct hd_text is = {0};
+    char path[400];
+
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    must(hd_file_read(path, 1 << 20, &is));
+    assert_string_equal(is.data, text);
+    hd_text_free(&is);
+}
+
+static void read_positions(const char *dir, float ret_values[ROWS * WIDTH])
+{
+    const struct hd_weight *table;
+    struct hd_weights *w = NULL;
+
+    must(hd_weights_open(dir, &w));
+    table = hd_weights_find(w, "transformer.wpe.weight");
+    assert_non_null(table);
+    assert_int_equal(table->shape[0], ROWS);
+    memcpy(ret_values, table->data, sizeof(float) * ROWS * WIDTH);
+    hd_weights_close(w);
+}
+
+/* Files that a run does not know of, in the folder of a base. */
+static const char *const of_base[][2] = {
+    {"generation_config.json", "{\"eos_token_id\":[7,9],\"temperature\":0.6}"},
+    {"LICENSE", "of the base"},
+    {"chat_template.jinja", "{{ messages }}"},
+    {"additional_chat_templates/tools.jinja", "{{ tools }}"},
+};
+
+/* The files, the rows of positions behind the run's context, bit for bit, and config.json but for
+ * what the run changed: nothing. */
+static void assert_says_all(const char *out, const float base[ROWS * WIDTH])
+{
+    float now[ROWS * WIDTH];
+    struct hd_job job = {0};
+
+    for (size_t i = 0; i < sizeof of_base / sizeof of_base[0]; i++)
+        assert_text(out, of_base[i][0], of_base[i][1]);
+    must(hd_hf_read_config(out, &job, NULL));
+    assert_int_equal(job.context, ROWS);
+    read_positions(out, now);
+    assert_memory_equal(now + SHORT * WIDTH, base + SHORT * WIDTH,
+                        (ROWS - SHORT) * WIDTH * sizeof(float));
+    assert_memory_not_equal(now, base, SHORT * WIDTH * sizeof(float)); /* these trained */
+    must(hd_hf_verify(out));
+}
+
+/* Goal: an export says all that its base said, also when that is gone. Method: a run on half of a
+ * base's positions; then the base's folder is removed. Beside it an older checkpoint, which keeps
+ * nothing and looks into the folder. */
+static void a_base_that_is_gone_is_still_told(void **state)
+{
+    struct model base = {.out = ""}, m = {.out = ""};
+    struct hd_hf_export options;
+    float rows[ROWS * WIDTH];
+    char path[300];
+
+    (void)state;
+    model_setup(&base, "gpt2", true);
+    options = export_of(&base, HD_F32, 1 << 30);
+    must(hd_hf_export(&options));
+    (void)snprintf(path, sizeof path, "%s/additional_chat_templates", base.out);
+    must(hd_file_make_dirs(path, 0755));
+    for (size_t i = 0; i < sizeof of_base / sizeof of_base[0]; i++)
+        put_text(base.out, of_base[i][0], of_base[i][1]);
+    read_positions(base.out, rows);
+
+    harness_setup(&m.h, CORPUS_BYTES);
+    m.job = harness_job(&m.h, "gpt2", 1);
+    m.job.context = SHORT;
+    set_source(&m.job, base.out);
+    (void)snprintf(m.job.from_dir, sizeof m.job.from_dir, "%s", base.out);
+    (void)snprintf(m.job.checkpoint_base, sizeof m.job.checkpoint_base, "omit");
+    must(harness_threads(&m.job, 1, &m, make_checkpoint));
+    (void)snprintf(m.out, sizeof m.out, "%s/older", m.h.dir);
+    (void)snprintf(path, sizeof path, "%s/base", m.saved.path);
+    assert_int_equal(rename(path, m.out), 0); /* out of the way */
+    (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
+    options = export_of(&m, HD_F32, 1 << 30);
+    must(hd_hf_export(&options));
+    assert_says_all(m.out, rows);
+
+    (void)snprintf(m.out, sizeof m.out, "%s/older", m.h.dir);
+    assert_int_equal(rename(m.out, path), 0);
+    must(hd_file_remove_tree(base.out));
+    (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
+    options.force = true;
+    must(hd_hf_export(&options));
+    assert_says_all(m.out, rows);
+    harness_teardown(&m.h);
+    harness_teardown(&base.h);
 }
 
 int main(void)
@@ -527,7 +644,8 @@ int main(void)
         cmocka_unit_test(a_source_that_changed_since_submission_is_refused),
         cmocka_unit_test(another_model_is_refused_by_the_name_of_a_tensor),
         cmocka_unit_test(an_export_is_whole_or_not_there),
-        cmocka_unit_test(a_tokenizer_is_copied_unless_it_is_empty),
+        cmocka_unit_test(a_base_that_is_gone_is_still_told),
+        cmocka_unit_test(a_tokenizer_is_that_of_the_checkpoint_unless_it_is_empty),
     };
 
     return cmocka_run_group_tests_name("model_dir", tests, NULL, NULL);

@@ -229,6 +229,44 @@ static void arena_limit_bounds_what_hostile_text_takes(void **state)
     hd_text_free(&text);
 }
 
+/* Right: Python's json.loads, and json.dumps of what it read. */
+static void the_last_of_one_name_counts_where_the_caller_says_so(void **state)
+{
+    static const struct json_repeated {
+        const char *text, *read;
+        bool overrode; /* the last member in the list */
+    } cases[] = {
+        {"{\"a\":1,\"a\":2}", "{\"a\":2}", true},
+        {"{\"a\":1,\"b\":3,\"a\":2}", "{\"b\":3,\"a\":2}", true},
+        {"{\"a\":1,\"a\":2,\"a\":[{\"b\":1,\"b\":null}],\"c\":0}", "{\"a\":[{\"b\":null}],\"c\":0}",
+         false},
+        {"{\"a\":1e-05,\"b\":-0.50}", "{\"a\":1e-05,\"b\":-0.50}", false},
+        {"{\"\\u0061\":1,\"a\":true}", "{\"a\":true}", true},
+    };
+    const struct hd_json_limits last = {.values_max = 99, .depth_max = 9};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_text text = {0};
+        struct hd_json_writer w = {.out = &text};
+        const struct hd_json *root = NULL, *end;
+        struct hd_arena arena;
+
+        hd_arena_init(&arena, 0);
+        assert_int_equal(
+            hd_json_parse_repeated(&arena, cases[i].text, strlen(cases[i].text), &last, &root),
+            HD_OK);
+        hd_json_add_value(&w, NULL, root);
+        assert_string_equal(text.data, cases[i].read);
+        for (end = root->first; end->next; end = end->next)
+            ;
+        assert_int_equal(end->overrode, cases[i].overrode);
+        hd_text_free(&text);
+        hd_arena_done(&arena);
+    }
+    assert_int_equal(status_of(cases[0].text), HD_INVALID); /* elsewhere it is an error */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +279,7 @@ int main(void)
         cmocka_unit_test(written_text_reads_back),
         cmocka_unit_test(reals_are_written_short_and_exact),
         cmocka_unit_test(arena_limit_bounds_what_hostile_text_takes),
+        cmocka_unit_test(the_last_of_one_name_counts_where_the_caller_says_so),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }

@@ -1,0 +1,39 @@
+/* config_internal: messages and notes that the files which read config.json share.
+ *
+ * Used by: config.c, rope.c, tied.c.   Threads: any.
+ */
+#ifndef HD_HF_CONFIG_INTERNAL_H
+#define HD_HF_CONFIG_INTERNAL_H
+
+#include "hf/hf_internal.h"
+
+enum { HD_HF_QUOTE_MAX = 80 };
+
+/* Formats a value as short text without control characters. */
+const char *hd_hf_quote(const struct hd_json *value, char ret_text[HD_HF_QUOTE_MAX]);
+
+/* Returns HD_UNSUPPORTED: "KEY: VALUE is not supported; INSTEAD". */
+enum hd_status hd_hf_unsupported(const char *key, const struct hd_json *value, const char *instead);
+
+/* Reads a number from min to max; HD_INVALID names the key. */
+enum hd_status hd_hf_to_real(const struct hd_json *value, const char *key, double min, double max,
+                             double *ret_value);
+
+/* Adds a sentence to the notes of a folder; notes may be NULL. */
+void hd_hf_note(struct hd_text *notes, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether two values say the same: numbers by their value, objects by their members in any order.
+ */
+bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b);
+
+/* Resolves the rotary positions of a config.json into the members rope_* of the job, in the order
+ * of transformers 5 (rope.c says it). default_theta: of the class. job->context is that of
+ * config.json. HD_INVALID, HD_UNSUPPORTED: name the key. Contradictions become notes. */
+enum hd_status hd_hf_read_rope(const struct hd_json *root, double default_theta, struct hd_job *job,
+                               struct hd_text *notes);
+
+/* Unties a job whose folder has a head that differs from its embedding, as transformers 5 does, and
+ * notes it. A folder without weights, or with damaged ones, changes nothing. */
+void hd_hf_resolve_tied(const char *dir, struct hd_job *job, struct hd_text *notes);
+
+#endif

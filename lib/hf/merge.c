@@ -1,0 +1,227 @@
+/* merge: config.json of an export, made of two: the file of the base, and the description of the
+ * model as it is now (describe.c). One table says which keys describe what a run can change, and by
+ * which members of the job one sees that it did. What did not change stays as the base's file says
+ * it, also a key that is absent there, because its class has the default; so does every key that is
+ * in no row. A row that changed is written as described, and the base's other names for it are left
+ * out.
+ */
+#include <string.h>
+
+#include "base/words.h"
+#include "hf/config_internal.h"
+
+enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
+
+struct merging {
+    const struct hd_hf_description *now;
+    const struct hd_json *base, *described; /* the two files */
+    struct hd_job was;                      /* the model of the base's file */
+    int64_t positions;                      /* rows of the exported table of learned positions */
+};
+
+/* ---- rows whose change is no difference of members ---- */
+
+static const struct hd_json *member_of(const struct hd_json *object, const char *key)
+{
+    const struct hd_json *found = hd_json_member(object, key);
+
+    return found && found->kind != HD_JSON_NULL ? found : NULL;
+}
+
+/* A shorter context of the run is no property of the model, which still has all its positions. */
+static bool same_context(const struct merging *m)
+{
+    if (strcmp(m->was.positions, "learned") == 0)
+        return m->positions == m->was.context;
+    return hd_job_first_position(m->now->job) + m->now->job->context <= m->was.context;
+}
+
+static bool same_class(const struct merging *m)
+{
+    const struct hd_json *is = member_of(m->base, "architectures");
+    const struct hd_json *must = member_of(m->described, "architectures");
+
+    for (const struct hd_json *v = is ? is->first : NULL; v; v = v->next)
+        if (hd_hf_same_value(v, must->first))
+            return true;
+    return false;
+}
+
+/* Names for one type of the weights: dtype and, before version 5, torch_dtype. */
+static bool same_dtype(const struct merging *m)
+{
+    const struct hd_json *newer = member_of(m->base, "dtype"),
+                         *older = member_of(m->base, "torch_dtype");
+    const struct hd_json *must = member_of(m->described, "torch_dtype");
+
+    return (newer || older) && (!newer || hd_hf_same_value(newer, must)) &&
+           (!older || hd_hf_same_value(older, must));
+}
+
+/* The weights go out decoded. */
+static bool same_encoding(const struct merging *m)
+{
+    return !member_of(m->base, "quantization_config") && !member_of(m->base, "compression_config");
+}
+
+/* A reward model has one label; those of another model are not its business. */
+static bool same_labels(const struct merging *m)
+{
+    const struct hd_json *names = member_of(m->base, "id2label");
+    const struct hd_json *count = member_of(m->base, "num_labels");
+    const struct hd_json *kind = member_of(m->base, "problem_type");
+
+    if (!hd_job_is_reward(m->now->job))
+        return true;
+    return hd_job_is_reward(&m->was) && names && names->count == 1 &&
+           (!count || strcmp(count->text ? count->text : "", "1") == 0) &&
+           (!kind || strcmp(kind->text ? kind->text : "", "single_label_classification") != 0);
+}
+
+/* Only a reward model needs a token of padding that ends no answer. */
+static bool same_padding(const struct merging *m)
+{
+    const struct hd_json *is = hd_json_member(m->base, "pad_token_id");
+    const struct hd_json *must = hd_json_member(m->described, "pad_token_id");
+
+    return !hd_job_is_reward(m->now->job) || (is && must && hd_hf_same_value(is, must));
+}
+
+static bool same_tokenizer(const struct merging *m)
+{
+    const char *now = m->now->job->tokenizer;
+
+    return strcmp(now, "none") == 0 ||
+           (strcmp(now, "bytes") == 0) == (strcmp(m->was.tokenizer, "bytes") == 0);
+}
+
+/* Which tokens end, begin and fill up is what the base says, or does not say. */
+static bool always_same(const struct merging *m)
+{
+    (void)m;
+    return true;
+}
+
+/* ---- the table ---- */
+
+/* keys: all names of config.json for one thing. members: the keys of the job that it becomes; a
+ * difference means that the run changed it. same: in place of members. */
+static const struct merge_row {
+    const char *keys, *members;
+    bool (*same)(const struct merging *m);
+} rows[] = {
+    {"model_type", "model.family", NULL},
+    {"architectures", NULL, same_class},
+    {"dtype torch_dtype", NULL, same_dtype},
+    {"vocab_size", "model.vocab", NULL},
+    {"tie_word_embeddings", "model.tie_embeddings", NULL},
+    {"heddle_tokenizer", NULL, same_tokenizer},
+    {"quantization_config compression_config", NULL, same_encoding},
+    {"id2label label2id num_labels _num_labels problem_type", NULL, same_labels},
+    {"pad_token_id", NULL, same_padding},
+    {"bos_token_id eos_token_id", NULL, always_same},
+    {"n_positions max_position_embeddings n_ctx", NULL, same_context},
+    {"n_layer num_hidden_layers", "model.layers", NULL},
+    {"n_embd hidden_size", "model.hidden", NULL},
+    {"n_head num_attention_heads", "model.heads", NULL},
+    {"num_key_value_heads", "model.kv_heads", NULL},
+    {"head_dim", "model.head_width", NULL},
+    {"n_inner intermediate_size", "model.ffn_hidden", NULL},
+    {"activation_function", NULL, always_same},
+    {"hidden_act", NULL, always_same},
+    {"layer_norm_epsilon rms_norm_eps", "model.norm_eps", NULL},
+    {"attn_pdrop attention_dropout", "train.dropout.attention", NULL},
+    {"embd_pdrop", "train.dropout.embedding", NULL},
+    {"resid_pdrop", "train.dropout.residual", NULL},
+    {"rope_theta rope_scaling rope_parameters original_max_position_embeddings",
+     "model.rope_theta model.rope_scaling.type model.rope_scaling.factor "
+     "model.rope_scaling.original_context model.rope_scaling.low_freq_factor "
+     "model.rope_scaling.high_freq_factor model.rope_scaling.beta_fast "
+     "model.rope_scaling.beta_slow model.rope_scaling.attention_factor",
+     NULL},
+    {"sliding_window use_sliding_window max_window_layers layer_types",
+     "model.window model.window_from", NULL},
+    {"attention_bias", "model.qkv_bias model.out_bias", NULL},
+    {"mlp_bias", "model.mlp_bias", NULL},
+    {"num_local_experts num_experts", "model.experts", NULL},
+    {"num_experts_per_tok", "model.experts_per_token", NULL},
+    {"router_aux_loss_coef", "model.router.balance", NULL},
+    {"output_router_logits router_jitter_noise", NULL, always_same},
+};
+enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
+
+static const struct merge_row *find_row(const char *key)
+{
+    for (int i = 0; i < ROW_COUNT; i++)
+        if (hd_words_have(rows[i].keys, key))
+            return &rows[i];
+    return NULL;
+}
+
+static bool is_unchanged(const struct merging *m, const struct merge_row *row)
+{
+    if (row->same)
+        return row->same(m);
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (hd_words_have(row->members, hd_job_keys[i].path) &&
+            !hd_job_members_equal(&hd_job_keys[i], &m->was, m->now->job))
+            return false;
+    return true;
+}
+
+/* ---- writing ---- */
+
+/* The base's keys in their order, then those that are new. */
+static void write_merged(const struct merging *m, struct hd_json_writer *w)
+{
+    hd_json_begin(w, NULL, '{');
+    for (const struct hd_json *v = m->base->first; v; v = v->next) {
+        const struct merge_row *row = find_row(v->key);
+        const struct hd_json *now = v;
+
+        if (row && !is_unchanged(m, row))
+            now = hd_json_member(m->described, v->key);
+        if (now)
+            hd_json_add_value(w, v->key, now);
+    }
+    for (const struct hd_json *v = m->described->first; v; v = v->next) {
+        const struct merge_row *row = find_row(v->key);
+
+        if (!hd_json_member(m->base, v->key) && !(row && is_unchanged(m, row)))
+            hd_json_add_value(w, v->key, v);
+    }
+    hd_json_end(w, '}');
+    hd_text_add(w->out, "\n");
+}
+
+enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base, size_t base_bytes,
+                           struct hd_text *ret_text)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
+    struct hd_json_writer w = {.out = ret_text};
+    struct merging m = {.now = now, .positions = now->positions};
+    struct hd_text described = {0};
+    struct hd_arena arena;
+    enum hd_status st = hd_hf_parse_config(base, base_bytes, &m.was, NULL);
+
+    hd_arena_init(&arena, 0);
+    if (!st)
+        st = hd_json_parse_repeated(&arena, base, base_bytes, &limits, &m.base);
+    if (st)
+        st = hd_err_prefix(st, "config.json of the base");
+    if (!st)
+        st = hd_hf_describe(now, &described);
+    if (!st)
+        st = hd_json_parse_repeated(&arena, described.data, described.len_bytes, &limits,
+                                    &m.described);
+    if (!st &&
+        !hd_hf_same_value(member_of(m.base, "model_type"), member_of(m.described, "model_type")))
+        hd_text_add_bytes(ret_text, described.data, described.len_bytes); /* another class */
+    else if (!st)
+        write_merged(&m, &w);
+    if (!st && ret_text->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for config.json");
+    hd_text_free(&described);
+    hd_arena_done(&arena);
+    return st;
+}

@@ -1,0 +1,135 @@
+/* positions: the rows of a base's table of learned positions that a run with a shorter context does
+ * not have. A checkpoint keeps them in a file of their own, as fp32, because the base may be gone
+ * when it is exported:
+ *
+ *     base/positions.safetensors    embedding.positions [rows, C]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "hf/hf_internal.h"
+
+#define POSITIONS "embedding.positions"
+
+/* The family's name of the table, with and without its prefix. */
+static const struct hd_weight *find_table(const struct hd_weights *weights, const char *family)
+{
+    const struct hd_hf_row *rows = NULL;
+    const struct hd_weight *found = NULL;
+    const char *prefix = NULL;
+    size_t count = 0;
+    char name[HD_WEIGHTS_NAME_MAX];
+
+    if (hd_hf_rows(family, &rows, &count, &prefix))
+        return NULL;
+    for (size_t i = 0; !found && i < count; i++)
+        if (strcmp(rows[i].ours, POSITIONS) == 0) {
+            (void)snprintf(name, sizeof name, "%s%s", prefix, rows[i].theirs);
+            found = hd_weights_find(weights, name);
+            found = found ? found : hd_weights_find(weights, rows[i].theirs);
+        }
+    return found;
+}
+
+/* Links to the rows of an earlier run, which are in its checkpoint's folder. */
+static enum hd_status find_kept(const char *checkpoint, struct hd_hf_positions *ret_positions)
+{
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    hd_file_join(&path, checkpoint, "base/" HD_HF_POSITIONS_FILE);
+    if (path.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    else if (hd_file_exists(path.data))
+        st = hd_hf_open_positions(path.data, ret_positions);
+    hd_text_free(&path);
+    return st;
+}
+
+enum hd_status hd_hf_find_positions(const struct hd_job *job, const char *dir,
+                                    struct hd_hf_positions *ret_positions)
+{
+    const int64_t used = hd_job_first_position(job) + job->context;
+    struct hd_hf_positions p = {.first = used};
+
+    *ret_positions = (struct hd_hf_positions){.rows = 0};
+    if (strcmp(job->positions, "learned") != 0 || !*dir)
+        return HD_OK;
+    if (hd_source_is_checkpoint(dir))
+        return find_kept(dir, ret_positions);
+    if (hd_weights_open(dir, &p.weights))
+        return HD_OK; /* gone; who needs its weights says so */
+    p.table = find_table(p.weights, job->family);
+    if (p.table && p.table->dim_count == 2 && p.table->dtype != HD_DTYPE_COUNT &&
+        p.table->shape[0] > used && p.table->shape[1] == job->hidden) {
+        p.rows = p.table->shape[0] - used;
+        p.columns = job->hidden;
+        *ret_positions = p;
+    } else {
+        hd_weights_close(p.weights);
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_hf_open_positions(const char *path, struct hd_hf_positions *ret_positions)
+{
+    struct hd_hf_positions p = {.first = 0};
+    enum hd_status st = hd_weights_open_file(path, &p.weights);
+
+    if (st)
+        return st;
+    p.table = hd_weights_find(p.weights, POSITIONS);
+    if (!p.table || p.table->dim_count != 2 || p.table->dtype != HD_F32) {
+        hd_weights_close(p.weights);
+        return hd_err(HD_CORRUPT, "%s: has no table of positions", path);
+    }
+    p.rows = p.table->shape[0];
+    p.columns = p.table->shape[1];
+    *ret_positions = p;
+    return HD_OK;
+}
+
+void hd_hf_read_positions(const struct hd_hf_positions *p, float *ret_values)
+{
+    hd_hf_convert(p->table, p->first * p->columns, 1, p->rows * p->columns, ret_values);
+}
+
+void hd_hf_close_positions(struct hd_hf_positions *p)
+{
+    hd_weights_close(p->weights);
+    *p = (struct hd_hf_positions){.rows = 0};
+}
+
+enum hd_status hd_hf_write_positions(const struct hd_hf_positions *p, const char *path)
+{
+    const size_t bytes = (size_t)(p->rows * p->columns) * sizeof(float);
+    float *values = malloc(bytes + sizeof(float));
+    struct hd_text head = {0}, file = {0};
+    enum hd_status st = HD_OK;
+
+    hd_text_add(&head,
+                "{\"" POSITIONS "\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],\"data_offsets\":"
+                "[0,%zu]}}",
+                (long long)p->rows, (long long)p->columns, bytes);
+    while (!head.failed && head.len_bytes % 8)
+        hd_text_add(&head, " ");
+    for (int i = 0; i < 8; i++) {
+        const char byte = (char)((uint64_t)head.len_bytes >> (8 * i));
+
+        hd_text_add_bytes(&file, &byte, 1);
+    }
+    if (values && !head.failed) {
+        hd_hf_read_positions(p, values);
+        hd_text_add_bytes(&file, head.data, head.len_bytes);
+        hd_text_add_bytes(&file, values, bytes);
+    }
+    st = !values || head.failed || file.failed
+             ? hd_err(HD_NO_MEMORY, "no memory for a table of positions")
+             : hd_file_write_atomic(path, file.data, file.len_bytes, 0644);
+    free(values);
+    hd_text_free(&head);
+    hd_text_free(&file);
+    return st;
+}

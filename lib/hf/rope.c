@@ -1,0 +1,290 @@
+/* rope: the rotary positions of a config.json, which has up to three places for them and two names
+ * for one key. Which one counts is decided here alone, as in transformers 5 (PreTrainedConfig and
+ * RotaryEmbeddingConfigMixin), whatever the order in the file:
+ *
+ *   the group    rope_scaling if it has members, else rope_parameters; the other counts for nothing
+ *   the type     rope_type of the group, else type of the group, else default
+ *   theta        rope_theta of the group, else rope_theta beside it, else that of the class
+ *   the share    partial_rotary_factor of the group, else that beside it; it must be 1
+ *   the original context   of llama3 and yarn: original_max_position_embeddings beside the group,
+ *                else in the group, else max_position_embeddings
+ *
+ * A key of another type is not used, as in transformers. A key that the type needs and the group
+ * lacks is an error, as there. What is passed over with another value becomes a note.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/words.h"
+#include "hf/config_internal.h"
+
+#define ORIGINAL "original_max_position_embeddings"
+
+enum { ORIGINAL_MAX = 1 << 24 };
+
+struct rope_reading {
+    const struct hd_json *root, *group; /* group: NULL: there is none */
+    struct hd_job *job;
+    struct hd_text *notes;
+};
+
+/* The keys of each type; `needs` must be in the group. */
+static const struct rope_kind {
+    const char *name, *ours, *needs, *may;
+} rope_kinds[] = {
+    {"default", "none", "", ""},
+    {"linear", "linear", "factor", ""},
+    {"llama3", "llama3", "factor low_freq_factor high_freq_factor", ORIGINAL},
+    {"yarn", "yarn", "factor",
+     "beta_fast beta_slow attention_factor mscale mscale_all_dim truncate " ORIGINAL},
+};
+enum { ROPE_KINDS = sizeof rope_kinds / sizeof rope_kinds[0] };
+
+static const char of_every_kind[] = "rope_type type rope_theta partial_rotary_factor";
+
+/* A member that is there and is not null. */
+static const struct hd_json *rope_member(const struct hd_json *object, const char *key)
+{
+    const struct hd_json *found = object ? hd_json_member(object, key) : NULL;
+
+    return found && found->kind != HD_JSON_NULL ? found : NULL;
+}
+
+static enum hd_status find_group(struct rope_reading *r)
+{
+    static const char *const names[] = {"rope_scaling", "rope_parameters"};
+
+    for (int i = 0; i < 2; i++) {
+        const struct hd_json *value = rope_member(r->root, names[i]);
+
+        if (!value)
+            continue;
+        if (value->kind != HD_JSON_OBJECT)
+            return hd_hf_unsupported(names[i], value, "it must be an object or null");
+        if (!r->group && value->first)
+            r->group = value;
+        else if (value->first && !hd_hf_same_value(r->group, value))
+            hd_hf_note(r->notes, "config.json has both %s and %s; %s counts, as in transformers",
+                       names[0], names[1], names[0]);
+    }
+    return HD_OK;
+}
+
+/* The value of a key that may be in the group or beside it; the group's counts. */
+static const struct hd_json *inner_first(struct rope_reading *r, const char *key)
+{
+    const struct hd_json *inner = rope_member(r->group, key), *outer = rope_member(r->root, key);
+    char a[HD_HF_QUOTE_MAX], b[HD_HF_QUOTE_MAX];
+
+    if (inner && outer && !hd_hf_same_value(inner, outer))
+        hd_hf_note(r->notes,
+                   "config.json says %s: %s in %s and %s beside it; %s counts, as in "
+                   "transformers",
+                   key, hd_hf_quote(inner, a), r->group->key, hd_hf_quote(outer, b), a);
+    return inner ? inner : outer;
+}
+
+static enum hd_status unknown_kind(const char *key, const struct hd_json *value)
+{
+    const char *name = value->kind == HD_JSON_STRING ? value->text : "";
+
+    if (strcmp(name, "dynamic") == 0)
+        return hd_hf_unsupported(
+            key, value,
+            "its angles depend on the length of the sequence at run time; up to "
+            "max_position_embeddings it changes nothing: remove it to train there");
+    if (strcmp(name, "longrope") == 0 || strcmp(name, "su") == 0)
+        return hd_hf_unsupported(
+            key, value,
+            "its angles depend on the length of the sequence at run time, by a "
+            "factor for each pair of channels; use default, linear, llama3 or yarn");
+    return hd_hf_unsupported(key, value, "use default, linear, llama3 or yarn");
+}
+
+static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind **ret_kind)
+{
+    const struct hd_json *newer = r->group ? hd_json_member(r->group, "rope_type") : NULL;
+    const struct hd_json *older = r->group ? hd_json_member(r->group, "type") : NULL;
+    const struct hd_json *value = newer ? newer : older;
+    char key[HD_HF_QUOTE_MAX], a[HD_HF_QUOTE_MAX], b[HD_HF_QUOTE_MAX];
+
+    *ret_kind = &rope_kinds[0];
+    if (!value)
+        return HD_OK;
+    (void)snprintf(key, sizeof key, "%s.%s", r->group->key, value->key);
+    if (newer && older && !hd_hf_same_value(newer, older))
+        hd_hf_note(r->notes,
+                   "config.json says rope_type: %s and type: %s in %s; rope_type counts, "
+                   "as in transformers",
+                   hd_hf_quote(newer, a), hd_hf_quote(older, b), r->group->key);
+    for (int i = 0; i < ROPE_KINDS; i++)
+        if (value->kind == HD_JSON_STRING && strcmp(value->text, rope_kinds[i].name) == 0) {
+            *ret_kind = &rope_kinds[i];
+            return HD_OK;
+        }
+    return unknown_kind(key, value);
+}
+
+/* Every key of the group must be of some type; those of another than this one are not used. */
+static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind *kind)
+{
+    char key[2 * HD_HF_QUOTE_MAX], quoted[HD_HF_QUOTE_MAX];
+
+    for (const struct hd_json *v = r->group ? r->group->first : NULL; v; v = v->next) {
+        const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
+        bool known = hd_words_have(of_every_kind, v->key);
+
+        for (int i = 0; i < ROPE_KINDS && !known; i++)
+            known = hd_words_have(rope_kinds[i].needs, v->key) ||
+                    hd_words_have(rope_kinds[i].may, v->key);
+        if (!known && v->kind != HD_JSON_NULL) {
+            (void)snprintf(key, sizeof key, "%s.%s", r->group->key, hd_hf_quote(&name, quoted));
+            return hd_hf_unsupported(key, v, "it is not known to this build");
+        }
+        if (known && v->kind != HD_JSON_NULL && !hd_words_have(of_every_kind, v->key) &&
+            !hd_words_have(kind->needs, v->key) && !hd_words_have(kind->may, v->key))
+            hd_hf_note(r->notes, "%s.%s of config.json is not used: its type is %s", r->group->key,
+                       v->key, kind->name);
+    }
+    return HD_OK;
+}
+
+/* A number of the group, if the type uses it. */
+static enum hd_status read_number(struct rope_reading *r, const struct rope_kind *kind,
+                                  const char *name, double min, double *ret_value)
+{
+    const struct hd_json *value = rope_member(r->group, name);
+    char key[HD_HF_QUOTE_MAX];
+
+    if (!hd_words_have(kind->needs, name) && !hd_words_have(kind->may, name))
+        return HD_OK;
+    (void)snprintf(key, sizeof key, "%s.%s", r->group->key, name);
+    return value ? hd_hf_to_real(value, key, min, 1e6, ret_value) : HD_OK;
+}
+
+static enum hd_status check_needed(struct rope_reading *r, const struct rope_kind *kind)
+{
+    static const char *const names[] = {"factor", "low_freq_factor", "high_freq_factor"};
+    const bool yarn = strcmp(kind->name, "yarn") == 0;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        /* yarn makes factor of a null; the key itself must be there */
+        const struct hd_json *value = r->group ? hd_json_member(r->group, names[i]) : NULL;
+
+        if (hd_words_have(kind->needs, names[i]) &&
+            (!value || (value->kind == HD_JSON_NULL && !yarn)))
+            return hd_err(HD_INVALID, "%s.%s is missing, which the type %s needs", r->group->key,
+                          names[i], kind->name);
+    }
+    return HD_OK;
+}
+
+static enum hd_status read_original(struct rope_reading *r, const struct rope_kind *kind)
+{
+    const struct hd_json *inner = rope_member(r->group, ORIGINAL);
+    const struct hd_json *outer = rope_member(r->root, ORIGINAL), *value = outer ? outer : inner;
+    enum hd_status st = HD_OK;
+
+    if (!hd_words_have(kind->may, ORIGINAL))
+        return HD_OK;
+    r->job->rope_original_context = r->job->context;
+    if (inner && outer && !hd_hf_same_value(inner, outer))
+        hd_hf_note(r->notes,
+                   "config.json has two values of " ORIGINAL
+                   "; the one beside %s counts, as in transformers",
+                   r->group->key);
+    if (value)
+        st = hd_json_to_int64(value, 1, ORIGINAL_MAX, &r->job->rope_original_context);
+    return st ? hd_err_prefix(st, ORIGINAL) : HD_OK;
+}
+
+static double scale_of(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+/* yarn: what is made of other keys where attention_factor or factor is null. */
+static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind *kind)
+{
+    const struct hd_json *truncate = rope_member(r->group, "truncate");
+    struct hd_job *job = r->job;
+    double mscale = 0, all = 0;
+    enum hd_status st;
+
+    if (strcmp(kind->name, "yarn") != 0)
+        return HD_OK;
+    if (truncate && truncate->kind != HD_JSON_TRUE)
+        return hd_hf_unsupported("truncate", truncate, "only true is");
+    if (!rope_member(r->group, "factor") && job->rope_original_context)
+        job->rope_factor = (double)job->context / (double)job->rope_original_context;
+    st = read_number(r, kind, "mscale", 0, &mscale);
+    if (!st)
+        st = read_number(r, kind, "mscale_all_dim", 0, &all);
+    if (!st && job->rope_attention_factor == 0 && mscale > 0 && all > 0)
+        job->rope_attention_factor =
+            scale_of(job->rope_factor, mscale) / scale_of(job->rope_factor, all);
+    return st;
+}
+
+static enum hd_status read_scaling(struct rope_reading *r, const struct rope_kind *kind)
+{
+    struct hd_job *job = r->job;
+    const struct {
+        const char *name;
+        double min, *member;
+    } reals[] = {{"factor", 1, &job->rope_factor},
+                 {"low_freq_factor", 1e-6, &job->rope_low_freq_factor},
+                 {"high_freq_factor", 1e-6, &job->rope_high_freq_factor},
+                 {"beta_fast", 1e-6, &job->rope_beta_fast},
+                 {"beta_slow", 1e-6, &job->rope_beta_slow},
+                 {"attention_factor", 1e-6, &job->rope_attention_factor}};
+    enum hd_status st = check_needed(r, kind);
+
+    for (size_t i = 0; !st && i < sizeof reals / sizeof reals[0]; i++)
+        st = read_number(r, kind, reals[i].name, reals[i].min, reals[i].member);
+    if (!st)
+        st = read_original(r, kind);
+    return st ? st : finish_yarn(r, kind);
+}
+
+static enum hd_status read_shared(struct rope_reading *r, double default_theta)
+{
+    const struct hd_json *theta = inner_first(r, "rope_theta");
+    const struct hd_json *share = inner_first(r, "partial_rotary_factor");
+    double whole = 1;
+    enum hd_status st = HD_OK;
+
+    r->job->rope_theta = default_theta;
+    if (theta)
+        st = hd_hf_to_real(theta, "rope_theta", 1, 1e12, &r->job->rope_theta);
+    if (!st && share)
+        st = hd_hf_to_real(share, "partial_rotary_factor", 0, 1, &whole);
+    return st || whole == 1 ? st /* transformers' classes of these types fail with less */
+                            : hd_hf_unsupported("partial_rotary_factor", share,
+                                                "only 1 is: all channels of a head are rotated");
+}
+
+enum hd_status hd_hf_read_rope(const struct hd_json *root, double default_theta, struct hd_job *job,
+                               struct hd_text *notes)
+{
+    struct rope_reading r = {.root = root, .job = job, .notes = notes};
+    const struct rope_kind *kind = NULL;
+    enum hd_status st = find_group(&r);
+
+    if (!st)
+        st = find_kind(&r, &kind);
+    if (!st)
+        st = check_keys(&r, kind);
+    if (!st)
+        st = read_shared(&r, default_theta);
+    if (st)
+        return st;
+    (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "%s", kind->ours);
+    st = read_scaling(&r, kind);
+    if (!st && job->rope_theta <= 1 && strcmp(kind->name, "yarn") == 0)
+        st = hd_err(HD_INVALID, "rope_theta: %g is not more than 1, which yarn needs",
+                    job->rope_theta);
+    return st;
+}
