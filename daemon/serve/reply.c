@@ -103,7 +103,7 @@ static void token_text(const struct serve_call *call, int32_t id, struct hd_text
     hd_text_clear(ret_bytes);
     hd_text_clear(ret_text);
     hd_text_add(ret_text, "%s", "");
-    if (hd_tokenizer_decode(tokenizer_of(call), &id, 1, ret_bytes)) {
+    if (hd_tokenizer_decode_next(tokenizer_of(call), id, ret_bytes)) {
         hd_text_add(ret_text, "token:%d", (int)id); /* of no tokenizer's: its number */
         return;
     }

@@ -117,16 +117,14 @@ static enum hd_status print_bytes(struct writing *w, const void *bytes, size_t c
     return st;
 }
 
-/* The prompt's ids as text, without the space that the tokenizer put in front of it. */
+/* Prints the text of the prompt's ids. */
 static enum hd_status print_prompt(struct writing *w, const struct hd_id_list *prompt)
 {
     struct hd_text bytes = {0};
-    size_t skip;
     enum hd_status st = hd_tokenizer_decode(w->tokenizer, prompt->ids, prompt->count, &bytes);
 
-    skip = !st && hd_tokenizer_adds_space(w->tokenizer) && bytes.len_bytes && *bytes.data == ' ';
     if (!st)
-        st = print_bytes(w, bytes.data + skip, bytes.len_bytes - skip);
+        st = print_bytes(w, bytes.data ? bytes.data : "", bytes.len_bytes);
     hd_text_free(&bytes);
     return st;
 }
@@ -138,7 +136,7 @@ static bool on_token(void *user, const struct hd_generated *token)
 
     if (token->is_stop)
         return true;
-    w->st = hd_tokenizer_decode(w->tokenizer, &token->id, 1, &bytes);
+    w->st = hd_tokenizer_decode_next(w->tokenizer, token->id, &bytes);
     if (!w->st && bytes.len_bytes)
         w->st = print_bytes(w, bytes.data, bytes.len_bytes);
     hd_text_free(&bytes);

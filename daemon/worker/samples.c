@@ -190,11 +190,12 @@ static enum hd_status add_text(const struct samples *s, const int32_t *ids, int6
     struct hd_text bytes = {0};
     enum hd_status st = HD_OK;
 
-    if (!s->tokenizer.opened)
-        for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; !st && i < count; i++) {
+        if (s->tokenizer.opened)
+            st = hd_tokenizer_decode_next(s->tokenizer.opened, ids[i], &bytes);
+        else
             hd_text_add(ret_text, "%d ", (int)ids[i]);
-    else
-        st = hd_tokenizer_decode(s->tokenizer.opened, ids, (size_t)count, &bytes);
+    }
     if (!st)
         hd_utf8_printer_add(&printer, bytes.data ? bytes.data : "", bytes.len_bytes, ret_text);
     hd_utf8_printer_end(&printer, ret_text);

@@ -59,7 +59,7 @@ enum hd_status hd_written_add(struct hd_written *w, const struct hd_tokenizer *t
 
     if (w->stopped)
         return HD_OK;
-    st = hd_tokenizer_decode(tokenizer, &id, 1, &w->bytes);
+    st = hd_tokenizer_decode_next(tokenizer, id, &w->bytes);
     if (!st && w->bytes.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a text");
     if (st || !w->bytes.data)

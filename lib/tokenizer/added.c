@@ -76,25 +76,11 @@ static size_t char_before(const unsigned char *text, size_t at)
     return at;
 }
 
-static size_t char_bytes(unsigned char lead)
-{
-    return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-}
-
-/* Unicode's White_Space. */
 static bool is_space(const unsigned char *p)
 {
-    uint32_t c;
+    size_t n;
 
-    if (p[0] < 0x80)
-        return p[0] == ' ' || (p[0] >= '\t' && p[0] <= '\r');
-    if (p[0] < 0xE0)
-        return p[0] == 0xC2 && (p[1] == 0x85 || p[1] == 0xA0);
-    if (p[0] >= 0xF0)
-        return false;
-    c = (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
-    return c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202F || c == 0x205F || c == 0x3000;
+    return hd_unicode_is_space(hd_character_code(p, &n));
 }
 
 static bool is_single_word(const struct hd_added_walk *w, size_t from, size_t to)
@@ -107,23 +93,27 @@ static bool is_single_word(const struct hd_added_walk *w, size_t from, size_t to
         if (hd_regex_is(word_char, w->text + before, from - before))
             return false;
     }
-    return to == w->len_bytes || !hd_regex_is(word_char, w->text + to, char_bytes(w->text[to]));
+    return to == w->len_bytes ||
+           !hd_regex_is(word_char, w->text + to, hd_character_bytes(w->text[to]));
 }
 
-/* Whether a guard is in [from, to). */
+/* Whether a guard is in what [from, to) was made of. */
 static bool is_guarded(const struct hd_added_walk *w, size_t from, size_t to)
 {
+    const struct hd_origin origin = w->guard_count && w->piece
+                                        ? hd_text_piece_origin(w->piece, from, to)
+                                        : (struct hd_origin){(uint32_t)from, (uint32_t)to};
     size_t lo = 0, hi = w->guard_count; /* the first guard >= from is in [lo, hi] */
 
     while (lo < hi) {
         const size_t middle = lo + (hi - lo) / 2;
 
-        if (w->guards[middle] < from)
+        if (w->guards[middle] < origin.from)
             lo = middle + 1;
         else
             hi = middle;
     }
-    return lo < w->guard_count && w->guards[lo] < to;
+    return lo < w->guard_count && w->guards[lo] < origin.to;
 }
 
 bool hd_added_find_special(const struct hd_bpe *bpe, const unsigned char *text, size_t len_bytes,
@@ -175,7 +165,7 @@ bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece)
                 from = char_before(walk->text, from);
         if (token->rstrip)
             while (to < walk->len_bytes && is_space(walk->text + to))
-                to += char_bytes(walk->text[to]);
+                to += hd_character_bytes(walk->text[to]);
         walk->held = (struct hd_added_piece){from, to, token->id};
         if (walk->done < from) {
             *ret_piece = (struct hd_added_piece){walk->done, from, -1};

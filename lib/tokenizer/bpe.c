@@ -25,63 +25,47 @@ struct bpe_slot {
 
 struct bpe_part {               /* of a long word: a doubly linked list in an array */
     int32_t id, previous, next; /* -1: none; id -1: merged into another part */
+    int32_t len_bytes;          /* of the word */
 };
 
 struct bpe_pair { /* in the heap */
     int32_t rank, at, result;
 };
 
-struct hd_bpe_encoder {
+struct hd_words {
     const struct hd_bpe *bpe;
-    struct hd_regex_scratch *scratch;
     struct bpe_slot *cache;
-    struct hd_text normal;                   /* a piece in normal form C */
-    struct hd_text spaced[HD_BPE_STEPS_MAX]; /* per step: a piece with an added space */
     struct bpe_part *parts;
     struct bpe_pair *heap;
-    size_t part_room, heap_room, heap_count;
-    struct hd_text prefixed; /* a piece with the space in front of it */
-    size_t *guards;          /* of a piece, in its normal form */
-    size_t guard_room, guards_passed;
+    int32_t *lens; /* bytes of the word that each of its first ids spells; later of those left */
+    size_t part_room, heap_count;
     struct hd_id_list *list;
-    struct hd_encoder_mark *mark, *last_mark; /* those that have no token yet; `token` of those in
-                                                 the present piece is a place in its normal form */
-    const struct hd_encoder_mark *piece_end;  /* the first one behind the piece */
 };
 
-enum hd_status hd_bpe_encoder_new(const struct hd_bpe *bpe, struct hd_bpe_encoder **ret_encoder)
+enum hd_status hd_words_new(const struct hd_bpe *bpe, struct hd_words **ret_words)
 {
-    struct hd_bpe_encoder *e = calloc(1, sizeof *e);
-    enum hd_status st;
+    struct hd_words *w = calloc(1, sizeof *w);
 
-    if (!e)
+    if (w)
+        w->cache = calloc(CACHE_SLOTS, sizeof *w->cache);
+    if (!w || !w->cache) {
+        hd_words_free(w);
         return hd_err(HD_NO_MEMORY, "no memory for an encoder");
-    e->bpe = bpe;
-    e->cache = calloc(CACHE_SLOTS, sizeof *e->cache);
-    st = e->cache ? hd_regex_scratch_new(&e->scratch)
-                  : hd_err(HD_NO_MEMORY, "no memory for an encoder");
-    if (st) {
-        hd_bpe_encoder_free(e);
-        return st;
     }
-    *ret_encoder = e;
+    w->bpe = bpe;
+    *ret_words = w;
     return HD_OK;
 }
 
-void hd_bpe_encoder_free(struct hd_bpe_encoder *encoder)
+void hd_words_free(struct hd_words *words)
 {
-    if (!encoder)
+    if (!words)
         return;
-    hd_regex_scratch_free(encoder->scratch);
-    free(encoder->cache);
-    free(encoder->parts);
-    free(encoder->heap);
-    hd_text_free(&encoder->normal);
-    hd_text_free(&encoder->prefixed);
-    free(encoder->guards);
-    for (int i = 0; i < HD_BPE_STEPS_MAX; i++)
-        hd_text_free(&encoder->spaced[i]);
-    free(encoder);
+    free(words->cache);
+    free(words->parts);
+    free(words->heap);
+    free(words->lens);
+    free(words);
 }
 
 int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t len_bytes)
@@ -98,43 +82,108 @@ int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t
     }
 }
 
-static enum hd_status no_token(unsigned char byte)
+/* ---- the first ids of a word ---- */
+
+static enum hd_status no_token(const unsigned char *at, size_t n)
 {
+    if (n == 1)
+        return hd_err(HD_INVALID,
+                      "the vocabulary has no token for byte 0x%02X; train it with the full byte "
+                      "alphabet, or name an unk_token",
+                      at[0]);
     return hd_err(HD_INVALID,
-                  "the vocabulary has no token for byte 0x%02X; train it with the full byte "
-                  "alphabet",
-                  byte);
+                  "the vocabulary has no token for the character %.*s; train it with "
+                  "byte_fallback, or name an unk_token",
+                  (int)n, (const char *)at);
 }
 
-static size_t character_bytes(unsigned char lead)
+struct beginning {
+    const struct hd_bpe *bpe;
+    int32_t *ids, *lens; /* lens may be NULL */
+    size_t count;
+    size_t unknown_bytes; /* of an unknown token that is not among the ids yet */
+};
+
+static void add_id(struct beginning *b, int32_t id, size_t len_bytes)
 {
-    return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (b->lens)
+        b->lens[b->count] = (int32_t)len_bytes;
+    b->ids[b->count++] = id;
 }
 
-/* The ids that a word begins with: of its bytes, or with byte fallback of its characters. Room for
- * n ids. */
+static void flush_unknown(struct beginning *b)
+{
+    if (b->unknown_bytes)
+        add_id(b, b->bpe->unknown, b->unknown_bytes);
+    b->unknown_bytes = 0;
+}
+
+static enum hd_status add_unknown(struct beginning *b, const unsigned char *at, size_t n)
+{
+    if (b->bpe->unknown < 0)
+        return no_token(at, n);
+    if (!b->bpe->fuses_unknown)
+        flush_unknown(b);
+    b->unknown_bytes += n;
+    return HD_OK;
+}
+
+/* The token of the character word[at, at + n), with what the model puts around it; -1: none. */
+static int32_t find_character(const struct hd_bpe *bpe, const unsigned char *word, size_t at,
+                              size_t n, size_t len_bytes)
+{
+    unsigned char spelt[2 * HD_BPE_AFFIX_BYTES_MAX + 4];
+    const size_t before = at ? strlen(bpe->prefix) : 0;
+    const size_t behind = at + n == len_bytes ? strlen(bpe->suffix) : 0;
+
+    if (!before && !behind)
+        return hd_bpe_word(bpe, word + at, n);
+    memcpy(spelt, bpe->prefix, before);
+    memcpy(spelt + before, word + at, n);
+    memcpy(spelt + before + n, bpe->suffix, behind);
+    return hd_bpe_word(bpe, spelt, before + n + behind);
+}
+
+/* Adds <0x..> for each byte; false: the model does not have them all. The reference writes an
+ * unknown token that waits only behind them. */
+static bool add_bytes(struct beginning *b, const unsigned char *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (b->bpe->byte_ids[at[i]] < 0)
+            return false;
+    for (size_t i = 0; i < n; i++)
+        add_id(b, b->bpe->byte_ids[at[i]], 1);
+    return true;
+}
+
+/* The ids that a word begins with: of its characters, or of its bytes where words are bytes. Room
+ * for n ids. */
 static enum hd_status begin_word(const struct hd_bpe *bpe, const unsigned char *word, size_t n,
-                                 int32_t *ids, size_t *ret_count)
+                                 int32_t *ids, int32_t *lens, size_t *ret_count)
 {
-    size_t count = 0;
+    struct beginning b = {.bpe = bpe, .ids = ids, .lens = lens};
+    enum hd_status st = HD_OK;
+    size_t bytes = 1;
 
-    for (size_t at = 0; at < n;) {
-        const size_t bytes = bpe->falls_back ? character_bytes(word[at]) : 1;
-        const int32_t whole = bpe->falls_back ? hd_bpe_word(bpe, word + at, bytes) : -1;
+    for (size_t at = 0; !st && at < n; at += bytes) {
+        int32_t id;
 
-        if (whole >= 0) {
-            ids[count++] = whole;
-            at += bytes;
-            continue;
+        if (bpe->is_byte_level) {
+            id = bpe->byte_ids[word[at]];
+        } else {
+            bytes = hd_character_bytes(word[at]);
+            id = find_character(bpe, word, at, bytes, n);
         }
-        for (const size_t end = at + bytes; at < end; at++) {
-            ids[count] = bpe->byte_ids[word[at]];
-            if (ids[count++] < 0)
-                return no_token(word[at]);
+        if (id >= 0) {
+            flush_unknown(&b);
+            add_id(&b, id, bytes);
+        } else if (!bpe->falls_back || !add_bytes(&b, word + at, bytes)) {
+            st = add_unknown(&b, word + at, bytes);
         }
     }
-    *ret_count = count;
-    return HD_OK;
+    flush_unknown(&b);
+    *ret_count = b.count;
+    return st;
 }
 
 /* ---- short words ---- */
@@ -190,7 +239,7 @@ static void sift_down(struct bpe_pair *heap, size_t count, size_t i)
 }
 
 /* 3 n pairs are enough: each merge removes one pair and pushes at most two. */
-static void push_pair(struct hd_bpe_encoder *e, int32_t at)
+static void push_pair(struct hd_words *e, int32_t at)
 {
     const struct bpe_part *left = &e->parts[at];
     const struct hd_merge *m =
@@ -207,22 +256,24 @@ static void push_pair(struct hd_bpe_encoder *e, int32_t at)
     e->heap[i] = item;
 }
 
-static enum hd_status reserve_parts(struct hd_bpe_encoder *e, size_t n)
+static enum hd_status reserve_parts(struct hd_words *e, size_t n)
 {
     if (n > e->part_room) {
         free(e->parts);
         free(e->heap);
+        free(e->lens);
         e->part_room = 0;
         e->parts = calloc(n, sizeof *e->parts);
         e->heap = calloc(n, 3 * sizeof *e->heap);
-        if (!e->parts || !e->heap)
+        e->lens = calloc(n, sizeof *e->lens);
+        if (!e->parts || !e->heap || !e->lens)
             return hd_err(HD_NO_MEMORY, "no memory for a word of %zu bytes", n);
         e->part_room = n;
     }
     return HD_OK;
 }
 
-static void merge_by_heap(struct hd_bpe_encoder *e)
+static void merge_by_heap(struct hd_words *e)
 {
     while (e->heap_count) {
         const struct bpe_pair top = e->heap[0];
@@ -236,9 +287,10 @@ static void merge_by_heap(struct hd_bpe_encoder *e)
             continue;
         right = &e->parts[left->next];
         m = hd_bpe_merge(e->bpe, left->id, right->id);
-        if (!m || m->rank != top.rank) /* stale: a part was merged with another since */
+        if (!m || m->result != top.result) /* stale: a part was merged with another since */
             continue;
         left->id = top.result;
+        left->len_bytes += right->len_bytes;
         right->id = -1;
         left->next = right->next;
         if (left->next >= 0)
@@ -249,26 +301,31 @@ static void merge_by_heap(struct hd_bpe_encoder *e)
     }
 }
 
-static enum hd_status add_long_word(struct hd_bpe_encoder *e, const unsigned char *word, size_t n)
+/* Also sets e->lens of the ids that it adds. */
+static enum hd_status add_long_word(struct hd_words *e, const unsigned char *word, size_t n)
 {
     const int32_t *ids;
+    size_t count = 0;
     enum hd_status st = reserve_parts(e, n);
 
     if (!st)
         st = hd_id_list_reserve(e->list, n);
     ids = st ? NULL : e->list->ids + e->list->count;
     if (!st)
-        st = begin_word(e->bpe, word, n, e->list->ids + e->list->count, &n);
+        st = begin_word(e->bpe, word, n, e->list->ids + e->list->count, e->lens, &n);
     if (st)
         return st;
     for (size_t i = 0; i < n; i++)
-        e->parts[i] = (struct bpe_part){ids[i], (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
+        e->parts[i] =
+            (struct bpe_part){ids[i], (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1, e->lens[i]};
     e->heap_count = 0;
     for (size_t i = 0; i + 1 < n; i++)
         push_pair(e, (int32_t)i);
     merge_by_heap(e);
-    for (int32_t i = 0; i >= 0; i = e->parts[i].next)
+    for (int32_t i = n ? 0 : -1; i >= 0; i = e->parts[i].next) {
+        e->lens[count++] = e->parts[i].len_bytes;
         e->list->ids[e->list->count++] = e->parts[i].id;
+    }
     return HD_OK;
 }
 
@@ -283,14 +340,14 @@ static void load_key(const unsigned char *word, size_t n, uint64_t key[CACHE_KEY
     memcpy(key, bytes, sizeof bytes);
 }
 
-static struct bpe_slot *slot_of(struct hd_bpe_encoder *e, const uint64_t *key)
+static struct bpe_slot *slot_of(struct hd_words *e, const uint64_t *key)
 {
     const uint64_t h = hd_mix64(key[0] ^ hd_mix64(key[1] ^ hd_mix64(key[2] ^ hd_mix64(key[3]))));
 
     return &e->cache[h % CACHE_SLOTS];
 }
 
-static enum hd_status add_short_word(struct hd_bpe_encoder *e, const unsigned char *word, size_t n)
+static enum hd_status add_short_word(struct hd_words *e, const unsigned char *word, size_t n)
 {
     int32_t *ids;
     enum hd_status st = hd_id_list_reserve(e->list, n);
@@ -298,13 +355,13 @@ static enum hd_status add_short_word(struct hd_bpe_encoder *e, const unsigned ch
     if (st)
         return st;
     ids = e->list->ids + e->list->count;
-    st = begin_word(e->bpe, word, n, ids, &n);
+    st = begin_word(e->bpe, word, n, ids, NULL, &n);
     if (!st)
         e->list->count += merge_by_scanning(e->bpe, ids, n);
     return st;
 }
 
-static enum hd_status add_whole(struct hd_bpe_encoder *e, int32_t id)
+static enum hd_status add_whole(struct hd_words *e, int32_t id)
 {
     enum hd_status st = hd_id_list_reserve(e->list, 1);
 
@@ -313,391 +370,57 @@ static enum hd_status add_whole(struct hd_bpe_encoder *e, int32_t id)
     return st;
 }
 
-/* Gives tokens to the marks in front of `end`, a place in the piece; the ids from list->ids[first]
- * on are those of the text from `at` on. */
-static void place_marks(struct hd_bpe_encoder *e, int64_t at, size_t first)
+enum hd_status hd_words_add(struct hd_words *words, const unsigned char *word, size_t len_bytes,
+                            struct hd_id_list *list)
 {
-    for (size_t i = first; e->mark < e->piece_end && i < e->list->count; i++) {
-        at += e->bpe->texts[e->list->ids[i]].len_bytes;
-        while (e->mark < e->piece_end && (int64_t)e->mark->token < at)
-            e->mark++->token = i;
-    }
-}
-
-static enum hd_status add_word(struct hd_bpe_encoder *e, const unsigned char *word, size_t n)
-{
-    const size_t before = e->list->count;
+    const size_t before = list->count;
     struct bpe_slot *slot = NULL;
     uint64_t key[CACHE_KEY_BYTES / 8];
     int32_t whole;
     enum hd_status st;
 
-    if (n < CACHE_KEY_BYTES) {
-        load_key(word, n, key);
-        slot = slot_of(e, key);
+    words->list = list;
+    if (len_bytes < CACHE_KEY_BYTES) {
+        load_key(word, len_bytes, key);
+        slot = slot_of(words, key);
         if (memcmp(slot->key, key, sizeof key) == 0) {
-            st = hd_id_list_reserve(e->list, CACHE_IDS);
+            st = hd_id_list_reserve(list, CACHE_IDS);
             if (st)
                 return st;
-            memcpy(e->list->ids + before, slot->ids, sizeof slot->ids);
-            e->list->count += (size_t)slot->count;
+            memcpy(list->ids + before, slot->ids, sizeof slot->ids);
+            list->count += (size_t)slot->count;
             return HD_OK;
         }
     }
-    whole = e->bpe->ignores_merges ? hd_bpe_word(e->bpe, word, n) : -1;
+    whole = words->bpe->ignores_merges ? hd_bpe_word(words->bpe, word, len_bytes) : -1;
     if (whole >= 0)
-        st = add_whole(e, whole);
+        st = add_whole(words, whole);
     else
-        st = n <= SCAN_MAX ? add_short_word(e, word, n) : add_long_word(e, word, n);
-    if (!st && slot && e->list->count - before <= CACHE_IDS) {
+        st = len_bytes <= SCAN_MAX ? add_short_word(words, word, len_bytes)
+                                   : add_long_word(words, word, len_bytes);
+    if (!st && slot && list->count - before <= CACHE_IDS) {
         memcpy(slot->key, key, sizeof key);
-        slot->count = (int32_t)(e->list->count - before);
-        memcpy(slot->ids, e->list->ids + before, (size_t)slot->count * sizeof slot->ids[0]);
+        slot->count = (int32_t)(list->count - before);
+        memcpy(slot->ids, list->ids + before, (size_t)slot->count * sizeof slot->ids[0]);
     }
     return st;
 }
 
-/* ---- pre-tokenizers ---- */
-
-/* `place`: where the text begins in its piece; -1 where it begins with a space that was put in
- * front of the piece. */
-static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned char *text,
-                            size_t len_bytes, int64_t place);
-
-struct bpe_piece {
-    size_t from, to;
-    bool is_match;
-};
-
-/* Passes the pieces of a split to the next step; `held` may be joined with the next piece. */
-struct splitter {
-    struct hd_bpe_encoder *encoder;
-    int step;
-    const unsigned char *text;
-    int64_t place; /* of the text */
-    struct bpe_piece held;
-    bool has_held;
-};
-
-static enum hd_status split_on(const struct splitter *s, struct bpe_piece piece)
+enum hd_status hd_words_add_lens(struct hd_words *words, const unsigned char *word,
+                                 size_t len_bytes, struct hd_id_list *list,
+                                 const int32_t **ret_lens)
 {
-    return split(s->encoder, s->step + 1, s->text + piece.from, piece.to - piece.from,
-                 s->place + (int64_t)piece.from);
-}
+    const int32_t whole =
+        words->bpe->ignores_merges ? hd_bpe_word(words->bpe, word, len_bytes) : -1;
+    enum hd_status st = reserve_parts(words, len_bytes);
 
-static enum hd_status flush(struct splitter *s)
-{
-    if (!s->has_held)
-        return HD_OK;
-    s->has_held = false;
-    return split_on(s, s->held);
-}
-
-static bool joins(enum hd_split_behavior behavior, bool before, bool now)
-{
-    switch (behavior) {
-    case HD_SPLIT_MERGED_WITH_PREVIOUS:
-        return now && !before;
-    case HD_SPLIT_MERGED_WITH_NEXT:
-        return before && !now;
-    case HD_SPLIT_CONTIGUOUS:
-        return now == before;
-    default:
-        return false;
+    words->list = list;
+    if (!st && whole >= 0) {
+        words->lens[0] = (int32_t)len_bytes;
+        st = add_whole(words, whole);
+    } else if (!st) {
+        st = add_long_word(words, word, len_bytes);
     }
-}
-
-static enum hd_status pass_on(struct splitter *s, struct bpe_piece piece)
-{
-    const struct hd_split_step *step = &s->encoder->bpe->steps[s->step];
-    enum hd_status st;
-
-    if (piece.from == piece.to)
-        return HD_OK;
-    piece.is_match ^= step->invert;
-    if (step->behavior == HD_SPLIT_ISOLATED)
-        return split_on(s, piece);
-    if (step->behavior == HD_SPLIT_REMOVED)
-        return piece.is_match ? HD_OK : split_on(s, piece);
-    if (s->has_held && joins(step->behavior, s->held.is_match, piece.is_match)) {
-        s->held.to = piece.to;
-        s->held.is_match = piece.is_match;
-        return HD_OK;
-    }
-    st = flush(s);
-    s->held = piece;
-    s->has_held = true;
-    return st;
-}
-
-/* The words of a piece. Of a BPE with byte fallback they end in front of a space, where the
- * vocabulary allows it (struct hd_bpe). */
-static enum hd_status add_words(struct hd_bpe_encoder *e, const unsigned char *text,
-                                size_t len_bytes, int64_t place)
-{
-    enum hd_status st = HD_OK;
-
-    for (size_t at = 0; !st && at < len_bytes;) {
-        const size_t first = e->list->count;
-        size_t end = len_bytes;
-
-        if (e->bpe->parts_at_spaces)
-            for (end = at + 1; end < len_bytes && (text[end] != ' ' || text[end - 1] == ' ');)
-                end++;
-        st = add_word(e, text + at, end - at);
-        if (!st)
-            place_marks(e, place + (int64_t)at, first);
-        at = end;
-    }
-    return st;
-}
-
-/* Splits `text` by the steps from `step` on, then adds the words. */
-static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned char *text,
-                            size_t len_bytes, int64_t place)
-{
-    struct splitter s = {.encoder = e, .step = step};
-    const struct hd_split_step *how = &e->bpe->steps[step];
-    enum hd_status st = HD_OK;
-    size_t at = 0;
-
-    if (!len_bytes)
-        return HD_OK;
-    if (step == e->bpe->step_count)
-        return add_words(e, text, len_bytes, place);
-    if (how->adds_space && text[0] != ' ') {
-        hd_text_clear(&e->spaced[step]);
-        hd_text_add_bytes(&e->spaced[step], " ", 1);
-        hd_text_add_bytes(&e->spaced[step], text, len_bytes);
-        if (e->spaced[step].failed)
-            return hd_err(HD_NO_MEMORY, "no memory for a piece of %zu bytes", len_bytes);
-        text = (const unsigned char *)e->spaced[step].data;
-        len_bytes++;
-        place--;
-    }
-    if (!how->regex)
-        return split(e, step + 1, text, len_bytes, place);
-    s.place = place;
-    s.text = text;
-    while (!st && at < len_bytes) {
-        size_t from = len_bytes, to = len_bytes;
-        bool found = false;
-
-        st = hd_regex_find(how->regex, e->scratch, text, len_bytes, at, &found, &from, &to);
-        if (!st)
-            st = pass_on(&s, (struct bpe_piece){at, found ? from : len_bytes, false});
-        if (!st && found)
-            st = pass_on(&s, (struct bpe_piece){from, to, true});
-        at = to;
-        if (!found)
-            break;
-    }
-    return st ? st : flush(&s);
-}
-
-/* ---- texts ---- */
-
-static bool is_ascii(const unsigned char *text, size_t n)
-{
-    unsigned char all = 0;
-
-    for (size_t i = 0; i < n; i++)
-        all |= text[i];
-    return all < 0x80;
-}
-
-/* An added token, up to `end` of its text or piece. */
-static enum hd_status add_token(struct hd_bpe_encoder *e, int32_t id, size_t end)
-{
-    while (e->mark < e->piece_end && e->mark->token < end)
-        e->mark++->token = e->list->count;
-    return add_whole(e, id);
-}
-
-/* Adds the normal form of text[0, n) to e->normal; *ret_differs false: it is the text itself, and
- * nothing is added. */
-static enum hd_status add_normal(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
-                                 bool *ret_differs)
-{
-    *ret_differs = e->bpe->falls_back || (e->bpe->is_nfc && !is_ascii(text, n));
-    if (!*ret_differs)
-        return HD_OK;
-    if (!e->bpe->falls_back)
-        return hd_nfc(text, n, &e->normal);
-    hd_bpe_add_spaces((const char *)text, n, &e->normal);
-    return e->normal.failed ? hd_err(HD_NO_MEMORY, "no memory for a text") : HD_OK;
-}
-
-/* Bytes that stand in front of each piece's normal form: the space, or none. */
-static size_t space_bytes(const struct hd_bpe_encoder *e)
-{
-    return e->bpe->falls_back && e->bpe->prefix == HD_PREFIX_NORMAL;
-}
-
-/* Makes the normal form of a piece in e->normal; *ret_differs false: it is the text itself. */
-static enum hd_status normalise(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
-                                bool *ret_differs)
-{
-    hd_text_clear(&e->normal);
-    hd_text_add_bytes(&e->normal, " ", space_bytes(e));
-    return add_normal(e, text, n, ret_differs);
-}
-
-/* Places of a piece in ascending order. What was passed is not normalised again: nothing in front
- * of an ASCII character joins it, so what stands up to there has a normal form of its own. */
-struct place_walk {
-    size_t at, place; /* an ASCII character, or the beginning: in the text, in its normal form */
-};
-
-static enum hd_status normal_bytes(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
-                                   size_t *ret_bytes)
-{
-    bool differs = false;
-    enum hd_status st;
-
-    hd_text_clear(&e->normal);
-    st = add_normal(e, text, n, &differs);
-    *ret_bytes = differs ? e->normal.len_bytes : n;
-    return st;
-}
-
-/* A place of a piece, not before the last one, in the normal form of that piece. */
-static enum hd_status normal_place(struct hd_bpe_encoder *e, const unsigned char *text, size_t at,
-                                   struct place_walk *walk, size_t *ret_place)
-{
-    enum hd_status st = HD_OK;
-    size_t ascii = at, bytes = 0;
-
-    while (ascii > walk->at && (ascii == at || text[ascii] >= 0x80))
-        ascii--;
-    if (ascii > walk->at) {
-        st = normal_bytes(e, text + walk->at, ascii - walk->at, &bytes);
-        *walk = (struct place_walk){ascii, walk->place + bytes};
-    }
-    if (!st)
-        st = normal_bytes(e, text + walk->at, at - walk->at, &bytes);
-    *ret_place = walk->place + bytes;
-    return st;
-}
-
-/* The guards of the piece text[0, n), which begins at `from`, in its normal form. */
-static enum hd_status place_guards(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
-                                   size_t from, const struct hd_encoder_places *places,
-                                   struct hd_added_walk *walk)
-{
-    struct place_walk at = {.place = space_bytes(e)};
-    const size_t *guards = places->guards;
-    size_t first = e->guards_passed, end;
-    enum hd_status st = HD_OK;
-
-    while (first < places->guard_count && guards[first] < from)
-        first++;
-    for (end = first; end < places->guard_count && guards[end] < from + n;)
-        end++;
-    e->guards_passed = end;
-    if (end - first > e->guard_room) {
-        free(e->guards);
-        e->guards = calloc(end - first, sizeof *e->guards);
-        e->guard_room = e->guards ? end - first : 0;
-        if (!e->guards)
-            return hd_err(HD_NO_MEMORY, "no memory for the places of a text");
-    }
-    for (size_t i = first; !st && i < end; i++)
-        st = normal_place(e, text, guards[i] - from, &at, &e->guards[i - first]);
-    walk->guards = e->guards;
-    walk->guard_count = end - first;
-    return st;
-}
-
-/* Turns the marks and guards of the piece text[0, n), which begins at `from`, into places in its
- * normal form. */
-static enum hd_status place_piece(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
-                                  size_t from, const struct hd_encoder_places *places,
-                                  struct hd_added_walk *walk)
-{
-    struct place_walk at = {.place = space_bytes(e)};
-    struct hd_encoder_mark *m = e->mark;
-    enum hd_status st = HD_OK;
-
-    for (; !st && m < e->last_mark && m->at < from + n; m++) {
-        /* An end is at the last byte of a character: the normal form is of whole characters. */
-        st = normal_place(e, text, m->at - from + m->is_end, &at, &m->token);
-        m->token -= m->is_end;
-        if (m->at == from && !m->is_end)
-            m->token = 0; /* with the space in front */
-    }
-    e->piece_end = m;
-    return st ? st : place_guards(e, text, n, from, places, walk);
-}
-
-/* A text without added tokens: text[0, n) at `place` of its piece. */
-static enum hd_status add_plain(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
-                                size_t place, bool is_first)
-{
-    const enum hd_bpe_prefix prefix = e->bpe->prefix;
-
-    if (text[0] == ' ' || !(prefix == HD_PREFIX_PIECE || (prefix == HD_PREFIX_FIRST && is_first)))
-        return split(e, 0, text, n, (int64_t)place);
-    if (e->mark < e->piece_end && e->mark->token == place && !e->mark->is_end)
-        e->mark->token--; /* the space; of place 0 it is -1 (place_marks) */
-    hd_text_clear(&e->prefixed);
-    hd_text_add_bytes(&e->prefixed, " ", 1);
-    hd_text_add_bytes(&e->prefixed, text, n);
-    if (e->prefixed.failed)
-        return hd_err(HD_NO_MEMORY, "no memory for a piece of %zu bytes", n);
-    return split(e, 0, (const unsigned char *)e->prefixed.data, n + 1, (int64_t)place - 1);
-}
-
-/* Encodes a piece between added tokens that are not `normalized`, which begins at `from`. */
-static enum hd_status add_piece(struct hd_bpe_encoder *e, const unsigned char *text, size_t n,
-                                size_t from, const struct hd_encoder_places *places)
-{
-    struct hd_added_walk walk = {.bpe = e->bpe, .set = &e->bpe->normalized};
-    struct hd_added_piece piece;
-    bool differs = false;
-    enum hd_status st = places ? place_piece(e, text, n, from, places, &walk) : HD_OK;
-
-    if (!st)
-        st = normalise(e, text, n, &differs);
-    walk.text = differs ? (const unsigned char *)e->normal.data : text;
-    walk.len_bytes = differs ? e->normal.len_bytes : n;
-    while (!st && hd_added_next(&walk, &piece))
-        st = piece.id >= 0 ? add_token(e, piece.id, piece.to)
-                           : add_plain(e, walk.text + piece.from, piece.to - piece.from, piece.from,
-                                       from + piece.from == 0);
-    e->piece_end = e->mark;
-    return st;
-}
-
-enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char *text,
-                             size_t len_bytes, struct hd_encoder_places *places,
-                             struct hd_id_list *list)
-{
-    struct hd_added_walk walk = {
-        .bpe = encoder->bpe, .set = &encoder->bpe->plain, .text = text, .len_bytes = len_bytes};
-    struct hd_added_piece piece;
-    enum hd_status st = HD_OK;
-
-    if (len_bytes > HD_BPE_TEXT_BYTES_MAX)
-        return hd_err(HD_LIMIT, "a text of %zu bytes; at most %d are encoded as one", len_bytes,
-                      HD_BPE_TEXT_BYTES_MAX);
-    encoder->list = list;
-    encoder->mark = places ? places->marks : NULL;
-    encoder->last_mark = places ? places->marks + places->mark_count : NULL;
-    encoder->piece_end = encoder->mark;
-    encoder->guards_passed = 0;
-    walk.guards = places ? places->guards : NULL;
-    walk.guard_count = places ? places->guard_count : 0;
-    while (!st && hd_added_next(&walk, &piece)) {
-        if (piece.id < 0) {
-            st = add_piece(encoder, text + piece.from, piece.to - piece.from, piece.from, places);
-            continue;
-        }
-        while (encoder->mark < encoder->last_mark && encoder->mark->at < piece.to)
-            encoder->mark++->token = list->count;
-        st = add_whole(encoder, piece.id);
-    }
-    while (encoder->mark < encoder->last_mark)
-        encoder->mark++->token = list->count;
+    *ret_lens = words->lens;
     return st;
 }

@@ -151,8 +151,13 @@ enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe)
     for (int i = 0; i < bpe->token_count; i++)
         if (!preserves_cuts(&bpe->tokens[i]))
             return HD_CUT_NOWHERE;
+    if (!bpe->is_byte_level)
+        return HD_CUT_NOWHERE;
+    for (int i = 0; i < bpe->normal_count; i++)
+        if (bpe->normals[i].kind != HD_NORMAL_FORM || bpe->normals[i].form != HD_NFC)
+            return HD_CUT_NOWHERE;
     for (int i = 0; i < bpe->step_count; i++)
-        if (bpe->steps[i].adds_space)
+        if (bpe->steps[i].kind != HD_STEP_SPLIT)
             return HD_CUT_NOWHERE;
     for (int i = 0; i < bpe->step_count; i++) {
         const unsigned properties = bpe->steps[i].cut_properties;

@@ -17,7 +17,6 @@ struct tokenizer_reading {
     struct hd_bpe *bpe;
     struct hd_companions *companions; /* or NULL */
     struct hd_arena json;             /* freed after reading */
-    int32_t letters[512]; /* the byte that a letter represents, by code point; -1: none */
 };
 
 static enum hd_status no_memory(void)
@@ -63,44 +62,7 @@ enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where,
     return HD_OK;
 }
 
-static enum hd_status must_be_empty(const struct hd_json *object, const char *where,
-                                    const char *key)
-{
-    const struct hd_json *m = hd_bpe_member(object, key);
-
-    if (!m || (m->kind == HD_JSON_STRING && !m->text[0]))
-        return HD_OK;
-    return hd_err(HD_UNSUPPORTED, "%s.%s is set; only null is supported", where, key);
-}
-
 /* ---- tokens ---- */
-
-static void name_letters(struct tokenizer_reading *r)
-{
-    int next = 256;
-
-    for (int i = 0; i < 512; i++)
-        r->letters[i] = -1;
-    for (int b = 0; b < 256; b++) {
-        const bool itself = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-
-        r->letters[itself ? b : next++] = b;
-    }
-}
-
-void hd_bpe_add_spaces(const char *text, size_t len_bytes, struct hd_text *ret_text)
-{
-    static const char space[] = "\xE2\x96\x81"; /* U+2581 */
-
-    for (const char *end = text + len_bytes; text < end;) {
-        const char *next = memmem(text, (size_t)(end - text), space, 3);
-
-        hd_text_add_bytes(ret_text, text, (size_t)((next ? next : end) - text));
-        if (next)
-            hd_text_add_bytes(ret_text, " ", 1);
-        text = next ? next + 3 : end;
-    }
-}
 
 /* The byte of <0x0A>, or -1. */
 static int fallback_byte(const char *content)
@@ -115,61 +77,38 @@ static int fallback_byte(const char *content)
     return high && low ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
 }
 
-/* The same of a BPE with byte fallback. */
-static enum hd_status spell_with_spaces(struct hd_bpe *bpe, const char *content,
-                                        struct hd_token_text *text)
-{
-    const int byte = fallback_byte(content);
-    struct hd_text spaced = {0};
-    unsigned char *bytes;
-
-    if (byte >= 0) {
-        hd_text_add_bytes(&spaced, &(char){(char)byte}, 1);
-        text->is_byte = true;
-    } else {
-        hd_bpe_add_spaces(content, strlen(content), &spaced);
-    }
-    bytes = hd_arena_alloc(&bpe->arena, spaced.len_bytes + 1);
-    if (bytes && !spaced.failed && spaced.len_bytes)
-        memcpy(bytes, spaced.data, spaced.len_bytes);
-    text->bytes = bytes;
-    text->len_bytes = (uint32_t)spaced.len_bytes;
-    hd_text_free(&spaced);
-    return bytes && !spaced.failed ? HD_OK : no_memory();
-}
-
-/* The bytes of a token of the model. None if it has a letter that represents no byte; such a token
- * never occurs in a text. */
+/* The bytes of a token of the model: its characters, or the bytes that ByteLevel's letters
+ * represent. No bytes if it has another character; such a token never occurs in a word. */
 static enum hd_status spell(struct tokenizer_reading *r, const char *content,
                             struct hd_token_text *text)
 {
     const unsigned char *p = (const unsigned char *)content;
     unsigned char *out;
-    uint32_t n = 0;
+    size_t n = 0;
 
-    if (r->bpe->falls_back)
-        return spell_with_spaces(r->bpe, content, text);
+    if (!r->bpe->is_byte_level) {
+        text->bytes = p;
+        text->len_bytes = (uint32_t)strlen(content);
+        return HD_OK;
+    }
     out = hd_arena_alloc(&r->bpe->arena, strlen(content) + 1);
     if (!out)
         return no_memory();
     text->bytes = out;
-    for (; *p; p++) {
-        int code = *p;
+    for (uint32_t count = 0; *p; p += n) {
+        const int byte = hd_byte_of_letter(hd_character_code(p, &n));
 
-        if (code >= 0xC0 && code < 0xC8) /* 0x80 .. 0x1FF: two bytes in UTF-8 */
-            code = (code & 0x1F) << 6 | (*++p & 0x3F);
-        else if (code >= 0x80)
+        if (byte < 0) {
+            text->len_bytes = 0;
             return HD_OK;
-        if (r->letters[code] < 0)
-            return HD_OK;
-        out[n++] = (unsigned char)r->letters[code];
+        }
+        out[count++] = (unsigned char)byte;
+        text->len_bytes = count;
     }
-    text->len_bytes = n;
     return HD_OK;
 }
 
-/* Allocates entries for the ids up to `id`. */
-static enum hd_status reach(struct hd_bpe *bpe, int32_t id)
+enum hd_status hd_bpe_reach(struct hd_bpe *bpe, int32_t id)
 {
     static const struct hd_token_text none = {0};
     int room = 64;
@@ -202,7 +141,7 @@ static enum hd_status read_vocab(struct tokenizer_reading *r, const struct hd_js
 
         if (st)
             return hd_err_prefix(st, "model.vocab: the id of '%.64s'", m->key);
-        st = reach(bpe, (int32_t)id);
+        st = hd_bpe_reach(bpe, (int32_t)id);
         if (st)
             return st;
         if (bpe->texts[id].content)
@@ -214,6 +153,7 @@ static enum hd_status read_vocab(struct tokenizer_reading *r, const struct hd_js
         bpe->texts[id].content = hd_arena_strdup(&bpe->arena, m->key);
         if (!bpe->texts[id].content)
             return no_memory();
+        bpe->texts[id].shown = bpe->texts[id].content;
         st = spell(r, bpe->texts[id].content, &bpe->texts[id]);
         if (st)
             return st;
@@ -230,29 +170,39 @@ static uint64_t table_mask(size_t count) /* at most half full */
     return size - 1;
 }
 
-/* Whether a space is behind another character. */
+/* Whether U+2581 is behind another character. */
 static bool has_space_behind(const struct hd_token_text *t)
 {
-    for (uint32_t i = 1; i < t->len_bytes; i++)
-        if (t->bytes[i] == ' ' && t->bytes[i - 1] != ' ')
+    static const char space[] = "\xE2\x96\x81";
+
+    for (const char *p = t->content; (p = strstr(p, space)); p += 3)
+        if (p != t->content && !(p - t->content >= 3 && memcmp(p - 3, space, 3) == 0))
             return true;
     return false;
 }
 
-/* The tokens <0x..> of a BPE with byte fallback, all of which must be there. */
-static enum hd_status index_bytes(struct hd_bpe *bpe)
+/* Whether words may end in front of U+2581 (struct hd_bpe). A word that is looked up as a whole may
+ * not, nor one whose ends are marked, nor one where an unknown character could be joined across. */
+static bool parts_at_spaces(const struct hd_bpe *bpe)
 {
-    bpe->parts_at_spaces = true;
-    for (int32_t id = 0; id < bpe->vocab; id++) {
-        if (bpe->texts[id].is_byte)
-            bpe->byte_ids[bpe->texts[id].bytes[0]] = id;
-        bpe->parts_at_spaces &= !has_space_behind(&bpe->texts[id]);
+    if (bpe->is_byte_level || bpe->ignores_merges || bpe->prefix[0] || bpe->suffix[0] ||
+        hd_bpe_word(bpe, (const unsigned char *)"\xE2\x96\x81", 3) < 0)
+        return false;
+    for (int32_t id = 0; id < bpe->vocab; id++)
+        if (bpe->texts[id].content && has_space_behind(&bpe->texts[id]))
+            return false;
+    return true;
+}
+
+/* byte_ids: the tokens <0x..>. */
+static void index_bytes(struct hd_bpe *bpe)
+{
+    for (int32_t id = 0; bpe->falls_back && id < bpe->vocab; id++) {
+        const int byte = bpe->texts[id].content ? fallback_byte(bpe->texts[id].content) : -1;
+
+        if (byte >= 0)
+            bpe->byte_ids[byte] = id;
     }
-    for (int b = 0; b < 256; b++)
-        if (bpe->byte_ids[b] < 0)
-            return hd_err(HD_INVALID,
-                          "model.byte_fallback is true, but model.vocab has no token <0x%02X>", b);
-    return HD_OK;
 }
 
 static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
@@ -266,13 +216,8 @@ static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
         const struct hd_token_text *t = &bpe->texts[id];
         uint64_t i;
 
-        if (!t->len_bytes || t->is_byte)
+        if (!t->len_bytes)
             continue;
-        if (bpe->falls_back && hd_bpe_word(bpe, t->bytes, t->len_bytes) >= 0)
-            return hd_err(HD_UNSUPPORTED,
-                          "model.vocab: '%.64s' and another token differ only in a "
-                          "space and U+2581",
-                          t->content);
         i = hd_mix64(hd_hash_bytes(t->bytes, t->len_bytes)) & bpe->word_mask;
         while (bpe->words[i] >= 0)
             i = (i + 1) & bpe->word_mask;
@@ -281,9 +226,11 @@ static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
     for (int b = 0; b < 256; b++) {
         const unsigned char byte = (unsigned char)b;
 
-        bpe->byte_ids[b] = bpe->falls_back ? -1 : hd_bpe_word(bpe, &byte, 1);
+        bpe->byte_ids[b] = bpe->is_byte_level ? hd_bpe_word(bpe, &byte, 1) : -1;
     }
-    return bpe->falls_back ? index_bytes(bpe) : HD_OK;
+    index_bytes(bpe);
+    bpe->parts_at_spaces = parts_at_spaces(bpe);
+    return HD_OK;
 }
 
 /* ---- merges ---- */
@@ -313,19 +260,19 @@ static enum hd_status read_pair(struct tokenizer_reading *r, const struct hd_jso
     return HD_OK;
 }
 
+/* A token of the model by its content; no bytes: no word has it. */
 static enum hd_status find_token(struct tokenizer_reading *r, const char *content,
                                  struct hd_token_text *spelt, int32_t *ret_id)
 {
     enum hd_status st;
 
     *spelt = (struct hd_token_text){0};
+    *ret_id = -1;
     st = spell(r, content, spelt);
-    if (st)
+    if (st || !spelt->len_bytes)
         return st;
-    *ret_id = spelt->len_bytes ? hd_bpe_word(r->bpe, spelt->bytes, spelt->len_bytes) : -1;
-    return *ret_id >= 0
-               ? HD_OK
-               : hd_err(HD_INVALID, "'%.64s' is not in model.vocab, or spells no bytes", content);
+    *ret_id = hd_bpe_word(r->bpe, spelt->bytes, spelt->len_bytes);
+    return *ret_id >= 0 ? HD_OK : hd_err(HD_INVALID, "'%.64s' is not in model.vocab", content);
 }
 
 static void put_merge(struct hd_bpe *bpe, struct hd_merge merge)
@@ -342,6 +289,7 @@ static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_js
     struct hd_token_text left, right;
     const char *a = NULL, *b = NULL;
     unsigned char *both;
+    size_t passed; /* bytes of the prefix of the right token, which the result does not have */
     int32_t left_id = 0, right_id = 0, result;
     enum hd_status st = read_pair(r, m, &a, &b);
 
@@ -349,14 +297,17 @@ static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_js
         st = find_token(r, a, &left, &left_id);
     if (!st)
         st = find_token(r, b, &right, &right_id);
-    if (st)
+    if (st || left_id < 0 || right_id < 0)
         return st;
+    passed = strlen(r->bpe->prefix);
+    if (passed > right.len_bytes)
+        return hd_err(HD_INVALID, "'%.64s' is shorter than continuing_subword_prefix", b);
     both = malloc((size_t)left.len_bytes + right.len_bytes);
     if (!both)
         return no_memory();
     memcpy(both, left.bytes, left.len_bytes);
-    memcpy(both + left.len_bytes, right.bytes, right.len_bytes);
-    result = hd_bpe_word(r->bpe, both, (size_t)left.len_bytes + right.len_bytes);
+    memcpy(both + left.len_bytes, right.bytes + passed, right.len_bytes - passed);
+    result = hd_bpe_word(r->bpe, both, (size_t)left.len_bytes + right.len_bytes - passed);
     free(both);
     if (result < 0)
         return hd_err(HD_INVALID, "'%.64s' and '%.64s' give a token that is not in model.vocab", a,
@@ -376,8 +327,11 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
     if (!bpe->merges)
         return no_memory();
     for (const struct hd_json *m = merges->first; m; m = m->next) {
-        enum hd_status st = read_merge(r, m, rank);
+        enum hd_status st;
 
+        if (m->kind == HD_JSON_STRING && hd_text_starts(m->text, "#version"))
+            continue; /* the first line of an old merges.txt */
+        st = read_merge(r, m, rank);
         if (st)
             return hd_err_prefix(st, "model.merges[%d]", (int)rank);
         rank++;
@@ -385,51 +339,96 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
     return HD_OK;
 }
 
-/* The steps must be those of the model's kind. */
-static enum hd_status check_kind(const struct hd_bpe *bpe, const struct hd_bpe_steps *steps)
+/* What the model puts around characters; "" if it is absent. */
+static enum hd_status read_affix(struct hd_bpe *bpe, const struct hd_json *model, const char *key,
+                                 const char **ret_text)
 {
-    if (bpe->falls_back && (steps->has_byte_level || !steps->has_spaces))
-        return hd_err(HD_UNSUPPORTED, "model.byte_fallback is true, but neither normalizer nor "
-                                      "pre_tokenizer writes spaces as U+2581");
-    if (!bpe->falls_back && !steps->has_byte_level)
-        return hd_err(HD_UNSUPPORTED, "pre_tokenizer has no ByteLevel, and model.byte_fallback is "
-                                      "not true; only these two kinds are supported");
-    if (!bpe->falls_back && steps->has_spaces)
-        return hd_err(HD_UNSUPPORTED, "spaces become U+2581, and model.byte_fallback is not true");
-    if (bpe->falls_back && bpe->is_nfc)
-        return hd_err(HD_UNSUPPORTED, "normalizer: NFC with model.byte_fallback");
-    return HD_OK;
+    const struct hd_json *m = hd_bpe_member(model, key);
+
+    *ret_text = "";
+    if (!m)
+        return HD_OK;
+    if (m->kind != HD_JSON_STRING)
+        return hd_err(HD_INVALID, "model.%s is not a string", key);
+    if (strlen(m->text) > HD_BPE_AFFIX_BYTES_MAX)
+        return hd_err(HD_LIMIT, "model.%s is longer than %d bytes", key, HD_BPE_AFFIX_BYTES_MAX);
+    *ret_text = hd_arena_strdup(&bpe->arena, m->text);
+    return *ret_text ? HD_OK : no_memory();
 }
 
-static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_json *model,
-                                 const struct hd_bpe_steps *steps)
+/* Whether words may be bytes: ByteLevel is the last step, the only one that writes letters, and the
+ * model uses characters of its own nowhere. Then that step is dropped. */
+static bool take_byte_level(struct hd_bpe *bpe)
 {
-    const struct hd_json *type = hd_bpe_member(model, "type"), *vocab = NULL, *merges = NULL,
-                         *dropout = hd_bpe_member(model, "dropout");
-    bool ignored;
-    enum hd_status st = hd_bpe_check_keys(
-        model, "model",
-        "type|dropout|unk_token|continuing_subword_prefix|end_of_word_suffix|fuse_unk|"
-        "byte_fallback|ignore_merges|vocab|merges");
+    bool has_letters = false;
+    const int last = bpe->step_count - 1;
 
-    if (!st && type && (type->kind != HD_JSON_STRING || strcmp(type->text, "BPE") != 0))
-        st = hd_err(HD_UNSUPPORTED, "model.type is %.64s; only BPE is supported",
-                    type->text ? type->text : "not a string");
-    if (!st && dropout &&
+    for (int i = 0; i < bpe->normal_count; i++)
+        has_letters |= bpe->normals[i].kind == HD_NORMAL_LETTERS;
+    for (int i = 0; i < last; i++)
+        has_letters |= bpe->steps[i].kind == HD_STEP_LETTERS;
+    if (last < 0 || bpe->steps[last].kind != HD_STEP_LETTERS || has_letters || bpe->falls_back ||
+        bpe->prefix[0] || bpe->suffix[0])
+        return false;
+    bpe->step_count = last;
+    return true;
+}
+
+/* All of the model but its tokens and merges. */
+static enum hd_status read_settings(struct hd_bpe *bpe, const struct hd_json *model)
+{
+    const struct hd_json *dropout = hd_bpe_member(model, "dropout");
+    enum hd_status st = HD_OK;
+
+    if (dropout &&
         (dropout->kind != HD_JSON_NUMBER || strspn(dropout->text, "0.") != strlen(dropout->text)))
         st = hd_err(HD_UNSUPPORTED, "model.dropout is set; only null is supported");
     if (!st)
-        st = must_be_empty(model, "model", "continuing_subword_prefix");
+        st = read_affix(bpe, model, "continuing_subword_prefix", &bpe->prefix);
     if (!st)
-        st = must_be_empty(model, "model", "end_of_word_suffix");
+        st = read_affix(bpe, model, "end_of_word_suffix", &bpe->suffix);
     if (!st)
-        st = hd_bpe_read_bool(model, "model", "byte_fallback", false, &r->bpe->falls_back);
+        st = hd_bpe_read_bool(model, "model", "byte_fallback", false, &bpe->falls_back);
+    if (!st && bpe->falls_back && (bpe->prefix[0] || bpe->suffix[0]))
+        st = hd_err(HD_UNSUPPORTED, "model.byte_fallback with continuing_subword_prefix or "
+                                    "end_of_word_suffix is not supported");
     if (!st)
-        st = check_kind(r->bpe, steps);
-    if (!st) /* irrelevant: unknown letters are an error here */
-        st = hd_bpe_read_bool(model, "model", "fuse_unk", false, &ignored);
+        st = hd_bpe_read_bool(model, "model", "fuse_unk", false, &bpe->fuses_unknown);
     if (!st)
-        st = hd_bpe_read_bool(model, "model", "ignore_merges", false, &r->bpe->ignores_merges);
+        st = hd_bpe_read_bool(model, "model", "ignore_merges", false, &bpe->ignores_merges);
+    if (!st)
+        bpe->is_byte_level = take_byte_level(bpe);
+    return st;
+}
+
+/* The token of unknown characters. If the vocabulary does not have it, such a text is refused. */
+static enum hd_status read_unknown(struct tokenizer_reading *r, const struct hd_json *model)
+{
+    const struct hd_json *m = hd_bpe_member(model, "unk_token");
+
+    r->bpe->unknown = -1;
+    if (m && m->kind != HD_JSON_STRING)
+        return hd_err(HD_INVALID, "model.unk_token is not a string");
+    for (int32_t id = 0; m && id < r->bpe->vocab; id++)
+        if (r->bpe->texts[id].content && strcmp(r->bpe->texts[id].content, m->text) == 0)
+            r->bpe->unknown = id;
+    return HD_OK;
+}
+
+static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_json *model)
+{
+    const struct hd_json *type = hd_bpe_member(model, "type"), *vocab = NULL, *merges = NULL;
+    enum hd_status st = HD_OK;
+
+    if (type && (type->kind != HD_JSON_STRING || strcmp(type->text, "BPE") != 0))
+        return hd_err(HD_UNSUPPORTED, "model.type is %.64s; only BPE is supported",
+                      type->text ? type->text : "not a string");
+    st = hd_bpe_check_keys(
+        model, "model",
+        "type|dropout|unk_token|continuing_subword_prefix|end_of_word_suffix|fuse_unk|"
+        "byte_fallback|ignore_merges|vocab|merges");
+    if (!st)
+        st = read_settings(r->bpe, model);
     if (!st)
         st = hd_json_need(model, "vocab", HD_JSON_OBJECT, &vocab);
     if (!st)
@@ -438,105 +437,9 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
         st = read_vocab(r, vocab);
     if (!st)
         st = index_words(r->bpe, vocab->count);
+    if (!st)
+        st = read_unknown(r, model);
     return st ? st : read_merges(r, merges);
-}
-
-/* ---- added tokens ---- */
-
-/* Registers the text of an added token under `id`. */
-static enum hd_status take_added(struct tokenizer_reading *r, const char *content, int64_t id)
-{
-    struct hd_bpe *bpe = r->bpe;
-    struct hd_token_text *text;
-    enum hd_status st = reach(bpe, (int32_t)id);
-
-    if (st)
-        return st;
-    text = &bpe->texts[id];
-    if (text->content && strcmp(text->content, content) != 0)
-        return hd_err(HD_INVALID, "'%.64s' has the id %lld of '%.64s'", content, (long long)id,
-                      text->content);
-    text->content = hd_arena_strdup(&bpe->arena, content);
-    text->bytes = (const unsigned char *)text->content;
-    text->len_bytes = (uint32_t)strlen(content);
-    text->is_added = true;
-    text->is_byte = false;
-    if (!text->content)
-        return no_memory();
-    return bpe->falls_back ? spell_with_spaces(bpe, content, text) : HD_OK;
-}
-
-/* The content to search for, as the normalizer makes it of a normalized token. */
-static enum hd_status set_content(struct tokenizer_reading *r, struct hd_added_token *token,
-                                  const char *content)
-{
-    struct hd_text normal = {0};
-    enum hd_status st = HD_OK;
-
-    if (token->normalized && r->bpe->is_nfc)
-        st = hd_nfc((const unsigned char *)content, strlen(content), &normal);
-    if (token->normalized && r->bpe->falls_back && r->bpe->normal_spaces) {
-        if (r->bpe->prefix == HD_PREFIX_NORMAL)
-            hd_text_add_bytes(&normal, " ", 1);
-        hd_bpe_add_spaces(content, strlen(content), &normal);
-    }
-    if (!st) {
-        token->content = hd_arena_strdup(&r->bpe->arena, normal.data ? normal.data : content);
-        if (!token->content)
-            st = no_memory();
-        else
-            token->len_bytes = (uint32_t)strlen(token->content);
-    }
-    hd_text_free(&normal);
-    return st;
-}
-
-/* Registers one token of the merged list. */
-static enum hd_status take_token(struct tokenizer_reading *r, const struct hd_merged_token *from)
-{
-    struct hd_bpe *bpe = r->bpe;
-    struct hd_added_token *token = &bpe->tokens[bpe->token_count];
-    const char *content = from->content;
-    enum hd_status st = take_added(r, content, from->id);
-
-    *token = (struct hd_added_token){.id = from->id,
-                                     .lstrip = from->flags.lstrip,
-                                     .rstrip = from->flags.rstrip,
-                                     .single_word = from->flags.single_word,
-                                     .normalized = from->flags.normalized,
-                                     .special = from->flags.special};
-    if (!st)
-        st = set_content(r, token, content);
-    if (!st && token->single_word && !bpe->word_char) /* Rust's \w */
-        st = hd_regex_new("[\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}"
-                          "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}]",
-                          &bpe->word_char);
-    if (!st)
-        st = hd_added_insert(&bpe->arena, token->normalized ? &bpe->normalized : &bpe->plain,
-                             bpe->token_count, token->content, token->len_bytes);
-    if (!st && token->special)
-        st = hd_added_insert(&bpe->arena, &bpe->specials, bpe->token_count, content,
-                             strlen(content));
-    bpe->token_count++;
-    return st;
-}
-
-/* The added tokens of the file and of its companions. */
-static enum hd_status read_added_tokens(struct tokenizer_reading *r, const struct hd_json *list)
-{
-    struct hd_merged_list merged = {0};
-    enum hd_status st = hd_merged_list_make(&r->json, list, r->companions, r->bpe, &merged);
-
-    r->bpe->tokens =
-        st ? NULL
-           : hd_arena_array(&r->bpe->arena, (size_t)merged.count + 1, sizeof *r->bpe->tokens);
-    if (!st && !r->bpe->tokens)
-        st = no_memory();
-    for (int i = 0; !st && i < merged.count; i++) {
-        st = take_token(r, &merged.tokens[i]);
-        st = st ? hd_err_prefix(st, "the added token '%.64s'", merged.tokens[i].content) : HD_OK;
-    }
-    return st;
 }
 
 /* ---- the file ---- */
@@ -544,23 +447,22 @@ static enum hd_status read_added_tokens(struct tokenizer_reading *r, const struc
 static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_json *root)
 {
     const struct hd_json *model = NULL, *m;
-    struct hd_bpe_steps steps = {0};
     enum hd_status st = hd_bpe_check_keys(root, "the file",
                                           "version|truncation|padding|added_tokens|normalizer|"
                                           "pre_tokenizer|post_processor|decoder|model");
 
+    /* truncation and padding are of calls, not of the tokenizer: who opens the file resets them */
     if (!st)
-        st = must_be_empty(root, "the file", "truncation");
+        st = hd_bpe_read_steps(root, r->bpe);
     if (!st)
-        st = must_be_empty(root, "the file", "padding");
-    if (!st)
-        st = hd_bpe_read_steps(root, r->bpe, &steps);
+        st = hd_bpe_read_decoder(root, r->bpe);
     if (!st)
         st = hd_json_need(root, "model", HD_JSON_OBJECT, &model);
     if (!st)
-        st = read_model(r, model, &steps);
+        st = read_model(r, model);
     if (!st)
-        st = read_added_tokens(r, hd_bpe_member(root, "added_tokens"));
+        st =
+            hd_bpe_read_added(hd_bpe_member(root, "added_tokens"), &r->json, r->companions, r->bpe);
     if (!st && (m = hd_bpe_member(root, "post_processor")))
         st = hd_around_read(m, &r->bpe->arena, &r->bpe->around);
     if (!st && !r->bpe->vocab)
@@ -581,7 +483,6 @@ enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_compan
         return hd_err(HD_UNSUPPORTED, "tokenizer.json needs PCRE2, which this build does not have; "
                                       "install libpcre2-dev and libutf8proc-dev and build again");
     hd_arena_init(&r.json, arena_bytes_max);
-    name_letters(&r);
     st = hd_json_parse(&r.json, text, text_bytes, &limits, &root);
     if (!st)
         st = read_root(&r, root);
@@ -593,8 +494,12 @@ enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_compan
 
 void hd_bpe_done(struct hd_bpe *bpe)
 {
+    for (int i = 0; i < bpe->normal_count; i++)
+        hd_matcher_done(&bpe->normals[i].pattern);
     for (int i = 0; i < bpe->step_count; i++)
-        hd_regex_free(bpe->steps[i].regex);
+        hd_matcher_done(&bpe->steps[i].pattern);
+    for (int i = 0; i < bpe->decode_count; i++)
+        hd_matcher_done(&bpe->decodes[i].pattern);
     hd_regex_free(bpe->word_char);
     hd_arena_done(&bpe->arena);
 }

@@ -1,9 +1,8 @@
-/* split: patterns of pre-tokenizers, with PCRE2.
+/* split: matches of patterns, with PCRE2.
  *
- * The patterns are written for Oniguruma (Ruby syntax), so they are translated first. Syntax with
- * the same meaning is kept. \s becomes Unicode's White_Space (PCRE2 also has U+180E). \p{Han}
- * becomes a script property (in PCRE2 it means script extensions). Other syntax is an error that
- * names it. tests/interop compares the results. */
+ * pattern.c has translated them. A pattern with sets of characters is compiled twice: as PCRE2
+ * knows Unicode, and with the characters that only the reference knows. Those make a set slow, so
+ * they are searched for only in texts that have one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,15 +14,20 @@
 
 enum { JIT_STACK_BYTES_MAX = 16 << 20, PATTERN_BYTES_MAX = 1 << 16, HEAP_KIB_MAX = 64 << 10 };
 
-struct hd_regex {
+struct compiled {
     pcre2_code *code;
     bool has_jit;
+};
+
+struct hd_regex {
+    struct compiled plain, newer; /* newer.code NULL: plain serves */
 };
 
 struct hd_regex_scratch {
     pcre2_match_data *data;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
+    bool newer;
 };
 
 bool hd_regex_is_present(void)
@@ -31,181 +35,104 @@ bool hd_regex_is_present(void)
     return true;
 }
 
-/* ---- translation ---- */
-
-#define SPACES "\\t-\\r \\x{85}\\p{Z}"
-
-struct translation {
-    const char *p;
-    struct hd_text out;
-    bool in_class;
-};
-
-static enum hd_status not_built(const char *p, size_t len_bytes)
-{
-    return hd_err(HD_UNSUPPORTED, "the pattern has %.*s, which is not supported", (int)len_bytes,
-                  p);
-}
-
-/* At the p of \p{..} or \P{..}: a general category of one or two letters, or a script. */
-static enum hd_status translate_property(struct translation *t)
-{
-    const char *from = t->p - 1;
-    const char kind = *t->p++;
-    size_t n;
-
-    if (*t->p++ != '{')
-        return hd_err(HD_UNSUPPORTED, "the pattern has \\%c without {}", kind);
-    n = strspn(t->p, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_");
-    if (!n || t->p[n] != '}')
-        return not_built(from, strcspn(from, "}") + 1);
-    hd_text_add(&t->out, n <= 2 ? "\\%c{%.*s}" : "\\%c{sc:%.*s}", kind, (int)n, t->p);
-    t->p += n + 1;
-    return HD_OK;
-}
-
-/* After a backslash. */
-static enum hd_status translate_escape(struct translation *t)
-{
-    const char c = *t->p;
-
-    if (c == 'p' || c == 'P')
-        return translate_property(t);
-    t->p++;
-    if (c == 's') {
-        hd_text_add(&t->out, t->in_class ? SPACES : "[" SPACES "]");
-        return HD_OK;
-    }
-    if (c == 'S' && !t->in_class) {
-        hd_text_add(&t->out, "[^" SPACES "]");
-        return HD_OK;
-    }
-    if (c == 'x' && *t->p == '{') {
-        const size_t n = strcspn(t->p, "}");
-
-        hd_text_add(&t->out, "\\x%.*s", (int)n + 1, t->p);
-        t->p += n + (t->p[n] == '}');
-        return HD_OK;
-    }
-    if (c == 'u' && strspn(t->p, "0123456789abcdefABCDEF") >= 4) {
-        hd_text_add(&t->out, "\\x{%.4s}", t->p);
-        t->p += 4;
-        return HD_OK;
-    }
-    if (c && (strchr("rntfdD", c) || (strchr("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ ", c)))) {
-        hd_text_add(&t->out, "\\%c", c);
-        return HD_OK;
-    }
-    return hd_err(HD_UNSUPPORTED, "the pattern has \\%c, which is not supported", c);
-}
-
-static enum hd_status translate(const char *pattern, struct translation *t)
-{
-    enum hd_status st = HD_OK;
-
-    t->p = pattern;
-    while (!st && *t->p) {
-        const char c = *t->p;
-
-        if (c == '\\') {
-            t->p++;
-            hd_text_add(&t->out, "%s", "");
-            st = translate_escape(t);
-            continue;
-        }
-        if (t->in_class && (c == '[' || (c == '&' && t->p[1] == '&')))
-            return not_built(t->p, c == '[' ? 1 : 2);
-        if (!t->in_class && c == '(' && t->p[1] == '?' && !strchr(":=!<>i", t->p[2]))
-            return not_built(t->p, 3);
-        if (!t->in_class && c == '(' && t->p[1] == '*')
-            return not_built(t->p, 2);
-        if (c == '[') {
-            t->in_class = true;
-            hd_text_add(&t->out, t->p[1] == '^' ? "[^" : "[");
-            t->p += t->p[1] == '^' ? 2 : 1;
-            if (*t->p == ']')
-                return not_built(t->p, 1);
-            continue;
-        }
-        if (t->in_class && c == ']')
-            t->in_class = false;
-        hd_text_add_bytes(&t->out, t->p++, 1);
-    }
-    if (!st && t->out.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a pattern");
-    return st;
-}
-
 /* ---- patterns ---- */
 
-static enum hd_status compile(const char *text, struct hd_regex **ret_regex)
+static enum hd_status compile(const char *text, struct compiled *ret_compiled)
 {
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    struct hd_regex *r = calloc(1, sizeof *r);
     PCRE2_SIZE where = 0;
-    uint32_t can_be_empty = 0;
     int code = 0;
 
-    if (!context || !r) {
-        pcre2_compile_context_free(context);
-        free(r);
+    if (!context)
         return hd_err(HD_NO_MEMORY, "no memory for a pattern");
-    }
     (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    r->code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE, &code,
-                            &where, context);
+    ret_compiled->code = pcre2_compile(
+        (PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE, &code, &where, context);
     pcre2_compile_context_free(context);
-    if (!r->code) {
+    if (!ret_compiled->code) {
         PCRE2_UCHAR message[160];
 
         (void)pcre2_get_error_message(code, message, sizeof message);
-        free(r);
-        return hd_err(HD_INVALID, "the pattern is not valid: %s, at byte %zu of %.300s",
+        return hd_err(HD_UNSUPPORTED,
+                      "the pattern cannot be used with PCRE2: %s, at byte %zu of %.300s",
                       (const char *)message, (size_t)where, text);
     }
-    (void)pcre2_pattern_info(r->code, PCRE2_INFO_MATCHEMPTY, &can_be_empty);
-    if (can_be_empty) {
-        hd_regex_free(r);
-        return hd_err(HD_UNSUPPORTED, "the pattern can match the empty string: %.300s", text);
-    }
-    r->has_jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0;
-    *ret_regex = r;
+    ret_compiled->has_jit = pcre2_jit_compile(ret_compiled->code, PCRE2_JIT_COMPLETE) == 0;
     return HD_OK;
+}
+
+/* `write` appends a pattern of PCRE2, without and with newer characters. */
+static enum hd_status build(enum hd_status (*write)(const char *, bool, struct hd_text *),
+                            const char *pattern, struct hd_regex **ret_regex)
+{
+    struct hd_regex *r = calloc(1, sizeof *r);
+    struct hd_text plain = {0}, newer = {0};
+    enum hd_status st = HD_OK;
+
+    if (!r)
+        return hd_err(HD_NO_MEMORY, "no memory for a pattern");
+    if (strlen(pattern) > PATTERN_BYTES_MAX)
+        st = hd_err(HD_LIMIT, "a pattern is longer than %d bytes", PATTERN_BYTES_MAX);
+    if (!st)
+        st = write(pattern, false, &plain);
+    if (!st)
+        st = write(pattern, true, &newer);
+    if (!st)
+        st = compile(plain.data, &r->plain);
+    if (!st && strcmp(plain.data, newer.data) != 0)
+        st = compile(newer.data, &r->newer);
+    hd_text_free(&plain);
+    hd_text_free(&newer);
+    if (st)
+        hd_regex_free(r);
+    else
+        *ret_regex = r;
+    return st;
 }
 
 enum hd_status hd_regex_new(const char *pattern, struct hd_regex **ret_regex)
 {
-    struct translation t = {0};
-    enum hd_status st;
-
-    if (strlen(pattern) > PATTERN_BYTES_MAX)
-        return hd_err(HD_LIMIT, "a pattern is longer than %d bytes", PATTERN_BYTES_MAX);
-    st = translate(pattern, &t);
-    if (!st)
-        st = compile(t.out.data ? t.out.data : "", ret_regex);
-    hd_text_free(&t.out);
-    return st;
+    return build(hd_pattern_translate, pattern, ret_regex);
 }
 
-enum hd_status hd_regex_quote(const char *literal, struct hd_regex **ret_regex)
+static enum hd_status write_sets(const char *pattern, bool newer, struct hd_text *ret_text)
 {
-    struct hd_text text = {0};
-    enum hd_status st;
+    while (*pattern) {
+        const size_t n = strcspn(pattern, "<");
+        const char *name = pattern + n + 1;
 
-    for (const char *p = literal; *p; p++)
-        hd_text_add(&text, strchr("\\^$.[]|()?*+{}-", *p) ? "\\%c" : "%c", *p);
-    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a pattern")
-                     : compile(text.data ? text.data : "", ret_regex);
-    hd_text_free(&text);
-    return st;
+        hd_text_add_bytes(ret_text, pattern, n);
+        pattern += n;
+        if (!*pattern)
+            break;
+        pattern = strchr(name, '>');
+        (void)hd_unicode_add_set(name, (size_t)(pattern - name), newer, ret_text);
+        pattern++;
+    }
+    return ret_text->failed ? hd_err(HD_NO_MEMORY, "no memory for a pattern") : HD_OK;
+}
+
+enum hd_status hd_regex_of_sets(const char *pattern, struct hd_regex **ret_regex)
+{
+    return build(write_sets, pattern, ret_regex);
 }
 
 void hd_regex_free(struct hd_regex *regex)
 {
-    if (regex)
-        pcre2_code_free(regex->code);
+    if (regex) {
+        pcre2_code_free(regex->plain.code);
+        pcre2_code_free(regex->newer.code);
+    }
     free(regex);
+}
+
+bool hd_regex_may_be_empty(const struct hd_regex *regex)
+{
+    uint32_t may = 1;
+
+    (void)pcre2_pattern_info(regex->plain.code, PCRE2_INFO_MATCHEMPTY, &may);
+    return may;
 }
 
 /* ---- matching ---- */
@@ -240,15 +167,26 @@ void hd_regex_scratch_free(struct hd_regex_scratch *scratch)
     free(scratch);
 }
 
-enum hd_status hd_regex_find(const struct hd_regex *regex, struct hd_regex_scratch *scratch,
-                             const unsigned char *text, size_t len_bytes, size_t from,
-                             bool *ret_found, size_t *ret_start, size_t *ret_end)
+void hd_regex_scratch_newer(struct hd_regex_scratch *scratch, bool newer)
 {
-    const int rc = regex->has_jit
-                       ? pcre2_jit_match(regex->code, text, len_bytes, from, PCRE2_NO_UTF_CHECK,
-                                         scratch->data, scratch->context)
-                       : pcre2_match(regex->code, text, len_bytes, from, PCRE2_NO_UTF_CHECK,
-                                     scratch->data, scratch->context);
+    scratch->newer = newer;
+}
+
+static const struct compiled *compiled_for(const struct hd_regex *regex, bool newer)
+{
+    return newer && regex->newer.code ? &regex->newer : &regex->plain;
+}
+
+/* The first match that begins at or after `from`. */
+static enum hd_status find(const struct hd_match_walk *w, size_t from, bool *ret_found,
+                           size_t *ret_from, size_t *ret_to)
+{
+    const struct compiled *c = compiled_for(w->matcher->regex, w->scratch->newer);
+    const int rc = c->has_jit
+                       ? pcre2_jit_match(c->code, w->text, w->len_bytes, from, PCRE2_NO_UTF_CHECK,
+                                         w->scratch->data, w->scratch->context)
+                       : pcre2_match(c->code, w->text, w->len_bytes, from, PCRE2_NO_UTF_CHECK,
+                                     w->scratch->data, w->scratch->context);
     const PCRE2_SIZE *found;
 
     *ret_found = rc >= 0;
@@ -258,20 +196,58 @@ enum hd_status hd_regex_find(const struct hd_regex *regex, struct hd_regex_scrat
         PCRE2_UCHAR message[160];
 
         (void)pcre2_get_error_message(rc, message, sizeof message);
-        return hd_err(HD_LIMIT, "the pre-tokenizer's pattern fails at byte %zu of a piece: %s",
-                      from, (const char *)message);
+        return hd_err(HD_LIMIT, "a pattern of the tokenizer fails at byte %zu of a piece: %s", from,
+                      (const char *)message);
     }
-    found = pcre2_get_ovector_pointer(scratch->data);
-    *ret_start = found[0];
-    *ret_end = found[1];
+    found = pcre2_get_ovector_pointer(w->scratch->data);
+    *ret_from = found[0];
+    *ret_to = found[1];
+    return HD_OK;
+}
+
+static bool find_literal(struct hd_match_walk *w, size_t *ret_from, size_t *ret_to)
+{
+    const unsigned char *at = memmem(w->text + w->search, w->len_bytes - w->search,
+                                     w->matcher->literal, w->matcher->literal_bytes);
+
+    if (!at)
+        return false;
+    *ret_from = (size_t)(at - w->text);
+    *ret_to = w->search = *ret_from + w->matcher->literal_bytes;
+    return true;
+}
+
+enum hd_status hd_match_next(struct hd_match_walk *walk, bool *ret_found, size_t *ret_from,
+                             size_t *ret_to)
+{
+    enum hd_status st = HD_OK;
+
+    if (!walk->matcher->regex) {
+        *ret_found = find_literal(walk, ret_from, ret_to);
+        return HD_OK;
+    }
+    for (;;) {
+        *ret_found = false;
+        if (walk->search > walk->len_bytes)
+            return HD_OK;
+        st = find(walk, walk->search, ret_found, ret_from, ret_to);
+        if (st || !*ret_found)
+            return st;
+        if (*ret_from < *ret_to || !walk->has_last || *ret_to != walk->last_end)
+            break;
+        walk->search +=
+            walk->search < walk->len_bytes ? hd_character_bytes(walk->text[walk->search]) : 1;
+    }
+    walk->search = walk->last_end = *ret_to;
+    walk->has_last = true;
     return HD_OK;
 }
 
 bool hd_regex_is(const struct hd_regex *regex, const unsigned char *text, size_t len_bytes)
 {
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
-    const bool is =
-        data && pcre2_match(regex->code, text, len_bytes, 0, PCRE2_NO_UTF_CHECK, data, NULL) >= 0;
+    const bool is = data && pcre2_match(compiled_for(regex, true)->code, text, len_bytes, 0,
+                                        PCRE2_NO_UTF_CHECK, data, NULL) >= 0;
 
     pcre2_match_data_free(data);
     return is;
@@ -300,9 +276,9 @@ enum hd_status hd_regex_new(const char *pattern, struct hd_regex **ret_regex)
     return absent();
 }
 
-enum hd_status hd_regex_quote(const char *literal, struct hd_regex **ret_regex)
+enum hd_status hd_regex_of_sets(const char *pattern, struct hd_regex **ret_regex)
 {
-    (void)literal;
+    (void)pattern;
     (void)ret_regex;
     return absent();
 }
@@ -310,6 +286,12 @@ enum hd_status hd_regex_quote(const char *literal, struct hd_regex **ret_regex)
 void hd_regex_free(struct hd_regex *regex)
 {
     (void)regex;
+}
+
+bool hd_regex_may_be_empty(const struct hd_regex *regex)
+{
+    (void)regex;
+    return false;
 }
 
 enum hd_status hd_regex_scratch_new(struct hd_regex_scratch **ret_scratch)
@@ -323,18 +305,19 @@ void hd_regex_scratch_free(struct hd_regex_scratch *scratch)
     (void)scratch;
 }
 
-enum hd_status hd_regex_find(const struct hd_regex *regex, struct hd_regex_scratch *scratch,
-                             const unsigned char *text, size_t len_bytes, size_t from,
-                             bool *ret_found, size_t *ret_start, size_t *ret_end)
+void hd_regex_scratch_newer(struct hd_regex_scratch *scratch, bool newer)
 {
-    (void)regex;
     (void)scratch;
-    (void)text;
-    (void)len_bytes;
-    (void)from;
+    (void)newer;
+}
+
+enum hd_status hd_match_next(struct hd_match_walk *walk, bool *ret_found, size_t *ret_from,
+                             size_t *ret_to)
+{
+    (void)walk;
     (void)ret_found;
-    (void)ret_start;
-    (void)ret_end;
+    (void)ret_from;
+    (void)ret_to;
     return absent();
 }
 

@@ -137,11 +137,6 @@ int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer)
     return tokenizer->is_bytes ? 256 : tokenizer->bpe.vocab;
 }
 
-bool hd_tokenizer_adds_space(const struct hd_tokenizer *tokenizer)
-{
-    return tokenizer->bpe.prefix != HD_PREFIX_NEVER;
-}
-
 const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer)
 {
     return tokenizer->is_bytes ? NULL : &tokenizer->companions;
@@ -187,38 +182,40 @@ const char *hd_tokenizer_content(const struct hd_tokenizer *tokenizer, int32_t i
 
 /* ---- decoding ---- */
 
-static enum hd_status decode_one(const struct hd_tokenizer *t, int32_t id,
-                                 struct hd_text *ret_bytes)
+static enum hd_status check_id(const struct hd_tokenizer *t, int32_t id)
 {
-    const struct hd_token_text *text;
-    const unsigned char byte = (unsigned char)id;
-
     if (id < 0 || id >= hd_tokenizer_vocab(t))
         return hd_err(HD_INVALID, "token id %d is outside 0 to %d", (int)id,
                       (int)hd_tokenizer_vocab(t) - 1);
-    if (t->is_bytes) {
-        hd_text_add_bytes(ret_bytes, &byte, 1);
-        return HD_OK;
-    }
-    text = &t->bpe.texts[id];
-    if (!text->content)
+    if (!t->is_bytes && !t->bpe.texts[id].content)
         return hd_err(HD_INVALID, "token id %d is not a token of %s", (int)id, t->name);
-    if (text->len_bytes) /* a model's token without bytes gives its content */
-        hd_text_add_bytes(ret_bytes, text->bytes, text->len_bytes);
-    else
-        hd_text_add_bytes(ret_bytes, text->content, strlen(text->content));
     return HD_OK;
 }
 
 enum hd_status hd_tokenizer_decode(const struct hd_tokenizer *tokenizer, const int32_t *ids,
-                                   size_t count, struct hd_text *ret_bytes)
+                                   size_t count, struct hd_text *ret_text)
 {
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; !st && i < count; i++)
-        st = decode_one(tokenizer, ids[i], ret_bytes);
-    if (!st && ret_bytes->failed)
+        st = check_id(tokenizer, ids[i]);
+    if (!st && !tokenizer->is_bytes)
+        return hd_bpe_decode(&tokenizer->bpe, ids, count, ret_text);
+    for (size_t i = 0; !st && i < count; i++)
+        hd_text_add_bytes(ret_text, &(char){(char)ids[i]}, 1);
+    if (!st && ret_text->failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the decoded text");
+    return st;
+}
+
+enum hd_status hd_tokenizer_decode_next(const struct hd_tokenizer *tokenizer, int32_t id,
+                                        struct hd_text *ret_bytes)
+{
+    enum hd_status st = check_id(tokenizer, id);
+
+    if (!st)
+        st = tokenizer->is_bytes ? hd_tokenizer_decode(tokenizer, &id, 1, ret_bytes)
+                                 : hd_bpe_decode_next(&tokenizer->bpe, id, ret_bytes);
     return st;
 }
 

@@ -1,12 +1,12 @@
 /* tokenizer: text to token ids and back.
  *
- * "bytes" has one token per byte. The path of a tokenizer.json opens a byte-level BPE (as of GPT-2,
- * Llama-3 and Qwen) or a BPE with byte fallback (Llama-2, Mistral, Mixtral) and gives the same ids
- * as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the text are
- * recognised, and none are added. Tokens that only the files beside it name (companions.h) are
- * tokens, too. A setting of the file that is not supported is an error that
+ * "bytes" has one token per byte. The path of a tokenizer.json opens a BPE: byte-level (as of
+ * GPT-2, Llama-3 and Qwen), with byte fallback (Llama-2, Mistral, Gemma) or of characters. It gives
+ * the same ids as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the
+ * text are recognised, and none are added. Tokens that only the files beside it name (companions.h)
+ * are tokens, too. A setting of the file that is not supported is an error that
  * names it. Two differences, both errors here instead of silent loss: text that is not UTF-8, and a
- * byte without a token in the vocabulary.
+ * character without a token where the file has no unk_token.
  *
  * Used by: data, train, worker.   Uses: base; PCRE2 and utf8proc if found at build time.
  * Threads: a tokenizer is immutable; each thread that encodes needs its own encoder.
@@ -50,13 +50,16 @@ const int32_t *hd_tokenizer_behind(const struct hd_tokenizer *tokenizer, int *re
 int32_t hd_tokenizer_find(const struct hd_tokenizer *tokenizer, const char *content);
 const char *hd_tokenizer_content(const struct hd_tokenizer *tokenizer, int32_t id);
 
-/* Whether it puts a space in front of a text, as Llama-2's does: then decoding gives that space. */
-bool hd_tokenizer_adds_space(const struct hd_tokenizer *tokenizer);
-
-/* Appends the bytes of the ids to ret_bytes; they may end inside a UTF-8 character. A special token
- * gives its content. HD_INVALID names an id that is not a token. */
+/* Appends the text of the ids as the reference decodes it with skip_special_tokens=False: broken
+ * characters become U+FFFD, and a space that the tokenizer puts in front of a text is left out. The
+ * ids of "bytes" give their bytes. HD_INVALID names an id that is not a token. */
 enum hd_status hd_tokenizer_decode(const struct hd_tokenizer *tokenizer, const int32_t *ids,
-                                   size_t count, struct hd_text *ret_bytes);
+                                   size_t count, struct hd_text *ret_text);
+
+/* Appends the bytes of an id that follows others, for text that is written token by token. They may
+ * end inside a UTF-8 character. */
+enum hd_status hd_tokenizer_decode_next(const struct hd_tokenizer *tokenizer, int32_t id,
+                                        struct hd_text *ret_bytes);
 
 /* A growing array of ids. Initialise with {0}. */
 struct hd_id_list {
@@ -95,8 +98,8 @@ struct hd_encoder_places {
     size_t mark_count;
 };
 
-/* As hd_encoder_add, and follows the places. The normal form C of a character that begins in front
- * of a mark and ends behind it counts as behind. */
+/* As hd_encoder_add, and follows the places. Where characters of the text become one, or one
+ * becomes several, all of the text belong to all that they became. */
 enum hd_status hd_encoder_add_places(struct hd_encoder *encoder, const void *text,
                                      size_t text_bytes, struct hd_encoder_places *places,
                                      struct hd_id_list *list);

@@ -244,7 +244,7 @@ static enum hd_status measure_tokens(struct evaluation *e)
         return hd_err(HD_NO_MEMORY, "no memory for the sizes of tokens");
     for (int32_t id = 0; id < V && id < hd_tokenizer_vocab(tokenizer); id++) {
         hd_text_clear(&text);
-        if (id != end && !hd_tokenizer_decode(tokenizer, &id, 1, &text))
+        if (id != end && !hd_tokenizer_decode_next(tokenizer, id, &text))
             e->token_bytes[id] = (int32_t)text.len_bytes;
     }
     hd_text_free(&text);

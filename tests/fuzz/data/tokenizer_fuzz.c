@@ -1,6 +1,6 @@
 /* Hostile tokenizer.json files. What the reader accepts encodes a text, or refuses it with a story,
- * and where it encodes, each id is a token that decodes, and places of the text are followed in
- * order. */
+ * and where it encodes, each id is a token, all decode, together and one by one, and places of the
+ * text are followed in order. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +11,18 @@ static void require(int condition)
 {
     if (!condition)
         abort();
+}
+
+static void decode(const struct hd_bpe *bpe, const struct hd_id_list *list)
+{
+    struct hd_text text = {0};
+
+    if (hd_bpe_decode(bpe, list->ids, list->count, &text))
+        require(hd_err_message()[0] != '\0'); /* a pattern may reach its limit */
+    for (size_t i = 0; i < list->count; i++)
+        if (hd_bpe_decode_next(bpe, list->ids[i], &text))
+            require(hd_err_message()[0] != '\0');
+    hd_text_free(&text);
 }
 
 static void encode(const struct hd_bpe *bpe)
@@ -34,6 +46,7 @@ static void encode(const struct hd_bpe *bpe)
                     bpe->texts[list.ids[i]].content);
         for (size_t i = 0; i < places.mark_count; i++)
             require(marks[i].token <= list.count && (!i || marks[i].token >= marks[i - 1].token));
+        decode(bpe, &list);
     }
     hd_id_list_free(&list);
     hd_bpe_encoder_free(encoder);
@@ -70,6 +83,18 @@ static const char *const seeds[] = {
     "{\"added_tokens\":[{\"id\":0,\"content\":\"a\",\"single_word\":true,\"normalized\":true}],"
     "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{" VOCAB
     ",\"merges\":[[\"a\",\"b\"],[\"\xC4\xA0\",\"a\"]]}}",
+    "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKD\"},{\"type\":"
+    "\"StripAccents\"},{\"type\":\"Lowercase\"},{\"type\":\"Strip\",\"strip_left\":true,"
+    "\"strip_right\":true},{\"type\":\"Replace\",\"pattern\":{\"Regex\":"
+    "\"[\\\\w&&[^a-c]]{,2}|(?i:x)\"},\"content\":\"a\"}]},\"pre_tokenizer\":{\"type\":\"Sequence\","
+    "\"pretokenizers\":[{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\","
+    "\"split\":true},{\"type\":\"Punctuation\"},{\"type\":\"Whitespace\"},{\"type\":"
+    "\"FixedLength\","
+    "\"length\":3},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?<=a)\\\\b|x*\"},\"behavior\":"
+    "\"Contiguous\",\"invert\":true}]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":"
+    "\"ByteFallback\"},{\"type\":\"BPEDecoder\",\"suffix\":\"b\"},{\"type\":\"Fuse\"},{\"type\":"
+    "\"Strip\",\"content\":\" \",\"start\":1,\"stop\":1}]},\"model\":{\"unk_token\":\"a\","
+    "\"fuse_unk\":true,\"end_of_word_suffix\":\"b\"," VOCAB ",\"merges\":[\"a b\"]}}",
 };
 
 /* A BPE with byte fallback, as of Llama-2. */

@@ -1,18 +1,15 @@
-"""compare.py TOKENS_OF COUNT [SEED]: random Unicode texts, our ids beside those of Hugging Face tokenizers.
-
-Only characters of Python's Unicode are used: of younger ones PCRE2 and Hugging Face's patterns may know
-different properties, each as its version of Unicode has them.
+"""compare.py TOKENS_OF COUNT [SEED]: every character of Unicode and random texts, our ids and decoded texts beside
+those of Hugging Face tokenizers.
 
 Prints one line per tokenizer, with the texts that differ (at most ten), and exits with 1 if one does.
 """
 import os
 import random
-import struct
-import subprocess
 import sys
 import tempfile
 import unicodedata
 
+import grid
 import make_tokenizers
 
 LETTERS = [
@@ -27,13 +24,13 @@ LETTERS = [
 
 def texts(count, seed):
     r = random.Random(seed)
-    for code in range(0x110000):  # every character by itself and between others
-        if not 0xD800 <= code < 0xE000 and unicodedata.category(chr(code)) != "Cn":
+    for code in range(0x110000):  # every character by itself and between others; some of those that are none yet
+        if not 0xD800 <= code < 0xE000 and (code < 0x20000 or unicodedata.category(chr(code)) not in ("Cn", "Co")
+                                            or 0x2EBF0 <= code < 0x323B0 or code % 101 == 0):
             yield "a" + chr(code) + " " + chr(code) + "1" + chr(code) + "\u0327\u0301"
     for _ in range(count):
         kinds = r.sample(LETTERS, r.randrange(1, 5))
-        text = "".join(r.choice(kinds)(r) for _ in range(r.randrange(1, 40)))
-        yield "".join(c for c in text if unicodedata.category(c) != "Cn")
+        yield "".join(r.choice(kinds)(r) for _ in range(r.randrange(1, 40)))
 
 
 def main(program, count, seed):
@@ -41,26 +38,20 @@ def main(program, count, seed):
     with tempfile.TemporaryDirectory() as folder:
         for name, tokenizer in make_tokenizers.make():
             path = os.path.join(folder, name + ".json")
-            source = os.path.join(folder, "texts")
             tokenizer.save(path, pretty=False)
             all_texts = list(texts(count, seed))
-            with open(source, "wb") as out:
-                for text in all_texts:
-                    raw = text.encode()
-                    out.write(struct.pack("<I", len(raw)) + raw)
-            command = [program, path] + ([] if name == "gpt2" else ["lossy"])
-            with open(source, "rb") as given:
-                answer = subprocess.run(command, stdin=given, stdout=subprocess.PIPE, check=True).stdout
-            at, differ = 0, []
-            for text, encoding in zip(all_texts, tokenizer.encode_batch(all_texts, add_special_tokens=False)):
-                (n,) = struct.unpack_from("<i", answer, at)
-                ours = list(struct.unpack_from("<%di" % max(n, 0), answer, at + 4))
-                at += 4 + 4 * max(n, 0)
-                if ours != encoding.ids:
-                    differ.append((text, ours, encoding.ids))
+            rc, answers = grid.ours(program, path, all_texts, folder)
+            if rc:
+                print("%s: %s" % (name, answers))
+                return 1
+            encodings = tokenizer.encode_batch(all_texts, add_special_tokens=False)
+            theirs = [e.ids for e in encodings]
+            backs = tokenizer.decode_batch(theirs, skip_special_tokens=False)
+            differ = [(text, ours, back, ids, text_back) for text, (ours, back), ids, text_back
+                      in zip(all_texts, answers, theirs, backs) if ours != ids or back != text_back.encode()]
             print("%s: %d of %d texts differ" % (name, len(differ), len(all_texts)))
-            for text, ours, theirs in differ[:10]:
-                print("  %r\n    ours   %s\n    theirs %s" % (text, ours, theirs))
+            for text, *what in differ[:10]:
+                print("  %r\n    ours   %s %r\n    theirs %s %r" % (text, *what))
             wrong += len(differ)
     return 1 if wrong else 0
 

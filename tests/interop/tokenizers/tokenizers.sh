@@ -1,10 +1,17 @@
 #!/bin/bash
-# Hugging Face tokenizers gives the same ids: each character of Unicode, and random texts.
+# Hugging Face tokenizers gives the same ids and texts: each character of Unicode, random texts, and
+# random combinations of all parts of a tokenizer.json; its patterns match the same.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 . "$HEDDLE_SOURCE_DIR/tests/interop/python.sh" || exit 1
 need_python every_character_and_random_texts_have_the_same_ids tokenizers
 
 check every_character_and_random_texts_have_the_same_ids env PYTHONDONTWRITEBYTECODE=1 "$python" \
-    "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/compare.py" "${HEDDLE_BUILD_DIR:?}/tests/tokens_of" 50000
+    "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/compare.py" "${HEDDLE_BUILD_DIR:?}/tests/tokens_of" 20000
+cat "$work/check.out"
+check random_combinations_of_all_parts_have_the_same_ids_and_texts env PYTHONDONTWRITEBYTECODE=1 "$python" \
+    "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/grid.py" compare "$HEDDLE_BUILD_DIR/tests/tokens_of" 20 "$RANDOM"
+cat "$work/check.out"
+check random_patterns_match_the_same env PYTHONDONTWRITEBYTECODE=1 "$python" \
+    "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/patterns.py" compare "$HEDDLE_BUILD_DIR/tests/spans_of" 300 "$RANDOM"
 cat "$work/check.out"
 finish

@@ -1,9 +1,8 @@
-/* tokens_of TOKENIZER: texts on stdin, their ids on stdout, for those who compare.
+/* tokens_of TOKENIZER: texts on stdin, their ids and the text of these on stdout, to be compared.
  *
- * A text is its size in bytes (32 bits) and the bytes; the answer is the number of ids and the ids
- * (32 bits each), or -1 where the text was refused. Then the ids are decoded, and it is an error
- * unless that gives the text again (with `lossy` as a second argument it may differ: a normaliser
- * is at work). */
+ * A text is its size in bytes (32 bits) and the bytes. The answer is the number of ids and the ids
+ * (32 bits each), or -1 where the text was refused, with the reason on stderr; then the size of the
+ * decoded text and its bytes. Exit status 3: the tokenizer was refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,27 @@ static int fail(const char *what)
 {
     (void)fprintf(stderr, "tokens_of: %s\n", what);
     return 1;
+}
+
+static int answer(const struct hd_tokenizer *tokenizer, struct hd_encoder *encoder,
+                  const void *text, size_t size_bytes, struct hd_id_list *list,
+                  struct hd_text *back)
+{
+    int32_t count, back_bytes;
+
+    list->count = 0;
+    hd_text_clear(back);
+    count = hd_encoder_add(encoder, text, size_bytes, list) ? -1 : (int32_t)list->count;
+    if (count < 0)
+        (void)fail(hd_err_message());
+    else if (hd_tokenizer_decode(tokenizer, list->ids, list->count, back))
+        return fail(hd_err_message());
+    back_bytes = (int32_t)back->len_bytes;
+    (void)fwrite(&count, sizeof count, 1, stdout);
+    (void)fwrite(list->ids, sizeof *list->ids, list->count, stdout);
+    (void)fwrite(&back_bytes, sizeof back_bytes, 1, stdout);
+    (void)fwrite(back->data, 1, back->len_bytes, stdout);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -29,27 +49,16 @@ int main(int argc, char **argv)
     if (argc < 2)
         return fail("which tokenizer?");
     if (hd_tokenizer_open(argv[1], &tokenizer) || hd_encoder_new(tokenizer, &encoder)) {
-        rc = fail(hd_err_message());
+        (void)fail(hd_err_message());
         hd_tokenizer_close(tokenizer);
-        return rc;
+        return 3;
     }
     while (!rc && fread(&size_bytes, sizeof size_bytes, 1, stdin) == 1) {
-        int32_t count;
-
         text = realloc(text, size_bytes + 1);
-        if (!text || fread(text, 1, size_bytes, stdin) != size_bytes) {
+        if (!text || fread(text, 1, size_bytes, stdin) != size_bytes)
             rc = fail("the input ends inside a text");
-            break;
-        }
-        list.count = 0;
-        count = hd_encoder_add(encoder, text, size_bytes, &list) ? -1 : (int32_t)list.count;
-        (void)fwrite(&count, sizeof count, 1, stdout);
-        (void)fwrite(list.ids, sizeof *list.ids, list.count, stdout);
-        hd_text_clear(&back);
-        if (count >= 0 && argc < 3 &&
-            (hd_tokenizer_decode(tokenizer, list.ids, list.count, &back) ||
-             back.len_bytes != size_bytes || (size_bytes && memcmp(back.data, text, size_bytes))))
-            rc = fail("the ids do not give the text again");
+        else
+            rc = answer(tokenizer, encoder, text, size_bytes, &list, &back);
     }
     if (fflush(stdout))
         rc = fail("cannot write the ids");

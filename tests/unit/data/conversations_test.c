@@ -97,7 +97,7 @@ static void shows(const char *template, const char *line, enum hd_chat_loss loss
     for (size_t i = 0; i < e.ids.count; i++) {
         if (e.counts.data[i] && (!i || !e.counts.data[i - 1]))
             hd_text_add(&text, "[");
-        assert_int_equal(hd_tokenizer_decode(qwen, &e.ids.ids[i], 1, &text), HD_OK);
+        assert_int_equal(hd_tokenizer_decode_next(qwen, e.ids.ids[i], &text), HD_OK);
         if (e.counts.data[i] && (i + 1 == e.ids.count || !e.counts.data[i + 1]))
             hd_text_add(&text, "]");
     }

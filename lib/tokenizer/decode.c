@@ -1,0 +1,382 @@
+/* decode: ids into text, by the decoder of tokenizer.json: a list of tokens goes through its steps,
+ * and what is left is joined. Without a decoder the tokens are joined with spaces, as the reference
+ * does. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/tokenizer_internal.h"
+
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+
+struct token_list { /* token i ends at ends[i] of the text, where the next one begins */
+    struct hd_text text;
+    size_t *ends;
+    size_t count, room;
+};
+
+/* One step at work on a list. */
+struct decoding {
+    const struct hd_decode_step *step;
+    struct hd_regex_scratch *scratch;
+    const struct token_list *in;
+    struct token_list *out;
+    bool is_next;  /* the tokens follow others that are not in the list, and others follow */
+    bool is_whole; /* a Fuse was before: the only token is the whole text */
+};
+
+/* ---- lists ---- */
+
+static void end_token(struct token_list *list)
+{
+    if (list->count == list->room) {
+        const size_t room = list->room ? 2 * list->room : 256;
+        size_t *ends = realloc(list->ends, room * sizeof *ends);
+
+        if (!ends) {
+            list->text.failed = true;
+            return;
+        }
+        list->ends = ends;
+        list->room = room;
+    }
+    list->ends[list->count++] = list->text.len_bytes;
+}
+
+static void list_clear(struct token_list *list)
+{
+    hd_text_clear(&list->text);
+    list->count = 0;
+}
+
+static void list_free(struct token_list *list)
+{
+    hd_text_free(&list->text);
+    free(list->ends);
+}
+
+static const char *token_of(const struct token_list *list, size_t i, size_t *ret_bytes)
+{
+    const size_t from = i ? list->ends[i - 1] : 0;
+
+    *ret_bytes = list->ends[i] - from;
+    return list->text.data ? list->text.data + from : "";
+}
+
+/* ---- bytes ---- */
+
+/* Bytes of the character at p, at most n; 0: none. */
+static size_t whole_character(const unsigned char *p, size_t n)
+{
+    const size_t need = hd_character_bytes(p[0]);
+
+    return !p[0] ? 1 : need <= n && hd_text_is_utf8(p, need) ? need : 0;
+}
+
+/* Bytes of what is no character: the longest beginning of one, else one byte (Unicode 15, 3.9,
+ * "U+FFFD Substitution of Maximal Subparts"). */
+static size_t broken_bytes(const unsigned char *p, size_t n)
+{
+    const size_t need = p[0] < 0xC2 || p[0] > 0xF4 ? 1 : hd_character_bytes(p[0]);
+    const unsigned char least = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
+    const unsigned char most = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
+    size_t have = 1;
+
+    if (need == 1 || n < 2 || p[1] < least || p[1] > most)
+        return 1;
+    for (have = 2; have < need && have < n && (p[have] & 0xC0) == 0x80;)
+        have++;
+    return have;
+}
+
+static void add_lossy(struct hd_text *out, const char *bytes, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)bytes;
+
+    for (size_t at = 0, step; at < n; at += step) {
+        step = whole_character(p + at, n - at);
+        if (step) {
+            hd_text_add_bytes(out, p + at, step);
+            continue;
+        }
+        hd_text_add_bytes(out, replacement, 3);
+        step = broken_bytes(p + at, n - at);
+    }
+}
+
+static bool is_utf8(const char *bytes, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)bytes;
+
+    for (size_t at = 0, step; at < n; at += step) {
+        step = whole_character(p + at, n - at);
+        if (!step)
+            return false;
+    }
+    return true;
+}
+
+/* The byte of <0x0A>, or -1; the digits as Rust reads them. */
+static int fallback_byte(const char *token, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    int value = 0;
+
+    if (n != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>')
+        return -1;
+    for (int i = 3; i < 5; i++) {
+        const char c = token[i];
+        const char *digit = c ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
+
+        if (!digit && !(i == 3 && c == '+'))
+            return -1;
+        value = digit ? value * 16 + (int)(digit - digits) : 0;
+    }
+    return value;
+}
+
+/* ---- steps ---- */
+
+static enum hd_status replace(const struct decoding *d, const char *token, size_t n,
+                              const char *content)
+{
+    struct hd_match_walk walk = {.matcher = &d->step->pattern,
+                                 .scratch = d->scratch,
+                                 .text = (const unsigned char *)token,
+                                 .len_bytes = n};
+    size_t at = 0, from = 0, to = 0;
+    bool found = false;
+    enum hd_status st = n ? hd_match_next(&walk, &found, &from, &to) : HD_OK;
+
+    for (; !st && found; st = hd_match_next(&walk, &found, &from, &to)) {
+        hd_text_add_bytes(&d->out->text, token + at, from - at);
+        hd_text_add_bytes(&d->out->text, content, strlen(content));
+        at = to;
+    }
+    hd_text_add_bytes(&d->out->text, token + at, n - at);
+    return st;
+}
+
+static void strip(const struct decoding *d, const char *token, size_t n)
+{
+    const char *content = d->step->content;
+    const size_t one = strlen(content);
+    size_t from = 0, to = n;
+
+    /* the ends of the whole text are not those of tokens in the middle of it */
+    if (!(d->is_next && d->is_whole)) {
+        for (int64_t i = 0;
+             i < d->step->start && n - from >= one && memcmp(token + from, content, one) == 0; i++)
+            from += one;
+        for (int64_t i = 0;
+             i < d->step->stop && to - from >= one && memcmp(token + to - one, content, one) == 0;
+             i++)
+            to -= one;
+    }
+    hd_text_add_bytes(&d->out->text, token + from, to - from);
+}
+
+/* Metaspace: spaces in place of its character, but none at the beginning of the text. */
+static void write_spaces(const struct decoding *d, const char *token, size_t n, bool is_first)
+{
+    const char *content = d->step->content;
+    const size_t one = strlen(content);
+
+    for (const char *end = token + n; token < end;) {
+        const char *next = memmem(token, (size_t)(end - token), content, one);
+
+        hd_text_add_bytes(&d->out->text, token, (size_t)((next ? next : end) - token));
+        if (next && !(is_first && d->step->prepend != HD_PREPEND_NEVER))
+            hd_text_add_bytes(&d->out->text, " ", 1);
+        token = next ? next + one : end;
+    }
+}
+
+/* The bytes that ByteLevel's letters represent; a token with another character stays. */
+static void add_letters(struct hd_text *out, const char *token, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)token;
+    size_t bytes = 0;
+
+    for (size_t at = 0; at < n; at += bytes)
+        if (hd_byte_of_letter(hd_character_code(p + at, &bytes)) < 0) {
+            hd_text_add_bytes(out, token, n);
+            return;
+        }
+    for (size_t at = 0; at < n; at += bytes) {
+        const char byte = (char)hd_byte_of_letter(hd_character_code(p + at, &bytes));
+
+        hd_text_add_bytes(out, &byte, 1);
+    }
+}
+
+static void letters_of_all(const struct decoding *d)
+{
+    struct hd_text bytes = {0};
+    size_t n;
+
+    for (size_t i = 0; i < d->in->count; i++) {
+        const char *token = token_of(d->in, i, &n);
+
+        add_letters(&bytes, token, n);
+    }
+    if (bytes.failed)
+        d->out->text.failed = true;
+    else if (d->is_next)
+        hd_text_add_bytes(&d->out->text, bytes.data, bytes.len_bytes);
+    else
+        add_lossy(&d->out->text, bytes.data, bytes.len_bytes);
+    end_token(d->out);
+    hd_text_free(&bytes);
+}
+
+/* Bytes of adjacent <0x..> become their characters, or a U+FFFD each. */
+static void flush_bytes(const struct decoding *d, struct hd_text *bytes)
+{
+    if (!bytes->len_bytes)
+        return;
+    if (d->is_next || is_utf8(bytes->data, bytes->len_bytes)) {
+        hd_text_add_bytes(&d->out->text, bytes->data, bytes->len_bytes);
+        end_token(d->out);
+    } else {
+        for (size_t i = 0; i < bytes->len_bytes; i++) {
+            hd_text_add_bytes(&d->out->text, replacement, 3);
+            end_token(d->out);
+        }
+    }
+    hd_text_clear(bytes);
+}
+
+static void join_bytes(const struct decoding *d)
+{
+    struct hd_text bytes = {0};
+    size_t n;
+
+    for (size_t i = 0; i < d->in->count; i++) {
+        const char *token = token_of(d->in, i, &n);
+        const int byte = fallback_byte(token, n);
+
+        if (byte >= 0) {
+            hd_text_add_bytes(&bytes, &(char){(char)byte}, 1);
+            continue;
+        }
+        flush_bytes(d, &bytes);
+        hd_text_add_bytes(&d->out->text, token, n);
+        end_token(d->out);
+    }
+    flush_bytes(d, &bytes);
+    d->out->text.failed |= bytes.failed;
+    hd_text_free(&bytes);
+}
+
+static enum hd_status each_token(const struct decoding *d)
+{
+    enum hd_status st = HD_OK;
+    size_t n;
+
+    for (size_t i = 0; !st && i < d->in->count; i++) {
+        const char *token = token_of(d->in, i, &n);
+        const bool is_last = i + 1 == d->in->count && !d->is_next;
+
+        if (d->step->kind == HD_DECODE_REPLACE)
+            st = replace(d, token, n, d->step->content);
+        else if (d->step->kind == HD_DECODE_SUFFIX)
+            st = replace(d, token, n, is_last ? "" : " ");
+        else if (d->step->kind == HD_DECODE_STRIP)
+            strip(d, token, n);
+        else
+            write_spaces(d, token, n, !i && !d->is_next);
+        end_token(d->out);
+    }
+    return st;
+}
+
+static enum hd_status apply(struct decoding *d)
+{
+    switch (d->step->kind) {
+    case HD_DECODE_LETTERS:
+        letters_of_all(d);
+        d->is_whole = true;
+        return HD_OK;
+    case HD_DECODE_BYTE_FALLBACK:
+        join_bytes(d);
+        return HD_OK;
+    case HD_DECODE_FUSE:
+        hd_text_add_bytes(&d->out->text, d->in->text.data ? d->in->text.data : "",
+                          d->in->text.len_bytes);
+        end_token(d->out);
+        d->is_whole = true;
+        return HD_OK;
+    default:
+        return each_token(d);
+    }
+}
+
+/* ---- all steps ---- */
+
+/* lists[0] has the tokens; the steps go back and forth between the two. */
+static enum hd_status apply_all(const struct hd_bpe *bpe, bool is_next, struct token_list lists[2],
+                                struct hd_text *ret_text)
+{
+    struct decoding d = {.is_next = is_next};
+    const struct token_list *last;
+    enum hd_status st = HD_OK;
+    size_t n;
+    int at = 0;
+
+    for (int i = 0; !st && i < bpe->decode_count; i++, at = !at) {
+        d.step = &bpe->decodes[i];
+        d.in = &lists[at];
+        d.out = &lists[!at];
+        list_clear(d.out);
+        if (d.step->pattern.regex && !d.scratch)
+            st = hd_regex_scratch_new(&d.scratch);
+        if (d.scratch)
+            hd_regex_scratch_newer(d.scratch, true);
+        if (!st)
+            st = apply(&d);
+        if (!st && d.out->text.failed)
+            st = hd_err(HD_NO_MEMORY, "no memory for the decoded text");
+    }
+    last = &lists[at];
+    for (size_t i = 0; !st && i < last->count; i++) {
+        const char *token = token_of(last, i, &n);
+
+        if (!bpe->has_decoder && (i || is_next))
+            hd_text_add_bytes(ret_text, " ", 1);
+        hd_text_add_bytes(ret_text, token, n);
+    }
+    if (!st && ret_text->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the decoded text");
+    hd_regex_scratch_free(d.scratch);
+    return st;
+}
+
+static enum hd_status decode(const struct hd_bpe *bpe, const int32_t *ids, size_t count,
+                             bool is_next, struct hd_text *ret_text)
+{
+    struct token_list lists[2] = {{{0}, NULL, 0, 0}, {{0}, NULL, 0, 0}};
+    enum hd_status st;
+
+    for (size_t i = 0; i < count; i++) {
+        const char *shown = bpe->texts[ids[i]].shown;
+
+        hd_text_add_bytes(&lists[0].text, shown, strlen(shown));
+        end_token(&lists[0]);
+    }
+    st = lists[0].text.failed ? hd_err(HD_NO_MEMORY, "no memory for the decoded text")
+                              : apply_all(bpe, is_next, lists, ret_text);
+    list_free(&lists[0]);
+    list_free(&lists[1]);
+    return st;
+}
+
+enum hd_status hd_bpe_decode(const struct hd_bpe *bpe, const int32_t *ids, size_t count,
+                             struct hd_text *ret_text)
+{
+    return decode(bpe, ids, count, false, ret_text);
+}
+
+enum hd_status hd_bpe_decode_next(const struct hd_bpe *bpe, int32_t id, struct hd_text *ret_bytes)
+{
+    return decode(bpe, &id, 1, true, ret_bytes);
+}
