@@ -345,7 +345,10 @@ static void on_read(struct hd_rpc_op *op, bool ok)
         if (buffer)
             grpc_byte_buffer_destroy(buffer);
         call->read_ended = true;
-        if (ok && call->server && hd_rpc_call_alive(call) && call->handler.on_half_close)
+        if (ok && call->awaits_request && hd_rpc_call_alive(call))
+            hd_rpc_server_requested(call, NULL);
+        else if (ok && call->opened && call->server && hd_rpc_call_alive(call) &&
+                 call->handler.on_half_close)
             call->handler.on_half_close(call);
     } else if (call->abandoned ||
                (call->server && (call->final || call->ending != HD_RPC_ENDING_NONE))) {
@@ -355,6 +358,8 @@ static void on_read(struct hd_rpc_op *op, bool ok)
         st = hd_rpc_unpack_buffer(call->incoming, buffer, &msg);
         if (st)
             refuse_message(call, st);
+        else if (call->awaits_request)
+            hd_rpc_server_requested(call, msg);
         else if (call->paused)
             call->held = msg;
         else

@@ -403,7 +403,7 @@ const char *hd_rpc_explain_no_connection(const char *details, size_t len_bytes)
     return NULL;
 }
 
-/* gRPC does not hand on the text of a server's GOAWAY (arrivals.c). */
+/* gRPC does not hand on the text of a server's GOAWAY (relay.c). */
 static bool is_turned_away(const char *details, size_t len_bytes)
 {
     static const char goaway[] = "GOAWAY received";

@@ -1,9 +1,8 @@
-/* Doors: listening sockets of our own, whose connections are handed to gRPC.
+/* Unix doors: listening sockets of our own, whose connections are handed to gRPC.
  *
- * Accepting here and not in gRPC tells who is at the other end of a Unix socket (SO_PEERCRED),
- * bounds how many connections TCP may bring (arrivals.h), and survives the moment when descriptors
- * run out: gRPC's own listener would stay deaf afterwards. How a Unix socket is made is below, how
- * a TCP socket is made in tcp_door.c.
+ * Accepting here and not in gRPC tells who is at the other end (SO_PEERCRED), and survives the
+ * moment when descriptors run out: gRPC's own listener would stay deaf afterwards. TCP is in
+ * tcp_door.c and relay.c.
  *
  * A Unix door holds a lock on PATH.lock as long as it lives, so that two servers that start at the
  * same moment cannot take the socket file from each other. The lock file stays; the lock dies with
@@ -23,7 +22,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "rpc/arrivals.h"
 #include "rpc/server_internal.h"
 
 enum { BACKLOG = 128, RETRY_MS = 100, ACCEPTS_PER_WAKE = 64 };
@@ -219,18 +217,12 @@ static void tell_not_accepted(struct hd_rpc_door_socket *door, int error)
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
     struct hd_rpc_door_socket *door = poll->data;
-    struct sockaddr_storage from = {0};
-    socklen_t from_bytes;
     int fd;
 
     (void)status, (void)events;
     for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
-        from_bytes = sizeof from;
-        fd = accept4(door->listen_fd, (struct sockaddr *)&from, &from_bytes,
-                     SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0 && door->tcp) {
-            hd_rpc_arrivals_take(door->server->arrivals, fd, &from);
-        } else if (fd >= 0) {
+        fd = accept4(door->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
             admit_connection(door->server, fd);
         } else if (errno == EAGAIN) {
             return;

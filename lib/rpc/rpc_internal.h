@@ -117,8 +117,9 @@ struct hd_rpc_call {
     bool final;                             /* the final event arrived: the call is over */
     bool opened;                            /* past on_open; a server then calls on_done, too */
     bool read_ended, paused;
-    bool abandoned; /* cancelled on this side: later messages are dropped */
-    bool done;      /* the end, where on_done is called, was reached */
+    bool awaits_request; /* server, not BIDI: admitted, and its message is being read */
+    bool abandoned;      /* cancelled on this side: later messages are dropped */
+    bool done;           /* the end, where on_done is called, was reached */
 
     grpc_byte_buffer *read_buffer;
     size_t received_count;
@@ -166,6 +167,8 @@ bool hd_rpc_slice_is(grpc_slice slice, const char *text);
 
 /* ---- the two sides ---- */
 
+/* The request message of an admitted call is here; NULL: the client has sent none. */
+void hd_rpc_server_requested(struct hd_rpc_call *call, ProtobufCMessage *request);
 void hd_rpc_server_remove_call(struct hd_rpc_call *call); /* the call has ended */
 /* The call's answer is known. */
 void hd_rpc_server_answered(struct hd_rpc_call *call, enum hd_status st);

@@ -10,9 +10,9 @@
 
 #include "base/text.h"
 #include "rpc/acceptor.h"
-#include "rpc/arrivals.h"
 #include "rpc/channel_args.h"
 #include "rpc/credentials.h"
+#include "rpc/relay.h"
 #include "rpc/server_internal.h"
 #include "rpc/standard.h"
 #include "rpc/standard_internal.h"
@@ -145,11 +145,8 @@ enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
         made->method.queue_len_max = HD_RPC_QUEUE_LEN_DEFAULT;
     if (!made->method.queue_bytes_max)
         made->method.queue_bytes_max = HD_RPC_QUEUE_BYTES_DEFAULT;
-    made->handle = grpc_server_register_method(server->server, method->path, NULL,
-                                               method->kind == HD_RPC_BIDI
-                                                   ? GRPC_SRM_PAYLOAD_NONE
-                                                   : GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER,
-                                               0);
+    made->handle =
+        grpc_server_register_method(server->server, method->path, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
     if (!made->handle) {
         free(made);
         return hd_err(HD_INTERNAL, "gRPC cannot register the method %s", method->path);
@@ -245,7 +242,7 @@ enum hd_status hd_rpc_server_start(struct hd_rpc_server *server)
     st = hd_rpc_server_fill_slots(server);
     for (struct hd_rpc_door_socket *door = server->doors; !st && door; door = door->next)
         st = hd_rpc_door_start(door);
-    return st;
+    return st || !server->relay ? st : hd_rpc_relay_start(server->relay);
 }
 
 enum hd_status hd_rpc_server_set_tls(struct hd_rpc_server *server, const struct hd_rpc_tls *tls)
@@ -300,8 +297,8 @@ void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
         hd_rpc_door_close(door);
     }
     server->doors = NULL;
-    if (server->arrivals)
-        hd_rpc_arrivals_close(server->arrivals);
+    if (server->relay)
+        hd_rpc_relay_close(server->relay);
     (void)uv_timer_init(server->rpc->loop, &server->grace);
     server->grace.data = server;
     server->handles++;
@@ -354,7 +351,7 @@ void hd_rpc_server_release(struct hd_rpc_server *server)
     *server->link = server->next;
     if (server->next)
         server->next->link = server->link;
-    hd_rpc_arrivals_free(server->arrivals);
+    hd_rpc_relay_free(server->relay);
     free(server->uids);
     free(server->standard);
     free(server);

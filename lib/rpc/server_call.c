@@ -1,8 +1,9 @@
 /* The server's side of calls: accepting, authentication and result.
  *
- * A slot receives a call. Then the call is checked, in this order: limit of calls, token or Unix
- * peer, method, deadline, authorize, request message. Only then on_open is called; a refused call
- * never reaches a handler. */
+ * A slot receives the head of a call. Then the call is checked, in this order: limit of calls,
+ * token or Unix peer, method, deadline, authorize. Only then its request message is read, and
+ * on_open is called; a refused call never reaches a handler, and of a caller without a token
+ * nothing but the head is kept. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "rpc/arrivals.h"
+#include "rpc/relay.h"
 #include "rpc/server_internal.h"
 
 enum {
@@ -32,7 +33,6 @@ struct hd_rpc_slot {
     grpc_call_details details; /* for unknown methods */
     gpr_timespec deadline;
     grpc_metadata_array metadata;
-    grpc_byte_buffer *payload;
 };
 
 /* ---- the identity of a caller ---- */
@@ -166,6 +166,24 @@ static enum hd_status identify_tcp(struct hd_rpc_call *call, const grpc_metadata
     return st;
 }
 
+/* The address of a TCP peer, for logs. A client that has gone has none any more. */
+static void name_connection(struct hd_rpc_call *call, const char *peer)
+{
+    const struct hd_rpc_server *server = call->server;
+    char name[HD_RPC_RELAY_NAME_MAX];
+
+    if (peer && server->relay && hd_rpc_relay_name(server->relay, peer, name))
+        call->peer = strdup(name);
+}
+
+static void tell_relay(struct hd_rpc_relay *relay, const char *peer, enum hd_status st)
+{
+    if (st)
+        hd_rpc_relay_deny(relay, peer);
+    else
+        hd_rpc_relay_prove(relay, peer);
+}
+
 static enum hd_status identify(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
 {
     struct hd_rpc_server *server = call->server;
@@ -178,10 +196,10 @@ static enum hd_status identify(struct hd_rpc_call *call, const grpc_metadata_arr
             st =
                 server->options.identify(server->options.authorize_user, &socket, &call->principal);
     } else {
-        call->peer = peer ? strdup(peer) : NULL;
+        name_connection(call, peer);
         st = identify_tcp(call, metadata);
-        if (!st && peer && server->arrivals)
-            hd_rpc_arrivals_prove(server->arrivals, peer);
+        if (peer && server->relay)
+            tell_relay(server->relay, peer, st);
     }
     gpr_free(peer);
     if (st) {
@@ -254,10 +272,9 @@ static int64_t to_deadline_ms(gpr_timespec deadline)
 }
 
 static enum hd_status admit(struct hd_rpc_call *call, struct hd_rpc_slot *slot,
-                            const struct hd_rpc_method *method, ProtobufCMessage **ret_request)
+                            const struct hd_rpc_method *method)
 {
     const struct hd_rpc_server *server = call->server;
-    grpc_byte_buffer *payload = slot->payload;
     enum hd_status st;
 
     if (server->calls > server->options.calls_max)
@@ -272,18 +289,7 @@ static enum hd_status admit(struct hd_rpc_call *call, struct hd_rpc_slot *slot,
         !server->options.allow_no_deadline)
         return hd_err(HD_INVALID, "calls of %s need a deadline", call->path);
     st = copy_metadata(call, &slot->metadata);
-    if (st)
-        return st;
-    st = authorize(call);
-    if (st)
-        return st;
-    if (method->kind == HD_RPC_BIDI)
-        return HD_OK;
-    if (!payload)
-        return hd_err(HD_INVALID, "%s: the request message is missing", call->path);
-    slot->payload = NULL;
-    st = hd_rpc_unpack_buffer(method->request, payload, ret_request);
-    return st ? hd_err_prefix(st, "%s", call->path) : HD_OK;
+    return st ? st : authorize(call);
 }
 
 static void on_final(struct hd_rpc_op *op, bool ok)
@@ -321,11 +327,28 @@ static enum hd_status add_accepted_header(struct hd_rpc_call *call)
     return HD_OK;
 }
 
+static void open_call(struct hd_rpc_call *call, ProtobufCMessage *request)
+{
+    hd_rpc_call_open(call, request);
+    if (call->kind != HD_RPC_UNARY && !call->headers_sent && hd_rpc_call_alive(call))
+        (void)add_accepted_header(call); /* best effort: the first message means the same */
+}
+
+void hd_rpc_server_requested(struct hd_rpc_call *call, ProtobufCMessage *request)
+{
+    call->awaits_request = false;
+    call->read_ended = true; /* a second message of a unary call or a server's stream is ignored */
+    if (request)
+        open_call(call, request);
+    else
+        hd_rpc_call_fail(call,
+                         hd_err(HD_INVALID, "%s: the request message is missing", call->path));
+}
+
 static void take_call(struct hd_rpc_slot *slot, struct hd_rpc_call *call)
 {
     struct hd_rpc_server *server = slot->server;
     const struct hd_rpc_method *method = slot->registration ? &slot->registration->method : NULL;
-    ProtobufCMessage *request = NULL;
     enum hd_status st;
 
     call->server = server;
@@ -349,14 +372,14 @@ static void take_call(struct hd_rpc_slot *slot, struct hd_rpc_call *call)
     server->calls++;
     watch_end(call);
 
-    st = admit(call, slot, method, &request);
+    st = admit(call, slot, method);
     if (st) {
         hd_rpc_call_fail(call, st);
     } else {
-        call->read_ended = call->kind != HD_RPC_BIDI;
-        hd_rpc_call_open(call, request);
-        if (call->kind != HD_RPC_UNARY && !call->headers_sent && hd_rpc_call_alive(call))
-            (void)add_accepted_header(call); /* best effort: the first message means the same */
+        call->read_ended = false;
+        call->awaits_request = call->kind != HD_RPC_BIDI;
+        if (!call->awaits_request)
+            open_call(call, NULL);
     }
     hd_rpc_call_settle(call);
 }
@@ -373,14 +396,12 @@ static enum hd_status arm(struct hd_rpc_slot *slot)
     if (st)
         return st;
     slot->call = NULL;
-    slot->payload = NULL;
     grpc_metadata_array_init(&slot->metadata);
     grpc_call_details_init(&slot->details);
     if (slot->registration)
-        error = grpc_server_request_registered_call(
-            server->server, slot->registration->handle, &slot->call, &slot->deadline,
-            &slot->metadata, slot->registration->method.kind == HD_RPC_BIDI ? NULL : &slot->payload,
-            cq, cq, &slot->on_accept);
+        error = grpc_server_request_registered_call(server->server, slot->registration->handle,
+                                                    &slot->call, &slot->deadline, &slot->metadata,
+                                                    NULL, cq, cq, &slot->on_accept);
     else
         error = grpc_server_request_call(server->server, &slot->call, &slot->details,
                                          &slot->metadata, cq, cq, &slot->on_accept);
@@ -395,8 +416,6 @@ static void reset(struct hd_rpc_slot *slot)
 {
     grpc_metadata_array_destroy(&slot->metadata);
     grpc_call_details_destroy(&slot->details);
-    if (slot->payload)
-        grpc_byte_buffer_destroy(slot->payload);
 }
 
 static void on_accept(struct hd_rpc_op *op, bool ok)

@@ -1,5 +1,5 @@
 /* server_internal: a server's parts: accept slots (server.c), doors (door.c, tcp_door.c,
- * arrivals.c) and the check of its own listeners (self_check.c). */
+ * relay.c) and the check of its own listeners (self_check.c). */
 #ifndef HD_RPC_SERVER_INTERNAL_H
 #define HD_RPC_SERVER_INTERNAL_H
 
@@ -9,7 +9,7 @@
 #include "rpc/rpc_internal.h"
 
 struct hd_rpc_acceptor;
-struct hd_rpc_arrivals;
+struct hd_rpc_relay;
 
 struct hd_rpc_slot;
 struct hd_rpc_self_check;
@@ -21,15 +21,14 @@ struct hd_rpc_registration {
     void *handle; /* gRPC's */
 };
 
-/* A listening socket of our own: gRPC's would not tell a Unix peer's uid, and would accept nothing
- * any more after one accept without a free descriptor. */
+/* A listening Unix socket of our own: gRPC's would not tell a Unix peer's uid, and would accept
+ * nothing any more after one accept without a free descriptor. */
 struct hd_rpc_door_socket {
     struct hd_rpc_door_socket *next;
     struct hd_rpc_server *server;
-    char name[HD_RPC_ADDRESS_MAX + 1]; /* for messages: unix:PATH or HOST:PORT */
-    bool tcp;
-    char path[HD_RPC_UNIX_PATH_MAX + 1]; /* this and the next three lines: Unix only */
-    dev_t device;                        /* of the socket file, to unlink no other's */
+    char name[HD_RPC_ADDRESS_MAX + 1]; /* for messages: unix:PATH */
+    char path[HD_RPC_UNIX_PATH_MAX + 1];
+    dev_t device; /* of the socket file, to unlink no other's */
     ino_t inode;
     int lock_fd; /* -1: none */
     int listen_fd;
@@ -59,7 +58,7 @@ struct hd_rpc_server {
     struct hd_rpc_registration *methods;
     struct hd_rpc_listener *listeners;
     struct hd_rpc_door_socket *doors;
-    struct hd_rpc_arrivals *arrivals; /* NULL: without a TCP door; likewise acceptor */
+    struct hd_rpc_relay *relay;       /* NULL: without a TCP door; likewise acceptor */
     struct hd_rpc_acceptor *acceptor; /* filled by gRPC */
     struct hd_rpc_rate denials;       /* calls without the token */
     uid_t *uids; /* of the peers at the Unix doors, by descriptor; gRPC names such a peer "fd:N" */
@@ -86,7 +85,8 @@ enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *p
 enum hd_status hd_rpc_door_start(struct hd_rpc_door_socket *door); /* with the server */
 void hd_rpc_door_close(struct hd_rpc_door_socket *door);           /* frees it, some time later */
 
-/* tcp_door.c: one door for each address that the host has; a port of 0 becomes the one found.
+/* tcp_door.c: one listening socket for each address that the host has, which becomes the relay's;
+ * a port of 0 becomes the one found.
  * `text` is the address in messages. */
 enum hd_status hd_rpc_tcp_doors_open(struct hd_rpc_server *server, const char *text,
                                      struct hd_rpc_address *address);

@@ -1,5 +1,5 @@
-/* TCP doors: listening TCP sockets of our own, one for each address that a HOST has. door.c accepts
- * on them, arrivals.c keeps what comes until it may go to gRPC.
+/* TCP doors: listening TCP sockets of our own, one for each address that a HOST has. relay.c
+ * accepts on them.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "rpc/acceptor.h"
-#include "rpc/arrivals.h"
+#include "rpc/relay.h"
 #include "rpc/server_internal.h"
 
 enum { BACKLOG = 1024 };
@@ -94,24 +94,6 @@ static enum hd_status explain(const char *text, int error)
                   strerror(error));
 }
 
-static enum hd_status add_door(struct hd_rpc_server *server, const char *text, int fd)
-{
-    struct hd_rpc_door_socket *door = calloc(1, sizeof *door);
-
-    if (!door) {
-        (void)close(fd);
-        return hd_err(HD_NO_MEMORY, "no memory to listen");
-    }
-    (void)snprintf(door->name, sizeof door->name, "%s", text);
-    door->server = server;
-    door->tcp = true;
-    door->listen_fd = fd;
-    door->lock_fd = -1;
-    door->next = server->doors;
-    server->doors = door;
-    return HD_OK;
-}
-
 /* A name may resolve to an address that this machine does not have (::1 without IPv6), or to the
  * same address twice. */
 static bool may_be_skipped(const struct addrinfo *first, const struct addrinfo *at, int error)
@@ -141,7 +123,7 @@ static enum hd_status open_at(struct hd_rpc_server *server, const char *text, co
             st = explain(text, error);
         } else {
             *port = port_of(fd);
-            st = add_door(server, text, fd);
+            st = hd_rpc_relay_listen(server->relay, fd, text);
             opened++;
         }
     }
@@ -154,8 +136,8 @@ static enum hd_status make_ready(struct hd_rpc_server *server, const char *text)
 {
     enum hd_status st = HD_OK;
 
-    if (!server->arrivals)
-        st = hd_rpc_arrivals_open(server, &server->arrivals);
+    if (!server->relay)
+        st = hd_rpc_relay_open(server, &server->relay);
     if (!st && !server->acceptor &&
         !hd_rpc_acceptor_open(server->server, server->tls ? server->tls : server->insecure,
                               &server->acceptor))
@@ -168,17 +150,14 @@ enum hd_status hd_rpc_tcp_doors_open(struct hd_rpc_server *server, const char *t
                                      struct hd_rpc_address *address)
 {
     const bool wildcard = is_wildcard(address->host);
-    struct hd_rpc_door_socket *before = server->doors, *door;
     enum hd_status st = make_ready(server, text);
+    const size_t before = server->relay ? hd_rpc_relay_listeners(server->relay) : 0;
 
     if (!st)
         st = open_at(server, text, wildcard ? "::" : address->host, &address->port);
     if (st == HD_INVALID && wildcard && server->acceptor) /* this machine may have no IPv6 */
         st = open_at(server, text, "0.0.0.0", &address->port);
-    while (st && server->doors != before) { /* all addresses of the name, or none */
-        door = server->doors;
-        server->doors = door->next;
-        hd_rpc_door_close(door);
-    }
+    if (st && server->relay) /* all addresses of the name, or none */
+        hd_rpc_relay_unlisten(server->relay, before);
     return st;
 }

@@ -1,0 +1,789 @@
+#include "rpc/relay_internal.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "rpc/acceptor.h"
+#include "rpc/server_internal.h"
+
+enum {
+    FILES_RESERVED = 128,      /* descriptors for everything but TCP connections */
+    FILES_OF_A_CONNECTION = 3, /* its own, and both ends of the pair */
+    CONNECTIONS_MIN = 16,      /* of the default, however low the limit of open files is */
+    CONNECTIONS_MAX = 32768,
+    SHARE_OF_ONE_PEER = 4, /* by default one address has at most a fourth of all connections */
+    STRANGERS_MAX = 1024,
+    INSIDE_MAX = 128,
+    INSIDE_OF_ADDRESS_MAX = 32,
+    TLS_BYTES_MAX = 24 * 1024, /* these and the next: relay.h says what for */
+    PLAIN_BYTES_MAX = 12 * 1024,
+    SUSPECT_BYTES_MAX = 8 * 1024,
+    TLS_BYTES_FREE = 1024,
+    PLAIN_BYTES_FREE = 128,
+    BUDGET_BYTES_PER_S = 128 * 1024,
+    HELD_MS = 2000,
+    HELD_SUSPECT_MS = 250,
+    DENIED_MAX = 32, /* calls without a token by one connection */
+    SPENT_MS = 1000, /* from the last byte that a stranger may send until it must be known */
+    TICK_MS = 10,
+    RETRY_MS = 100,
+    EVENTS_MAX = 32,
+    ACCEPTS_PER_WAKE = 64,
+    LISTENERS_MAX = 64,
+    LAST_ROUNDS = 50, /* of TICK_MS each, at the end: to deliver what gRPC has left */
+};
+
+struct hd_rpc_relay {
+    struct hd_rpc_server *server;
+    struct relay_source wake;
+    struct relay_listener listeners[LISTENERS_MAX];
+    size_t listener_count;
+    char name[32]; /* of this relay's pairs, before the slot */
+    uv_thread_t thread;
+    bool started;
+
+    uv_mutex_t lock; /* guards what follows; the thread holds it while it handles a batch */
+    struct hd_strangers_table *table;
+    struct relay_link **slots;
+    size_t slot_count, open, next_slot;
+    struct relay_pump pump;
+    size_t debt; /* bytes of strangers that were closed: they come back to the budget in time */
+    int64_t debt_ms;
+    uint32_t dice;
+    uint32_t turn;
+    struct relay_link *dead;
+    struct hd_rpc_rate refusals, strangers;
+    bool closing, stop;
+
+    int gives[EVENTS_MAX * ACCEPTS_PER_WAKE]; /* gRPC's ends of pairs, until the lock is left */
+    size_t give_count;
+    uv_mutex_t give_lock; /* held while gRPC takes them; guards the next */
+    bool gives_no_more;
+};
+
+/* ---- limits ---- */
+
+static size_t default_max(void)
+{
+    struct rlimit limit;
+    size_t most;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+        limit.rlim_cur < FILES_RESERVED + FILES_OF_A_CONNECTION * CONNECTIONS_MIN)
+        return CONNECTIONS_MIN;
+    most = (size_t)(limit.rlim_cur - FILES_RESERVED) / FILES_OF_A_CONNECTION;
+    return most < CONNECTIONS_MAX ? most : CONNECTIONS_MAX;
+}
+
+static size_t at_most(size_t value, size_t most)
+{
+    return value < most ? value : most;
+}
+
+static struct hd_strangers_limits limits_of(const struct hd_rpc_server_options *o)
+{
+    const size_t max = o->connections_max ? o->connections_max : default_max();
+    const size_t of_address = o->connections_of_peer_max ? o->connections_of_peer_max
+                              : max >= SHARE_OF_ONE_PEER ? max / SHARE_OF_ONE_PEER
+                                                         : 1;
+
+    return (struct hd_strangers_limits){
+        .connections = max,
+        .connections_of_address = of_address,
+        .strangers = at_most(max, STRANGERS_MAX),
+        .strangers_of_address = at_most(of_address, STRANGERS_MAX / SHARE_OF_ONE_PEER),
+        .inside = at_most(max, INSIDE_MAX),
+        .inside_of_address = at_most(of_address, INSIDE_OF_ADDRESS_MAX),
+    };
+}
+
+/* ---- lines of the log, and what a refused client hears ---- */
+
+static void tell_strangers(struct hd_rpc_relay *relay, const char *why)
+{
+    size_t left_out;
+
+    if (hd_rpc_rate_allows(&relay->strangers, &left_out))
+        hd_log(HD_LOG_WARN,
+               "closed a TCP connection by which no call with a token has come: %s (%zu more "
+               "closed since the last such line)",
+               why, left_out);
+}
+
+static const void *host_of(const struct sockaddr_storage *from)
+{
+    return from->ss_family == AF_INET6
+               ? (const void *)&((const struct sockaddr_in6 *)from)->sin6_addr
+               : (const void *)&((const struct sockaddr_in *)from)->sin_addr;
+}
+
+static void tell_refused(struct hd_rpc_relay *relay, const struct sockaddr_storage *from)
+{
+    const struct hd_strangers_limits limits = limits_of(&relay->server->options);
+    char host[INET6_ADDRSTRLEN] = "?";
+    size_t all, mine, left_out;
+
+    if (!hd_rpc_rate_allows(&relay->refusals, &left_out))
+        return;
+    all = hd_strangers_count(relay->table, from, &mine);
+    (void)inet_ntop(from->ss_family, host_of(from), host, sizeof host);
+    hd_log(
+        HD_LOG_WARN,
+        "refused a connection from %s: it has %zu of at most %zu connections of one address, all "
+        "addresses have %zu of at most %zu (%zu more refused since the last such line)",
+        host, mine, limits.connections_of_address, all, limits.connections, left_out);
+}
+
+/* Without TLS the client can be told why: an HTTP/2 client shows the text of GOAWAY in its error.
+ */
+static void tell_client(const struct hd_rpc_relay *relay, int fd,
+                        const struct sockaddr_storage *from)
+{
+    static const unsigned char settings[9] = {[3] = 4};
+    const struct hd_strangers_limits limits = limits_of(&relay->server->options);
+    unsigned char goaway[9 + 8] = {[3] = 7, [16] = 11}; /* ENHANCE_YOUR_CALM; no stream was taken */
+    const size_t head = sizeof settings + sizeof goaway;
+    char text[sizeof settings + sizeof goaway + 200];
+    size_t all, mine;
+    bool peer_full;
+    int length;
+
+    all = hd_strangers_count(relay->table, from, &mine);
+    peer_full = mine >= limits.connections_of_address;
+    length = snprintf(text + head, sizeof text - head,
+                      "refused: too many connections%s are open (%zu of at most %zu); close some "
+                      "and try again",
+                      peer_full ? " from this address" : "", peer_full ? mine : all,
+                      peer_full ? limits.connections_of_address : limits.connections);
+    goaway[2] = (unsigned char)(8 + length); /* below 256 */
+    memcpy(text, settings, sizeof settings);
+    memcpy(text + sizeof settings, goaway, sizeof goaway);
+    (void)send(fd, text, head + (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* ---- links ---- */
+
+static bool grow_slots(struct hd_rpc_relay *relay)
+{
+    const size_t room = relay->slot_count ? 2 * relay->slot_count : 64;
+    struct relay_link **slots = realloc(relay->slots, room * sizeof *slots);
+
+    if (!slots)
+        return false;
+    memset(slots + relay->slot_count, 0, (room - relay->slot_count) * sizeof *slots);
+    relay->next_slot = relay->slot_count;
+    relay->slots = slots;
+    relay->slot_count = room;
+    return true;
+}
+
+/* Puts the link in a free slot. False: no memory. */
+static bool take_slot(struct hd_rpc_relay *relay, struct relay_link *link)
+{
+    if (relay->open == relay->slot_count && !grow_slots(relay))
+        return false;
+    while (relay->slots[relay->next_slot % relay->slot_count])
+        relay->next_slot++;
+    link->slot = (uint32_t)(relay->next_slot++ % relay->slot_count);
+    relay->slots[link->slot] = link;
+    relay->open++;
+    link->turn = ++relay->turn;
+    return true;
+}
+
+/* Its memory stays until the events of this round have been handled. */
+static void end_link(struct hd_rpc_relay *relay, struct relay_link *link)
+{
+    if (link->dead)
+        return;
+    link->dead = true;
+    if (!relay->debt)
+        relay->debt_ms = hd_clock_now_ms();
+    relay->debt += relay_link_charge(link);
+    relay_link_close(&relay->pump, link);
+    hd_strangers_leave(relay->table, &link->stranger, hd_clock_now_ms());
+    relay->slots[link->slot] = NULL;
+    relay->open--;
+    link->next = relay->dead;
+    relay->dead = link;
+}
+
+static void end_victim(struct hd_rpc_relay *relay, struct hd_stranger *victim)
+{
+    if (!victim)
+        return;
+    if (victim->stage == HD_STRANGER_INSIDE)
+        tell_strangers(relay, "a new connection needs its place");
+    end_link(relay, (struct relay_link *)victim);
+}
+
+static void free_dead(struct hd_rpc_relay *relay)
+{
+    while (relay->dead) {
+        struct relay_link *link = relay->dead;
+
+        relay->dead = link->next;
+        free(link);
+    }
+}
+
+static void take(struct hd_rpc_relay *relay, int fd, const struct sockaddr_storage *from)
+{
+    struct relay_link *link = calloc(1, sizeof *link);
+    const int64_t now_ms = hd_clock_now_ms();
+    struct hd_stranger *victim;
+
+    if (!link) {
+        (void)close(fd);
+        return;
+    }
+    if (!hd_strangers_arrive(relay->table, &link->stranger, from, now_ms, &victim)) {
+        tell_refused(relay, from);
+        if (!relay->server->tls)
+            tell_client(relay, fd, from);
+        (void)close(fd);
+        free(link);
+        return;
+    }
+    end_victim(relay, victim);
+    if (!take_slot(relay, link)) {
+        hd_strangers_leave(relay->table, &link->stranger, now_ms);
+        (void)close(fd);
+        free(link);
+        return;
+    }
+    link->from = *from;
+    link->net.source = (struct relay_source){.link = link, .fd = fd};
+    link->pair.source = (struct relay_source){.link = link, .fd = -1};
+    relay_link_watch(&relay->pump, link);
+}
+
+/* ---- going in ---- */
+
+/* A pair whose first end has the link's name, which is the peer's address at the second. */
+static bool make_pair(const struct hd_rpc_relay *relay, const struct relay_link *link, int fds[2])
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    int length;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+        return false;
+    length = snprintf(un.sun_path + 1, sizeof un.sun_path - 1, "%s%" PRIu32 "-%" PRIu32,
+                      relay->name, link->slot, link->turn);
+    if (bind(fds[0], (const struct sockaddr *)&un,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0)
+        return true;
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+    return false;
+}
+
+/* Gives gRPC one end of a pair. False: no descriptor is left, or too many came at once; try again.
+ */
+static bool open_pair(struct hd_rpc_relay *relay, struct relay_link *link)
+{
+    int fds[2];
+
+    if (relay->give_count == sizeof relay->gives / sizeof relay->gives[0] ||
+        !make_pair(relay, link, fds))
+        return false;
+    link->pair.source.fd = fds[0];
+    relay->gives[relay->give_count++] = fds[1];
+    relay_link_move(&relay->pump, link, &link->net, EPOLLIN);
+    return true;
+}
+
+/* False: it stays outside for now. */
+static bool let_in(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
+{
+    struct hd_stranger *victim;
+
+    if (relay->closing || !hd_strangers_enter(relay->table, &link->stranger, now_ms, &victim))
+        return false;
+    end_victim(relay, victim);
+    link->inside_ms = now_ms;
+    link->taken_max = hd_strangers_level(&link->stranger, now_ms) ? SUSPECT_BYTES_MAX
+                      : relay->server->tls                        ? TLS_BYTES_MAX
+                                                                  : PLAIN_BYTES_MAX;
+    link->taken_free = relay->server->tls ? TLS_BYTES_FREE : PLAIN_BYTES_FREE;
+    (void)open_pair(relay, link);
+    return true;
+}
+
+static void give_all(struct hd_rpc_relay *relay)
+{
+    uv_mutex_lock(&relay->give_lock);
+    for (size_t i = 0; i < relay->give_count; i++) {
+        if (relay->gives_no_more)
+            (void)close(relay->gives[i]);
+        else
+            hd_rpc_acceptor_give(relay->server->acceptor, relay->gives[i]);
+    }
+    relay->give_count = 0;
+    uv_mutex_unlock(&relay->give_lock);
+}
+
+/* ---- strangers, by the clock ---- */
+
+/* It holds bytes that others wait for, and has for long. */
+static bool holds_too_long(const struct hd_rpc_relay *relay, const struct relay_link *link,
+                           int64_t now_ms)
+{
+    const bool suspect =
+        link->taken >= RELAY_SHARE_BYTES || hd_strangers_level(&link->stranger, now_ms) > 0;
+
+    return relay->pump.budget <= RELAY_BUDGET_BYTES / 2 && link->charged_ms &&
+           now_ms - link->charged_ms >= (suspect ? HELD_SUSPECT_MS : HELD_MS);
+}
+
+static void look_at_inside(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
+{
+    const int64_t first_call_ms = relay->server->options.first_call_ms;
+    char why[64];
+
+    if (link->spent_ms && now_ms - link->spent_ms >= SPENT_MS) {
+        (void)snprintf(why, sizeof why, "it has sent %zu KiB without one", link->taken / 1024);
+        hd_strangers_break(&link->stranger, now_ms);
+    } else if (now_ms - link->inside_ms >= first_call_ms) {
+        (void)snprintf(why, sizeof why, "none came within %g s", (double)first_call_ms / 1e3);
+    } else if (holds_too_long(relay, link, now_ms)) {
+        (void)snprintf(why, sizeof why, "all such connections together have sent too much");
+        hd_strangers_break(&link->stranger, now_ms);
+    } else {
+        if (link->pair.source.fd < 0)
+            (void)open_pair(relay, link);
+        return;
+    }
+    tell_strangers(relay, why);
+    end_link(relay, link);
+}
+
+static void refill(struct hd_rpc_relay *relay, int64_t now_ms)
+{
+    const size_t due = (size_t)(now_ms - relay->debt_ms) * BUDGET_BYTES_PER_S / 1000,
+                 paid = due < relay->debt ? due : relay->debt;
+
+    relay->debt -= paid;
+    relay->pump.budget += paid;
+    relay->debt_ms = now_ms;
+}
+
+static void look_at_outside(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
+{
+    const struct hd_rpc_server_options *o = &relay->server->options;
+    const int64_t limit_ms = o->first_bytes_ms + (link->ready ? o->first_call_ms : 0);
+
+    if (now_ms - link->stranger.since_ms >= limit_ms)
+        end_link(relay, link);
+    else if (link->ready)
+        (void)let_in(relay, link, now_ms);
+}
+
+/* What strangers wait for may be there: those below their share are served first. */
+static void move_waiting(struct hd_rpc_relay *relay, bool below_share)
+{
+    struct hd_stranger *newer;
+
+    for (struct hd_stranger *s = hd_strangers_oldest(relay->table); s; s = newer) {
+        struct relay_link *link = (struct relay_link *)s;
+
+        newer = s->newer;
+        if (s->stage == HD_STRANGER_INSIDE && (link->taken < RELAY_SHARE_BYTES) == below_share)
+            relay_link_move(&relay->pump, link, &link->net, EPOLLIN);
+    }
+}
+
+/* By turns from the oldest and from the newest, at random: where an address sends more than may
+ * come in, the one order would starve who came before a crowd, the other who comes behind it. */
+static void look_at_strangers(struct hd_rpc_relay *relay, int64_t now_ms)
+{
+    struct hd_stranger *s, *next;
+    bool from_oldest;
+
+    refill(relay, now_ms);
+    relay->dice = relay->dice * 1664525u + 1013904223u;
+    from_oldest = relay->dice >> 31;
+    s = from_oldest ? hd_strangers_oldest(relay->table) : hd_strangers_newest(relay->table);
+    for (; s; s = next) {
+        next = from_oldest ? s->newer : s->older;
+        if (s->stage == HD_STRANGER_INSIDE)
+            look_at_inside(relay, (struct relay_link *)s, now_ms);
+        else
+            look_at_outside(relay, (struct relay_link *)s, now_ms);
+        if (next && ((struct relay_link *)next)->dead)
+            break; /* it made room; the rest has its turn in the next round */
+    }
+    move_waiting(relay, true);
+    move_waiting(relay, false);
+}
+
+/* ---- events ---- */
+
+static void on_link(struct hd_rpc_relay *relay, const struct relay_source *source, uint32_t events)
+{
+    struct relay_link *link = source->link;
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (link->dead)
+        return;
+    if (link->stranger.stage == HD_STRANGER_OUTSIDE) {
+        char byte;
+
+        if (recv(source->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+            link->ready = true;
+            if (!let_in(relay, link, now_ms))
+                relay_link_watch(&relay->pump, link);
+        } else if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+            end_link(relay, link);
+        }
+        return;
+    }
+    relay_link_move(&relay->pump, link, source == &link->net.source ? &link->net : &link->pair,
+                    events);
+    if (relay_link_is_over(link))
+        end_link(relay, link);
+}
+
+static void watch_listener(struct hd_rpc_relay *relay, struct relay_listener *l, bool on)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &l->source};
+
+    if (on == (l->source.events != 0))
+        return;
+    (void)epoll_ctl(relay->pump.epoll_fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, l->source.fd, &event);
+    l->source.events = on ? EPOLLIN : 0;
+}
+
+/* The connection stays in the backlog and would wake us again and again. */
+static void pause_listener(struct hd_rpc_relay *relay, struct relay_listener *l, int error)
+{
+    size_t left_out;
+
+    if (hd_rpc_rate_allows(&l->failures, &left_out))
+        hd_log(HD_LOG_WARN,
+               "cannot accept on %s, trying on: %s (%zu more failures since the last such line)",
+               l->name, strerror(error), left_out);
+    watch_listener(relay, l, false);
+    l->retry_ms = hd_clock_now_ms() + RETRY_MS;
+}
+
+static void on_connection(struct hd_rpc_relay *relay, struct relay_listener *l)
+{
+    for (int i = 0; i < ACCEPTS_PER_WAKE && l->source.fd >= 0; i++) {
+        struct sockaddr_storage from = {0};
+        socklen_t bytes = sizeof from;
+        const int fd =
+            accept4(l->source.fd, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0) {
+            take(relay, fd, &from);
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            pause_listener(relay, l, errno);
+            return;
+        }
+    }
+}
+
+static void drain_wake(const struct hd_rpc_relay *relay)
+{
+    uint64_t count;
+
+    (void)!read(relay->wake.fd, &count, sizeof count);
+}
+
+static void wake(const struct hd_rpc_relay *relay)
+{
+    const uint64_t one = 1;
+
+    (void)!write(relay->wake.fd, &one, sizeof one); /* full: it is awake */
+}
+
+static bool retry_listeners(struct hd_rpc_relay *relay, int64_t now_ms)
+{
+    bool paused = false;
+
+    for (size_t i = 0; i < relay->listener_count; i++) {
+        struct relay_listener *l = &relay->listeners[i];
+
+        if (!l->retry_ms || l->source.fd < 0)
+            continue;
+        if (l->retry_ms <= now_ms) {
+            l->retry_ms = 0;
+            watch_listener(relay, l, true);
+        } else {
+            paused = true;
+        }
+    }
+    return paused;
+}
+
+/* One round; returns how long the next may wait for events, -1: without end. */
+static int handle(struct hd_rpc_relay *relay, const struct epoll_event *events, int count,
+                  int64_t *tick_ms)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+    bool by_the_clock;
+
+    relay->pump.now_ms = now_ms;
+    for (int i = 0; i < count; i++) {
+        const struct relay_source *source = events[i].data.ptr;
+
+        if (source->link)
+            on_link(relay, source, events[i].events);
+        else if (source->listener)
+            on_connection(relay, source->listener);
+        else
+            drain_wake(relay);
+    }
+    by_the_clock = retry_listeners(relay, now_ms);
+    if (now_ms - *tick_ms >= TICK_MS) {
+        *tick_ms = now_ms;
+        look_at_strangers(relay, now_ms);
+    }
+    free_dead(relay);
+    return by_the_clock || relay->debt || hd_strangers_oldest(relay->table) ? TICK_MS : -1;
+}
+
+static void run(void *arg)
+{
+    struct hd_rpc_relay *relay = arg;
+    struct epoll_event events[EVENTS_MAX];
+    int timeout_ms = -1, last_rounds = 0;
+    int64_t tick_ms = 0;
+    bool stop = false;
+
+    while (!stop) {
+        const int count = epoll_wait(relay->pump.epoll_fd, events, EVENTS_MAX, timeout_ms);
+
+        uv_mutex_lock(&relay->lock);
+        timeout_ms = handle(relay, events, count > 0 ? count : 0, &tick_ms);
+        if (relay->stop) { /* gRPC has closed its ends: what is left is on its way to clients */
+            timeout_ms = TICK_MS;
+            stop = !relay->open || ++last_rounds >= LAST_ROUNDS;
+        }
+        uv_mutex_unlock(&relay->lock);
+        give_all(relay);
+    }
+}
+
+/* ---- for the loop's thread ---- */
+
+/* Under the lock. NULL: the name is none of this relay's, or its connection is gone. */
+static struct relay_link *find(struct hd_rpc_relay *relay, const char *peer)
+{
+    const char *at = strstr(peer, relay->name);
+    struct relay_link *link;
+    uint32_t slot, turn;
+
+    if (!at || sscanf(at + strlen(relay->name), "%" SCNu32 "-%" SCNu32, &slot, &turn) != 2 ||
+        slot >= relay->slot_count)
+        return NULL;
+    link = relay->slots[slot];
+    return link && link->turn == turn ? link : NULL;
+}
+
+bool hd_rpc_relay_name(struct hd_rpc_relay *relay, const char *peer,
+                       char ret_name[HD_RPC_RELAY_NAME_MAX])
+{
+    struct sockaddr_storage from = {0};
+    char host[INET6_ADDRSTRLEN];
+    struct relay_link *link;
+
+    uv_mutex_lock(&relay->lock);
+    link = find(relay, peer);
+    if (link)
+        from = link->from;
+    uv_mutex_unlock(&relay->lock);
+    if (!link || !inet_ntop(from.ss_family, host_of(&from), host, sizeof host))
+        return false;
+    (void)snprintf(ret_name, HD_RPC_RELAY_NAME_MAX,
+                   from.ss_family == AF_INET6 ? "ipv6:[%s]:%d" : "ipv4:%s:%d", host,
+                   ntohs(from.ss_family == AF_INET6
+                             ? ((const struct sockaddr_in6 *)&from)->sin6_port
+                             : ((const struct sockaddr_in *)&from)->sin_port));
+    return true;
+}
+
+void hd_rpc_relay_prove(struct hd_rpc_relay *relay, const char *peer)
+{
+    struct relay_link *link;
+
+    uv_mutex_lock(&relay->lock);
+    link = find(relay, peer);
+    if (link && link->stranger.stage != HD_STRANGER_KNOWN) {
+        relay->pump.budget += relay_link_charge(link);
+        hd_strangers_prove(relay->table, &link->stranger);
+        relay_link_watch(&relay->pump, link);
+    }
+    uv_mutex_unlock(&relay->lock);
+}
+
+void hd_rpc_relay_deny(struct hd_rpc_relay *relay, const char *peer)
+{
+    struct relay_link *link;
+
+    uv_mutex_lock(&relay->lock);
+    link = find(relay, peer);
+    if (link && link->stranger.stage != HD_STRANGER_KNOWN && ++link->denied == DENIED_MAX) {
+        link->taken_max = link->taken; /* it hears the answers, and is closed soon */
+        link->spent_ms = hd_clock_now_ms();
+        relay_link_watch(&relay->pump, link);
+    }
+    uv_mutex_unlock(&relay->lock);
+}
+
+size_t hd_rpc_relay_listeners(const struct hd_rpc_relay *relay)
+{
+    return relay->listener_count;
+}
+
+void hd_rpc_relay_unlisten(struct hd_rpc_relay *relay, size_t kept)
+{
+    while (relay->listener_count > kept)
+        (void)close(relay->listeners[--relay->listener_count].source.fd);
+}
+
+enum hd_status hd_rpc_relay_listen(struct hd_rpc_relay *relay, int fd, const char *name)
+{
+    struct relay_listener *l = &relay->listeners[relay->listener_count];
+
+    assert(!relay->started);
+    if (relay->listener_count == LISTENERS_MAX) {
+        (void)close(fd);
+        return hd_err(HD_LIMIT, "cannot listen on %s: a server has at most %d TCP addresses", name,
+                      LISTENERS_MAX);
+    }
+    *l = (struct relay_listener){.source = {.listener = l, .fd = fd}};
+    (void)snprintf(l->name, sizeof l->name, "%s", name);
+    relay->listener_count++;
+    return HD_OK;
+}
+
+/* ---- coming and going ---- */
+
+static void free_relay(struct hd_rpc_relay *relay)
+{
+    hd_rpc_relay_unlisten(relay, 0);
+    if (relay->pump.epoll_fd >= 0)
+        (void)close(relay->pump.epoll_fd);
+    if (relay->wake.fd >= 0)
+        (void)close(relay->wake.fd);
+    uv_mutex_destroy(&relay->lock);
+    uv_mutex_destroy(&relay->give_lock);
+    hd_strangers_free(relay->table);
+    free(relay->slots);
+    free(relay->pump.scratch);
+    free(relay);
+}
+
+enum hd_status hd_rpc_relay_open(struct hd_rpc_server *server, struct hd_rpc_relay **ret_relay)
+{
+    const struct hd_strangers_limits limits = limits_of(&server->options);
+    struct hd_rpc_relay *relay = calloc(1, sizeof *relay);
+    uint64_t number = 0;
+    enum hd_status st;
+
+    if (!relay || uv_mutex_init(&relay->lock)) {
+        free(relay);
+        return hd_err(HD_NO_MEMORY, "no memory to listen");
+    }
+    if (uv_mutex_init(&relay->give_lock)) {
+        uv_mutex_destroy(&relay->lock);
+        free(relay);
+        return hd_err(HD_NO_MEMORY, "no memory to listen");
+    }
+    relay->server = server;
+    relay->pump.budget = RELAY_BUDGET_BYTES;
+    relay->debt_ms = hd_clock_now_ms();
+    relay->table = hd_strangers_new(&limits);
+    relay->pump.scratch = malloc(RELAY_SCRATCH_BYTES);
+    relay->pump.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    relay->wake.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    st = hd_random_bytes(&number, sizeof number);
+    if (!st && (!relay->table || !relay->pump.scratch))
+        st = hd_err(HD_NO_MEMORY, "no memory to listen");
+    if (!st && (relay->pump.epoll_fd < 0 || relay->wake.fd < 0 ||
+                epoll_ctl(relay->pump.epoll_fd, EPOLL_CTL_ADD, relay->wake.fd,
+                          &(struct epoll_event){.events = EPOLLIN, .data.ptr = &relay->wake}) < 0))
+        st = hd_err(HD_LIMIT, "cannot listen: no descriptor is left (%m)");
+    if (st) {
+        free_relay(relay);
+        return st;
+    }
+    (void)snprintf(relay->name, sizeof relay->name, "heddle-%016" PRIx64 "-", number);
+    *ret_relay = relay;
+    return HD_OK;
+}
+
+enum hd_status hd_rpc_relay_start(struct hd_rpc_relay *relay)
+{
+    int code;
+
+    for (size_t i = 0; i < relay->listener_count; i++)
+        watch_listener(relay, &relay->listeners[i], true);
+    code = uv_thread_create(&relay->thread, run, relay);
+    if (code)
+        return hd_err(HD_NO_MEMORY, "cannot start the thread of TCP connections: %s",
+                      uv_strerror(code));
+    relay->started = true;
+    return HD_OK;
+}
+
+void hd_rpc_relay_close(struct hd_rpc_relay *relay)
+{
+    struct hd_stranger *newer;
+
+    uv_mutex_lock(&relay->lock);
+    relay->closing = true;
+    for (size_t i = 0; i < relay->listener_count; i++) {
+        watch_listener(relay, &relay->listeners[i], false);
+        (void)close(relay->listeners[i].source.fd);
+        relay->listeners[i].source.fd = -1;
+    }
+    for (struct hd_stranger *s = hd_strangers_oldest(relay->table); s; s = newer) {
+        newer = s->newer;
+        if (s->stage == HD_STRANGER_OUTSIDE)
+            end_link(relay, (struct relay_link *)s);
+    }
+    uv_mutex_unlock(&relay->lock);
+    uv_mutex_lock(&relay->give_lock);
+    relay->gives_no_more = true;
+    uv_mutex_unlock(&relay->give_lock);
+    wake(relay);
+}
+
+void hd_rpc_relay_free(struct hd_rpc_relay *relay)
+{
+    if (!relay)
+        return;
+    if (relay->started) {
+        uv_mutex_lock(&relay->lock);
+        relay->stop = true;
+        uv_mutex_unlock(&relay->lock);
+        wake(relay);
+        (void)uv_thread_join(&relay->thread);
+    }
+    for (size_t i = 0; i < relay->slot_count; i++)
+        if (relay->slots[i])
+            end_link(relay, relay->slots[i]);
+    free_dead(relay);
+    relay->listener_count = relay->closing ? 0 : relay->listener_count;
+    free_relay(relay);
+}

@@ -1,0 +1,77 @@
+/* relay: TCP connections of a server, from accept to gRPC, with a bound on what each may cost
+ * before a call with a token has come by it.
+ *
+ *   accepted --first bytes, its address' turn--> inside --a call with a token--> known
+ *       \-- no bytes in first_bytes_ms             \-- its bytes without a token, or first_call_ms
+ *
+ * gRPC 1.51 (Debian 12) can be made deaf, or to fill the memory, by some hundred kilobytes a second
+ * of HTTP/2 headers without end, before it has looked for a token; with TLS nobody else sees those
+ * headers. So gRPC never has the TCP socket: a thread of this room moves the bytes between it and
+ * one end of a socket pair, and moves so many of a stranger's at most:
+ *
+ *   24 KiB with TLS     TLS, and the head of the first call, which may share a record of 16 KiB
+ *                       with the beginning of its message
+ *   12 KiB without      the head alone; gRPC takes 8 KiB of headers
+ *   8 KiB               from an address that has broken a bound of late
+ *   64 KiB              of all strangers, but for the first 1 KiB of each with TLS, in which are no
+ *                       headers, and 128 bytes without; half of it for strangers that have sent
+ *                       below 4 KiB. Bytes are given back when a stranger becomes known, else 128
+ *                       KiB a second. While that half is all that is left, strangers wait, and
+ *                       those are closed that have held some for 2 s, or for 250 ms if they have
+ *                       4 KiB or an address that has broken a bound.
+ *
+ * By its first call a client is known (server_call.c asks for the token before the message), which
+ * takes 1 to 4 KiB of one of Heddle's. What a stranger has sent beyond waits in its kernel. Small
+ * pieces are gathered, because gRPC reads an unfinished header anew with each piece. Behind 32
+ * calls without a token a connection is read no further.
+ *
+ * Who must make room for whom is strangers.h.
+ *
+ * A call tells its connection by the pair's name, which gRPC takes for the peer's address.
+ *
+ * Used by: server.c, tcp_door.c, server_call.c.   Uses: base, gRPC (acceptor.h).
+ * Threads: all functions on the loop's thread; the bytes move on a thread of its own.
+ */
+#ifndef HD_RPC_RELAY_H
+#define HD_RPC_RELAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct hd_rpc_server;
+struct hd_rpc_relay;
+
+enum { HD_RPC_RELAY_NAME_MAX = 80 };
+
+/* With the limits of the server's options. The default limits follow from the process's limit of
+ * open files at this moment: a connection takes up to three. */
+enum hd_status hd_rpc_relay_open(struct hd_rpc_server *server, struct hd_rpc_relay **ret_relay);
+
+/* Accepts at this listening socket, which is the relay's from here on, once it is started. `name`
+ * is for messages. */
+enum hd_status hd_rpc_relay_listen(struct hd_rpc_relay *relay, int fd, const char *name);
+/* Closes the listening sockets but for the first `kept`; before the start. */
+void hd_rpc_relay_unlisten(struct hd_rpc_relay *relay, size_t kept);
+size_t hd_rpc_relay_listeners(const struct hd_rpc_relay *relay);
+
+enum hd_status hd_rpc_relay_start(struct hd_rpc_relay *relay);
+
+/* The peer of a call as gRPC names it -> the connection's address, "ipv4:10.0.0.1:4242". False: it
+ * is none of this relay's, or is gone. */
+bool hd_rpc_relay_name(struct hd_rpc_relay *relay, const char *peer,
+                       char ret_name[HD_RPC_RELAY_NAME_MAX]);
+/* A call with a token came by the connection of this peer: it is known from here on. */
+void hd_rpc_relay_prove(struct hd_rpc_relay *relay, const char *peer);
+
+/* A call without a token came by it; behind the 32nd it is read no further, and closed. */
+void hd_rpc_relay_deny(struct hd_rpc_relay *relay, const char *peer);
+
+/* Accepts nothing more, and closes what gRPC does not have. Before the shutdown of gRPC's server
+ * begins. */
+void hd_rpc_relay_close(struct hd_rpc_relay *relay);
+/* Ends the thread, once it has moved what gRPC has left. NULL is fine. */
+void hd_rpc_relay_free(struct hd_rpc_relay *relay);
+
+#endif

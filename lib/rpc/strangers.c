@@ -1,0 +1,386 @@
+#include "rpc/strangers.h"
+
+#include <assert.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1024 };
+
+struct hd_strangers_address {
+    struct hd_strangers_address *next; /* in the bucket */
+    struct hd_strangers_address *before,
+        *after; /* among those without a connection, oldest first */
+    unsigned char bytes[16];
+    size_t count, strangers, inside;
+    int level; /* doublings of the interval, when `level_ms` was */
+    int64_t level_ms;
+    int64_t next_ms; /* when the next entry would be due at an even pace */
+};
+
+struct hd_strangers_table {
+    struct hd_strangers_limits limits;
+    struct hd_strangers_address *buckets[BUCKETS];
+    struct hd_strangers_address *idle_first, *idle_last; /* without a connection */
+    struct hd_stranger *oldest, *newest;
+    size_t count, strangers, inside, idle;
+};
+
+/* ---- addresses ---- */
+
+/* False: the family has no addresses to tell apart. */
+static bool read_address(const struct sockaddr_storage *from, unsigned char ret_bytes[16])
+{
+    memset(ret_bytes, 0, 16);
+    if (from->ss_family == AF_INET) {
+        memset(ret_bytes + 10, 0xff, 2);
+        memcpy(ret_bytes + 12, &((const struct sockaddr_in *)from)->sin_addr, 4);
+        return true;
+    }
+    if (from->ss_family != AF_INET6)
+        return false;
+    memcpy(ret_bytes, &((const struct sockaddr_in6 *)from)->sin6_addr, 16);
+    if (!IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)ret_bytes))
+        memset(ret_bytes + 8, 0, 8);
+    return true;
+}
+
+static struct hd_strangers_address **bucket_of(struct hd_strangers_table *table,
+                                               const unsigned char bytes[16])
+{
+    uint32_t hash = 2166136261u;
+
+    for (int i = 0; i < 16; i++)
+        hash = (hash ^ bytes[i]) * 16777619u;
+    return &table->buckets[(hash ^ hash >> 15) % BUCKETS];
+}
+
+static struct hd_strangers_address *find(struct hd_strangers_table *table,
+                                         const unsigned char bytes[16])
+{
+    struct hd_strangers_address *a = *bucket_of(table, bytes);
+
+    while (a && memcmp(a->bytes, bytes, 16) != 0)
+        a = a->next;
+    return a;
+}
+
+static void leave_idle(struct hd_strangers_table *table, struct hd_strangers_address *a)
+{
+    *(a->before ? &a->before->after : &table->idle_first) = a->after;
+    *(a->after ? &a->after->before : &table->idle_last) = a->before;
+    a->before = a->after = NULL;
+    table->idle--;
+}
+
+static void forget(struct hd_strangers_table *table, struct hd_strangers_address *a)
+{
+    struct hd_strangers_address **at = bucket_of(table, a->bytes);
+
+    while (*at != a)
+        at = &(*at)->next;
+    *at = a->next;
+    free(a);
+}
+
+/* NULL: no memory. */
+static struct hd_strangers_address *find_or_add(struct hd_strangers_table *table,
+                                                const unsigned char bytes[16])
+{
+    struct hd_strangers_address *a = find(table, bytes), **bucket = bucket_of(table, bytes);
+
+    if (a)
+        return a;
+    a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    memcpy(a->bytes, bytes, 16);
+    a->next = *bucket;
+    *bucket = a;
+    return a;
+}
+
+/* Each LEVEL_MS without a break takes one doubling back. */
+static int level_of(struct hd_strangers_address *a, int64_t now_ms)
+{
+    while (a->level && now_ms - a->level_ms >= HD_STRANGERS_LEVEL_MS) {
+        a->level--;
+        a->level_ms += HD_STRANGERS_LEVEL_MS;
+    }
+    return a->level;
+}
+
+/* An address without a connection is kept while it has something to be remembered for. */
+static void keep_or_forget(struct hd_strangers_table *table, struct hd_strangers_address *a,
+                           int64_t now_ms)
+{
+    if (a->count)
+        return;
+    if (!level_of(a, now_ms) && a->next_ms <= now_ms) {
+        forget(table, a);
+        return;
+    }
+    if (table->idle == HD_STRANGERS_REMEMBERED) {
+        struct hd_strangers_address *first = table->idle_first;
+
+        leave_idle(table, first);
+        forget(table, first);
+    }
+    a->before = table->idle_last;
+    *(table->idle_last ? &table->idle_last->after : &table->idle_first) = a;
+    table->idle_last = a;
+    table->idle++;
+}
+
+/* ---- the table ---- */
+
+struct hd_strangers_table *hd_strangers_new(const struct hd_strangers_limits *limits)
+{
+    struct hd_strangers_table *table = calloc(1, sizeof *table);
+
+    if (table)
+        table->limits = *limits;
+    return table;
+}
+
+void hd_strangers_free(struct hd_strangers_table *table)
+{
+    if (!table)
+        return;
+    assert(!table->count);
+    while (table->idle_first) {
+        struct hd_strangers_address *a = table->idle_first;
+
+        leave_idle(table, a);
+        forget(table, a);
+    }
+    free(table);
+}
+
+struct hd_stranger *hd_strangers_oldest(const struct hd_strangers_table *table)
+{
+    return table->oldest;
+}
+
+struct hd_stranger *hd_strangers_newest(const struct hd_strangers_table *table)
+{
+    return table->newest;
+}
+
+static void list(struct hd_strangers_table *table, struct hd_stranger *s)
+{
+    s->older = table->newest;
+    s->newer = NULL;
+    *(table->newest ? &table->newest->newer : &table->oldest) = s;
+    table->newest = s;
+    table->strangers++;
+    if (s->address)
+        s->address->strangers++;
+}
+
+static void unlist(struct hd_strangers_table *table, struct hd_stranger *s)
+{
+    const bool inside = s->stage == HD_STRANGER_INSIDE;
+
+    *(s->older ? &s->older->newer : &table->oldest) = s->newer;
+    *(s->newer ? &s->newer->older : &table->newest) = s->older;
+    s->older = s->newer = NULL;
+    table->strangers--;
+    table->inside -= inside;
+    if (!s->address)
+        return;
+    s->address->strangers--;
+    s->address->inside -= inside;
+}
+
+/* ---- making room ---- */
+
+/* The oldest stranger, or the oldest inside, of this address, or of all (NULL). */
+static struct hd_stranger *find_oldest(const struct hd_strangers_table *table,
+                                       const struct hd_strangers_address *address, bool inside)
+{
+    struct hd_stranger *s = table->oldest;
+
+    while (s && ((address && s->address != address) || (inside && s->stage != HD_STRANGER_INSIDE)))
+        s = s->newer;
+    return s;
+}
+
+/* The oldest of the address that has the most strangers, or the most inside. Where no address has
+ * two, the oldest of all, if its grace is over. */
+static struct hd_stranger *find_of_busiest(const struct hd_strangers_table *table, bool inside,
+                                           int64_t now_ms)
+{
+    const struct hd_strangers_address *busiest = NULL;
+    size_t most = 1;
+    struct hd_stranger *oldest;
+
+    for (const struct hd_stranger *s = table->oldest; s; s = s->newer) {
+        const size_t count = !s->address ? 0 : inside ? s->address->inside : s->address->strangers;
+
+        if (count > most) {
+            most = count;
+            busiest = s->address;
+        }
+    }
+    oldest = find_oldest(table, busiest, inside);
+    return oldest && (busiest || now_ms - oldest->since_ms >= HD_STRANGERS_GRACE_MS) ? oldest
+                                                                                     : NULL;
+}
+
+static bool address_is_full(const struct hd_strangers_table *table,
+                            const struct hd_strangers_address *a)
+{
+    return a && (a->count >= table->limits.connections_of_address ||
+                 a->strangers >= table->limits.strangers_of_address);
+}
+
+static bool all_is_full(const struct hd_strangers_table *table)
+{
+    return table->count >= table->limits.connections || table->strangers >= table->limits.strangers;
+}
+
+bool hd_strangers_arrive(struct hd_strangers_table *table, struct hd_stranger *stranger,
+                         const struct sockaddr_storage *from, int64_t now_ms,
+                         struct hd_stranger **ret_victim)
+{
+    struct hd_strangers_address *address = NULL;
+    unsigned char bytes[16];
+
+    *ret_victim = NULL;
+    *stranger = (struct hd_stranger){.since_ms = now_ms, .stage = HD_STRANGER_OUTSIDE};
+    if (read_address(from, bytes)) {
+        address = find_or_add(table, bytes);
+        if (!address)
+            return false;
+    }
+    if (address_is_full(table, address))
+        *ret_victim = find_oldest(table, address, false);
+    else if (all_is_full(table))
+        *ret_victim = find_of_busiest(table, false, now_ms);
+    if (!*ret_victim && (address_is_full(table, address) || all_is_full(table))) {
+        if (address && !address->count && !address->before && table->idle_first != address)
+            forget(table, address); /* made above */
+        return false;
+    }
+    if (address && (address->before || table->idle_first == address))
+        leave_idle(table, address);
+    stranger->address = address;
+    if (address)
+        address->count++;
+    table->count++;
+    list(table, stranger);
+    return true;
+}
+
+/* ---- going in ---- */
+
+/* Whether the pace of its address allows an entry now. */
+static bool is_due(struct hd_strangers_address *a, int64_t now_ms)
+{
+    return a->next_ms - HD_STRANGERS_BURST_MS <= now_ms;
+}
+
+static void pace(struct hd_strangers_address *a, int64_t now_ms)
+{
+    if (a->next_ms < now_ms)
+        a->next_ms = now_ms;
+    a->next_ms += (int64_t)HD_STRANGERS_INTERVAL_MS << level_of(a, now_ms);
+}
+
+bool hd_strangers_enter(struct hd_strangers_table *table, struct hd_stranger *stranger,
+                        int64_t now_ms, struct hd_stranger **ret_victim)
+{
+    struct hd_strangers_address *a = stranger->address;
+
+    *ret_victim = NULL;
+    assert(stranger->stage == HD_STRANGER_OUTSIDE);
+    if (a && !is_due(a, now_ms))
+        return false;
+    if (a && a->inside >= table->limits.inside_of_address) {
+        *ret_victim = find_oldest(table, a, true);
+    } else if (table->inside >= table->limits.inside) {
+        *ret_victim = find_of_busiest(table, true, now_ms);
+        if (!*ret_victim)
+            return false;
+    }
+    stranger->stage = HD_STRANGER_INSIDE;
+    table->inside++;
+    if (a) {
+        a->inside++;
+        pace(a, now_ms);
+    }
+    return true;
+}
+
+void hd_strangers_prove(struct hd_strangers_table *table, struct hd_stranger *stranger)
+{
+    if (stranger->stage == HD_STRANGER_KNOWN)
+        return;
+    unlist(table, stranger);
+    stranger->stage = HD_STRANGER_KNOWN;
+}
+
+void hd_strangers_break(struct hd_stranger *stranger, int64_t now_ms)
+{
+    struct hd_strangers_address *a = stranger->address;
+
+    if (!a)
+        return;
+    a->level = level_of(a, now_ms);
+    if (a->level < HD_STRANGERS_LEVEL_MAX)
+        a->level++;
+    a->level_ms = now_ms;
+}
+
+void hd_strangers_leave(struct hd_strangers_table *table, struct hd_stranger *stranger,
+                        int64_t now_ms)
+{
+    struct hd_strangers_address *a = stranger->address;
+
+    if (stranger->stage != HD_STRANGER_KNOWN)
+        unlist(table, stranger);
+    table->count--;
+    if (!a)
+        return;
+    a->count--;
+    stranger->address = NULL;
+    keep_or_forget(table, a, now_ms);
+}
+
+/* ---- for logs and tests ---- */
+
+size_t hd_strangers_count(const struct hd_strangers_table *table,
+                          const struct sockaddr_storage *from, size_t *ret_of_address)
+{
+    struct hd_strangers_table *mine = (struct hd_strangers_table *)(uintptr_t)table;
+    const struct hd_strangers_address *a = NULL;
+    unsigned char bytes[16];
+
+    if (read_address(from, bytes))
+        a = find(mine, bytes);
+    if (ret_of_address)
+        *ret_of_address = a ? a->count : 0;
+    return table->count;
+}
+
+int hd_strangers_level(const struct hd_stranger *stranger, int64_t now_ms)
+{
+    return stranger->address ? level_of(stranger->address, now_ms) : 0;
+}
+
+int64_t hd_strangers_interval_ms(struct hd_strangers_table *table,
+                                 const struct sockaddr_storage *from, int64_t now_ms)
+{
+    struct hd_strangers_address *a = NULL;
+    unsigned char bytes[16];
+
+    if (read_address(from, bytes))
+        a = find(table, bytes);
+    return (int64_t)HD_STRANGERS_INTERVAL_MS << (a ? level_of(a, now_ms) : 0);
+}
+
+size_t hd_strangers_remembered(const struct hd_strangers_table *table)
+{
+    return table->idle;
+}

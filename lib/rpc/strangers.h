@@ -1,0 +1,102 @@
+/* strangers: which connections of a listener stay while they have not shown who they are.
+ *
+ *   arrive --admitted--> OUTSIDE --enter--> INSIDE --prove--> KNOWN --leave--> gone
+ *      \--refused           \-------- prove --------------------^
+ *
+ * A stranger is a connection by which no call with a token has come. OUTSIDE it costs its
+ * descriptor and nothing else; INSIDE bytes of it are processed; a known one is bounded by its
+ * number alone. What a stranger may take from others is bounded:
+ *
+ *   1. Connections are counted, in all and of each address (of IPv6: of each /64 network, which one
+ *      host can own whole); strangers, and those inside, are counted once more.
+ *   2. Where a count is full, the oldest stranger makes room for the new one: that of the same
+ *      address where the address is full, else that of the address with the most strangers. A known
+ *      connection never makes room. While all addresses have one stranger each, one that is
+ *      younger than HD_STRANGERS_GRACE_MS stays, so that a crowd of clients cannot push itself out.
+ *   3. An address may let one stranger in each 5 ms, with some in advance. Each time a stranger
+ *      breaks a bound the interval doubles, up to 40 ms, and every 10 s without a break it halves:
+ *      no address is locked out, and a client behind an attacker's address waits its turn.
+ *   4. The table remembers HD_STRANGERS_REMEMBERED addresses without a connection at most.
+ *
+ * Pure: no clock, no descriptors. The owner closes victims.
+ *
+ * Used by: rpc, http.   Uses: libc.   Threads: one at a time.
+ */
+#ifndef HD_RPC_STRANGERS_H
+#define HD_RPC_STRANGERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum {
+    HD_STRANGERS_GRACE_MS = 1000,
+    HD_STRANGERS_INTERVAL_MS = 5, /* between two entries of one address that broke no bound */
+    HD_STRANGERS_LEVEL_MAX = 3,   /* 5 ms << 3 = 40 ms */
+    HD_STRANGERS_LEVEL_MS = 10000,
+    HD_STRANGERS_BURST_MS = 200, /* entries in advance: as many as this time has */
+    HD_STRANGERS_REMEMBERED = 1024,
+};
+
+/* An address that shares a limit: IPv4 as ::ffff:a.b.c.d, or a /64 network of IPv6. A peer of
+ * another family, such as a Unix socket's, has no address and is counted in all alone. */
+struct hd_strangers_address;
+
+enum hd_stranger_stage { HD_STRANGER_OUTSIDE, HD_STRANGER_INSIDE, HD_STRANGER_KNOWN };
+
+/* Part of a connection of the owner's. */
+struct hd_stranger {
+    struct hd_stranger *older, *newer; /* among strangers of both stages, by arrival */
+    struct hd_strangers_address *address;
+    int64_t since_ms; /* the arrival */
+    enum hd_stranger_stage stage;
+};
+
+struct hd_strangers_limits { /* all above 0 */
+    size_t connections, connections_of_address;
+    size_t strangers, strangers_of_address;
+    size_t inside, inside_of_address;
+};
+
+struct hd_strangers_table;
+
+/* NULL: no memory. */
+struct hd_strangers_table *hd_strangers_new(const struct hd_strangers_limits *limits);
+void hd_strangers_free(struct hd_strangers_table *table); /* no connection is left; NULL is fine */
+
+/* A connection from `from` has been accepted. False: it is refused, and is not in the table.
+ * *ret_victim: the stranger that must make room (NULL: none); the owner closes it, leave included,
+ * before the next call. */
+bool hd_strangers_arrive(struct hd_strangers_table *table, struct hd_stranger *stranger,
+                         const struct sockaddr_storage *from, int64_t now_ms,
+                         struct hd_stranger **ret_victim);
+
+/* Whether a stranger that is outside may come in now; false: try again later. *ret_victim as
+ * above. */
+bool hd_strangers_enter(struct hd_strangers_table *table, struct hd_stranger *stranger,
+                        int64_t now_ms, struct hd_stranger **ret_victim);
+
+/* A call with a token has come by it. */
+void hd_strangers_prove(struct hd_strangers_table *table, struct hd_stranger *stranger);
+/* It broke a bound: its address waits longer. */
+void hd_strangers_break(struct hd_stranger *stranger, int64_t now_ms);
+/* It is closed. */
+void hd_strangers_leave(struct hd_strangers_table *table, struct hd_stranger *stranger,
+                        int64_t now_ms);
+
+/* By arrival; NULL: there is none. */
+struct hd_stranger *hd_strangers_oldest(const struct hd_strangers_table *table);
+struct hd_stranger *hd_strangers_newest(const struct hd_strangers_table *table);
+
+/* Connections of its address (ret_of_address may be NULL), and of all. */
+size_t hd_strangers_count(const struct hd_strangers_table *table,
+                          const struct sockaddr_storage *from, size_t *ret_of_address);
+/* How often its address has broken a bound of late: 0 .. HD_STRANGERS_LEVEL_MAX. */
+int hd_strangers_level(const struct hd_stranger *stranger, int64_t now_ms);
+/* Time between two entries of this address; for tests. */
+int64_t hd_strangers_interval_ms(struct hd_strangers_table *table,
+                                 const struct sockaddr_storage *from, int64_t now_ms);
+size_t hd_strangers_remembered(const struct hd_strangers_table *table);
+
+#endif
