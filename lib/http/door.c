@@ -2,7 +2,6 @@
  * requests, and what is left of a stream. */
 #include "http/http_internal.h"
 
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -24,30 +23,6 @@ size_t http_share_of_one(const struct hd_http *http)
     return (http->options.connections_max + 1) / 2;
 }
 
-/* Under the lock. Those that are refused do not count. */
-static bool has_its_share(const struct hd_http *http, const struct http_connection *c)
-{
-    size_t count = 0;
-
-    if (c->from.ss_family != AF_INET && c->from.ss_family != AF_INET6)
-        return false;
-    for (const struct http_connection *other = http->connections; other; other = other->next)
-        count += !other->too_many && memcmp(&other->from, &c->from, sizeof c->from) == 0;
-    return count >= http_share_of_one(http);
-}
-
-static void read_address(struct http_connection *c)
-{
-    socklen_t bytes = sizeof c->from;
-
-    if (getpeername(c->fd, (struct sockaddr *)&c->from, &bytes) < 0)
-        c->from.ss_family = AF_UNSPEC;
-    if (c->from.ss_family == AF_INET)
-        ((struct sockaddr_in *)&c->from)->sin_port = 0;
-    if (c->from.ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)&c->from)->sin6_port = 0;
-}
-
 void http_on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
                         enum MHD_ConnectionNotificationCode code)
 {
@@ -55,36 +30,23 @@ void http_on_connection(void *cls, struct MHD_Connection *connection, void **soc
     struct http_connection *c = *socket_context;
 
     serving = http;
+    uv_mutex_lock(&http->lock);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 
-        c = calloc(1, sizeof *c);
+        c = http_adopt(http, info->connect_fd);
         *socket_context = c;
-        if (!c)
-            return; /* without a place it is bounded by libmicrohttpd's own timeout */
-        c->fd = info->connect_fd;
-        c->since_ms = hd_clock_now_ms();
-        read_address(c);
-        uv_mutex_lock(&http->lock);
-        c->too_many = has_its_share(http, c);
-        c->next = http->connections;
-        if (c->next)
-            c->next->before = c;
-        http->connections = c;
         http->stats.connections++;
-        uv_mutex_unlock(&http->lock);
-    } else if (c) { /* its descriptor is still open: http_look_at_clients cannot hit another's */
-        uv_mutex_lock(&http->lock);
-        *(c->before ? &c->before->next : &http->connections) = c->next;
-        if (c->next)
-            c->next->before = c->before;
+    } else { /* its descriptor is still open: http_look_at_clients cannot hit another's */
         http->stats.connections--;
-        http->stats.answered[0] += c->phase <= PHASE_BODY;
-        uv_mutex_unlock(&http->lock);
-        free(c);
+        if (c) {
+            http->stats.answered[0] += c->phase <= PHASE_BODY;
+            http_forget(http, c);
+        }
         *socket_context = NULL;
     }
+    uv_mutex_unlock(&http->lock);
 }
 
 /* The target as it came, before libmicrohttpd takes it apart. */
@@ -199,7 +161,7 @@ static enum MHD_Result refuse(struct hd_http_request *r, int status, const char 
     return send_response(r);
 }
 
-/* To the loop. */
+/* To the loop: before a body, to be authorised, and then with it. */
 static enum MHD_Result hand_over(struct hd_http_request *r)
 {
     struct hd_http *http = r->http;
@@ -220,12 +182,16 @@ static enum MHD_Result hand_over(struct hd_http_request *r)
     return closing ? refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE, "the program is stopping") : MHD_YES;
 }
 
-static void begin_body(struct hd_http_request *r, size_t bytes)
+/* The loop has authorised the caller. */
+static enum MHD_Result begin_body(struct hd_http_request *r)
 {
+    if (!r->admitted)
+        return MHD_NO; /* the program is stopping */
     uv_mutex_lock(&r->http->lock);
     http_request_enter(r, PHASE_BODY);
     uv_mutex_unlock(&r->http->lock);
-    r->body_left = bytes;
+    r->reads_body = true;
+    return MHD_YES;
 }
 
 /* A piece of the body; when all of it is here, the end, which has no piece. */
@@ -253,9 +219,10 @@ static enum MHD_Result take_head(struct hd_http_request *r, const char *method, 
 
     r->seen = true;
     if (r->place && r->place->too_many)
-        return refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE,
-                      "this address has as many connections as one may have; wait for the end of "
-                      "another request");
+        return refuse(
+            r, MHD_HTTP_SERVICE_UNAVAILABLE,
+            "there are as many connections as there may be, of this address or in all; wait "
+            "for the end of another request");
     (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, read_header, &reading);
     status = hd_http_check_head(&reading.head, &r->http->names, &body_bytes, message);
     if (status)
@@ -264,14 +231,12 @@ static enum MHD_Result take_head(struct hd_http_request *r, const char *method, 
         return refuse(r, MHD_HTTP_BAD_REQUEST, hd_err_message());
     keep_caller(r, reading.authorization);
     r->is_post = strcmp(method, "POST") == 0;
-    if (!body_bytes)
-        return hand_over(r);
-    begin_body(r, body_bytes);
-    return MHD_YES;
+    r->body_left = body_bytes;
+    return hand_over(r);
 }
 
-/* Called when the head is in, for each piece of the body and behind the last one, and when the
- * request is resumed. */
+/* Called when the head is in, and once more when its caller is authorised; for each piece of the
+ * body and behind the last one; and when the request has its answer. */
 enum MHD_Result http_on_access(void *cls, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *upload_bytes, void **context)
@@ -285,6 +250,8 @@ enum MHD_Result http_on_access(void *cls, struct MHD_Connection *connection, con
         return take_head(r, method, version);
     if (r->state != FRESH)
         return send_response(r);
+    if (r->body_left && !r->reads_body)
+        return begin_body(r);
     if (r->body_left)
         return read_body(r, upload, upload_bytes);
     if (*upload_bytes)

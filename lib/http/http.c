@@ -12,8 +12,8 @@ static enum hd_status start_daemon(struct hd_http *http)
 {
     const struct hd_http_options *o = &http->options;
     const unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL |
-                           MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-                           (http->tls ? MHD_USE_TLS : 0);
+                           MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET |
+                           MHD_USE_ITC | (http->tls ? MHD_USE_TLS : 0);
     const struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)(uintptr_t)http_give_certificate},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3"},
@@ -21,14 +21,13 @@ static enum hd_status start_daemon(struct hd_http *http)
 
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, http_on_access, http, MHD_OPTION_EXTERNAL_LOGGER, http_drop_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, http->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed,
-        http, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, http, MHD_OPTION_URI_LOG_CALLBACK,
-        http_on_target, http, MHD_OPTION_UNESCAPE_CALLBACK, http_keep_codes, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections_max + REFUSALS,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)http_share_of_one(http) + REFUSALS,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((o->head_ms + 999) / 1000),
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
-        1, http->tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
+        http_on_connection, http, MHD_OPTION_URI_LOG_CALLBACK, http_on_target, http,
+        MHD_OPTION_UNESCAPE_CALLBACK, http_keep_codes, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)o->connections_max + REFUSALS + ENDING, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)((o->head_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        http->tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
     return http->daemon ? HD_OK : hd_err(HD_IO, "the HTTP door %s cannot be opened", o->address);
 }
 
@@ -132,6 +131,8 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
     }
     http->async.data = http->look.data = http;
     st = start_daemon(http);
+    if (!st)
+        st = http_accept_start(http);
     if (st) {
         struct hd_error error;
 
@@ -200,10 +201,10 @@ void hd_http_close(struct hd_http *http, void (*on_closed)(void *user), void *us
     }
     http->on_closed = on_closed;
     http->closed_user = user;
-    end_requests(http);
-    http->listener.fd = -1; /* libmicrohttpd has closed it */
-    hd_http_unlisten(&http->listener);
     http->open_handles = 1 + (http->look.loop != NULL);
+    http->open_handles += http_accept_stop(http, on_handle_closed);
+    end_requests(http);
+    hd_http_unlisten(&http->listener);
     uv_close((uv_handle_t *)&http->async, on_handle_closed);
     if (http->look.loop)
         uv_close((uv_handle_t *)&http->look, on_handle_closed);

@@ -12,7 +12,8 @@
  * Two own a request: the door's thread until libmicrohttpd has completed it, the loop from HANDED
  * until it has answered. The last one frees it.
  *
- *   http.c     opening and closing        door.c     what libmicrohttpd calls, on the door's thread
+ *   http.c     opening and closing        accept.c   which connections come in, on the loop's
+ *                                         door.c     what libmicrohttpd calls, on the door's thread
  *   answer.c   responses, on both         request.c  http.h's functions of a request, on the loop's
  */
 #ifndef HD_HTTP_INTERNAL_H
@@ -29,6 +30,7 @@
 #include "http/listen.h"
 #include "http/target.h"
 #include "rpc/rpc.h"
+#include "rpc/strangers.h"
 
 /* Debian 12 has 0.9.75, Ubuntu 24.04 and Debian 13 have 1.0. */
 _Static_assert(MHD_VERSION >= 0x00097500, "libmicrohttpd 0.9.75 or newer is needed");
@@ -42,18 +44,24 @@ enum {
     CONNECTION_BYTES = 16 * 1024, /* head, and buffer of what is sent */
     STREAM_PIECE_BYTES = 16 * 1024,
     LOOK_MS = 1000, /* between two looks for clients that are slow, or have gone */
-    REFUSALS = 16,  /* connections over the limit of one address that are told so at a time */
+    REFUSALS = 16,  /* connections over a limit that are told so at a time */
+    ENDING = 64,    /* connections that were ended, and that libmicrohttpd has not closed yet */
 };
 
 enum request_state { FRESH, HANDED, ANSWERED, STREAM };
 
 /* One connection, which carries one request. */
 struct http_connection {
+    struct hd_stranger stranger; /* first: the table hands it back; with `counted` */
     struct http_connection *before, *next;
     int fd;
-    struct sockaddr_storage from; /* of TCP: without the port */
-    bool too_many;                /* its address has its share without it: it is refused */
-    int64_t since_ms;             /* of this phase */
+    struct sockaddr_storage from;
+    socklen_t from_bytes;
+    bool counted;     /* it is in the table */
+    bool outside;     /* libmicrohttpd does not have it yet */
+    bool adopted;     /* and has named it */
+    bool too_many;    /* there is no place for it: it is refused */
+    int64_t since_ms; /* of this phase */
     enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
     struct hd_http_request *request; /* NULL: none, or its answer is over */
 };
@@ -68,6 +76,8 @@ struct hd_http_request {
     bool seen; /* the head was checked */
     bool is_post;
     size_t body_left; /* bytes that are still to come */
+    bool admitted;    /* authorised before its body */
+    bool reads_body;
     struct hd_text body;
     bool by_door, by_loop; /* owners */
     bool suspended, ended, completed;
@@ -94,6 +104,9 @@ struct hd_http {
     struct MHD_Daemon *daemon;
     uv_async_t async;
     uv_timer_t look;
+    uv_poll_t poll; /* this and the next two: accept.c, while `accepting` */
+    uv_timer_t turn, retry;
+    bool accepting;
     int open_handles;
     bool tls;
     void (*on_closed)(void *user);
@@ -102,7 +115,9 @@ struct hd_http {
     /* under `lock` */
     uv_mutex_t lock;
     struct hd_http_request *arrived, **arrived_end, *gone, *all;
-    struct http_connection *connections;
+    struct http_connection *connections; /* the newest first */
+    struct hd_strangers_table *table;
+    size_t refused; /* of these: with too_many */
     struct hd_http_stats stats;
     bool closing;
     bool closed; /* its thread and handles are gone; freed with the last request */
@@ -119,6 +134,18 @@ void http_free(struct hd_http *http);
  */
 void http_on_wake(uv_async_t *async);
 void http_look_at_clients(uv_timer_t *timer);
+
+/* ---- accept.c ---------------------------------------------------------------------------------*/
+
+enum hd_status http_accept_start(struct hd_http *http);
+/* Closes its handles, calling on_closed for each, and what is outside. Returns how many. */
+int http_accept_stop(struct hd_http *http, uv_close_cb on_closed);
+/* Under the lock: */
+struct http_connection *http_adopt(struct hd_http *http, int fd);  /* NULL: it is none of ours */
+void http_forget(struct hd_http *http, struct http_connection *c); /* libmicrohttpd has closed it */
+void http_end(struct hd_http *http, struct http_connection *c);
+void http_prove(struct hd_http *http, struct http_connection *c); /* NULL is fine, as below */
+void http_break(struct http_connection *c, int64_t now_ms);
 
 /* ---- answer.c ---------------------------------------------------------------------------------*/
 

@@ -33,6 +33,7 @@ void http_free(struct hd_http *http)
 {
     if (http->tls)
         hd_http_certificate_done(&http->certificate);
+    hd_strangers_free(http->table);
     uv_mutex_destroy(&http->lock);
     free(http);
 }
@@ -216,20 +217,60 @@ void hd_http_stream_end(struct hd_http_request *r)
     http_request_let_go(r, false);
 }
 
-static void handle(struct hd_http *http, struct hd_http_request *r)
+/* Back to the door's thread, which reads its body. */
+static void admit(struct hd_http *http, struct hd_http_request *r)
+{
+    bool lives;
+
+    uv_mutex_lock(&http->lock);
+    lives = r->by_door;
+    r->admitted = true;
+    r->state = FRESH;
+    if (lives) {
+        r->by_loop = false;
+        http_request_resume(r);
+    }
+    uv_mutex_unlock(&http->lock);
+    if (!lives)
+        http_request_let_go(r, false);
+}
+
+/* Its connection is no stranger's any more, or has tried in vain. */
+static void note_caller(struct hd_http *http, struct hd_http_request *r, bool known)
+{
+    uv_mutex_lock(&http->lock);
+    if (known)
+        http_prove(http, r->place);
+    else
+        http_break(r->place, hd_clock_now_ms());
+    uv_mutex_unlock(&http->lock);
+}
+
+static enum hd_status check_caller(struct hd_http *http, struct hd_http_request *r)
 {
     const struct hd_http_options *o = &http->options;
     const struct hd_http_caller caller = {
         .is_unix = r->is_unix, .uid = r->uid, .token = r->has_token ? r->token : NULL};
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
-    if (!o->guarded || o->guarded(o->user, r->target.text))
-        st = o->authorize(o->user, &caller);
+    if (r->admitted || (o->guarded && !o->guarded(o->user, r->target.text)))
+        return HD_OK;
+    st = o->authorize(o->user, &caller);
+    note_caller(http, r, st == HD_OK);
+    return st;
+}
+
+static void handle(struct hd_http *http, struct hd_http_request *r)
+{
+    const enum hd_status st = check_caller(http, r);
+
     explicit_bzero(r->token, sizeof r->token);
     if (st)
         hd_http_fail_as(r, st == HD_DENIED ? MHD_HTTP_UNAUTHORIZED : http_status_of(st), st);
+    else if (r->body_left)
+        admit(http, r);
     else
-        o->on_request(o->user, r);
+        http->options.on_request(http->options.user, r);
 }
 
 void http_on_wake(uv_async_t *async)
@@ -281,6 +322,15 @@ static void tell_gone(struct hd_http_request *r)
     answer(r, 0, NULL);
 }
 
+static bool is_overdue(const struct hd_http *http, const struct http_connection *c, int64_t now_ms)
+{
+    const int64_t age_ms = now_ms - c->since_ms;
+
+    return (c->phase == PHASE_HEAD && age_ms >= http->options.head_ms) ||
+           (c->phase == PHASE_BODY && age_ms >= http->options.body_ms) ||
+           (c->phase == PHASE_REPLY && age_ms >= http->options.reply_ms);
+}
+
 /* A client that sends its head byte by byte, or does not read, keeps a place only for so long.
  * The door's thread sees the end of the connection as if the client had closed it. */
 void http_look_at_clients(uv_timer_t *timer)
@@ -290,13 +340,13 @@ void http_look_at_clients(uv_timer_t *timer)
     const int64_t now_ms = hd_clock_now_ms();
 
     uv_mutex_lock(&http->lock);
-    for (const struct http_connection *c = http->connections; c; c = c->next) {
-        const int64_t age_ms = now_ms - c->since_ms;
-
-        if ((c->phase == PHASE_HEAD && age_ms >= http->options.head_ms) ||
-            (c->phase == PHASE_BODY && age_ms >= http->options.body_ms) ||
-            (c->phase == PHASE_REPLY && age_ms >= http->options.reply_ms))
-            (void)shutdown(c->fd, SHUT_RDWR);
+    for (struct http_connection *c = http->connections, *next_one; c; c = next_one) {
+        next_one = c->next;
+        if (is_overdue(http, c, now_ms)) {
+            http_break(c, now_ms);
+            http_end(http, c);
+            continue;
+        }
         if (has_left(c)) {
             c->request->next = left;
             left = c->request;

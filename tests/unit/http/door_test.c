@@ -412,35 +412,127 @@ static void a_slow_client_is_cut_off_and_holds_up_no_other(void **state)
     door_close(&d);
 }
 
-/* Half of the places at most are one address's, and more are told so, 16 at a time; those beyond
- * are closed. Places that are given back are free again. */
+/* Silent connections, from 127.0.0.`host`, more than there are places; with the loop's turns. */
+static void dial_from(struct door *d, int host, int *fds, size_t count)
+{
+    struct sockaddr_in own = {.sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)host)},
+                       at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)hd_http_port(d->http)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+    for (size_t i = 0; i < count; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(fds[i] >= 0);
+        assert_int_equal(bind(fds[i], (struct sockaddr *)&own, sizeof own), 0);
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&at, sizeof at), 0);
+        (void)uv_run(&d->loop, UV_RUN_NOWAIT);
+    }
+}
+
+/* Goal: who has shown nothing takes no place from a caller: of the same address, of another one,
+ * while three addresses fill all places, with and without a token. */
+static void silent_connections_make_room_for_callers(void **state)
+{
+    struct door d = {.options = {.connections_max = 8, .head_ms = 60000}, .asks_token = true};
+    struct hd_http_stats stats;
+    int idle[4][24];
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    dial_from(&d, 1, idle[0], 24);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n")), 200);
+        assert_int_equal(status_in(ask(&d, "GET /echo HTTP/1.1\r\n" HOST
+                                           "Authorization: Bearer " TOKEN "\r\n\r\n")),
+                         200);
+    }
+    for (int k = 1; k < 4; k++)
+        dial_from(&d, 1 + k, idle[k], 24);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n")), 200);
+    hd_http_get_stats(d.http, &stats);
+    assert_in_range(stats.connections, 0, 8 + 64); /* those that were ended go soon */
+    for (int i = 0; i < 400 && stats.connections > 8; i++) {
+        (void)usleep(5000);
+        hd_http_get_stats(d.http, &stats);
+    }
+    assert_in_range(stats.connections, 0, 8);
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 24; i++)
+            (void)close(idle[k][i]);
+    door_close(&d);
+}
+
+/* Half of the places at most are one address's, and with callers that have shown a token more are
+ * told so. None of these makes room. Places that are given back are free again. */
 static void one_address_cannot_take_every_place(void **state)
 {
     struct door d = {.options = {.connections_max = 8, .head_ms = 60000}};
-    int idle[24];
     struct hd_http_stats stats;
+    int waiting[4], idle[24];
     const char *got;
 
     (void)state;
     door_open(&d, "127.0.0.1:0");
-    for (int i = 0; i < 4; i++) /* 8 / 2 */
-        idle[i] = dial(&d);
+    for (int i = 0; i < 4; i++) { /* 8 / 2 */
+        waiting[i] = dial(&d);
+        say(waiting[i], "GET /work HTTP/1.1\r\n" HOST "\r\n");
+        while (d.requests <= i)
+            (void)uv_run(&d.loop, UV_RUN_NOWAIT);
+    }
     got = ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n");
     assert_int_equal(status_in(got), 503);
-    assert_non_null(strstr(got, "this address has as many connections"));
-    for (int i = 4; i < 24; i++)
-        idle[i] = dial(&d);
-    assert_int_equal(*hear(&d, idle[23], NULL, 10000), '\0');
+    assert_non_null(strstr(got, "there are as many connections as there may be"));
+    dial_from(&d, 1, idle, 24);
+    assert_int_equal(*hear(&d, idle[23], NULL, 10000), '\0'); /* the 17th of those is closed */
     hd_http_get_stats(d.http, &stats);
     assert_true(stats.connections <= 4 + 16);
-    assert_int_equal(d.requests, 0);
+    assert_int_equal(d.requests, 4);
     for (int i = 0; i < 24; i++)
         (void)close(idle[i]);
+    for (int i = 0; i < 4; i++)
+        (void)close(waiting[i]);
+    for (int i = 0; i < 800 && d.gone < 4; i++) {
+        (void)uv_run(&d.loop, UV_RUN_NOWAIT);
+        (void)usleep(5000);
+    }
+    assert_int_equal(d.gone, 4);
+    d.stream = NULL;
     for (int i = 0; i < 400 && stats.connections; i++) {
         (void)usleep(5000);
         hd_http_get_stats(d.http, &stats);
     }
     assert_int_equal(status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n")), 200);
+    door_close(&d);
+}
+
+/* Goal: who has shown no token makes the door keep no body. Method: a head that announces one;
+ * the answer comes although no byte of the body does. */
+static void a_body_is_read_for_those_with_a_token_alone(void **state)
+{
+    struct door d = {.options = {.body_bytes_max = 1 << 20, .body_ms = 60000}, .asks_token = true};
+    const char *got;
+    int fd;
+
+    (void)state;
+    door_open(&d, "127.0.0.1:0");
+    fd = dial(&d);
+    say(fd, POST "Content-Length: 1000000\r\n\r\n");
+    got = hear(&d, fd, NULL, 5000);
+    assert_int_equal(status_in(got), 401);
+    (void)close(fd);
+    fd = dial(&d);
+    say(fd, POST "Authorization: Bearer " TOKEN "\r\nContent-Length: 4\r\n\r\n");
+    for (int i = 0; i < 20; i++) {
+        (void)uv_run(&d.loop, UV_RUN_NOWAIT);
+        (void)usleep(5000);
+    }
+    assert_int_equal(d.requests, 0); /* its body is waited for */
+    say(fd, "abcd");
+    assert_non_null(strstr(hear(&d, fd, NULL, 5000), "4:abcd..abcd"));
+    assert_int_equal(d.requests, 1);
+    (void)close(fd);
     door_close(&d);
 }
 
@@ -679,16 +771,48 @@ static void make_pair(const struct hd_pki_authority *authority, const char *dir,
     make_pair_of(authority, dir, name, 0, NULL, ret_pair);
 }
 
-static enum hd_status shows(const struct door *d, const struct pair *pair)
-{
-    struct hd_text cert = {0};
+/* A client of TLS, on a thread of its own, while the door's loop turns. */
+struct visit {
     char address[32];
+    const unsigned char *hash; /* the certificate's that it expects; NULL: see `ca` */
+    const char *ca;            /* whose certificate it trusts */
     enum hd_status st;
+    char message[HD_ERR_MAX];
+    _Atomic bool over;
+};
 
-    (void)snprintf(address, sizeof address, "127.0.0.1:%d", hd_http_port(d->http));
-    st = hd_pki_fetch_authority(address, pair->hash, 10000, &cert);
+static void visit_now(void *arg)
+{
+    struct visit *v = arg;
+    struct hd_text cert = {0};
+
+    v->st = v->hash ? hd_pki_fetch_authority(v->address, v->hash, 10000, &cert)
+                    : hd_pki_explain_server(v->address, v->ca, 10000);
+    if (v->st)
+        (void)snprintf(v->message, sizeof v->message, "%s", hd_err_message());
     hd_text_free(&cert);
-    return st;
+    v->over = true;
+}
+
+static enum hd_status visit(struct door *d, struct visit *v)
+{
+    uv_thread_t thread;
+
+    (void)snprintf(v->address, sizeof v->address, "127.0.0.1:%d", hd_http_port(d->http));
+    assert_int_equal(uv_thread_create(&thread, visit_now, v), 0);
+    while (!v->over) {
+        (void)uv_run(&d->loop, UV_RUN_NOWAIT);
+        (void)usleep(1000);
+    }
+    assert_int_equal(uv_thread_join(&thread), 0);
+    return v->st;
+}
+
+static enum hd_status shows(struct door *d, const struct pair *pair)
+{
+    struct visit v = {.hash = pair->hash};
+
+    return visit(d, &v);
 }
 
 /* A certificate lives for days and a door for months: the renewed one is shown without a restart.
@@ -743,9 +867,10 @@ static void what_is_wrong_with_a_certificate_is_told(void **state)
         {"127.0.0.1", " is signed by \"other\", and not by the authority in ", 0, 1},
     };
     static const char *const names[] = {"test", "other"};
-    char dir[] = "/tmp/door-tls-XXXXXX", ca[64], address[32];
+    char dir[] = "/tmp/door-tls-XXXXXX", ca[64];
     struct hd_pki_authority *authorities[2];
     struct door d = {.requests = 0};
+    struct visit v;
     struct pair pair;
 
     (void)state;
@@ -764,15 +889,14 @@ static void what_is_wrong_with_a_certificate_is_told(void **state)
     d.options.cert_path = pair.cert;
     d.options.key_path = pair.key;
     door_open(&d, "127.0.0.1:0");
-    (void)snprintf(address, sizeof address, "127.0.0.1:%d", hd_http_port(d.http));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         make_pair_of(authorities[cases[i].authority], dir, "pair", cases[i].begins_ms,
                      cases[i].host, &pair);
         assert_int_equal(hd_http_set_tls(d.http, pair.cert, pair.key), HD_OK);
-        assert_int_equal(hd_pki_explain_server(address, ca, 10000),
-                         cases[i].says ? HD_UNAVAILABLE : HD_OK);
-        if (cases[i].says && !strstr(hd_err_message(), cases[i].says))
-            fail_msg("%s", hd_err_message());
+        v = (struct visit){.ca = ca};
+        assert_int_equal(visit(&d, &v), cases[i].says ? HD_UNAVAILABLE : HD_OK);
+        if (cases[i].says && !strstr(v.message, cases[i].says))
+            fail_msg("%s", v.message);
     }
     door_close(&d);
     hd_pki_authority_free(authorities[0]);
@@ -790,7 +914,9 @@ int main(void)
         cmocka_unit_test(a_huge_head_is_refused),
         cmocka_unit_test(without_a_token_only_the_page_is_given),
         cmocka_unit_test(a_slow_client_is_cut_off_and_holds_up_no_other),
+        cmocka_unit_test(silent_connections_make_room_for_callers),
         cmocka_unit_test(one_address_cannot_take_every_place),
+        cmocka_unit_test(a_body_is_read_for_those_with_a_token_alone),
         cmocka_unit_test(a_stream_comes_as_it_is_written_and_its_end_is_noticed),
         cmocka_unit_test(a_stream_may_end_while_its_client_goes),
         cmocka_unit_test(a_client_that_does_not_wait_is_noticed),

@@ -1,0 +1,244 @@
+/* accept: takes connections, on the loop's thread, and gives them to libmicrohttpd. Which ones stay
+ * while they have not shown who they are is rpc/strangers.h: a connection is known once a request
+ * of it was authorised, and one that is not makes room for a new one, the oldest first. An address
+ * that has broken bounds waits for its turn outside, where a connection is a descriptor and nothing
+ * more.
+ *
+ * A connection is in http->connections from accept on; libmicrohttpd names its own by descriptor
+ * (http_adopt). Only this thread opens descriptors of connections and ends them, and only under the
+ * lock, so that none is another's by then. */
+#include "http/http_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { ACCEPTS_PER_WAKE = 64, TURN_MS = 10, RETRY_MS = 100 };
+
+/* ---- under the lock ---- */
+
+static void list(struct hd_http *http, struct http_connection *c)
+{
+    c->next = http->connections;
+    if (c->next)
+        c->next->before = c;
+    http->connections = c;
+    http->refused += c->too_many;
+}
+
+static void uncount(struct hd_http *http, struct http_connection *c, int64_t now_ms)
+{
+    if (c->counted)
+        hd_strangers_leave(http->table, &c->stranger, now_ms);
+    c->counted = false;
+}
+
+void http_forget(struct hd_http *http, struct http_connection *c)
+{
+    *(c->before ? &c->before->next : &http->connections) = c->next;
+    if (c->next)
+        c->next->before = c->before;
+    http->refused -= c->too_many;
+    uncount(http, c, hd_clock_now_ms());
+    free(c);
+}
+
+void http_end(struct hd_http *http, struct http_connection *c)
+{
+    if (!c->outside) {
+        (void)shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd sees the end, and closes it */
+        uncount(http, c, hd_clock_now_ms());
+        return;
+    }
+    (void)close(c->fd);
+    http_forget(http, c);
+}
+
+void http_prove(struct hd_http *http, struct http_connection *c)
+{
+    if (c && c->counted)
+        hd_strangers_prove(http->table, &c->stranger);
+}
+
+void http_break(struct http_connection *c, int64_t now_ms)
+{
+    if (c && c->counted)
+        hd_strangers_break(&c->stranger, now_ms);
+}
+
+struct http_connection *http_adopt(struct hd_http *http, int fd)
+{
+    struct http_connection *c = http->connections;
+
+    while (c && (c->fd != fd || c->adopted || c->outside))
+        c = c->next;
+    if (c)
+        c->adopted = true;
+    return c;
+}
+
+/* Whether it may go in; makes room. */
+static bool enter(struct hd_http *http, struct http_connection *c, int64_t now_ms)
+{
+    struct hd_stranger *victim;
+
+    c->outside = !hd_strangers_enter(http->table, &c->stranger, now_ms, &victim);
+    if (victim)
+        http_end(http, (struct http_connection *)victim);
+    return !c->outside;
+}
+
+/* ---- on the loop's thread ---- */
+
+/* libmicrohttpd closes a descriptor that it does not take. */
+static void give(struct hd_http *http, struct http_connection *c)
+{
+    if (MHD_add_connection(http->daemon, c->fd, (const struct sockaddr *)&c->from, c->from_bytes) ==
+        MHD_YES)
+        return;
+    uv_mutex_lock(&http->lock);
+    http_forget(http, c);
+    uv_mutex_unlock(&http->lock);
+}
+
+static void on_turn(uv_timer_t *timer)
+{
+    struct hd_http *http = timer->data;
+    const int64_t now_ms = hd_clock_now_ms();
+    struct http_connection *in;
+    bool waiting;
+
+    do { /* from the newest on: list() puts it first */
+        uv_mutex_lock(&http->lock);
+        waiting = false;
+        for (in = http->connections; in; in = in->next) {
+            if (in->outside && enter(http, in, now_ms))
+                break;
+            waiting |= in->outside;
+        }
+        uv_mutex_unlock(&http->lock);
+        if (in)
+            give(http, in);
+    } while (in);
+    if (!waiting)
+        (void)uv_timer_stop(timer);
+}
+
+/* False: it was refused. A few that are refused are told so. */
+static bool arrive(struct hd_http *http, struct http_connection *c, int64_t now_ms)
+{
+    struct hd_stranger *victim;
+
+    c->counted = hd_strangers_arrive(http->table, &c->stranger, &c->from, now_ms, &victim);
+    if (victim)
+        http_end(http, (struct http_connection *)victim);
+    c->too_many = !c->counted;
+    return c->counted || http->refused < REFUSALS;
+}
+
+static void take(struct hd_http *http, int fd, const struct sockaddr_storage *from, socklen_t bytes)
+{
+    struct http_connection *c = calloc(1, sizeof *c);
+    const int64_t now_ms = hd_clock_now_ms();
+    bool goes_in = false;
+
+    if (!c) {
+        (void)close(fd);
+        return;
+    }
+    c->fd = fd;
+    c->since_ms = now_ms;
+    c->from = *from;
+    c->from_bytes = bytes;
+    uv_mutex_lock(&http->lock);
+    if (!arrive(http, c, now_ms)) {
+        uv_mutex_unlock(&http->lock);
+        (void)close(fd);
+        free(c);
+        return;
+    }
+    list(http, c);
+    goes_in = c->too_many || enter(http, c, now_ms);
+    uv_mutex_unlock(&http->lock);
+    if (goes_in)
+        give(http, c);
+    else if (!uv_is_active((uv_handle_t *)&http->turn))
+        (void)uv_timer_start(&http->turn, on_turn, TURN_MS, TURN_MS);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events);
+
+static void on_retry(uv_timer_t *timer)
+{
+    struct hd_http *http = timer->data;
+
+    (void)uv_poll_start(&http->poll, UV_READABLE, on_connection);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    struct hd_http *http = poll->data;
+
+    (void)status, (void)events;
+    for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
+        struct sockaddr_storage from = {0};
+        socklen_t bytes = sizeof from;
+        const int fd = accept4(http->listener.fd, (struct sockaddr *)&from, &bytes,
+                               SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0) {
+            take(http, fd, &from, bytes);
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            /* no descriptor is left: the connection stays in the backlog and would wake us again */
+            (void)uv_poll_stop(poll);
+            (void)uv_timer_start(&http->retry, on_retry, RETRY_MS, 0);
+            return;
+        }
+    }
+}
+
+enum hd_status http_accept_start(struct hd_http *http)
+{
+    const size_t max = http->options.connections_max, share = http_share_of_one(http);
+    const struct hd_strangers_limits limits = {.connections = max,
+                                               .connections_of_address = share,
+                                               .strangers = max,
+                                               .strangers_of_address = share,
+                                               .inside = max,
+                                               .inside_of_address = share};
+
+    http->table = hd_strangers_new(&limits);
+    if (!http->table)
+        return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
+    if (uv_poll_init(http->loop, &http->poll, http->listener.fd))
+        return hd_err(HD_IO, "cannot watch the HTTP door %s", http->options.address);
+    (void)uv_timer_init(http->loop, &http->turn);
+    (void)uv_timer_init(http->loop, &http->retry);
+    http->poll.data = http->turn.data = http->retry.data = http;
+    http->accepting = true;
+    (void)uv_poll_start(&http->poll, UV_READABLE, on_connection);
+    return HD_OK;
+}
+
+int http_accept_stop(struct hd_http *http, uv_close_cb on_closed)
+{
+    if (!http->accepting)
+        return 0;
+    http->accepting = false;
+    uv_close((uv_handle_t *)&http->poll, on_closed);
+    uv_close((uv_handle_t *)&http->turn, on_closed);
+    uv_close((uv_handle_t *)&http->retry, on_closed);
+    uv_mutex_lock(&http->lock);
+    for (struct http_connection *c = http->connections, *next; c; c = next) {
+        next = c->next;
+        if (c->outside)
+            http_end(http, c);
+    }
+    uv_mutex_unlock(&http->lock);
+    return 3;
+}
