@@ -574,9 +574,21 @@ static int serve(struct program *p)
     return code;
 }
 
+/* A note on the gRPC that is loaded, if there is one to make. */
+static void add_library(char *text, size_t size)
+{
+    const char *weakness = hd_rpc_library_weakness(NULL);
+    const size_t length = strlen(text);
+    char name[HD_RPC_LIBRARY_MAX];
+
+    hd_rpc_library_name(NULL, name);
+    if (weakness)
+        (void)snprintf(text + length, size - length, "note: %s: %s\n", name, weakness);
+}
+
 static int check_config(struct program *p)
 {
-    char line[PATH_MAX + 128];
+    char line[PATH_MAX + 1024];
     int code = EXIT_SUCCESS;
 
     if (use_config(p) || check_certificates(p)) {
@@ -584,6 +596,7 @@ static int check_config(struct program *p)
     } else {
         (void)snprintf(line, sizeof line, "%s: fine\n",
                        p->config.path ? p->config.path : "options");
+        add_library(line, sizeof line);
         if (hd_file_print(line)) {
             hd_log(HD_LOG_ERROR, "%s", hd_err_message());
             code = EXIT_CANNOT;
@@ -596,9 +609,12 @@ static int check_config(struct program *p)
 
 static int command(struct program *p)
 {
+    char version[160], library[HD_RPC_LIBRARY_MAX];
     int code;
 
-    if (hd_config_page(&p->config, OPT_HELP, OPT_VERSION, OPT_OUTPUT, hd_version_text, &code))
+    hd_rpc_library_name(NULL, library);
+    (void)snprintf(version, sizeof version, "%s\n%s", hd_version_text, library);
+    if (hd_config_page(&p->config, OPT_HELP, OPT_VERSION, OPT_OUTPUT, version, &code))
         return code;
     if (p->config.arg_count && strcmp(p->config.args[0], "backup") == 0)
         return backup(&p->config);

@@ -20,6 +20,7 @@
 #include "daemon/devices/devices.h"
 #include "rpc/address.h"
 #include "rpc/find.h"
+#include "rpc/rpc.h"
 
 enum { PCI_VENDOR_NVIDIA = 0x10de, PCI_CLASS_DISPLAY = 0x03 };
 enum { FILES_NEEDED = 512, PROBE_BYTES = 64 << 20, SMALL_FILE_MAX = 4096, CONNECT_MS = 5000 };
@@ -341,9 +342,21 @@ static void look_at_data_address(struct doctor *doctor, const char *given)
 
 /* ---- all ---- */
 
+static void look_at_grpc(struct doctor *doctor)
+{
+    const char *weakness = hd_rpc_library_weakness(NULL);
+    char name[HD_RPC_LIBRARY_MAX];
+
+    hd_rpc_library_name(NULL, name);
+    doctor_add(doctor, weakness ? DOCTOR_NOTE : DOCTOR_OK, "grpc",
+               weakness ? "build Heddle with gRPC 1.57 or newer, if you can" : "", "%s%s%s", name,
+               weakness ? ": " : "", weakness ? weakness : "");
+}
+
 void doctor_look(struct doctor *doctor, const struct doctor_options *options)
 {
     look_at_programs(doctor, options);
+    look_at_grpc(doctor);
     ask_gpus(options->worker, &doctor->gpus);
     doctor_look_at_gpus(doctor, doctor_count_on_bus("/sys/bus/pci/devices"));
     look_at_memory(doctor);

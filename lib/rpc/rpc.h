@@ -84,6 +84,17 @@ void hd_rpc_close(struct hd_rpc *rpc, void (*on_closed)(void *user), void *user)
  * it at start, before the first listener: how many connections TCP may bring follows from it. */
 enum hd_status hd_rpc_raise_file_limit(uint64_t needed);
 
+/* ---- gRPC ---- */
+
+enum { HD_RPC_LIBRARY_MAX = 96 };
+
+/* The gRPC that this process has loaded (NULL), or the one with this version of its core: "gRPC 1.51
+ * (core 29.0.0)". */
+void hd_rpc_library_name(const char *core_version, char ret_name[HD_RPC_LIBRARY_MAX]);
+/* A known weakness of it that an attacker may use, in words for an operator; NULL: none. A
+ * distribution may have corrected it without another number. */
+const char *hd_rpc_library_weakness(const char *core_version);
+
 /* ---- the identity of a caller ---- */
 
 enum hd_rpc_transport {
@@ -292,8 +303,8 @@ struct hd_rpc_server_options {
     size_t receive_bytes_max;
     size_t calls_max;
     size_t streams_per_connection_max;
-    /* TCP connections at one time, and those of one address. The default: the limit of open files
-     * less 128, and a fourth of that. */
+    /* TCP connections at one time, and those of one address. The default: a third of the limit of
+     * open files less 128, since each takes up to three, and a fourth of that. */
     size_t connections_max, connections_of_peer_max;
     int64_t first_bytes_ms; /* until a TCP connection must have sent something */
     int64_t first_call_ms;  /* from there until a call with a token must have come by it */
