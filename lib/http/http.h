@@ -13,10 +13,12 @@
  * What is no HTTP, or has too large a head, is answered by libmicrohttpd itself, with a page of
  * HTML; all other failures by write_failure.
  *
- * Everything is bounded: connections, of one address as well; bytes of a head, a body and of a
+ * Everything is bounded: connections, of one address as well, where the oldest that was not
+ * authorised makes room for a new one (rpc/strangers.h); bytes of a head, a body and of a
  * stream's queue; seconds until head and body are complete and until a reply is taken (a slow
- * client is cut off). A body is JSON whose length the head says, so a page of another site cannot
- * send one without being asked first (CORS), which is refused.
+ * client is cut off). A body is read when its caller is authorised. A body is JSON whose length the
+ * head says, so a page of another site cannot send one without being asked first (CORS), which is
+ * refused.
  *
  * Security: `unix:PATH` is a socket with mode 0600. `HOST:PORT` beyond loopback needs TLS and a
  * caller that shows a token; without them the door does not open (HD_DENIED). Responses forbid the
@@ -69,8 +71,8 @@ struct hd_http_options {
      * {"error":{"status":word,"message":message}}. */
     void (*write_failure)(struct hd_text *out, int status, const char *word, const char *message);
     /* 0 means the default */
-    size_t connections_max;  /* 64; half of them from one address. 16 more are taken, of one address
-                                to be answered with 503; those beyond are closed */
+    size_t connections_max;  /* 64; half of them from one address. Where all of them are authorised
+                                callers', 16 more are answered with 503, and those beyond closed */
     int64_t head_ms;         /* 10 s: until a request's head is complete */
     int64_t body_ms;         /* 30 s: from there until its body is */
     int64_t reply_ms;        /* 60 s: until the reply is sent */
