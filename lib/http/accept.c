@@ -1,8 +1,8 @@
 /* accept: takes connections, on the loop's thread, and gives them to libmicrohttpd. Which ones stay
  * while they have not shown who they are is rpc/strangers.h: a connection is known once a request
- * of it was authorised, and one that is not makes room for a new one, the oldest first. An address
- * that has broken bounds waits for its turn outside, where a connection is a descriptor and nothing
- * more.
+ * of it was authorised, and one that is not makes room for a new one, the oldest first. A
+ * connection that has sent nothing, or whose address has broken bounds, waits outside, where it is
+ * a descriptor and nothing more.
  *
  * A connection is in http->connections from accept on; libmicrohttpd names its own by descriptor
  * (http_adopt). Only this thread opens descriptors of connections and ends them, and only under the
@@ -16,7 +16,14 @@
 
 #include "base/clock.h"
 
-enum { ACCEPTS_PER_WAKE = 64, TURN_MS = 10, RETRY_MS = 100 };
+enum {
+    ACCEPTS_PER_WAKE = 64,
+    TURN_MS = 2, /* between two looks at what is outside, while something has just come */
+    SLOW_TURN_MS = 20,
+    YOUNG_MS = 50,
+    RETRY_MS = 100,
+    STRANGERS = 4, /* times connections_max */
+};
 
 /* ---- under the lock ---- */
 
@@ -27,6 +34,15 @@ static void list(struct hd_http *http, struct http_connection *c)
         c->next->before = c;
     http->connections = c;
     http->refused += c->too_many;
+}
+
+static bool has_bytes(const struct http_connection *c)
+{
+    char byte;
+
+    /* the end as well: libmicrohttpd closes it */
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+           (errno != EAGAIN && errno != EINTR);
 }
 
 static void uncount(struct hd_http *http, struct http_connection *c, int64_t now_ms)
@@ -57,10 +73,14 @@ void http_end(struct hd_http *http, struct http_connection *c)
     http_forget(http, c);
 }
 
-void http_prove(struct hd_http *http, struct http_connection *c)
+bool http_prove(struct hd_http *http, struct http_connection *c)
 {
-    if (c && c->counted)
-        hd_strangers_prove(http->table, &c->stranger);
+    if (!c || !c->counted)
+        return true;
+    if (!hd_strangers_may_prove(http->table, &c->stranger))
+        return false;
+    hd_strangers_prove(http->table, &c->stranger);
+    return true;
 }
 
 void http_break(struct http_connection *c, int64_t now_ms)
@@ -85,9 +105,14 @@ static bool enter(struct hd_http *http, struct http_connection *c, int64_t now_m
 {
     struct hd_stranger *victim;
 
+    c->outside = true;
+    if (!has_bytes(c))
+        return false;
     c->outside = !hd_strangers_enter(http->table, &c->stranger, now_ms, &victim);
-    if (victim)
+    if (victim) {
+        hd_strangers_break(victim, now_ms);
         http_end(http, (struct http_connection *)victim);
+    }
     return !c->outside;
 }
 
@@ -104,27 +129,40 @@ static void give(struct hd_http *http, struct http_connection *c)
     uv_mutex_unlock(&http->lock);
 }
 
+/* The newest that may go in now; NULL: none. *ret_next_ms: the time until the next look, 0: nothing
+ * is outside. */
+static struct http_connection *find_next(struct hd_http *http, int64_t now_ms,
+                                         uint64_t *ret_next_ms)
+{
+    struct http_connection *c;
+
+    *ret_next_ms = 0;
+    for (c = http->connections; c; c = c->next) { /* list() puts the newest first */
+        if (!c->outside)
+            continue;
+        if (enter(http, c, now_ms))
+            return c;
+        if (!*ret_next_ms)
+            *ret_next_ms = now_ms - c->since_ms < YOUNG_MS ? TURN_MS : SLOW_TURN_MS;
+    }
+    return NULL;
+}
+
 static void on_turn(uv_timer_t *timer)
 {
     struct hd_http *http = timer->data;
-    const int64_t now_ms = hd_clock_now_ms();
     struct http_connection *in;
-    bool waiting;
+    uint64_t next_ms;
 
-    do { /* from the newest on: list() puts it first */
+    do {
         uv_mutex_lock(&http->lock);
-        waiting = false;
-        for (in = http->connections; in; in = in->next) {
-            if (in->outside && enter(http, in, now_ms))
-                break;
-            waiting |= in->outside;
-        }
+        in = find_next(http, hd_clock_now_ms(), &next_ms);
         uv_mutex_unlock(&http->lock);
         if (in)
             give(http, in);
     } while (in);
-    if (!waiting)
-        (void)uv_timer_stop(timer);
+    if (next_ms)
+        (void)uv_timer_start(timer, on_turn, next_ms, 0);
 }
 
 /* False: it was refused. A few that are refused are told so. */
@@ -165,8 +203,8 @@ static void take(struct hd_http *http, int fd, const struct sockaddr_storage *fr
     uv_mutex_unlock(&http->lock);
     if (goes_in)
         give(http, c);
-    else if (!uv_is_active((uv_handle_t *)&http->turn))
-        (void)uv_timer_start(&http->turn, on_turn, TURN_MS, TURN_MS);
+    else
+        (void)uv_timer_start(&http->turn, on_turn, TURN_MS, 0);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events);
@@ -205,12 +243,14 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 enum hd_status http_accept_start(struct hd_http *http)
 {
     const size_t max = http->options.connections_max, share = http_share_of_one(http);
-    const struct hd_strangers_limits limits = {.connections = max,
-                                               .connections_of_address = share,
-                                               .strangers = max,
-                                               .strangers_of_address = share,
-                                               .inside = max,
-                                               .inside_of_address = share};
+    const struct hd_strangers_limits limits = {.connections = (STRANGERS + 1) * max,
+                                               .connections_of_address = (STRANGERS + 1) * share,
+                                               .known = max,
+                                               .known_of_address = share,
+                                               .strangers = STRANGERS * max,
+                                               .strangers_of_address = STRANGERS * share,
+                                               .inside = INSIDE * max,
+                                               .inside_of_address = INSIDE * share};
 
     http->table = hd_strangers_new(&limits);
     if (!http->table)

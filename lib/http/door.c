@@ -219,10 +219,7 @@ static enum MHD_Result take_head(struct hd_http_request *r, const char *method, 
 
     r->seen = true;
     if (r->place && r->place->too_many)
-        return refuse(
-            r, MHD_HTTP_SERVICE_UNAVAILABLE,
-            "there are as many connections as there may be, of this address or in all; wait "
-            "for the end of another request");
+        return refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE, HTTP_TOO_MANY);
     (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, read_header, &reading);
     status = hd_http_check_head(&reading.head, &r->http->names, &body_bytes, message);
     if (status)

@@ -24,10 +24,10 @@ static enum hd_status start_daemon(struct hd_http *http)
         MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
         http_on_connection, http, MHD_OPTION_URI_LOG_CALLBACK, http_on_target, http,
         MHD_OPTION_UNESCAPE_CALLBACK, http_keep_codes, NULL, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)o->connections_max + REFUSALS + ENDING, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)((o->head_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        http->tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
+        (unsigned)((1 + INSIDE) * o->connections_max) + REFUSALS + ENDING,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((o->head_ms + 999) / 1000),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
+        1, http->tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
     return http->daemon ? HD_OK : hd_err(HD_IO, "the HTTP door %s cannot be opened", o->address);
 }
 

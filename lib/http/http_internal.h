@@ -45,8 +45,13 @@ enum {
     STREAM_PIECE_BYTES = 16 * 1024,
     LOOK_MS = 1000, /* between two looks for clients that are slow, or have gone */
     REFUSALS = 16,  /* connections over a limit that are told so at a time */
+    INSIDE = 2,     /* times connections_max may be strangers that libmicrohttpd has */
     ENDING = 64,    /* connections that were ended, and that libmicrohttpd has not closed yet */
 };
+
+#define HTTP_TOO_MANY                                                                         \
+    "there are as many connections as there may be, of this address or in all; wait for the " \
+    "end of another request"
 
 enum request_state { FRESH, HANDED, ANSWERED, STREAM };
 
@@ -144,7 +149,8 @@ int http_accept_stop(struct hd_http *http, uv_close_cb on_closed);
 struct http_connection *http_adopt(struct hd_http *http, int fd);  /* NULL: it is none of ours */
 void http_forget(struct hd_http *http, struct http_connection *c); /* libmicrohttpd has closed it */
 void http_end(struct hd_http *http, struct http_connection *c);
-void http_prove(struct hd_http *http, struct http_connection *c); /* NULL is fine, as below */
+/* False: so many are known that there is no place. NULL is fine, as below. */
+bool http_prove(struct hd_http *http, struct http_connection *c);
 void http_break(struct http_connection *c, int64_t now_ms);
 
 /* ---- answer.c ---------------------------------------------------------------------------------*/

@@ -235,15 +235,19 @@ static void admit(struct hd_http *http, struct hd_http_request *r)
         http_request_let_go(r, false);
 }
 
-/* Its connection is no stranger's any more, or has tried in vain. */
-static void note_caller(struct hd_http *http, struct hd_http_request *r, bool known)
+/* Its connection is no stranger's any more, or has tried in vain. False: there is no place for one
+ * more that is known. */
+static bool note_caller(struct hd_http *http, struct hd_http_request *r, bool known)
 {
+    bool has_place = true;
+
     uv_mutex_lock(&http->lock);
     if (known)
-        http_prove(http, r->place);
+        has_place = http_prove(http, r->place);
     else
         http_break(r->place, hd_clock_now_ms());
     uv_mutex_unlock(&http->lock);
+    return has_place;
 }
 
 static enum hd_status check_caller(struct hd_http *http, struct hd_http_request *r)
@@ -256,7 +260,8 @@ static enum hd_status check_caller(struct hd_http *http, struct hd_http_request 
     if (r->admitted || (o->guarded && !o->guarded(o->user, r->target.text)))
         return HD_OK;
     st = o->authorize(o->user, &caller);
-    note_caller(http, r, st == HD_OK);
+    if (!note_caller(http, r, st == HD_OK))
+        st = hd_err(HD_LIMIT, HTTP_TOO_MANY);
     return st;
 }
 

@@ -105,6 +105,8 @@ static struct hd_strangers_limits limits_of(const struct hd_rpc_server_options *
     return (struct hd_strangers_limits){
         .connections = max,
         .connections_of_address = of_address,
+        .known = max,
+        .known_of_address = of_address,
         .strangers = at_most(max, STRANGERS_MAX),
         .strangers_of_address = at_most(of_address, STRANGERS_MAX / SHARE_OF_ONE_PEER),
         .inside = at_most(max, INSIDE_MAX),
@@ -227,8 +229,10 @@ static void end_victim(struct hd_rpc_relay *relay, struct hd_stranger *victim)
 {
     if (!victim)
         return;
-    if (victim->stage == HD_STRANGER_INSIDE)
+    if (victim->stage == HD_STRANGER_INSIDE) {
+        hd_strangers_break(victim, hd_clock_now_ms());
         tell_strangers(relay, "a new connection needs its place");
+    }
     end_link(relay, (struct relay_link *)victim);
 }
 

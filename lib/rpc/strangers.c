@@ -228,6 +228,13 @@ static struct hd_stranger *find_of_busiest(const struct hd_strangers_table *tabl
                                                                                      : NULL;
 }
 
+static bool known_is_full(const struct hd_strangers_table *table,
+                          const struct hd_strangers_address *a)
+{
+    return table->count - table->strangers >= table->limits.known ||
+           (a && a->count - a->strangers >= table->limits.known_of_address);
+}
+
 static bool address_is_full(const struct hd_strangers_table *table,
                             const struct hd_strangers_address *a)
 {
@@ -246,6 +253,7 @@ bool hd_strangers_arrive(struct hd_strangers_table *table, struct hd_stranger *s
 {
     struct hd_strangers_address *address = NULL;
     unsigned char bytes[16];
+    bool full = true;
 
     *ret_victim = NULL;
     *stranger = (struct hd_stranger){.since_ms = now_ms, .stage = HD_STRANGER_OUTSIDE};
@@ -254,11 +262,15 @@ bool hd_strangers_arrive(struct hd_strangers_table *table, struct hd_stranger *s
         if (!address)
             return false;
     }
-    if (address_is_full(table, address))
+    if (known_is_full(table, address))
+        full = true;
+    else if (address_is_full(table, address))
         *ret_victim = find_oldest(table, address, false);
     else if (all_is_full(table))
         *ret_victim = find_of_busiest(table, false, now_ms);
-    if (!*ret_victim && (address_is_full(table, address) || all_is_full(table))) {
+    else
+        full = false;
+    if (full && !*ret_victim) {
         if (address && !address->count && !address->before && table->idle_first != address)
             forget(table, address); /* made above */
         return false;
@@ -311,6 +323,11 @@ bool hd_strangers_enter(struct hd_strangers_table *table, struct hd_stranger *st
         pace(a, now_ms);
     }
     return true;
+}
+
+bool hd_strangers_may_prove(const struct hd_strangers_table *table, const struct hd_stranger *s)
+{
+    return s->stage == HD_STRANGER_KNOWN || !known_is_full(table, s->address);
 }
 
 void hd_strangers_prove(struct hd_strangers_table *table, struct hd_stranger *stranger)

@@ -55,6 +55,7 @@ struct hd_stranger {
 
 struct hd_strangers_limits { /* all above 0 */
     size_t connections, connections_of_address;
+    size_t known, known_of_address; /* while so many are known, no more arrive */
     size_t strangers, strangers_of_address;
     size_t inside, inside_of_address;
 };
@@ -77,6 +78,9 @@ bool hd_strangers_arrive(struct hd_strangers_table *table, struct hd_stranger *s
 bool hd_strangers_enter(struct hd_strangers_table *table, struct hd_stranger *stranger,
                         int64_t now_ms, struct hd_stranger **ret_victim);
 
+/* Whether one more of its address may become known. */
+bool hd_strangers_may_prove(const struct hd_strangers_table *table,
+                            const struct hd_stranger *stranger);
 /* A call with a token has come by it. */
 void hd_strangers_prove(struct hd_strangers_table *table, struct hd_stranger *stranger);
 /* It broke a bound: its address waits longer. */

@@ -16,6 +16,8 @@ enum { MANY = 4000 };
 
 static const struct hd_strangers_limits small = {.connections = 8,
                                                  .connections_of_address = 3,
+                                                 .known = 8,
+                                                 .known_of_address = 3,
                                                  .strangers = 6,
                                                  .strangers_of_address = 3,
                                                  .inside = 4,
@@ -139,6 +141,39 @@ static void a_known_connection_never_makes_room(void **state)
     hd_strangers_leave(t, &s[7], 0);
     assert_false(is_refused(t, 9, 1000000));
     leave_all(t, s, 7);
+}
+
+/* Strangers beside the known ones: two of an address may be known, and three more come. */
+static void the_known_are_bounded_by_themselves(void **state)
+{
+    static const struct hd_strangers_limits apart = {.connections = 20,
+                                                     .connections_of_address = 10,
+                                                     .known = 3,
+                                                     .known_of_address = 2,
+                                                     .strangers = 6,
+                                                     .strangers_of_address = 3,
+                                                     .inside = 6,
+                                                     .inside_of_address = 3};
+    struct hd_strangers_table *t = hd_strangers_new(&apart);
+    struct hd_stranger s[6];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_null(arrive(t, &s[i], 1, 0));
+    for (int i = 0; i < 2; i++) {
+        assert_true(hd_strangers_may_prove(t, &s[i]));
+        hd_strangers_prove(t, &s[i]);
+    }
+    assert_false(hd_strangers_may_prove(t, &s[2]));
+    assert_true(hd_strangers_may_prove(t, &s[1])); /* it is */
+    assert_true(is_refused(t, 1, 0));
+    assert_null(arrive(t, &s[3], 2, 0));
+    hd_strangers_prove(t, &s[3]);
+    assert_true(is_refused(t, 2, 0)); /* three of three */
+    hd_strangers_leave(t, &s[0], 0);
+    assert_null(arrive(t, &s[4], 1, 0));
+    assert_true(hd_strangers_may_prove(t, &s[4]));
+    leave_all(t, s + 1, 4);
 }
 
 static void a_known_one_leaves_its_place_among_strangers(void **state)
@@ -357,6 +392,7 @@ int main(void)
         cmocka_unit_test(the_address_with_the_most_makes_room),
         cmocka_unit_test(where_all_have_one_the_oldest_has_a_grace),
         cmocka_unit_test(a_known_connection_never_makes_room),
+        cmocka_unit_test(the_known_are_bounded_by_themselves),
         cmocka_unit_test(a_known_one_leaves_its_place_among_strangers),
         cmocka_unit_test(inside_makes_room_like_outside),
         cmocka_unit_test(breaks_make_an_address_wait),
