@@ -30,6 +30,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(version ${PROJECT_VERSION})
 set(scripts ${CMAKE_CURRENT_LIST_DIR}/debian)
+set(made_scripts ${CMAKE_CURRENT_BINARY_DIR}/debian)
 
 set(CPACK_DEBIAN_CLIENT_PACKAGE_NAME heddle)
 set(CPACK_COMPONENT_CLIENT_DESCRIPTION "Heddle trains large language models on clusters of machines with GPUs or
@@ -46,7 +47,7 @@ accepts jobs, places them on nodes, restarts them and remembers everything.")
 set(CPACK_DEBIAN_CONTROLLER_PACKAGE_DEPENDS "heddle (= ${version}), passwd")
 set(CPACK_DEBIAN_CONTROLLER_PACKAGE_CONTROL_EXTRA ${scripts}/heddle-controller/conffiles
     ${scripts}/heddle-controller/preinst ${scripts}/heddle-controller/postinst ${scripts}/heddle-controller/prerm
-    ${scripts}/heddle-controller/postrm)
+    ${made_scripts}/heddle-controller/postrm)
 
 set(CPACK_DEBIAN_NODE_PACKAGE_NAME heddle-node)
 set(CPACK_COMPONENT_NODE_DESCRIPTION "Heddle trains large language models on clusters of machines with GPUs or
@@ -55,7 +56,7 @@ daemon, the supervisor of a job and the worker that computes.")
 set(CPACK_DEBIAN_NODE_PACKAGE_DEPENDS "heddle (= ${version}), passwd")
 set(CPACK_DEBIAN_NODE_PACKAGE_SUGGESTS "heddle-cuda (= ${version})")
 set(CPACK_DEBIAN_NODE_PACKAGE_CONTROL_EXTRA ${scripts}/heddle-node/conffiles ${scripts}/heddle-node/postinst
-    ${scripts}/heddle-node/prerm ${scripts}/heddle-node/postrm)
+    ${scripts}/heddle-node/prerm ${made_scripts}/heddle-node/postrm)
 
 set(CPACK_DEBIAN_PLUGIN_PACKAGE_NAME heddle-cuda)
 set(CPACK_COMPONENT_PLUGIN_DESCRIPTION "Heddle trains large language models on clusters of machines with GPUs or

@@ -14,10 +14,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
+#include "base/tree.h"
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 
-#define MARKER ".heddle-run"
+#define MARKER HD_MARK_RUN
 #define LATEST "latest"
 /* In the first line of a marker. */
 #define MARKER_FORM "heddle-run 1"
@@ -669,25 +670,41 @@ static void show_runs(const struct cleaned *c)
     hd_text_free(&out);
 }
 
+/* HD_CONFLICT: it is the folder of another run or cluster. */
+static enum hd_status remove_entry(const char *path)
+{
+    char mark[PATH_MAX + 32];
+
+    for (size_t i = 0; hd_tree_marks[i]; i++) {
+        (void)snprintf(mark, sizeof mark, "%s/%s", path, hd_tree_marks[i]);
+        if (hd_file_exists(mark))
+            return hd_err(HD_CONFLICT, "%s stays: it is a folder of another run or cluster", path);
+    }
+    return hd_tree_remove(path, hd_tree_marks, NULL);
+}
+
 /* The marker goes last: of a run that is removed in part, the rest is removed the next time. */
 static enum hd_status remove_run(const char *path)
 {
-    enum hd_status st = HD_OK;
+    enum hd_status st;
+    struct hd_error story = {.status = HD_OK};
     const struct dirent *entry;
     char below[PATH_MAX];
     DIR *d = opendir(path);
 
     if (!d)
         return hd_err(HD_IO, "cannot read the folder %s: %s", path, strerror(errno));
-    while (!st && (entry = readdir(d))) {
+    while ((entry = readdir(d))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            strcmp(entry->d_name, MARKER) == 0)
+            strcmp(entry->d_name, MARKER) == 0 || strcmp(entry->d_name, HD_MARK_JOBS_DIR) == 0)
             continue;
         (void)snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
-        st = hd_file_remove_tree(below);
+        st = remove_entry(below);
+        if (st && !story.status)
+            hd_err_save(st, &story);
     }
     (void)closedir(d);
-    return st ? st : hd_file_remove_tree(path);
+    return story.status ? hd_err_restore(&story) : hd_tree_remove(path, hd_tree_marks, NULL);
 }
 
 /* `latest` may have led to a run that is gone: to the newest that is left, or to nothing. */

@@ -71,7 +71,7 @@ struct agent_deletion {
     char *path, *hash;
     char *jobs_dir; /* as the controller had it */
     char *cluster;  /* whose the job is */
-    bool foreign;   /* the folder is another cluster's, and stays */
+    bool left;      /* a part stays: it is mounted, or another owner's; error says which */
     bool wanted;    /* by the newest desired state */
     bool busy, done;
     int64_t tried_ms;
@@ -196,10 +196,10 @@ void deletion_take(struct agent *agent, const Heddle__V1__DesiredState *desired)
 void deletion_tick(struct agent *agent); /* tries again what failed */
 void deletion_free_all(struct agent *agent);
 /* Removes the checkpoint at `path` if its manifest has the hash, or does not exist. HD_CONFLICT: it
- * is another checkpoint; HD_INVALID: the path is not a checkpoint's. */
+ * is another checkpoint, or a part stays (base/tree.h); HD_INVALID: the path is not a checkpoint's. */
 enum hd_status deletion_remove(const char *path, const char *hash);
 /* Removes the folder of a job that the controller has forgotten. HD_INVALID: `path` is not
- * JOBS_DIR/JOB; HD_CONFLICT: it is a link or a file. */
+ * JOBS_DIR/JOB; HD_CONFLICT: it is a link or a file, or a part stays. */
 enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64_t job);
 
 /* ---- probing.c: what the devices were measured to do ---- */

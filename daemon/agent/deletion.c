@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/tree.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/owner.h"
 
@@ -55,6 +56,8 @@ static enum hd_status move_aside(const char *path, const char *aside)
 {
     char parent[PATH_MAX];
 
+    if (rename(path, aside) < 0 && errno == EBUSY)
+        return hd_err(HD_CONFLICT, "%s stays, because a file system is mounted there", path);
     if (rename(path, aside) < 0)
         return errno == ENOENT ? HD_OK
                                : hd_err(HD_IO, "cannot move %s aside: %s", path, strerror(errno));
@@ -84,10 +87,25 @@ static enum hd_status remove_by_way_of(const char *path)
     enum hd_status st;
 
     (void)snprintf(aside, sizeof aside, "%s.removed", path);
-    st = hd_file_remove_tree(aside); /* left by an earlier try */
+    st = hd_tree_remove(aside, hd_tree_marks, NULL); /* left by an earlier try */
     if (!st)
         st = move_aside(path, aside);
-    return st ? st : hd_file_remove_tree(aside);
+    return st ? st : hd_tree_remove(aside, hd_tree_marks, NULL);
+}
+
+/* JOBS_DIR/JOB of JOBS_DIR/JOB/attempt-K/checkpoints/step-N. */
+static enum hd_status check_checkpoint_owner(const struct agent_deletion *d)
+{
+    char job_dir[PATH_MAX];
+    size_t n = strlen(d->path);
+
+    for (int i = 0; i < 3; i++)
+        while (n > 0 && d->path[--n] != '/')
+            ;
+    if (!n || n >= sizeof job_dir)
+        return HD_OK; /* check_path refuses it */
+    (void)snprintf(job_dir, sizeof job_dir, "%.*s", (int)n, d->path);
+    return owner_check(job_dir, d->cluster, d->job);
 }
 
 enum hd_status deletion_remove(const char *path, const char *hash)
@@ -109,9 +127,9 @@ enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64
 static void remove_one(uv_work_t *work)
 {
     struct agent_deletion *d = work->data;
-    enum hd_status st = d->attempt ? HD_OK : owner_check(d->path, d->cluster, d->job);
+    enum hd_status st =
+        d->attempt ? check_checkpoint_owner(d) : owner_check(d->path, d->cluster, d->job);
 
-    d->foreign = st != HD_OK;
     if (!st)
         st = d->attempt ? deletion_remove(d->path, d->hash)
                         : deletion_remove_job(d->path, d->jobs_dir, d->job);
@@ -126,9 +144,11 @@ static void removed_one(uv_work_t *work, int status)
 
     (void)status;
     d->busy = false;
-    d->done = d->error.status == HD_OK || d->foreign; /* nothing of this cluster's is there */
-    if (d->foreign)
-        hd_log(HD_LOG_WARN, "the folder stays: %s", d->error.message);
+    /* what is mounted there, or another owner's, is never deleted: trying again changes nothing */
+    d->left = d->error.status == HD_CONFLICT;
+    d->done = d->error.status == HD_OK || d->left;
+    if (d->left)
+        hd_log(HD_LOG_WARN, "job %" PRId64 ": %s", d->job, d->error.message);
     else if (d->done)
         hd_log(HD_LOG_INFO, "removed the %s %s", d->attempt ? "checkpoint" : "folder", d->path);
     else
@@ -195,8 +215,9 @@ static void begin(struct agent_deletion *d)
     if (d->busy || d->done)
         return;
     d->tried_ms = hd_clock_now_ms();
-    if (!d->attempt && is_alive(d))
-        return; /* deletion_tick comes back to it */
+    /* A file that a lost mount hides is not deleted. deletion_tick comes back to both. */
+    if (d->agent->locals.jobs_dir_away || (!d->attempt && is_alive(d)))
+        return;
     d->busy = uv_queue_work(d->agent->loop, &d->work, remove_one, removed_one) == 0;
 }
 

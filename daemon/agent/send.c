@@ -121,7 +121,7 @@ static Heddle__V1__ObservedAttempt *observe(struct agent *agent, struct hd_arena
     return o;
 }
 
-static void observe_deletions(const struct agent *agent, struct hd_arena *arena,
+static void observe_deletions(struct agent *agent, struct hd_arena *arena,
                               Heddle__V1__ObservedState *state)
 {
     size_t count = 0;
@@ -129,7 +129,7 @@ static void observe_deletions(const struct agent *agent, struct hd_arena *arena,
     for (const struct agent_deletion *d = agent->deletions; d; d = d->next)
         count += d->done && d->wanted;
     state->deleted = hd_arena_array(arena, count ? count : 1, sizeof *state->deleted);
-    for (const struct agent_deletion *d = agent->deletions; d && state->deleted; d = d->next) {
+    for (struct agent_deletion *d = agent->deletions; d && state->deleted; d = d->next) {
         Heddle__V1__CheckpointDeletion *done;
 
         if (!d->done || !d->wanted)
@@ -143,6 +143,8 @@ static void observe_deletions(const struct agent *agent, struct hd_arena *arena,
         done->step = d->step;
         done->path = d->path;
         done->manifest_hash = d->hash;
+        if (d->left)
+            done->left = convert_text_of(d->error.message);
         state->deleted[state->n_deleted++] = done;
     }
 }

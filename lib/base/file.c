@@ -1,6 +1,5 @@
 #include "base/file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -474,56 +473,6 @@ enum hd_status hd_file_make_dirs_below(const char *base, const char *below, mode
     }
     (void)close(fd);
     return st;
-}
-
-/* Removes what the folder of dir_fd, which is closed, has. Each step is by a descriptor that was
- * opened without a link, so that a folder which somebody exchanges for a link meanwhile leads
- * nowhere else. Depth: of folders in folders, each of which needs a descriptor. */
-static int remove_entries(int dir_fd, int depth)
-{
-    enum { DEPTH_MAX = 64 };
-    DIR *dir = fdopendir(dir_fd);
-    const struct dirent *entry;
-    int failure = dir ? 0 : errno;
-
-    if (!dir)
-        (void)close(dir_fd);
-    while (dir && (entry = readdir(dir))) {
-        int fd;
-
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno == ENOENT)
-            continue;
-        if (errno == EISDIR || errno == EPERM) { /* POSIX says EPERM for a folder */
-            fd = depth < DEPTH_MAX ? openat(dirfd(dir), entry->d_name,
-                                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-                                   : -1;
-            if (fd >= 0 && (errno = remove_entries(fd, depth + 1)) == 0 &&
-                unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) == 0)
-                continue;
-        }
-        if (errno != ENOENT && !failure)
-            failure = errno;
-    }
-    if (dir)
-        (void)closedir(dir);
-    return failure;
-}
-
-enum hd_status hd_file_remove_tree(const char *path)
-{
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int failure = 0;
-
-    if (fd < 0 && errno != ENOTDIR && errno != ELOOP && errno != ENOENT)
-        failure = errno;
-    else if (fd >= 0)
-        failure = remove_entries(fd, 0);
-    if (!failure && remove(path) < 0 && errno != ENOENT)
-        failure = errno;
-    return failure ? hd_err(hd_file_write_status(failure), "cannot remove %s: %s", path,
-                            strerror(failure))
-                   : HD_OK;
 }
 
 enum hd_status hd_file_lock(const char *path, int *ret_fd)
