@@ -21,6 +21,7 @@
 #include "controller/identity/identity.h"
 #include "controller/init.h"
 #include "controller/services/controller.h"
+#include "controller/services/jobs_mark.h"
 #include "controller/settings.h"
 #include "controller/store/store.h"
 #include "pki/pki.h"
@@ -522,6 +523,28 @@ static int restore(const struct hd_config *config)
     return st == HD_INVALID || st == HD_NOT_FOUND ? EXIT_USAGE : EXIT_CANNOT;
 }
 
+/* ---- adopt ------------------------------------------------------------------------------------*/
+
+static int adopt(const struct hd_config *config)
+{
+    const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
+    enum hd_status st = HD_OK;
+
+    if (config->arg_count > 1)
+        st = hd_err(HD_INVALID, "adopt: \"%s\" is one word too many; see heddle-controller --help",
+                    config->args[1]);
+    else if (!state_dir)
+        st = hd_err(HD_INVALID, "adopt: --state-dir DIR is missing, the controller's");
+    if (!st)
+        st = hd_user_check_folder(state_dir, "heddle-controller adopt");
+    if (!st)
+        st = jobs_mark_adopt(state_dir, hd_config_get(config, OPT_JOBS_DIR));
+    if (!st)
+        return EXIT_SUCCESS;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return st == HD_INVALID || st == HD_NOT_FOUND ? EXIT_USAGE : EXIT_CANNOT;
+}
+
 /* ---- all --------------------------------------------------------------------------------------*/
 
 static int usage_error(void)
@@ -620,6 +643,8 @@ static int command(struct program *p)
         return backup(&p->config);
     if (p->config.arg_count && strcmp(p->config.args[0], "restore") == 0)
         return restore(&p->config);
+    if (p->config.arg_count && strcmp(p->config.args[0], "adopt") == 0)
+        return adopt(&p->config);
     if (p->config.arg_count && strcmp(p->config.args[0], "init") == 0)
         return init(&p->config);
     if (p->config.arg_count) {

@@ -412,7 +412,7 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
     struct core_job *job = core_find_job(core, deletion->job);
 
     if (!deletion->attempt) {
-        core_removed(core, node, deletion->job);
+        core_removed(core, node, deletion->job, deletion->left);
         return;
     }
     for (size_t i = 0; job && i < job->checkpoint_count; i++) {
@@ -423,6 +423,7 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
             (!core_same(c->node_uuid, node->rec.uuid) && core_checkpoint_deleter(core, c) != node))
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETED;
+        core_files_left(core, job, node, deletion->left);
         hd_batch_add_checkpoint(core->out->batch, c);
         forget(job, i);
         if (!core_waits_for_deletion(job))

@@ -333,6 +333,8 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_planned(core, event);
     case HD_CORE_PROBE:
         return core_probe_ask(core, event);
+    case HD_CORE_JOBS_DIR:
+        return core_jobs_dir(core, event);
     case HD_CORE_PROBED:
         return core_probed(core, event);
     }
@@ -414,6 +416,7 @@ void hd_core_free(struct hd_core *core)
         core_links_drop(core, core->nodes[i]);
         core_node_free(core->nodes[i]);
     }
+    core_unset(&core->jobs_dir_problem);
     free(core->links);
     free(core->medians);
     free(core->jobs.buckets);
@@ -469,6 +472,8 @@ static enum hd_status add_desired_attempts(const struct core_node *node, struct 
             (struct hd_desired_attempt){.job = &job->rec,
                                         .attempt = &attempt->rec,
                                         .wanted = core_wanted(job, attempt),
+                                        .ran = attempt->rec.running_ms != 0 ||
+                                               core_attempt_progressed(job, attempt->rec.attempt),
                                         .saves_asked = attempt->saves_asked};
     }
     return HD_OK;

@@ -146,6 +146,7 @@ enum hd_core_event_kind {
     HD_CORE_PLANNED,      /* the answer to one of hd_core_out.asked */
     HD_CORE_PROBE,        /* a user asks for a probe of a node */
     HD_CORE_PROBED,       /* a node says what it has measured */
+    HD_CORE_JOBS_DIR,     /* the controller sees its jobs directory, or does not */
 };
 
 /* One attempt in a node's observed set: the state of this node's share. */
@@ -165,6 +166,7 @@ struct hd_deletion {
     int32_t attempt; /* 0: the folder of the whole job, without step, path and hash */
     int64_t step;
     const char *path, *hash;
+    const char *left; /* of one that is done: which part stays, and why; NULL or "": none does */
 };
 
 enum hd_report_kind {
@@ -276,6 +278,9 @@ struct hd_core_event {
             bool leaves;         /* its daemon ends soon, with all ranks */
         } observed;
         struct {
+            const char *problem; /* why the controller does not see it; "": it does */
+        } jobs_dir;
+        struct {
             const char *uuid; /* of the node that sent it */
             uint64_t stream;
             uint64_t job;
@@ -375,6 +380,7 @@ struct hd_desired_attempt {
     const struct hd_job_record *job; /* with spec; valid until the next step */
     const struct hd_attempt_record *attempt;
     enum hd_wanted wanted;
+    bool ran; /* its ranks were up once, or left a checkpoint: it is never started a second time */
     int32_t saves_asked; /* checkpoints asked for since the controller's start */
 };
 
@@ -442,6 +448,7 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
     X(QUOTA, "quota", "its queue may not hold so many devices more")                          \
     X(USER_QUOTA, "user_quota", "its owner may not hold so many devices more in its queue")   \
     X(DEVICES, "devices", "the devices that it needs are held by other jobs")                 \
+    X(JOBS_DIR, "jobs_dir", "the cluster's jobs directory is not seen (heddle nodes)")        \
     X(NODES, "nodes", "nodes with the devices that it needs take no jobs now (heddle nodes)") \
     X(RESERVED, "reserved", "free devices are kept for a job that comes before it")           \
     X(PREEMPTING, "preempting", "other jobs write checkpoints and give devices back")         \
@@ -517,6 +524,8 @@ int64_t hd_core_node_silent_ms(const struct hd_core *core, size_t index, struct 
 uint64_t hd_core_probe_asked(const struct hd_core *core, const char *uuid);
 /* When its newest probe ended, by its own clock; 0: none has. */
 int64_t hd_core_probe_ended(const struct hd_core *core, const char *uuid);
+/* Whether the node has ever seen the cluster's jobs directory. */
+bool hd_core_saw_jobs_dir(const struct hd_core *core, const char *uuid);
 /* Appends in what the device at `place` is far slower than the median of its kind; nothing if it is
  * not, or if that is not known. */
 void hd_core_slow_device(struct hd_core *core, size_t index, int32_t place,

@@ -236,6 +236,8 @@ int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node 
 bool core_node_has_come(const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
+/* Finds out anew whether the node takes new attempts, and tells a change. */
+void core_node_room(struct hd_core *core, struct core_node *node);
 /* It may take a new attempt now. */
 static inline bool core_node_usable(const struct core_node *node)
 {
@@ -255,6 +257,10 @@ void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks);
 /* At the begin of a step; before_ms: core->now.mono_ms of the step before. */
 void core_away(struct hd_core *core, int64_t before_ms);
 void core_tell_away(struct hd_core *core); /* an event, if it was away since the last call */
+
+/* ---- observe.c --------------------------------------------------------------------------------*/
+
+enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *event);
 
 /* ---- membership.c -----------------------------------------------------------------------------*/
 
@@ -748,7 +754,12 @@ bool core_waits_for_removal(const struct core_job *job);
 bool core_removes(const struct hd_core *core, const struct core_job *job,
                   const struct core_node *node);
 /* The node has done so. */
-void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number);
+void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number,
+                  const char *left);
+/* An event: a part of what was to be deleted stays on the node; left: which, and why. NULL or "":
+ * nothing does. */
+void core_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
+                     const char *left);
 
 /* ---- checkpoint.c -----------------------------------------------------------------------------*/
 

@@ -103,7 +103,11 @@ struct core_node {
     bool synced;               /* an observed set arrived on that stream */
     bool jobs_dir_visible;     /* as in the newest observed set */
     const char *jobs_dir_problem;
-    const char *no_room; /* likewise: why it takes no new attempts; NULL or "": it takes them */
+    const char
+        *said_room; /* likewise: why it takes no new attempts, as it says; NULL or "": none */
+    const char
+        *no_room; /* why it takes none, also for want of the jobs directory (core_node_room) */
+    bool lacks_jobs_dir; /* that is why */
     bool leaves;         /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
     const char *asked_name;   /* its daemon's, which the node gets when no job runs there; "", NULL:
                                * it   has it */
@@ -348,6 +352,7 @@ struct core_menu_entry {
 
 struct hd_core {
     struct hd_core_config config;
+    const char *jobs_dir_problem;  /* why the controller does not see it; NULL or "": it does */
     struct core_menu_entry **menu; /* menu.c */
     size_t menu_count, menu_size, menu_known;
     struct core_map menu_by_key; /* index in menu */

@@ -484,6 +484,16 @@ static bool awaits_nodes(const struct hd_core *core, const struct core_job *job)
            (class->all_would_do && core_may_span(core_checkpoint_newest(job)));
 }
 
+/* The controller, or a node that would take jobs with it. */
+static bool lacks_jobs_dir(const struct hd_core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        if (core->nodes[i]->lacks_jobs_dir && !core->nodes[i]->rec.retired &&
+            core->nodes[i]->synced)
+            return true;
+    return core->jobs_dir_problem && *core->jobs_dir_problem;
+}
+
 /* What keeps a job in the queue that its reason does not mention, because another thing does first.
  */
 static bool is_blocked(const struct hd_core *core, const struct core_job *job,
@@ -521,6 +531,8 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
         if (wait == CORE_WAIT_NEVER)
             return awaits_nodes(core, job);
         return is_placed && !job->claims && waits_for_nodes(core, job, false);
+    case HD_CORE_WAITS_JOBS_DIR:
+        return (is_placed || wait == CORE_WAIT_NEVER) && !job->claims && lacks_jobs_dir(core);
     case HD_CORE_WAITS_RESERVED:
         return wait == CORE_WAIT_RESERVED;
     case HD_CORE_WAITS_PREEMPTING:

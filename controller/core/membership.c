@@ -219,6 +219,9 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *said
                                               .boot_id = event->hello.boot_id,
                                               .build = event->hello.build,
                                               .state = HD_NODE_STATE_READY,
+                                              /* the same machine, as a rule, installed anew */
+                                              .saw_jobs_dir =
+                                                  old_owner && old_owner->rec.saw_jobs_dir,
                                               .devices = (void *)(uintptr_t)event->hello.devices,
                                               .device_count = event->hello.device_count};
 
@@ -415,6 +418,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     node->reserved.by = 0;
     node->rec.drain = false;
     node->rec.drain_deadline_ms = 0;
+    node->rec.saw_jobs_dir = false;
     core_set(core, &node->rec.drain_reason, "");
     core_probe_drop(node);
     node->probe.ended_ms = node->probe.measured_ms = 0;

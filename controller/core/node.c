@@ -171,6 +171,7 @@ void core_node_free(struct core_node *node)
     core_unset(&node->rec.drain_reason);
     core_unset(&node->jobs_dir_problem);
     core_unset(&node->no_room);
+    core_unset(&node->said_room);
     core_unset(&node->data_address);
     core_unset(&node->asked_name);
     core_unset(&node->host);
@@ -391,6 +392,13 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
     else
         hd_text_add(text, "is still stopping attempt %d of job %llu", node->stale_attempt,
                     (unsigned long long)node->stale_job);
+}
+
+bool hd_core_saw_jobs_dir(const struct hd_core *core, const char *uuid)
+{
+    const struct core_node *node = core_find_node(core, uuid);
+
+    return node && node->rec.saw_jobs_dir;
 }
 
 /* ---- queries ----------------------------------------------------------------------------------*/

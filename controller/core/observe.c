@@ -243,27 +243,78 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core_share_end(core, job, attempt, share);
 }
 
+/* Why the node may start nothing although it says nothing against it: what it wrote would be hidden
+ * when the share is mounted, and what is there already cannot be read. */
+static bool lacks_jobs_dir(const struct hd_core *core, const struct core_node *node,
+                           struct hd_text *text)
+{
+    const char *why = node->jobs_dir_problem && *node->jobs_dir_problem ? node->jobs_dir_problem
+                                                                        : "it is another folder";
+
+    if (core->jobs_dir_problem && *core->jobs_dir_problem)
+        hd_text_add(text, "takes no new jobs: the controller does not see the jobs directory (%s)",
+                    core->jobs_dir_problem);
+    else if (node->rec.saw_jobs_dir && !node->jobs_dir_visible)
+        hd_text_add(text,
+                    "takes no new jobs: it does not see the cluster's jobs directory any more "
+                    "(%s); mount it there. If the node is to have a folder of its own now: heddle "
+                    "node rm %s, and start heddled again",
+                    why, node->rec.name);
+    return text->len_bytes > 0;
+}
+
+void core_node_room(struct hd_core *core, struct core_node *node)
+{
+    const bool before = node->no_room && *node->no_room, lacked = node->lacks_jobs_dir;
+    struct hd_text text = {0};
+    const char *now = node->said_room ? node->said_room : "";
+
+    node->lacks_jobs_dir = node->synced && !node->leaves && lacks_jobs_dir(core, node, &text);
+    if (node->lacks_jobs_dir && (!*now || (core->jobs_dir_problem && *core->jobs_dir_problem)))
+        now = text.data;
+    core_set(core, &node->no_room, now);
+    if (node->lacks_jobs_dir && !lacked)
+        core_event(core, NULL, "jobs_dir_lost", 0, -1, node->rec.name, "node %s %s", node->rec.name,
+                   now);
+    else if (*now && !before && !node->leaves)
+        core_event(core, NULL, "node_full", 0, -1, node->rec.name, "node %s %s", node->rec.name,
+                   now);
+    else if (!*now && before)
+        core_event(core, NULL, lacked ? "jobs_dir_back" : "node_has_room", 0, -1, node->rec.name,
+                   "node %s takes new jobs again", node->rec.name);
+    core->schedule_due |= node->lacks_jobs_dir != lacked;
+    hd_text_free(&text);
+}
+
+/* The nodes' share of it is told with their observed sets. */
+enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *event)
+{
+    core_set(core, &core->jobs_dir_problem, event->jobs_dir.problem);
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+
+        if (node->rec.retired || !node->synced)
+            continue;
+        core_node_room(core, node);
+        core_node_note(core, node);
+        core_node_refresh(core, node);
+    }
+    core->schedule_due = true;
+    return HD_OK;
+}
+
 static void take_room(struct hd_core *core, struct core_node *node, const char *no_room,
                       bool leaves)
 {
-    const bool before = node->no_room && *node->no_room;
-
-    core_set(core, &node->no_room, no_room);
+    core_set(core, &node->said_room, no_room);
     core->schedule_due |= leaves != node->leaves;
     if (leaves && !node->leaves)
         core_event(core, NULL, "node_leaves", 0, -1, node->rec.name, "node %s %s", node->rec.name,
                    no_room);
     node->leaves = leaves;
-    if (leaves) {
+    core_node_room(core, node);
+    if (leaves)
         core_node_leaves(core, node);
-        return;
-    }
-    if (*no_room && !before)
-        core_event(core, NULL, "node_full", 0, -1, node->rec.name, "node %s %s", node->rec.name,
-                   no_room);
-    else if (!*no_room && before)
-        core_event(core, NULL, "node_has_room", 0, -1, node->rec.name,
-                   "node %s takes new jobs again", node->rec.name);
 }
 
 /* ---- attempts that a restored database does not know ------------------------------------------*/
@@ -389,6 +440,10 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
     core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
+    if (node->jobs_dir_visible && !node->rec.saw_jobs_dir) {
+        node->rec.saw_jobs_dir = true;
+        core_dirty_node(core, node);
+    }
     take_room(core, node, event->observed.no_room ? event->observed.no_room : "",
               event->observed.leaves);
 

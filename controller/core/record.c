@@ -277,6 +277,11 @@ void hd_batch_add_meta(struct hd_batch *batch, const char *key, const char *valu
     op->meta.value = copy_text(&batch->arena, value);
 }
 
+void hd_batch_add_jobs_share(struct hd_batch *batch, const char *share)
+{
+    hd_batch_add_meta(batch, "jobs_share", share);
+}
+
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit)
 {
     struct hd_batch_op *op = add(batch, HD_OP_AUDIT);

@@ -226,6 +226,7 @@ struct hd_node_record {
     bool retired; /* it was lost, and another uuid has its name now; or it was removed */
     bool removed; /* not stored: the row goes, unless jobs that have run there refer to it */
     int64_t seen_ms;
+    bool saw_jobs_dir; /* once: a folder that is not the controller's is then a lost mount */
     struct hd_device_record *devices;
     int32_t device_count;
 };
@@ -372,6 +373,9 @@ void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit);
 void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune);
 void hd_batch_add_meta(struct hd_batch *batch, const char *key, const char *value);
+/* The id of the cluster's jobs directory (services/jobs_dir.c), in place of the one before. */
+enum { HD_JOBS_SHARE_MAX = 40 };
+void hd_batch_add_jobs_share(struct hd_batch *batch, const char *share);
 
 /* Copies of a record whose strings and arrays live in `arena`; NULL strings become "". */
 struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job);

@@ -64,17 +64,31 @@ bool core_removes(const struct hd_core *core, const struct core_job *job,
     return false;
 }
 
-void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number)
+void core_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
+                     const char *left)
+{
+    if (left && *left)
+        core_event(core, job, "files_left", 0, -1, node->rec.name, "node %s: %s", node->rec.name,
+                   left);
+}
+
+void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number,
+                  const char *left)
 {
     struct core_job *job = core_find_job(core, number);
     struct core_share *share;
     int32_t attempt = 1;
     size_t index = 0;
+    bool is_news = false;
 
     if (!job || job->rec.removal != HD_REMOVAL_BEGUN)
         return;
-    while ((share = next_share(job, &attempt, &index)))
+    while ((share = next_share(job, &attempt, &index))) {
         share->removed = share->node == node || find_remover(core, share) == node;
+        is_news |= share->removed;
+    }
+    if (is_news)
+        core_files_left(core, NULL, node, left);
     core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
     if (!core_waits_for_deletion(job)) {
         core_jobs_remove(&core->deleting, job);

@@ -20,15 +20,23 @@ struct job_answer {
     bool repeated;
 };
 
-char *answer_warning(const struct controller *c, struct hd_text *ret_text)
+char *answer_trouble(const struct controller *c, struct hd_text *ret_text)
 {
     const char *trouble = hd_store_trouble(c->store);
 
     if (trouble)
         hd_text_add(ret_text, "%s", trouble);
-    else
+    else if (c->jobs_dir_problem[0])
+        hd_text_add(ret_text, "no job starts: %s", c->jobs_dir_problem);
+    return convert_text(ret_text->failed || !ret_text->data ? "" : ret_text->data);
+}
+
+char *answer_warning(const struct controller *c, struct hd_text *ret_text)
+{
+    (void)answer_trouble(c, ret_text);
+    if (!ret_text->len_bytes)
         hd_core_warn(c->core, ret_text);
-    return convert_text(ret_text->failed ? "" : ret_text->data);
+    return convert_text(ret_text->failed || !ret_text->data ? "" : ret_text->data);
 }
 
 void answer_submitted(const struct controller *c, struct hd_rpc_call *call,

@@ -104,7 +104,9 @@ void answer_with_job(struct controller *c, struct hd_rpc_call *call, uint64_t jo
                      enum answer_kind kind, bool repeated);
 void answer_submitted(const struct controller *c, struct hd_rpc_call *call,
                       Heddle__V1__JobStatus *status, bool repeated);
-/* Said when many jobs live, in *ret_text; freed by the caller. */
+/* Why nothing is stored or nothing starts, in *ret_text, freed by the caller; "": all is well. */
+char *answer_trouble(const struct controller *c, struct hd_text *ret_text);
+/* The same, and else that many jobs live. */
 char *answer_warning(const struct controller *c, struct hd_text *ret_text);
 
 /* ---- limits.c ---------------------------------------------------------------------------------*/

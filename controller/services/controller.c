@@ -29,8 +29,10 @@ enum {
 
 struct loading {
     struct controller *c;
-    uint64_t last_dir; /* highest job number that has a folder in jobs_dir */
-    bool is_new_dir;   /* no controller has used jobs_dir before */
+    uint64_t last_dir;   /* highest job number that has a folder in jobs_dir */
+    bool is_new_dir;     /* no controller has used jobs_dir before */
+    size_t shared_count; /* checkpoints that jobs_dir should have, looked for until one is found */
+    bool shared_found;
 };
 
 static enum hd_status load_node(void *user, const struct hd_node_record *node)
@@ -106,6 +108,18 @@ static enum hd_status load_credential(void *user, const struct hd_credential_rec
     return hd_credentials_restore(((struct loading *)user)->c->credentials, credential);
 }
 
+/* In the jobs directory: those of a directory before it are no sign of this one. */
+static void load_shared_checkpoint(void *user, const char *path)
+{
+    struct loading *loading = user;
+    const size_t n = strlen(loading->c->jobs_dir);
+
+    if (loading->shared_found || strncmp(path, loading->c->jobs_dir, n) != 0 || path[n] != '/')
+        return;
+    loading->shared_count++;
+    loading->shared_found = hd_file_exists(path);
+}
+
 static void load_credentials_end(void *user, uint64_t last)
 {
     hd_credentials_restored(((struct loading *)user)->c->credentials, last);
@@ -115,12 +129,9 @@ static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_s
 {
     struct loading *loading = user;
 
-    if (loading->is_new_dir && last_job && !loading->last_dir)
-        hd_log(HD_LOG_ERROR,
-               "the jobs directory %s is new, but there are jobs up to number %" PRIu64
-               ": if it is a share that is not mounted, mount it and start again; what jobs write "
-               "there now will be hidden by it",
-               loading->c->jobs_dir, last_job);
+    loading->c->lacks_jobs = loading->is_new_dir && last_job && !loading->last_dir;
+    if (loading->shared_count && !loading->shared_found)
+        loading->c->lacks_jobs = true;
     if (loading->last_dir > last_job)
         last_job = loading->last_dir;
     return hd_core_restored(loading->c->core, last_job, cluster_sequence, controller_now());
@@ -172,6 +183,7 @@ static enum hd_status load_core(struct controller *c)
                                            .step = load_step,
                                            .credential = load_credential,
                                            .credentials_end = load_credentials_end,
+                                           .shared_checkpoint = load_shared_checkpoint,
                                            .end = load_end,
                                            .user = &loading};
     struct hd_core_config config =
@@ -449,6 +461,7 @@ static void free_controller(struct controller *c)
     hd_core_free(c->core);
     probe_free_all(c);
     guard_close(c);
+    jobs_dir_close(c);
     hd_authority_free(c->authority);
     topology_free_all(c); /* the core's tree of switches is its */
     hd_core_out_done(&c->out);
@@ -565,6 +578,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */
         return hd_err_restore(&error);
     }
+    jobs_dir_tell(c);
     if (options->end_jobs) {
         const struct hd_core_event event = {.kind = HD_CORE_END_ALL,
                                             .end_all = {.reason = options->end_jobs}};

@@ -80,6 +80,7 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.jobs_dir = c->jobs_dir;
     welcome.jobs_dir_probe = convert_text(JOBS_DIR_MARK);
     welcome.jobs_dir_probe_text = c->probe;
+    welcome.saw_jobs_dir = hd_core_saw_jobs_dir(c->core, s->uuid);
     welcome.heartbeat_ms = HEARTBEAT_MS;
     welcome.probe_unix_ms = hd_core_probe_ended(c->core, s->uuid);
     welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;

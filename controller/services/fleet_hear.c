@@ -76,7 +76,8 @@ enum hd_status fleet_take_observed(struct node_stream *s, const Heddle__V1__Obse
     for (size_t i = 0; deleted && i < m->n_deleted; i++)
         deleted[i] = (struct hd_deletion){.job = m->deleted[i]->job,
                                           .attempt = m->deleted[i]->attempt,
-                                          .step = m->deleted[i]->step};
+                                          .step = m->deleted[i]->step,
+                                          .left = m->deleted[i]->left};
     event.observed.attempts = attempts;
     event.observed.attempt_count = m->n_attempts;
     event.observed.deleted = deleted;

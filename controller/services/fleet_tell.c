@@ -104,6 +104,7 @@ static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct
     m->attempt = record.attempt;
     m->wanted = (Heddle__V1__Wanted)desired->wanted;
     m->saves_asked = desired->saves_asked;
+    m->ran = desired->ran;
     m->attempt_dir = convert_text(convert_attempt_dir(&d->arena, c, record.job, record.attempt));
     m->checkpoint_dir =
         convert_text(convert_checkpoint_dir(&d->arena, c, record.job, record.attempt));

@@ -7,6 +7,7 @@
 #include "controller/identity/identity.h"
 #include "controller/services/controller.h"
 #include "controller/services/guard.h"
+#include "controller/services/jobs_mark.h"
 #include "controller/services/seen.h"
 #include "controller/store/store.h"
 #include "heddle/v1/control.pb-c.h"
@@ -52,6 +53,7 @@ struct ckpt_search;
 struct planning;
 struct validation;
 struct job_plan;
+struct jobs_look;
 
 enum { CONTROLLER_UNKNOWN_MAX = 64 };
 
@@ -59,8 +61,13 @@ struct controller {
     uv_loop_t *loop;
     struct controller_options options;
     char state_dir[HD_CTL_PATH_BYTES_MAX], jobs_dir[HD_CTL_PATH_BYTES_MAX];
-    char probe[80];       /* first line of JOBS_DIR_MARK in jobs_dir */
-    int64_t probe_due_ms; /* when to try again to write it; 0: it is written */
+    char probe[80];                     /* first line of JOBS_DIR_MARK in jobs_dir */
+    int64_t probe_due_ms;               /* when to look at it the next time */
+    char jobs_share[HD_JOBS_SHARE_MAX]; /* id of the jobs directory; "": it has none yet */
+    char jobs_dir_problem[HD_ERR_MAX];  /* why jobs_dir is not it; "": it is */
+    bool jobs_marked;                   /* the file was this start's when it was looked at */
+    bool lacks_jobs; /* jobs_dir has no trace of the jobs that the database knows */
+    struct jobs_look *jobs_look;
     int port;
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;
@@ -250,12 +257,12 @@ void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- jobs_dir.c -------------------------------------------------------------------------------*/
 
-#define JOBS_DIR_MARK ".heddle-probe"
-
-/* Makes c->probe and marks the jobs directory as this cluster's. HD_CONFLICT: it is another one's.
- */
+/* Makes c->probe, and marks the jobs directory as this cluster's where it may. HD_CONFLICT: it is
+ * another cluster's. Where it is none that the database knows, c->jobs_dir_problem says so. */
 enum hd_status jobs_dir_claim(struct controller *c);
-void jobs_dir_tick(struct controller *c); /* tries again where the disk took no writes */
+void jobs_dir_tell(struct controller *c); /* the core, whether jobs_dir_problem is "" */
+void jobs_dir_tick(struct controller *c); /* looks at the directory now and then */
+void jobs_dir_close(struct controller *c);
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/
 

@@ -1,16 +1,30 @@
 /* jobs_dir: the file .heddle-probe in the jobs directory, by which a daemon knows that it sees the
- * same directory, and every controller whose the directory is:
+ * same directory, and the controller that it is the one which its database knows:
  *
  *     heddle-0f3a..                 random, of this start
  *     cluster 8c1d..                id of the database: the same after a restored backup, or a move
+ *     share 77e0..                  id of the directory, in the database since it was first used
  *     state /var/lib/heddle on n1   for people
  *
+ * An empty folder is not a fresh one: where the share is not mounted, jobs would begin from
+ * scratch, and what they wrote would be hidden when it is. So:
+ *
+ *   database   directory                                    then
+ *   no share   another cluster's file                       the controller does not start
+ *   no share   this cluster's file, or none                 it gets a share, which is stored
+ *   no share   no trace of the jobs that the database has   away
+ *   a share    a file with it                               it is used
+ *   a share    another file, or none                        away (heddle-controller adopt)
+ *
+ * While it is away the controller serves, running attempts go on, and nothing starts. The directory
+ * is looked at every LOOK_MS, in libuv's pool: a file server may not answer.
+ *
  * Two clusters in one directory would take each other's files for their own, because the numbers of
- * jobs are the same. A database that was made anew in the same state directory is no other cluster
- * here. Versions before wrote the first line alone; such a directory is anybody's.
+ * jobs are the same. Versions before wrote neither `share` nor, still earlier, `cluster`.
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,127 +33,273 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "controller/services/internal.h"
+#include "controller/services/jobs_mark.h"
 
 enum {
-    MARK_BYTES_MAX = 4096, /* as daemons read */
-    STATE_SHOWN_MAX = 400, /* of the state directory's path */
-    STATE_LINE_MAX = STATE_SHOWN_MAX + 80,
-    RETRY_MS = 10000, /* between two tries to write, while the disk takes no writes */
+    LOOK_MS = 5000,    /* from one look at the directory to the next */
+    SILENT_MS = 30000, /* a look that takes longer: the file server does not answer */
 };
 
-static const char cluster_word[] = "\ncluster ", state_word[] = "\nstate ";
-
-/* What follows the word on its line; "": the file has no such line. */
-static void find_line(const char *text, const char *word, char *ret_line, size_t size)
-{
-    const char *at = strstr(text, word);
-
-    at = at ? at + strlen(word) : "";
-    (void)snprintf(ret_line, size, "%.*s", (int)strcspn(at, "\n"), at);
-}
+struct jobs_look {
+    uv_work_t work;
+    struct controller *c; /* NULL: it is gone */
+    bool busy;
+    int64_t begun_ms;
+    char path[HD_CTL_PATH_BYTES_MAX + 32];
+    struct jobs_mark mark; /* as found */
+    struct hd_error error; /* of reading it */
+};
 
 /* The state directory on this machine; "": it does not fit a line. */
-static void name_state(const struct controller *c, char ret_line[STATE_LINE_MAX])
+static void name_state(const struct controller *c, char ret_line[JOBS_MARK_STATE_MAX])
 {
-    char host[256] = "?";
-
-    (void)gethostname(host, sizeof host - 1);
-    ret_line[0] = '\0';
-    if (strlen(c->state_dir) <= STATE_SHOWN_MAX && !strchr(c->state_dir, '\n'))
-        (void)snprintf(ret_line, STATE_LINE_MAX, "%.400s on %.64s", c->state_dir, host);
+    jobs_mark_name_state(c->state_dir, ret_line);
 }
 
-/* HD_CONFLICT: the file names another cluster. (One whose database was made anew in the same state
- * directory runs no more: that directory is locked.) Else *ret_probe is its first line, "" if it
- * has none of a controller's. */
-static enum hd_status read_mark(const struct controller *c, const char *path,
-                                char ret_probe[sizeof c->probe])
+static bool is_inside_state(const struct controller *c)
 {
-    char cluster[64], state[STATE_LINE_MAX], mine[STATE_LINE_MAX];
-    struct hd_text text = {0};
+    const size_t n = strlen(c->state_dir);
+
+    return strncmp(c->jobs_dir, c->state_dir, n) == 0 && c->jobs_dir[n] == '/';
+}
+
+/* HD_CONFLICT: the file names another cluster. (One whose database was made anew in the state
+ * directory that has the jobs directory in it runs no more: that directory is locked.) */
+static enum hd_status check_cluster(const struct controller *c, const struct jobs_mark *mark,
+                                    const char *path)
+{
+    char mine[JOBS_MARK_STATE_MAX];
+
+    name_state(c, mine);
+    if (!*mark->cluster || strcmp(mark->cluster, hd_store_cluster_id(c->store)) == 0 ||
+        (*mine && strcmp(mark->state, mine) == 0 && is_inside_state(c)))
+        return HD_OK;
+    if (*mine && strcmp(mark->state, mine) == 0)
+        return hd_err(HD_CONFLICT,
+                      "the jobs directory %.500s belongs to a cluster whose controller had this "
+                      "state directory, %.300s, and the database in it is another one: mount the "
+                      "state directory if it is a disk of its own, or restore a backup. If that "
+                      "cluster was given up, remove %.500s and start again",
+                      c->jobs_dir, c->state_dir, path);
+    return hd_err(HD_CONFLICT,
+                  "the jobs directory %.600s belongs to another cluster, whose controller "
+                  "has the state directory %s: give this one another --jobs-dir. If that "
+                  "cluster was given up, remove %.600s and start again",
+                  c->jobs_dir, *mark->state ? mark->state : "(not known)", path);
+}
+
+/* Why the directory is not the one that the database knows; HD_OK: it is, or may become it. */
+static enum hd_status check_share(const struct controller *c, const struct jobs_mark *mark)
+{
+    static const char advice[] =
+        "If it is a share, mount it: nothing starts meanwhile, and running jobs go on. To go on in "
+        "this folder instead, stop the controller and run: heddle-controller adopt --state-dir "
+        "%.300s --jobs-dir %.300s";
+    char text[1024];
+
+    (void)snprintf(text, sizeof text, advice, c->state_dir, c->jobs_dir);
+    if (c->jobs_share[0] && strcmp(mark->share, c->jobs_share) != 0)
+        return hd_err(
+            HD_CONFLICT, "%.200s is not the cluster's jobs directory: it has %s. %s", c->jobs_dir,
+            mark->share[0] || mark->first[0] ? "another " JOBS_DIR_MARK : "no " JOBS_DIR_MARK,
+            text);
+    if (!c->jobs_share[0] && !mark->share[0] && c->lacks_jobs)
+        return hd_err(HD_CONFLICT,
+                      "%.200s is not the cluster's jobs directory: it has none of the folders of "
+                      "its jobs. %s",
+                      c->jobs_dir, text);
+    return HD_OK;
+}
+
+static void store_share(struct controller *c)
+{
+    struct hd_batch *batch = hd_batch_new();
+
+    if (!batch) {
+        controller_fail(c, hd_err(HD_NO_MEMORY, "no memory for the id of the jobs directory"));
+        return;
+    }
+    hd_batch_add_jobs_share(batch, c->jobs_share);
+    hd_store_commit(c->store, batch, NULL, NULL);
+}
+
+/* The file comes before the row: of a start that was killed between the two the next one finds the
+ * share in the file. A directory that takes no writes now does not keep the controller from
+ * serving: then the first line of an earlier start is used, or it is tried again. */
+static enum hd_status write_mark(struct controller *c, const struct jobs_mark *found,
+                                 const char *path)
+{
+    struct jobs_mark mark = *found;
+    const bool is_new = !c->jobs_share[0];
     enum hd_status st = HD_OK;
 
-    ret_probe[0] = '\0';
-    if (hd_file_read(path, MARK_BYTES_MAX, &text) == HD_OK &&
-        hd_text_starts(text.data, "heddle-") && hd_text_is_utf8(text.data, text.len_bytes)) {
-        find_line(text.data, cluster_word, cluster, sizeof cluster);
-        find_line(text.data, state_word, state, sizeof state);
-        name_state(c, mine);
-        if (*cluster && strcmp(cluster, hd_store_cluster_id(c->store)) != 0 &&
-            (!*mine || strcmp(state, mine) != 0))
-            st = hd_err(HD_CONFLICT,
-                        "the jobs directory %.600s belongs to another cluster, whose controller "
-                        "has the state directory %s: give this one another --jobs-dir. If that "
-                        "cluster was given up, remove %.600s and start again",
-                        c->jobs_dir, *state ? state : "(not known)", path);
-        else
-            (void)snprintf(ret_probe, sizeof c->probe, "%.*s", (int)strcspn(text.data, "\n"),
-                           text.data);
-    }
-    hd_text_free(&text);
-    return st;
-}
-
-static enum hd_status write_mark(const struct controller *c, const char *path)
-{
-    char state[STATE_LINE_MAX];
-    struct hd_text text = {0};
-    enum hd_status st;
-
-    name_state(c, state);
-    hd_text_add(&text, "%s%s%s", c->probe, cluster_word, hd_store_cluster_id(c->store));
-    if (*state)
-        hd_text_add(&text, "%s%s", state_word, state);
-    hd_text_add(&text, "\n");
-    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for %s", path)
-                     : hd_file_write_atomic(path, text.data, text.len_bytes, 0644);
-    hd_text_free(&text);
-    return st;
-}
-
-/* A jobs directory that takes no writes now does not keep the controller from serving: then the
- * probe of an earlier start is used, or it is tried again. */
-static enum hd_status claim(struct controller *c)
-{
-    char before[sizeof c->probe];
-    struct hd_text path = {0};
-    enum hd_status st;
-
-    hd_file_join(&path, c->jobs_dir, JOBS_DIR_MARK);
-    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                     : read_mark(c, path.data, before);
+    (void)snprintf(mark.first, sizeof mark.first, "%s", c->probe);
+    (void)snprintf(mark.cluster, sizeof mark.cluster, "%s", hd_store_cluster_id(c->store));
+    name_state(c, mark.state);
+    if (!is_new)
+        (void)snprintf(mark.share, sizeof mark.share, "%s", c->jobs_share);
+    else if (!mark.share[0])
+        st = jobs_mark_make_id(mark.share, sizeof mark.share);
     if (!st)
-        st = write_mark(c, path.data);
-    if (st == HD_STORAGE) {
-        if (!c->probe_due_ms)
-            hd_log(HD_LOG_WARN, "%s", hd_err_message());
-        c->probe_due_ms = before[0] ? 0 : hd_clock_now_ms() + RETRY_MS;
-        if (before[0])
-            memcpy(c->probe, before, sizeof before);
+        st = jobs_mark_write(path, &mark);
+    if (st == HD_STORAGE && found->first[0] && (found->share[0] || !is_new)) {
+        hd_log(HD_LOG_WARN, "%s", hd_err_message());
+        (void)snprintf(c->probe, sizeof c->probe, "%s", found->first);
         st = HD_OK;
-    } else {
-        c->probe_due_ms = 0;
     }
-    hd_text_free(&path);
-    return st;
+    if (st)
+        return st;
+    c->jobs_marked = true;
+    if (is_new) {
+        (void)snprintf(c->jobs_share, sizeof c->jobs_share, "%s", mark.share);
+        store_share(c);
+    }
+    return HD_OK;
+}
+
+/* Sets c->jobs_dir_problem; HD_CONFLICT: the directory is another cluster's. */
+static enum hd_status judge(struct controller *c, const struct jobs_mark *mark, const char *path)
+{
+    enum hd_status st = check_cluster(c, mark, path);
+
+    c->jobs_dir_problem[0] = '\0';
+    if (st) {
+        (void)snprintf(c->jobs_dir_problem, sizeof c->jobs_dir_problem, "%s", hd_err_message());
+        return st;
+    }
+    st = check_share(c, mark);
+    if (!st && c->jobs_marked && strcmp(mark->first, c->probe) != 0)
+        st = hd_err(HD_CONFLICT,
+                    "another controller with a copy of this database uses %.300s since a short "
+                    "time: stop one of the two",
+                    c->jobs_dir);
+    else if (!st && !c->jobs_marked)
+        st = write_mark(c, mark, path);
+    else if (st)
+        c->jobs_marked = false; /* what comes back is marked anew */
+    if (st)
+        (void)snprintf(c->jobs_dir_problem, sizeof c->jobs_dir_problem, "%s", hd_err_message());
+    return HD_OK;
 }
 
 enum hd_status jobs_dir_claim(struct controller *c)
 {
-    unsigned char bytes[16];
-    size_t used = 0;
-    enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
+    char path[HD_CTL_PATH_BYTES_MAX + 32];
+    struct jobs_mark mark;
+    enum hd_status st;
 
+    (void)snprintf(c->probe, sizeof c->probe, "heddle-");
+    st = jobs_mark_make_id(c->probe + strlen(c->probe), sizeof c->probe - strlen(c->probe));
     if (st)
         return st;
-    used += (size_t)snprintf(c->probe, sizeof c->probe, "heddle-");
-    for (size_t i = 0; i < sizeof bytes; i++)
-        used += (size_t)snprintf(c->probe + used, sizeof c->probe - used, "%02x", bytes[i]);
-    return claim(c);
+    (void)snprintf(c->jobs_share, sizeof c->jobs_share, "%s", hd_store_jobs_share(c->store));
+    (void)snprintf(path, sizeof path, "%s/" JOBS_DIR_MARK, c->jobs_dir);
+    st = jobs_mark_read(path, &mark);
+    if (st && st != HD_NOT_FOUND)
+        (void)snprintf(c->jobs_dir_problem, sizeof c->jobs_dir_problem, "%s", hd_err_message());
+    else
+        st = judge(c, &mark, path);
+    if (c->jobs_dir_problem[0] && st != HD_CONFLICT) {
+        hd_log(HD_LOG_ERROR, "no job starts: %s", c->jobs_dir_problem);
+        st = HD_OK;
+    }
+    c->probe_due_ms = hd_clock_now_ms() + LOOK_MS;
+    return st;
+}
+
+void jobs_dir_tell(struct controller *c)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_JOBS_DIR,
+                                        .jobs_dir = {.problem = c->jobs_dir_problem}};
+
+    turn_begin(c);
+    (void)turn_step(c, &event);
+    turn_end(c);
+}
+
+/* ---- later ---- */
+
+static void tell_change(struct controller *c, const char *before)
+{
+    if (strcmp(before, c->jobs_dir_problem) == 0)
+        return;
+    if (c->jobs_dir_problem[0])
+        hd_log(HD_LOG_ERROR, "no job starts: %s", c->jobs_dir_problem);
+    else
+        hd_log(HD_LOG_INFO, "the jobs directory %s is seen again", c->jobs_dir);
+    jobs_dir_tell(c);
+}
+
+static void look(uv_work_t *work)
+{
+    struct jobs_look *l = work->data;
+
+    l->error.status = jobs_mark_read(l->path, &l->mark);
+    if (l->error.status)
+        hd_err_save(l->error.status, &l->error);
+}
+
+static void looked(uv_work_t *work, int status)
+{
+    struct jobs_look *l = work->data;
+    struct controller *c = l->c;
+    char before[sizeof c->jobs_dir_problem];
+
+    (void)status;
+    l->busy = false;
+    if (!c) {
+        free(l);
+        return;
+    }
+    if (c->stopping)
+        return;
+    memcpy(before, c->jobs_dir_problem, sizeof before);
+    if (l->error.status && l->error.status != HD_NOT_FOUND)
+        (void)snprintf(c->jobs_dir_problem, sizeof c->jobs_dir_problem, "%s", l->error.message);
+    else
+        (void)judge(c, &l->mark, l->path);
+    tell_change(c, before);
+}
+
+static void tell_silence(struct controller *c, int64_t silent_ms)
+{
+    char before[sizeof c->jobs_dir_problem];
+
+    if (silent_ms < SILENT_MS || c->jobs_dir_problem[0])
+        return;
+    memcpy(before, c->jobs_dir_problem, sizeof before);
+    (void)snprintf(c->jobs_dir_problem, sizeof c->jobs_dir_problem,
+                   "the jobs directory %.500s has not answered for %d s", c->jobs_dir,
+                   SILENT_MS / 1000);
+    tell_change(c, before);
 }
 
 void jobs_dir_tick(struct controller *c)
 {
-    if (c->probe_due_ms && hd_clock_now_ms() >= c->probe_due_ms && claim(c))
-        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    const int64_t now_ms = hd_clock_now_ms();
+    struct jobs_look *l = c->jobs_look;
+
+    if (l && l->busy)
+        tell_silence(c, now_ms - l->begun_ms);
+    if ((l && l->busy) || now_ms < c->probe_due_ms)
+        return;
+    c->probe_due_ms = now_ms + LOOK_MS;
+    if (!l)
+        l = c->jobs_look = calloc(1, sizeof *l);
+    if (!l)
+        return;
+    l->c = c;
+    l->work.data = l;
+    l->begun_ms = now_ms;
+    (void)snprintf(l->path, sizeof l->path, "%s/" JOBS_DIR_MARK, c->jobs_dir);
+    l->busy = uv_queue_work(c->loop, &l->work, look, looked) == 0;
+}
+
+void jobs_dir_close(struct controller *c)
+{
+    if (c->jobs_look && c->jobs_look->busy)
+        c->jobs_look->c = NULL; /* `looked` frees it */
+    else
+        free(c->jobs_look);
+    c->jobs_look = NULL;
 }

@@ -12,13 +12,13 @@ void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *messag
     Heddle__V1__ListNodesResponse response = HEDDLE__V1__LIST_NODES_RESPONSE__INIT;
     const struct controller *c = hd_rpc_call_user(call);
     const size_t count = hd_core_node_count(c->core);
-    const char *trouble = hd_store_trouble(c->store);
+    struct hd_text warning = {0};
     struct hd_arena arena;
 
     (void)message;
     hd_arena_init(&arena, 0);
     response.time_unix_ms = hd_clock_wall_ms();
-    response.warning = convert_text(trouble ? trouble : "");
+    response.warning = answer_trouble(c, &warning);
     response.nodes = hd_arena_array(&arena, count + 1, sizeof *response.nodes);
     for (size_t i = 0; response.nodes && i < count; i++) {
         response.nodes[i] = convert_node(&arena, c, i);
@@ -28,6 +28,7 @@ void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *messag
         hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
     else
         (void)hd_rpc_call_reply(call, &response.base);
+    hd_text_free(&warning);
     hd_arena_done(&arena);
 }
 

@@ -288,6 +288,26 @@ enum hd_status hd_store_last_credential(const char *dir, uint64_t *ret_last)
     return st;
 }
 
+enum hd_status hd_store_read_ids(const char *dir, char ret_cluster[HD_JOBS_SHARE_MAX],
+                                 char ret_share[HD_JOBS_SHARE_MAX])
+{
+    char path[HD_CTL_PATH_BYTES_MAX + 16];
+    struct store_db db;
+    int lock_fd;
+    enum hd_status st;
+
+    (void)snprintf(path, sizeof path, "%s/state.db", dir);
+    if (!hd_file_exists(path))
+        return hd_err(HD_NOT_FOUND, "%s has no database of a controller", dir);
+    st = open_alone(&db, dir, &lock_fd);
+    if (st)
+        return st;
+    (void)snprintf(ret_cluster, HD_JOBS_SHARE_MAX, "%s", db.cluster_id);
+    (void)snprintf(ret_share, HD_JOBS_SHARE_MAX, "%s", db.jobs_share);
+    close_alone(&db, lock_fd);
+    return HD_OK;
+}
+
 enum hd_status hd_store_write(const char *dir, struct hd_batch *batch)
 {
     struct store_db db;

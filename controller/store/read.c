@@ -711,7 +711,8 @@ static enum hd_status load_nodes(struct store_db *db, const struct hd_store_load
                                        .drain_reason = text_at(arena, s, 6),
                                        .retired = int_at(s, 7),
                                        .seen_ms = long_at(s, 8),
-                                       .drain_deadline_ms = long_at(s, 9)};
+                                       .drain_deadline_ms = long_at(s, 9),
+                                       .saw_jobs_dir = int_at(s, 10)};
         st = read_devices(db, arena, &node);
         if (!st)
             st = loader->node(loader->user, &node);
@@ -887,6 +888,23 @@ static enum hd_status load_jobs(struct store_db *db, const struct hd_store_loade
     return st;
 }
 
+static enum hd_status load_shared_paths(struct store_db *db, const struct hd_store_loader *loader,
+                                        struct hd_arena *arena)
+{
+    sqlite3_stmt *s = store_db_bind(db, STORE_GET_SHARED_PATHS, "");
+    enum hd_status st = s ? HD_OK : HD_INTERNAL;
+    bool row = true;
+
+    while (!st) {
+        st = store_db_step(db, s, &row);
+        if (st || !row)
+            break;
+        loader->shared_checkpoint(loader->user, text_at(arena, s, 0));
+    }
+    (void)sqlite3_reset(s);
+    return st;
+}
+
 enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader)
 {
     int64_t cluster_sequence = 0, last_job = 0;
@@ -901,6 +919,8 @@ enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader 
         st = load_queues(db, loader, &arena);
     if (!st)
         st = store_load_credentials(db, loader, &arena);
+    if (!st && loader->shared_checkpoint)
+        st = load_shared_paths(db, loader, &arena);
     if (!st)
         st = load_requests(db, loader);
     if (!st)

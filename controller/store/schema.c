@@ -215,6 +215,11 @@ static const struct migration {
     {.sql = "ALTER TABLE attempts ADD COLUMN run_as TEXT NOT NULL DEFAULT '';"},
     /* 16: queues of which no job starts; before, none was closed */
     {.sql = "ALTER TABLE queues ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;"},
+    /* 17: which nodes have seen the jobs directory; before, those whose checkpoints others could
+     * read. (Its id is a row of meta, services/jobs_dir.c.) */
+    {.sql = "ALTER TABLE nodes ADD COLUMN saw_jobs_dir INTEGER NOT NULL DEFAULT 0;"
+            "UPDATE nodes SET saw_jobs_dir = 1 WHERE uuid IN"
+            " (SELECT node_uuid FROM checkpoints WHERE shared = 1);"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
@@ -587,6 +592,12 @@ static enum hd_status read_cluster_id(struct store_db *db)
     return st;
 }
 
+static enum hd_status read_jobs_share(struct store_db *db)
+{
+    return store_db_read_text(db, "SELECT value FROM meta WHERE key = 'jobs_share'", db->jobs_share,
+                              sizeof db->jobs_share);
+}
+
 static enum hd_status prepare(struct store_db *db)
 {
 #define X(name, text) text,
@@ -638,6 +649,8 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
         st = migrate(db);
     if (!st)
         st = read_cluster_id(db);
+    if (!st)
+        st = read_jobs_share(db);
     if (!st)
         st = write_build(db);
     if (!st)

@@ -57,7 +57,7 @@ struct hd_job_store {
     struct store_db db;
     struct hd_store_options options;
     int lock_fd;
-    char cluster_id[40];
+    char cluster_id[40], jobs_share[HD_JOBS_SHARE_MAX];
     struct hd_store_epoch epoch;
     uv_thread_t thread;
     uv_async_t async;
@@ -582,6 +582,7 @@ enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *opt
     if (st)
         goto fail_locked;
     (void)snprintf(store->cluster_id, sizeof store->cluster_id, "%s", store->db.cluster_id);
+    (void)snprintf(store->jobs_share, sizeof store->jobs_share, "%s", store->db.jobs_share);
     st = start_thread(store, loop);
     if (st)
         goto fail_open;
@@ -688,6 +689,11 @@ const char *hd_store_cluster_id(const struct hd_job_store *store)
 const struct hd_store_epoch *hd_store_epoch(const struct hd_job_store *store)
 {
     return &store->epoch;
+}
+
+const char *hd_store_jobs_share(const struct hd_job_store *store)
+{
+    return store->jobs_share;
 }
 
 int64_t hd_store_silent_ms(struct hd_job_store *store)

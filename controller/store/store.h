@@ -83,6 +83,11 @@ struct hd_store_epoch {
 };
 const struct hd_store_epoch *hd_store_epoch(const struct hd_job_store *store);
 
+/* The id of the jobs directory as it was stored when the store was opened
+ * (hd_batch_add_jobs_share);
+ * "": none was. */
+const char *hd_store_jobs_share(const struct hd_job_store *store);
+
 /* Batches and queries that have not been answered. */
 size_t hd_store_queued(const struct hd_job_store *store);
 
@@ -138,6 +143,10 @@ enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke,
 /* Writes one batch and frees it; for heddle-controller init. Blocks, needs no loop. `dir` exists;
  * its database is made if there is none. HD_CONFLICT: a controller uses it. */
 enum hd_status hd_store_write(const char *dir, struct hd_batch *batch);
+/* The ids of the cluster and of its jobs directory; "": it has none. HD_NOT_FOUND: there is no
+ * database. */
+enum hd_status hd_store_read_ids(const char *dir, char ret_cluster[HD_JOBS_SHARE_MAX],
+                                 char ret_share[HD_JOBS_SHARE_MAX]);
 /* The highest id of a credential; 0: there is none, or no database yet. */
 enum hd_status hd_store_last_credential(const char *dir, uint64_t *ret_last);
 
@@ -165,6 +174,9 @@ struct hd_store_loader {
     /* Those that have not ended or expired, by id; `last`: the highest id of all. NULL: skip. */
     enum hd_status (*credential)(void *user, const struct hd_credential_record *credential);
     void (*credentials_end)(void *user, uint64_t last);
+    /* Folders of checkpoints that nodes have seen through the jobs directory, also of jobs that
+     * have ended; the newest 200. NULL: skip. */
+    void (*shared_checkpoint)(void *user, const char *path);
     enum hd_status (*end)(void *user, uint64_t last_job, uint64_t cluster_sequence);
     void *user;
 };

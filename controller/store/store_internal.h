@@ -69,9 +69,9 @@
       " stop_cause=?13, stop_job=?14 WHERE job=?1 AND attempt=?2")                                 \
     X(PUT_NODE,                                                                                    \
       "INSERT INTO nodes (uuid, name, boot_id, build, state, drain, drain_reason, retired,"        \
-      " seen_ms, drain_deadline_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"                       \
+      " seen_ms, drain_deadline_ms, saw_jobs_dir) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)"     \
       " ON CONFLICT (uuid) DO UPDATE SET name=?2, boot_id=?3, build=?4, state=?5, drain=?6,"       \
-      " drain_reason=?7, retired=?8, seen_ms=?9, drain_deadline_ms=?10")                           \
+      " drain_reason=?7, retired=?8, seen_ms=?9, drain_deadline_ms=?10, saw_jobs_dir=?11")         \
     X(DELETE_NODE, /* attempts and checkpoints keep the row that they refer to; retired = 1 says   \
                       it */                                                                        \
       "DELETE FROM nodes WHERE uuid=?1"                                                            \
@@ -105,10 +105,12 @@
                     " ON CONFLICT (job, attempt, rank) DO UPDATE SET seq=?4")                      \
     X(GET_NODES,                                                                                   \
       "SELECT uuid, name, boot_id, build, state, drain, drain_reason, retired, seen_ms,"           \
-      " drain_deadline_ms FROM nodes ORDER BY name")                                               \
+      " drain_deadline_ms, saw_jobs_dir FROM nodes ORDER BY name")                                 \
     X(GET_DEVICES,                                                                                 \
       "SELECT device, kind, name, uuid, memory_bytes, threads, precisions FROM devices"            \
       " WHERE node_uuid=? ORDER BY device")                                                        \
+    X(GET_SHARED_PATHS, "SELECT path FROM checkpoints WHERE shared=1 AND state='present'"          \
+                        " ORDER BY job DESC, step DESC LIMIT 200")                                 \
     X(GET_REQUESTS, "SELECT request_id, job, request_hash, state, owner FROM jobs ORDER BY job")   \
     X(GET_LIVE_JOBS, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs"                                \
                      " WHERE state IN ('queued','running','stopping')"                             \
@@ -230,6 +232,7 @@ struct store_db {
     char path[HD_CTL_PATH_BYTES_MAX];
     int64_t log_told_bytes; /* of the log, when it was last said to be long; 0: it is not */
     char cluster_id[40];
+    char jobs_share[HD_JOBS_SHARE_MAX]; /* when it was opened; "": there was none */
     struct store_audit_head { /* the newest row of the audit log, written or about to be */
         uint64_t seq;
         unsigned char hash[HD_CREDENTIAL_HASH_BYTES]; /* zeros: there is none */

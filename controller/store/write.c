@@ -107,9 +107,9 @@ static enum hd_status put_attempt(struct store_db *db, const struct hd_attempt_r
 static enum hd_status put_node(struct store_db *db, const struct hd_node_record *n)
 {
     enum hd_status st =
-        store_db_run(db, STORE_PUT_NODE, "tttttntnii", n->uuid, n->name, n->boot_id, n->build,
+        store_db_run(db, STORE_PUT_NODE, "tttttntniin", n->uuid, n->name, n->boot_id, n->build,
                      hd_node_state_name((int)n->state), (int)n->drain, n->drain_reason,
-                     (int)n->retired, n->seen_ms, n->drain_deadline_ms);
+                     (int)n->retired, n->seen_ms, n->drain_deadline_ms, (int)n->saw_jobs_dir);
 
     if (!st)
         st = store_db_run(db, STORE_DELETE_DEVICES, "t", n->uuid);

@@ -56,11 +56,11 @@ static enum hd_status move_aside(const char *path, const char *aside)
 {
     char parent[PATH_MAX];
 
-    if (rename(path, aside) < 0 && errno == EBUSY)
-        return hd_err(HD_CONFLICT, "%s stays, because a file system is mounted there", path);
     if (rename(path, aside) < 0)
         return errno == ENOENT ? HD_OK
-                               : hd_err(HD_IO, "cannot move %s aside: %s", path, strerror(errno));
+               : errno == EBUSY
+                   ? hd_err(HD_CONFLICT, "%s stays, because a file system is mounted there", path)
+                   : hd_err(HD_IO, "cannot move %s aside: %s", path, strerror(errno));
     (void)snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') + 1 - path), path);
     return hd_file_sync_dir(parent);
 }

@@ -91,6 +91,8 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
     }
     if (local->state == LOCAL_ENDED) /* locals_add has refused its folder */
         return;
+    if (local_take_up(local, d->ran))
+        return;
     if (*d->problem)
         st = hd_err(HD_INVALID, "%s", d->problem);
     else if (!*d->resolved_job || !d->plan)

@@ -634,6 +634,21 @@ static enum hd_status prepare_user(struct agent_attempt *l)
     return st;
 }
 
+bool local_take_up(struct agent_attempt *local, bool ran)
+{
+    if (local->all->jobs_dir_away)
+        return false;               /* local_launch says so, and waits */
+    if (local_was_started(local)) { /* its files are back: look_after finds out how it is */
+        local->state = LOCAL_ALIVE;
+        local->alive_ms = hd_clock_now_ms();
+        set_trouble(local, false, "");
+        local->all->on_change(local->all->user, local);
+    } else if (ran) {
+        end_without_folder(local);
+    }
+    return local->state != LOCAL_PLANNED;
+}
+
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks)
 {

@@ -122,9 +122,9 @@ enum hd_status local_check_owner(const struct agent_attempt *l)
     return owner_check(job_dir, l->all->cluster, l->job);
 }
 
-/* Whether a supervisor has ever started. One that is just starting does no harm: of two, one gets
+/* One that is just starting does no harm: of two, one gets
  * the run directory, and the other refuses it. */
-static bool was_started(const struct agent_attempt *l)
+bool local_was_started(const struct agent_attempt *l)
 {
     struct hd_attempt_process process;
     struct hd_link_report end;
@@ -141,8 +141,8 @@ static bool is_of_before(const struct agent_attempt *l)
 {
     struct hd_attempt_process process;
 
-    return was_started(l) && !(hd_attempt_process_read(l->run_dir, &process) == HD_OK &&
-                               hd_attempt_process_alive(&process));
+    return local_was_started(l) && !(hd_attempt_process_read(l->run_dir, &process) == HD_OK &&
+                                     hd_attempt_process_alive(&process));
 }
 
 static enum hd_status read_record(struct locals *all, int64_t job, int64_t attempt)
@@ -165,7 +165,7 @@ static enum hd_status read_record(struct locals *all, int64_t job, int64_t attem
                  : hd_err(HD_CORRUPT, "%s is not an attempt's record", path.data);
     }
     if (!st) {
-        l->state = was_started(l) ? LOCAL_ALIVE : LOCAL_PLANNED;
+        l->state = local_was_started(l) ? LOCAL_ALIVE : LOCAL_PLANNED;
         l->alive_ms = hd_clock_now_ms();
         l->recorded = true;
         link_in(l);

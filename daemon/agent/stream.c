@@ -163,7 +163,9 @@ static void look_for_room(struct agent *agent)
     else if (agent->probe_seen && agent->probe_problem[0])
         (void)snprintf(agent->no_room, sizeof agent->no_room,
                        "takes no new jobs: %.150s is not the cluster's jobs directory any more "
-                       "(%.200s); mount it again, or start heddle-controller again if it has moved",
+                       "(%.200s); mount it here, or look at heddle-controller's log if it is. If "
+                       "this node is to have a folder of its own now: heddle node rm, and start "
+                       "heddled again",
                        agent->jobs_dir, agent->probe_problem);
     if (strcmp(before, agent->no_room) == 0)
         return;
@@ -199,6 +201,7 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     (void)snprintf(agent->jobs_dir, sizeof agent->jobs_dir, "%s", welcome->jobs_dir);
     (void)snprintf(agent->probe_name, sizeof agent->probe_name, "%s", welcome->jobs_dir_probe);
     (void)snprintf(agent->probe_text, sizeof agent->probe_text, "%s", welcome->jobs_dir_probe_text);
+    agent->probe_seen |= welcome->saw_jobs_dir;
     agent->heartbeat_ms = welcome->heartbeat_ms > 0 ? welcome->heartbeat_ms : 3000;
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;

@@ -210,7 +210,7 @@ void sim_db_put(struct sim_db *db, const struct hd_batch_op *op)
     case HD_OP_AUDIT:
     case HD_OP_PRUNE:
     case HD_OP_META:
-        fail_msg("the core knows nothing of credentials");
+        fail_msg("the core does not write this");
     }
 }
 

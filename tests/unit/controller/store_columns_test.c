@@ -58,6 +58,7 @@ static struct hd_node_record node_of(int i, int age)
                                    .drain = k % 2,
                                    .drain_reason = word("disk", k),
                                    .drain_deadline_ms = BIG + 1700 + k,
+                                   .saw_jobs_dir = k / 2 % 2,
                                    .retired = !(k % 2),
                                    .seen_ms = BIG + 100 + k,
                                    .devices = device,
@@ -283,11 +284,11 @@ static const struct expected_row {
     {"nodes", "uuid='uuid-1'",
      "uuid 'uuid-1', name 'node-1', boot_id 'boot-1', build 'build-1', state 'ready', drain 1, "
      "drain_reason 'disk-1', retired 0, seen_ms 1099511627877, "
-     "drain_deadline_ms 1099511629477"},
+     "drain_deadline_ms 1099511629477, saw_jobs_dir 0"},
     {"nodes", "uuid='uuid-2'",
      "uuid 'uuid-2', name 'node-2', boot_id 'boot-2', build 'build-2', state 'unreachable', "
      "drain 0, drain_reason 'disk-2', retired 1, seen_ms 1099511627878, "
-     "drain_deadline_ms 1099511629478"},
+     "drain_deadline_ms 1099511629478, saw_jobs_dir 1"},
     {"probes", "node_uuid='uuid-1'",
      "node_uuid 'uuid-1', ended_ms 1099511629577, problem 'hot-1', measured_on 'build-1', "
      "measured_ms 1099511629677, calibration X'666967757265732D31'"},

@@ -727,6 +727,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "ALTER TABLE attempts DROP COLUMN step_s;"
         "ALTER TABLE attempts DROP COLUMN memory_bytes;"
         "ALTER TABLE nodes DROP COLUMN drain_deadline_ms;"
+        "ALTER TABLE nodes DROP COLUMN saw_jobs_dir;"
         "DROP INDEX jobs_owner;"
         "ALTER TABLE step_metrics DROP COLUMN metrics;"
         "ALTER TABLE step_metrics DROP COLUMN expert_load;"

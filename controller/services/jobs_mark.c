@@ -1,0 +1,128 @@
+#include "controller/services/jobs_mark.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "controller/store/store.h"
+
+enum { MARK_BYTES_MAX = 4096, /* as daemons read */ STATE_SHOWN_MAX = 400 };
+
+/* What follows the word on its line; "": the file has no such line. */
+static void find_line(const char *text, const char *word, char *ret_line, size_t size)
+{
+    const char *at = strstr(text, word);
+
+    at = at ? at + strlen(word) : "";
+    (void)snprintf(ret_line, size, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+enum hd_status jobs_mark_read(const char *path, struct jobs_mark *ret_mark)
+{
+    struct hd_text text = {0};
+    enum hd_status st = hd_file_read(path, MARK_BYTES_MAX, &text);
+
+    *ret_mark = (struct jobs_mark){.first = ""};
+    if (!st && hd_text_starts(text.data, "heddle-") && hd_text_is_utf8(text.data, text.len_bytes)) {
+        find_line(text.data, "\ncluster ", ret_mark->cluster, sizeof ret_mark->cluster);
+        find_line(text.data, "\nshare ", ret_mark->share, sizeof ret_mark->share);
+        find_line(text.data, "\nstate ", ret_mark->state, sizeof ret_mark->state);
+        (void)snprintf(ret_mark->first, sizeof ret_mark->first, "%.*s",
+                       (int)strcspn(text.data, "\n"), text.data);
+    }
+    hd_text_free(&text);
+    return st;
+}
+
+enum hd_status jobs_mark_write(const char *path, const struct jobs_mark *mark)
+{
+    struct hd_text text = {0};
+    enum hd_status st;
+
+    hd_text_add(&text, "%s\ncluster %s\nshare %s\n", mark->first, mark->cluster, mark->share);
+    if (*mark->state)
+        hd_text_add(&text, "state %s\n", mark->state);
+    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for %s", path)
+                     : hd_file_write_atomic(path, text.data, text.len_bytes, 0644);
+    hd_text_free(&text);
+    return st;
+}
+
+enum hd_status jobs_mark_make_id(char *ret_id, size_t size)
+{
+    unsigned char bytes[16];
+    size_t used = 0;
+    enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
+
+    for (size_t i = 0; !st && i < sizeof bytes && used < size; i++)
+        used += (size_t)snprintf(ret_id + used, size - used, "%02x", bytes[i]);
+    return st;
+}
+
+void jobs_mark_name_state(const char *state_dir, char ret_line[JOBS_MARK_STATE_MAX])
+{
+    char host[256] = "?";
+
+    (void)gethostname(host, sizeof host - 1);
+    ret_line[0] = '\0';
+    if (strlen(state_dir) <= STATE_SHOWN_MAX && !strchr(state_dir, '\n'))
+        (void)snprintf(ret_line, JOBS_MARK_STATE_MAX, "%.400s on %.64s", state_dir, host);
+}
+
+/* ---- adopt ---- */
+
+static enum hd_status mark_for(const char *path, const char *cluster, const char *state_dir,
+                               struct jobs_mark *mark)
+{
+    enum hd_status st = jobs_mark_read(path, mark);
+
+    if (st && st != HD_NOT_FOUND)
+        return st;
+    if (*mark->cluster && strcmp(mark->cluster, cluster) != 0)
+        return hd_err(HD_CONFLICT,
+                      "%s names another cluster, whose controller has the state directory %s; if "
+                      "that one was given up, remove the file, and run this again",
+                      path, *mark->state ? mark->state : "(not known)");
+    if (*mark->share)
+        return HD_OK;
+    st = jobs_mark_make_id(mark->share, sizeof mark->share);
+    if (st)
+        return st;
+    (void)snprintf(mark->first, sizeof mark->first, "heddle-adopted");
+    (void)snprintf(mark->cluster, sizeof mark->cluster, "%s", cluster);
+    jobs_mark_name_state(state_dir, mark->state);
+    return jobs_mark_write(path, mark);
+}
+
+enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir)
+{
+    char cluster[HD_JOBS_SHARE_MAX], share[HD_JOBS_SHARE_MAX], path[PATH_MAX], state[PATH_MAX];
+    struct hd_batch *batch;
+    struct jobs_mark mark;
+    enum hd_status st;
+
+    if (!realpath(state_dir, state))
+        return hd_err(HD_NOT_FOUND, "cannot open %s: %s", state_dir, strerror(errno));
+    st = hd_store_read_ids(state, cluster, share);
+    if (st)
+        return st;
+    if (jobs_dir)
+        (void)snprintf(path, sizeof path, "%s/" JOBS_DIR_MARK, jobs_dir);
+    else
+        (void)snprintf(path, sizeof path, "%.4000s/jobs/" JOBS_DIR_MARK, state);
+    st = mark_for(path, cluster, state, &mark);
+    if (st)
+        return st;
+    batch = hd_batch_new();
+    if (!batch)
+        return hd_err(HD_NO_MEMORY, "no memory for the id of a directory");
+    hd_batch_add_jobs_share(batch, mark.share);
+    return hd_store_write(state, batch);
+}

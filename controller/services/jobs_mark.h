@@ -1,0 +1,38 @@
+/* jobs_mark: reads and writes .heddle-probe, the file by which a jobs directory says whose it is
+ * (services/jobs_dir.c has its form).
+ *
+ * Used by: services, heddle-controller adopt.   Uses: base.   Threads: any.
+ */
+#ifndef HD_CONTROLLER_SERVICES_JOBS_MARK_H
+#define HD_CONTROLLER_SERVICES_JOBS_MARK_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "base/tree.h"
+
+#define JOBS_DIR_MARK HD_MARK_JOBS_DIR
+
+enum { JOBS_MARK_ID_MAX = 64, JOBS_MARK_FIRST_MAX = 80, JOBS_MARK_STATE_MAX = 480 };
+
+struct jobs_mark {
+    char first[JOBS_MARK_FIRST_MAX]; /* "": the file is absent, or no controller's */
+    char cluster[JOBS_MARK_ID_MAX];  /* "": a version before wrote it */
+    char share[JOBS_MARK_ID_MAX];    /* likewise */
+    char state[JOBS_MARK_STATE_MAX]; /* "": not known */
+};
+
+/* HD_NOT_FOUND: there is no file; *ret_mark is empty then, and after any failure. */
+enum hd_status jobs_mark_read(const char *path, struct jobs_mark *ret_mark);
+enum hd_status jobs_mark_write(const char *path, const struct jobs_mark *mark);
+/* 32 hexadecimal digits. */
+enum hd_status jobs_mark_make_id(char *ret_id, size_t size);
+/* "PATH on HOST"; "": it does not fit a line. */
+void jobs_mark_name_state(const char *state_dir, char ret_line[JOBS_MARK_STATE_MAX]);
+
+/* heddle-controller adopt, while no controller uses the state directory: the database takes the
+ * folder for its jobs directory from now on, and the folder gets a mark if it has none. jobs_dir
+ * NULL: `jobs` in the state directory. HD_CONFLICT: the folder is another cluster's. */
+enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir);
+
+#endif
