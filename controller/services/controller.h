@@ -47,6 +47,7 @@ struct controller_options {
     /* Not NULL: jobs that have not ended when the controller starts have failed, with this reason,
      * and no node of before exists any more. */
     const char *end_jobs;
+    int64_t jobs_look_ms;  /* from one look at the jobs directory to the next; 0: 5 s */
     int64_t self_check_ms; /* between two test connections to the own address; 0: 10 s */
     /* The controller has failed: log the error, call controller_stop and exit. */
     void (*on_fatal)(void *user, const struct hd_error *error);

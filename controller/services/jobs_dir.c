@@ -50,6 +50,11 @@ struct jobs_look {
     struct hd_error error; /* of reading it */
 };
 
+static int64_t look_ms(const struct controller *c)
+{
+    return c->options.jobs_look_ms ? c->options.jobs_look_ms : LOOK_MS;
+}
+
 /* The state directory on this machine; "": it does not fit a line. */
 static void name_state(const struct controller *c, char ret_line[JOBS_MARK_STATE_MAX])
 {
@@ -203,7 +208,7 @@ enum hd_status jobs_dir_claim(struct controller *c)
         hd_log(HD_LOG_ERROR, "no job starts: %s", c->jobs_dir_problem);
         st = HD_OK;
     }
-    c->probe_due_ms = hd_clock_now_ms() + LOOK_MS;
+    c->probe_due_ms = hd_clock_now_ms() + look_ms(c);
     return st;
 }
 
@@ -283,7 +288,7 @@ void jobs_dir_tick(struct controller *c)
         tell_silence(c, now_ms - l->begun_ms);
     if ((l && l->busy) || now_ms < c->probe_due_ms)
         return;
-    c->probe_due_ms = now_ms + LOOK_MS;
+    c->probe_due_ms = now_ms + look_ms(c);
     if (!l)
         l = c->jobs_look = calloc(1, sizeof *l);
     if (!l)
