@@ -1,4 +1,5 @@
 /* Checkpoints that may go: the right one, and whole or not at all, also after a power cut. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,6 +121,35 @@ static void the_folder_of_a_job_goes_and_no_other(void **state)
     assert_int_equal(count_files(f), FILES);
 }
 
+/* Below the folder of a job, and in its place; a bind mount of the same file system. */
+static void what_is_mounted_stays_and_is_told(void **state)
+{
+    const struct fixture *f = *state;
+    char job[160], share[160], below[192], moved[192];
+
+    (void)snprintf(job, sizeof job, "%s/7", f->root);
+    (void)snprintf(share, sizeof share, "%s/attempt-1", f->root);
+    (void)snprintf(below, sizeof below, "%s/share", job);
+    (void)snprintf(moved, sizeof moved, "%s.removed/share", job);
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+        print_message("mounting takes root\n");
+        skip();
+    }
+    assert_int_equal(hd_file_make_dirs(below, 0700), HD_OK);
+    assert_int_equal(mount(share, below, NULL, MS_BIND, NULL), 0);
+    assert_int_equal(deletion_remove_job(job, f->root, 7), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), moved));
+    assert_int_equal(umount(moved), 0);
+    assert_int_equal(deletion_remove_job(job, f->root, 7), HD_OK);
+
+    assert_int_equal(hd_file_make_dirs(job, 0700), HD_OK);
+    assert_int_equal(mount(share, job, NULL, MS_BIND, NULL), 0);
+    assert_int_equal(deletion_remove_job(job, f->root, 7), HD_CONFLICT);
+    assert_int_equal(umount(job), 0);
+    assert_int_equal(deletion_remove_job(job, f->root, 7), HD_OK);
+    assert_int_equal(count_files(f), FILES);
+}
+
 /* Goal: a power cut leaves the checkpoint whole, or none of that name. Method: the witness of
  * disk.c complains about each file that goes while the folder's new name is not durable. */
 static void no_file_goes_before_the_name(void **state)
@@ -188,6 +219,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_checkpoint_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_gone_already_is_removed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_folder_of_a_job_goes_and_no_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_mounted_stays_and_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_file_goes_before_the_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_crash_at_any_instant_leaves_all_or_nothing, set_up,
                                         tear_down),

@@ -159,6 +159,44 @@ static void the_jobs_directory_is_not_made_in_place_of_one_that_is_away(void **s
     assert_int_equal(rmdir(jobs), 0); /* nothing is in it */
 }
 
+/* The share was not mounted when the records were read: 7 ran on, and its record of a process comes
+ * back with the share; of 8, which ran too, nothing is there; 9 was never started. */
+static void an_attempt_that_ran_is_not_started_again_when_its_share_comes_back(void **state)
+{
+    struct fixture *f = *state;
+    struct hd_attempt_process self;
+    struct agent_attempt *l[3];
+    char jobs[96], away[96];
+
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(hd_file_make_dirs(add(f, 7 + i, 1)->run_dir, 0755), HD_OK);
+    assert_int_equal(hd_attempt_process_find(getpid(), &self), HD_OK);
+    assert_int_equal(hd_attempt_process_write(f->run_dir, &self), HD_OK);
+    stop(f);
+    (void)snprintf(jobs, sizeof jobs, "%s/jobs", f->dir);
+    (void)snprintf(away, sizeof away, "%s/away", f->dir);
+    assert_int_equal(rename(jobs, away), 0);
+    assert_int_equal(mkdir(jobs, 0755), 0);
+    assert_int_equal(start(f), HD_OK);
+    for (int i = 0; i < 3; i++) {
+        l[i] = locals_find(&f->locals, 7 + i, 1);
+        assert_int_equal(l[i]->state, LOCAL_PLANNED);
+    }
+    f->locals.jobs_dir_seen = f->locals.jobs_dir_away = true;
+    for (int i = 0; i < 3; i++)
+        assert_false(local_take_up(l[i], i < 2)); /* local_launch makes it wait */
+    assert_int_equal(rmdir(jobs), 0);
+    assert_int_equal(rename(away, jobs), 0);
+    f->locals.jobs_dir_away = false;
+    assert_true(local_take_up(l[0], true));
+    assert_int_equal(l[0]->state, LOCAL_ALIVE);
+    assert_true(local_take_up(l[1], true));
+    assert_int_equal(l[1]->state, LOCAL_ENDED);
+    assert_int_equal(l[1]->end.end.cause, HD_LINK_CAUSE_STORAGE);
+    assert_false(local_take_up(l[2], false));
+    assert_int_equal(l[2]->state, LOCAL_PLANNED);
+}
+
 /* 8: by another cluster, before it was started here; 9: meanwhile. */
 static void an_end_of_another_cluster_is_not_believed(void **state)
 {
@@ -533,6 +571,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_state(attempts_on_record_are_known_after_a_start),
         with_state(the_jobs_directory_is_not_made_in_place_of_one_that_is_away),
+        with_state(an_attempt_that_ran_is_not_started_again_when_its_share_comes_back),
         with_state(an_end_of_another_cluster_is_not_believed),
         with_state(an_end_of_an_attempt_of_the_same_number_is_not_believed),
         with_state(a_forgotten_attempt_is_not_known_after_a_start),
