@@ -177,7 +177,7 @@ static enum hd_status add_command(struct bundle *b, const char *member, const ch
         argv[n++] = "--tls-ca", argv[n++] = b->cli->tls_ca;
     if (b->cli->tls_cert)
         argv[n++] = "--tls-cert", argv[n++] = b->cli->tls_cert;
-    st = process_ask(argv, NULL, &said, NULL, &code);
+    st = process_ask(argv, NULL, PROCESS_QUESTION_MS, &said, NULL, &code);
     b->code = code;
     if (!st && code)
         hd_text_add(&b->failures, "%s: heddle %s ended with %d\n", member, argv[1], code);

@@ -59,7 +59,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
     if (files)
         list_files(job, &list);
     st = list.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of files")
-                     : process_ask(argv, &list, &answer, ret_errors, ret_exit);
+                     : process_ask(argv, &list, 0, &answer, ret_errors, ret_exit);
     if (!st && !*ret_exit)
         st = parse_answer(&answer, arena, ret_data);
     hd_text_free(&list);
@@ -154,7 +154,7 @@ static enum hd_status run_samples(const struct hd_job *job, const char *const *f
     if (!st)
         st = hd_job_write(job, &text);
     if (!st)
-        st = process_ask(argv, &text, ret_answer, ret_errors, ret_exit);
+        st = process_ask(argv, &text, 0, ret_answer, ret_errors, ret_exit);
     hd_text_free(&program);
     hd_text_free(&text);
     return st;

@@ -43,7 +43,8 @@ static enum hd_status ask_about(struct plan_asked *a, const char *device, bool m
                                     "--device",   device,    measure ? "--measure" : NULL,
                                     NULL};
 
-        st = process_ask(argv, NULL, ret_answer, NULL, ret_status);
+        st = process_ask(argv, NULL, measure ? PROCESS_MEASURE_MS : PROCESS_QUESTION_MS, ret_answer,
+                         NULL, ret_status);
     }
     hd_text_free(&program);
     word = !st && ret_answer->data ? strstr(ret_answer->data, "\ngloo_bytes ") : NULL;

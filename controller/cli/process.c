@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/file.h"
 
@@ -113,7 +114,7 @@ static void gather(int fd, struct hd_text *text)
             hd_text_add_bytes(text, buffer, (size_t)n);
 }
 
-enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
+enum hd_status process_ask(const char *const *argv, const struct hd_text *input, int timeout_ms,
                            struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit)
 {
     int in_fd = -1, err_fd = -1, fds[2], error, status = 0;
@@ -135,17 +136,17 @@ enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
     close_file(in_fd);
     (void)close(fds[1]);
     if (!error)
-        gather(fds[0], ret_output);
+        st = hd_child_wait(pid, fds[0], timeout_ms, SIZE_MAX, ret_output, &status);
     (void)close(fds[0]);
-    if (error)
+    if (error || st)
         close_file(err_fd);
     if (error)
         return hd_err(HD_IO, "cannot start %s: %s%s", argv[0], strerror(error),
                       error == ENOENT ? "; it belongs beside heddle, or into PATH (cmake --build "
                                         "BUILD -t programs makes all programs)"
                                       : "");
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    if (st)
+        return hd_err_prefix(st, "%s", argv[0]);
     if (ret_errors && lseek(err_fd, 0, SEEK_SET) == 0)
         gather(err_fd, ret_errors);
     close_file(err_fd);

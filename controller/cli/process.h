@@ -46,8 +46,10 @@ enum { PROCESS_KILLED = 255 }; /* in place of an exit status: a signal ended it 
 
 /* Runs a program to its end and gathers what it prints to stdout, and to stderr in ret_errors
  * (NULL: it shares our stderr). `input` (NULL: none) is its stdin. HD_IO: it could not be started.
- * *ret_exit: its exit status, or PROCESS_KILLED. */
-enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
+ * HD_TIMEOUT: it was killed after timeout_ms (0: no bound, for work on files of the user's, who
+ * sees that it takes long). *ret_exit: its exit status, or PROCESS_KILLED. */
+enum { PROCESS_QUESTION_MS = 120 * 1000, PROCESS_MEASURE_MS = 15 * 60 * 1000 };
+enum hd_status process_ask(const char *const *argv, const struct hd_text *input, int timeout_ms,
                            struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit);
 
 /* Sends SIGTERM (if grace_ms > 0), after grace_ms SIGKILL, and returns when it has ended. */

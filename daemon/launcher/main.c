@@ -31,6 +31,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -213,36 +214,21 @@ static enum hd_status check_words(const struct launch_request *r)
     return HD_OK;
 }
 
-/* What the program says until it ends, and its status; it is killed after START_MS. */
+/* The first line of what the program says until it ends. It is killed after START_MS. */
 static enum hd_status wait_for(pid_t pid, int fd, const char *name, char *ret_said, size_t size)
 {
-    const int64_t end_ms = hd_clock_now_ms() + START_MS;
-    size_t count = 0;
-    int status = 0;
+    struct hd_text text = {0};
+    int status;
+    enum hd_status st = hd_child_wait(pid, fd, START_MS, size - 1, &text, &status);
 
-    for (;;) {
-        struct pollfd poller = {.fd = fd, .events = POLLIN};
-        const int64_t left_ms = end_ms - hd_clock_now_ms();
-        ssize_t n;
-
-        if (left_ms <= 0 || poll(&poller, 1, (int)left_ms) == 0) {
-            (void)kill(pid, SIGKILL);
-            break;
-        }
-        n = read(fd, ret_said + count, size - 1 - count);
-        if (n <= 0 && errno != EINTR)
-            break;
-        count += n > 0 ? (size_t)n : 0;
-        if (n == 0 || count == size - 1)
-            break;
-    }
-    ret_said[count] = '\0';
-    ret_said[strcspn(ret_said, "\n")] = '\0';
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    (void)snprintf(ret_said, size, "%.*s", (int)strcspn(text.data ? text.data : "", "\n"),
+                   text.data ? text.data : "");
+    hd_text_free(&text);
+    if (st)
+        return hd_err_prefix(st, "%s", name);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return HD_OK;
-    return hd_err(HD_IO, "%s: %s", name, *ret_said ? ret_said : "it did not end in time");
+    return hd_err(HD_IO, "%s: %s", name, *ret_said ? ret_said : "it failed and did not say why");
 }
 
 /* Runs a program of systemd's; *ret_said: the first line of what it says. */

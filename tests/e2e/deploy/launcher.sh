@@ -34,6 +34,20 @@ await 5 test -S "$socket"
 check_equal its_socket_is_for_its_user_alone "600 $user" "$(stat -c '%a %U' "$socket")"
 check_status it_serves_no_root 2 "$HEDDLE_BIN/heddle-launcher" --for root --listen "$work/x.sock"
 
+# A second one whose systemd-run never ends; it is asked at once, and its answer looked at in the end.
+printf '#!/bin/sh\necho begun\nexec >&- 2>&-\necho $$ >"%s/hangs.pid"\nexec sleep 600\n' "$work" >"$work/hangs" && chmod 755 "$work/hangs"
+"$HEDDLE_BIN/heddle-launcher" --for "$user" --listen "$work/h.sock" --systemd-run "$work/hangs" >>"$work/launcher.log" 2>&1 &
+hanging=$!
+await 5 test -S "$work/h.sock"
+request() { # TEXT SOCKET [AS]: the answer to a request
+    printf "$1" | ${3-$become} perl -MIO::Socket::UNIX -e '
+        my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit print "no door\n";
+        local $/; print $s <STDIN>; $s->shutdown(1); print scalar <$s>' "$2"
+}
+good='heddle-launch 1\njob 9\nattempt 1\narg --job\n'
+request "$good" "$work/h.sock" >"$work/hangs.answer" 2>&1 &
+asked_hanging=$!
+
 run_as() { $become env HOME="$work" "$@"; }
 $become env HOME="$work" "$HEDDLE_BIN/heddle-controller" --state-dir "$work/controller" --listen "$HEDDLE_CONTROLLER" --jobs-dir "$work/jobs" \
     >"$work/controller.log" 2>&1 &
@@ -76,14 +90,9 @@ check its_end_is_heard_of await 20 state_is "$job" cancelled
 
 # ---- what the launcher refuses ----
 
-ask() { # TEXT [AS]: the answer to a request
-    printf "$1" | ${2-$become} perl -MIO::Socket::UNIX -e '
-        my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit print "no door\n";
-        local $/; print $s <STDIN>; $s->shutdown(1); print scalar <$s>' "$socket"
-}
+ask() { request "$1" "$socket" "${2-$become}"; }
 count() { grep -c -x -- '--quiet' "$work/asked"; }
 started=$(count)
-good='heddle-launch 1\njob 9\nattempt 1\narg --job\n'
 if perl -MIO::Socket::UNIX -e 1 2>/dev/null; then
     check_equal an_unknown_line "error unknown line run" "$(ask "${good}run /bin/sh\n")"
     check_equal a_variable_that_loads_code "error the variable LD_PRELOAD=/x.so is not handed on" "$(ask "${good}env LD_PRELOAD=/x.so\n")"
@@ -98,6 +107,9 @@ if perl -MIO::Socket::UNIX -e 1 2>/dev/null; then
     else
         printf 'skip another_user: asking as another user takes root\n'
     fi
+    wait "$asked_hanging"
+    check_equal a_systemd_run_that_never_ends_is_given_up "error $work/hangs: it did not end within 10 s" "$(cat "$work/hangs.answer")"
+    check_equal and_it_is_killed "" "$(ps -o pid= -p "$(cat "$work/hangs.pid")")"
     check_equal none_of_them_started_anything "$started" "$(count)"
 else
     printf 'skip what_the_launcher_refuses: perl is not installed\n'
@@ -106,6 +118,6 @@ touch "$work/refuse"
 job=$(submit "$file" --set restart.max=0)
 check what_systemd_says_ends_the_attempt await 30 state_is "$job" failed
 check_equal with_its_words 1 "$(heddle show "$job" -o json | grep -c 'Failed to start transient service unit: no such thing')"
-kill "$launcher"
-wait "$launcher" 2>/dev/null
+kill "$launcher" "$hanging"
+wait "$launcher" "$hanging" 2>/dev/null
 finish

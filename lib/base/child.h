@@ -1,0 +1,27 @@
+/* child: waits for a helper process, with a bound on its time and on what it says.
+ *
+ * A helper may hang before it says anything, after it has closed its output, while it writes
+ * without end, or in a driver where no signal ends it. The caller gets an answer in any case.
+ *
+ * Used by: heddle-launcher, the command.   Uses: clock, text, status.   Threads: any.
+ */
+#ifndef HD_BASE_CHILD_H
+#define HD_BASE_CHILD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+/* Reads fd, the end of a pipe that is the output of the child pid, until the child has ended, and
+ * reaps it. Appends its first max_bytes to ret_said; the rest is read and dropped. What its own
+ * children say after its end is not waited for. *ret_status: as waitpid's. fd is not closed.
+ *
+ * HD_TIMEOUT: it had not ended after timeout_ms (0: no bound, for work of the user's that the user
+ * sees and can interrupt); it was sent SIGKILL, and reaped if it ended within a second. */
+enum hd_status hd_child_wait(pid_t pid, int fd, int64_t timeout_ms, size_t max_bytes,
+                             struct hd_text *ret_said, int *ret_status);
+
+#endif
