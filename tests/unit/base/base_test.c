@@ -26,6 +26,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "base/user.h"
 #include "tests/temporary.h"
 
 /* Goal: the generator is the published one. Method: the known answers of Random123 for
@@ -523,6 +524,32 @@ static void a_list_says_whether_it_is_whole(void **state)
     assert_string_equal(list, "");
 }
 
+/* As whom ranks may run: one spelling of a number, no option of a program, never root. */
+static void words_that_name_no_user_of_jobs_are_refused(void **state)
+{
+    static const struct {
+        const char *word;
+        enum hd_status st;
+    } words[] = {
+        {"ann", HD_OK},         {"svc-1.x_y@lab", HD_OK},
+        {"uid:1001", HD_OK},    {"uid:4294967294", HD_OK},
+        {"root", HD_DENIED},    {"uid:0", HD_DENIED},
+        {"uid:00", HD_INVALID}, {"uid:01", HD_INVALID},
+        {"uid:-1", HD_INVALID}, {"uid:+1", HD_INVALID},
+        {"uid:", HD_INVALID},   {"uid:4294967295", HD_INVALID},
+        {"uid:1 ", HD_INVALID}, {"0", HD_INVALID},
+        {"1001", HD_INVALID},   {"", HD_INVALID},
+        {"-u", HD_INVALID},     {".x", HD_INVALID},
+        {"a b", HD_INVALID},    {"a:b", HD_INVALID},
+        {"../x", HD_INVALID},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (hd_user_check(words[i].word) != words[i].st)
+            fail_msg("\"%s\"", words[i].word);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,6 +574,7 @@ int main(void)
         cmocka_unit_test(numbers_are_read_whole_or_not_at_all),
         cmocka_unit_test(a_list_says_whether_it_is_whole),
         cmocka_unit_test(spans_and_times_read_like_a_person_says_them),
+        cmocka_unit_test(words_that_name_no_user_of_jobs_are_refused),
         cmocka_unit_test(a_duration_is_read_from_its_largest_unit_to_its_smallest),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

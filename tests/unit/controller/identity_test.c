@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -44,6 +45,28 @@ static const char sample[] = "# who may what\n"
                              "limit bob checkpoint_bytes 2T\n"
                              "keep history 30\n"
                              "keep step-lines 1000 after 7\n";
+
+/* Every mode of a file: refused exactly if its group or others may write. 0400: it is readable. */
+static void a_policy_that_others_may_change_is_refused(void **state)
+{
+    char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
+
+    (void)state;
+    temporary_dir(dir, "heddle-policy");
+    (void)snprintf(path, sizeof path, "%s/policy", dir);
+    assert_int_equal(hd_file_write_atomic(path, "role ann user\n", 14, 0600), HD_OK);
+    for (mode_t mode = 0; mode <= 0777; mode++) {
+        struct hd_policy *policy = NULL;
+        enum hd_status st;
+
+        assert_int_equal(chmod(path, mode | 0400), 0);
+        st = hd_policy_read(path, &policy);
+        if (st != (mode & 0022 ? HD_DENIED : HD_OK))
+            fail_msg("mode %03o: %s", mode | 0400, hd_status_name(st));
+        hd_policy_free(policy);
+    }
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
 
 static void a_rule_of_a_name_goes_before_that_of_its_role(void **state)
 {
@@ -485,6 +508,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_role_of_a_person_includes_that_of_a_node),
+        cmocka_unit_test(a_policy_that_others_may_change_is_refused),
         cmocka_unit_test(a_rule_of_a_name_goes_before_that_of_its_role),
         cmocka_unit_test(names_are_compared_exactly),
         cmocka_unit_test(a_mistake_has_its_line_and_what_to_write),

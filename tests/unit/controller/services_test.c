@@ -480,6 +480,42 @@ static void a_folder_becomes_the_jobs_directory_once_or_when_it_is_adopted(void 
     finish(&b);
 }
 
+/* A checkpoint is deleted by its path one day: one outside its attempt's folder is not taken. */
+static void a_checkpoint_that_is_reported_elsewhere_is_not_taken(void **state)
+{
+    Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    Heddle__V1__ListCheckpointsResponse *response = NULL;
+    struct bench b;
+    struct daemon d = {0};
+    char dir[400];
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    request.job = submit(&b, 2);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    observe(&d, request.job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING, NULL);
+    for (int i = 3; i >= 0; i--) { /* the right one last */
+        const char *right = d.desired->desired->attempts[0]->checkpoint_dir;
+
+        (void)snprintf(dir, sizeof dir,
+                       i == 1   ? "%s/../../../9/attempt-1/checkpoints"
+                       : i == 2 ? "%s-b"
+                                : "%s",
+                       i == 3 ? "/x" : right);
+        send_checkpoint(&d, request.job, (uint64_t)(4 - i), 10 * (i + 1), dir);
+    }
+    WAIT_FOR(&b, d.acked == 4);
+    assert_int_equal(call(&b, "ListCheckpoints", &heddle__v1__list_checkpoints_response__descriptor,
+                          &request.base, &response),
+                     HD_OK);
+    assert_int_equal(response->n_checkpoints, 1);
+    assert_int_equal(response->checkpoints[0]->step, 10);
+    hd_rpc_message_free(&response->base);
+    free_daemon(&d);
+    finish(&b);
+}
+
 /* ---- a job's whole way ------------------------------------------------------------------------*/
 
 static void a_job_goes_its_way_and_its_watcher_sees_it(void **state)
@@ -1405,6 +1441,7 @@ int main(void)
         cmocka_unit_test(lists_are_paged),
         cmocka_unit_test(new_jobs_do_not_meet_old_folders),
         cmocka_unit_test(a_jobs_directory_of_another_cluster_is_refused),
+        cmocka_unit_test(a_checkpoint_that_is_reported_elsewhere_is_not_taken),
         cmocka_unit_test(a_jobs_share_that_is_not_mounted_at_the_start_starts_nothing),
         cmocka_unit_test(a_jobs_share_that_vanishes_starts_nothing_until_it_is_back),
         cmocka_unit_test(a_folder_becomes_the_jobs_directory_once_or_when_it_is_adopted),

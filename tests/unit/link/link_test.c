@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -674,6 +675,43 @@ static void a_socket_for_another_user_has_its_mode_under_any_umask(void **state)
     assert_int_equal(hd_file_remove_tree(root), HD_OK);
 }
 
+/* Uid 65534 connects in a child; root, heddled's user and the job's may, it may not. */
+static void a_process_of_another_user_is_refused(void **state)
+{
+    enum { STRANGER = 65534 };
+    char root[] = "/tmp/heddle-link-XXXXXX", path[64];
+    int listen_fd, served_fd = -1;
+
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("becoming another user takes root\n");
+        skip();
+    }
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(chmod(root, 0755), 0);
+    assert_int_equal(hd_frame_listen(root, "socket", (uid_t)-1, &listen_fd), HD_OK);
+    (void)snprintf(path, sizeof path, "%s/socket", root);
+    assert_int_equal(chmod(path, 0666), 0); /* the mode is the first refusal, this is the second */
+    for (int is_expected = 0; is_expected < 2; is_expected++) {
+        const pid_t child = fork();
+        int fd, status;
+
+        if (child == 0)
+            _exit(setresuid(STRANGER, STRANGER, STRANGER) < 0 ||
+                          hd_frame_connect(root, "socket", &fd)
+                      ? 1
+                      : 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_int_equal(
+            hd_frame_accept(listen_fd, is_expected ? STRANGER : STRANGER - 1, &served_fd),
+            is_expected ? HD_OK : HD_DENIED);
+    }
+    (void)close(served_fd);
+    (void)close(listen_fd);
+    assert_int_equal(hd_file_remove_tree(root), HD_OK);
+}
+
 static void two_frames_in_one_packet_are_refused(void **state)
 {
     static uint8_t bytes[HD_FRAME_BYTES_MAX];
@@ -716,6 +754,7 @@ int main(void)
         cmocka_unit_test(versions_meet_where_they_overlap),
         cmocka_unit_test(sockets_live_in_long_directories),
         cmocka_unit_test(a_socket_for_another_user_has_its_mode_under_any_umask),
+        cmocka_unit_test(a_process_of_another_user_is_refused),
         cmocka_unit_test(two_frames_in_one_packet_are_refused),
     };
 

@@ -405,8 +405,11 @@ static void token_file_must_be_private_and_long_enough(void **state)
     assert_int_equal(write_token(path, ECHO_TOKEN "\n"), HD_OK);
     assert_int_equal(hd_rpc_read_token(path, 0, token), HD_OK);
     assert_string_equal(token, ECHO_TOKEN);
-    assert_int_equal(chmod(path, 0640), 0);
-    assert_int_equal(hd_rpc_read_token(path, 0, token), HD_DENIED);
+    for (mode_t mode = 0; mode <= 0777; mode++) { /* refused if the group or others may anything */
+        assert_int_equal(chmod(path, mode | 0400), 0);
+        if (hd_rpc_read_token(path, 0, token) != (mode & 0077 ? HD_DENIED : HD_OK))
+            fail_msg("mode %03o", mode | 0400);
+    }
     assert_int_equal(write_token(path, "short\n"), HD_OK);
     assert_int_equal(hd_rpc_read_token(path, 0, token), HD_INVALID);
     assert_int_equal(write_token(path, "0123456789 abcdef\n"), HD_OK);
