@@ -20,7 +20,7 @@ enum { DEPTH_MAX = 4096, STAYING_MAX = 4096 /* names of one folder that are reme
 /* ---- mounts ---- */
 
 /* Where a folder lies: the device tells file systems apart, the mount also two mounts of one. */
-struct place {
+struct tree_place {
     dev_t device;
     uint64_t mount; /* 0: the system does not say */
 };
@@ -55,17 +55,17 @@ static uint64_t mount_of(int fd)
     return read_fdinfo(fd);
 }
 
-static int find_place(int fd, struct place *ret_place)
+static int find_place(int fd, struct tree_place *ret_place)
 {
     struct stat info;
 
     if (fstat(fd, &info) < 0)
         return -1;
-    *ret_place = (struct place){.device = info.st_dev, .mount = mount_of(fd)};
+    *ret_place = (struct tree_place){.device = info.st_dev, .mount = mount_of(fd)};
     return 0;
 }
 
-static bool is_same_place(const struct place *a, const struct place *b)
+static bool is_same_place(const struct tree_place *a, const struct tree_place *b)
 {
     return a->device == b->device && a->mount == b->mount;
 }
@@ -73,7 +73,7 @@ static bool is_same_place(const struct place *a, const struct place *b)
 int hd_tree_is_mount(int dir_fd)
 {
     const int above = openat(dir_fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    struct place here, there;
+    struct tree_place here, there;
     struct stat mine, its;
     int is = 0;
 
@@ -89,7 +89,7 @@ int hd_tree_is_mount(int dir_fd)
 
 /* ---- the walk ---- */
 
-struct level {
+struct tree_level {
     DIR *dir; /* NULL: closed for want of descriptors; opened again by ".." */
     dev_t device;
     ino_t inode;
@@ -99,17 +99,17 @@ struct level {
     bool given_up; /* there is no memory for more of them: the rest is for another call */
 };
 
-struct walk {
-    struct level *levels;
+struct tree_walk {
+    struct tree_level *levels;
     size_t depth, size; /* of levels */
     size_t open_from;   /* lower ones have no DIR */
     const char *const *marks;
-    struct place place; /* of all that may go */
+    struct tree_place place; /* of all that may go */
     struct hd_tree_left left;
 };
 
 /* Remembers that `name` of the deepest level stays (NULL: the level itself cannot be read). */
-static void stays(struct walk *w, const char *name, enum hd_tree_why why, int error)
+static void stays(struct tree_walk *w, const char *name, enum hd_tree_why why, int error)
 {
     struct hd_tree_left *left = &w->left;
     size_t used = 0;
@@ -127,7 +127,7 @@ static void stays(struct walk *w, const char *name, enum hd_tree_why why, int er
 }
 
 /* The walk reads a folder again after it was closed: what stays is not tried a second time. */
-static void remember(struct level *level, const char *name)
+static void remember(struct tree_level *level, const char *name)
 {
     char **grown = NULL, *copy = NULL;
 
@@ -144,7 +144,7 @@ static void remember(struct level *level, const char *name)
     grown[level->staying_count++] = copy;
 }
 
-static bool is_staying(const struct level *level, const char *name)
+static bool is_staying(const struct tree_level *level, const char *name)
 {
     for (size_t i = 0; i < level->staying_count; i++)
         if (strcmp(level->staying[i], name) == 0)
@@ -152,7 +152,7 @@ static bool is_staying(const struct level *level, const char *name)
     return false;
 }
 
-static bool is_marked(const struct walk *w, int dir_fd)
+static bool is_marked(const struct tree_walk *w, int dir_fd)
 {
     struct stat info;
 
@@ -163,10 +163,10 @@ static bool is_marked(const struct walk *w, int dir_fd)
 }
 
 /* Takes dir_fd. 0, or an errno. */
-static int push(struct walk *w, int dir_fd, const char *name)
+static int push(struct tree_walk *w, int dir_fd, const char *name)
 {
-    struct level level = {0};
-    struct level *grown;
+    struct tree_level level = {0};
+    struct tree_level *grown;
     struct stat info;
 
     if (w->depth == w->size) {
@@ -199,7 +199,7 @@ static int push(struct walk *w, int dir_fd, const char *name)
     return 0;
 }
 
-static void free_level(struct level *level)
+static void free_level(struct tree_level *level)
 {
     if (level->dir)
         (void)closedir(level->dir);
@@ -210,9 +210,9 @@ static void free_level(struct level *level)
 }
 
 /* Opens the folder above the deepest level again, which must be the one that it was. */
-static bool reopen_above(struct walk *w)
+static bool reopen_above(struct tree_walk *w)
 {
-    struct level *above = &w->levels[w->depth - 2];
+    struct tree_level *above = &w->levels[w->depth - 2];
     struct stat info;
     int fd;
 
@@ -231,10 +231,10 @@ static bool reopen_above(struct walk *w)
 
 /* Leaves the deepest level and removes its folder. false: the walk cannot go on, because somebody
  * moved a folder away under it. */
-static bool pop(struct walk *w)
+static bool pop(struct tree_walk *w)
 {
-    struct level *level = &w->levels[w->depth - 1];
-    struct level *above = level - 1;
+    struct tree_level *level = &w->levels[w->depth - 1];
+    struct tree_level *above = level - 1;
 
     if (w->depth == 1 || !reopen_above(w)) {
         if (w->depth > 1)
@@ -255,11 +255,11 @@ static bool pop(struct walk *w)
 }
 
 /* Enters the folder `name` of the deepest level, unless it stays. */
-static void enter(struct walk *w, const char *name)
+static void enter(struct tree_walk *w, const char *name)
 {
-    struct level *level = &w->levels[w->depth - 1];
+    struct tree_level *level = &w->levels[w->depth - 1];
     enum hd_tree_why why = HD_TREE_FAILED;
-    struct place place;
+    struct tree_place place;
     int error = 0, fd;
 
     fd = openat(dirfd(level->dir), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -287,9 +287,9 @@ static void enter(struct walk *w, const char *name)
     remember(level, name);
 }
 
-static void take_entry(struct walk *w, const char *name)
+static void take_entry(struct tree_walk *w, const char *name)
 {
-    struct level *level = &w->levels[w->depth - 1];
+    struct tree_level *level = &w->levels[w->depth - 1];
     int error;
 
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || is_staying(level, name) ||
@@ -304,10 +304,10 @@ static void take_entry(struct walk *w, const char *name)
     remember(level, name);
 }
 
-static void walk(struct walk *w)
+static void walk(struct tree_walk *w)
 {
     for (;;) {
-        struct level *level = &w->levels[w->depth - 1];
+        struct tree_level *level = &w->levels[w->depth - 1];
         const struct dirent *entry = level->given_up ? NULL : readdir(level->dir);
 
         if (entry)
@@ -335,7 +335,7 @@ static enum hd_status tell(const char *path, const struct hd_tree_left *left)
                   "cannot remove %s: %s: %s", path, left->path, word);
 }
 
-static void remove_folder(struct walk *w, int fd, const char *path)
+static void remove_folder(struct tree_walk *w, int fd, const char *path)
 {
     int error;
 
@@ -358,7 +358,7 @@ enum hd_status hd_tree_remove(const char *path, const char *const *marks,
                               struct hd_tree_left *ret_left)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct walk w = {.marks = marks};
+    struct tree_walk w = {.marks = marks};
 
     if (fd < 0 && errno != ENOTDIR && errno != ELOOP && errno != ENOENT)
         stays(&w, path, HD_TREE_FAILED, errno);

@@ -379,7 +379,7 @@ enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_tex
         return hd_err(p->events.failed, "cannot read the times of a profile from the device");
     hd_text_add(&dir, "%s/profile", job->attempt_dir);
     st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                    : hd_file_make_dirs(dir.data, HD_FILE_JOB_DIR_MODE);
+                    : hd_file_make_dirs_below(job->attempt_dir, "profile", HD_FILE_JOB_DIR_MODE);
     if (!st) {
         hd_text_add(&path, "%s/rank-%d.json", dir.data, p->layout->rank);
         st = profile_write_trace(p, path.data);

@@ -124,13 +124,32 @@ static void put_any(void *context, int owner, int param, int kind, struct hd_ran
     w->entries++;
 }
 
+/* An attempt's folder is made before its ranks start. Where it is gone, its file system may be
+ * unmounted: a checkpoint would be written below the folder that it was mounted on, and be hidden
+ * when it is back. */
+static enum hd_status look_for_attempt(struct hd_trainer *t)
+{
+    const bool is_there = hd_file_exists(t->layout.job.attempt_dir);
+
+    if (!is_there && t->saw_attempt_dir)
+        return hd_err(HD_STORAGE,
+                      "the attempt's folder %s is gone: it was removed, or its file system is not "
+                      "mounted; mount it again, or let another attempt (heddle requeue) begin with "
+                      "the newest checkpoint that is left",
+                      t->layout.job.attempt_dir);
+    t->saw_attempt_dir |= is_there;
+    return HD_OK;
+}
+
 /* Whether a checkpoint of all ranks fits into the attempt's file system. */
 static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena)
 {
     struct whole whole = {hd_owners_buffers_bytes(&t->layout.registry),
                           t->layout.registry.buffer_count};
-    enum hd_status st = hd_owners_assign(&t->layout.registry, arena, put_any, &whole);
+    enum hd_status st = look_for_attempt(t);
 
+    if (!st)
+        st = hd_owners_assign(&t->layout.registry, arena, put_any, &whole);
     return st ? st
               : hd_file_check_room(t->layout.job.attempt_dir,
                                    hd_ckpt_bound_bytes(whole.data_bytes, whole.entries));

@@ -54,6 +54,7 @@ struct hd_trainer {
     struct hd_profile *profile;    /* NULL: the job has no train.profile */
     char kept_by[HD_JOB_PATH_MAX]; /* the last checkpoint, which has the base's files; "": none */
     struct hd_background_save *background; /* NULL: without checkpoint.async */
+    bool saw_attempt_dir;                  /* rank 0: the attempt's folder was there once */
 
     int64_t steps_done;
     int64_t updates;     /* steps done that were not skipped */

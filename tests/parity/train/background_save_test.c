@@ -202,6 +202,51 @@ static void a_save_that_is_dropped_is_no_checkpoint(void **state)
     harness_teardown(&h);
 }
 
+/* The jobs directory is unmounted under the attempt, and mounted again; in both ways of saving. */
+static enum hd_status save_around_an_unmount(struct harness_rank *r)
+{
+    char *away = r->context;
+    struct hd_trainer *t = NULL;
+    struct hd_saved saved;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (!st)
+        st = steps(t, 1);
+    if (!st)
+        st = hd_trainer_save(t, &saved);
+    if (!st && rename(r->job->attempt_dir, away) < 0)
+        st = hd_err(HD_IO, "cannot rename it");
+    if (!st)
+        st = steps(t, 1);
+    if (!st && (hd_trainer_save(t, &saved) != HD_STORAGE ||
+                hd_trainer_save_begin(t) != HD_STORAGE || access(r->job->attempt_dir, F_OK) == 0))
+        st = hd_err(HD_INTERNAL, "it was saved below the place of the mount");
+    if (!st && rename(away, r->job->attempt_dir) < 0)
+        st = hd_err(HD_IO, "cannot rename it back");
+    if (!st)
+        st = hd_trainer_save(t, &saved);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void nothing_is_saved_where_the_attempts_folder_is_gone(void **state)
+{
+    char away[HD_JOB_PATH_MAX];
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, 1, 1, 0);
+    (void)snprintf(away, sizeof away, "%s/away", h.dir);
+    (void)mkdir(job.attempt_dir, 0755); /* as heddled does */
+    atomic_store(&stepped, 0);
+    ranks = 0;
+    if (harness_threads(&job, 1, away, save_around_an_unmount))
+        fail_msg("%s", hd_err_message());
+    harness_teardown(&h);
+}
+
 /* Masters and both moments of every element, each once: 12 bytes, over all ranks; every rank has
  * room for what it owns, rounded up to whole lines of the plan. */
 static void the_copy_is_in_the_plan(void **state)
@@ -242,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_has_the_step_at_which_it_began),
         cmocka_unit_test(a_save_that_fails_ends_and_training_goes_on),
+        cmocka_unit_test(nothing_is_saved_where_the_attempts_folder_is_gone),
         cmocka_unit_test(a_save_that_is_dropped_is_no_checkpoint),
         cmocka_unit_test(the_copy_is_in_the_plan),
     };
