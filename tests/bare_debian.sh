@@ -50,7 +50,7 @@ unpack_base() {
         mkdir -p "$base_dir" && debootstrap --variant=minbase "$suite" "$made/root" "$mirror" >"$made/log" 2>&1 &&
             tar -C "$made/root" --exclude='./var/cache/apt/archives/*.deb' -czf "$base.$$" . && mv "$base.$$" "$base" ||
             { tail -n 5 "$made/log"; printf 'cannot bootstrap %s\n' "$suite"; }
-        rm -rf "$made" "$base.$$"
+        rm -rf --one-file-system "$made" "$base.$$"
     fi
     [ -f "$base" ] && mkdir "$1" && chmod 0755 "$1" && tar -C "$1" -xzf "$base"
 }
@@ -89,10 +89,10 @@ make_two_versions() {
     { [ -d "$1/two" ] || make_packages "$later" "$1/two"; } && { [ -d "$1/one" ] || make_packages "$version" "$1/one"; }
 }
 make_packages() { # VERSION FOLDER
-    rm -rf "$2.part"
+    rm -rf --one-file-system "$2.part"
     cmake -S "$source_dir" -B "$build_dir" -DHEDDLE_VERSION="$1" >"$log" 2>&1 &&
         ninja -C "$build_dir" heddle heddle-controller heddled heddle-launcher heddle-supervisor heddle-worker \
             heddle-serve heddle-pages >"$log" 2>&1 &&
         mkdir -p "$2.part" && (cd "$build_dir" && umask 077 && cpack -B "$2.part" >"$log" 2>&1) &&
-        rm -rf "$2.part/_CPack_Packages" && mv "$2.part" "$2" || { tail -n 20 "$log"; false; }
+        rm -rf --one-file-system "$2.part/_CPack_Packages" && mv "$2.part" "$2" || { tail -n 20 "$log"; false; }
 }

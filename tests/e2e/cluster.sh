@@ -145,7 +145,7 @@ finish() {
     if [ $failures != 0 ]; then
         tail -n 20 "$work"/*.log 2>/dev/null
     fi
-    await 10 rm -rf "$work" || not_ok finish "$work is still written to"
+    await 10 rm -rf --one-file-system "$work" || not_ok finish "$work is still written to"
     [ $failures = 0 ]
     exit
 }

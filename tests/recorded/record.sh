@@ -8,7 +8,7 @@ bin=$1 recorded=$2 folder=$3
 export LC_ALL=C.UTF-8 NO_COLOR=1 HEDDLE_CUDA_PLUGIN=none HEDDLE_CONFIG=none
 pids=
 work=$(mktemp -d "${TMPDIR:-/tmp}/recorded.XXXXXX")
-trap 'kill $pids 2>/dev/null || :; wait; rm -rf "$work"' EXIT
+trap 'kill $pids 2>/dev/null || :; wait; rm -rf --one-file-system "$work"' EXIT
 out=$folder/one_node.txt
 mkdir -p "$folder"
 "$recorded" protocol >"$folder/protocol.txt"

@@ -227,7 +227,7 @@ scenario() { # NAME
     if [ $status = 0 ]; then
         printf 'ok %s\n' "$1"
         note "in $((SECONDS - began)) s"
-        rm -rf "$dir"
+        rm -rf --one-file-system "$dir"
     else
         failures=$((failures + 1))
         printf 'not ok %s: %s\n' "$1" "$(cat "$work/why" 2>/dev/null || echo "ended with status $status")"
@@ -236,7 +236,7 @@ scenario() { # NAME
 }
 count=0
 finish() { # what has failed leaves its folder
-    [ $failures != 0 ] || rm -rf "$work"
+    [ $failures != 0 ] || rm -rf --one-file-system "$work"
     exit $((failures > 0))
 }
 

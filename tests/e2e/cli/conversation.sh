@@ -31,7 +31,7 @@ controller_pid=
 
 # ---- the old controller, these commands and this node ----
 
-rm -rf "$work/jobs" && mkdir "$work/jobs"
+rm -rf --one-file-system "$work/jobs" && mkdir "$work/jobs"
 "$recorded" controller "$golden/protocol.txt" "$work/talk" "$HEDDLE_CONTROLLER" "$work" >"$work/played" 2>&1 &
 controller_pid=$!
 await 20 [ -S "$work/c.sock" ]

@@ -25,7 +25,7 @@ for name in plain all; do
     check "${name}_controller_takes_its_options" "$HEDDLE_BIN/heddle-controller" "${arguments[@]}" --check-config
     mapfile -t arguments < <(here "$work/$name-heddled.args")
     check "${name}_heddled_takes_its_options" "$HEDDLE_BIN/heddled" "${arguments[@]}" --check-config
-    rm -rf "$work/lib"
+    rm -rf --one-file-system "$work/lib"
 done
 for script in "$work"/*.sh; do
     check "script_$(basename "$script" .sh)_is_one" bash -n "$script"

@@ -51,7 +51,7 @@ stop_slurm() {
     done
     sleep 1
     [ $failures = 0 ] || { grep 'JobId=' "$slurm/ctld.log" | tail -n 30; tail -n 5 "$slurm"/*.log "$slurm"/run/*.out "$slurm"/run/heddle-*/*.log; }
-    rm -rf "$slurm"
+    rm -rf --one-file-system "$slurm"
 }
 no_jobs() { [ -z "$(squeue --noheader)" ]; }
 state_of_job() { scontrol show job "$1" | sed -nE 's/.*JobState=([A-Z]+).*/\1/p'; }
