@@ -61,15 +61,21 @@ static void name_state(const struct controller *c, char ret_line[JOBS_MARK_STATE
     jobs_mark_name_state(c->state_dir, ret_line);
 }
 
-static bool is_inside_state(const struct controller *c)
+static bool is_below(const char *dir, const char *above)
 {
-    const size_t n = strlen(c->state_dir);
+    const size_t n = strlen(above);
 
-    return strncmp(c->jobs_dir, c->state_dir, n) == 0 && c->jobs_dir[n] == '/';
+    return strncmp(dir, above, n) == 0 && dir[n] == '/';
+}
+
+/* One is in the other, as by default and in a run of heddle local: if one is lost, so are both. */
+static bool is_beside_state(const struct controller *c)
+{
+    return is_below(c->jobs_dir, c->state_dir) || is_below(c->state_dir, c->jobs_dir);
 }
 
 /* HD_CONFLICT: the file names another cluster. (One whose database was made anew in the state
- * directory that has the jobs directory in it runs no more: that directory is locked.) */
+ * directory, where that is no other disk, runs no more: that directory is locked.) */
 static enum hd_status check_cluster(const struct controller *c, const struct jobs_mark *mark,
                                     const char *path)
 {
@@ -77,7 +83,7 @@ static enum hd_status check_cluster(const struct controller *c, const struct job
 
     name_state(c, mine);
     if (!*mark->cluster || strcmp(mark->cluster, hd_store_cluster_id(c->store)) == 0 ||
-        (*mine && strcmp(mark->state, mine) == 0 && is_inside_state(c)))
+        (*mine && strcmp(mark->state, mine) == 0 && is_beside_state(c)))
         return HD_OK;
     if (*mine && strcmp(mark->state, mine) == 0)
         return hd_err(HD_CONFLICT,

@@ -60,5 +60,18 @@ kill -TERM "$controller_pid"
 wait "$controller_pid"
 mv "$work/jobs" "$work/away" # a share that is not mounted
 start_controller
-check_equal a_jobs_directory_without_its_jobs_is_told 1 "$(grep -c "the jobs directory $work/jobs is new, but there are jobs" "$work/controller.log")"
+check_equal a_jobs_directory_that_is_not_the_clusters_is_told 1 "$(heddle nodes 2>&1 | grep -c "no job starts: $work/jobs is not the cluster's jobs directory: it has no .heddle-probe")"
+waits=$(submit "$file" --set train.steps=1)
+check a_job_waits_for_it await 20 eval 'heddle explain "$waits" -o jsonl | grep -q "\"jobs_dir\""'
+rmdir "$work/jobs" && mv "$work/away" "$work/jobs"
+check and_goes_on_when_it_is_mounted await 40 state_is "$waits" succeeded
+
+kill -TERM "$controller_pid"
+wait "$controller_pid"
+mv "$work/controller" "$work/away" # now the disk of the state directory is not mounted
+timeout 20 "$HEDDLE_BIN/heddle-controller" --state-dir "$work/controller" --listen "$HEDDLE_CONTROLLER" --jobs-dir "$work/jobs" >"$work/empty" 2>&1
+check_equal an_empty_state_directory_beside_a_clusters_jobs_is_refused 6 $?
+check_equal and_it_is_said_what_to_do 1 "$(grep -c "mount the state directory if it is a disk of its own, or restore a backup" "$work/empty")"
+rm -r "$work/controller" && mv "$work/away" "$work/controller"
+start_controller
 finish
