@@ -196,7 +196,8 @@ void deletion_take(struct agent *agent, const Heddle__V1__DesiredState *desired)
 void deletion_tick(struct agent *agent); /* tries again what failed */
 void deletion_free_all(struct agent *agent);
 /* Removes the checkpoint at `path` if its manifest has the hash, or does not exist. HD_CONFLICT: it
- * is another checkpoint, or a part stays (base/tree.h); HD_INVALID: the path is not a checkpoint's. */
+ * is another checkpoint, or a part stays (base/tree.h); HD_INVALID: the path is not a checkpoint's.
+ */
 enum hd_status deletion_remove(const char *path, const char *hash);
 /* Removes the folder of a job that the controller has forgotten. HD_INVALID: `path` is not
  * JOBS_DIR/JOB; HD_CONFLICT: it is a link or a file, or a part stays. */
