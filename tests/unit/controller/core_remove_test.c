@@ -45,6 +45,23 @@ static void a_removed_job_leaves_nothing_but_its_number(void **state)
     sim_free(sim);
 }
 
+/* Once, although the node says it with each observed set until it is heard. Event of job 0: of the
+ * cluster. */
+static void what_stays_of_a_removed_job_is_told_once(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs;
+    uint64_t job = succeeded(sim, &needs);
+
+    (void)state;
+    sim->nodes[0].leaves_files = "/jobs/1/share stays, because a file system is mounted there";
+    assert_int_equal(sim_remove(sim, job, &needs), HD_OK);
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, job)->removal, HD_REMOVAL_DONE);
+    assert_int_equal(sim_count_events(sim, 0, "files_left"), 1);
+    sim_free(sim);
+}
+
 static void a_job_that_has_not_ended_stays(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -185,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_removed_job_leaves_nothing_but_its_number),
+        cmocka_unit_test(what_stays_of_a_removed_job_is_told_once),
         cmocka_unit_test(a_job_that_has_not_ended_stays),
         cmocka_unit_test(one_checkpoint_of_an_ended_job_goes),
         cmocka_unit_test(what_a_live_job_goes_on_from_stays),

@@ -439,7 +439,8 @@ static void apply_desired(struct sim *sim, struct sim_node *node, const struct s
         } else {
             sim_disk_delete_job(sim, desired->deletions[i].names.job);
         }
-        node->deleted[node->deleted_count++] = desired->deletions[i].names;
+        node->deleted[node->deleted_count] = desired->deletions[i].names;
+        node->deleted[node->deleted_count++].left = node->leaves_files;
     }
 }
 

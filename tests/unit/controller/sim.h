@@ -85,6 +85,7 @@ struct sim_node {
     bool changed; /* the observed set is to be sent */
     struct hd_deletion deleted[32];
     size_t deleted_count;
+    const char *leaves_files;   /* what it says of what it deletes: a part stays; NULL: all goes */
     struct sim_node *in_flight; /* a delayed observed set: the node as it was */
     int in_flight_s;            /* seconds until it arrives */
 };
