@@ -168,8 +168,6 @@ enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
         st = find_uuid(&id);
     if (!st)
         st = make_uuid(id.instance_id);
-    if (!st) /* for the purge of the package (deploy/debian/purge.sh), which does without it, too */
-        (void)write_line(id.state_dir, "node-name", id.node_name);
     if (!st)
         st = hd_attempt_boot_id(id.boot_id);
     if (!st)
