@@ -12,7 +12,7 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 
-struct merging {
+struct config_merge {
     const struct hd_hf_description *now;
     const struct hd_json *base, *described; /* the two files */
     struct hd_job was;                      /* the model of the base's file */
@@ -29,14 +29,14 @@ static const struct hd_json *member_of(const struct hd_json *object, const char 
 }
 
 /* A shorter context of the run is no property of the model, which still has all its positions. */
-static bool same_context(const struct merging *m)
+static bool same_context(const struct config_merge *m)
 {
     if (strcmp(m->was.positions, "learned") == 0)
         return m->positions == m->was.context;
     return hd_job_first_position(m->now->job) + m->now->job->context <= m->was.context;
 }
 
-static bool same_class(const struct merging *m)
+static bool same_class(const struct config_merge *m)
 {
     const struct hd_json *is = member_of(m->base, "architectures");
     const struct hd_json *must = member_of(m->described, "architectures");
@@ -48,7 +48,7 @@ static bool same_class(const struct merging *m)
 }
 
 /* Names for one type of the weights: dtype and, before version 5, torch_dtype. */
-static bool same_dtype(const struct merging *m)
+static bool same_dtype(const struct config_merge *m)
 {
     const struct hd_json *newer = member_of(m->base, "dtype"),
                          *older = member_of(m->base, "torch_dtype");
@@ -59,13 +59,13 @@ static bool same_dtype(const struct merging *m)
 }
 
 /* The weights go out decoded. */
-static bool same_encoding(const struct merging *m)
+static bool same_encoding(const struct config_merge *m)
 {
     return !member_of(m->base, "quantization_config") && !member_of(m->base, "compression_config");
 }
 
 /* A reward model has one label; those of another model are not its business. */
-static bool same_labels(const struct merging *m)
+static bool same_labels(const struct config_merge *m)
 {
     const struct hd_json *names = member_of(m->base, "id2label");
     const struct hd_json *count = member_of(m->base, "num_labels");
@@ -79,7 +79,7 @@ static bool same_labels(const struct merging *m)
 }
 
 /* Only a reward model needs a token of padding that ends no answer. */
-static bool same_padding(const struct merging *m)
+static bool same_padding(const struct config_merge *m)
 {
     const struct hd_json *is = hd_json_member(m->base, "pad_token_id");
     const struct hd_json *must = hd_json_member(m->described, "pad_token_id");
@@ -87,7 +87,7 @@ static bool same_padding(const struct merging *m)
     return !hd_job_is_reward(m->now->job) || (is && must && hd_hf_same_value(is, must));
 }
 
-static bool same_tokenizer(const struct merging *m)
+static bool same_tokenizer(const struct config_merge *m)
 {
     const char *now = m->now->job->tokenizer;
 
@@ -96,7 +96,7 @@ static bool same_tokenizer(const struct merging *m)
 }
 
 /* Which tokens end, begin and fill up is what the base says, or does not say. */
-static bool always_same(const struct merging *m)
+static bool always_same(const struct config_merge *m)
 {
     (void)m;
     return true;
@@ -108,7 +108,7 @@ static bool always_same(const struct merging *m)
  * difference means that the run changed it. same: in place of members. */
 static const struct merge_row {
     const char *keys, *members;
-    bool (*same)(const struct merging *m);
+    bool (*same)(const struct config_merge *m);
 } rows[] = {
     {"model_type", "model.family", NULL},
     {"architectures", NULL, same_class},
@@ -158,7 +158,7 @@ static const struct merge_row *find_row(const char *key)
     return NULL;
 }
 
-static bool is_unchanged(const struct merging *m, const struct merge_row *row)
+static bool is_unchanged(const struct config_merge *m, const struct merge_row *row)
 {
     if (row->same)
         return row->same(m);
@@ -172,7 +172,7 @@ static bool is_unchanged(const struct merging *m, const struct merge_row *row)
 /* ---- writing ---- */
 
 /* The base's keys in their order, then those that are new. */
-static void write_merged(const struct merging *m, struct hd_json_writer *w)
+static void write_merged(const struct config_merge *m, struct hd_json_writer *w)
 {
     hd_json_begin(w, NULL, '{');
     for (const struct hd_json *v = m->base->first; v; v = v->next) {
@@ -199,7 +199,7 @@ enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base
 {
     const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
     struct hd_json_writer w = {.out = ret_text};
-    struct merging m = {.now = now, .positions = now->positions};
+    struct config_merge m = {.now = now, .positions = now->positions};
     struct hd_text described = {0};
     struct hd_arena arena;
     enum hd_status st = hd_hf_parse_config(base, base_bytes, &m.was, NULL);
