@@ -21,6 +21,12 @@ check_equal the_account_is_there ann "$(heddle token ls -a -o jsonl | member nam
 check no_row_of_the_audit_log_was_changed heddle audit --verify
 check a_node_that_is_gone_is_forgotten heddle node rm n1
 start_node n1 cpu:2
+# Its jobs had a folder that is not here: nothing starts in an empty one until an operator says so.
+check an_empty_jobs_directory_is_not_taken_for_its_own grep -q 'no job starts' <(heddle nodes 2>&1)
+kill -TERM "${node_pids[n1]}" "$controller_pid" && wait "${node_pids[n1]}" "$controller_pid"
+check another_jobs_directory_is_adopted "$HEDDLE_BIN/heddle-controller" adopt --state-dir "$work/controller" --jobs-dir "$work/jobs"
+start_controller
+start_node n1 cpu:2
 check_equal the_next_job_has_the_next_number 4 "$(submit "$(job_file next)" --set train.steps=3)"
 check it_runs await 60 state_is 4 succeeded
 finish

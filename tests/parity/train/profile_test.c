@@ -142,6 +142,8 @@ static void make_profile(struct harness *h, struct hd_job *ret_job, struct hd_te
     harness_setup(h, 20000);
     *ret_job = profiled_job(h);
     memset(notes, 0, DP * sizeof *notes);
+    assert_int_equal(hd_file_make_dirs(ret_job->attempt_dir, 0700),
+                     HD_OK); /* as heddled makes it */
     if (harness_threads(ret_job, DP, notes, run_steps))
         fail_msg("%s", hd_err_message());
 }

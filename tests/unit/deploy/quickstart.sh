@@ -85,7 +85,7 @@ wait $pid
 verdict an_interrupt_reaches_the_run_and_waits_for_its_end $?
 
 # The target that quickstart builds has every program and plug-in that `cmake --install` takes.
-ninja -C "$HEDDLE_BUILD_DIR" -t inputs programs | sed "s|^|$HEDDLE_BUILD_DIR/|" >"$TMPDIR/built"
+ninja -C "$HEDDLE_BUILD_DIR" -t query programs | sed "s|^ *|$HEDDLE_BUILD_DIR/|" >"$TMPDIR/built"
 find "$HEDDLE_BUILD_DIR" -name cmake_install.cmake -exec \
     grep -hoE 'TYPE (EXECUTABLE|MODULE) FILES "[^"]*"' {} + | cut -d'"' -f2 | sort -u >"$TMPDIR/installed"
 { [ "$(wc -l <"$TMPDIR/installed")" -ge 7 ] && ! grep -vxFf "$TMPDIR/built" "$TMPDIR/installed"; } >"$TMPDIR/out"
