@@ -90,7 +90,7 @@ static void paths_and_names_that_no_client_makes_are_refused(void **state)
     /* that would end a line of the job's text, or its word; without places, or with too many */
     static const char *const forms[] = {"4:00000000000000ff\nname x", "4:00000000000000ff /x",
                                         "4:00000000000000f",          "00000000000000ff",
-                                        "0:00000000000000ff",         "257:00000000000000ff"};
+                                        "0:00000000000000ff",         "65537:00000000000000ff"};
     Heddle__V1__JobSpec *whole = hd_spec_to_message(read_good(NULL), &jobs);
     struct hd_job job;
 
