@@ -83,7 +83,8 @@ struct hd_store_epoch {
 };
 const struct hd_store_epoch *hd_store_epoch(const struct hd_job_store *store);
 
-/* The id of the jobs directory (hd_batch_add_jobs_share) as it was stored when the store was opened;
+/* The id of the jobs directory (hd_batch_add_jobs_share) as it was stored when the store was
+ * opened;
  * "": none was. */
 const char *hd_store_jobs_share(const struct hd_job_store *store);
 

@@ -1,5 +1,5 @@
-/* clock: loaded into the programs of a scenario (LD_PRELOAD), sets their wall clock ahead or back by
- * the seconds that the file $FAKE_CLOCK says: 11 characters, such as "+0002160000", which the
+/* clock: loaded into the programs of a scenario (LD_PRELOAD), sets their wall clock ahead or back
+ * by the seconds that the file $FAKE_CLOCK says: 11 characters, such as "+0002160000", which the
  * scenario overwrites in place. The monotonic clock goes on. */
 #include <fcntl.h>
 #include <stdlib.h>
