@@ -39,7 +39,7 @@ static enum hd_status mix_tool_use(const char *template, struct hd_hash *hash)
     return st;
 }
 
-/* What becomes of conversations. */
+/* Mixes in the settings that decide what tokens a conversation becomes. */
 static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_hash *hash)
 {
     enum hd_status st = HD_OK;

@@ -28,7 +28,7 @@ struct hd_strangers_table {
 
 /* ---- addresses ---- */
 
-/* False: the family has no addresses to tell apart. */
+/* Returns false if the family has no addresses to tell apart. */
 static bool read_address(const struct sockaddr_storage *from, unsigned char ret_bytes[16])
 {
     memset(ret_bytes, 0, 16);

@@ -339,7 +339,7 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
     return HD_OK;
 }
 
-/* What the model puts around characters; "" if it is absent. */
+/* Reads an affix that the model puts around characters; "" if it is absent. */
 static enum hd_status read_affix(struct hd_bpe *bpe, const struct hd_json *model, const char *key,
                                  const char **ret_text)
 {
@@ -451,7 +451,7 @@ static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_jso
                                           "version|truncation|padding|added_tokens|normalizer|"
                                           "pre_tokenizer|post_processor|decoder|model");
 
-    /* truncation and padding are of calls, not of the tokenizer: who opens the file resets them */
+    /* truncation and padding belong to calls; transformers resets them when it opens the file */
     if (!st)
         st = hd_bpe_read_steps(root, r->bpe);
     if (!st)

@@ -143,7 +143,8 @@ static enum hd_status to_form(const struct normalising *w)
 
 /* ---- characters ---- */
 
-/* Sentencepiece's nmt: 0: the character is dropped; else what stands for it. */
+/* Returns what Sentencepiece's nmt makes of a character: 0: it is dropped; else its
+ * replacement. */
 static uint32_t nmt(uint32_t code)
 {
     if ((code >= 0x1 && code <= 0x8) || code == 0xB || (code >= 0xE && code <= 0x1F) ||
@@ -246,7 +247,7 @@ static void strip(const struct normalising *w)
 
 /* ---- texts ---- */
 
-/* What takes the place of a match counts as made of the last character of it. */
+/* Replaces the matches. A replacement counts as made of the last character of its match. */
 static struct hd_origin replaced_origin(const struct hd_text_piece *in, size_t to)
 {
     size_t last = to ? to - 1 : 0;

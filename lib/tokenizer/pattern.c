@@ -19,7 +19,8 @@
  *
  * Everything else is refused by name: back references, \G, \K, \X, \y, absent operators,
  * conditions, callouts, calls of groups, octal and control escapes, (?x) and the ASCII options.
- * tests/unit/tokenizer/pattern_test.c has a table of patterns and what Oniguruma matches. */
+ * tests/unit/tokenizer/tokenizer_pattern_test.c has a table of patterns and what Oniguruma matches.
+ */
 #include <stdlib.h>
 #include <string.h>
 
