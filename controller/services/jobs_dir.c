@@ -185,8 +185,8 @@ static enum hd_status judge(struct controller *c, const struct jobs_mark *mark, 
     st = check_share(c, mark);
     if (!st && c->jobs_marked && strcmp(mark->first, c->probe) != 0)
         st = hd_err(HD_CONFLICT,
-                    "another controller with a copy of this database uses %.300s since a short "
-                    "time: stop one of the two",
+                    "another controller with a copy of this database has begun to use %.300s: "
+                    "stop one of the two",
                     c->jobs_dir);
     else if (!st && !c->jobs_marked)
         st = write_mark(c, mark, path);

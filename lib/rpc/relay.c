@@ -313,7 +313,7 @@ static bool open_pair(struct hd_rpc_relay *relay, struct relay_link *link)
     return true;
 }
 
-/* False: it stays outside for now. */
+/* Lets a stranger in. Returns false if it stays outside for now. */
 static bool let_in(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
 {
     struct hd_stranger *victim;
@@ -414,8 +414,9 @@ static void move_waiting(struct hd_rpc_relay *relay, bool below_share)
     }
 }
 
-/* By turns from the oldest and from the newest, at random: where an address sends more than may
- * come in, the one order would starve who came before a crowd, the other who comes behind it. */
+/* Looks at all strangers, from the oldest or from the newest, at random: if an address sends more
+ * than may come in, either order alone would starve clients, those that came before a crowd or
+ * those that came after it. */
 static void look_at_strangers(struct hd_rpc_relay *relay, int64_t now_ms)
 {
     struct hd_stranger *s, *next;
@@ -540,7 +541,7 @@ static bool retry_listeners(struct hd_rpc_relay *relay, int64_t now_ms)
     return paused;
 }
 
-/* One round; returns how long the next may wait for events, -1: without end. */
+/* Handles one round of events. Returns how long the next round may wait, -1: without end. */
 static int handle(struct hd_rpc_relay *relay, const struct epoll_event *events, int count,
                   int64_t *tick_ms)
 {

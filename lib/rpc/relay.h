@@ -5,7 +5,7 @@
  *       \-- no bytes in first_bytes_ms             \-- its bytes without a token, or first_call_ms
  *
  * gRPC 1.51 (Debian 12) can be made deaf, or to fill the memory, by some hundred kilobytes a second
- * of HTTP/2 headers without end, before it has looked for a token; with TLS nobody else sees those
+ * of HTTP/2 headers without end, before it has looked for a token; with TLS only gRPC sees those
  * headers. So gRPC never has the TCP socket: a thread of this room moves the bytes between it and
  * one end of a socket pair, and moves so many of a stranger's at most:
  *

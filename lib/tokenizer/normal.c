@@ -66,7 +66,7 @@ static enum hd_status write_apart(const struct normalising *w, size_t from, cons
     return st;
 }
 
-/* Marks that changed places: each counts as made of the one in its place. */
+/* Writes marks that changed places: each counts as made of the one in its place. */
 static void write_reordered(const struct normalising *w, size_t from, const size_t *ends,
                             size_t count, const struct hd_text *normal)
 {
@@ -81,7 +81,7 @@ static void write_reordered(const struct normalising *w, size_t from, const size
     }
 }
 
-/* A sequence of characters and its normal form, which differ. */
+/* Writes a sequence of characters and its normal form, which differ. */
 static enum hd_status write_sequence(const struct normalising *w, size_t from, size_t to,
                                      const struct hd_text *normal)
 {
@@ -174,7 +174,7 @@ static bool is_chinese(uint32_t c)
            (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-/* The characters that one becomes; how many. U+0000 stays with NMT. */
+/* Finds the characters that one becomes, and returns how many. U+0000 stays with NMT. */
 static size_t change(const struct normalising *w, uint32_t code, uint32_t ret_codes[3])
 {
     ret_codes[0] = code;
@@ -310,7 +310,7 @@ static enum hd_status apply(const struct normalising *w)
     }
 }
 
-/* Whether a step leaves every text of ASCII as it is. */
+/* Returns whether a step leaves every text of ASCII as it is. */
 static bool keeps_ascii(const struct hd_normal_step *step)
 {
     return step->kind == HD_NORMAL_FORM || step->kind == HD_NORMAL_STRIP_ACCENTS ||
