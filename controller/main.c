@@ -200,7 +200,8 @@ static enum hd_status read_tokens(struct program *p)
     return st;
 }
 
-/* Of --check-config and a reload. A start goes on without: people on this machine need no TLS. */
+/* Checks the TLS files, for --check-config and a reload. A start goes on without them: people on
+ * this machine need no TLS. */
 static enum hd_status check_certificates(const struct program *p)
 {
     const int64_t now_ms = hd_clock_wall_ms();
@@ -597,7 +598,7 @@ static int serve(struct program *p)
     return code;
 }
 
-/* A note on the gRPC that is loaded, if there is one to make. */
+/* Prints a note on the gRPC that is loaded, if there is one to make. */
 static void add_library(char *text, size_t size)
 {
     const char *weakness = hd_rpc_library_weakness(NULL);

@@ -21,14 +21,17 @@ struct hd_document_row {
     int64_t place;  /* of the row */
     int64_t begin;  /* place of the document's first token */
     int64_t length; /* tokens of the document; 0: the row is no token */
-    int64_t first;  /* of this rank's rows: the first one of the document in the row's run */
+    int64_t first;  /* row, of this rank, at which the document begins in the row's run */
 };
 
+/* Returns the rows of a whole sequence. */
 HD_DOCUMENT_FUNCTION int64_t hd_sequence_length(const struct hd_row_runs *at, int64_t R)
 {
     return R / at->Q * at->runs * at->P;
 }
 
+/* Finds the place and the document of this rank's row r. begins, lengths: see
+ * hd_route_counts_args. */
 HD_DOCUMENT_FUNCTION struct hd_document_row hd_document_of(const struct hd_row_runs *at, int64_t R,
                                                            const int32_t *begins,
                                                            const int32_t *lengths, int64_t r)

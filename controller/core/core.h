@@ -166,7 +166,7 @@ struct hd_deletion {
     int32_t attempt; /* 0: the folder of the whole job, without step, path and hash */
     int64_t step;
     const char *path, *hash;
-    const char *left; /* of one that is done: which part stays, and why; NULL or "": none does */
+    const char *left; /* part that stays of a deletion that is done, and why; NULL or "": none */
 };
 
 enum hd_report_kind {
@@ -243,8 +243,8 @@ struct hd_core_event {
         struct {
             const char *uuid, *name, *boot_id, *build;
             const char *data_address; /* where other nodes reach its ranks; "": none */
-            const char *host; /* what the machine is called now, if not `name`; "", NULL: it is */
-            const char *compute;      /* nodes with equal strings compute equal bits on the CPU */
+            const char *host;    /* the machine's host name, if not `name`; "" or NULL: it is */
+            const char *compute; /* nodes with equal strings compute equal bits on the CPU */
             const char *compute_cuda; /* on GPUs; "": these cannot work with GPUs of other nodes */
             const char *traits;       /* of its CPU devices, as a word; "": not known */
             uint64_t stream;          /* the caller's number of this stream, never reused */
@@ -501,10 +501,11 @@ struct hd_node_view {
         is_away; /* it is not connected: its stream has ended, or it has not come since the start */
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
-    const char *asked_name, *host; /* its daemon's name, which it gets later; its machine's; "" */
-    const char *data_address;      /* where other nodes reach its ranks; "": none */
-    const char *traits;            /* of its CPU devices, as a word; "": not known */
-    int64_t position;              /* in config.tree; -1: not in it */
+    const char *asked_name; /* name that its daemon gives, taken over when no job runs; "": none */
+    const char *host;       /* host name of its machine; "": the node's name */
+    const char *data_address;                  /* where other nodes reach its ranks; "": none */
+    const char *traits;                        /* of its CPU devices, as a word; "": not known */
+    int64_t position;                          /* in config.tree; -1: not in it */
     const struct hd_device_hold *holds;        /* per device, in the order of record->devices */
     bool probe_pending;                        /* one was asked for, and is not answered */
     int64_t probe_ended_ms, probe_measured_ms; /* as in hd_probe_record */
@@ -524,7 +525,7 @@ int64_t hd_core_node_silent_ms(const struct hd_core *core, size_t index, struct 
 uint64_t hd_core_probe_asked(const struct hd_core *core, const char *uuid);
 /* When its newest probe ended, by its own clock; 0: none has. */
 int64_t hd_core_probe_ended(const struct hd_core *core, const char *uuid);
-/* Whether the node has ever seen the cluster's jobs directory. */
+/* Returns whether the node has ever seen the cluster's jobs directory. */
 bool hd_core_saw_jobs_dir(const struct hd_core *core, const char *uuid);
 /* Appends in what the device at `place` is far slower than the median of its kind; nothing if it is
  * not, or if that is not known. */

@@ -753,11 +753,12 @@ bool core_waits_for_removal(const struct core_job *job);
 /* The node is to delete the job's folder. */
 bool core_removes(const struct hd_core *core, const struct core_job *job,
                   const struct core_node *node);
-/* The node has done so. */
+/* Notes that the node has deleted the job's folder. left: which part stays, and why; NULL or "":
+ * none. */
 void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number,
                   const char *left);
-/* An event: a part of what was to be deleted stays on the node; left: which, and why. NULL or "":
- * nothing does. */
+/* Adds an event if a part of what was to be deleted stays on the node. left: which part, and why;
+ * NULL or "": none. */
 void core_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
                      const char *left);
 

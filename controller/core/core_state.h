@@ -103,15 +103,13 @@ struct core_node {
     bool synced;               /* an observed set arrived on that stream */
     bool jobs_dir_visible;     /* as in the newest observed set */
     const char *jobs_dir_problem;
-    const char
-        *said_room; /* likewise: why it takes no new attempts, as it says; NULL or "": none */
-    const char
-        *no_room; /* why it takes none, also for want of the jobs directory (core_node_room) */
-    bool lacks_jobs_dir; /* that is why */
-    bool leaves;         /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
-    const char *asked_name;   /* its daemon's, which the node gets when no job runs there; "", NULL:
-                               * it   has it */
-    const char *host;         /* what its machine is called now; "", NULL: as the node */
+    const char *said_room; /* likewise: why its daemon takes no new attempts; NULL, "": it does */
+    const char *no_room;   /* said_room, or that it lacks the jobs directory (core_node_room) */
+    bool lacks_jobs_dir;   /* no_room says so */
+    bool leaves; /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
+    const char *asked_name;   /* name that its daemon gives, taken over when no job runs there; "",
+                               * NULL: none */
+    const char *host;         /* host name of its machine; "", NULL: the node's name */
     const char *data_address; /* where other nodes reach its ranks; "": none */
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
     const char *traits;            /* of its CPU devices, as a word; "" or NULL: not known */

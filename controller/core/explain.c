@@ -484,7 +484,7 @@ static bool awaits_nodes(const struct hd_core *core, const struct core_job *job)
            (class->all_would_do && core_may_span(core_checkpoint_newest(job)));
 }
 
-/* The controller, or a node that would take jobs with it. */
+/* Returns whether the controller, or a node that would else take jobs, lacks the jobs directory. */
 static bool lacks_jobs_dir(const struct hd_core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)

@@ -124,7 +124,7 @@ static void add_device_events(struct hd_core *core, const struct core_node *node
     }
 }
 
-/* The name that its daemon gives, where the node keeps another one for now. */
+/* Keeps the name that the daemon gives, while the node has another one. */
 static void ask_name(struct hd_core *core, struct core_node *node, const char *name)
 {
     const bool differs = !core_same(node->rec.name, name);

@@ -229,7 +229,8 @@ static bool is_open(const struct hd_plan_request *wish)
            (s->pp != 1 && strcmp(s->schedule, "auto") == 0);
 }
 
-/* The layout of the newest attempt that had as many devices of this kind; NULL: there was none. */
+/* Returns the layout of the newest attempt that had as many devices of this kind; NULL: there was
+ * none. */
 static const struct hd_layout_sizes *layout_before(const struct core_wisher *wisher,
                                                    const struct core_placement *place)
 {

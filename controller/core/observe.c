@@ -243,8 +243,8 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core_share_end(core, job, attempt, share);
 }
 
-/* Why the node may start nothing although it says nothing against it: what it wrote would be hidden
- * when the share is mounted, and what is there already cannot be read. */
+/* Writes why the node may start nothing although it reports no problem: its writes would be hidden
+ * when the share is mounted, and files that are there already cannot be read. */
 static bool lacks_jobs_dir(const struct hd_core *core, const struct core_node *node,
                            struct hd_text *text)
 {
@@ -286,7 +286,8 @@ void core_node_room(struct hd_core *core, struct core_node *node)
     hd_text_free(&text);
 }
 
-/* The nodes' share of it is told with their observed sets. */
+/* Notes whether the controller sees its jobs directory. Whether a node sees it is in the node's
+ * observed set. */
 enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *event)
 {
     core_set(core, &core->jobs_dir_problem, event->jobs_dir.problem);
@@ -321,7 +322,8 @@ static void take_room(struct hd_core *core, struct core_node *node, const char *
 
 enum { UNKNOWN_ATTEMPTS_MAX = 64 }; /* of one job, that began after a backup */
 
-/* The plan of a job's first attempt, as it would have been on this node. False: it does not fit. */
+/* Guesses the plan of a job's first attempt as it would have been on this node. Returns false if
+ * it does not fit. */
 static bool guess_plan(const struct core_job *job, const struct core_node *node,
                        struct hd_plan_record *ret_plan)
 {
@@ -341,8 +343,8 @@ static bool guess_plan(const struct core_job *job, const struct core_node *node,
     return true;
 }
 
-/* An attempt of which only the number is known takes its place, so that no new one gets its number
- * and its folder. Its plan is that of the one before. */
+/* Adds an ended attempt of which only the number is known, so that no new attempt gets its number
+ * and its folder. It has the plan of the attempt before it. */
 static struct core_attempt *fill_place(struct hd_core *core, struct core_job *job,
                                        const struct core_node *node)
 {
@@ -383,8 +385,8 @@ static struct core_attempt *fill_place(struct hd_core *core, struct core_job *jo
     return made;
 }
 
-/* The checkpoints that the node lists of it are the job's; the attempt itself is ended there,
- * because what it trains on is not known. */
+/* Adds an attempt that a restored database does not know. The checkpoints that the node lists of
+ * it become the job's; the attempt is ended there, because what it trains on is not known. */
 static void take_unknown(struct hd_core *core, struct core_node *node,
                          const struct hd_observed *observed)
 {
@@ -410,7 +412,8 @@ static void take_unknown(struct hd_core *core, struct core_node *node,
                node->rec.name, observed->attempt, job->checkpoint_count - before);
 }
 
-/* Once for each stream of the node. */
+/* Adds an event for a running job that the database does not know. Called once for each stream of
+ * the node. */
 static void tell_unknown(struct hd_core *core, const struct core_node *node,
                          const struct hd_observed *observed)
 {

@@ -226,7 +226,8 @@ struct hd_node_record {
     bool retired; /* it was lost, and another uuid has its name now; or it was removed */
     bool removed; /* not stored: the row goes, unless jobs that have run there refer to it */
     int64_t seen_ms;
-    bool saw_jobs_dir; /* once: a folder that is not the controller's is then a lost mount */
+    bool saw_jobs_dir; /* it has seen the jobs directory once; another folder in its place is then
+                        * a lost mount */
     struct hd_device_record *devices;
     int32_t device_count;
 };

@@ -126,8 +126,8 @@ const struct hd_credential_record *hd_credentials_find_id(const struct hd_creden
                                                           uint64_t id, int64_t now_ms);
 /* Ends one: it is not found any more. */
 void hd_credentials_end(struct hd_credentials *all, uint64_t id);
-/* What has expired by this clock (base/clock.h, settled) makes room when more credentials come; 0,
- * as at first: nothing does. */
+/* Lets credentials that have expired by this clock (base/clock.h, settled) make room when more
+ * come; 0, as at first: none does. */
 void hd_credentials_settle(struct hd_credentials *all, int64_t settled_ms);
 size_t hd_credentials_count(const struct hd_credentials *all);
 /* The one at `index`, below the count, in no order; it may have expired. */

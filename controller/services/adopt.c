@@ -3,8 +3,7 @@
  * A backup is older than the certificates that its nodes have renewed since. Such a certificate is
  * taken by the authority's signature and becomes a credential again, if
  *
- *   - this database took over from a copy (store/epoch.c), and the certificate was signed before
- * that
+ *   - this database took over from a copy (store/epoch.c), and the certificate is older than that
  *   - the database knows a certificate of the same node that was not revoked, and is older
  *
  * All others are refused, and the refusal says what to do: a node that joined after the backup is
@@ -18,9 +17,10 @@
 #include "base/log.h"
 #include "controller/services/internal.h"
 
-enum { SLACK_MS = 300 * 1000 }; /* between the clocks of then and now */
+enum { SLACK_MS = 300 * 1000 }; /* difference allowed between two clocks */
 
-/* The newest certificate of the node that was not revoked, also one that has expired. */
+/* Returns the newest certificate of the node that was not revoked, also one that has expired;
+ * NULL: none. */
 static const struct hd_credential_record *find_known(const struct controller *c, const char *node)
 {
     const struct hd_credential_record *newest = NULL;
@@ -41,7 +41,7 @@ static bool is_of_the_gap(const struct controller *c, const struct hd_pki_certif
            cert->to_ms > hd_clock_wall_ms();
 }
 
-/* An event for each name, once in a run: the daemon tries again and again. */
+/* Adds an event for each such certificate, once in a run: the daemon tries again and again. */
 static void tell_unknown(struct controller *c, const struct hd_pki_certificate *cert)
 {
     char message[HD_PKI_NAME_MAX + 256];

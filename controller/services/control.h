@@ -104,9 +104,10 @@ void answer_with_job(struct controller *c, struct hd_rpc_call *call, uint64_t jo
                      enum answer_kind kind, bool repeated);
 void answer_submitted(const struct controller *c, struct hd_rpc_call *call,
                       Heddle__V1__JobStatus *status, bool repeated);
-/* Why nothing is stored or nothing starts, in *ret_text, freed by the caller; "": all is well. */
+/* Writes to *ret_text, freed by the caller, why nothing is stored or nothing starts, and returns
+ * it; "": all is well. */
 char *answer_trouble(const struct controller *c, struct hd_text *ret_text);
-/* The same, and else that many jobs live. */
+/* Writes the text of answer_trouble, or, if that is "", that many jobs live. */
 char *answer_warning(const struct controller *c, struct hd_text *ret_text);
 
 /* ---- limits.c ---------------------------------------------------------------------------------*/

@@ -108,7 +108,8 @@ static enum hd_status load_credential(void *user, const struct hd_credential_rec
     return hd_credentials_restore(((struct loading *)user)->c->credentials, credential);
 }
 
-/* In the jobs directory: those of a directory before it are no sign of this one. */
+/* Counts a checkpoint that the jobs directory should have. Checkpoints of a former jobs directory
+ * do not count. */
 static void load_shared_checkpoint(void *user, const char *path)
 {
     struct loading *loading = user;

@@ -526,7 +526,8 @@ static bool is_from_future(const struct hd_credential_record *cert, int64_t now_
     return cert->made_ms > now_ms + HD_PKI_EARLY_MS;
 }
 
-/* One that was made while the clock was ahead is not valid yet, however late it expires. */
+/* Returns whether `cert` is the better one to renew. A certificate that was made while the clock
+ * was ahead is not valid yet, however late it expires. */
 static bool is_better(const struct hd_credential_record *cert,
                       const struct hd_credential_record *than, int64_t now_ms)
 {
@@ -552,7 +553,8 @@ static const struct hd_credential_record *newest_of_node(const struct controller
     return newest;
 }
 
-/* The one that was given out last: until it is replaced, the node has none that lasts. */
+/* Returns whether the certificate that the node got last is not valid yet: until it is replaced,
+ * the node has none that lasts. */
 static bool last_is_from_future(const struct controller *c, const char *node, int64_t now_ms)
 {
     const struct hd_credential_record *last = NULL;

@@ -116,7 +116,8 @@ static bool is_proven(const struct controller *c, const Heddle__V1__Epoch *seen)
     return seen->proof.len == sizeof proof && memcmp(seen->proof.data, proof, sizeof proof) == 0;
 }
 
-/* An older database was put back in this place, by other means than heddle-controller restore. */
+/* Raises the epoch above the one that a node has seen: an older database was put back in this
+ * place by other means than heddle-controller restore. */
 static void rise_above(struct controller *c, const char *node, const Heddle__V1__Epoch *seen)
 {
     char text[32];

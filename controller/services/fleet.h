@@ -25,9 +25,9 @@ struct node_stream {
     uint64_t number;               /* of the stream, for the core; 0: no Hello yet */
     bool welcomed;   /* Welcome was sent; until then its daemon sends nothing but Hello */
     int64_t kept_ms; /* while the disk takes no writes: when it was sent something (monotonic) */
-    uint64_t told_progress; /* the last that its daemon was told (fence.c) */
-    bool knows_users;       /* of its daemon: it reads DesiredAttempt.run_as */
-    bool removed;           /* the node is; what its daemon still sends is not for this cluster */
+    uint64_t told_progress; /* the last progress that its daemon was told (fence.c) */
+    bool knows_users;       /* its daemon reads DesiredAttempt.run_as */
+    bool removed;           /* the node was removed: messages of its daemon are dropped */
     struct {                /* a copy of this node that was refused (copies.c) */
         char from[FLEET_PEER_MAX];
         int64_t refused_ms; /* the last time; 0: none was (monotonic) */
@@ -54,10 +54,10 @@ void fleet_ask_for_probe(struct node_stream *s);
 enum hd_status fleet_take_observed(struct node_stream *s, const Heddle__V1__ObservedState *m);
 enum hd_status fleet_take_reports(struct node_stream *s, const Heddle__V1__Reports *m);
 
-/* In the turn of a Hello: what its daemon has obeyed before; NULL: nothing. HD_UNAVAILABLE: another
- * controller leads, and this one has failed. */
+/* Compares this controller with the one that the daemon has obeyed (NULL: none), in the turn of
+ * its Hello. HD_UNAVAILABLE: another controller leads, and this one has failed. */
 enum hd_status fence_take(struct controller *c, const char *node, const Heddle__V1__Epoch *seen);
-/* The epoch for a daemon; valid until the next call. */
+/* Returns the epoch for a daemon; valid until the next call. */
 Heddle__V1__Epoch fence_claim(struct controller *c, uint64_t progress);
 
 /* The stream of another process with the same node's UUID; NULL: none. A daemon whose network was

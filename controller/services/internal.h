@@ -107,14 +107,14 @@ struct controller {
     bool certificate_due;  /* it is renewed, and not shown by both doors yet */
     struct {               /* fence.c */
         uint64_t number;   /* the epoch */
-        uint64_t progress; /* given out; `durable`: the newest that is on disk */
+        uint64_t progress; /* the last one given out; `durable`: on disk */
         uint64_t durable;
         int64_t progress_due_ms; /* monotonic */
         int64_t taken_over_ms;   /* when this database took over the last time (wall); 0: never */
         bool rose;               /* it took over in this run, at the word of a node */
         unsigned char proof[HD_CREDENTIAL_HASH_BYTES];
     } fence;
-    unsigned char unknown[CONTROLLER_UNKNOWN_MAX][HD_CREDENTIAL_HASH_BYTES]; /* adopt.c: told */
+    unsigned char unknown[CONTROLLER_UNKNOWN_MAX][HD_CREDENTIAL_HASH_BYTES]; /* told (adopt.c) */
     size_t unknown_count;
     struct hd_clock_settled settled; /* for what cannot be undone (base/clock.h) */
     int64_t keep_due_ms;
@@ -143,18 +143,18 @@ void turn_end(struct controller *c);
 
 /* ---- adopt.c ----------------------------------------------------------------------------------*/
 
-/* The credential of a certificate that the registry does not know, and that was signed after the
- * backup from which the database was restored; NULL: it is not such a one. */
+/* Returns the credential of a certificate that the registry does not know and that was signed
+ * after the backup from which the database was restored; NULL: it is no such certificate. */
 const struct hd_credential_record *adopt_certificate(struct controller *c, const char *pem,
                                                      const struct hd_pki_certificate *cert);
-/* HD_DENIED, with what the caller is to do. */
+/* Return HD_DENIED; the message says what the caller is to do. */
 enum hd_status adopt_refuse_certificate(const struct controller *c,
                                         const struct hd_pki_certificate *cert);
 enum hd_status adopt_refuse_token(const struct controller *c);
 
 /* ---- fence.c ----------------------------------------------------------------------------------*/
 
-void fence_open(struct controller *c); /* the store is open */
+void fence_open(struct controller *c); /* needs the open store */
 /* Adds the counter of commits to a turn that is to be committed, every so often. */
 void fence_count(struct controller *c, struct turn *turn);
 

@@ -42,7 +42,7 @@ enum {
 
 struct jobs_look {
     uv_work_t work;
-    struct controller *c; /* NULL: it is gone */
+    struct controller *c; /* NULL: it has been freed */
     bool busy;
     int64_t begun_ms;
     char path[HD_CTL_PATH_BYTES_MAX + 32];
@@ -68,14 +68,16 @@ static bool is_below(const char *dir, const char *above)
     return strncmp(dir, above, n) == 0 && dir[n] == '/';
 }
 
-/* One is in the other, as by default and in a run of heddle local: if one is lost, so are both. */
+/* Returns whether one directory is in the other, as by default and in a run of heddle local: if
+ * one is lost, so are both. */
 static bool is_beside_state(const struct controller *c)
 {
     return is_below(c->jobs_dir, c->state_dir) || is_below(c->state_dir, c->jobs_dir);
 }
 
-/* HD_CONFLICT: the file names another cluster. (One whose database was made anew in the state
- * directory, where that is no other disk, runs no more: that directory is locked.) */
+/* Checks that the file does not name another cluster; HD_CONFLICT: it does. Allows the file of a
+ * cluster whose database was made anew in this state directory, if one directory is in the
+ * other: no other controller can run there, because the state directory is locked. */
 static enum hd_status check_cluster(const struct controller *c, const struct jobs_mark *mark,
                                     const char *path)
 {
@@ -99,7 +101,8 @@ static enum hd_status check_cluster(const struct controller *c, const struct job
                   c->jobs_dir, *mark->state ? mark->state : "(not known)", path);
 }
 
-/* Why the directory is not the one that the database knows; HD_OK: it is, or may become it. */
+/* Checks that the directory is the one that the database knows, or may become it; the message says
+ * why not. */
 static enum hd_status check_share(const struct controller *c, const struct jobs_mark *mark)
 {
     static const char advice[] =
@@ -134,9 +137,10 @@ static void store_share(struct controller *c)
     hd_store_commit(c->store, batch, NULL, NULL);
 }
 
-/* The file comes before the row: of a start that was killed between the two the next one finds the
- * share in the file. A directory that takes no writes now does not keep the controller from
- * serving: then the first line of an earlier start is used, or it is tried again. */
+/* Writes the file, then the row: a start that was killed between the two leaves the id in the
+ * file, where the next one finds it. A directory that takes no writes now does not keep the
+ * controller from serving: the first line of an earlier start is used, or the write is tried
+ * again. */
 static enum hd_status write_mark(struct controller *c, const struct jobs_mark *found,
                                  const char *path)
 {
@@ -181,8 +185,8 @@ static enum hd_status judge(struct controller *c, const struct jobs_mark *mark, 
     st = check_share(c, mark);
     if (!st && c->jobs_marked && strcmp(mark->first, c->probe) != 0)
         st = hd_err(HD_CONFLICT,
-                    "another controller with a copy of this database uses %.300s since a short "
-                    "time: stop one of the two",
+                    "another controller with a copy of this database has begun to use %.300s: "
+                    "stop one of the two",
                     c->jobs_dir);
     else if (!st && !c->jobs_marked)
         st = write_mark(c, mark, path);

@@ -15,7 +15,7 @@
 
 enum { MARK_BYTES_MAX = 4096, /* as daemons read */ STATE_SHOWN_MAX = 400 };
 
-/* What follows the word on its line; "": the file has no such line. */
+/* Finds the text behind `word` on its line; "": the file has no such line. */
 static void find_line(const char *text, const char *word, char *ret_line, size_t size)
 {
     const char *at = strstr(text, word);

@@ -17,22 +17,22 @@ enum { JOBS_MARK_ID_MAX = 64, JOBS_MARK_FIRST_MAX = 80, JOBS_MARK_STATE_MAX = 48
 
 struct jobs_mark {
     char first[JOBS_MARK_FIRST_MAX]; /* "": the file is absent, or no controller's */
-    char cluster[JOBS_MARK_ID_MAX];  /* "": a version before wrote it */
+    char cluster[JOBS_MARK_ID_MAX];  /* "": an earlier version wrote the file */
     char share[JOBS_MARK_ID_MAX];    /* likewise */
     char state[JOBS_MARK_STATE_MAX]; /* "": not known */
 };
 
-/* HD_NOT_FOUND: there is no file; *ret_mark is empty then, and after any failure. */
+/* Reads the file. HD_NOT_FOUND: there is none. *ret_mark is empty after a failure. */
 enum hd_status jobs_mark_read(const char *path, struct jobs_mark *ret_mark);
 enum hd_status jobs_mark_write(const char *path, const struct jobs_mark *mark);
-/* 32 hexadecimal digits. */
+/* Makes a random id of 32 hexadecimal digits. */
 enum hd_status jobs_mark_make_id(char *ret_id, size_t size);
-/* "PATH on HOST"; "": it does not fit a line. */
+/* Writes "PATH on HOST"; "" if it does not fit a line. */
 void jobs_mark_name_state(const char *state_dir, char ret_line[JOBS_MARK_STATE_MAX]);
 
-/* heddle-controller adopt, while no controller uses the state directory: the database takes the
- * folder for its jobs directory from now on, and the folder gets a mark if it has none. jobs_dir
- * NULL: `jobs` in the state directory. HD_CONFLICT: the folder is another cluster's. */
+/* Makes a folder the jobs directory of the database from now on, and gives it a mark if it has
+ * none. No controller may use the state directory. jobs_dir NULL: `jobs` in the state directory.
+ * HD_CONFLICT: the folder is another cluster's. */
 enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir);
 
 #endif

@@ -1,6 +1,6 @@
 /* keep: what the policy says of old history is done, a little at a time; on a full disk, too, from
- * the reserve: it makes room in the database. What is old is told by the settled clock: one that is
- * set ahead by mistake for a moment must not delete anything. */
+ * the reserve: it makes room in the database. The settled clock (base/clock.h) decides what is
+ * old: a clock that is set ahead by mistake for a moment must not delete anything. */
 #include "base/clock.h"
 #include "controller/services/internal.h"
 

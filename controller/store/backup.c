@@ -96,7 +96,7 @@ static enum hd_status read_number(struct store_db *db, const char *sql, int64_t 
     return st ? st : hd_text_to_int64(text, 0, INT64_MAX, ret_number);
 }
 
-/* A controller that is started on the copy knows by this that it is one (epoch.c). */
+/* Marks the copy as one, for a controller that is started on it (epoch.c). */
 static enum hd_status mark_copy(struct store_db *copy)
 {
     char sql[128];

@@ -11,8 +11,9 @@
  *   meta progress                        a counter of commits, for nodes to compare (fence.c)
  *   meta takeover, taken_over_ms, copied_ms   the newest takeover: its epoch, when it was, and when
  *                                             the copy was made (0: not known)
- *   meta fenced                          "EPOCH PLACE" of the controller that has taken over from
- *                                        this one; '': none has
+ *   meta copied                          in a backup: when it was made (ms); '' after a takeover
+ *   meta fenced                          "EPOCH in PLACE" of the controller that has taken over
+ *                                        from this one; '': none has
  *   meta take_over                       set by heddle-controller restore for the next start
  *   DIR/epoch                            epoch and place of the newest start in this directory,
  *                                        which no copy of state.db changes; and what the header of
@@ -93,7 +94,7 @@ static void name_place(const char *dir, char ret_place[HD_STORE_PLACE_MAX])
     (void)snprintf(ret_place, HD_STORE_PLACE_MAX, "%s%s on %.64s",
                    length > PLACE_DIR_MAX ? ".." : "",
                    length > PLACE_DIR_MAX ? path + length - PLACE_DIR_MAX : path, host);
-    for (char *c = ret_place; *c; c++) /* it is a line of files */
+    for (char *c = ret_place; *c; c++) /* it is one line of a file */
         if (*c == '\n')
             *c = '?';
 }
@@ -105,7 +106,7 @@ static uint64_t find_inode(const struct store_db *db)
     return stat(db->path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* The first bytes of a file; false: it is shorter, or not there. */
+/* Reads the first bytes of a file. Returns false if it is shorter, or absent. */
 static bool read_start(const char *dir, const char *name, unsigned char *ret_bytes, size_t count)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
@@ -127,8 +128,8 @@ static unsigned int take_header(const unsigned char h[4])
     return (unsigned int)h[0] << 24 | (unsigned int)h[1] << 16 | (unsigned int)h[2] << 8 | h[3];
 }
 
-/* What the header of state.db on the disk says of the epoch; 0: nothing. Only while the database is
- * not open in this process: to close the file would end SQLite's locks on it. */
+/* Reads the epoch in the header of state.db on the disk; 0: none. Only while the database is not
+ * open in this process: to close the file would end SQLite's locks on it. */
 static unsigned int read_header(const char *dir)
 {
     unsigned char header[72];
@@ -136,7 +137,7 @@ static unsigned int read_header(const char *dir)
     return read_start(dir, "state.db", header, sizeof header) ? take_header(header + 68) : 0;
 }
 
-/* The same of an open database. */
+/* Reads the epoch in the header of the file of an open database. */
 static unsigned int read_open_header(struct store_db *db)
 {
     unsigned char header[4];
@@ -149,7 +150,8 @@ static unsigned int read_open_header(struct store_db *db)
     return take_header(header);
 }
 
-/* The epoch of the newest start here; 0: none was, or the file is another directory's. */
+/* Reads the epoch of the newest start in this directory from DIR/epoch; 0: none was, or the file
+ * belongs to another directory. */
 static uint64_t read_here(const struct store_db *db, const char *dir, const char *place)
 {
     char path[HD_CTL_PATH_BYTES_MAX], expected[HD_STORE_PLACE_MAX + 128];
@@ -169,7 +171,8 @@ static uint64_t read_here(const struct store_db *db, const char *dir, const char
     return number;
 }
 
-/* Best effort: on a full disk the controller starts all the same. */
+/* Writes DIR/epoch. A failure is logged only: on a full disk the controller starts all the
+ * same. */
 static void write_here(struct store_db *db, const char *dir, const struct hd_store_epoch *e)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
@@ -239,7 +242,7 @@ static enum hd_status refuse_copy(const struct store_db *db, const char *dir,
                   db->path, made, f->place[0] ? f->place : "another place", f->number, dir);
 }
 
-/* *ret_takes_over: the database is a copy, or was put back. */
+/* Decides whether the database may be used. *ret_takes_over: it is a copy, or was put back. */
 static enum hd_status judge(const struct store_db *db, const char *dir, const struct known_epoch *f,
                             const char *place, bool take_over, bool *ret_takes_over)
 {
@@ -369,7 +372,7 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
 
 /* ---- the log beside it ------------------------------------------------------------------------*/
 
-/* What DIR/epoch says of that header; 0: nothing. */
+/* Reads the header's epoch as DIR/epoch recorded it; 0: none. */
 static unsigned int read_kept_header(const char *dir)
 {
     char text[64] = "";
@@ -383,9 +386,10 @@ static unsigned int read_kept_header(const char *dir)
     return sscanf(text, "epoch %" SCNu64 "\nheader %u", &number, &header) == 2 ? header : 0;
 }
 
-/* A log is beside a database that keeps one: bytes 18 and 19 of its header are 2. Those of a backup
- * are 1, and SQLite would write the pages of the log into it all the same. The file of an earlier
- * epoch has a lower number in its header than the one that was here last. */
+/* Refuses a write-ahead log that belongs to another database. Bytes 18 and 19 of the header are 2
+ * where a database keeps a log, and 1 in a backup, but SQLite would write the pages of the log
+ * into it all the same. The file of an earlier epoch has a lower epoch in its header than the
+ * database that was here last. */
 enum hd_status store_check_log(const char *dir)
 {
     unsigned char header[20], log[WAL_HEADER_BYTES + 1];

@@ -149,8 +149,9 @@ void store_db_empty_log(struct store_db *db, int64_t keep_bytes)
                                     NULL, NULL);
 }
 
-/* "process 17 (sqlite3)": another process with a lock on the map of the log, as readers have; "":
- * none is found. /proc/locks has a line for each lock: number, kind, .., pid, device:inode, .. */
+/* Finds another process with a lock on the map of the log, as readers have, as "process 17
+ * (sqlite3)"; "": none is found. /proc/locks has a line for each lock: number, kind, .., pid,
+ * device:inode, .. */
 static void find_reader(const struct store_db *db, char ret_who[64])
 {
     char path[HD_CTL_PATH_BYTES_MAX + 8], line[256], comm[32] = "";

@@ -45,7 +45,7 @@ static enum hd_status put_in_place(const char *dir, const char *file, struct hd_
 
     (void)snprintf(part, sizeof part, "%s/state.db.restored", dir);
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
-    (void)unlink(part); /* of a try before */
+    (void)unlink(part); /* left by an earlier try */
     st = store_copy_file(file, part, &r->copy);
     if (!st)
         st = move_aside(dir, r);

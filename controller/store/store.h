@@ -40,7 +40,7 @@ struct hd_store_options {
      * comes STUCK. The log takes a sixteenth of the disk, as much as the
      * reserve or 4 MiB, whichever is least, but for a larger transaction or a slow backup. */
     int64_t reserve_bytes;
-    /* The database is used although it is a copy of another controller's: that one has ended. */
+    /* uses the database although it is a copy of another controller's, which has ended */
     bool take_over;
     /* May be NULL. message: what hd_store_trouble says now; NULL: all is fine again. */
     void (*on_trouble)(void *user, const char *message);
@@ -67,7 +67,8 @@ const char *hd_store_cluster_id(const struct hd_job_store *store);
 
 enum { HD_STORE_PLACE_MAX = 512 };
 
-/* The reign of one controller start over the cluster (epoch.c). */
+/* Epoch of one start of a controller: it decides which of several controllers leads the cluster
+ * (epoch.c). */
 struct hd_store_epoch {
     uint64_t number;   /* higher than that of every earlier start */
     uint64_t takeover; /* number of the newest start on a copy or an older database: what was
@@ -83,9 +84,8 @@ struct hd_store_epoch {
 };
 const struct hd_store_epoch *hd_store_epoch(const struct hd_job_store *store);
 
-/* The id of the jobs directory (hd_batch_add_jobs_share) as it was stored when the store was
- * opened;
- * "": none was. */
+/* Returns the id of the jobs directory (hd_batch_add_jobs_share) that was stored when the store
+ * was opened; "": none was. */
 const char *hd_store_jobs_share(const struct hd_job_store *store);
 
 /* Batches and queries that have not been answered. */
@@ -130,9 +130,9 @@ struct hd_store_restore {
     char aside[HD_CTL_PATH_BYTES_MAX]; /* where the former database is now; "": there was none */
 };
 
-/* Has the next start in `dir` take over, from a copy of the database or from one that another
- * controller has fenced. `file` not NULL: the database is replaced by that one first, and the
- * former one moved aside with its log. revoke: ends what people and new nodes come with.
+/* Makes the next start in `dir` take over from the controller of which the database is a copy, or
+ * which has fenced it. `file` not NULL: first replaces the database by that file, and moves the
+ * former one aside with its log. revoke: ends tokens, people's certificates and invitations.
  * HD_CONFLICT: a controller uses `dir`. HD_NOT_FOUND: there is no such file. HD_CORRUPT: it is
  * damaged, or no database of a controller. */
 enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke,
@@ -143,8 +143,8 @@ enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke,
 /* Writes one batch and frees it; for heddle-controller init. Blocks, needs no loop. `dir` exists;
  * its database is made if there is none. HD_CONFLICT: a controller uses it. */
 enum hd_status hd_store_write(const char *dir, struct hd_batch *batch);
-/* The ids of the cluster and of its jobs directory; "": it has none. HD_NOT_FOUND: there is no
- * database. */
+/* Reads the ids of the cluster and of its jobs directory; "": it has none. HD_NOT_FOUND: there is
+ * no database. */
 enum hd_status hd_store_read_ids(const char *dir, char ret_cluster[HD_JOBS_SHARE_MAX],
                                  char ret_share[HD_JOBS_SHARE_MAX]);
 /* The highest id of a credential; 0: there is none, or no database yet. */

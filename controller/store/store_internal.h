@@ -7,8 +7,8 @@
  *   identity.c  credentials and the audit log
  *   keep.c    old history that goes
  *   reserve.c  room on the disk that is given up when the disk is full
- *   restore.c a backup that takes the place of the database
- *   epoch.c   which of several controllers of one cluster is the newest
+ *   restore.c  a backup that takes the place of the database
+ *   epoch.c    which of several controllers of one cluster is the newest
  *   backup.c  a copy of the database, by another process than the controller; or by the
  *             controller itself, when the file has been taken away under it
  *
@@ -264,8 +264,8 @@ bool store_reserve_make(struct store_reserve *reserve);
 /* Copies the log into the database, so that it begins anew; what its file has beyond keep_bytes is
  * freed, the rest is for its next frames. Best effort: a backup that reads may be in the way. */
 void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
-/* After a commit: says in the log of this program when a reader has let the database's log grow to
- * twice what it is bounded to, at each doubling from there on, and when that is over. */
+/* Logs, after a commit, that a reader has let the database's log grow to twice its bound, again at
+ * each doubling, and when that is over. */
 void store_watch_log(struct store_db *db, int64_t bytes_max);
 
 /* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
@@ -301,15 +301,15 @@ enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool 
 enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *ret_text,
                                   size_t size);
 
-/* The value that meta has for the key; "": none. */
+/* Reads the value that meta has for the key; "": none. */
 enum hd_status store_db_get_meta(struct store_db *db, const char *key, char *ret_value,
                                  size_t size);
 enum hd_status store_db_put_meta(struct store_db *db, const char *key, const char *value);
 
 /* ---- epoch.c ---- */
 
-/* HD_CONFLICT: beside DIR/state.db is the log of another database, which SQLite would mix into it.
- */
+/* Returns HD_CONFLICT if the log beside DIR/state.db is that of another database, which SQLite
+ * would mix into it. */
 enum hd_status store_check_log(const char *dir);
 /* Raises the epoch of an open database whose directory is locked. `on_disk`: files beside it can be
  * looked at. HD_CONFLICT: it is a copy of another controller's, or that one has taken over; with

@@ -20,7 +20,7 @@
 
 enum {
     FILES_NEEDED = 512,
-    CLOCK_STEP_MS = 10 * 1000, /* less delays timers only by so much */
+    CLOCK_STEP_MS = 10 * 1000, /* a smaller step delays timers only by as much */
     CLOCK_AWAY_MS = 15 * 1000, /* longer than the longest pause between two tries */
 };
 
@@ -122,9 +122,9 @@ static void feed_watchdog(struct agent *agent)
     hd_notify_watchdog();
 }
 
-/* Versions of gRPC before 1.53 sleep until times of the wall clock. If that is set back by days
- * meanwhile, their timers stay asleep for days, and a connection that breaks is not made again.
- * Then this process starts anew, as after an upgrade: ranks go on. */
+/* Ends this process, to be started anew as after an upgrade (ranks go on), if the wall clock was
+ * set back and the controller is not reached. gRPC before 1.53 sleeps until times of the wall
+ * clock: if that is set back by days, its timers sleep for days, and it never connects again. */
 static void look_at_clock(struct agent *agent)
 {
     const int64_t now_ms = hd_clock_now_ms(), ahead_ms = hd_clock_wall_ms() - now_ms;

@@ -120,7 +120,7 @@ struct agent {
     bool introduce; /* the stream was cancelled to say a new hello */
     bool welcomed, ever_welcomed;
     char refusal[HD_ERR_MAX]; /* why this node does not obey the controller; "": it does */
-    char why[HD_ERR_MAX];     /* what was logged last of a connection that ended */
+    char why[HD_ERR_MAX];     /* last logged reason why a connection ended */
     int64_t said_ms, heard_ms, lost_ms, heartbeat_ms;
     int attempts_in_a_row;
     uint64_t nonce;
@@ -137,10 +137,10 @@ struct agent {
     Heddle__V1__ControllerMessage *desired; /* the newest on this stream; NULL: none yet */
     uint64_t generation;
     bool reconcile_dirty, stopping;
-    bool start_again; /* when it has ended: this process runs heddled anew */
-    int64_t ahead_ms; /* of the wall clock before the monotonic one; 0: not looked at yet */
+    bool start_again; /* after its end this process executes heddled anew */
+    int64_t ahead_ms; /* wall clock minus monotonic clock; 0: not read yet */
     bool clock_back;  /* the wall clock was set back since the start */
-    int64_t away_ms;  /* since when it is not connected (monotonic); 0: it is */
+    int64_t away_ms;  /* monotonic time since which it is not connected; 0: it is */
     int64_t
         try_again_ms; /* something could not be written: when to reconcile again; 0: not needed */
     int64_t stop_deadline_ms;

@@ -93,7 +93,7 @@ static enum hd_status remove_by_way_of(const char *path)
     return st ? st : hd_tree_remove(aside, hd_tree_marks, NULL);
 }
 
-/* JOBS_DIR/JOB of JOBS_DIR/JOB/attempt-K/checkpoints/step-N. */
+/* Checks the owner of JOBS_DIR/JOB, the folder above JOBS_DIR/JOB/attempt-K/checkpoints/step-N. */
 static enum hd_status check_checkpoint_owner(const struct agent_deletion *d)
 {
     char job_dir[PATH_MAX];
@@ -144,7 +144,7 @@ static void removed_one(uv_work_t *work, int status)
 
     (void)status;
     d->busy = false;
-    /* what is mounted there, or another owner's, is never deleted: trying again changes nothing */
+    /* a mounted or marked part is never deleted: trying again changes nothing */
     d->left = d->error.status == HD_CONFLICT;
     d->done = d->error.status == HD_OK || d->left;
     if (d->left)

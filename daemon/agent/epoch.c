@@ -13,7 +13,8 @@
 
 enum { EPOCH_FILE_BYTES_MAX = 4096 };
 
-/* What follows the word and a blank at the begin of a line; false: there is no such line. */
+/* Finds the text behind `word` and a blank at the beginning of a line. Returns false if there is
+ * no such line. */
 static bool find_value(const char *text, const char *word, char *ret_value, size_t size)
 {
     const size_t length = strlen(word);

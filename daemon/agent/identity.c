@@ -93,7 +93,7 @@ static enum hd_status check_name(const char *name, const char *hint)
                                   name, AGENT_NAME_MAX - 1, hint);
 }
 
-/* The host's name in lower case; "": it cannot be read. */
+/* Finds the host's name in lower case; "": it cannot be read. */
 static void find_host(char ret_host[256])
 {
     ret_host[0] = '\0';
@@ -104,7 +104,7 @@ static void find_host(char ret_host[256])
         *c = (char)tolower((unsigned char)*c);
 }
 
-/* Needs the state directory. */
+/* Finds the node's name. Needs the state directory. */
 static enum hd_status find_name(struct agent_identity *id, const char *given)
 {
     char host[256], kept[AGENT_NAME_MAX];

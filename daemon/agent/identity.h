@@ -38,9 +38,8 @@ struct agent_identity {
     char node_name[AGENT_NAME_MAX]; /* [a-z0-9][-a-z0-9.]* */
     char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
     char cluster[AGENT_NAME_MAX]; /* "": of none yet, or not read */
-    char host[AGENT_NAME_MAX]; /* what the machine is called now, if node_name is an earlier name of
-                                * it; "": it is not */
-    struct agent_epoch epoch;  /* the controller that was obeyed */
+    char host[AGENT_NAME_MAX];    /* the machine's host name, if not node_name; "": it is */
+    struct agent_epoch epoch;     /* the controller that was obeyed */
     int lock_fd;
 
     const struct hd_devices *devices;     /* set by the agent: what the node offers */
@@ -53,9 +52,9 @@ struct agent_identity {
     char data_address[AGENT_ADDRESS_MAX];
 };
 
-/* `node_name` NULL: the name under which the cluster knows this node already, else the host's: a
- * machine that is renamed is the same node. HD_CONFLICT: another heddled has the state directory.
- */
+/* Opens the state directory. node_name NULL: the name under which the cluster knows this node
+ * already, else the host's: a machine that is renamed is the same node. HD_CONFLICT: another
+ * heddled has the state directory. */
 enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
                                    struct agent_identity *ret_identity);
 void agent_identity_close(struct agent_identity *identity);
@@ -63,7 +62,7 @@ void agent_identity_close(struct agent_identity *identity);
  * cluster to it. HD_CONFLICT: another heddled uses it, or it is another node's. */
 enum hd_status agent_identity_take(struct agent_identity *identity);
 
-/* The cluster has taken the name: it is kept. */
+/* Keeps the node's name in STATE_DIR/node-name, because the cluster has accepted it. */
 void agent_identity_keep_name(const struct agent_identity *identity);
 
 /* The cluster that the state directory belongs to; "" if it belongs to none yet. */

@@ -174,7 +174,7 @@ static enum hd_status do_join(struct joining *j)
     if (!st)
         st = call_join(j, &response);
     if (!st)
-        (void)unlink(j->previous_path); /* of the node that it was before */
+        (void)unlink(j->previous_path); /* it is the former node's */
     if (!st)
         st = write_pair(j->cert_path, response->certificate, j->key.data);
     if (!st && rename(j->new_ca_path, j->ca_path) < 0)
@@ -280,7 +280,8 @@ static bool is_valid(const struct hd_pki_certificate *cert, int64_t now_ms)
     return cert->from_ms <= now_ms + CLOCK_SLACK_MS && cert->to_ms > now_ms;
 }
 
-/* Shows the newest pair, or the one before if only that is valid now. True: it is another one. */
+/* Chooses the newest pair, or the one before if only that is valid now. Returns true if the choice
+ * has changed. */
 static bool choose_pair(struct agent_joined *joined)
 {
     const int64_t now_ms = hd_clock_wall_ms();
@@ -302,13 +303,15 @@ static bool choose_pair(struct agent_joined *joined)
     return true;
 }
 
-/* From the certificate that is there: when two thirds of its life are over. */
+/* Reads the newest certificate, and sets when the next one is due: when two thirds of its life are
+ * over. */
 static enum hd_status look_at_cert(struct agent_joined *joined)
 {
     struct hd_pki_certificate cert;
     enum hd_status st;
 
-    joined->file = version_of(joined->newest_path); /* first: a later one is noticed */
+    joined->file = version_of(joined->newest_path); /* read first, so that a file that is written
+                                                     * meanwhile is noticed */
     st = read_pair(joined->newest_path, &cert);
     if (st)
         return st;
@@ -409,8 +412,8 @@ void agent_joined_close(struct agent_joined *joined)
     joined->key = NULL;
 }
 
-/* The pair by which the node is connected is a way back, if the clock by which the next one is made
- * turns out to be wrong. Best effort. */
+/* Keeps the pair by which the node is connected, for the case that the clock by which the next one
+ * is made turns out to be wrong. A failure is ignored. */
 static void keep_previous(const struct agent_joined *joined)
 {
     struct hd_text text = {0};

@@ -28,7 +28,7 @@ struct agent_options;
 struct agent_joined {
     bool joined;
     char ca_path[PATH_MAX], newest_path[PATH_MAX], previous_path[PATH_MAX];
-    char cert_path[PATH_MAX]; /* that of the two which is shown */
+    char cert_path[PATH_MAX]; /* path of the pair that is shown, one of these two */
     char address[256], node[64];
     int64_t from_ms, to_ms;  /* wall clock: when the certificate is valid */
     struct agent_cert_file { /* of node.pem, as it was read */
@@ -45,10 +45,11 @@ struct agent_joined {
 /* Joins the cluster of the line; "-": the line comes from standard input. node_name: needed where
  * the line is for many nodes, else NULL or the line's name. */
 enum hd_status agent_join(const char *state_dir, const char *line, const char *node_name);
-/* The folder holds what a join has left, and its certificate is valid: there is no need to join. */
-/* Whether a certificate is to be renewed: two thirds of its life are over, or it is not valid yet,
- * because it was made while a clock was ahead. */
+/* Returns whether the certificate is to be renewed: two thirds of its life are over, or it is not
+ * valid yet, because it was made while a clock was ahead. */
 bool agent_joined_is_due(const struct agent_joined *joined, int64_t now_ms);
+/* Returns whether the folder holds the files of a join, with a valid certificate: there is no need
+ * to join. */
 bool agent_has_joined(const char *state_dir);
 /* Finds what a join has left in the state directory, and fills in the options that were not
  * given: controller, node name, TLS. Nothing changes if the node has not joined, or if TLS or a

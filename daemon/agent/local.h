@@ -126,7 +126,8 @@ enum hd_status local_record(struct agent_attempt *local);
 /* Removes the record, and the attempt from the list; it is still to be freed. */
 void local_unrecord(struct agent_attempt *local);
 void local_free(struct agent_attempt *local);
-/* Whether a supervisor has ever started, by what it left in the run directory. */
+/* Returns whether a supervisor has ever started, by the files that it left in the run
+ * directory. */
 bool local_was_started(const struct agent_attempt *local);
 /* HD_CONFLICT: the job's folder is another cluster's (owner.h). */
 enum hd_status local_check_owner(const struct agent_attempt *local);
@@ -143,9 +144,9 @@ struct local_ranks {
     const char *gpu[HD_ATTEMPT_RANKS_MAX]; /* UUID of each one's; all NULL on CPU devices */
 };
 
-/* Before local_launch of an attempt that is PLANNED, perhaps because its files were hidden when its
- * record was read. true: it is not to be started, because it was: it is ALIVE or ENDED now. ran: as
- * in DesiredAttempt. */
+/* Checks, before local_launch, whether an attempt that is PLANNED was started already, perhaps
+ * because its files were hidden when its record was read. Returns true if it must not be started:
+ * it is ALIVE or ENDED now. ran: as in DesiredAttempt. */
 bool local_take_up(struct agent_attempt *local, bool ran);
 /* Writes the job file and starts the supervisor. A failure ends the attempt as launch_failed with
  * the message. If the jobs directory takes no writes now, the attempt stays PLANNED and `waits`:

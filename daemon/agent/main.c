@@ -206,7 +206,8 @@ static int fail(int code)
     return code;
 }
 
-/* Of --check-config and a reload: those that were given, or that a join has left. */
+/* Checks the TLS files, for --check-config and a reload: those that were given, or that a join has
+ * left. */
 static enum hd_status check_certificates(const struct agent_options *given)
 {
     const int64_t now_ms = hd_clock_wall_ms();

@@ -88,7 +88,8 @@ static bool read_epoch(const Heddle__V1__Epoch *m, struct agent_epoch *ret)
     return true;
 }
 
-/* HD_CONFLICT: this node obeys a newer controller of the cluster. An older build has no epochs. */
+/* Compares the controller's epoch with the newest that was obeyed. HD_CONFLICT: this node obeys a
+ * newer controller of the cluster. A controller without an epoch, of an older build, is obeyed. */
 static enum hd_status check_epoch(struct agent *agent, const Heddle__V1__Epoch *m)
 {
     struct agent_epoch *known = &agent->identity.epoch, seen;
@@ -109,7 +110,7 @@ static enum hd_status check_epoch(struct agent *agent, const Heddle__V1__Epoch *
     return st;
 }
 
-/* Progress of the controller that is obeyed. */
+/* Keeps the progress of the controller that is obeyed. */
 static void take_progress(struct agent *agent, const Heddle__V1__Epoch *m)
 {
     struct agent_epoch *known = &agent->identity.epoch, seen;
@@ -205,7 +206,7 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     agent->heartbeat_ms = welcome->heartbeat_ms > 0 ? welcome->heartbeat_ms : 3000;
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;
-    agent->joined.asked_ms = 0; /* for want of a connection it may have got no answer */
+    agent->joined.asked_ms = 0; /* the answer may have been lost with the connection */
     look_at_jobs_dir(agent);
     look_for_room(agent);
     probing_welcome(agent, welcome->probe_unix_ms);
@@ -294,7 +295,7 @@ static bool is_hopeless(const struct agent *agent, enum hd_status st)
             st == HD_CONFLICT);
 }
 
-/* A reason that is new is told at once, one that stays now and then. */
+/* Logs why the connection ended: a new reason at once, one that stays at every 12th try. */
 static void tell_why(struct agent *agent, const char *message)
 {
     const char *why = message[0] ? message : "the stream ended";

@@ -42,7 +42,7 @@ bool hd_ask_step(struct hd_worker_run *ask, enum hd_status *ret_status);
 enum hd_status hd_ask_wait(struct hd_worker_run *ask);
 /* Kills the process if it still runs and waits up to 0.2 s for its end; the answer stays. */
 void hd_ask_reap(struct hd_worker_run *ask);
-/* The same, and frees the answer. */
+/* Calls hd_ask_reap, and frees the answer. */
 void hd_ask_end(struct hd_worker_run *ask);
 
 /* `heddle-worker gpus`, without waiting: hd_ask_gpus_read when hd_ask_step has returned HD_OK. */

@@ -11,14 +11,14 @@
 /* Time of all processors together since the machine's start, in clock ticks; {0}: not known. */
 struct hd_load {
     int64_t busy, total; /* busy: user, nice, system, interrupts, and what a hypervisor took away */
-    int64_t own;         /* of ended children of this process */
+    int64_t own;         /* user and system time of ended children of this process */
 };
 
 /* Reads the first line of a file as proc(5) describes /proc/stat. */
 struct hd_load hd_load_read(const char *path);
 
-/* The share of the processors' time between two readings that was busy for others than the ended
- * children of this process, from 0 to 1; 0 where it is not known. */
+/* Returns the share of the processors' time between two readings, from 0 to 1, in which processes
+ * other than the ended children of this one used them; 0: not known. */
 double hd_load_of_others(const struct hd_load *from, const struct hd_load *to);
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-#define BUSY_SHARE 0.2 /* of the processors' time: more, and times are not those of the device */
+#define BUSY_SHARE 0.2 /* share of the processors' time above which figures are not reliable */
 
 static const char head[] = "heddle-probe 2\nhash ";
 
@@ -171,8 +171,8 @@ static struct hd_load load_now(const struct hd_prober *p)
     return hd_load_read(p->stat_path ? p->stat_path : "/proc/stat");
 }
 
-/* Whether other programs were busy since p->since, which matters to a probe of heddled's own
- * accord. Told once, with what to do. */
+/* Returns whether other programs were busy since p->since, which matters to a probe that was not
+ * asked for. Logs it once, with what to do. */
 static bool is_disturbed(struct hd_prober *p)
 {
     const struct hd_load now = load_now(p);

@@ -2,8 +2,8 @@
  * GPUs, or its CPU devices where it offers no GPU.
  *
  *     --probe first    no result for this machine, driver and build: as soon as the devices have
- * been idle for HD_PROBER_QUIET_MS, and other programs have left the processors free, once per
- * start of heddled
+ *                      been idle for HD_PROBER_QUIET_MS, and other programs have left the
+ *                      processors free, once per start of heddled
  *     --probe anyway   the same, also while other programs use the processors
  *     --probe never    only when the controller asks
  *
@@ -13,11 +13,11 @@
  *        +--- an attempt starts --+   its process is killed, nothing is stored
  *
  * The helper measures all devices at once (worker/probe.h) for at most HD_PROBER_MS and is then
- * killed. What it measured beside other programs is dropped, unless it was asked for, and measured
- * again when they are quiet: figures of a busy machine lead to layouts that are slow on an idle
- * one. Its result is a calibration (plan/calibration.h), which is not read here. It is kept in
- * STATE_DIR/probe with a *key*: a text of all that it holds for. With another key it is dropped. A
- * probe that fails leaves an older result of the same key as it is.
+ * killed. A result that was measured while other programs were busy is dropped, unless it was asked
+ * for, and is measured again when they are quiet: figures of a busy machine lead to layouts that
+ * are slow on an idle one. Its result is a calibration (plan/calibration.h), which is not read
+ * here. It is kept in STATE_DIR/probe with a *key*: a text of all that it holds for. With another
+ * key it is dropped. A probe that fails leaves an older result of the same key as it is.
  *
  * Used by: agent.   Uses: base.   Threads: the loop's; nothing blocks but writing 60 KB.
  */
@@ -47,7 +47,8 @@ struct hd_prober {
     char key[HD_PROBER_KEY_MAX];         /* one line */
     char devices[HD_PROBER_DEVICES_MAX]; /* as `heddle-worker probe --devices` takes them:
                                             "cpu:2:3", or "cuda:UUID,UUID.." */
-    bool at_first, beside_others;        /* --probe first or anyway; anyway */
+    bool at_first, beside_others;        /* at_first: --probe first or anyway; beside_others:
+                                          * --probe anyway */
     const char *stat_path;               /* for tests; NULL: /proc/stat */
     int seconds, timeout_ms;             /* for tests; 0: HD_PROBER_SECONDS, HD_PROBER_MS */
 
@@ -63,7 +64,7 @@ struct hd_prober {
     struct hd_worker_run run;
     bool has_failed; /* since the start: not tried again by itself */
     int64_t idle_since_ms;
-    struct hd_load since; /* when the devices became idle, or the probe began */
+    struct hd_load since; /* reading when the devices became idle, or the probe began */
     bool has_told_busy;   /* since the start */
 };
 

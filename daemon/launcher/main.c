@@ -214,7 +214,7 @@ static enum hd_status check_words(const struct launch_request *r)
     return HD_OK;
 }
 
-/* The first line of what the program says until it ends. It is killed after START_MS. */
+/* Reads the first line of what the program writes until it ends. Kills it after START_MS. */
 static enum hd_status wait_for(pid_t pid, int fd, const char *name, char *ret_said, size_t size)
 {
     struct hd_text text = {0};

@@ -120,8 +120,8 @@ static enum hd_status read_options(int argc, char **argv, struct data_list *a)
     return HD_OK;
 }
 
-/* The tokenizer, and the token that ends a document, as a rank of the job finds them. The caller
- * compares model.vocab, for which it has the whole job. */
+/* Opens the tokenizer, and finds the token that ends a document, as a rank of the job finds them.
+ * The caller compares model.vocab, for which it has the whole job. */
 static enum hd_status open_tokenizer(struct data_list *a)
 {
     enum hd_status st = HD_OK;

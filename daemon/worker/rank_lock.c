@@ -133,7 +133,7 @@ static void allow_data(struct lock *l, const char *key, const struct hd_job_file
     }
 }
 
-/* The files that name special tokens lie beside the tokenizer, or in the model's folder. */
+/* Allows the files that name special tokens, beside the tokenizer or in the model's folder. */
 static void allow_chat(struct lock *l)
 {
     static const char *const files[] = {"tokenizer_config.json",

@@ -188,7 +188,7 @@ static enum hd_status find_form(const struct hd_tokenize *how, const struct opti
                : hd_jsonl_look(how->inputs[0], HD_CHAT_AUTO, ret_form);
 }
 
-/* The date of --date, else today's; only for a template that asks. */
+/* Sets the date: --date, else today's; only for a template that asks. */
 static enum hd_status set_date(const struct options *o, struct hd_chat *chat)
 {
     char today[HD_CHAT_DATE_MAX];
@@ -296,7 +296,8 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_text_free(&path);
 }
 
-/* The token behind each document: --end-of-text, else what the files beside the tokenizer say. */
+/* Finds the token behind each document: --end-of-text, else what the files beside the tokenizer
+ * say. */
 static enum hd_status find_end(const struct options *o, const struct hd_tokenizer *tokenizer,
                                int64_t *ret_end)
 {

@@ -15,12 +15,12 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Reads fd, the end of a pipe that is the output of the child pid, until the child has ended, and
- * reaps it. Appends its first max_bytes to ret_said; the rest is read and dropped. What its own
- * children say after its end is not waited for. *ret_status: as waitpid's. fd is not closed.
- *
- * HD_TIMEOUT: it had not ended after timeout_ms (0: no bound, for work of the user's that the user
- * sees and can interrupt); it was sent SIGKILL, and reaped if it ended within a second. */
+/* Reads fd, the reading end of the pipe that the child `pid` writes its output to, until the child
+ * has ended, and reaps it. Appends the first max_bytes to ret_said; reads and drops the rest. Does
+ * not wait for output that the child's own children write after its end. *ret_status: as of
+ * waitpid. fd is not closed. HD_TIMEOUT: the child had not ended after timeout_ms (0: no bound,
+ * for work that the user sees and can interrupt); it was sent SIGKILL, and was reaped if it ended
+ * within a second. */
 enum hd_status hd_child_wait(pid_t pid, int fd, int64_t timeout_ms, size_t max_bytes,
                              struct hd_text *ret_said, int *ret_status);
 

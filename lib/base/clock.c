@@ -40,7 +40,7 @@ void hd_clock_settled_begin(struct hd_clock_settled *clock, int64_t known_ms, in
 
 int64_t hd_clock_settle(struct hd_clock_settled *clock, int64_t wall_ms, int64_t mono_ms)
 {
-    enum { STEP_MS = 2000 }; /* less is a clock that is adjusted */
+    enum { STEP_MS = 2000 }; /* a smaller difference is a clock that is being adjusted */
     const int64_t expected_ms = clock->wall_ms + (mono_ms - clock->mono_ms);
 
     clock->mono_ms = mono_ms;

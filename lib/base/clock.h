@@ -16,19 +16,22 @@ int64_t hd_clock_now_ns(void);  /* CLOCK_MONOTONIC; comparable only on this mach
 int64_t hd_clock_now_ms(void);  /* the same in milliseconds */
 int64_t hd_clock_wall_ms(void); /* milliseconds since 1970-01-01T00:00:00Z */
 
-/* A wall clock for what cannot be undone, such as deleting what is old. When the machine's clock is
- * set ahead, this one goes on as before until the machine's has kept its new time for an hour; one
- * that is set back it follows at once, because at an earlier time less is old. */
+/* A wall clock for decisions that cannot be undone, such as deleting old history. When the
+ * machine's clock is set ahead, this clock goes on at its old time until the machine's clock has
+ * kept its new time for HD_CLOCK_HOLD_MS. When the machine's clock is set back, this clock follows
+ * at once, because at an earlier time less is old. */
 struct hd_clock_settled {
-    int64_t wall_ms, mono_ms; /* at the last look; 0: there was none */
-    int64_t ahead_mono_ms; /* since when the machine's clock is ahead (monotonic); 0: it is not */
+    int64_t wall_ms, mono_ms; /* time shown, and monotonic time, at the last call */
+    int64_t ahead_mono_ms;    /* monotonic time since which the machine's clock is ahead; 0: it is
+                               * not */
 };
 enum { HD_CLOCK_HOLD_MS = 3600 * 1000, HD_CLOCK_LEAP_MS = 86400 * 1000 };
-/* known_ms: what this clock showed in an earlier process; 0: not known. More than a day later the
- * machine's clock counts as one that was set. */
+/* Starts the clock. known_ms: the time that it showed in an earlier process; 0: unknown. A
+ * machine's clock that is more than HD_CLOCK_LEAP_MS later than that counts as set ahead. */
 void hd_clock_settled_begin(struct hd_clock_settled *clock, int64_t known_ms, int64_t wall_ms,
                             int64_t mono_ms);
-/* To be called every few seconds, with the machine's clocks; returns what this one shows. */
+/* Returns the time that this clock shows. Must be called every few seconds, with the two clocks of
+ * the machine. */
 int64_t hd_clock_settle(struct hd_clock_settled *clock, int64_t wall_ms, int64_t mono_ms);
 
 /* RFC 3339 in UTC with milliseconds: 2026-03-01T12:00:00.123Z. */

@@ -80,8 +80,8 @@ enum hd_status hd_file_make_dirs(const char *path, mode_t mode); /* like mkdir -
  * HD_CONFLICT: a part of `below` is a link or no folder, so that files would go to another place.
  */
 enum hd_status hd_file_make_dirs_below(const char *base, const char *below, mode_t mode);
-/* hd_tree_remove (base/tree.h) without marks: links are not followed, other mounts are not entered;
- * absent is HD_OK. */
+/* Removes a folder or file by hd_tree_remove (base/tree.h) without marks: follows no links, enters
+ * no other mounts. A path that is absent is HD_OK. */
 enum hd_status hd_file_remove_tree(const char *path);
 
 /* Takes an exclusive flock on `path` (created if absent). Closing *ret_fd or the end of the process

@@ -11,7 +11,8 @@ struct json_reader {
     const struct hd_json_limits *limits;
     const char *start, *p, *end;
     size_t value_count;
-    bool last_counts; /* of members of one name; false: they are an error */
+    bool last_counts; /* of several members of one name the last counts; false: they are an
+                       * error */
 };
 
 static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_json **ret_value);

@@ -1,9 +1,9 @@
 /* json: a strict reader with limits, and a small writer, of JSON (RFC 8259). Uses libc only.
  *
  * For files that Heddle writes and reads back and that may be damaged or hostile. The caller sets
- * every limit. Invalid UTF-8 is an error, as are duplicate member names unless a caller says that
- * the last counts. A number is kept as its text
- * until hd_json_to_int64. Job files that people write are YAML (spec).
+ * every limit. Invalid UTF-8 is an error, and so is a duplicate member name, except in
+ * hd_json_parse_repeated. A number is kept as its text until hd_json_to_int64. Job files that
+ * people write are YAML (spec).
  *
  * Used by: checkpoint, spec, the heddle command.   Uses: arena, status, text.   Threads: values are
  * immutable once parsed.
@@ -52,8 +52,8 @@ struct hd_json_limits {
 enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
                              const struct hd_json_limits *limits, const struct hd_json **ret_root);
 
-/* The same where a name that is in an object twice is no error: the last member counts, as in
- * Python's json. For files that Python writes and reads. */
+/* Parses like hd_json_parse, but accepts a member name that an object has twice: the last member
+ * counts, as in Python's json. For files that Python writes and reads. */
 enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, size_t text_bytes,
                                       const struct hd_json_limits *limits,
                                       const struct hd_json **ret_root);
@@ -95,7 +95,7 @@ void hd_json_add_real(struct hd_json_writer *writer, const char *key, double val
 void hd_json_add_number(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value);
 void hd_json_add_null(struct hd_json_writer *writer, const char *key);
-/* A value that was read, with its members in their order and its numbers as they were written. */
+/* Adds a value that was read; its members keep their order, and its numbers their text. */
 void hd_json_add_value(struct hd_json_writer *writer, const char *key, const struct hd_json *value);
 void hd_json_add_line(struct hd_json_writer *writer); /* a line break before the next value */
 

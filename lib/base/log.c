@@ -59,9 +59,9 @@ enum hd_status hd_log_read_format(const char *word, bool *ret_json)
                : hd_err(HD_INVALID, "%s: say text or json", word);
 }
 
-/* The inside of a JSON string: as much of `text` as fits in `room` bytes; what is not harmless on a
- * terminal (hd_text_character) becomes an escape or, where it is not UTF-8, '?'. Returns the bytes
- * written. */
+/* Writes the inside of a JSON string: as much of `text` as fits in `room` bytes. A character that
+ * is not harmless on a terminal (hd_text_character) becomes an escape or, where it is not UTF-8,
+ * '?'. Returns the bytes written. */
 static size_t escape(char *to, size_t room, const char *text)
 {
     size_t at = 0;
@@ -96,8 +96,8 @@ static size_t format_json(char line[LINE_MAX_BYTES], enum hd_log_level level, co
     return n + 3;
 }
 
-/* Makes what others wrote harmless in place: it makes no line of its own, and no terminal obeys it.
- */
+/* Replaces, in place, characters of a foreign text that would begin a line of their own or that a
+ * terminal obeys. */
 static void clean(char *text)
 {
     char *to = text;

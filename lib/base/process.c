@@ -56,8 +56,8 @@ static enum hd_status check_files(int needed)
                   needed, (unsigned long long)limit.rlim_max);
 }
 
-/* The first thread's stack grows up to the limit as it is then; other threads get theirs from the
- * default that is set here. */
+/* Raises the soft limit for the first thread's stack, which grows up to the limit of the moment,
+ * and sets the default size from which other threads get theirs. */
 static enum hd_status widen_stacks(void)
 {
     struct rlimit limit;
@@ -98,7 +98,8 @@ static void *wait_at(void *gate)
     return NULL;
 }
 
-/* All of them live at once: each waits until the last is started. */
+/* Starts `needed` threads that all live at once, because each waits until the last is started, and
+ * ends them. */
 static enum hd_status check_threads(int needed)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

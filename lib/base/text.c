@@ -211,7 +211,7 @@ bool hd_text_is_space(uint32_t code)
            code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-/* The character that begins at p, of at most three bytes: no white space has four. */
+/* Returns the character that begins at p, of at most three bytes: no white space has four. */
 static uint32_t short_code(const unsigned char *p, size_t bytes)
 {
     return bytes == 1   ? p[0]

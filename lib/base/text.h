@@ -33,17 +33,18 @@ enum hd_status hd_text_to_double(const char *text, double min, double max, doubl
 
 bool hd_text_is_utf8(const void *bytes, size_t count); /* RFC 3629; NUL is not accepted */
 
-/* Bytes of the character that begins at `at`, of which at most `count` > 0 may be looked at.
- * ret_harmless: whether a terminal or a log may be given it inside a line: no control character, no
- * character that reorders or hides text (marks and overrides of direction, zero-width characters,
- * line and paragraph separators, tags), no byte that is not UTF-8. */
+/* Returns the length in bytes of the character that begins at `at`; at most `count` > 0 bytes are
+ * read. *ret_harmless: whether a terminal or a log may get the character inside a line: it is no
+ * control character, no character that reorders or hides text (marks and overrides of direction,
+ * zero-width characters, line and paragraph separators, tags), and no byte that is not UTF-8. */
 size_t hd_text_character(const char *at, size_t count, bool *ret_harmless);
 
 bool hd_text_starts(const char *text, const char *prefix);
 bool hd_text_ends(const char *text, const char *suffix);
 
-bool hd_text_is_space(uint32_t code); /* a character for which Python's str.isspace is true */
-/* The bytes of UTF-8 text that are left without the white space at its end: Python's str.rstrip. */
+bool hd_text_is_space(uint32_t code); /* whether Python's str.isspace is true for the character */
+/* Returns how many bytes of a UTF-8 text are left without the white space at its end, as by
+ * Python's str.rstrip. */
 size_t hd_text_trim_end(const char *text, size_t bytes);
 
 enum { HD_TEXT_LIST_MAX = 160 };

@@ -19,13 +19,15 @@ enum { DEPTH_MAX = 4096, STAYING_MAX = 4096 /* names of one folder that are reme
 
 /* ---- mounts ---- */
 
-/* Where a folder lies: the device tells file systems apart, the mount also two mounts of one. */
+/* Place of a folder: the device tells file systems apart, the mount also two mounts of one file
+ * system. */
 struct tree_place {
     dev_t device;
     uint64_t mount; /* 0: the system does not say */
 };
 
-/* The line "mnt_id: N" of /proc/self/fdinfo/FD: kernels before 5.8 say it there alone. */
+/* Reads the line "mnt_id: N" of /proc/self/fdinfo/FD, the only source of the number before Linux
+ * 5.8. */
 static uint64_t read_fdinfo(int fd)
 {
     static const char word[] = "mnt_id:";
@@ -96,7 +98,7 @@ struct tree_level {
     char *name;     /* in the folder above; of level 0 its path */
     char **staying; /* names in it that have been tried and stay */
     size_t staying_count;
-    bool given_up; /* there is no memory for more of them: the rest is for another call */
+    bool given_up; /* no memory, or too many names: the rest is left to another call */
 };
 
 struct tree_walk {
@@ -126,7 +128,8 @@ static void stays(struct tree_walk *w, const char *name, enum hd_tree_why why, i
                        name);
 }
 
-/* The walk reads a folder again after it was closed: what stays is not tried a second time. */
+/* Remembers a name that stays, so that it is not tried a second time when the walk reads the
+ * folder again after closing it. */
 static void remember(struct tree_level *level, const char *name)
 {
     char **grown = NULL, *copy = NULL;
@@ -162,7 +165,7 @@ static bool is_marked(const struct tree_walk *w, int dir_fd)
     return false;
 }
 
-/* Takes dir_fd. 0, or an errno. */
+/* Adds a level for the folder dir_fd, which it owns from now on. Returns 0 or an errno. */
 static int push(struct tree_walk *w, int dir_fd, const char *name)
 {
     struct tree_level level = {0};
@@ -229,8 +232,8 @@ static bool reopen_above(struct tree_walk *w)
     return above->dir != NULL;
 }
 
-/* Leaves the deepest level and removes its folder. false: the walk cannot go on, because somebody
- * moved a folder away under it. */
+/* Leaves the deepest level and removes its folder. Returns false if the walk cannot go on, because
+ * another process has moved a folder of it away. */
 static bool pop(struct tree_walk *w)
 {
     struct tree_level *level = &w->levels[w->depth - 1];

@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 
-/* Files by which a folder says whose it is. */
+/* Names of marker files: a folder that has one belongs to the owner that the file names. */
 #define HD_MARK_JOBS_DIR ".heddle-probe"  /* a cluster's jobs directory */
 #define HD_MARK_RUN      ".heddle-run"    /* a run of heddle local */
 extern const char *const hd_tree_marks[]; /* both, and NULL */
@@ -34,19 +34,20 @@ enum hd_tree_why {
 
 struct hd_tree_left {
     size_t count;                /* entries that stay, without the folders above them */
-    enum hd_tree_why why;        /* the first one stays */
-    int error;                   /* its errno; 0: there is none */
-    char path[HD_TREE_PATH_MAX]; /* its path, cut at the end */
+    enum hd_tree_why why;        /* why the first of them stays */
+    int error;                   /* errno of the first; 0: none */
+    char path[HD_TREE_PATH_MAX]; /* path of the first, cut at the end */
 };
 
-/* Removes `path`, a folder or a file; one that is absent is HD_OK. marks: names of files, up to
- * NULL (hd_tree_marks); may be NULL. ret_left: may be NULL; what stays, also with HD_OK (nothing
- * then). HD_CONFLICT: what stays is mounted or marked. Else the meaning of the first errno
- * (hd_file_write_status). */
+/* Removes `path`, a folder or a file; a path that is absent is HD_OK. marks: names of marker files,
+ * up to NULL, such as hd_tree_marks; NULL: none. *ret_left (may be NULL): the entries that stay;
+ * none with HD_OK. HD_CONFLICT: the first of them is mounted or marked. Another failure has the
+ * status of its errno (hd_file_write_status). */
 enum hd_status hd_tree_remove(const char *path, const char *const *marks,
                               struct hd_tree_left *ret_left);
 
-/* The folder of dir_fd is on another mount than the folder above it. */
+/* Returns 1 if the folder dir_fd is the root, or on another mount than the folder above it; else,
+ * or if that cannot be found out, 0. */
 int hd_tree_is_mount(int dir_fd);
 
 #endif

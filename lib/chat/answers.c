@@ -26,8 +26,8 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
 }
 
-/* HD_OK for a template's refusal of a part of a conversation, which only means that this way of
- * finding an answer is closed; *ret_there is whether there is a text. */
+/* Turns a template's refusal of a part of a conversation into HD_OK, because it only closes this
+ * way of finding an answer; *ret_there: whether there is a text. */
 static enum hd_status try_render(const struct chat_rendering *r, const struct hd_json *list,
                                  size_t count, bool prompt, struct hd_template_output *output,
                                  bool *ret_there)
@@ -48,7 +48,8 @@ static bool begins(const struct hd_text *whole, const struct hd_text *part)
     return starts(whole->data, whole->len_bytes, part);
 }
 
-/* The bytes with which both begin, without the beginning of a tag such as <|end|> or [INST]. */
+/* Returns how many bytes both begin with, without the beginning of a tag such as <|end|> or
+ * [INST]. */
 static size_t same_bytes(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
     size_t n = 0, whole;
@@ -123,7 +124,7 @@ static bool replace_child(struct answer_search *s, struct hd_json *parent,
     return true;
 }
 
-/* A copy of the string with the mark. */
+/* Returns a copy of the string with the mark. */
 static struct hd_json *marked_string(struct answer_search *s, const struct hd_json *v,
                                      enum mark_place place)
 {
@@ -144,7 +145,8 @@ static const struct hd_json *last_child(const struct hd_json *v)
     return last;
 }
 
-/* The path of values from a message down to the string that takes the mark; 0: it has none. */
+/* Finds the path of values from a message down to the string that takes the mark; 0: it has
+ * none. */
 static size_t path_to_string(const struct hd_json *message, enum mark_place place,
                              const struct hd_json *ret_path[6])
 {
@@ -183,8 +185,8 @@ static size_t path_to_string(const struct hd_json *message, enum mark_place plac
     return v && v->kind == HD_JSON_STRING ? n : 0;
 }
 
-/* The list of messages with a mark in messages[index]. ret_list->first NULL: it has no place for
- * one. */
+/* Makes the list of messages with a mark in messages[index]. ret_list->first NULL: that message
+ * has no place for a mark. */
 static enum hd_status mark_message(struct answer_search *s, size_t index, enum mark_place place,
                                    struct hd_json *ret_list)
 {
@@ -213,7 +215,7 @@ static enum hd_status mark_message(struct answer_search *s, size_t index, enum m
     return HD_OK;
 }
 
-/* The only mark of a text; NULL: it has none, or several. */
+/* Returns the only mark of a text; NULL: it has none, or several. */
 static const char *find_mark(const struct answer_search *s, const struct hd_text *text)
 {
     const char *at = memmem(text->data, text->len_bytes, s->mark, MARK_BYTES);
@@ -226,7 +228,7 @@ static const char *find_mark(const struct answer_search *s, const struct hd_text
 
 /* ---- places in the whole text ---- */
 
-/* *ret_at: where the content of messages[index] begins. */
+/* Finds *ret_at, the place at which the content of messages[index] begins. */
 static enum hd_status content_begin(struct answer_search *s, size_t index, size_t *ret_at,
                                     bool *ret_found)
 {
@@ -250,7 +252,8 @@ static enum hd_status content_begin(struct answer_search *s, size_t index, size_
     return st;
 }
 
-/* What a template writes behind the mark in messages[index] when no message follows. */
+/* Tail of messages[index]: the text that a template writes behind the mark when no message
+ * follows. */
 static enum hd_status add_tail(struct answer_search *s, size_t index, const struct hd_json *list,
                                struct hd_text *tail, bool *ret_found)
 {
@@ -276,8 +279,8 @@ struct message_end {
     size_t at;      /* end of all that the template writes for it; if is_found */
 };
 
-/* Whether the whole text goes on at `from` as with the tail, or with a part of it: a template may
- * write one more token, such as <|endoftext|>, where no message follows. */
+/* Returns whether the whole text goes on at `from` with the tail, or with a part of it: where no
+ * message follows, a template may write one more token, such as <|endoftext|>. */
 static bool takes_tail(const struct answer_search *s, const struct hd_text *tail, size_t from,
                        size_t *ret_end)
 {
@@ -330,8 +333,8 @@ static enum hd_status end_by_mark(struct answer_search *s, size_t index, enum ma
     return st;
 }
 
-/* The end of messages[index]: by its content, or, where the template does not write that, by its
- * last call of a tool. */
+/* Finds the end of messages[index]: by its content, or, where the template does not write that, by
+ * its last call of a tool. */
 static enum hd_status end_of(struct answer_search *s, size_t index, struct message_end *ret_end)
 {
     struct message_end by_call;
@@ -345,8 +348,8 @@ static enum hd_status end_of(struct answer_search *s, size_t index, struct messa
     return st;
 }
 
-/* What the template writes in front of an answer to the first `index` messages; "" if it cannot be
- * asked, or writes nothing. */
+/* Finds the text that the template writes in front of an answer to the first `index` messages; ""
+ * if the template refuses that, or writes nothing. */
 static enum hd_status find_prompt(struct answer_search *s, size_t index, struct hd_text *prompt)
 {
     static const struct hd_json content = {.kind = HD_JSON_STRING, .key = "content", .text = "x"};
@@ -385,8 +388,9 @@ static enum hd_status find_prompt(struct answer_search *s, size_t index, struct 
     return st;
 }
 
-/* The place behind the prompt in the whole text, at or behind `from`. A prompt may say more than
- * the template writes in front of an answer, such as <think>: then behind what both have. */
+/* Finds the place behind the prompt in the whole text, at or behind `from`. A prompt may say more
+ * than the template writes in front of an answer, such as <think>: then the place behind the text
+ * that both have. */
 static bool behind_prompt(const struct answer_search *s, const struct hd_text *prompt, size_t from,
                           bool exact, size_t *ret_at)
 {

@@ -142,7 +142,7 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
     return st ? st : add_message(arena, list, last, "assistant", output, NULL);
 }
 
-/* The reasoning of a message by any of the names that it goes under; NULL: it has none. */
+/* Returns the reasoning of a message by any of the names that it goes under; NULL: it has none. */
 static const struct hd_json *reasoning_of(const struct hd_json *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};

@@ -55,8 +55,8 @@ enum { HD_CHAT_CHOSEN, HD_CHAT_REJECTED, HD_CHAT_PAIR };
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
                                     enum hd_chat_form form, struct hd_conversation *ret);
 
-/* The conversation of an array of messages that need an answer; none of them counts (`counts` is
- * NULL). HD_INVALID: it is no array. */
+/* Makes a conversation of an array of messages that waits for an answer; no message counts
+ * (`counts` is NULL). HD_INVALID: it is no array. */
 enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct hd_json *messages,
                                            struct hd_conversation *ret);
 

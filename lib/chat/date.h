@@ -1,7 +1,7 @@
 /* date: the day that chat templates get by strftime_now.
  *
  * A template that writes the day makes other tokens tomorrow. So a job has one date, decided when
- * it is submitted (data.date), and what reads its checkpoints uses the same one.
+ * it is submitted (data.date), and programs that read its checkpoints use the same one.
  *
  * Used by: model, spec, generate, worker, serve.   Uses: base.   Threads: any.
  */
@@ -19,7 +19,7 @@ enum { HD_CHAT_DATE_MAX = 32 }; /* bytes of its text, NUL included */
  * the place where it was written. HD_INVALID: it is no such date, or not of the years 1 to 9999. */
 enum hd_status hd_chat_date_read(const char *text, int64_t *ret_seconds);
 
-/* Writes the day that it is now, in this machine's time zone, as YYYY-MM-DD. */
+/* Writes today's date, in this machine's time zone, as YYYY-MM-DD. */
 void hd_chat_date_today(char ret_text[HD_CHAT_DATE_MAX]);
 
 #endif

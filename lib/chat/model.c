@@ -49,7 +49,8 @@ static enum hd_status read_json(struct hd_arena *arena, const char *dir, const c
     return st;
 }
 
-/* The text of "chat_template", of a list that called `wanted`, or NULL. */
+/* Returns the text of "chat_template", or, of a list, the text that is called `wanted`; NULL:
+ * none. */
 static const char *template_of(const struct hd_json *root, const char *wanted)
 {
     const struct hd_json *m = hd_json_member(root, "chat_template");
@@ -85,7 +86,7 @@ enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path)
     return !st && ret_path->failed ? no_memory() : st;
 }
 
-/* The names of special tokens become variables. */
+/* Makes variables of the names of special tokens. */
 static enum hd_status read_names(struct hd_chat *c, const char *dir)
 {
     enum hd_status st = hd_companions_read(dir, NULL, &c->companions);
@@ -124,7 +125,7 @@ static enum hd_status parse(const char *source, size_t bytes, const char *path,
     return st ? at_place(st, path) : HD_OK;
 }
 
-/* The templates of a tokenizer_config.json. */
+/* Reads the templates of a tokenizer_config.json. */
 static enum hd_status read_config(struct hd_chat *c, const char *path, const struct hd_text *text)
 {
     const struct hd_json *root = NULL;
@@ -157,7 +158,7 @@ enum hd_status hd_chat_find_tool_use(const char *template_path, struct hd_text *
     return ret_path->failed ? no_memory() : HD_OK;
 }
 
-/* The template of conversations with tools, if it is a file of its own. */
+/* Reads the template of conversations with tools, if it is a file of its own. */
 static enum hd_status read_beside(struct hd_chat *c, const char *path)
 {
     struct hd_text beside = {0}, text = {0};

@@ -36,16 +36,17 @@ enum hd_status hd_chat_open(const char *path, const char *dir, struct hd_chat **
 void hd_chat_close(struct hd_chat *chat); /* NULL is fine */
 
 const struct hd_template *hd_chat_template(const struct hd_chat *chat); /* NULL: none */
-/* The template of a conversation: with tools `tool_use`, if the model has it. */
+/* Returns the template for a conversation: `tool_use` if it has tools and the model has that
+ * template. */
 const struct hd_template *hd_chat_template_for(const struct hd_chat *chat, bool has_tools);
 
-/* Whether a template's text may depend on the day. */
+/* Returns whether a text that a template renders may depend on the day. */
 bool hd_chat_asks_date(const struct hd_chat *chat);
-/* What strftime_now gives: a date (date.h). "": none, and a template that asks for it fails. Not
- * while another thread renders. HD_INVALID: it is no date. */
+/* Sets the date (date.h) that strftime_now gives; "": none, and a template that asks for it fails.
+ * No other thread may render meanwhile. HD_INVALID: it is no date. */
 enum hd_status hd_chat_set_date(struct hd_chat *chat, const char *date);
 
-/* The variables, the date, and the path of the template, which the chat owns. */
+/* Returns the variables, the date and the path of the template; the chat owns them. */
 struct hd_template_input hd_chat_input(const struct hd_chat *chat);
 /* The text of a variable such as "eos_token", or NULL. */
 const char *hd_chat_token(const struct hd_chat *chat, const char *name);

@@ -57,7 +57,7 @@ static bool is_answer(const struct hd_json *message)
     return role && role->kind == HD_JSON_STRING && strcmp(role->text, "assistant") == 0;
 }
 
-/* What is known of the answers of a conversation, in order. */
+/* The answers of a conversation, in order, as far as they are found. */
 struct chat_answer {
     size_t index; /* of its message */
     bool counts;
@@ -113,7 +113,7 @@ static enum hd_status choose_by_place(const struct chat_rendering *r, struct cha
     return HD_OK;
 }
 
-/* Keeps of the spans that the template has marked those of answers that count. */
+/* Keeps those spans that belong to answers which count. */
 static enum hd_status choose_marked(const struct chat_rendering *r,
                                     struct hd_template_output *output)
 {

@@ -11,15 +11,15 @@ struct chat_rendering {
     const struct hd_template *t;
     const struct hd_conversation *c;
     const struct hd_template_input *input;
-    bool last; /* the user asked for the last answer alone: a remedy that messages need not name */
+    bool last; /* the user asked for the last answer alone, so messages need not advise it */
 };
 
-/* The text of the first `count` messages of `list`. prompt: with the prompt for an answer. */
+/* Renders the first `count` messages of `list`. prompt: also the prompt for an answer. */
 enum hd_status chat_render_messages(const struct chat_rendering *r, const struct hd_json *list,
                                     size_t count, bool prompt, struct hd_template_output *output);
 
 /* Finds the bytes of the answer messages[index] in `whole`, the text of all messages. HD_INVALID:
- * the text does not tell. */
+ * they cannot be told from the text. */
 enum hd_status chat_find_answer(const struct chat_rendering *r, size_t index,
                                 const struct hd_text *whole, struct hd_template_span *ret_span);
 

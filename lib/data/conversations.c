@@ -100,8 +100,8 @@ static enum hd_status encode_text(struct hd_conversation_encoder *e, struct hd_i
     return st;
 }
 
-/* A text without a template begins with what the tokenizer puts in front of one, where special
- * tokens are asked for: TRL asks for them. */
+/* Adds the ids with which a text without a template begins: those that the tokenizer puts in front
+ * of a text where special tokens are asked for, as TRL does. */
 static enum hd_status add_begin(const struct hd_conversation_encoder *e, struct hd_id_list *ids,
                                 struct hd_text *counts)
 {

@@ -142,7 +142,7 @@ struct hd_text_origin {
 
 /* One hash of all that. */
 enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *ret_hash);
-/* As data.text_identity has it. */
+/* Text form of an identity, as in data.text_identity. */
 enum { HD_TEXT_IDENTITY_MAX = 2 + HD_HASH_TEXT_MAX };
 void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX]);
 /* Compares with a recorded identity, which may be one of an older form. ret_now: the identity in
@@ -224,11 +224,12 @@ static inline void hd_data_move_positions(int32_t *positions, int64_t count, int
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch);
 
-/* The tokens of a step's global batch, without padding. Reads no file. */
+/* Returns the tokens of a step's global batch, without padding. Reads no file. */
 int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step);
-/* Whether each row of every window is a token with a target: no padding, no ends of documents. */
+/* Returns whether each row of every window is a token with a target: no padding, no ends of
+ * documents. */
 bool hd_sampler_fills_windows(const struct hd_sampler *sampler);
-/* The targets of the samples that hd_sampler_fill gives for the same arguments. */
+/* Counts the targets of the samples that hd_sampler_fill gives for the same arguments. */
 enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                   int64_t count, int64_t *ret_targets);
 

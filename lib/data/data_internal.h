@@ -19,10 +19,10 @@ struct hd_document_walk hd_document_walk(const struct hd_corpus *corpus, int64_t
 /* Whether `token`, the walk's next one, is the last of its document. False without bounds. */
 bool hd_document_walk_ends(struct hd_document_walk *walk, int32_t token);
 
-/* Whether an id ends documents; else their ends are known without reading tokens. */
+/* Returns whether an id ends documents; else their ends are known without reading tokens. */
 bool hd_corpus_ends_by_token(const struct hd_corpus *corpus);
 
-/* How many of a conversation's tokens are targets: the first one is predicted by none. */
+/* Returns how many of a conversation's tokens are targets: no token predicts the first one. */
 int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, int64_t count);
 
 /* hd_corpus_set_reference; NULL: none. */

@@ -92,7 +92,7 @@ static bool ends(const char *path, const char *ending)
     return n >= m && strcasecmp(path + n - m, ending) == 0;
 }
 
-/* Whether the name ends in one of the endings of a row. */
+/* Returns whether the name ends in one of the endings of a row. */
 static bool is_named(const char *path, const char *names)
 {
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
@@ -115,7 +115,7 @@ static size_t skip_blanks(const char *text, size_t bytes)
     return at;
 }
 
-/* Whether the first line that is not blank is a whole object, or goes on past the head. */
+/* Returns whether the first line that is not blank is a whole object, or goes on past the head. */
 static bool has_object_in_line(const char *text, size_t bytes)
 {
     const size_t begin = skip_blanks(text, bytes);
@@ -131,7 +131,7 @@ static bool has_object_in_line(const char *text, size_t bytes)
     return text[last - 1] == '}';
 }
 
-/* Whether nothing follows in the line: a JSON object over several lines begins so. */
+/* Returns whether nothing follows in the line: a JSON object over several lines begins so. */
 static bool is_bare(const char *text, size_t bytes)
 {
     size_t at = 0;

@@ -1,7 +1,7 @@
-/* kind: what a data file is, by its name and its first bytes.
+/* kind: tells the kind of a data file by its name and its first bytes.
  *
- * A file is text, lines (.jsonl), or tokens (.npy, .bin). What is none of these, such as a
- * compressed file or a picture, is refused by its kind with what to do about it: training on its
+ * A file is text, lines (.jsonl), or tokens (.npy, .bin). Any other file, such as a compressed file
+ * or a picture, is refused; the message names its kind and what to do about it. Training on its
  * bytes as if they were text would go wrong in silence.
  *
  * Used by: data, spec, train, worker.   Uses: base.   Threads: any.
@@ -23,20 +23,21 @@ enum hd_data_kind {
 
 enum { HD_DATA_HEAD_BYTES = 4096 }; /* of a file, that tell its kind */
 
-/* The kind by the name, in letters of either case; a .json is opened. Of a file that
- * hd_data_check_kind refuses it tells nothing. */
+/* Returns the kind by the name, in either case of letters; opens a .json. The kind of a file that
+ * hd_data_check_kind refuses has no meaning. */
 enum hd_data_kind hd_data_kind_of(const char *path);
 bool hd_data_is_lines(const char *path);
 bool hd_data_is_tokens(const char *path);
 
-/* head: the first bytes of the file, HD_DATA_HEAD_BYTES where it has as many. Only text and lines
- * are looked at, and token files that have no such head. HD_INVALID: it is neither; the message
- * begins with the path. */
+/* Refuses a file that is not what its name says. head: its first bytes, HD_DATA_HEAD_BYTES if it
+ * has as many. Only text, lines, and token files without such a head are looked at. HD_INVALID:
+ * the message begins with the path. */
 enum hd_status hd_data_check_kind(const char *path, const void *head, size_t bytes);
-/* Reads the head of text or lines, and checks it; a NUL byte is refused as well, which no text has.
+/* Reads the head of text or lines, and checks it. A NUL byte, which no text has, is refused too.
  * HD_NOT_FOUND, HD_IO, HD_INVALID. */
 enum hd_status hd_data_look(const char *path);
-/* What a token file of that name is if it is none, as "a gzip file"; NULL: not known. */
+/* Returns the kind that the first bytes of a damaged token file show, as "a gzip file"; NULL:
+ * unknown. */
 const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path);
 
 #endif

@@ -24,7 +24,8 @@ struct hd_survey {
     int64_t checked;   /* bytes that were read as a rank reads them */
 };
 
-/* What is known of the data files of a job. What is left of a bound goes down from file to file. */
+/* Facts about a job's data files, and what is left of the survey's bounds, which goes down from
+ * file to file. */
 struct hd_survey_rules {
     const struct hd_tokenizer *tokenizer; /* of text; NULL: none */
     int64_t end_of_text;                  /* the id that ends a document, or -1 */

@@ -27,7 +27,8 @@ static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_has
     return st;
 }
 
-/* The template of conversations with tools; without one nothing is mixed, as by older builds. */
+/* Mixes in the template of conversations with tools; without one nothing is mixed, as by older
+ * builds. */
 static enum hd_status mix_tool_use(const char *template, struct hd_hash *hash)
 {
     struct hd_text path = {0};
@@ -39,7 +40,7 @@ static enum hd_status mix_tool_use(const char *template, struct hd_hash *hash)
     return st;
 }
 
-/* What becomes of conversations. */
+/* Mixes in the settings that decide what tokens a conversation becomes. */
 static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_hash *hash)
 {
     enum hd_status st = HD_OK;
@@ -55,7 +56,8 @@ static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_has
     return st;
 }
 
-/* The special tokens of the folder; where they have no eos_token the ids of the model's, too. */
+/* Mixes in the special tokens of the folder; where they have no eos_token the ids of the model's,
+ * too. */
 static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash *hash)
 {
     struct hd_companions companions;

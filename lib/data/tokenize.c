@@ -253,7 +253,7 @@ static enum hd_status open_input(struct work *w)
     return HD_OK;
 }
 
-/* Whether a check has read as much of the input as was asked for. */
+/* Returns whether a check has read as much of the input as was asked for. */
 static bool has_enough(const struct work *w)
 {
     return !w->how->out && w->how->read_max && w->byte >= w->how->read_max;

@@ -170,8 +170,8 @@ static enum hd_status encode_alone(struct question *q, const struct hd_text *who
     return st;
 }
 
-/* The ids of prompt and choice; *ret_first: the first one of the choice. Both are encoded with the
- * special tokens that the tokenizer adds by default, as lm-evaluation-harness has it. */
+/* Finds the ids of prompt and choice; *ret_first: the first one of the choice. Both are encoded
+ * with the special tokens that the tokenizer adds by default, as lm-evaluation-harness has it. */
 static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
 {
     struct hd_language *language = q->all->language;

@@ -339,7 +339,7 @@ static void draw(struct hd_generator *g, struct generator_slot *slot, const floa
     }
 }
 
-/* The token behind the ones that were read, with which the sequence ends. */
+/* Tells the token behind the ones that were read, with which the sequence ends. */
 static void tell_last(struct hd_generator *g, struct generator_slot *slot, const float *logits)
 {
     struct hd_generated token = {.id = slot->sequence->last, .of_prompt = true};

@@ -43,7 +43,8 @@ static enum hd_status open_tokenizer(const struct hd_decoder *decoder, const cha
     return st ? st : hd_encoder_new(l->tokenizer, &l->encoder);
 }
 
-/* The tokens that end a text; of a checkpoint also the one that its job put behind documents. */
+/* Finds the tokens that end a text; of a checkpoint also the one that its job put behind
+ * documents. */
 static void find_stops(struct hd_language *l)
 {
     for (int i = 0; i < l->special.stop_count; i++)

@@ -33,15 +33,15 @@ const struct hd_stops *hd_language_chat_stops(const struct hd_language *language
  * the model does not have one of its tokens. */
 enum hd_status hd_language_encode(struct hd_language *language, const char *text, size_t text_bytes,
                                   struct hd_id_list *ids);
-/* The same with what the tokenizer puts around a text where special tokens are asked for, as
- * transformers does by default; lm-evaluation-harness leaves that out where the text begins with
- * hd_language_begin, and so does this. */
+/* Encodes like hd_language_encode, and adds the tokens that the tokenizer puts around a text where
+ * special tokens are asked for, as transformers does by default. Adds none where the text begins
+ * with hd_language_begin, as lm-evaluation-harness does. */
 enum hd_status hd_language_encode_whole(struct hd_language *language, const char *text,
                                         size_t text_bytes, struct hd_id_list *ids);
-/* The token with which a text without a prompt begins: the model's bos_token, else the one that
- * ends its documents; -1: it has neither. */
+/* Returns the token with which a text without a prompt begins: the model's bos_token, else the one
+ * that ends its documents; -1: it has neither. */
 int32_t hd_language_begin(const struct hd_language *language);
-/* All special tokens of the model, with notes for people. */
+/* Returns the special tokens of the model, with notes for people. */
 const struct hd_special *hd_language_special(const struct hd_language *language);
 
 /* template_path: NULL: the job's, or the folder's. date: what the template gets by strftime_now

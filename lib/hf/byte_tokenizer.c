@@ -5,13 +5,15 @@
 
 enum { BYTES = 256 };
 
-/* Whether a byte is spelt by the character of its own number: the printable ones of Latin-1. */
+/* Returns whether a byte is spelt by the character of its own number: the printable ones of
+ * Latin-1. */
 static bool spells_itself(int byte)
 {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/* The character of a byte: its own, or the next one from U+0100 on. UTF-8 of up to two bytes. */
+/* Writes the character of a byte: its own, or the next one from U+0100 on. UTF-8 of up to two
+ * bytes. */
 static void spell(int byte, char ret_text[3])
 {
     int code = byte;

@@ -99,7 +99,7 @@ static void find_model(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
         (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%s", job->init_from);
 }
 
-/* A base that was moved (--base) has what was in model.from. */
+/* Replaces model.from by the folder that the base was moved to (--base). */
 static void follow_move(const struct hd_hf_carry *o, char dir[HD_JOB_PATH_MAX])
 {
     const size_t n = strlen(o->job->from_dir);
@@ -108,7 +108,7 @@ static void follow_move(const struct hd_hf_carry *o, char dir[HD_JOB_PATH_MAX])
         (void)snprintf(dir, HD_JOB_PATH_MAX, "%s", o->base_dir);
 }
 
-/* Whether the job's template is the one that the chat folder's own files give. */
+/* Returns whether the job's template is the one that the chat folder's own files give. */
 static bool is_of_chat(const struct hd_job *job)
 {
     static const char *const names[] = {TEMPLATE_FILE, NAMES_FILE};
@@ -188,7 +188,7 @@ static const char *find_template(const struct hd_json *root)
 
 static const struct hd_json_limits carried_limits = {.values_max = 1 << 20, .depth_max = 32};
 
-/* The job's own template, which may be in a tokenizer_config.json. */
+/* Puts the job's own template, which may be in a tokenizer_config.json. */
 static enum hd_status put_template(struct carrying *c)
 {
     const struct hd_hf_carry *o = c->options;
@@ -270,7 +270,7 @@ static enum hd_status put_file(struct carrying *c, const char *dir, const char *
     return st;
 }
 
-/* The tokenizer of the job itself: a job that names one must have it. */
+/* Puts the tokenizer of the job itself: a job that names one must have it. */
 static enum hd_status put_tokenizer(struct carrying *c)
 {
     const struct hd_hf_carry *o = c->options;
@@ -296,7 +296,7 @@ static enum hd_status put_tokenizer(struct carrying *c)
     return st;
 }
 
-/* The named templates beside the first one. */
+/* Puts the named templates beside the first one. */
 static enum hd_status put_named_templates(struct carrying *c)
 {
     const char *folder = folder_of(c, BY_CHAT);

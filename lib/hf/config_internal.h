@@ -22,8 +22,8 @@ enum hd_status hd_hf_to_real(const struct hd_json *value, const char *key, doubl
 /* Adds a sentence to the notes of a folder; notes may be NULL. */
 void hd_hf_note(struct hd_text *notes, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Whether two values say the same: numbers by their value, objects by their members in any order.
- */
+/* Returns whether two values say the same: numbers by their value, objects by their members in any
+ * order. */
 bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b);
 
 /* Resolves the rotary positions of a config.json into the members rope_* of the job, in the order

@@ -35,7 +35,7 @@ static void copy_value(struct hd_json_writer *w, const char *key, const struct h
     hd_json_end(w, is_array ? ']' : '}');
 }
 
-/* Whether an id is a value, or one of a list. */
+/* Returns whether an id is a value, or one of a list. */
 static bool has_id(const struct hd_json *v, int64_t id)
 {
     int64_t one;
@@ -54,7 +54,7 @@ static bool is_none(const struct hd_json *v)
     return !v || v->kind == HD_JSON_NULL || (v->kind == HD_JSON_ARRAY && !v->count);
 }
 
-/* The ids that the file has, and the run's behind them. */
+/* Writes eos_token_id: the ids that the file has, and the run's behind them. */
 static void put_eos(struct hd_json_writer *w, const struct hd_json *have, int64_t end)
 {
     if (is_none(have)) {

@@ -62,7 +62,8 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
 enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t);
 /* adapter_config.json. */
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text);
-/* The same in the words of the file `before`, of the adapter that the run went on from. */
+/* Writes adapter_config.json as the file `before`, of the adapter from which the run went on, with
+ * the keys that the run changed. */
 enum hd_status hd_export_merge_adapter(const struct hd_text *before, const struct hd_text *now,
                                        struct hd_text *ret_text);
 

@@ -57,8 +57,8 @@ void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
 
 #define HD_HF_HEAD_NAME "lm_head.weight"
 
-/* Whether a folder may lack a tensor that its index lists: a head, which may be tied, or a constant
- * that only older versions saved. */
+/* Returns whether a folder may lack a tensor that its index lists: a head, which may be tied, or a
+ * constant that only older versions saved. */
 bool hd_hf_may_be_absent(const char *name);
 
 /* Converts `count` elements at, at + stride, .. of a tensor of numbers to fp32. */
@@ -132,7 +132,7 @@ static inline double hd_hf_balance(double coefficient, int64_t experts_per_token
     return coefficient * (double)experts_per_token / (double)layers;
 }
 
-/* What config.json is to say of a model. An id of -1: there is none. */
+/* Content of a config.json. An id of -1: there is none. */
 struct hd_hf_description {
     const struct hd_job *job;
     enum hd_dtype dtype;
@@ -143,13 +143,15 @@ struct hd_hf_description {
 /* Describes the model as it is now. HD_UNSUPPORTED names what config.json cannot express. */
 enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_text *ret_text);
 
-/* Describes it in the words of its base's config.json: what the run did not change is as it was. */
+/* Writes the description into the base's config.json: keys that the run did not change keep the
+ * base's text. */
 enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base, size_t base_bytes,
                            struct hd_text *ret_text);
 
 #define HD_HF_TEMPLATES_DIR "additional_chat_templates" /* named templates beside the first one */
 
-/* Which files of a base and of a tokenizer go with a model, and to whom. */
+/* Request to hd_hf_carry: the job whose files go out with its model, and the function that takes
+ * them. */
 struct hd_hf_carry {
     const struct hd_job *job;
     const char *checkpoint_dir; /* may keep them; NULL: as they are where the job found them */
@@ -190,12 +192,12 @@ void hd_hf_close_positions(struct hd_hf_positions *positions);
 enum hd_status hd_hf_carry_positions(const struct hd_hf_carry *options,
                                      struct hd_hf_positions *ret_positions);
 
-/* tokenizer.json and tokenizer_config.json of a model of bytes. A failed allocation is in ret_text.
- */
+/* Write tokenizer.json and tokenizer_config.json for a model of bytes. A failed allocation is in
+ * ret_text. */
 void hd_hf_write_byte_tokenizer(struct hd_text *ret_text);
 void hd_hf_write_byte_tokenizer_config(struct hd_text *ret_text);
 
-/* A token that a base's config.json offers for padding and that ends no answer: its
+/* Returns the token that a base's config.json offers for padding and that ends no answer: its
  * pad_token_id, else its bos_token_id. -1: there is none. */
 int64_t hd_hf_pad_token(const char *config, size_t config_bytes);
 

@@ -64,7 +64,8 @@ static bool same_encoding(const struct config_merge *m)
     return !member_of(m->base, "quantization_config") && !member_of(m->base, "compression_config");
 }
 
-/* A reward model has one label; those of another model are not its business. */
+/* Returns whether the labels are unchanged: a reward model has one label, and those of another
+ * model stay as they are. */
 static bool same_labels(const struct config_merge *m)
 {
     const struct hd_json *names = member_of(m->base, "id2label");

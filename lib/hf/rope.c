@@ -72,7 +72,7 @@ static enum hd_status find_group(struct rope_reading *r)
     return HD_OK;
 }
 
-/* The value of a key that may be in the group or beside it; the group's counts. */
+/* Returns the value of a key that may be in the group or beside it; the group's counts. */
 static const struct hd_json *inner_first(struct rope_reading *r, const char *key)
 {
     const struct hd_json *inner = rope_member(r->group, key), *outer = rope_member(r->root, key);
@@ -127,7 +127,8 @@ static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind *
     return unknown_kind(key, value);
 }
 
-/* Every key of the group must be of some type; those of another than this one are not used. */
+/* Checks that every key of the group belongs to some type; keys of another type than this one are
+ * not used. */
 static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind *kind)
 {
     char key[2 * HD_HF_QUOTE_MAX], quoted[HD_HF_QUOTE_MAX];
@@ -151,7 +152,7 @@ static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind 
     return HD_OK;
 }
 
-/* A number of the group, if the type uses it. */
+/* Reads a number of the group, if the type uses it. */
 static enum hd_status read_number(struct rope_reading *r, const struct rope_kind *kind,
                                   const char *name, double min, double *ret_value)
 {

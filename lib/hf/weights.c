@@ -154,7 +154,8 @@ static enum hd_status parse_tensor(const struct hd_json *tensor, int64_t data_by
     return st;
 }
 
-/* A tensor without elements comes before the one that begins where it does. */
+/* Orders tensors by offset; a tensor without elements comes before the one that begins at the same
+ * place. */
 static int by_offset(const void *a, const void *b)
 {
     const struct hd_weight *x = a, *y = b;

@@ -100,7 +100,7 @@ struct http_connection *http_adopt(struct hd_http *http, int fd)
     return c;
 }
 
-/* Whether it may go in; makes room. */
+/* Decides whether a connection may go in, and makes room for it. */
 static bool enter(struct hd_http *http, struct http_connection *c, int64_t now_ms)
 {
     struct hd_stranger *victim;
@@ -129,8 +129,8 @@ static void give(struct hd_http *http, struct http_connection *c)
     uv_mutex_unlock(&http->lock);
 }
 
-/* The newest that may go in now; NULL: none. *ret_next_ms: the time until the next look, 0: nothing
- * is outside. */
+/* Finds the newest connection that may go in now; NULL: none. *ret_next_ms: the time until the
+ * next look, 0: nothing is outside. */
 static struct http_connection *find_next(struct hd_http *http, int64_t now_ms,
                                          uint64_t *ret_next_ms)
 {

@@ -63,8 +63,8 @@ static bool is_same_site(const struct hd_http_head *head)
            strcasecmp(head->origin + length, head->host) == 0;
 }
 
-/* A person follows a link to here: the answer fills the window, and the other site's page never
- * sees it. A frame, an image or a script has another destination. */
+/* Returns whether a person follows a link to here: the answer fills the window, and the other
+ * site's page never sees it. A frame, an image or a script has another destination. */
 static bool is_followed_link(const struct hd_http_head *head)
 {
     return strcmp(head->method, "GET") == 0 && !head->origin && head->fetch_mode &&

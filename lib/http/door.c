@@ -161,7 +161,7 @@ static enum MHD_Result refuse(struct hd_http_request *r, int status, const char 
     return send_response(r);
 }
 
-/* To the loop: before a body, to be authorised, and then with it. */
+/* Hands a request to the loop: before its body, to be authorised, and then with it. */
 static enum MHD_Result hand_over(struct hd_http_request *r)
 {
     struct hd_http *http = r->http;
@@ -182,7 +182,7 @@ static enum MHD_Result hand_over(struct hd_http_request *r)
     return closing ? refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE, "the program is stopping") : MHD_YES;
 }
 
-/* The loop has authorised the caller. */
+/* Begins to read the body of a request whose caller the loop has authorised. */
 static enum MHD_Result begin_body(struct hd_http_request *r)
 {
     if (!r->admitted)

@@ -64,9 +64,9 @@ struct http_connection {
     socklen_t from_bytes;
     bool counted;     /* it is in the table */
     bool outside;     /* libmicrohttpd does not have it yet */
-    bool adopted;     /* and has named it */
+    bool adopted;     /* libmicrohttpd has it, and http_adopt has found it */
     bool too_many;    /* there is no place for it: it is refused */
-    int64_t since_ms; /* of this phase */
+    int64_t since_ms; /* monotonic time at which this phase began */
     enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
     struct hd_http_request *request; /* NULL: none, or its answer is over */
 };
@@ -122,7 +122,7 @@ struct hd_http {
     struct hd_http_request *arrived, **arrived_end, *gone, *all;
     struct http_connection *connections; /* the newest first */
     struct hd_strangers_table *table;
-    size_t refused; /* of these: with too_many */
+    size_t refused; /* of these, the number with too_many */
     struct hd_http_stats stats;
     bool closing;
     bool closed; /* its thread and handles are gone; freed with the last request */
@@ -143,9 +143,10 @@ void http_look_at_clients(uv_timer_t *timer);
 /* ---- accept.c ---------------------------------------------------------------------------------*/
 
 enum hd_status http_accept_start(struct hd_http *http);
-/* Closes its handles, calling on_closed for each, and what is outside. Returns how many. */
+/* Closes the handles of accept.c, calling on_closed for each, and the connections that
+ * libmicrohttpd does not have. Returns the number of handles. */
 int http_accept_stop(struct hd_http *http, uv_close_cb on_closed);
-/* Under the lock: */
+/* The caller of the functions below holds the lock. */
 struct http_connection *http_adopt(struct hd_http *http, int fd);  /* NULL: it is none of ours */
 void http_forget(struct hd_http *http, struct http_connection *c); /* libmicrohttpd has closed it */
 void http_end(struct hd_http *http, struct http_connection *c);

@@ -217,7 +217,7 @@ void hd_http_stream_end(struct hd_http_request *r)
     http_request_let_go(r, false);
 }
 
-/* Back to the door's thread, which reads its body. */
+/* Gives the request back to the door's thread, which reads its body. */
 static void admit(struct hd_http *http, struct hd_http_request *r)
 {
     bool lives;
@@ -235,8 +235,8 @@ static void admit(struct hd_http *http, struct hd_http_request *r)
         http_request_let_go(r, false);
 }
 
-/* Its connection is no stranger's any more, or has tried in vain. False: there is no place for one
- * more that is known. */
+/* Makes the connection known, or notes a failed try. Returns false if no more connections may be
+ * known. */
 static bool note_caller(struct hd_http *http, struct hd_http_request *r, bool known)
 {
     bool has_place = true;

@@ -272,7 +272,8 @@ bool hd_recompute_read(const char *text, int64_t *ret_units);
 /* The folder whose tokenizer_config.json names the special tokens: that of the tokenizer.json, else
  * model.from's; "": there is none. */
 void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX]);
-/* Whether the number of tokens is that of a model that exists, so that model.vocab cannot grow. */
+/* Returns whether the number of tokens is that of a model that exists, so that model.vocab cannot
+ * grow. */
 bool hd_job_vocab_is_given(const struct hd_job *job);
 
 /* The number of ranks. The sizes may not be auto. */

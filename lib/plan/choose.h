@@ -104,8 +104,8 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
 bool hd_plan_first(const struct hd_plan_request *request, int32_t devices,
                    struct hd_layout_sizes *ret_sizes);
 
-/* Whether a layout has every member that the request writes down; one that is auto may be anything.
- * Device, precision and threads are not compared. */
+/* Returns whether a layout has every member that the request fixes; a member that is auto may have
+ * any value. Device, precision and threads are not compared. */
 bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layout_sizes *sizes);
 
 /* Sets the kind of device, and if they are auto precision (bf16_fast: bf16, else fp32; bf16_fast

@@ -30,7 +30,7 @@ enum {
     STRANGERS_MAX = 1024,
     INSIDE_MAX = 128,
     INSIDE_OF_ADDRESS_MAX = 32,
-    TLS_BYTES_MAX = 24 * 1024, /* these and the next: relay.h says what for */
+    TLS_BYTES_MAX = 24 * 1024, /* relay.h explains these bounds and the next */
     PLAIN_BYTES_MAX = 12 * 1024,
     SUSPECT_BYTES_MAX = 8 * 1024,
     TLS_BYTES_FREE = 1024,
@@ -151,8 +151,8 @@ static void tell_refused(struct hd_rpc_relay *relay, const struct sockaddr_stora
         host, mine, limits.connections_of_address, all, limits.connections, left_out);
 }
 
-/* Without TLS the client can be told why: an HTTP/2 client shows the text of GOAWAY in its error.
- */
+/* Tells a client without TLS why it is refused: an HTTP/2 client shows the text of GOAWAY in its
+ * error. */
 static void tell_client(const struct hd_rpc_relay *relay, int fd,
                         const struct sockaddr_storage *from)
 {
@@ -208,7 +208,7 @@ static bool take_slot(struct hd_rpc_relay *relay, struct relay_link *link)
     return true;
 }
 
-/* Its memory stays until the events of this round have been handled. */
+/* Ends the link; its memory stays until the events of this round have been handled. */
 static void end_link(struct hd_rpc_relay *relay, struct relay_link *link)
 {
     if (link->dead)
@@ -279,7 +279,8 @@ static void take(struct hd_rpc_relay *relay, int fd, const struct sockaddr_stora
 
 /* ---- going in ---- */
 
-/* A pair whose first end has the link's name, which is the peer's address at the second. */
+/* Makes a socket pair whose first end has the link's name, which is the peer's address at the
+ * second. */
 static bool make_pair(const struct hd_rpc_relay *relay, const struct relay_link *link, int fds[2])
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -312,7 +313,7 @@ static bool open_pair(struct hd_rpc_relay *relay, struct relay_link *link)
     return true;
 }
 
-/* False: it stays outside for now. */
+/* Lets a stranger in. Returns false if it stays outside for now. */
 static bool let_in(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
 {
     struct hd_stranger *victim;
@@ -344,7 +345,8 @@ static void give_all(struct hd_rpc_relay *relay)
 
 /* ---- strangers, by the clock ---- */
 
-/* It holds bytes that others wait for, and has for long. */
+/* Returns whether a stranger holds bytes of the budget that others wait for, and has held them for
+ * long. */
 static bool holds_too_long(const struct hd_rpc_relay *relay, const struct relay_link *link,
                            int64_t now_ms)
 {
@@ -398,7 +400,7 @@ static void look_at_outside(struct hd_rpc_relay *relay, struct relay_link *link,
         (void)let_in(relay, link, now_ms);
 }
 
-/* What strangers wait for may be there: those below their share are served first. */
+/* Serves strangers whose bytes the budget may now allow: those below their share first. */
 static void move_waiting(struct hd_rpc_relay *relay, bool below_share)
 {
     struct hd_stranger *newer;
@@ -412,8 +414,9 @@ static void move_waiting(struct hd_rpc_relay *relay, bool below_share)
     }
 }
 
-/* By turns from the oldest and from the newest, at random: where an address sends more than may
- * come in, the one order would starve who came before a crowd, the other who comes behind it. */
+/* Looks at all strangers, from the oldest or from the newest, at random: if an address sends more
+ * than may come in, either order alone would starve clients, those that came before a crowd or
+ * those that came after it. */
 static void look_at_strangers(struct hd_rpc_relay *relay, int64_t now_ms)
 {
     struct hd_stranger *s, *next;
@@ -538,7 +541,7 @@ static bool retry_listeners(struct hd_rpc_relay *relay, int64_t now_ms)
     return paused;
 }
 
-/* One round; returns how long the next may wait for events, -1: without end. */
+/* Handles one round of events. Returns how long the next round may wait, -1: without end. */
 static int handle(struct hd_rpc_relay *relay, const struct epoll_event *events, int count,
                   int64_t *tick_ms)
 {

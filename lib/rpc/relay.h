@@ -5,7 +5,7 @@
  *       \-- no bytes in first_bytes_ms             \-- its bytes without a token, or first_call_ms
  *
  * gRPC 1.51 (Debian 12) can be made deaf, or to fill the memory, by some hundred kilobytes a second
- * of HTTP/2 headers without end, before it has looked for a token; with TLS nobody else sees those
+ * of HTTP/2 headers without end, before it has looked for a token; with TLS only gRPC sees those
  * headers. So gRPC never has the TCP socket: a thread of this room moves the bytes between it and
  * one end of a socket pair, and moves so many of a stranger's at most:
  *
@@ -21,7 +21,7 @@
  *                       4 KiB or an address that has broken a bound.
  *
  * By its first call a client is known (server_call.c asks for the token before the message), which
- * takes 1 to 4 KiB of one of Heddle's. What a stranger has sent beyond waits in its kernel. Small
+ * takes 1 to 4 KiB of one of Heddle's. Bytes beyond these wait in the sender's kernel. Small
  * pieces are gathered, because gRPC reads an unfinished header anew with each piece. Behind 32
  * calls without a token a connection is read no further.
  *
@@ -45,33 +45,34 @@ struct hd_rpc_relay;
 
 enum { HD_RPC_RELAY_NAME_MAX = 80 };
 
-/* With the limits of the server's options. The default limits follow from the process's limit of
- * open files at this moment: a connection takes up to three. */
+/* Makes a relay with the limits of the server's options. The default limits follow from the
+ * process's present limit of open files: a connection takes up to three. */
 enum hd_status hd_rpc_relay_open(struct hd_rpc_server *server, struct hd_rpc_relay **ret_relay);
 
-/* Accepts at this listening socket, which is the relay's from here on, once it is started. `name`
- * is for messages. */
+/* Accepts at this listening socket, which the relay owns from now on, once the relay is started.
+ * `name` is for messages. */
 enum hd_status hd_rpc_relay_listen(struct hd_rpc_relay *relay, int fd, const char *name);
-/* Closes the listening sockets but for the first `kept`; before the start. */
+/* Closes all listening sockets but the first `kept`. Must be called before the start. */
 void hd_rpc_relay_unlisten(struct hd_rpc_relay *relay, size_t kept);
 size_t hd_rpc_relay_listeners(const struct hd_rpc_relay *relay);
 
 enum hd_status hd_rpc_relay_start(struct hd_rpc_relay *relay);
 
-/* The peer of a call as gRPC names it -> the connection's address, "ipv4:10.0.0.1:4242". False: it
- * is none of this relay's, or is gone. */
+/* Finds the address of a connection, as "ipv4:10.0.0.1:4242", by the name that gRPC has for a
+ * call's peer. Returns false if the connection is not of this relay, or has ended. */
 bool hd_rpc_relay_name(struct hd_rpc_relay *relay, const char *peer,
                        char ret_name[HD_RPC_RELAY_NAME_MAX]);
-/* A call with a token came by the connection of this peer: it is known from here on. */
+/* Makes the connection of this peer known, because a call with a token came by it. */
 void hd_rpc_relay_prove(struct hd_rpc_relay *relay, const char *peer);
 
-/* A call without a token came by it; behind the 32nd it is read no further, and closed. */
+/* Counts a call without a token that came by the connection; after the 32nd the connection is read
+ * no further, and closed. */
 void hd_rpc_relay_deny(struct hd_rpc_relay *relay, const char *peer);
 
-/* Accepts nothing more, and closes what gRPC does not have. Before the shutdown of gRPC's server
- * begins. */
+/* Accepts nothing more, and closes the connections that gRPC does not have. Must be called before
+ * the shutdown of gRPC's server begins. */
 void hd_rpc_relay_close(struct hd_rpc_relay *relay);
-/* Ends the thread, once it has moved what gRPC has left. NULL is fine. */
+/* Ends the thread when it has moved what gRPC left to send. NULL is fine. */
 void hd_rpc_relay_free(struct hd_rpc_relay *relay);
 
 #endif

@@ -1,5 +1,5 @@
 /* relay_internal: what relay.c (listeners, the thread, strangers) and relay_link.c (bytes of one
- * connection) share. All of it under the relay's lock. */
+ * connection) share. The relay's lock guards all of it. */
 #ifndef HD_RPC_RELAY_INTERNAL_H
 #define HD_RPC_RELAY_INTERNAL_H
 
@@ -23,9 +23,9 @@ enum {
 
 struct relay_link;
 
-/* What an event of epoll is about: one end of a link, or a listening socket. */
+/* The source of an epoll event: one end of a link, a listening socket, or the wake-up. */
 struct relay_source {
-    struct relay_link *link;         /* NULL: see the next */
+    struct relay_link *link;         /* NULL: no link */
     struct relay_listener *listener; /* NULL with `link` NULL: the wake-up */
     int fd;                          /* -1: none */
     uint32_t events;                 /* that epoll waits for; 0: it is not registered */
@@ -34,10 +34,10 @@ struct relay_source {
 /* One end of a link. */
 struct relay_end {
     struct relay_source source;
-    char *rest; /* came from the other end, and did not fit yet; NULL: nothing */
+    char *rest; /* bytes from the other end that did not fit yet; NULL: none */
     size_t rest_begin, rest_end;
     bool ended; /* nothing more comes from here */
-    bool shut;  /* nothing more goes there */
+    bool shut;  /* nothing more is written to it */
 };
 
 /* A TCP connection. */
@@ -46,17 +46,17 @@ struct relay_link {
     struct relay_link *next;     /* among those that are freed behind this round */
     struct relay_end net, pair;  /* pair: our end of the socket pair */
     struct sockaddr_storage from;
-    uint32_t slot, turn; /* its name */
+    uint32_t slot, turn; /* the two numbers of its name */
     bool ready;          /* outside: its first bytes wait */
     size_t taken;        /* bytes that have moved inwards while it was a stranger */
-    size_t taken_max;    /* of these; and how many of them are free of the budget of all */
-    size_t taken_free;
-    int64_t charged_ms; /* when it began to take of that budget; 0: it has not */
-    int denied;         /* calls without a token */
-    int moves;          /* and in how many pieces */
-    int64_t moved_ms;   /* the last one */
-    int64_t inside_ms;  /* when it came in */
-    int64_t spent_ms;   /* when `taken` reached its bound; 0: it has not */
+    size_t taken_max;    /* bound of `taken` */
+    size_t taken_free;   /* bytes of `taken` that the budget of all strangers does not count */
+    int moves;           /* pieces in which `taken` moved */
+    int64_t moved_ms;    /* when the last piece moved */
+    int64_t charged_ms;  /* when it began to take from the budget; 0: it has not */
+    int denied;          /* calls without a token */
+    int64_t inside_ms;   /* when it came in */
+    int64_t spent_ms;    /* when `taken` reached its bound; 0: it has not */
     bool dead;
 };
 
@@ -67,7 +67,7 @@ struct relay_listener {
     struct hd_rpc_rate failures;
 };
 
-/* What all links of a relay share. */
+/* State that all links of a relay share. */
 struct relay_pump {
     int epoll_fd;
     char *scratch; /* [RELAY_SCRATCH_BYTES] */
@@ -75,14 +75,14 @@ struct relay_pump {
     int64_t now_ms;
 };
 
-/* relay_link.c: moves what can move, after these events of epoll, and counts it. */
+/* Moves the bytes that can move after these events of epoll, and counts them. */
 void relay_link_move(struct relay_pump *pump, struct relay_link *link, struct relay_end *end,
                      uint32_t events);
 /* Registers what the link waits for now. */
 void relay_link_watch(const struct relay_pump *pump, struct relay_link *link);
-/* What a stranger has taken of the budget. */
+/* Returns the bytes that a stranger has taken from the budget. */
 size_t relay_link_charge(const struct relay_link *link);
-/* Both have ended, or gRPC has and all it sent is delivered. */
+/* Returns whether both ends have ended, or gRPC has ended and all it sent is delivered. */
 bool relay_link_is_over(const struct relay_link *link);
 void relay_link_close(const struct relay_pump *pump, struct relay_link *link);
 

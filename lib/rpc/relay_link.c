@@ -25,7 +25,7 @@ size_t relay_link_charge(const struct relay_link *link)
                : 0;
 }
 
-/* Bytes that a stranger may send inwards now. */
+/* Returns how many bytes a stranger may send inwards now. */
 static size_t room_of_stranger(const struct relay_pump *pump, const struct relay_link *link)
 {
     const size_t free = link->taken < link->taken_free ? link->taken_free - link->taken : 0;
@@ -40,7 +40,7 @@ static size_t room_of_stranger(const struct relay_pump *pump, const struct relay
     return room < RELAY_PIECE_BYTES ? room : RELAY_PIECE_BYTES;
 }
 
-/* How many bytes may be read from this end now. */
+/* Returns how many bytes may be read from this end now. */
 static size_t room_for(const struct relay_pump *pump, struct relay_link *link,
                        const struct relay_end *end)
 {
@@ -56,7 +56,7 @@ static void drop_rest(struct relay_end *end)
     end->rest = NULL;
 }
 
-/* Nothing can be written to `end` any more. */
+/* Notes that nothing can be written to `end` any more. */
 static void break_end(struct relay_link *link, struct relay_end *end)
 {
     drop_rest(end);
@@ -66,7 +66,8 @@ static void break_end(struct relay_link *link, struct relay_end *end)
         link->pair.ended = link->net.ended = true; /* gRPC has no one to talk to */
 }
 
-/* Bytes that were written; 0: none fits; below 0: the end is broken. */
+/* Writes bytes to an end. Returns how many were written; 0: none fits; below 0: the end is
+ * broken. */
 static ssize_t write_some(const struct relay_end *end, const char *bytes, size_t count)
 {
     ssize_t written;

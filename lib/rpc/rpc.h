@@ -88,11 +88,11 @@ enum hd_status hd_rpc_raise_file_limit(uint64_t needed);
 
 enum { HD_RPC_LIBRARY_MAX = 96 };
 
-/* The gRPC that this process has loaded (NULL), or the one with this version of its core:
- * "gRPC 1.51 (core 29.0.0)". */
+/* Names the gRPC that this process has loaded (core_version NULL), or the one whose core has this
+ * version: "gRPC 1.51 (core 29.0.0)". */
 void hd_rpc_library_name(const char *core_version, char ret_name[HD_RPC_LIBRARY_MAX]);
-/* A known weakness of it that an attacker may use, in words for an operator; NULL: none. A
- * distribution may have corrected it without another number. */
+/* Returns, in words for an operator, a known weakness of that gRPC that an attacker may use; NULL:
+ * none. A distribution may have corrected it without changing the number. */
 const char *hd_rpc_library_weakness(const char *core_version);
 
 /* ---- the identity of a caller ---- */

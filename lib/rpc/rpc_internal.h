@@ -167,7 +167,7 @@ bool hd_rpc_slice_is(grpc_slice slice, const char *text);
 
 /* ---- the two sides ---- */
 
-/* The request message of an admitted call is here; NULL: the client has sent none. */
+/* Continues an admitted call with its request message; NULL: the client has sent none. */
 void hd_rpc_server_requested(struct hd_rpc_call *call, ProtobufCMessage *request);
 void hd_rpc_server_remove_call(struct hd_rpc_call *call); /* the call has ended */
 /* The call's answer is known. */

@@ -108,7 +108,7 @@ static void on_half_closed(uv_shutdown_t *shutdown, int status)
     (void)shutdown, (void)status; /* on_bytes gets a reset, too */
 }
 
-/* A TCP connection that sends nothing would not reach gRPC (relay.h). */
+/* Sends a byte, because a TCP connection that sends nothing would not reach gRPC (relay.h). */
 static void send_first_byte(struct hd_rpc_self_check *check)
 {
     static char hello[] = {0x16},

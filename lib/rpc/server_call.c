@@ -166,7 +166,7 @@ static enum hd_status identify_tcp(struct hd_rpc_call *call, const grpc_metadata
     return st;
 }
 
-/* The address of a TCP peer, for logs. A client that has gone has none any more. */
+/* Finds the address of a TCP peer, for logs; none for a client that has gone. */
 static void name_connection(struct hd_rpc_call *call, const char *peer)
 {
     const struct hd_rpc_server *server = call->server;

@@ -28,7 +28,7 @@ struct hd_strangers_table {
 
 /* ---- addresses ---- */
 
-/* False: the family has no addresses to tell apart. */
+/* Returns false if the family has no addresses to tell apart. */
 static bool read_address(const struct sockaddr_storage *from, unsigned char ret_bytes[16])
 {
     memset(ret_bytes, 0, 16);
@@ -110,7 +110,7 @@ static int level_of(struct hd_strangers_address *a, int64_t now_ms)
     return a->level;
 }
 
-/* An address without a connection is kept while it has something to be remembered for. */
+/* Keeps an address without a connection while its level or its pace must be remembered. */
 static void keep_or_forget(struct hd_strangers_table *table, struct hd_strangers_address *a,
                            int64_t now_ms)
 {
@@ -195,7 +195,7 @@ static void unlist(struct hd_strangers_table *table, struct hd_stranger *s)
 
 /* ---- making room ---- */
 
-/* The oldest stranger, or the oldest inside, of this address, or of all (NULL). */
+/* Returns the oldest stranger, or the oldest inside, of this address, or of all (NULL). */
 static struct hd_stranger *find_oldest(const struct hd_strangers_table *table,
                                        const struct hd_strangers_address *address, bool inside)
 {
@@ -206,8 +206,8 @@ static struct hd_stranger *find_oldest(const struct hd_strangers_table *table,
     return s;
 }
 
-/* The oldest of the address that has the most strangers, or the most inside. Where no address has
- * two, the oldest of all, if its grace is over. */
+/* Returns the oldest of the address that has the most strangers, or the most inside. Where no
+ * address has two, the oldest of all, if its grace is over. */
 static struct hd_stranger *find_of_busiest(const struct hd_strangers_table *table, bool inside,
                                            int64_t now_ms)
 {
@@ -287,7 +287,7 @@ bool hd_strangers_arrive(struct hd_strangers_table *table, struct hd_stranger *s
 
 /* ---- going in ---- */
 
-/* Whether the pace of its address allows an entry now. */
+/* Returns whether the pace of its address allows an entry now. */
 static bool is_due(struct hd_strangers_address *a, int64_t now_ms)
 {
     return a->next_ms - HD_STRANGERS_BURST_MS <= now_ms;

@@ -45,7 +45,7 @@ struct hd_strangers_address;
 
 enum hd_stranger_stage { HD_STRANGER_OUTSIDE, HD_STRANGER_INSIDE, HD_STRANGER_KNOWN };
 
-/* Part of a connection of the owner's. */
+/* Member of the owner's struct of a connection. */
 struct hd_stranger {
     struct hd_stranger *older, *newer; /* among strangers of both stages, by arrival */
     struct hd_strangers_address *address;
@@ -66,39 +66,40 @@ struct hd_strangers_table;
 struct hd_strangers_table *hd_strangers_new(const struct hd_strangers_limits *limits);
 void hd_strangers_free(struct hd_strangers_table *table); /* no connection is left; NULL is fine */
 
-/* A connection from `from` has been accepted. False: it is refused, and is not in the table.
- * *ret_victim: the stranger that must make room (NULL: none); the owner closes it, leave included,
- * before the next call. */
+/* Adds a connection from `from` that was accepted. Returns false if it is refused; then it is not
+ * in the table. *ret_victim: the stranger that must make room (NULL: none); the owner closes it,
+ * with hd_strangers_leave, before the next call. */
 bool hd_strangers_arrive(struct hd_strangers_table *table, struct hd_stranger *stranger,
                          const struct sockaddr_storage *from, int64_t now_ms,
                          struct hd_stranger **ret_victim);
 
-/* Whether a stranger that is outside may come in now; false: try again later. *ret_victim as
+/* Moves a stranger inside. Returns false if its address must wait; try later. *ret_victim as
  * above. */
 bool hd_strangers_enter(struct hd_strangers_table *table, struct hd_stranger *stranger,
                         int64_t now_ms, struct hd_stranger **ret_victim);
 
-/* Whether one more of its address may become known. */
+/* Returns whether one more connection of its address may become known. */
 bool hd_strangers_may_prove(const struct hd_strangers_table *table,
                             const struct hd_stranger *stranger);
-/* A call with a token has come by it. */
+/* Makes the connection known, because a call with a token came by it. */
 void hd_strangers_prove(struct hd_strangers_table *table, struct hd_stranger *stranger);
-/* It broke a bound: its address waits longer. */
+/* Notes that the stranger broke a bound: its address waits longer. */
 void hd_strangers_break(struct hd_stranger *stranger, int64_t now_ms);
-/* It is closed. */
+/* Removes a connection that is closed. */
 void hd_strangers_leave(struct hd_strangers_table *table, struct hd_stranger *stranger,
                         int64_t now_ms);
 
-/* By arrival; NULL: there is none. */
+/* Return the stranger that arrived first, or last; NULL: there is none. */
 struct hd_stranger *hd_strangers_oldest(const struct hd_strangers_table *table);
 struct hd_stranger *hd_strangers_newest(const struct hd_strangers_table *table);
 
-/* Connections of its address (ret_of_address may be NULL), and of all. */
+/* Returns how many connections there are in all. *ret_of_address (may be NULL): how many of this
+ * address. */
 size_t hd_strangers_count(const struct hd_strangers_table *table,
                           const struct sockaddr_storage *from, size_t *ret_of_address);
-/* How often its address has broken a bound of late: 0 .. HD_STRANGERS_LEVEL_MAX. */
+/* Returns how often its address has broken a bound of late: 0 .. HD_STRANGERS_LEVEL_MAX. */
 int hd_strangers_level(const struct hd_stranger *stranger, int64_t now_ms);
-/* Time between two entries of this address; for tests. */
+/* Returns the time between two entries of this address; for tests. */
 int64_t hd_strangers_interval_ms(struct hd_strangers_table *table,
                                  const struct sockaddr_storage *from, int64_t now_ms);
 size_t hd_strangers_remembered(const struct hd_strangers_table *table);

@@ -132,7 +132,7 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
     return HD_OK;
 }
 
-/* The date that the template gets: the job file's, else today's, once for the whole job. */
+/* Sets the date that the template gets: the job file's, else today's, once for the whole job. */
 static enum hd_status set_date(struct spec_draft *draft, struct hd_chat *chat)
 {
     struct hd_job *job = draft->job;

@@ -97,7 +97,7 @@ static bool is_single_word(const struct hd_added_walk *w, size_t from, size_t to
            !hd_regex_is(word_char, w->text + to, hd_character_bytes(w->text[to]));
 }
 
-/* Whether a guard is in what [from, to) was made of. */
+/* Returns whether a guard is in the text that [from, to) was made of. */
 static bool is_guarded(const struct hd_added_walk *w, size_t from, size_t to)
 {
     const struct hd_origin origin = w->guard_count && w->piece

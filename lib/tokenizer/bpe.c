@@ -128,7 +128,8 @@ static enum hd_status add_unknown(struct beginning *b, const unsigned char *at, 
     return HD_OK;
 }
 
-/* The token of the character word[at, at + n), with what the model puts around it; -1: none. */
+/* Returns the token of the character word[at, at + n), with what the model puts around it; -1:
+ * none. */
 static int32_t find_character(const struct hd_bpe *bpe, const unsigned char *word, size_t at,
                               size_t n, size_t len_bytes)
 {
@@ -156,8 +157,8 @@ static bool add_bytes(struct beginning *b, const unsigned char *at, size_t n)
     return true;
 }
 
-/* The ids that a word begins with: of its characters, or of its bytes where words are bytes. Room
- * for n ids. */
+/* Finds the ids that a word begins with: of its characters, or of its bytes where words are bytes.
+ * Room for n ids. */
 static enum hd_status begin_word(const struct hd_bpe *bpe, const unsigned char *word, size_t n,
                                  int32_t *ids, int32_t *lens, size_t *ret_count)
 {
@@ -301,7 +302,7 @@ static void merge_by_heap(struct hd_words *e)
     }
 }
 
-/* Also sets e->lens of the ids that it adds. */
+/* Adds the ids of a long word, and sets e->lens of them. */
 static enum hd_status add_long_word(struct hd_words *e, const unsigned char *word, size_t n)
 {
     const int32_t *ids;

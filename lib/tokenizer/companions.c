@@ -79,7 +79,7 @@ static const struct hd_json *member(const struct companions_reading *r, enum hd_
     return r->roots[file] ? hd_json_member(r->roots[file], key) : NULL;
 }
 
-/* A text, or "". */
+/* Returns a text, or "". */
 static const char *word(const struct companions_reading *r, enum hd_companion_file file,
                         const char *key)
 {
@@ -119,7 +119,7 @@ static enum hd_status set_token(struct companions_reading *r, const char *conten
     return token->content ? HD_OK : no_memory();
 }
 
-/* A text or an object with "content"; of an object without "special": `special`. */
+/* Reads a text or an object with "content"; of an object without "special": `special`. */
 static enum hd_status read_token(struct companions_reading *r, const struct hd_json *value,
                                  bool special, struct hd_companion_token *ret_token)
 {
@@ -215,7 +215,7 @@ static bool is_standard(const char *name)
     return false;
 }
 
-/* Whether a key of a model's own token has a token as its value: image_token, but neither
+/* Returns whether a key of a model's own token has a token as its value: image_token, but neither
  * add_bos_token, which is true or false, nor an object that is no AddedToken. */
 static bool names_token(const struct hd_json *m, enum hd_companion_file file)
 {
@@ -242,7 +242,8 @@ static enum hd_status read_name(struct companions_reading *r, enum hd_companion_
     return at_key(st, file, m->key);
 }
 
-/* The names of one file; standard ones first, which is the order in which tokens are added. */
+/* Reads the names of one file; standard ones first, which is the order in which tokens are
+ * added. */
 static enum hd_status read_names(struct companions_reading *r, enum hd_companion_file file)
 {
     const struct hd_json *root = r->roots[file];
@@ -269,7 +270,7 @@ static int rank_of(const char *name)
     return i;
 }
 
-/* Standard names first; the others stay in their order. */
+/* Puts standard names first; the others stay in their order. */
 static void sort_names(struct hd_companions *c)
 {
     for (int i = 1; i < c->name_count; i++) {
@@ -447,8 +448,8 @@ static const struct tokenizer_class *find_class(const char *name)
     return NULL;
 }
 
-/* The class that AutoTokenizer would take; NULL: the general one (TokenizersBackend), which takes
- * tokenizer.json as it is. */
+/* Returns the class that AutoTokenizer would take; NULL: the general one (TokenizersBackend),
+ * which takes tokenizer.json as it is. */
 static const struct tokenizer_class *choose_class(const struct companions_reading *r,
                                                   bool is_byte_level)
 {

@@ -11,7 +11,7 @@
  * The order of precedence is that of AutoTokenizer.from_pretrained in transformers 5. A class of
  * tokenizer can have names of its own (GPT2Tokenizer: <|endoftext|>), which hold where no file
  * gives the name. A value is a text, an object with "content" (an AddedToken), or null, which means
- * that there is no such token. Nothing here reads tokenizer.json: added_list.c merges both.
+ * that there is no such token. merged.c merges these tokens with those of tokenizer.json.
  *
  * Used by: chat, data, special, tokenizer.   Uses: base.
  * Threads: immutable once read.
@@ -80,13 +80,13 @@ struct hd_companion_texts {
     bool is_byte_level; /* tokenizer.json says "ByteLevel" */
 };
 
-/* HD_INVALID, HD_LIMIT: the message names the file and the key. Also after a failure the caller
- * must call hd_companions_done. */
+/* Reads the contents of the files. HD_INVALID, HD_LIMIT: the message names the file and the key.
+ * Also after a failure the caller must call hd_companions_done. */
 enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
                                    struct hd_companions *ret_companions);
 
-/* Reads those of a folder. tokenizer_json: the bytes of its tokenizer.json; NULL: reads what it
- * needs of that file, if there is one. */
+/* Reads the files of a folder. tokenizer_json: the bytes of its tokenizer.json; NULL: reads what
+ * it needs of that file, if there is one. */
 enum hd_status hd_companions_read(const char *dir, const struct hd_text *tokenizer_json,
                                   struct hd_companions *ret_companions);
 void hd_companions_done(struct hd_companions *companions);
@@ -95,11 +95,12 @@ void hd_companions_done(struct hd_companions *companions);
  * tokenizer.json is made of that. */
 void hd_companions_explain_missing(const char *dir, struct hd_text *ret_text);
 
-/* The name's row, or NULL: it has no token. */
+/* Returns the name's row; NULL: it has no token. */
 const struct hd_companion_name *hd_companions_find(const struct hd_companions *companions,
                                                    const char *name);
 
-/* A hash of all that can change the ids of a text or a special token's name. 0: nothing can. */
+/* Returns a hash of all that can change the ids of a text or a special token's name; 0: nothing
+ * can. */
 uint64_t hd_companions_hash(const struct hd_companions *companions);
 
 #endif

@@ -72,8 +72,8 @@ static size_t whole_character(const unsigned char *p, size_t n)
     return !p[0] ? 1 : need <= n && hd_text_is_utf8(p, need) ? need : 0;
 }
 
-/* Bytes of what is no character: the longest beginning of one, else one byte (Unicode 15, 3.9,
- * "U+FFFD Substitution of Maximal Subparts"). */
+/* Returns how many bytes at p, which begin no character, become one U+FFFD: the longest beginning
+ * of a character, else one byte (Unicode 15, 3.9, "U+FFFD Substitution of Maximal Subparts"). */
 static size_t broken_bytes(const unsigned char *p, size_t n)
 {
     const size_t need = p[0] < 0xC2 || p[0] > 0xF4 ? 1 : hd_character_bytes(p[0]);
@@ -115,7 +115,7 @@ static bool is_utf8(const char *bytes, size_t n)
     return true;
 }
 
-/* The byte of <0x0A>, or -1; the digits as Rust reads them. */
+/* Returns the byte of <0x0A>, or -1; the digits as Rust reads them. */
 static int fallback_byte(const char *token, size_t n)
 {
     static const char digits[] = "0123456789abcdef";
@@ -191,7 +191,7 @@ static void write_spaces(const struct decoding *d, const char *token, size_t n, 
     }
 }
 
-/* The bytes that ByteLevel's letters represent; a token with another character stays. */
+/* Adds the bytes that ByteLevel's letters represent; a token with another character stays. */
 static void add_letters(struct hd_text *out, const char *token, size_t n)
 {
     const unsigned char *p = (const unsigned char *)token;
@@ -229,7 +229,7 @@ static void letters_of_all(const struct decoding *d)
     hd_text_free(&bytes);
 }
 
-/* Bytes of adjacent <0x..> become their characters, or a U+FFFD each. */
+/* Turns the bytes of adjacent <0x..> into their characters, or a U+FFFD each. */
 static void flush_bytes(const struct decoding *d, struct hd_text *bytes)
 {
     if (!bytes->len_bytes)

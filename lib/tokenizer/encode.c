@@ -94,8 +94,8 @@ static bool begins_part(const unsigned char *text, size_t at)
     return memcmp(text + at, mark, 3) == 0 && (at < 3 || memcmp(text + at - 3, mark, 3) != 0);
 }
 
-/* The words of a piece that passed all steps. They end in front of U+2581 where the vocabulary
- * allows it (struct hd_bpe): short words are found in the cache. */
+/* Adds the words of a piece that passed all steps. They end in front of U+2581 where the
+ * vocabulary allows it (struct hd_bpe): short words are found in the cache. */
 static enum hd_status add_words(struct hd_bpe_encoder *e, const struct hd_text_piece *piece)
 {
     const size_t n = piece->len_bytes;
@@ -233,7 +233,7 @@ static void write_metaspace(struct hd_bpe_encoder *e, const struct hd_split_step
     }
 }
 
-/* A step that changes a piece and does not split it. */
+/* Applies a step that changes a piece and does not split it. */
 static enum hd_status change(struct hd_bpe_encoder *e, int step, const struct hd_text_piece *piece)
 {
     const struct hd_split_step *how = &e->bpe->steps[step];

@@ -77,7 +77,7 @@ static int fallback_byte(const char *content)
     return high && low ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
 }
 
-/* The bytes of a token of the model: its characters, or the bytes that ByteLevel's letters
+/* Finds the bytes of a token of the model: its characters, or the bytes that ByteLevel's letters
  * represent. No bytes if it has another character; such a token never occurs in a word. */
 static enum hd_status spell(struct tokenizer_reading *r, const char *content,
                             struct hd_token_text *text)
@@ -170,7 +170,7 @@ static uint64_t table_mask(size_t count) /* at most half full */
     return size - 1;
 }
 
-/* Whether U+2581 is behind another character. */
+/* Returns whether U+2581 is behind another character. */
 static bool has_space_behind(const struct hd_token_text *t)
 {
     static const char space[] = "\xE2\x96\x81";
@@ -181,8 +181,9 @@ static bool has_space_behind(const struct hd_token_text *t)
     return false;
 }
 
-/* Whether words may end in front of U+2581 (struct hd_bpe). A word that is looked up as a whole may
- * not, nor one whose ends are marked, nor one where an unknown character could be joined across. */
+/* Returns whether words may end in front of U+2581 (struct hd_bpe). A word that is looked up as a
+ * whole may not, nor one whose ends are marked, nor one where an unknown character could be joined
+ * across. */
 static bool parts_at_spaces(const struct hd_bpe *bpe)
 {
     if (bpe->is_byte_level || bpe->ignores_merges || bpe->prefix[0] || bpe->suffix[0] ||
@@ -260,7 +261,7 @@ static enum hd_status read_pair(struct tokenizer_reading *r, const struct hd_jso
     return HD_OK;
 }
 
-/* A token of the model by its content; no bytes: no word has it. */
+/* Finds a token of the model by its content; no bytes: no word has it. */
 static enum hd_status find_token(struct tokenizer_reading *r, const char *content,
                                  struct hd_token_text *spelt, int32_t *ret_id)
 {
@@ -339,7 +340,7 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
     return HD_OK;
 }
 
-/* What the model puts around characters; "" if it is absent. */
+/* Reads an affix that the model puts around characters; "" if it is absent. */
 static enum hd_status read_affix(struct hd_bpe *bpe, const struct hd_json *model, const char *key,
                                  const char **ret_text)
 {
@@ -356,8 +357,8 @@ static enum hd_status read_affix(struct hd_bpe *bpe, const struct hd_json *model
     return *ret_text ? HD_OK : no_memory();
 }
 
-/* Whether words may be bytes: ByteLevel is the last step, the only one that writes letters, and the
- * model uses characters of its own nowhere. Then that step is dropped. */
+/* Returns whether words may be bytes: ByteLevel is the last step, the only one that writes
+ * letters, and the model uses characters of its own nowhere. Then drops that step. */
 static bool take_byte_level(struct hd_bpe *bpe)
 {
     bool has_letters = false;
@@ -374,7 +375,7 @@ static bool take_byte_level(struct hd_bpe *bpe)
     return true;
 }
 
-/* All of the model but its tokens and merges. */
+/* Reads all of the model but its tokens and merges. */
 static enum hd_status read_settings(struct hd_bpe *bpe, const struct hd_json *model)
 {
     const struct hd_json *dropout = hd_bpe_member(model, "dropout");
@@ -401,7 +402,8 @@ static enum hd_status read_settings(struct hd_bpe *bpe, const struct hd_json *mo
     return st;
 }
 
-/* The token of unknown characters. If the vocabulary does not have it, such a text is refused. */
+/* Reads the token of unknown characters. If the vocabulary does not have it, such a text is
+ * refused. */
 static enum hd_status read_unknown(struct tokenizer_reading *r, const struct hd_json *model)
 {
     const struct hd_json *m = hd_bpe_member(model, "unk_token");
@@ -451,7 +453,7 @@ static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_jso
                                           "version|truncation|padding|added_tokens|normalizer|"
                                           "pre_tokenizer|post_processor|decoder|model");
 
-    /* truncation and padding are of calls, not of the tokenizer: who opens the file resets them */
+    /* truncation and padding belong to calls; transformers resets them when it opens the file */
     if (!st)
         st = hd_bpe_read_steps(root, r->bpe);
     if (!st)

@@ -386,7 +386,7 @@ static enum hd_status read_whitespace(struct hd_bpe *bpe, const struct hd_json *
     return st;
 }
 
-/* A split at one character. */
+/* Adds a split at one character. */
 static enum hd_status add_character_split(struct hd_bpe *bpe, const char *character,
                                           enum hd_split_behavior behavior)
 {
@@ -432,7 +432,7 @@ static enum hd_status add_metaspace(struct hd_bpe *bpe, const struct hd_json *p)
     return st || !splits ? st : add_character_split(bpe, content, HD_SPLIT_MERGED_WITH_NEXT);
 }
 
-/* All types but Sequence. */
+/* Reads a step of any type but Sequence. */
 static enum hd_status read_step(struct hd_bpe *bpe, const struct hd_json *p, const char *type)
 {
     static const struct {
@@ -506,7 +506,7 @@ static enum hd_status check_post_processor(const struct hd_json *p, int depth)
     return st;
 }
 
-/* Whether Metaspace asks for the beginning of the text behind steps that move it. */
+/* Returns whether Metaspace asks for the beginning of the text behind steps that move it. */
 static bool asks_for_origins(const struct hd_bpe *bpe)
 {
     bool changed = bpe->normal_count > 0, asks = false;
@@ -520,7 +520,7 @@ static bool asks_for_origins(const struct hd_bpe *bpe)
     return asks;
 }
 
-/* Whether a step rewrites all characters of a piece. */
+/* Returns whether a step rewrites all characters of a piece. */
 static bool rewrites(const struct hd_bpe *bpe, int from)
 {
     for (int i = from; i < bpe->normal_count; i++)

@@ -74,7 +74,7 @@ static enum hd_status make_table(struct merging *m, const struct hd_bpe *bpe, si
     return HD_OK;
 }
 
-/* The row of a token, which is made if it is new. */
+/* Returns the row of a token; makes it if it is new. */
 static struct known *know(struct merging *m, const char *content)
 {
     struct known *k = find(m, content);
@@ -197,7 +197,7 @@ static int by_id(const void *left, const void *right)
     return a->order - b->order;
 }
 
-/* The listed tokens by their ids: added_tokens_decoder, else added_tokens.json and over it the file
+/* Lists the tokens by their ids: added_tokens_decoder, else added_tokens.json and over it the file
  * itself. Of several with one id the last one is left. */
 static int list_by_id(const struct hd_companions *c, const struct hd_companion_token *own,
                       int own_count, struct waiting *ret_list)

@@ -66,7 +66,7 @@ static enum hd_status write_apart(const struct normalising *w, size_t from, cons
     return st;
 }
 
-/* Marks that changed places: each counts as made of the one in its place. */
+/* Writes marks that changed places: each counts as made of the one in its place. */
 static void write_reordered(const struct normalising *w, size_t from, const size_t *ends,
                             size_t count, const struct hd_text *normal)
 {
@@ -81,7 +81,7 @@ static void write_reordered(const struct normalising *w, size_t from, const size
     }
 }
 
-/* A sequence of characters and its normal form, which differ. */
+/* Writes a sequence of characters and its normal form, which differ. */
 static enum hd_status write_sequence(const struct normalising *w, size_t from, size_t to,
                                      const struct hd_text *normal)
 {
@@ -143,7 +143,8 @@ static enum hd_status to_form(const struct normalising *w)
 
 /* ---- characters ---- */
 
-/* Sentencepiece's nmt: 0: the character is dropped; else what stands for it. */
+/* Returns what Sentencepiece's nmt makes of a character: 0: it is dropped; else its
+ * replacement. */
 static uint32_t nmt(uint32_t code)
 {
     if ((code >= 0x1 && code <= 0x8) || code == 0xB || (code >= 0xE && code <= 0x1F) ||
@@ -173,7 +174,7 @@ static bool is_chinese(uint32_t c)
            (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-/* The characters that one becomes; how many. U+0000 stays with NMT. */
+/* Finds the characters that one becomes, and returns how many. U+0000 stays with NMT. */
 static size_t change(const struct normalising *w, uint32_t code, uint32_t ret_codes[3])
 {
     ret_codes[0] = code;
@@ -246,7 +247,7 @@ static void strip(const struct normalising *w)
 
 /* ---- texts ---- */
 
-/* What takes the place of a match counts as made of the last character of it. */
+/* Replaces the matches. A replacement counts as made of the last character of its match. */
 static struct hd_origin replaced_origin(const struct hd_text_piece *in, size_t to)
 {
     size_t last = to ? to - 1 : 0;
@@ -309,7 +310,7 @@ static enum hd_status apply(const struct normalising *w)
     }
 }
 
-/* Whether a step leaves every text of ASCII as it is. */
+/* Returns whether a step leaves every text of ASCII as it is. */
 static bool keeps_ascii(const struct hd_normal_step *step)
 {
     return step->kind == HD_NORMAL_FORM || step->kind == HD_NORMAL_STRIP_ACCENTS ||

@@ -19,7 +19,8 @@
  *
  * Everything else is refused by name: back references, \G, \K, \X, \y, absent operators,
  * conditions, callouts, calls of groups, octal and control escapes, (?x) and the ASCII options.
- * tests/unit/tokenizer/pattern_test.c has a table of patterns and what Oniguruma matches. */
+ * tests/unit/tokenizer/tokenizer_pattern_test.c has a table of patterns and what Oniguruma matches.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,7 +147,8 @@ static enum hd_status parse_hex(struct translation *t, uint32_t *ret_code)
     return HD_OK;
 }
 
-/* An escape that is one character; *ret_is false: it is another one, and t->p has not moved. */
+/* Parses an escape that is one character; *ret_is false: it is another one, and t->p has not
+ * moved. */
 static enum hd_status parse_character_escape(struct translation *t, bool *ret_is,
                                              uint32_t *ret_code)
 {
@@ -200,7 +202,7 @@ static enum hd_status add_set(struct translation *t, const char *from, const cha
     return HD_OK;
 }
 
-/* The name of a property up to `end`, without case, spaces, - and _. */
+/* Reads the name of a property up to `end`, without case, spaces, - and _. */
 static enum hd_status read_name(const struct translation *t, const char *from, const char *p,
                                 const char *end, char ret_name[NAME_BYTES_MAX])
 {
@@ -318,7 +320,7 @@ static enum hd_status parse_posix(struct translation *t, struct term *term)
     return add_class_set(t, from, strcmp(name, "punct") == 0 ? "[punct]" : name, negated, term);
 }
 
-/* One character of a class, perhaps escaped. *ret_is false: an escape that is none. */
+/* Parses one character of a class, perhaps escaped. *ret_is false: an escape that is none. */
 static enum hd_status parse_class_character(struct translation *t, bool *ret_is, uint32_t *ret_code)
 {
     size_t n = 0;
@@ -350,7 +352,7 @@ static enum hd_status add_range(struct translation *t, const char *from, uint32_
     return HD_OK;
 }
 
-/* A character, a range of characters or an escape. */
+/* Parses a character, a range of characters or an escape. */
 static enum hd_status parse_class_item(struct translation *t, struct term *term)
 {
     const char *from = t->p;
@@ -384,7 +386,7 @@ static enum hd_status parse_class_item(struct translation *t, struct term *term)
     return add_range(t, from, first, last, term);
 }
 
-/* The items up to && or ]. */
+/* Parses the items up to && or ]. */
 static enum hd_status parse_term(struct translation *t, bool is_first, struct term *term)
 {
     const char *from = t->p;
@@ -413,7 +415,7 @@ static enum hd_status parse_term(struct translation *t, bool is_first, struct te
     return st;
 }
 
-/* The terms of a class; *ret_count of them, joined as one expression in `all`. */
+/* Parses the terms of a class; *ret_count of them, joined as one expression in `all`. */
 static enum hd_status parse_terms(struct translation *t, struct hd_text *all, int *ret_count,
                                   bool *ret_is_list)
 {
@@ -502,7 +504,7 @@ static enum hd_status parse_options(struct translation *t, const char *from)
     return st;
 }
 
-/* The name of (?<name>..); t->p is at its beginning. */
+/* Skips the name of (?<name>..); t->p is at its beginning. */
 static enum hd_status skip_name(struct translation *t, const char *from, char end)
 {
     const char *name = t->p;
@@ -737,7 +739,7 @@ static enum hd_status wrap(struct translation *t, size_t start)
     return HD_OK;
 }
 
-/* One ?, *, + or {..}, and the ? or + that belongs to it. */
+/* Parses one ?, *, + or {..}, and the ? or + that belongs to it. */
 static enum hd_status parse_repeat(struct translation *t)
 {
     const char *from = t->p;

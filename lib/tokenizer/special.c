@@ -37,7 +37,7 @@ static bool has(const int32_t *ids, int count, int32_t id)
     return false;
 }
 
-/* Whether an id can be one of the tokenizer. A tokenizer that is unknown has any. */
+/* Returns whether an id can be one of the tokenizer. A tokenizer that is unknown has any. */
 static bool is_token(const struct hd_tokenizer *tokenizer, int32_t id)
 {
     return id >= 0 && (!tokenizer || id < hd_tokenizer_vocab(tokenizer));
@@ -85,8 +85,9 @@ static void compare_ends(const struct hd_tokenizer *tokenizer, const struct hd_m
     hd_text_free(&line);
 }
 
-/* The first of the model's ids that is a special token ends documents. An ordinary token does not:
- * transformers' classes write ids of other tokenizers into config.json by default. */
+/* Ends documents with the first of the model's ids that is a special token. An ordinary token does
+ * not end them: transformers' classes write ids of other tokenizers into config.json by
+ * default. */
 static void take_end_of_model(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
                               struct hd_special *s)
 {
@@ -107,7 +108,7 @@ static void take_end_of_model(const struct hd_tokenizer *tokenizer, const struct
     note(s, line);
 }
 
-/* The tokenizer's bos_token or pad_token, else the model's id. */
+/* Returns the tokenizer's bos_token or pad_token, else the model's id. */
 static struct hd_special_token choose(const struct hd_tokenizer *tokenizer, const char *name,
                                       int32_t id, const struct hd_model_ids *ids,
                                       struct hd_special *s)

@@ -4,8 +4,8 @@
  *   the tokenizer's names    eos_token, bos_token ... of the files beside its tokenizer.json
  *                            (companions.h has their order of precedence)
  *   generation_config.json   of the model's folder: eos_token_id (a number or a list),
- * bos_token_id, pad_token_id; where this file is missing those of config.json, also in its
- * text_config
+ *                            bos_token_id, pad_token_id; where this file is missing those of
+ *                            config.json, also in its text_config
  *
  *   end of a document   eos_token; else the first id of the model's files that is a special token;
  *                       else none
@@ -37,13 +37,13 @@ struct hd_model_ids {
     bool has_generation;  /* there is a generation_config.json */
 };
 
-/* HD_INVALID, HD_LIMIT: the message names the file and the key. dir "" or NULL, or no such files:
- * no ids. */
+/* Reads the ids. HD_INVALID, HD_LIMIT: the message names the file and the key. No ids if dir is ""
+ * or NULL, or has no such files. */
 enum hd_status hd_model_ids_read(const char *dir, struct hd_model_ids *ret_ids);
 
 struct hd_special_token {
     int32_t id;       /* -1: none */
-    const char *file; /* that says so, or a class of tokenizers; "": none */
+    const char *file; /* file that names it, or a class of tokenizers */
 };
 
 struct hd_special {
@@ -55,8 +55,8 @@ struct hd_special {
     char notes[HD_SPECIAL_NOTES_BYTES_MAX];
 };
 
-/* tokenizer: of the model; NULL: unknown. model_dir: the model's folder; NULL or "": none. As
- * hd_model_ids_read. */
+/* Finds the special tokens of a model. tokenizer: NULL: unknown. model_dir: its folder; NULL or
+ * "": none. Fails like hd_model_ids_read. */
 enum hd_status hd_special_resolve(const struct hd_tokenizer *tokenizer, const char *model_dir,
                                   struct hd_special *ret_special);
 

@@ -4,9 +4,9 @@
  * GPT-2, Llama-3 and Qwen), with byte fallback (Llama-2, Mistral, Gemma) or of characters. It gives
  * the same ids as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the
  * text are recognised, and none are added. Tokens that only the files beside it name (companions.h)
- * are tokens, too. A setting of the file that is not supported is an error that
- * names it. Two differences, both errors here instead of silent loss: text that is not UTF-8, and a
- * character without a token where the file has no unk_token.
+ * are tokens, too. A setting of the file that is not supported is an error that names it. Two
+ * differences, both errors here instead of silent loss: text that is not UTF-8, and a character
+ * without a token where the file has no unk_token.
  *
  * Used by: data, train, worker.   Uses: base; PCRE2 and utf8proc if found at build time.
  * Threads: a tokenizer is immutable; each thread that encodes needs its own encoder.
@@ -34,13 +34,14 @@ void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
 const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* as it was opened */
 int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);    /* the largest id + 1 */
 
-/* The files beside its tokenizer.json; NULL: it is "bytes". special.h has what follows of them. */
+/* Returns the files beside its tokenizer.json; NULL: it is "bytes". special.h decides what follows
+ * from them. */
 struct hd_companions;
 const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer);
-/* Whether an added token is special: text of a message never becomes one. */
+/* Returns whether an id is a special token, which the text of a message never becomes. */
 bool hd_tokenizer_is_special(const struct hd_tokenizer *tokenizer, int32_t id);
-/* The ids that tokenizer.json's post_processor puts in front of and behind one text where special
- * tokens are asked for; transformers does not look at add_bos_token if there is a tokenizer.json.
+/* Return the ids that tokenizer.json's post_processor puts in front of and behind one text where
+ * special tokens are asked for; transformers ignores add_bos_token if there is a tokenizer.json.
  * The encoder below never adds them. */
 const int32_t *hd_tokenizer_before(const struct hd_tokenizer *tokenizer, int *ret_count);
 const int32_t *hd_tokenizer_behind(const struct hd_tokenizer *tokenizer, int *ret_count);

@@ -203,8 +203,8 @@ struct hd_bpe {
 
 /* ---- json.c ---- */
 
-/* companions: of the file's folder, which gets notes; NULL: none. Also after a failure the caller
- * must call hd_bpe_done. */
+/* Reads a tokenizer.json. companions: of the file's folder, which gets notes; NULL: none. Also
+ * after a failure the caller must call hd_bpe_done. */
 enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_companions *companions,
                            struct hd_bpe *bpe);
 void hd_bpe_done(struct hd_bpe *bpe);
@@ -231,17 +231,17 @@ enum hd_status hd_bpe_read_added(const struct hd_json *list, struct hd_arena *ar
 
 /* ---- json_steps.c ---- */
 
-/* normalizer, pre_tokenizer and post_processor of the file, into the members of `bpe`. */
+/* Reads normalizer, pre_tokenizer and post_processor of the file into the members of `bpe`. */
 enum hd_status hd_bpe_read_steps(const struct hd_json *root, struct hd_bpe *bpe);
-/* {"String": ..} or {"Regex": ..} of member "pattern". */
+/* Reads {"String": ..} or {"Regex": ..} of the member "pattern". */
 enum hd_status hd_bpe_read_pattern(struct hd_bpe *bpe, const struct hd_json *object,
                                    const char *where, struct hd_matcher *ret_matcher);
 void hd_matcher_done(struct hd_matcher *matcher);
-/* A member that is one character. */
+/* Reads a member that is one character. */
 enum hd_status hd_bpe_read_character(const struct hd_json *object, const char *where,
                                      const char *key, const char **ret_text);
 
-/* The settings of Metaspace. */
+/* Reads the settings of Metaspace. */
 enum hd_status hd_bpe_read_metaspace(struct hd_bpe *bpe, const struct hd_json *p, const char *where,
                                      const char **ret_content, enum hd_prepend *ret_prepend,
                                      bool *ret_splits);
@@ -280,16 +280,17 @@ void hd_rewrite_add(struct hd_rewrite *rewrite, const void *bytes, size_t count,
 /* Appends the bytes [from, to) of a piece. */
 void hd_rewrite_copy(struct hd_rewrite *rewrite, const struct hd_text_piece *piece, size_t from,
                      size_t to);
-/* *piece becomes what was written in its place. */
+/* Makes *piece the text that was written in its place. */
 enum hd_status hd_rewrite_take(struct hd_rewrite *rewrite, struct hd_text_piece *piece);
 void hd_rewrite_letters(struct hd_rewrite *rewrite,
                         const struct hd_text_piece *piece); /* ByteLevel */
 
-/* The bytes of the text that [from, to) of a piece was made of; not empty. */
+/* Returns the bytes of the text that [from, to) of a piece was made of; [from, to) is not
+ * empty. */
 struct hd_origin hd_text_piece_origin(const struct hd_text_piece *piece, size_t from, size_t to);
 struct hd_text_piece hd_text_piece_part(const struct hd_text_piece *piece, size_t from, size_t to);
 
-/* The code point of ByteLevel's letter for a byte, and the reverse, or -1. */
+/* Return the code point of ByteLevel's letter for a byte, and the reverse, or -1. */
 uint32_t hd_letter_of_byte(unsigned char byte);
 int hd_byte_of_letter(uint32_t code);
 
@@ -323,15 +324,15 @@ struct hd_merged_list { /* in the arena; initialise with {0} */
     int count, room;
 };
 
-/* All added tokens: those of the file (`own`: its added_tokens, or NULL) and of its companions (or
- * NULL), in the order of AutoTokenizer. A token of the model keeps its id; each other one gets the
- * next free id, as Hugging Face tokenizers counts, whatever the files say; a note names those that
- * say another one. bpe: its model's tokens are read. */
+/* Makes the list of all added tokens: those of the file (`own`: its added_tokens, or NULL) and of
+ * its companions (or NULL), in the order of AutoTokenizer. A token of the model keeps its id. Each
+ * other token gets the next free id, as Hugging Face tokenizers counts, whatever id the files give
+ * it; a note names the tokens whose id differs. bpe: its model's tokens are read. */
 enum hd_status hd_merged_list_make(struct hd_arena *arena, const struct hd_json *own,
                                    struct hd_companions *companions, const struct hd_bpe *bpe,
                                    struct hd_merged_list *ret_list);
 
-/* What a post_processor puts around a text. HD_INVALID names the key. */
+/* Reads the ids that a post_processor puts around a text. HD_INVALID names the key. */
 enum hd_status hd_around_read(const struct hd_json *post_processor, struct hd_arena *arena,
                               struct hd_around *ret_around);
 
@@ -387,10 +388,10 @@ bool hd_regex_may_be_empty(const struct hd_regex *regex); /* whether a match may
 /* One thread's. */
 enum hd_status hd_regex_scratch_new(struct hd_regex_scratch **ret_scratch);
 void hd_regex_scratch_free(struct hd_regex_scratch *scratch); /* NULL is fine */
-/* Whether the texts that follow may have characters that the Unicode of PCRE2 does not have. */
+/* Says whether the following texts may have characters that the Unicode of PCRE2 lacks. */
 void hd_regex_scratch_newer(struct hd_regex_scratch *scratch, bool newer);
 
-/* Whether the text, a single character, matches. For patterns of one character. */
+/* Returns whether the text, a single character, matches. For patterns of one character. */
 bool hd_regex_is(const struct hd_regex *regex, const unsigned char *text, size_t len_bytes);
 
 /* Iterates over the matches of a text, which is UTF-8 and not empty. Initialise the first four. An
@@ -404,7 +405,7 @@ struct hd_match_walk {
     bool has_last;
 };
 
-/* *ret_found false: there are no more. */
+/* Finds the next match. *ret_found false: there are no more. */
 enum hd_status hd_match_next(struct hd_match_walk *walk, bool *ret_found, size_t *ret_from,
                              size_t *ret_to);
 
@@ -424,14 +425,15 @@ bool hd_unicode_is_present(void); /* utf8proc; the sets need none */
 /* Appends a text in a normal form of Unicode 9. */
 enum hd_status hd_unicode_normal(enum hd_normal_form form, const unsigned char *text,
                                  size_t len_bytes, struct hd_text *ret_text);
-/* Whether a character begins what a normal form changes together: nothing before it joins it. */
+/* Returns whether a character begins what a normal form changes together: no character before it
+ * joins it. */
 bool hd_unicode_begins(enum hd_normal_form form, uint32_t code);
 size_t hd_unicode_lower(uint32_t code, uint32_t ret_codes[2]); /* how many */
 bool hd_unicode_is_accent(uint32_t code, bool as_bert);
 bool hd_unicode_is_control(uint32_t code); /* as BertNormalizer has it */
 bool hd_unicode_is_space(uint32_t code);   /* White_Space */
 bool hd_unicode_has_newer(const unsigned char *text, size_t len_bytes);
-/* Whether case folding could join a character, not ASCII, with others. */
+/* Returns whether case folding could join a character, not ASCII, with others. */
 bool hd_unicode_may_fold(uint32_t code);
 /* Appends the characters of a set of unicode.def as parts of a PCRE2 class. False: no such set. */
 bool hd_unicode_add_set(const char *name, size_t name_bytes, bool newer, struct hd_text *ret_items);
@@ -444,7 +446,8 @@ void hd_words_free(struct hd_words *words); /* NULL is fine */
 /* Appends the ids of a word. */
 enum hd_status hd_words_add(struct hd_words *words, const unsigned char *word, size_t len_bytes,
                             struct hd_id_list *list);
-/* As hd_words_add; *ret_lens has the bytes of the word that each id spells, until the next call. */
+/* Appends the ids of a word like hd_words_add. *ret_lens: the bytes of the word that each id
+ * spells, valid until the next call. */
 enum hd_status hd_words_add_lens(struct hd_words *words, const unsigned char *word,
                                  size_t len_bytes, struct hd_id_list *list,
                                  const int32_t **ret_lens);
@@ -461,7 +464,7 @@ enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char
 
 /* ---- decode.c ---- */
 
-/* As hd_tokenizer_decode and hd_tokenizer_decode_next. */
+/* Decode like hd_tokenizer_decode and hd_tokenizer_decode_next. */
 enum hd_status hd_bpe_decode(const struct hd_bpe *bpe, const int32_t *ids, size_t count,
                              struct hd_text *ret_text);
 enum hd_status hd_bpe_decode_next(const struct hd_bpe *bpe, int32_t id, struct hd_text *ret_bytes);

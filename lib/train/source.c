@@ -261,8 +261,8 @@ static bool has_codes(const struct hd_job *job)
     return quant != HD_QUANT_NONE && quant != HD_QUANT_COUNT;
 }
 
-/* Whether a weight is not in the checkpoint: a run that trains all of them leaves out none, and its
- * base may be gone. */
+/* Returns whether a weight is not in the checkpoint: a run that trains all of them leaves out
+ * none, and its base may be gone. */
 static bool lacks_weights(const struct hd_source *s)
 {
     for (int i = 0; i < s->registry->param_count; i++)

@@ -265,8 +265,8 @@ static enum hd_status make(struct fill *f, const struct hd_job_file *file, const
     return st;
 }
 
-/* Whether both token files are there. The .bin is asked for first: a rank that makes them anew
- * removes the .idx before it renames the .bin, and renames the .idx last. */
+/* Returns whether both token files are there. The .bin is asked for first: a rank that makes them
+ * anew removes the .idx before it renames the .bin, and renames the .idx last. */
 static bool are_there(const char *bin, const char *idx)
 {
     return hd_file_exists(bin) && hd_file_exists(idx);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The clock is 25 days ahead for some seconds, then right again: certificates that were made meanwhile are
-# replaced, nobody is locked out, and jobs go on.
+# replaced, no node is locked out, and jobs go on.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
 shift_library=$HEDDLE_BUILD_DIR/tests/libfake_clock.so

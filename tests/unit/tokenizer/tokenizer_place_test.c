@@ -108,7 +108,7 @@ static void characters_that_become_one_are_in_its_token(void **state)
 static void what_is_put_in_front_belongs_to_the_first_character(void **state)
 {
     (void)state;
-    /* _, a, b, _, a: the space is replaced, and another stands in front */
+    /* _, a, b, _, a: the space is replaced, and another is in front */
     CHECK(META("always"), "ab a", "b0 e0 b1 b2 b3", 5, 0, 1, 2, 3, 4);
     CHECK(REPLACE("a", "bb"), "eae", "b0 b1 e1 b2", 4, 0, 1, 2, 3);
 }
