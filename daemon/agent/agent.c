@@ -129,12 +129,13 @@ static void look_at_clock(struct agent *agent)
 {
     const int64_t now_ms = hd_clock_now_ms(), ahead_ms = hd_clock_wall_ms() - now_ms;
 
-    agent->clock_back |= agent->ahead_ms && ahead_ms < agent->ahead_ms - CLOCK_STEP_MS;
+    if (agent->ahead_ms && ahead_ms < agent->ahead_ms - CLOCK_STEP_MS)
+        agent->clock_back_until_ms = now_ms + agent->ahead_ms - ahead_ms;
     agent->ahead_ms = ahead_ms;
     if (agent->welcomed || !agent->away_ms)
         agent->away_ms = agent->welcomed ? 0 : now_ms;
-    if (!agent->clock_back || !agent->away_ms || now_ms < agent->away_ms + CLOCK_AWAY_MS ||
-        agent_ends_ranks(agent) || agent->stopping)
+    if (now_ms >= agent->clock_back_until_ms || !agent->away_ms ||
+        now_ms < agent->away_ms + CLOCK_AWAY_MS || agent_ends_ranks(agent) || agent->stopping)
         return;
     hd_log(HD_LOG_WARN,
            "the clock was set back, and %s has not been reached for %d s since: heddled starts "

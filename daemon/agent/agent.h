@@ -137,10 +137,11 @@ struct agent {
     Heddle__V1__ControllerMessage *desired; /* the newest on this stream; NULL: none yet */
     uint64_t generation;
     bool reconcile_dirty, stopping;
-    bool start_again; /* after its end this process executes heddled anew */
-    int64_t ahead_ms; /* wall clock minus monotonic clock; 0: not read yet */
-    bool clock_back;  /* the wall clock was set back since the start */
-    int64_t away_ms;  /* monotonic time since which it is not connected; 0: it is */
+    bool start_again;            /* after its end this process executes heddled anew */
+    int64_t ahead_ms;            /* wall clock minus monotonic clock; 0: not read yet */
+    int64_t clock_back_until_ms; /* monotonic time at which the wall clock is again where it was
+                                    before it was set back; 0: it never was */
+    int64_t away_ms;             /* monotonic time since which it is not connected; 0: it is */
     int64_t
         try_again_ms; /* something could not be written: when to reconcile again; 0: not needed */
     int64_t stop_deadline_ms;

@@ -118,9 +118,8 @@ static enum hd_status find_name(struct agent_identity *id, const char *given)
     st = read_line(id->state_dir, "node-name", kept, sizeof kept);
     if (!st && is_name(kept)) {
         memcpy(id->node_name, kept, sizeof kept);
-        if (strcmp(kept, host) != 0) {
-            if (is_name(host))
-                (void)snprintf(id->host, sizeof id->host, "%s", host);
+        if (is_name(host) && strcmp(kept, host) != 0) {
+            (void)snprintf(id->host, sizeof id->host, "%s", host);
             hd_log(HD_LOG_WARN,
                    "this machine is called %s now, but the cluster knows this node as %s, and it "
                    "keeps that name. To rename it: drain it, and start heddled with --node-name %s",

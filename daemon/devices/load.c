@@ -43,5 +43,7 @@ double hd_load_of_others(const struct hd_load *from, const struct hd_load *to)
     const int64_t total = to->total - from->total;
     const int64_t others = to->busy - from->busy - (to->own - from->own);
 
-    return total <= 0 || others <= 0 ? 0 : others >= total ? 1 : (double)others / (double)total;
+    return !from->total || total <= 0 || others <= 0 ? 0
+           : others >= total                         ? 1
+                                                     : (double)others / (double)total;
 }

@@ -71,7 +71,8 @@ enum hd_status hd_child_wait(pid_t pid, int fd, int64_t timeout_ms, size_t max_b
         }
         (void)take_piece(fd, LOOK_MS, max_bytes, ret_said, &open);
     }
-    while (hd_clock_now_ms() < end_ms && take_piece(fd, 0, max_bytes, ret_said, &open))
-        ; /* what it said before it ended */
+    while (ret_said->len_bytes < max_bytes && hd_clock_now_ms() < end_ms &&
+           take_piece(fd, 0, max_bytes, ret_said, &open))
+        ; /* what it said before it ended, as far as it is kept */
     return HD_OK;
 }

@@ -258,7 +258,7 @@ static bool pop(struct tree_walk *w)
 }
 
 /* Enters the folder `name` of the deepest level, unless it stays. */
-static void enter(struct tree_walk *w, const char *name)
+static void enter(struct tree_walk *w, const char *name, int unlink_error)
 {
     struct tree_level *level = &w->levels[w->depth - 1];
     enum hd_tree_why why = HD_TREE_FAILED;
@@ -269,7 +269,7 @@ static void enter(struct tree_walk *w, const char *name)
     if (fd < 0 && errno == ENOENT)
         return;
     if (fd < 0 || find_place(fd, &place) < 0)
-        error = errno;
+        error = errno == ENOTDIR ? unlink_error : errno; /* a file that may not be removed */
     else if (!is_same_place(&place, &w->place))
         why = HD_TREE_MOUNTED;
     else if (is_marked(w, fd))
@@ -300,7 +300,7 @@ static void take_entry(struct tree_walk *w, const char *name)
         return;
     error = errno;
     if (error == EISDIR || error == EPERM) { /* POSIX says EPERM for a folder */
-        enter(w, name);
+        enter(w, name, error);
         return;
     }
     stays(w, name, error == EBUSY ? HD_TREE_MOUNTED : HD_TREE_FAILED, error);

@@ -41,7 +41,8 @@ static enum hd_status read_json(struct hd_arena *arena, const char *dir, const c
     else if (!hd_file_exists(path.data))
         st = HD_OK;
     else if (!(st = hd_file_read(path.data, HD_CHAT_FILE_BYTES_MAX, &text))) {
-        st = hd_json_parse(arena, text.data ? text.data : "", text.len_bytes, &LIMITS, ret_root);
+        st = hd_json_parse_repeated(arena, text.data ? text.data : "", text.len_bytes, &LIMITS,
+                                    ret_root);
         st = st ? hd_err_prefix(st, "%s", path.data) : HD_OK;
     }
     hd_text_free(&path);
@@ -130,8 +131,8 @@ static enum hd_status read_config(struct hd_chat *c, const char *path, const str
 {
     const struct hd_json *root = NULL;
     const char *source, *tools;
-    enum hd_status st =
-        hd_json_parse(&c->arena, text->data ? text->data : "", text->len_bytes, &LIMITS, &root);
+    enum hd_status st = hd_json_parse_repeated(&c->arena, text->data ? text->data : "",
+                                               text->len_bytes, &LIMITS, &root);
 
     if (st)
         return hd_err_prefix(st, "%s", path);

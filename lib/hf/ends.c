@@ -102,7 +102,7 @@ enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *tex
     if (!ends || !text->data)
         return HD_OK;
     hd_arena_init(&arena, 0);
-    st = hd_json_parse(&arena, text->data, text->len_bytes, &limits, &root);
+    st = hd_json_parse_repeated(&arena, text->data, text->len_bytes, &limits, &root);
     if (!st) {
         puts_eos = ends->end >= 0 && !has_id(hd_json_member(root, "eos_token_id"), ends->end);
         puts_bos = ends->bos >= 0 && is_none(hd_json_member(root, "bos_token_id"));

@@ -499,7 +499,7 @@ static enum hd_status parse_file(struct companions_reading *r, const struct hd_t
 
     if (!text->data)
         return HD_OK;
-    st = hd_json_parse(&r->json, text->data, text->len_bytes, &limits, &root);
+    st = hd_json_parse_repeated(&r->json, text->data, text->len_bytes, &limits, &root);
     if (!st && root->kind != HD_JSON_OBJECT)
         st = hd_err(HD_INVALID, "is not an object");
     r->roots[file] = st ? NULL : root;

@@ -102,8 +102,8 @@ static enum hd_status read_file(struct hd_arena *arena, const char *dir, const c
     else if (hd_file_exists(path.data)) {
         st = hd_file_read(path.data, HD_COMPANION_BYTES_MAX, &text);
         if (!st)
-            st =
-                hd_json_parse(arena, text.data ? text.data : "", text.len_bytes, &limits, ret_root);
+            st = hd_json_parse_repeated(arena, text.data ? text.data : "", text.len_bytes, &limits,
+                                        ret_root);
         if (!st && (*ret_root)->kind != HD_JSON_OBJECT)
             st = hd_err(HD_INVALID, "is not an object");
         st = st ? hd_err_prefix(st, "%s", path.data) : HD_OK;

@@ -492,6 +492,25 @@ static void a_damaged_file_beside_the_tokenizer_is_named(void **state)
     }
 }
 
+/* Python's json, and so transformers, takes the last value of a key that comes twice. */
+static void the_last_of_a_doubled_key_counts(void **state)
+{
+    struct special_setting *s = *state;
+    struct hd_special special;
+    struct hd_tokenizer *t = NULL;
+
+    clear(s);
+    put_tokenizer(s, LETTERS_THREE, "null", NULL);
+    put(s, "tokenizer_config.json", "{\"eos_token\":\"a\",\"eos_token\":\"b\"}");
+    put(s, "generation_config.json", "{\"eos_token_id\":1,\"eos_token_id\":0}");
+    assert_int_equal(open_tokenizer(s, &t), HD_OK);
+    assert_int_equal(hd_special_resolve(t, s->dir, &special), HD_OK);
+    assert_int_equal(special.end.id, hd_tokenizer_find(t, "b"));
+    assert_int_equal(special.stop_count, 1);
+    assert_int_equal(special.stops[0], 0);
+    hd_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest special_tests[] = {
@@ -505,6 +524,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_damaged_file_beside_the_tokenizer_is_named, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(the_last_of_a_doubled_key_counts, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(special_tests, NULL, NULL);
