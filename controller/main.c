@@ -530,16 +530,17 @@ static int adopt(const struct hd_config *config)
 {
     const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
     enum hd_status st = HD_OK;
+    const bool also_empty = config->arg_count > 1 && strcmp(config->args[1], "empty") == 0;
 
-    if (config->arg_count > 1)
+    if (config->arg_count > 1 + also_empty)
         st = hd_err(HD_INVALID, "adopt: \"%s\" is one word too many; see heddle-controller --help",
-                    config->args[1]);
+                    config->args[1 + also_empty]);
     else if (!state_dir)
         st = hd_err(HD_INVALID, "adopt: --state-dir DIR is missing, the controller's");
     if (!st)
         st = hd_user_check_folder(state_dir, "heddle-controller adopt");
     if (!st)
-        st = jobs_mark_adopt(state_dir, hd_config_get(config, OPT_JOBS_DIR));
+        st = jobs_mark_adopt(state_dir, hd_config_get(config, OPT_JOBS_DIR), also_empty);
     if (!st)
         return EXIT_SUCCESS;
     hd_log(HD_LOG_ERROR, "%s", hd_err_message());

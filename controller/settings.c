@@ -5,7 +5,7 @@ static const char *const usages[] = {
     "init --state-dir DIR [--host NAME,..] [--if-needed]",
     "backup FILE --state-dir DIR",
     "restore [FILE] --state-dir DIR [--revoke]",
-    "adopt --state-dir DIR [--jobs-dir DIR]",
+    "adopt [empty] --state-dir DIR [--jobs-dir DIR]",
     "config show|example [OPTION]... [-o json]",
     "--check-config [OPTION]...",
     NULL,

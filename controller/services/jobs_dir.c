@@ -106,9 +106,9 @@ static enum hd_status check_cluster(const struct controller *c, const struct job
 static enum hd_status check_share(const struct controller *c, const struct jobs_mark *mark)
 {
     static const char advice[] =
-        "If it is a share, mount it: nothing starts meanwhile, and running jobs go on. To go on in "
-        "this folder instead, stop the controller and run: heddle-controller adopt --state-dir "
-        "%.300s --jobs-dir %.300s";
+        "If it is a share, mount it: nothing starts meanwhile, and running jobs go on. Only "
+        "if the former one is gone for good, stop the controller and go on in this folder: "
+        "heddle-controller adopt --state-dir %.300s --jobs-dir %.300s";
     char text[1024];
 
     (void)snprintf(text, sizeof text, advice, c->state_dir, c->jobs_dir);

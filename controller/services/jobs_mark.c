@@ -1,6 +1,7 @@
 #include "controller/services/jobs_mark.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,8 +102,35 @@ static enum hd_status mark_for(const char *path, const char *cluster, const char
     return jobs_mark_write(path, mark);
 }
 
-enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir)
+/* Refuses a folder that has none of the newest jobs with checkpoints: a share that is not mounted.
+ */
+static enum hd_status check_has_jobs(const char *state, const char *jobs_dir)
 {
+    enum { JOBS_MAX = 64 };
+    uint64_t jobs[JOBS_MAX];
+    size_t count;
+    enum hd_status st = hd_store_read_saved_jobs(state, jobs, JOBS_MAX, &count);
+
+    for (size_t i = 0; !st && i < count; i++) {
+        char path[PATH_MAX];
+
+        (void)snprintf(path, sizeof path, "%.4000s/%" PRIu64, jobs_dir, jobs[i]);
+        if (hd_file_exists(path))
+            return HD_OK;
+    }
+    if (st || !count)
+        return st;
+    return hd_err(
+        HD_CONFLICT,
+        "%s has no folder of any job that has checkpoints (the newest is %" PRIu64
+        "): is its share mounted? Only if these checkpoints are gone for good, run this again "
+        "with the word empty: heddle-controller adopt empty ..",
+        jobs_dir, jobs[0]);
+}
+
+enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir, bool also_empty)
+{
+    char folder[PATH_MAX];
     char cluster[HD_JOBS_SHARE_MAX], share[HD_JOBS_SHARE_MAX], path[PATH_MAX], state[PATH_MAX];
     struct hd_batch *batch;
     struct jobs_mark mark;
@@ -114,9 +142,16 @@ enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir)
     if (st)
         return st;
     if (jobs_dir)
-        (void)snprintf(path, sizeof path, "%s/" JOBS_DIR_MARK, jobs_dir);
+        (void)snprintf(folder, sizeof folder, "%.4000s", jobs_dir);
     else
-        (void)snprintf(path, sizeof path, "%.4000s/jobs/" JOBS_DIR_MARK, state);
+        (void)snprintf(folder, sizeof folder, "%.4000s/jobs", state);
+    if (!hd_file_exists(folder))
+        return hd_err(HD_NOT_FOUND, "there is no folder %s; mount the share, or make it", folder);
+    if (!also_empty)
+        st = check_has_jobs(state, folder);
+    if (st)
+        return st;
+    (void)snprintf(path, sizeof path, "%.4000s/" JOBS_DIR_MARK, folder);
     st = mark_for(path, cluster, state, &mark);
     if (st)
         return st;

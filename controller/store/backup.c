@@ -21,17 +21,39 @@
 
 enum { LOCKED_TIMEOUT_MS = 10 * 1000 };
 
+/* Refuses a state.db beside the log of another one: together they would be a mixture, and reading
+ * them would use the log up. */
+static enum hd_status check_log_beside(const char *file)
+{
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    char dir[HD_CTL_PATH_BYTES_MAX];
+
+    if (strcmp(name, "state.db") != 0)
+        return HD_OK;
+    (void)snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - file) : 1, slash ? file : ".");
+    return store_check_log(dir);
+}
+
+/* Opens the database to copy. Its log stays as it is, also when this is the last connection. */
 static enum hd_status open_source(const char *file, struct store_db *ret_db)
 {
+    int keeps_log = 1;
+    enum hd_status st;
+
     *ret_db = (struct store_db){0};
     (void)snprintf(ret_db->path, sizeof ret_db->path, "%s", file);
     if (!hd_file_exists(ret_db->path))
         return hd_err(HD_NOT_FOUND, "%s does not exist", ret_db->path);
+    st = check_log_beside(ret_db->path);
+    if (st)
+        return st;
     if (sqlite3_open_v2(ret_db->path, &ret_db->sqlite, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
                         NULL) != SQLITE_OK)
         return ret_db->sqlite ? store_db_error(ret_db, "cannot open")
                               : hd_err(HD_NO_MEMORY, "no memory to open %s", ret_db->path);
     (void)sqlite3_busy_timeout(ret_db->sqlite, LOCKED_TIMEOUT_MS);
+    (void)sqlite3_db_config(ret_db->sqlite, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    (void)sqlite3_file_control(ret_db->sqlite, "main", SQLITE_FCNTL_PERSIST_WAL, &keeps_log);
     return HD_OK;
 }
 

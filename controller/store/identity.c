@@ -308,6 +308,30 @@ enum hd_status hd_store_read_ids(const char *dir, char ret_cluster[HD_JOBS_SHARE
     return HD_OK;
 }
 
+enum hd_status hd_store_read_saved_jobs(const char *dir, uint64_t *ret_jobs, size_t max,
+                                        size_t *ret_count)
+{
+    sqlite3_stmt *statement = NULL;
+    struct store_db db;
+    int lock_fd, code = SQLITE_OK;
+    enum hd_status st = open_alone(&db, dir, &lock_fd);
+
+    *ret_count = 0;
+    if (st)
+        return st;
+    code = sqlite3_prepare_v2(db.sqlite,
+                              "SELECT DISTINCT job FROM checkpoints"
+                              " WHERE state = 'present' AND shared = 1 ORDER BY job DESC",
+                              -1, &statement, NULL);
+    while (code == SQLITE_OK && *ret_count < max && sqlite3_step(statement) == SQLITE_ROW)
+        ret_jobs[(*ret_count)++] = (uint64_t)sqlite3_column_int64(statement, 0);
+    if (code != SQLITE_OK)
+        st = store_db_error(&db, "cannot read the jobs with checkpoints");
+    (void)sqlite3_finalize(statement);
+    close_alone(&db, lock_fd);
+    return st;
+}
+
 enum hd_status hd_store_write(const char *dir, struct hd_batch *batch)
 {
     struct store_db db;

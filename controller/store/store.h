@@ -143,6 +143,10 @@ enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke,
 /* Writes one batch and frees it; for heddle-controller init. Blocks, needs no loop. `dir` exists;
  * its database is made if there is none. HD_CONFLICT: a controller uses it. */
 enum hd_status hd_store_write(const char *dir, struct hd_batch *batch);
+/* Reads the numbers of at most `max` jobs that have checkpoints in the jobs directory, the newest
+ * first. As hd_store_write. */
+enum hd_status hd_store_read_saved_jobs(const char *dir, uint64_t *ret_jobs, size_t max,
+                                        size_t *ret_count);
 /* Reads the ids of the cluster and of its jobs directory; "": it has none. HD_NOT_FOUND: there is
  * no database. */
 enum hd_status hd_store_read_ids(const char *dir, char ret_cluster[HD_JOBS_SHARE_MAX],

@@ -24,7 +24,8 @@ start_node n1 cpu:2
 # Its jobs had a folder that is not here: nothing starts in an empty one until an operator says so.
 check an_empty_jobs_directory_is_not_taken_for_its_own grep -q 'no job starts' <(heddle nodes 2>&1)
 kill -TERM "${node_pids[n1]}" "$controller_pid" && wait "${node_pids[n1]}" "$controller_pid"
-check another_jobs_directory_is_adopted "$HEDDLE_BIN/heddle-controller" adopt --state-dir "$work/controller" --jobs-dir "$work/jobs"
+check_status an_empty_one_is_refused 6 "$HEDDLE_BIN/heddle-controller" adopt --state-dir "$work/controller" --jobs-dir "$work/jobs"
+check another_jobs_directory_is_adopted "$HEDDLE_BIN/heddle-controller" adopt empty --state-dir "$work/controller" --jobs-dir "$work/jobs"
 start_controller
 start_node n1 cpu:2
 check_equal the_next_job_has_the_next_number 4 "$(submit "$(job_file next)" --set train.steps=3)"

@@ -72,6 +72,22 @@ static void copy(const char *from_dir, const char *from, const char *to_dir, con
     hd_text_free(&bytes);
 }
 
+static void assert_same_file(const char *dir, const char *name, const char *other_dir,
+                             const char *other)
+{
+    char path[300], other_path[300];
+    struct hd_text a = {0}, b = {0};
+
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    (void)snprintf(other_path, sizeof other_path, "%s/%s", other_dir, other);
+    assert_int_equal(hd_file_read(path, 1 << 24, &a), HD_OK);
+    assert_int_equal(hd_file_read(other_path, 1 << 24, &b), HD_OK);
+    assert_int_equal(a.len_bytes, b.len_bytes);
+    assert_memory_equal(a.data, b.data, a.len_bytes);
+    hd_text_free(&a);
+    hd_text_free(&b);
+}
+
 static void put_meta(const char *dir, const char *key, const char *value)
 {
     struct store_db db;
@@ -213,6 +229,7 @@ static void a_log_of_another_database_is_refused(void **state)
         struct hd_store_backup made;
         struct hd_store_epoch epoch;
         struct store_db db;
+        char file[300];
 
         (void)started(b.first, false);
         copy(b.first, "state.db", b.root, "earlier", false);
@@ -228,6 +245,11 @@ static void a_log_of_another_database_is_refused(void **state)
             copy(b.backup, "", b.second, "state.db", true);
         if (way == 2)
             copy(b.root, "earlier", b.second, "state.db", true);
+        /* a backup refuses the mixture as well, and uses up no log, whosever it is */
+        copy(b.second, "state.db-wal", b.root, "log", false);
+        (void)snprintf(file, sizeof file, "%s/copy", b.root);
+        assert_int_equal(hd_store_backup(b.second, file, &made), way ? HD_CONFLICT : HD_OK);
+        assert_same_file(b.second, "state.db-wal", b.root, "log");
         assert_int_equal(start(b.second, true, &epoch), way ? HD_CONFLICT : HD_OK);
         if (way)
             assert_non_null(strstr(hd_err_message(), "state.db-wal"));
