@@ -110,6 +110,19 @@ static bool is_known(const struct core_job *job, const struct hd_checkpoint_reco
     return false;
 }
 
+/* Whether a later checkpoint of the same attempt is in the list. One that is unknown and older was
+ * deleted, and is there again: the jobs directory is a former state of itself (a snapshot), in
+ * which it may be all that is left. */
+static bool is_before_known(const struct core_job *job,
+                            const struct hd_checkpoint_record *checkpoint)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++)
+        if (job->checkpoints[i].attempt == checkpoint->attempt &&
+            job->checkpoints[i].step > checkpoint->step)
+            return true;
+    return false;
+}
+
 /* I6: the base of the newest attempt is kept until the job ends. A rank may still have to read it,
  * and the next attempt needs it if this attempt writes no checkpoint. */
 static bool is_base(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
@@ -179,6 +192,8 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     record.job = job->rec.job;
     record.attempt = attempt->rec.attempt;
     if (record.step < 1 || !record.path || !*record.path || is_known(job, &record))
+        return;
+    if (is_left_over && is_before_known(job, &record))
         return;
     if (!make_room(job, &record) || !core_reserve(core, &job->checkpoints, job->checkpoint_count,
                                                   &job->checkpoint_size, sizeof record))

@@ -403,6 +403,54 @@ static void an_attempt_that_began_after_a_backup_leaves_its_checkpoints(void **s
     sim_free(sim);
 }
 
+/* The share was put back to a snapshot: of an attempt that has ended its node tells a checkpoint
+ * that was deleted long ago. It is not deleted again, as it may be all that is left; one that came
+ * after those that are known, when the next attempt had begun, is. */
+static void a_checkpoint_that_is_there_again_is_not_deleted(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 60);
+    struct hd_checkpoint_record checkpoint = {.job = 1,
+                                              .attempt = 1,
+                                              .step = 2,
+                                              .path = "/jobs/1/attempt-1/checkpoints/step-2",
+                                              .hash = "abc",
+                                              .shared = true};
+    struct hd_observed seen[2] = {
+        {.job = 1,
+         .attempt = 1,
+         .state = HD_ATTEMPT_STATE_ENDED,
+         .end = {.rank = -1, .cause = HD_END_CAUSE_USER},
+         .checkpoints = &checkpoint,
+         .checkpoint_count = 1},
+        {.job = 1, .attempt = 2, .state = HD_ATTEMPT_STATE_RUNNING, .end = {.rank = -1}}};
+    struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                     .observed = {.jobs_dir_visible = true,
+                                                  .jobs_dir_problem = "",
+                                                  .attempts = seen,
+                                                  .attempt_count = 2}};
+
+    (void)state;
+    needs.keep = 3;
+    assert_int_equal(sim_submitted(sim, &needs), 1);
+    sim_run(sim, 15);
+    assert_int_equal(sim_requeue(sim, 1), HD_OK);
+    while (sim_job(sim, 1)->attempt_count < 2 || sim_job(sim, 1)->state != HD_JOB_STATE_RUNNING)
+        sim_second(sim);
+    assert_true(sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_PRESENT) > 0);
+    while (sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_DELETING))
+        sim_second(sim);
+    observed.observed.uuid = sim->nodes[0].uuid;
+    observed.observed.stream = sim->nodes[0].stream;
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_int_equal(sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_DELETING), 0);
+    checkpoint.step = 1000;
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    sim_commit(sim);
+    assert_int_equal(sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_DELETING), 1);
+    sim_free(sim);
+}
+
 static void a_repeated_request_is_the_same_job(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -445,6 +493,7 @@ int main(void)
         cmocka_unit_test(a_daemon_may_not_come_back_without_a_device_in_use),
         cmocka_unit_test(a_node_keeps_its_name_while_jobs_run_there),
         cmocka_unit_test(an_attempt_that_began_after_a_backup_leaves_its_checkpoints),
+        cmocka_unit_test(a_checkpoint_that_is_there_again_is_not_deleted),
         cmocka_unit_test(a_repeated_request_is_the_same_job),
     };
 
