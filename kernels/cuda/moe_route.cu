@@ -206,10 +206,10 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_counts(struct hd_r
         for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS)
             counts[e] = 0;
         __syncthreads();
-        for (int64_t i = threadIdx.x; i < d.length * a.K; i += ROUTE_THREADS) {
-            const int64_t row = hd_row_of_place(&a.at, a.R, b, d.begin + i / a.K);
+        for (int i = (int)threadIdx.x, K = (int)a.K; i < (int)d.length * K; i += ROUTE_THREADS) {
+            const int64_t row = hd_row_of_place(&a.at, a.R, b, d.begin + i / K);
 
-            (void)atomicAdd(&counts[a.chosen[row * a.K + i % a.K]], 1);
+            (void)atomicAdd(&counts[a.chosen[row * a.K + i % K]], 1);
         }
         __syncthreads();
         for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS)
