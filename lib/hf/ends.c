@@ -7,34 +7,6 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 64 };
 
-static void copy_value(struct hd_json_writer *w, const char *key, const struct hd_json *v)
-{
-    const bool is_array = v->kind == HD_JSON_ARRAY;
-
-    switch (v->kind) {
-    case HD_JSON_NULL:
-        hd_json_add_null(w, key);
-        return;
-    case HD_JSON_FALSE:
-    case HD_JSON_TRUE:
-        hd_json_add_bool(w, key, v->kind == HD_JSON_TRUE);
-        return;
-    case HD_JSON_NUMBER:
-        hd_json_add_number(w, key, v->text);
-        return;
-    case HD_JSON_STRING:
-        hd_json_add_string(w, key, v->text);
-        return;
-    case HD_JSON_ARRAY:
-    case HD_JSON_OBJECT:
-        break;
-    }
-    hd_json_begin(w, key, is_array ? '[' : '{');
-    for (const struct hd_json *c = v->first; c; c = c->next)
-        copy_value(w, c->key, c);
-    hd_json_end(w, is_array ? ']' : '}');
-}
-
 /* Returns whether an id is a value, or one of a list. */
 static bool has_id(const struct hd_json *v, int64_t id)
 {
@@ -64,7 +36,7 @@ static void put_eos(struct hd_json_writer *w, const struct hd_json *have, int64_
     hd_json_begin(w, "eos_token_id", '[');
     for (const struct hd_json *c = have->kind == HD_JSON_ARRAY ? have->first : have; c;
          c = have->kind == HD_JSON_ARRAY ? c->next : NULL)
-        copy_value(w, NULL, c);
+        hd_json_add_value(w, NULL, c);
     hd_json_add_int64(w, NULL, end);
     hd_json_end(w, ']');
 }
@@ -81,7 +53,7 @@ static enum hd_status rewrite(const struct hd_json *root, const struct hd_hf_end
         if ((puts_eos && m == eos) || (puts_bos && strcmp(m->key, "bos_token_id") == 0))
             continue;
         else
-            copy_value(&w, m->key, m);
+            hd_json_add_value(&w, m->key, m);
     if (puts_bos)
         hd_json_add_int64(&w, "bos_token_id", ends->bos);
     if (puts_eos)
