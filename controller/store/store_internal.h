@@ -72,11 +72,10 @@
       " seen_ms, drain_deadline_ms, saw_jobs_dir) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)"     \
       " ON CONFLICT (uuid) DO UPDATE SET name=?2, boot_id=?3, build=?4, state=?5, drain=?6,"       \
       " drain_reason=?7, retired=?8, seen_ms=?9, drain_deadline_ms=?10, saw_jobs_dir=?11")         \
-    X(DELETE_NODE, /* attempts and checkpoints keep the row that they refer to; retired = 1 says   \
-                      it */                                                                        \
-      "DELETE FROM nodes WHERE uuid=?1"                                                            \
-      " AND NOT EXISTS (SELECT 1 FROM allocations WHERE node_uuid=?1)"                             \
-      " AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE node_uuid=?1)")                            \
+    /* Attempts and checkpoints keep the row that they refer to; retired = 1 says it. */           \
+    X(DELETE_NODE, "DELETE FROM nodes WHERE uuid=?1"                                               \
+                   " AND NOT EXISTS (SELECT 1 FROM allocations WHERE node_uuid=?1)"                \
+                   " AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE node_uuid=?1)")               \
     X(PUT_PROBE,                                                                                   \
       "INSERT INTO probes (node_uuid, ended_ms, problem, measured_on, measured_ms, calibration)"   \
       " VALUES (?1,?2,?3,?4,?5,?6) ON CONFLICT (node_uuid) DO UPDATE SET ended_ms=?2, problem=?3," \

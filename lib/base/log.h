@@ -1,19 +1,19 @@
 /* log: one line per event on stderr, for operators and for the journal.
  *
  *     2026-03-01T12:00:00.123Z info  heddled: reconnected to the controller after 3.1 s
- *     {"time":"2026-03-01T12:00:00.123Z","level":"info","program":"heddled","message":"reconnected
- * .."}
+ *     {"time":"2026-03-01T12:00:00.123Z","level":"info","program":"heddled","message":"connected"}
  *
  * If standard error is the journal of systemd, a line begins with its level as sd-daemon(3) has it
  * (<6>), which the journal takes off, and a line of text has no time and no name: the journal has
  * both.
  *
  * Programs log; libraries return a status. (The CUDA backend also logs what makes a GPU slow
- * without a failure.) A line is one write(2), so lines of several processes
- * that share a file opened with O_APPEND do not mix. A line longer than 2 KiB is truncated.
+ * without a failure.) A line is one write(2), so lines of several processes that share a file
+ * opened with O_APPEND do not mix. A line longer than 2 KiB is truncated.
  *
  * Used by: programs, the event loops of daemon and controller, kernels/cuda.   Uses: status, clock,
- * text. Threads: any; call hd_log_init before other threads start.
+ * text.
+ * Threads: any; call hd_log_init before other threads start.
  */
 #ifndef HD_BASE_LOG_H
 #define HD_BASE_LOG_H

@@ -4,13 +4,13 @@
  *
  *  1. rank-*.safetensors and manifest.json always name whole files: bytes are written to
  *     NAME.part.PID and flushed, then the file is renamed. rank-*.hashes is written before its
- * shard is renamed, and removed before the manifest is written.
+ *     shard is renamed, and removed before the manifest is written.
  *  2. finish() and commit() return HD_OK only when the bytes, the name and the directory's own name
  *     are on disk.
  *  3. The manifest is written after every shard that it lists is durable, and only once: a
  *     directory with a manifest is never written to again.
  *  4. The manifest covers every element of every tensor that it names. It has the size of each
- * shard, the hash of each block as computed by the writer, and its own hash.
+ *     shard, the hash of each block as computed by the writer, and its own hash.
  *  5. A failure at any time changes no other checkpoint; readers ignore the files that it leaves in
  *     this one's directory.
  *

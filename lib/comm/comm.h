@@ -19,10 +19,10 @@
  *     them from launch to completion. Completion means that no peer reads or writes them any more.
  *  3. Reductions are ordered: members are added in group order, in fp32 for f32, bf16 and f16, in
  *     f64 for f64, modulo 2^n for integers, and rounded once. Results are bitwise identical on
- * every rank, for any timing and chunking. A maximum is NaN when any input element is NaN.
+ *     every rank, for any timing and chunking. A maximum is NaN when any input element is NaN.
  *  4. The first failure is sticky: every later launch, poll and wait returns it, with a message
- * that names the rank that failed first and the operation. A wait fails when a rank is reported
- * dead, when any rank aborts, or when no operation of this rank progressed for the deadline.
+ *     that names the rank that failed first and the operation. A wait fails when a rank is reported
+ *     dead, when any rank aborts, or when no operation of this rank progressed for the deadline.
  *
  * Used by: program (the runner), train, checkpoint, worker.   Uses: mesh, base.
  * Threads: an endpoint, its groups and its streams belong to one thread; a process may have several

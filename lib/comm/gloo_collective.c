@@ -3,7 +3,7 @@
  *   QUEUED   --heads sent to all others-->   ENTERED   --all heads received, all agree-->   MOVING
  *   MOVING   --everything sent, received and added-->   COMPLETE
  *
- *  * Copies (broadcast, all_gather, all_to_all) are flows to and from each other member, directly
+ * Copies (broadcast, all_gather, all_to_all) are flows to and from each other member, directly
  * between visible memories. A reduction receives all parts of this member's share in the staging
  * buffer, chunk by chunk. When all parts of a chunk have arrived, they are added in group order,
  * and an all_reduce sends the sum to all others while the next chunk arrives.

@@ -17,8 +17,8 @@
  *  2. A stream has one collective in progress, and none ends before all members have entered, so a
  *     peer is at most one collective per stream ahead. With 1., an inbox never holds more than
  *     GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS heads. For the same reason a rank that has
- * received all its answers has at most 2 * HD_COMM_COLLECTIVE_STREAMS heads in flight. That is
- * fewer than GLOO_HEADS_IN, so its notice cannot overtake a head.
+ *     received all its answers has at most 2 * HD_COMM_COLLECTIVE_STREAMS heads in flight. That is
+ *     fewer than GLOO_HEADS_IN, so its notice cannot overtake a head.
  *  3. A rank sends at most one notice: that it failed (with the first reason it knows), or that it
  *     left. A connection that ends without a notice means that the peer died.
  *

@@ -22,14 +22,14 @@
  *  - If members launch different operations, they hang until the deadline. The message then names
  *    both operations, if this rank can read the flight records of both.
  *  - all_to_all_v: counts and flag are device memory. The host reads the counts, so its launch
- * waits for all earlier operations of the stream.
+ *    waits for all earlier operations of the stream.
  *  - An operation is complete for the host when it is enqueued on the device. Every 100 ms a
- * watchdog checks NCCL and the device for errors, the other ranks for failures, a blocked launch,
- * and the deadline of the oldest operation that has not run (time in which it waits for compute
- * does not count). A second thread, the listener, checks the other ranks and never calls the
- * driver. On any failure they report it to all ranks and then abort every communicator, which ends
- * the kernels that wait on the device. An operation ended by an abort is never reported as
- * complete.
+ *    watchdog checks NCCL and the device for errors, the other ranks for failures, a blocked
+ *    launch, and the deadline of the oldest operation that has not run (time in which it waits for
+ *    compute does not count). A second thread, the listener, checks the other ranks and never calls
+ *    the driver. On any failure they report it to all ranks and then abort every communicator,
+ *    which ends the kernels that wait on the device. An operation ended by an abort is never
+ *    reported as complete.
  *  - hd_comm_free waits, up to the deadline, until the device has run everything.
  *
  * Used by: worker, tests.   Uses: kernels.

@@ -2,13 +2,13 @@
  *
  * Every field has one writer. A rank writes only its own area, with three exceptions: a peer marks
  * a slot of an outbox as taken, any process may ring a bell, and the parent writes how long waits
- * are patient. So there are no locks, and a rank
- * that dies at any instruction cannot block the others.
+ * are patient. So there are no locks, and a rank that dies at any instruction cannot block the
+ * others.
  *
  * Invariants
  *  1. An entry's `stamp` only grows. It is 4 * seq + phase; the entry of collective `seq` of a
- * group is ring[seq % SHM_RING]. A member whose stamp is at least 4 * seq + LEFT has finished with
- *     `seq`, also when the entry has been reused for seq + SHM_RING since.
+ *     group is ring[seq % SHM_RING]. A member whose stamp is at least 4 * seq + LEFT has finished
+ *     with `seq`, also when the entry has been reused for seq + SHM_RING since.
  *  2. The rest of an entry is written before its stamp becomes ENTERED. Peers read it only until
  *     their own stamp is LEFT. A rank reuses an entry only when its old stamp is COMPLETE, which
  *     means that every member has LEFT.

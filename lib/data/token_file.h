@@ -7,8 +7,9 @@
  *                     (u64), type (u8), sequences (u64), documents + 1 (u64), lengths (i32 each),
  *                     pointers (i64 each, in bytes), document index (i64 each, in sequences), and
  *                     for multimodal data one byte per sequence. Version 2, ours: each document is
- * a conversation, and the index ends with a bit per token, lowest first: whether the token counts
- * for the loss. Megatron refuses it, so that no program trains on it without the bits
+ *                     a conversation, and the index ends with a bit per token, lowest first:
+ *                     whether the token counts for the loss. Megatron refuses it, so that no
+ *                     program trains on it without the bits
  *
  * Opening checks every number that later reads depend on, so later reads of an accepted file stay
  * inside the mapped memory.

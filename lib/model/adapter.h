@@ -7,8 +7,9 @@
  * With `dora` (Liu et al. 2024, "DoRA: Weight-Decomposed Low-Rank Adaptation") rows of the result
  * have a magnitude m [out] of their own, which trains too:
  *
- *     y = m / |W + s B A| (W x + s B A x) + bias      |.| the norm of each row, a constant in
- * backward
+ *     y = m / |W + s B A| (W x + s B A x) + bias
+ *
+ * |.| is the norm of each row, a constant in backward.
  *
  * m begins as the norms of the rows of W, so that the factor is 1 and the model what it was; both
  * norms are rounded, so in fp32 the factor may be off by 2^-22. With dropout what enters A is

@@ -11,8 +11,8 @@
  *   precision.c  gives every tensor its dtype by a table (op class -> encoding), inserts casts
  *   derive.c     emits the nodes of each op: forward, backward for inputs, backward for weights
  *                (ops_*.c); emits no gradient that is not needed
- *   recompute.c  used by derive: which values are kept for backward, and the others' second
- * emission fuse.c       merges adjacent nodes that one kernel can compute in one pass over memory
+ *   recompute.c  used by derive: which values are kept for backward; emits the others again
+ *   fuse.c       merges adjacent nodes that one kernel can compute in one pass over memory
  *   shard.c      inserts the reductions of each part's gradient after its last contribution
  *   emit_fp8.c   used by derive: products of linears with factors in fp8
  *   gather.c     inserts the gathers of weights ahead of the unit that needs them (ZeRO 3)

@@ -7,17 +7,17 @@
  *  1. Normal form C never composes across ASCII white space.
  *  2. No added token may contain a letter followed by white space, so no added token crosses a cut.
  *     White space that a token strips on its left ends at a letter, on either side of a cut. A
- * token that strips on its right must not end with a letter, and a single_word token must not begin
- *     with white space, because each would look across the cut.
+ *     token that strips on its right must not end with a letter, and a single_word token must not
+ *     begin with white space, because each would look across the cut.
  *  3. No step may add a space to a text that begins without one.
  *  4. Splitting. Patterns are split at their outermost `|`; each branch must be in the table below.
  *     The branches have these properties: no match contains a letter followed by white space; the
  *     look-ahead of a match that ends with a letter does not distinguish white space from the end
- * of the text; none looks behind. So no match crosses a cut, and the matches on both sides are
- * those of the whole text (LOCAL). One step must match at every white space (SPACES) or line break
- *     (LINES): there a match of the whole text begins at the cut, so the cut is a word boundary in
- *     the whole text, too. Earlier steps are LOCAL, so this step gets the same input; later steps
- *     get the same pieces.
+ *     of the text; none looks behind. So no match crosses a cut, and the matches on both sides are
+ *     those of the whole text (LOCAL). One step must match at every white space (SPACES) or line
+ *     break (LINES): there a match of the whole text begins at the cut, so the cut is a word
+ *     boundary in the whole text, too. Earlier steps are LOCAL, so this step gets the same input;
+ *     later steps get the same pieces.
  *  5. The merges of a word depend on that word only.
  */
 #include <string.h>
