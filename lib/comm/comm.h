@@ -104,13 +104,17 @@ enum hd_comm_kind {
         HD_COMM_KIND_COUNT
 };
 
-/* The last eight take only sends and receives, the transfers between pipeline stages: one stream
- * for each way to or from a neighbour, so that no transfer waits for one of another way. */
-#define HD_COMM_STREAM_LIST(X)                         \
-    X(GATHER, "gather")                                \
-    X(REDUCE, "reduce")                                \
-    X(PIPELINE, "pipeline")                            \
-    X(AHEAD, "gather ahead")                           \
+/* Streams of collectives; lib/program names the streams of its nodes by this list, too. PREFETCH:
+ * gathers of weights before their unit needs them (ZeRO 3). */
+#define HD_COMM_COLLECTIVE_STREAM_LIST(X) \
+    X(GATHER, "gather")                   \
+    X(REDUCE, "reduce")                   \
+    X(PIPELINE, "pipeline")               \
+    X(PREFETCH, "prefetch")
+
+/* Streams of transfers between pipeline stages, which take only sends and receives: one for each
+ * channel to or from a neighbour, so that no transfer waits for one of another channel. */
+#define HD_COMM_TRANSFER_STREAM_LIST(X)                \
     X(SEND_NEXT, "send to next")                       \
     X(SEND_PREVIOUS, "send to previous")               \
     X(SEND_GRAD_NEXT, "send gradient to next")         \
@@ -119,6 +123,8 @@ enum hd_comm_kind {
     X(RECEIVE_PREVIOUS, "receive from previous")       \
     X(RECEIVE_GRAD_NEXT, "receive gradient from next") \
     X(RECEIVE_GRAD_PREVIOUS, "receive gradient from previous")
+
+#define HD_COMM_STREAM_LIST(X) HD_COMM_COLLECTIVE_STREAM_LIST(X) HD_COMM_TRANSFER_STREAM_LIST(X)
 
 enum hd_comm_stream_name {
 #define X(code, name) HD_COMM_STREAM_##code,

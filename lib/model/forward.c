@@ -19,7 +19,7 @@ static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_confi
 
     if (!lora->count)
         return y;
-    x = op_dropout_within(rec, x, &d, lora->first_channel);
+    x = op_dropout_all_rows(rec, x, &d, lora->first_channel);
     h = op_scale(rec, op_linear(rec, x, lora->a, -1, lora->a_count), c->adapter.scale);
     return op_low_rank(rec, y, h, lora->target, lora->count);
 }

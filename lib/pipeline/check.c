@@ -64,7 +64,7 @@ static const char *place(const struct check *c, int32_t stage, int32_t i, char r
         (void)snprintf(what, sizeof what, " %d.%d", (int)in->chunk, (int)in->micro_batch);
     else if (in->kind == HD_DO_RUN || transfer)
         (void)snprintf(what, sizeof what, " %s%d.%d",
-                       in->call < HD_CALL_COUNT ? call_name(in->call) : "?", (int)in->chunk,
+                       in->call < HD_CALL_COUNT ? hd_call_name(in->call) : "?", (int)in->chunk,
                        (int)in->micro_batch);
     if (transfer)
         (void)snprintf(peer, sizeof peer, " %s %d", in->kind == HD_DO_SEND ? "to" : "from",
@@ -384,7 +384,7 @@ static enum hd_status check_end(const struct stage_check *s)
         const struct hd_order_entry *e = &stage->entries[s->runs];
 
         return hd_err(HD_INVALID, "stage %d: its list ends after %d instructions without %s%d.%d",
-                      (int)s->stage, (int)plan->count, call_name(e->call), (int)e->chunk,
+                      (int)s->stage, (int)plan->count, hd_call_name(e->call), (int)e->chunk,
                       (int)e->micro_batch);
     }
     if (!s->c->forward &&

@@ -11,7 +11,7 @@ void hd_order_write(const struct hd_order *order, struct hd_text *ret_text)
         for (int32_t i = 0; i < order->stages[s].count; i++) {
             const struct hd_order_entry *e = &order->stages[s].entries[i];
 
-            hd_text_add(ret_text, " %s%d.%d", call_name(e->call), (int)e->chunk,
+            hd_text_add(ret_text, " %s%d.%d", hd_call_name(e->call), (int)e->chunk,
                         (int)e->micro_batch);
         }
         hd_text_add(ret_text, "\n");
@@ -347,10 +347,10 @@ static void draw_stage(const struct hd_order *order, const struct order_walk *wa
         for (; time < (int32_t)walk->start[row][id]; time++)
             hd_text_add(text, " %-*s", width, ".");
         if (chunks)
-            (void)snprintf(cell, sizeof cell, "%s%d.%d", call_name(e->call), (int)e->chunk,
+            (void)snprintf(cell, sizeof cell, "%s%d.%d", hd_call_name(e->call), (int)e->chunk,
                            (int)e->micro_batch);
         else
-            (void)snprintf(cell, sizeof cell, "%s%d", call_name(e->call), (int)e->micro_batch);
+            (void)snprintf(cell, sizeof cell, "%s%d", hd_call_name(e->call), (int)e->micro_batch);
         hd_text_add(text, " %-*s", width, cell);
         for (time++; time < (int32_t)walk->end[row][id]; time++)
             hd_text_add(text, " %-*s", width, "-");

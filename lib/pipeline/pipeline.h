@@ -33,7 +33,7 @@
  * With one stage, 1f1b is F0 B0 F1 B1 .. in one slot.
  *
  * Used by: train (layout, trainer), plan, spec (orders in job files), worker (draws schedules).
- * Uses: base, and of program the enum of calls.
+ * Uses: base, and the names of programs (mesh/call.h).
  * Threads: any; no state.
  */
 #ifndef HD_PIPELINE_PIPELINE_H
@@ -45,7 +45,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "program/program.h"
+#include "mesh/call.h"
 
 /* code, stable name (API: job.yaml) */
 #define HD_SCHEDULE_LIST(X)       \

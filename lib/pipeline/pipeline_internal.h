@@ -4,18 +4,6 @@
 
 #include "pipeline/pipeline.h"
 
-/* Like hd_call_name: this room uses types of lib/program, but none of its code, so that the check
- * of a job file needs no engine. */
-static inline const char *call_name(enum hd_call call)
-{
-    static const char *const names[] = {
-#define X(name) #name,
-        HD_CALL_LIST(X)
-#undef X
-    };
-    return names[call];
-}
-
 enum { PROGRAM_ROWS = 3 }; /* F or E, B, W */
 static inline int program_row(enum hd_call call)
 {

@@ -25,7 +25,7 @@ static const char *place(const struct walk *w, int32_t stage, int32_t i, char re
         (void)snprintf(where, sizeof where, "line %d, word %d", (int)w->lines[stage], (int)i + 2);
     else
         (void)snprintf(where, sizeof where, "stage %d, position %d", (int)stage, (int)i);
-    (void)snprintf(ret_text, PLACE_MAX, "%s%d.%d (%s)", call_name(e->call), (int)e->chunk,
+    (void)snprintf(ret_text, PLACE_MAX, "%s%d.%d (%s)", hd_call_name(e->call), (int)e->chunk,
                    (int)e->micro_batch, where);
     return ret_text;
 }
@@ -68,7 +68,7 @@ static enum hd_status check_entry(struct walk *w, int32_t stage, int32_t i)
         return hd_err(HD_INVALID,
                       "%s: %s%d.%d must come first; a chunk runs its micro-batches in ascending "
                       "order",
-                      place(w, stage, i, text), call_name(e->call), (int)e->chunk,
+                      place(w, stage, i, text), hd_call_name(e->call), (int)e->chunk,
                       (int)e->micro_batch - 1);
     index[id] = i;
     return HD_OK;
@@ -103,7 +103,7 @@ static enum hd_status check_entries(struct walk *w)
                     if (row < order_programs(o, forward, chunk) &&
                         w->w.index[row][program_id(o, chunk, m)] < 0)
                         return hd_err(HD_INVALID, "%s: %s%d.%d is missing", where,
-                                      call_name(calls[row]), (int)chunk, (int)m);
+                                      hd_call_name(calls[row]), (int)chunk, (int)m);
                 }
     }
     return HD_OK;

@@ -111,16 +111,6 @@ bool hd_node_writes(const struct hd_node *node, const struct hd_store *store)
     return false;
 }
 
-const char *hd_call_name(enum hd_call call)
-{
-    static const char *const names[] = {
-#define X(name) #name,
-        HD_CALL_LIST(X)
-#undef X
-    };
-    return names[call];
-}
-
 const char *hd_region_name(enum hd_region region)
 {
     static const char *const names[] = {"state", "kept", "deferred", "work", "boundary"};
@@ -130,7 +120,10 @@ const char *hd_region_name(enum hd_region region)
 
 const char *hd_stream_text(enum hd_stream_name stream)
 {
-    static const char *const names[] = {"compute", "gather", "reduce", "pipeline", "ahead"};
+    return stream == HD_STREAM_COMPUTE ? "compute" : hd_comm_stream_text(hd_stream_comm(stream));
+}
 
-    return names[stream];
+enum hd_comm_stream_name hd_stream_comm(enum hd_stream_name stream)
+{
+    return (enum hd_comm_stream_name)((int)stream - HD_STREAM_COMPUTE - 1);
 }

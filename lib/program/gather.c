@@ -20,7 +20,7 @@ static void emit_gather(struct hd_emit *e, struct hd_store *gathered, int at)
                  HD_OPERANDS(comm, .received = {gathered, 0},
                              .sent = hd_emit_part(e, gathered->part, HD_STATE_COPY,
                                                   hd_part_base(p, HD_STATE_COPY))))
-        ->stream = HD_STREAM_AHEAD;
+        ->stream = HD_STREAM_PREFETCH;
     hd_move_last_to(&e->lists[e->call], at);
 }
 

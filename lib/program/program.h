@@ -21,7 +21,7 @@
  *
  * A *chunk* holds the programs that are compiled together for a range of units: F, B and W of
  * training, which share the tensors that F keeps for B and W; or E, or D; or S and U, which belong
- * to no unit (enum hd_call). Addresses are bound later (run.h), per slot, so one chunk serves many
+ * to no unit (mesh/call.h). Addresses are bound later (run.h), per slot, so one chunk serves many
  * micro-batches in flight. hd_chunk_list prints a chunk as text (list.c), dry.h counts its work;
  * neither needs a device.
  *
@@ -48,6 +48,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "kernels/kernels.h"
+#include "mesh/call.h"
 #include "mesh/mesh.h"
 #include "mesh/zigzag.h"
 #include "program/registry.h"
@@ -403,9 +404,10 @@ struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tens
  * nothing if p = 0 or the mode is not training. */
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_dropout *dropout);
-/* The same between enter and leave, where x has all rows, and channels from first_channel on. */
-struct hd_tensor *op_dropout_within(struct hd_rec *rec, struct hd_tensor *x,
-                                    const struct hd_dropout *dropout, int64_t first_channel);
+/* Drops values of x as op_dropout does, where x has all rows (between enter and leave) and the
+ * channels from first_channel on. */
+struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
+                                      const struct hd_dropout *dropout, int64_t first_channel);
 /* out[R, N] = x + bias on every row, the bias being `span` adjacent parameters. Used after a sum
  * over tp ranks, where a bias of op_linear would be added once per rank, and behind op_magnitude.
  */
@@ -435,18 +437,6 @@ struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 
 /* ---- Programs ---- */
 
-/* The programs: F forward, B backward and W weight gradients of training; E forward only
- * (evaluation); D decode; S start of a step, or what D needs once its weights are there; U update;
- * P publishes what the host has updated: it gathers weights that U would gather, with
- * parallel.offload. */
-#define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(S) X(U) X(P)
-enum hd_call {
-#define X(name) HD_CALL_##name,
-    HD_CALL_LIST(X)
-#undef X
-        HD_CALL_COUNT
-};
-
 enum hd_region {
     HD_REGION_STATE,    /* weights, moments ... (registry.h); constants and caches of the chunk */
     HD_REGION_KEPT,     /* one slot per micro-batch in flight: what F keeps for B and W */
@@ -467,14 +457,13 @@ enum hd_boundary {
     HD_BOUNDARY_COUNT
 };
 
-/* AHEAD: gathers of weights before their unit needs them (ZeRO 3). */
+/* The compute stream of a rank, then its streams of collectives in the order of comm.h. */
 enum hd_stream_name {
     HD_STREAM_COMPUTE,
-    HD_STREAM_GATHER,
-    HD_STREAM_REDUCE,
-    HD_STREAM_PIPELINE,
-    HD_STREAM_AHEAD,
-    HD_STREAM_COUNT
+#define X(code, name) HD_STREAM_##code,
+    HD_COMM_COLLECTIVE_STREAM_LIST(X)
+#undef X
+        HD_STREAM_COUNT
 };
 
 /* The content of a store. */
@@ -650,8 +639,9 @@ const struct hd_store *hd_chunk_find_boundary(const struct hd_chunk *chunk,
 
 /* The name of the node's kernel, or of its collective; a GEMM's includes its fused epilogue. */
 const char *hd_node_name(const struct hd_node *node);
-const char *hd_call_name(enum hd_call call);
 const char *hd_region_name(enum hd_region region);
 const char *hd_stream_text(enum hd_stream_name stream);
+/* The stream of comm.h that has the collectives of a stream; not of HD_STREAM_COMPUTE. */
+enum hd_comm_stream_name hd_stream_comm(enum hd_stream_name stream);
 
 #endif

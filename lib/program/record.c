@@ -558,6 +558,18 @@ struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tens
                   a->dim[0], a->dim[1]);
 }
 
+static struct hd_tensor *record_dropout(struct hd_rec *rec, struct hd_tensor *x,
+                                        const struct hd_dropout *now, struct hd_tensor *samples,
+                                        struct hd_tensor *index, int64_t first_channel)
+{
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_dropout,
+                                 .in = {x, samples, index},
+                                 .in_count = 3,
+                                 .set = {.dropout = *now, .first_channel = first_channel}},
+                  "dropped", x->dim[0], x->dim[1]);
+}
+
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_dropout *dropout)
 {
@@ -568,30 +580,18 @@ struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
         return x;
     samples = op_tp_rows(rec, hd_rec_batch(rec, HD_BATCH_SAMPLES));
     index = op_tp_rows(rec, hd_rec_batch(rec, HD_BATCH_INDEX));
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_dropout,
-                                 .in = {x, samples, index},
-                                 .in_count = 3,
-                                 .set = {.dropout = now}},
-                  "dropped", x->dim[0], x->dim[1]);
+    return record_dropout(rec, x, &now, samples, index, 0);
 }
 
-struct hd_tensor *op_dropout_within(struct hd_rec *rec, struct hd_tensor *x,
-                                    const struct hd_dropout *dropout, int64_t first_channel)
+struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
+                                      const struct hd_dropout *dropout, int64_t first_channel)
 {
     const struct hd_dropout now = effective(rec, dropout);
-    struct hd_tensor *samples, *index;
 
     if (now.p <= 0)
         return x;
-    samples = hd_rec_batch(rec, HD_BATCH_SAMPLES);
-    index = hd_rec_batch(rec, HD_BATCH_INDEX);
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_dropout,
-                                 .in = {x, samples, index},
-                                 .in_count = 3,
-                                 .set = {.dropout = now, .first_channel = first_channel}},
-                  "dropped", x->dim[0], x->dim[1]);
+    return record_dropout(rec, x, &now, hd_rec_batch(rec, HD_BATCH_SAMPLES),
+                          hd_rec_batch(rec, HD_BATCH_INDEX), first_channel);
 }
 
 static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor *x, int weight)
@@ -686,24 +686,19 @@ static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const c
     return out;
 }
 
-static int64_t sequence_shares(const struct hd_rec *rec)
-{
-    return rec->registry->sequence ? rec->registry->mesh.sizes.tp : 1;
-}
-
 struct hd_tensor *op_tp_enter(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return tp_op(rec, HD_OP_tp_enter, "entered", x, sequence_shares(rec), 1);
+    return tp_op(rec, HD_OP_tp_enter, "entered", x, hd_rec_row_shares(rec), 1);
 }
 
 struct hd_tensor *op_tp_leave(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return tp_op(rec, HD_OP_tp_leave, "summed", x, 1, sequence_shares(rec));
+    return tp_op(rec, HD_OP_tp_leave, "summed", x, 1, hd_rec_row_shares(rec));
 }
 
 struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field)
 {
-    if (sequence_shares(rec) == 1)
+    if (hd_rec_row_shares(rec) == 1)
         return field;
-    return tp_op(rec, HD_OP_tp_rows, "rows", field, 1, sequence_shares(rec));
+    return tp_op(rec, HD_OP_tp_rows, "rows", field, 1, hd_rec_row_shares(rec));
 }

@@ -138,11 +138,6 @@ static enum hd_status bind_kernel(struct hd_runner *runner, bool first,
 static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases *bases,
                                 struct bound_node *b)
 {
-    static const enum hd_comm_stream_name streams[] = {[HD_STREAM_GATHER] = HD_COMM_STREAM_GATHER,
-                                                       [HD_STREAM_REDUCE] = HD_COMM_STREAM_REDUCE,
-                                                       [HD_STREAM_PIPELINE] =
-                                                           HD_COMM_STREAM_PIPELINE,
-                                                       [HD_STREAM_AHEAD] = HD_COMM_STREAM_AHEAD};
     const struct hd_node *node = b->node;
     const struct hd_comm_operands *operands = hd_comm_operands_of(node);
     void *received = resolve(bases, operands->received);
@@ -154,7 +149,7 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
     st = hd_comm_mesh_group(runner->comm, runner->mesh, node->group, &b->group);
     if (st)
         return st;
-    b->stream = hd_comm_stream(runner->comm, streams[node->stream]);
+    b->stream = hd_comm_stream(runner->comm, hd_stream_comm(node->stream));
     if (node->comm == HD_COMM_ALL_REDUCE)
         b->comm.all_reduce = (struct hd_comm_all_reduce_args){sent, received, node->count,
                                                               node->dtype, node->reduce};

@@ -353,7 +353,7 @@ static void collectives_run_beside_the_unit_next_to_theirs(void **state)
             const int unit = unit_of(&l, p->nodes[i], HD_STORE_GATHERED);
             int k = i + 1;
 
-            if (p->nodes[i]->stream != HD_STREAM_AHEAD)
+            if (p->nodes[i]->stream != HD_STREAM_PREFETCH)
                 continue;
             gathers++;
             while (k < p->count &&

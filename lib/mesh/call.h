@@ -1,0 +1,29 @@
+/* call: names of the programs that ranks run. lib/program compiles them, lib/pipeline orders them.
+ *
+ * Used by: program, pipeline, model, train, plan.   Uses: nothing.   Threads: any; no state.
+ */
+#ifndef HD_MESH_CALL_H
+#define HD_MESH_CALL_H
+
+/* F forward, B backward and W weight gradients of training; E forward only (evaluation); D decode;
+ * S start of a step, or what D needs once its weights are there; U update; P publishes what the
+ * host has updated: it gathers weights that U would gather, with parallel.offload. */
+#define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(S) X(U) X(P)
+enum hd_call {
+#define X(name) HD_CALL_##name,
+    HD_CALL_LIST(X)
+#undef X
+        HD_CALL_COUNT
+};
+
+static inline const char *hd_call_name(enum hd_call call)
+{
+    static const char *const names[] = {
+#define X(name) #name,
+        HD_CALL_LIST(X)
+#undef X
+    };
+    return names[call];
+}
+
+#endif
