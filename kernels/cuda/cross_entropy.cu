@@ -262,7 +262,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
     HD_SHARED(int64_t, shared_count, BLOCK_WARPS);
     double sum = 0;
     int64_t count = 0;
-    int nobodys = 0;
+    int outside = 0;
 
 #pragma unroll 4
     for (int64_t r = threadIdx.x; r < R; r += LOSS_THREADS)
@@ -270,7 +270,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
             const double loss = losses[r];
 
             if (loss == -INFINITY) {
-                nobodys = 1;
+                outside = 1;
             } else {
                 sum += loss;
                 count++;
@@ -278,14 +278,14 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
         }
     sum = block_add(sum, shared);
     count = block_add(count, shared_count);
-    nobodys = __syncthreads_or(nobodys);
+    outside = __syncthreads_or(outside);
     if (threadIdx.x > 0)
         return;
     if (adds) {
         block->loss_sum += sum;
         block->target_count += count;
     }
-    if (nobodys)
+    if (outside)
         block->overflow = 1;
 }
 
