@@ -163,3 +163,18 @@ enum core_claim core_claim_of(const struct hd_core *core, const struct core_job 
     }
     return claim;
 }
+
+void core_room_drop(struct core_job *job)
+{
+    if (job->room)
+        free(job->room->members);
+    free(job->room);
+    job->room = NULL;
+}
+
+void core_room_end(struct hd_core *core, struct core_job *job)
+{
+    core_room_drop(job);
+    job->room_of = 0;
+    core_jobs_remove(&core->movers, job);
+}

@@ -633,18 +633,3 @@ void core_room_claim(struct hd_core *core, struct core_job *job)
     job->claims = true;
     core_jobs_add(core, &core->claimants, job);
 }
-
-void core_room_drop(struct core_job *job)
-{
-    if (job->room)
-        free(job->room->members);
-    free(job->room);
-    job->room = NULL;
-}
-
-void core_room_end(struct hd_core *core, struct core_job *job)
-{
-    core_room_drop(job);
-    job->room_of = 0;
-    core_jobs_remove(&core->movers, job);
-}

@@ -59,10 +59,8 @@
  *             core_node_remove: a node without work that is drained, lost or not connected is
  *             forgotten; its daemon may come again, as a new node
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "controller/core/core_internal.h"
 
@@ -79,140 +77,7 @@ const struct hd_core_config hd_core_config_default = {
     .jobs_live_max = HD_CTL_JOBS_LIVE_MAX,
 };
 
-/* ---- strings, arrays, lookup ------------------------------------------------------------------*/
-
-void core_unset(const char **slot)
-{
-    free((char *)(uintptr_t)*slot);
-    *slot = NULL;
-}
-
-void core_set(struct hd_core *core, const char **slot, const char *text)
-{
-    const char *given = text ? text : "";
-    char *copy = strndup(given, hd_record_fit(given, HD_CTL_PATH_BYTES_MAX));
-
-    if (!copy)
-        core->no_memory = true;
-    core_unset(slot);
-    *slot = copy;
-}
-
-bool core_same(const char *a, const char *b)
-{
-    return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
-bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes)
-{
-    size_t bigger = *size ? *size * 2 : 8;
-    void *old, *moved;
-
-    if (count < *size)
-        return true;
-    memcpy(&old, array, sizeof old); /* memcpy: the pointer's type is not known here */
-    moved = realloc(old, bigger * item_bytes);
-    if (!moved) {
-        core->no_memory = true;
-        return false;
-    }
-    memcpy(array, &moved, sizeof moved);
-    *size = bigger;
-    return true;
-}
-
-struct core_job *core_find_job(const struct hd_core *core, uint64_t number)
-{
-    return core_table_find(&core->jobs, number);
-}
-
-struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number)
-{
-    return number >= 1 && number <= job->rec.attempt_count ? job->attempts[number - 1] : NULL;
-}
-
-struct core_attempt *core_newest(const struct core_job *job)
-{
-    return core_find_attempt(job, job->rec.attempt_count);
-}
-
 /* ---- lists of changed records -----------------------------------------------------------------*/
-
-void core_dirty_job(struct hd_core *core, struct core_job *job)
-{
-    if (job->dirty)
-        return;
-    job->dirty = true;
-    job->next_dirty = NULL;
-    *core->dirty_jobs_end = job;
-    core->dirty_jobs_end = &job->next_dirty;
-}
-
-void core_dirty_attempt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
-{
-    attempt->dirty = true;
-    core_dirty_job(core, job);
-}
-
-static void link_dirty_node(struct hd_core *core, struct core_node *node)
-{
-    if (node->dirty || node->desired_dirty)
-        return;
-    node->next_dirty = NULL;
-    *core->dirty_nodes_end = node;
-    core->dirty_nodes_end = &node->next_dirty;
-}
-
-void core_dirty_node(struct hd_core *core, struct core_node *node)
-{
-    link_dirty_node(core, node);
-    node->dirty = true;
-}
-
-void core_dirty_desired(struct hd_core *core, struct core_node *node)
-{
-    if (node->desired_dirty)
-        return;
-    link_dirty_node(core, node);
-    node->desired_dirty = true;
-    node->generation++;
-}
-
-void core_announce(struct hd_core *core, const struct core_job *job)
-{
-    struct hd_core_out *out = core->out;
-
-    if (out->job_count && out->jobs[out->job_count - 1] == job->rec.job)
-        return;
-    if (core_reserve(core, &out->jobs, out->job_count, &out->job_size, sizeof *out->jobs))
-        out->jobs[out->job_count++] = job->rec.job;
-}
-
-void core_event(struct hd_core *core, struct core_job *job, const char *kind, int32_t attempt,
-                int32_t rank, const char *node, const char *fmt, ...)
-{
-    char message[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* longer than the limit: hd_record_fit cuts it */
-    struct hd_event_record event = {.time_ms = core->now.wall_ms,
-                                    .attempt = attempt,
-                                    .rank = rank,
-                                    .kind = kind,
-                                    .node = node,
-                                    .message = message};
-    va_list args;
-
-    va_start(args, fmt);
-    (void)vsnprintf(message, sizeof message, fmt, args);
-    va_end(args);
-    message[hd_record_fit(message, HD_CTL_MESSAGE_BYTES_MAX)] = '\0';
-    if (job) {
-        event.job = job->rec.job;
-        event.sequence = ++job->sequence;
-        core_announce(core, job);
-    } else {
-        event.sequence = ++core->cluster_sequence;
-    }
-    hd_batch_add_event(core->out->batch, &event);
-}
 
 static void flush_node(struct hd_core *core, struct core_node *node)
 {

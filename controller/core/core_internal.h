@@ -1,7 +1,9 @@
 /* core_internal: what the files of this folder offer to one another; what they share is in
  * core_state.h. Only for these files.
  *
- *   core.c        the step, dirty lists, queries, invariants
+ *   core.c        the step, queries, invariants
+ *   memory.c      strings and arrays; jobs, attempts, shares and nodes are found
+ *   mark.c        changed records, entries of histories
  *   map.c         hash map from strings to numbers
  *   index.c       jobs by number, and the sets of jobs that steps walk over
  *   node.c        nodes in memory: devices, states, leases
@@ -14,13 +16,16 @@
  *   resume.c      jobs that are resumed, queued again, or asked for a checkpoint
  *   remove.c      ended jobs that are removed with their folders
  *   queue.c       queues, their limits and shares
- *   waiting.c     queued jobs, in classes of jobs that wait for the same
+ *   waiting.c     queued jobs, in classes of jobs that wait for the same; nodes that failed a job
  *   schedule.c    the pass: which queued job is looked at when, and what becomes of it
+ *   schedule_check.c  what the pass should have decided, found out in the simplest way
+ *   order.c       the turn of a job among those of its queue
  *   place.c       where a job finds a place
  *   free.c        what searches read of all nodes
  *   room.c        how many devices a job could have at most
  *   weigh.c       whether a job waits for a better place than it could have now
  *   reserve.c     places that are kept for jobs that do not fit now, and expected starts
+ *   spare.c       nodes that are held back for jobs that fail
  *   predict.c     when running attempts will end
  *   ends.c        after how many of these ends a job has a place
  *   preempt.c     which running jobs give way
@@ -77,27 +82,15 @@ struct core_placement {
     struct hd_plan_record plan;
 };
 
-/* ---- core.c -----------------------------------------------------------------------------------*/
+/* ---- memory.c ---------------------------------------------------------------------------------*/
 
 /* Frees *slot and sets it to a copy of text, cut to HD_CTL_PATH_BYTES_MAX. Out of memory: NULL,
  * which readers treat as "", and core->no_memory is set. */
 void core_set(struct hd_core *core, const char **slot, const char *text);
 void core_unset(const char **slot);
 bool core_same(const char *a, const char *b); /* equal strings; NULL equals "" */
-
-/* Dirty records are added to the batch when the step ends. */
-void core_dirty_job(struct hd_core *core, struct core_job *job);
-void core_dirty_attempt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
-void core_dirty_node(struct hd_core *core, struct core_node *node);
-/* The node's desired set changed: raises its generation and reports it in out->nodes. */
-void core_dirty_desired(struct hd_core *core, struct core_node *node);
-/* Reports the job in out->jobs. */
-void core_announce(struct hd_core *core, const struct core_job *job);
-
-/* Adds to the history of a job, or of the cluster (job NULL). */
-void core_event(struct hd_core *core, struct core_job *job, const char *kind, int32_t attempt,
-                int32_t rank, const char *node, const char *fmt, ...)
-    __attribute__((format(printf, 7, 8)));
+/* Grows *array (`array`: address of a typed pointer) to count + 1 items; false: out of memory. */
+bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes);
 
 struct core_job *core_find_job(const struct hd_core *core, uint64_t number);
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number);
@@ -112,8 +105,28 @@ static inline bool core_gives_way(const struct core_job *job)
     return job && job->active && job->active->rec.state == HD_ATTEMPT_STATE_STOPPING &&
            job->active->rec.stop_cause == HD_END_CAUSE_PREEMPTED;
 }
-/* Grows *array (`array`: address of a typed pointer) to count + 1 items; false: out of memory. */
-bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes);
+struct core_share *core_find_share(const struct core_attempt *attempt,
+                                   const struct core_node *node);
+struct core_node *core_find_node(const struct hd_core *core, const char *uuid);
+struct core_node *core_find_node_named(const struct hd_core *core, const char *name);
+/* The node failed the job twice, and the view avoids such nodes. */
+bool core_avoids(const struct core_view *view, const struct core_node *node);
+
+/* ---- mark.c -----------------------------------------------------------------------------------*/
+
+/* Dirty records are added to the batch when the step ends. */
+void core_dirty_job(struct hd_core *core, struct core_job *job);
+void core_dirty_attempt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
+void core_dirty_node(struct hd_core *core, struct core_node *node);
+/* The node's desired set changed: raises its generation and reports it in out->nodes. */
+void core_dirty_desired(struct hd_core *core, struct core_node *node);
+/* Reports the job in out->jobs. */
+void core_announce(struct hd_core *core, const struct core_job *job);
+
+/* Adds to the history of a job, or of the cluster (job NULL). */
+void core_event(struct hd_core *core, struct core_job *job, const char *kind, int32_t attempt,
+                int32_t rank, const char *node, const char *fmt, ...)
+    __attribute__((format(printf, 7, 8)));
 
 /* ---- job.c ------------------------------------------------------------------------------------*/
 
@@ -130,8 +143,6 @@ void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
                           const struct hd_end_record *end);
 /* Says in the holds of its devices whose they are, and counts those that work. */
 void core_attempt_note_devices(struct core_attempt *attempt);
-struct core_share *core_find_share(const struct core_attempt *attempt,
-                                   const struct core_node *node);
 /* The job's newest attempt has not ended: it is in the sets of active jobs. And takes it out. */
 void core_active_add(struct hd_core *core, struct core_job *job);
 void core_active_remove(struct hd_core *core, struct core_job *job);
@@ -140,6 +151,7 @@ bool core_is_failure(enum hd_end_cause cause); /* counted by restart.max */
 bool core_is_stop(enum hd_end_cause cause);    /* of an attempt that ended because it was told to */
 /* Running time since the job was submitted or resumed. */
 int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
+bool core_has_failed(const struct core_job *job); /* its newest attempt ended by a fault */
 
 /* ---- submit.c ---------------------------------------------------------------------------------*/
 
@@ -193,8 +205,6 @@ void core_probe_give_up(struct hd_core *core, struct core_node *node);
 
 /* ---- node.c -----------------------------------------------------------------------------------*/
 
-struct core_node *core_find_node(const struct hd_core *core, const char *uuid);
-struct core_node *core_find_node_named(const struct hd_core *core, const char *name);
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record);
 void core_node_free(struct core_node *node);
 /* place: index in rec.devices */
@@ -305,6 +315,8 @@ enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
 /* Lets jobs go that waited for the success of jobs that have ended, or cancels them. */
 void core_tell_dependents(struct hd_core *core);
 void core_search_timers(struct hd_core *core, struct core_job *job);
+/* Finds the nodes that have failed the job twice: it avoids them if it fits elsewhere. */
+void core_learn_failures(struct core_job *job);
 
 /* ---- queue.c ----------------------------------------------------------------------------------*/
 
@@ -325,6 +337,9 @@ bool core_queue_is_behind(const struct core_queue *a,
                           const struct core_queue *b); /* by its share */
 void core_queues_free(struct hd_core *core);
 enum hd_status core_check_quotas(const struct hd_core *core); /* for hd_core_check */
+/* What the job may ask for within the limits of its queue. False: nothing, or it is
+ * closed. */
+bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_needs);
 
 /* ---- order.c ----------------------------------------------------------------------------------*/
 
@@ -335,26 +350,28 @@ void core_order(struct hd_core *core, struct core_job *job);
 
 /* Starts what can start now, after a step that may have changed that. */
 void core_schedule(struct hd_core *core);
+/* The view sees no place of more devices or nodes, or further apart. *needs are those of the view.
+ */
+void core_limit_to(struct core_view *view, struct hd_job_needs *needs,
+                   const struct core_placement *place);
+/* Keeps the place of a job whose layout is being found, if few places are kept. */
+void core_keep_while_planning(struct hd_core *core, struct core_job *job,
+                              const struct core_placement *place);
+
+/* ---- schedule_check.c -------------------------------------------------------------------------*/
+
 /* What a look at each queued job, one after another, would decide: HD_INTERNAL if that starts a job
  * or keeps other nodes free than are kept. Costs time in proportion to everything. */
 enum hd_status core_schedule_check(const struct hd_core *core);
 
 /* ---- place.c ----------------------------------------------------------------------------------*/
 
-/* The smallest number within devices_min and devices_max that can share the work; 0: none. */
-int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind);
 /* The kinds of device that a job may use, in order of preference; returns their count. */
 size_t core_kinds(const struct hd_job_needs *needs,
                   enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT]);
 /* HD_INVALID or HD_UNSUPPORTED: the job cannot run on any cluster of this build. */
 enum hd_status core_check_needs(const struct hd_job_needs *needs);
 
-/* The largest number up to `available` and devices_max that can share the work, with its layout;
- * 0: none. */
-int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
-                        int32_t available, struct hd_plan_record *ret_plan);
-/* `devices` rounded down to a multiple of a tensor-parallel group. */
-int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
 /* Devices of a node that have no problem and the memory that `needs` (NULL: any) asks for;
  * free_only: without those that an attempt holds. */
 int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
@@ -372,7 +389,6 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
 /* Devices of this kind that the job may take on the node now. */
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);
-bool core_avoids(const struct core_view *view, const struct core_node *node);
 /* The attempt has ranks on a node of the place. */
 bool core_is_on(const struct core_placement *place, const struct core_attempt *attempt);
 /* The attempt runs on borrowed devices, and gives way to the job. */
@@ -390,8 +406,6 @@ struct core_node *core_find_idle_node(struct hd_core *core, const struct core_vi
                                       enum hd_device_kind *ret_kind, uint64_t *ret_blocking_job);
 /* The job would fit on some nodes if all were idle. */
 bool core_fits_when_idle(struct hd_core *core, const struct core_view *view);
-/* Finds the nodes that have failed the job twice: it avoids them if it fits elsewhere. */
-void core_learn_failures(struct core_job *job);
 
 /* ---- menu.c -----------------------------------------------------------------------------------*/
 
@@ -494,7 +508,6 @@ void core_spares_choose(struct hd_core *core);
 /* After the reservations were forgotten: keeps nodes for failed jobs whose checkpoints are looked
  * for. */
 void core_keep_what_is_left(struct hd_core *core);
-bool core_has_failed(const struct core_job *job); /* its newest attempt ended by a fault */
 /* It needs more devices than the nodes have that are no spares. */
 bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *needs);
 
@@ -541,10 +554,6 @@ bool core_room(struct hd_core *core, const struct core_view *view, enum hd_devic
                struct core_room *ret_room);
 /* There is no place for it on this kind of device. False: there may be one. */
 bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind);
-
-/* What the job may ask for within the limits of its queue (schedule.c). False: nothing, or it is
- * closed. */
-bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_needs);
 
 /* ---- weigh.c ----------------------------------------------------------------------------------*/
 
@@ -597,6 +606,9 @@ void core_predict_restore(struct core_attempt *attempt); /* its newest step was 
 /* A controller that was away hears late that the ranks run: from their first step to the newest one
  * they have run at least, and rec.running_ms becomes that. True: it was later. */
 bool core_note_running(const struct hd_core *core, struct core_attempt *attempt);
+/* The attempt's devices are among those that others could be given (core->held). */
+void core_note_held(struct hd_core *core, const struct core_job *job,
+                    const struct core_attempt *attempt);
 
 /* ---- ends.c -----------------------------------------------------------------------------------*/
 
@@ -615,9 +627,6 @@ void core_lend_until(struct hd_core *core, size_t ends); /* so many, from the fi
  * borrow what is kept for it. True: it waits for some. */
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
                   bool borrowed);
-/* The attempt's devices are among those that others could be given (core->held). */
-void core_note_held(struct hd_core *core, const struct core_job *job,
-                    const struct core_attempt *attempt);
 /* I16: for the job enough attempts could give way, unless their devices are said to be too few. */
 enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job);
 
@@ -637,6 +646,8 @@ bool core_claim_awaits(const struct hd_core *core, const struct core_job *job);
 void core_assemble(struct hd_core *core);   /* sets core->assembled, if it is so */
 void core_claim_drop(struct core_job *job); /* the place; the job still comes first */
 void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
+void core_room_end(struct hd_core *core, struct core_job *job);  /* it moves no more */
+void core_room_drop(struct core_job *job);
 
 /* ---- consolidate.c ----------------------------------------------------------------------------*/
 
@@ -651,8 +662,6 @@ enum core_gathered core_consolidate(struct hd_core *core, struct core_job *job,
 void core_keep_rooms(struct hd_core *core);
 /* The job has stopped, and waits: the place that is kept for it is its claim now. */
 void core_room_claim(struct hd_core *core, struct core_job *job);
-void core_room_end(struct hd_core *core, struct core_job *job); /* it moves no more */
-void core_room_drop(struct core_job *job);
 /* Kept for this job, or for it and others that move with it. */
 static inline bool core_is_kept_for(const struct core_job *job, uint64_t by)
 {
@@ -771,12 +780,12 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
 void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                           const struct core_node *node,
                           const struct hd_checkpoint_record *checkpoint);
-/* Marks for deletion all but the newest `keep`, the base of the newest attempt, and the newest
- * proven one. */
 /* Someone asks that the checkpoints of a step go. HD_NOT_FOUND: there is none; HD_CONFLICT: the job
  * has not ended, and may go on from it. */
 enum hd_status core_checkpoint_remove(struct hd_core *core, struct core_job *job, int64_t step,
                                       const char *by);
+/* Marks for deletion all but the newest `keep`, the base of the newest attempt, and the newest
+ * proven one. */
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job);
 /* The weights that `attempt` had after `step` gave a finite loss and a finite gradient: so the
  * checkpoints up to there are proven, the attempt's base among them. */
@@ -822,5 +831,13 @@ struct hd_plan_request core_wish_on(const struct hd_job_needs *needs, enum hd_de
 /* hd_core_plan without an error message; false: there is no layout. */
 bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan);
+/* The smallest number within devices_min and devices_max that can share the work; 0: none. */
+int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind);
+/* The largest number up to `available` and devices_max that can share the work, with its layout;
+ * 0: none. */
+int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        int32_t available, struct hd_plan_record *ret_plan);
+/* `devices` rounded down to a multiple of a tensor-parallel group. */
+int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
 
 #endif

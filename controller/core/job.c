@@ -124,15 +124,6 @@ void core_job_forget(struct hd_core *core, struct core_job *job)
 
 /* ---- attempts in memory -----------------------------------------------------------------------*/
 
-struct core_share *core_find_share(const struct core_attempt *attempt, const struct core_node *node)
-{
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        if (attempt->shares[i].node == node)
-            return &attempt->shares[i];
-    }
-    return NULL;
-}
-
 /* Of a node, which the attempt need not have yet; ranks of a node are neighbours. */
 static struct core_share *share_of(struct core_attempt *attempt, struct core_node *node)
 {
@@ -285,4 +276,23 @@ int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job)
                 (attempt->ended_ms ? attempt->ended_ms : core->now.wall_ms) - attempt->running_ms;
     }
     return ran_ms;
+}
+
+bool core_has_failed(const struct core_job *job)
+{
+    const struct core_attempt *newest = core_newest(job);
+
+    if (!newest || newest->rec.state != HD_ATTEMPT_STATE_ENDED)
+        return false;
+    switch (newest->rec.end.cause) {
+    case HD_END_CAUSE_RANK_EXIT:
+    case HD_END_CAUSE_NODE_LOST:
+    case HD_END_CAUSE_HANG:
+    case HD_END_CAUSE_LAUNCH_FAILED:
+    case HD_END_CAUSE_STORAGE:
+    case HD_END_CAUSE_INCOMPLETE:
+        return true;
+    default:
+        return false;
+    }
 }

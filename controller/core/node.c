@@ -8,24 +8,6 @@
 
 /* ---- the table of nodes -----------------------------------------------------------------------*/
 
-struct core_node *core_find_node(const struct hd_core *core, const char *uuid)
-{
-    uint64_t value;
-
-    if (!uuid || !core_map_get(&core->node_by_uuid, uuid, &value))
-        return NULL;
-    return (struct core_node *)(uintptr_t)value;
-}
-
-struct core_node *core_find_node_named(const struct hd_core *core, const char *name)
-{
-    for (size_t i = 0; i < core->node_count; i++) {
-        if (!core->nodes[i]->rec.retired && core_same(core->nodes[i]->rec.name, name))
-            return core->nodes[i];
-    }
-    return NULL;
-}
-
 static bool sorts_before(const struct core_node *a, const struct core_node *b)
 {
     if (a->rec.retired != b->rec.retired)

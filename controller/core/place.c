@@ -13,11 +13,6 @@
 
 #include "controller/core/core_internal.h"
 
-enum {
-    FAILURES_MAX = 2,        /* of a job on one node; then it goes elsewhere */
-    FAILURES_LOOKED_AT = 32, /* newest attempts of a job */
-};
-
 /* ---- what a job may use -----------------------------------------------------------------------*/
 
 size_t core_kinds(const struct hd_job_needs *needs,
@@ -32,17 +27,6 @@ size_t core_kinds(const struct hd_job_needs *needs,
     ret_kinds[count++] = HD_DEVICE_KIND_CUDA;
     ret_kinds[count++] = HD_DEVICE_KIND_CPU;
     return count;
-}
-
-int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind)
-{
-    struct hd_plan_record plan;
-
-    for (int32_t count = needs->devices_min; count <= needs->devices_max; count++) {
-        if (core_plan(needs, kind, count, &plan))
-            return count;
-    }
-    return 0;
 }
 
 enum hd_status core_check_needs(const struct hd_job_needs *needs)
@@ -60,23 +44,6 @@ enum hd_status core_check_needs(const struct hd_job_needs *needs)
             return HD_OK;
     }
     return hd_core_plan(needs, kinds[count - 1], needs->devices_max, &plan);
-}
-
-int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
-                        int32_t available, struct hd_plan_record *ret_plan)
-{
-    int32_t count = available < needs->devices_max ? available : needs->devices_max;
-
-    for (; count >= needs->devices_min; count--) {
-        if (core_plan(needs, kind, count, ret_plan))
-            return count;
-    }
-    return 0;
-}
-
-int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices)
-{
-    return devices - devices % hd_plan_unit(&needs->wish);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------*/
@@ -108,14 +75,6 @@ bool core_may_span(const struct hd_checkpoint_record *base)
 }
 
 /* ---- nodes as a search sees them --------------------------------------------------------------*/
-
-bool core_avoids(const struct core_view *view, const struct core_node *node)
-{
-    for (size_t i = 0; view->avoids && i < view->job->avoided_count; i++)
-        if (view->job->avoided[i] == node)
-            return true;
-    return false;
-}
 
 int32_t core_available_at(const struct hd_core *core, const struct core_view *view, size_t i,
                           enum hd_device_kind kind, const uint16_t *free_of)
@@ -366,48 +325,6 @@ bool core_fits_when_idle(struct hd_core *core, const struct core_view *view)
             return true;
     }
     return false;
-}
-
-/* ---- nodes that failed a job ------------------------------------------------------------------*/
-
-/* The node of the attempt that its failure names; NULL: none. A damaged checkpoint is damaged on
- * every node. */
-static const struct core_node *failed_on(const struct core_attempt *attempt)
-{
-    if (attempt->rec.state != HD_ATTEMPT_STATE_ENDED || !core_is_failure(attempt->rec.end.cause) ||
-        core_attempt_found_base_damaged(attempt))
-        return NULL;
-    for (size_t i = 0; i < attempt->share_count; i++)
-        if (core_same(attempt->shares[i].node->rec.name, attempt->rec.end.node))
-            return attempt->shares[i].node;
-    return NULL;
-}
-
-static bool knows(const struct core_job *job, const struct core_node *node)
-{
-    for (size_t i = 0; i < job->avoided_count; i++)
-        if (job->avoided[i] == node)
-            return true;
-    return false;
-}
-
-void core_learn_failures(struct core_job *job)
-{
-    const int32_t newest = job->rec.attempt_count;
-    const int32_t oldest = newest - job->rec.resumed_attempt > FAILURES_LOOKED_AT
-                               ? newest - FAILURES_LOOKED_AT
-                               : job->rec.resumed_attempt;
-
-    job->avoided_count = 0;
-    for (int32_t k = newest; k > oldest && job->avoided_count < CORE_AVOIDED_MAX; k--) {
-        const struct core_node *node = failed_on(core_find_attempt(job, k));
-        int failures = 0;
-
-        for (int32_t i = k; node && i > oldest; i--)
-            failures += failed_on(core_find_attempt(job, i)) == node;
-        if (failures >= FAILURES_MAX && !knows(job, node))
-            job->avoided[job->avoided_count++] = node;
-    }
 }
 
 struct core_view core_view_of(struct hd_core *core, const struct core_job *job)

@@ -32,3 +32,31 @@ enum hd_status hd_core_plan(const struct hd_job_needs *needs, enum hd_device_kin
 
     return core_plan(needs, kind, count, ret_plan) ? HD_OK : hd_plan_check(&wish, count, count);
 }
+
+int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind)
+{
+    struct hd_plan_record plan;
+
+    for (int32_t count = needs->devices_min; count <= needs->devices_max; count++) {
+        if (core_plan(needs, kind, count, &plan))
+            return count;
+    }
+    return 0;
+}
+
+int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        int32_t available, struct hd_plan_record *ret_plan)
+{
+    int32_t count = available < needs->devices_max ? available : needs->devices_max;
+
+    for (; count >= needs->devices_min; count--) {
+        if (core_plan(needs, kind, count, ret_plan))
+            return count;
+    }
+    return 0;
+}
+
+int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices)
+{
+    return devices - devices % hd_plan_unit(&needs->wish);
+}

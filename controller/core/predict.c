@@ -181,3 +181,24 @@ bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_a
     left_ms = end - core->now.mono_ms;
     return off_ms > DRIFT_MIN_MS && off_ms * DRIFT_SHARE > left_ms;
 }
+
+void core_note_held(struct hd_core *core, const struct core_job *job,
+                    const struct core_attempt *attempt)
+{
+    const int64_t devices = attempt->rec.plan.rank_count;
+    size_t k = 0;
+
+    while (k < core->held_count && core->held[k].priority != job->rec.priority)
+        k++;
+    if (k == CORE_PRIORITIES) {
+        core->held_lacks = true;
+        return;
+    }
+    if (k == core->held_count)
+        core->held[core->held_count++] = (struct core_held){.priority = job->rec.priority};
+    core->held[k].devices += devices;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        core->held_by_stopping += devices;
+    if (attempt->rec.borrows)
+        core->held_by_borrowers += devices;
+}

@@ -210,27 +210,6 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
     core->changed_in_pass = true;
 }
 
-void core_note_held(struct hd_core *core, const struct core_job *job,
-                    const struct core_attempt *attempt)
-{
-    const int64_t devices = attempt->rec.plan.rank_count;
-    size_t k = 0;
-
-    while (k < core->held_count && core->held[k].priority != job->rec.priority)
-        k++;
-    if (k == CORE_PRIORITIES) {
-        core->held_lacks = true;
-        return;
-    }
-    if (k == core->held_count)
-        core->held[core->held_count++] = (struct core_held){.priority = job->rec.priority};
-    core->held[k].devices += devices;
-    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
-        core->held_by_stopping += devices;
-    if (attempt->rec.borrows)
-        core->held_by_borrowers += devices;
-}
-
 /* Even all devices that could be had are too few. */
 static bool lacks_victims(struct hd_core *core, const struct core_job *job,
                           const struct core_view *view, enum hd_device_kind kind, bool borrowed)

@@ -351,3 +351,25 @@ enum hd_status core_check_quotas(const struct hd_core *core)
         waiting -= job->rec.state == HD_JOB_STATE_QUEUED;
     return waiting ? hd_err(HD_INTERNAL, "I14: the queues count other jobs than wait") : HD_OK;
 }
+
+bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_needs)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    bool by_user;
+    const int64_t left = core_quota_left(job->account, &by_user);
+    size_t kind_count;
+
+    *ret_needs = job->needs;
+    if (job->account->queue->rec.closed)
+        return false;
+    if (left >= job->needs.devices_max)
+        return true;
+    if (left < job->needs.devices_min)
+        return false;
+    ret_needs->devices_max = (int32_t)left;
+    kind_count = core_kinds(ret_needs, kinds);
+    for (size_t k = 0; k < kind_count; k++)
+        if (core_devices_needed(ret_needs, kinds[k]))
+            return true;
+    return false;
+}

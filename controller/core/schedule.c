@@ -13,35 +13,11 @@
  * others, unless there is one other, which thought that none waits behind it (weigh.c).
  * core_schedule_check has the rule in its simplest form.
  */
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "controller/core/core_internal.h"
 
 /* ---- a look at one job ------------------------------------------------------------------------*/
-
-bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_needs)
-{
-    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    bool by_user;
-    const int64_t left = core_quota_left(job->account, &by_user);
-    size_t kind_count;
-
-    *ret_needs = job->needs;
-    if (job->account->queue->rec.closed)
-        return false;
-    if (left >= job->needs.devices_max)
-        return true;
-    if (left < job->needs.devices_min)
-        return false;
-    ret_needs->devices_max = (int32_t)left;
-    kind_count = core_kinds(ret_needs, kinds);
-    for (size_t k = 0; k < kind_count; k++)
-        if (core_devices_needed(ret_needs, kinds[k]))
-            return true;
-    return false;
-}
 
 static void close_class(struct hd_core *core, const struct core_job *job)
 {
@@ -78,10 +54,8 @@ static bool outstays(struct hd_core *core, struct core_job *job, const struct co
     return true;
 }
 
-/* The view sees no place of more devices or nodes, or further apart. *needs are those of the view.
- */
-static void limit_to(struct core_view *view, struct hd_job_needs *needs,
-                     const struct core_placement *place)
+void core_limit_to(struct core_view *view, struct hd_job_needs *needs,
+                   const struct core_placement *place)
 {
     if (needs->devices_max > place->device_count)
         needs->devices_max = place->device_count;
@@ -108,7 +82,7 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
         view.needs = &needs;
         view.borrows = borrows;
         if (job->claim)
-            limit_to(&view, &needs, job->claim);
+            core_limit_to(&view, &needs, job->claim);
         *ret_place = core_find_place(core, &view);
         if (!ret_place->device_count)
             return CORE_LAYOUT_MISFITS;
@@ -283,9 +257,8 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
     free(first.place.members);
 }
 
-/* Its place is kept, if there are few of those. */
-static void keep_while_planning(struct hd_core *core, struct core_job *job,
-                                const struct core_placement *place)
+void core_keep_while_planning(struct hd_core *core, struct core_job *job,
+                              const struct core_placement *place)
 {
     struct core_start start;
 
@@ -336,7 +309,7 @@ static void decide(struct hd_core *core, struct core_job *job)
     if (layout == CORE_LAYOUT_FITS) {
         start_or_wait(core, job, &place, borrows, why.failed || !why.data ? "" : why.data);
     } else if (layout == CORE_LAYOUT_LATER) {
-        keep_while_planning(core, job, &place);
+        core_keep_while_planning(core, job, &place);
         free(place.members);
         job->wait = CORE_WAIT_PLAN;
     } else if (job->line) {
@@ -498,257 +471,4 @@ void core_schedule(struct hd_core *core)
     core_foresee(core);
     core_waiting_sweep(core);
     core_grow(core);
-}
-
-/* ---- the check --------------------------------------------------------------------------------*/
-
-/* As pass_over_lines orders jobs while none starts. */
-static int by_order(const void *left, const void *right)
-{
-    const struct core_job *a = *(struct core_job *const *)left;
-    const struct core_job *b = *(struct core_job *const *)right;
-    const struct core_queue *of_a = a->account->queue, *of_b = b->account->queue;
-
-    if (a->rec.priority != b->rec.priority)
-        return a->rec.priority > b->rec.priority ? -1 : 1;
-    if (a->claims != b->claims)
-        return a->claims ? -1 : 1;
-    if (!a->claims && (core_queue_is_behind(of_a, of_b) || core_queue_is_behind(of_b, of_a)))
-        return core_queue_is_behind(of_b, of_a) ? -1 : 1;
-    if (!a->claims && a->turn.key != b->turn.key)
-        return a->turn.key < b->turn.key ? -1 : 1;
-    return a->rec.job < b->rec.job ? -1 : 1;
-}
-
-/* One that waited for a better place would start where it could now. */
-static bool would_not_wait(struct hd_core *core, struct core_job *copy,
-                           const struct core_view *view)
-{
-    struct core_first first = {.place = core_find_place(core, view),
-                               .start = {.mono_ms = core->now.mono_ms}};
-    const struct core_wisher wisher = core_wisher_of(copy, view->needs);
-    const struct core_menu_entry *entry;
-    struct hd_text why = {0};
-    int64_t memory_bytes;
-    bool waits;
-
-    (void)core_choose_layout(core, &wisher, &first.place, &memory_bytes, &entry, &why);
-    waits = core_weigh(core, copy, &copy->needs, &first) == CORE_TAKE_LATER;
-    if (waits)
-        core_reserve_members(core, copy, &first.place, first.start.mono_ms);
-    free(first.place.members);
-    hd_text_free(&why);
-    return !waits;
-}
-
-/* A look at one job that decides nothing but which nodes are kept. */
-static bool would_start(struct hd_core *core, struct core_job *copy)
-{
-    struct core_view view = core_view_of(core, copy);
-    struct core_placement place;
-    struct core_start start;
-    struct hd_job_needs needs;
-
-    if (!core_within_quota(copy, &needs))
-        return false;
-    view.needs = &needs;
-    if (core_claim_of(core, copy, &start) == CORE_CLAIM_NONE)
-        copy->claim = NULL;
-    if (copy->claim)
-        limit_to(&view, &needs, copy->claim);
-    if (copy->wait == CORE_WAIT_PLAN && copy->reserved_in == core->pass) {
-        place = core_find_place(core, &view);
-        keep_while_planning(core, copy, &place);
-        free(place.members);
-        return false;
-    }
-    if (copy->wait == CORE_WAIT_PLAN)
-        return false;
-    if (core_has_place(core, &view))
-        return copy->wait != CORE_WAIT_BETTER || would_not_wait(core, copy, &view);
-    if (copy->claim && core_claim_of(core, copy, &start) == CORE_CLAIM_OPENS) {
-        core_reserve_members(core, copy, copy->claim, start.mono_ms);
-        return false;
-    }
-    (void)core_reserve_place(core, copy, &view, &start);
-    return false;
-}
-
-/* Whether the job would have a place, now and after some ends, as core_has_place says it and as a
- * search finds it. */
-static enum hd_status check_places(struct hd_core *core, const struct core_job *job)
-{
-    struct core_view view = core_view_of(core, job);
-    enum hd_status st = HD_OK;
-
-    view.needs = &job->needs;
-    for (size_t part = 0; part <= 2 && !st; part++) {
-        const size_t lent = core->end_count * part / 2;
-
-        core_lend(core, core->ends, lent, true);
-        for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
-            struct core_placement place;
-            bool found;
-
-            core->thorough = true;
-            place = core_find_place(core, &view);
-            core->thorough = false;
-            found = place.device_count > 0;
-            free(place.members);
-            if (core_has_place(core, &view) != found)
-                st = hd_err(HD_INTERNAL,
-                            "I16: after %zu ends job %" PRIu64 " has %s place within tier %d, and "
-                            "searches are told otherwise",
-                            lent, job->rec.job, found ? "a" : "no", view.tier_max);
-        }
-        core_lend(core, core->ends, lent, false);
-    }
-    return st ? st : core_check_victims(core, job);
-}
-
-/* Whether the job has a place after so many ends. */
-static bool opens_after(struct hd_core *core, const struct core_view *view, size_t ends)
-{
-    bool opens;
-
-    core_lend(core, core->ends, ends, true);
-    opens = core_has_place(core, view);
-    core_lend(core, core->ends, ends, false);
-    return opens;
-}
-
-/* The fewest ends after which the job has a place, within each tier: a sum says where the search
- * for them begins. */
-static enum hd_status check_ends(struct hd_core *core, const struct core_job *job)
-{
-    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    struct core_view view = core_view_of(core, job);
-    struct hd_job_needs least;
-
-    (void)core_kinds(&job->needs, kinds);
-    if (!core_least_needs(&job->needs, kinds[0], &least))
-        return HD_OK;
-    view.needs = &least;
-    view.reserves = true;
-    for (view.tier_max = 0; view.tier_max <= core_tiers(core); view.tier_max++) {
-        struct core_placement place;
-        const size_t all = core->end_count;
-        const size_t ends = core_lend_fewest(core, &view, kinds[0], &place);
-
-        free(place.members);
-        core_lend_until(core, 0);
-        if ((ends && opens_after(core, &view, ends - 1)) ||
-            (ends <= all && !opens_after(core, &view, ends)))
-            return hd_err(HD_INTERNAL,
-                          "I17: job %" PRIu64
-                          " is said to have a place within tier %d after %zu of "
-                          "%zu ends, and not before",
-                          job->rec.job, view.tier_max, ends, all);
-    }
-    return HD_OK;
-}
-
-enum { PLACES_CHECKED = 2 }; /* jobs for which these are asked */
-
-static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs, size_t count)
-{
-    enum hd_status st = HD_OK;
-
-    for (size_t i = 0; i < count && !st; i++) {
-        struct core_job *copy =
-            malloc(sizeof *copy); /* core->reservers points to it until the end */
-
-        if (!copy)
-            return hd_err(HD_NO_MEMORY, "no memory for a check");
-        *copy = *jobs[i];
-        jobs[i] = copy;
-        copy->wait_job = 0;
-        if (i < PLACES_CHECKED)
-            st = check_ends(core, copy);
-        if (!st && i < PLACES_CHECKED)
-            st = check_places(core, copy);
-        if (!st && would_start(core, copy))
-            st = hd_err(HD_INTERNAL, "I13: job %" PRIu64 " waits and could start", copy->rec.job);
-    }
-    return st;
-}
-
-/* The nodes' own marks are changed on the way and put back. */
-static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, size_t count,
-                                 struct core_reservation *kept)
-{
-    const size_t reserver_count = core->reservers.count;
-    struct core_job **reservers = malloc((reserver_count + 1) * sizeof *reservers);
-    enum hd_status st;
-
-    if (!reservers)
-        return hd_err(HD_NO_MEMORY, "no memory for a check");
-    if (reserver_count)
-        memcpy(reservers, core->reservers.items, reserver_count * sizeof reservers[0]);
-    for (size_t i = 0; i < core->node_count; i++)
-        kept[i] = core->nodes[i]->reserved;
-    core_reserve_none(core);
-    core_keep_what_is_left(core);
-    core_keep_rooms(core);
-    st = look_at_each(core, jobs, count);
-    for (size_t i = 0; i < core->node_count && !st; i++)
-        if (core->nodes[i]->reserved.by != kept[i].by)
-            st = hd_err(HD_INTERNAL,
-                        "I13: %s is reserved for job %" PRIu64 " and not for job %" PRIu64,
-                        core->nodes[i]->rec.name, kept[i].by, core->nodes[i]->reserved.by);
-    core_reserve_none(core);
-    for (size_t i = 0; i < core->node_count; i++)
-        if (kept[i].by)
-            core_reserve_node(core, core->nodes[i], kept[i].by, kept[i].kind, kept[i].start_mono_ms,
-                              kept[i].spare);
-    core->reservers.count = reserver_count;
-    if (reserver_count)
-        memcpy(core->reservers.items, reservers, reserver_count * sizeof reservers[0]);
-    free(reservers);
-    return st;
-}
-
-static size_t count_waiting(const struct hd_core *core)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < core->line_count; i++)
-        for (const struct core_job *job = core->lines[i]->first; job; job = job->after)
-            count++;
-    return count;
-}
-
-enum hd_status core_schedule_check(const struct hd_core *given)
-{
-    struct hd_core *core = (struct hd_core *)(uintptr_t)given;
-    const size_t count = count_waiting(core);
-    struct core_job **jobs, **own;
-    struct core_reservation *kept;
-    size_t at = 0;
-    enum hd_status st;
-
-    if (core->schedule_due || core->unsettled)
-        return HD_OK; /* the next pass will look */
-    jobs = calloc(count + 1, sizeof(struct core_job *));
-    own = calloc(count + 1, sizeof(struct core_job *));
-    kept = calloc(core->node_count + 1, sizeof *kept);
-    if (jobs && own && kept) {
-        for (size_t i = 0; i < core->line_count; i++)
-            for (struct core_job *job = core->lines[i]->first; job; job = job->after) {
-                core_order(core, job);
-                jobs[at++] = job;
-            }
-        qsort(jobs, count, sizeof(struct core_job *), by_order);
-        memcpy(own, jobs, count * sizeof(struct core_job *));
-        st = check_each(core, jobs, count, kept);
-    } else {
-        st = hd_err(HD_NO_MEMORY, "no memory for a check");
-    }
-    for (size_t i = 0; jobs && own && i < count; i++)
-        if (jobs[i] != own[i])
-            free(jobs[i]);
-    free(jobs);
-    free(own);
-    free(kept);
-    return st;
 }

@@ -95,25 +95,6 @@ void core_spares_choose(struct hd_core *core)
                 core->unspared[k] += core->nodes[i]->counts[k].all;
 }
 
-bool core_has_failed(const struct core_job *job)
-{
-    const struct core_attempt *newest = core_newest(job);
-
-    if (!newest || newest->rec.state != HD_ATTEMPT_STATE_ENDED)
-        return false;
-    switch (newest->rec.end.cause) {
-    case HD_END_CAUSE_RANK_EXIT:
-    case HD_END_CAUSE_NODE_LOST:
-    case HD_END_CAUSE_HANG:
-    case HD_END_CAUSE_LAUNCH_FAILED:
-    case HD_END_CAUSE_STORAGE:
-    case HD_END_CAUSE_INCOMPLETE:
-        return true;
-    default:
-        return false;
-    }
-}
-
 bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *needs)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];

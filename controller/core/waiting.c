@@ -16,6 +16,11 @@
 
 #include "controller/core/core_internal.h"
 
+enum {
+    FAILURES_MAX = 2,        /* of a job on one node; then it goes elsewhere */
+    FAILURES_LOOKED_AT = 32, /* newest attempts of a job */
+};
+
 /* ---- classes ----------------------------------------------------------------------------------*/
 
 /* To three binary digits: then there are few different lengths, and few classes. */
@@ -470,5 +475,47 @@ void core_tell_dependents(struct hd_core *core)
         for (size_t i = core->dependents.count; i > 0; i--)
             if (i <= core->dependents.count)
                 tell_dependent(core, core->dependents.items[i - 1]);
+    }
+}
+
+/* ---- nodes that failed a job ------------------------------------------------------------------*/
+
+/* The node of the attempt that its failure names; NULL: none. A damaged checkpoint is damaged on
+ * every node. */
+static const struct core_node *failed_on(const struct core_attempt *attempt)
+{
+    if (attempt->rec.state != HD_ATTEMPT_STATE_ENDED || !core_is_failure(attempt->rec.end.cause) ||
+        core_attempt_found_base_damaged(attempt))
+        return NULL;
+    for (size_t i = 0; i < attempt->share_count; i++)
+        if (core_same(attempt->shares[i].node->rec.name, attempt->rec.end.node))
+            return attempt->shares[i].node;
+    return NULL;
+}
+
+static bool knows(const struct core_job *job, const struct core_node *node)
+{
+    for (size_t i = 0; i < job->avoided_count; i++)
+        if (job->avoided[i] == node)
+            return true;
+    return false;
+}
+
+void core_learn_failures(struct core_job *job)
+{
+    const int32_t newest = job->rec.attempt_count;
+    const int32_t oldest = newest - job->rec.resumed_attempt > FAILURES_LOOKED_AT
+                               ? newest - FAILURES_LOOKED_AT
+                               : job->rec.resumed_attempt;
+
+    job->avoided_count = 0;
+    for (int32_t k = newest; k > oldest && job->avoided_count < CORE_AVOIDED_MAX; k--) {
+        const struct core_node *node = failed_on(core_find_attempt(job, k));
+        int failures = 0;
+
+        for (int32_t i = k; node && i > oldest; i--)
+            failures += failed_on(core_find_attempt(job, i)) == node;
+        if (failures >= FAILURES_MAX && !knows(job, node))
+            job->avoided[job->avoided_count++] = node;
     }
 }
