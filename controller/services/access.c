@@ -1,16 +1,8 @@
-/* access: who calls the service Control, what that caller may do, and whether anything may change.
- */
+/* access: what the caller of the service Control may do, and whether anything may change. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "controller/services/control.h"
-
-const char *control_caller(const struct hd_rpc_call *call)
-{
-    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
-
-    return principal ? principal->name : "";
-}
 
 enum hd_status control_check_owner(const struct controller *c, const struct hd_rpc_call *call,
                                    const char *owner, uint64_t job)
@@ -58,11 +50,4 @@ enum hd_status control_check_disk(const struct controller *c)
 enum hd_status control_check_reserve(const struct controller *c)
 {
     return hd_store_room(c->store) == HD_STORE_STUCK ? control_check_disk(c) : HD_OK;
-}
-
-int32_t control_page_size(int32_t limit)
-{
-    if (limit <= 0)
-        return PAGE_DEFAULT;
-    return limit < PAGE_MAX ? limit : PAGE_MAX;
 }

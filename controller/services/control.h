@@ -4,7 +4,7 @@
  *   jobs.c validate.c resume.c remove.c lists.c nodes.c queues.c  the calls
  *   answer.c prepare.c access.c                       what these share: answers that wait for the
  *                                                     disk, specs, who may do what
- * A file uses those of the lines below it.
+ *   request.c                                         a leaf: the caller, the size of a page
  */
 #ifndef HD_CONTROLLER_SERVICES_CONTROL_H
 #define HD_CONTROLLER_SERVICES_CONTROL_H
@@ -12,9 +12,13 @@
 #include "controller/services/internal.h"
 #include "job/job.h"
 
-/* ---- access.c ---------------------------------------------------------------------------------*/
+/* ---- request.c --------------------------------------------------------------------------------*/
 
 const char *control_caller(const struct hd_rpc_call *call); /* the principal's name; "": unknown */
+int32_t control_page_size(int32_t limit); /* items of a page, as a request asks for */
+
+/* ---- access.c ---------------------------------------------------------------------------------*/
+
 /* Whether the caller may change a job: its own, and an operator any. HD_NOT_FOUND: it is another's,
  * and the caller does not see those of others. HD_DENIED: it sees them, and may not change them. */
 enum hd_status control_check_owner(const struct controller *c, const struct hd_rpc_call *call,
@@ -27,7 +31,6 @@ void control_see(const struct controller *c, const struct hd_rpc_call *call, enu
  * what the core says of a job that is not there, so that nothing is told of one that is hidden. */
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
                                    const struct hd_job *job);
-int32_t control_page_size(int32_t limit); /* items of a page, as a request asks for */
 /* HD_LIMIT while the disk is full or cannot be written. For calls that ask for something new. */
 enum hd_status control_check_disk(const struct controller *c);
 /* The same for calls that end work, keep work off a node, make room or take rights away: they may

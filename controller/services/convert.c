@@ -49,11 +49,6 @@ SAME(HD_WANTED_STOPPING, HEDDLE__V1__WANTED__WANTED_STOPPING);
 SAME(HD_WANTED_STOPPED, HEDDLE__V1__WANTED__WANTED_STOPPED);
 #undef SAME
 
-char *convert_text(const char *text)
-{
-    return (char *)(uintptr_t)(text ? text : "");
-}
-
 /* ---- folders ----------------------------------------------------------------------------------*/
 
 const char *convert_job_dir(struct hd_arena *arena, const struct controller *c, uint64_t job)

@@ -129,7 +129,7 @@ struct controller {
     void *stopped_user;
 };
 
-struct hd_now controller_now(void);
+struct hd_now controller_now(void); /* now.c */
 /* Calls on_fatal with hd_err's message, once; the controller then refuses all steps. */
 void controller_fail(struct controller *c, enum hd_status st);
 
@@ -177,10 +177,10 @@ void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- convert.c --------------------------------------------------------------------------------*/
 
-/* Messages live in `arena` and point into the records: keep both until the message is packed. NULL:
- * out of memory. */
 /* JobStatus.stale of a job that has not ended. */
 const char *convert_stale(const struct controller *c);
+/* Messages live in `arena` and point into the records: keep both until the message is packed. NULL:
+ * out of memory. */
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
                                    const struct hd_job_row *row);
 enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query *query,
@@ -205,7 +205,11 @@ struct hd_job_needs convert_needs(const struct hd_job *job);
 /* Messages to records; strings point into the message. */
 struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end);
 struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info);
-char *convert_text(const char *text); /* casts const away for protobuf-c, which only reads */
+/* Casts const away for protobuf-c, which only reads; NULL becomes "". */
+static inline char *convert_text(const char *text)
+{
+    return (char *)(uintptr_t)(text ? text : "");
+}
 
 /* <jobs_dir>/<job>, its attempt-<attempt>, and below that a rank's log and the folder `checkpoints`
  */
@@ -229,12 +233,12 @@ void search_forget_all(struct controller *c); /* the ones in progress end withou
 void planner_ask(struct controller *c, const struct hd_core_out *out);
 void planner_forget_all(struct controller *c);    /* the searches in progress end without effect */
 size_t planner_count(const struct controller *c); /* in progress or waiting for their turn */
-/* CPU devices of one node, as fast as its probe has measured. False: what it has measured is of
- * another build, or not enough. Any thread. */
 /* Times of GPUs of this kind are from now on those of the calibration, a text, if it is of such. It
  * lives in `arena`. */
 void planner_calibrate(struct hd_arena *arena, const char *calibration,
                        const struct hd_gpu_kind *kind, struct hd_cluster *cluster);
+/* CPU devices of one node, as fast as its probe has measured. False: what it has measured is of
+ * another build, or not enough. Any thread. */
 bool planner_measured(struct hd_arena *arena, const char *calibration,
                       const struct hd_traits *traits, int64_t devices, int32_t threads,
                       int64_t memory_bytes, struct hd_cluster *ret_cluster);

@@ -13,11 +13,6 @@
 #include "base/clock.h"
 #include "controller/services/internal.h"
 
-struct hd_now controller_now(void)
-{
-    return (struct hd_now){.mono_ms = hd_clock_now_ms(), .wall_ms = hd_clock_wall_ms()};
-}
-
 void controller_fail(struct controller *c, enum hd_status st)
 {
     struct hd_error error;

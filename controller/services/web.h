@@ -1,4 +1,4 @@
-/* web: what the files of the HTTP door share (web.c, web_api.c, curve.c).
+/* web: what the files of the HTTP door share (web.c, web_api.c, web_param.c, curve.c).
  *
  *   GET /  /app.js  /app.css  /icon.svg      the dashboard; no data, so no token
  *   GET /metrics                             metrics.c
@@ -35,12 +35,17 @@ struct web {
 /* Answers a request for /api/v1/... */
 void web_api(struct controller *c, struct hd_http_request *request, const char *path);
 
+/* ---- web_param.c ------------------------------------------------------------------------------*/
+
 /* The parameter as a number; `otherwise` if it is not given. HD_INVALID: it is none. */
 enum hd_status web_number(const struct hd_http_request *request, const char *name, int64_t min,
                           int64_t max, int64_t otherwise, int64_t *ret_value);
 
 /* Refuses parameters that are not in `known`, which has spaces between the names. */
 enum hd_status web_check_params(const struct hd_http_request *request, const char *known);
+
+/* ---- web_api.c, curve.c
+ * ------------------------------------------------------------------------*/
 
 /* Lets the query find only the reader's own jobs, if seeing those of others needs more than the
  * reader has; control_see for a reader. */
