@@ -75,8 +75,6 @@
 enum hd_job_state { HD_JOB_STATE_LIST(X) };
 #undef X
 #define X(name, number, text) HD_ATTEMPT_STATE_##name = number,
-#define HD_RUN_AS_NONE        "-"
-
 enum hd_attempt_state { HD_ATTEMPT_STATE_LIST(X) };
 #undef X
 #define X(name, number, text) HD_END_CAUSE_##name = number,
@@ -188,6 +186,9 @@ struct hd_end_record {
     bool bad_input; /* the job cannot succeed: no retry */
     bool echo;      /* caused by a failure on another node; not stored */
 };
+
+/* run_as of attempts of an owner for whom the policy names no system user */
+#define HD_RUN_AS_NONE "-"
 
 struct hd_attempt_record {
     uint64_t job;
