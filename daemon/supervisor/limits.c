@@ -10,7 +10,13 @@
 #include "base/log.h"
 #include "base/text.h"
 
-enum { PER_OCTAVE = 8, FACTOR = 8, LONGEST_FACTOR = 2, FILE_BYTES_MAX = 1 << 20 };
+enum {
+    PER_OCTAVE = 8,
+    FACTOR = 8,
+    LONGEST_FACTOR = 2,
+    FILE_BYTES_MAX = 1 << 20,
+    WAIT_FACTOR = 2, /* above the part of a limit that a rank of another node is given more */
+};
 
 static const char heading[] = "heddle silences 1\n";
 
@@ -107,6 +113,17 @@ struct sup_limit sup_limits_of(const struct sup_limits *limits, enum hd_link_pha
     if (limits->tells)
         limit.ends_ms = SUP_LIMIT_NEVER;
     return limit;
+}
+
+int64_t sup_wait_limit_ms(const struct sup_limits *limits)
+{
+    const struct sup_limit limit = sup_limits_of(limits, HD_LINK_PHASE_TRAINING);
+
+    if (limits->tells)
+        return SUP_LIMIT_NEVER / 2;
+    return limit.ends_ms == SUP_LIMIT_UNLEARNED_MS && !limits->set_ms[HD_LINK_PHASE_TRAINING]
+               ? 0
+               : WAIT_FACTOR * limit.ends_ms;
 }
 
 /* ---- from one attempt to the next ---- */

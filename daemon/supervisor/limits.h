@@ -54,6 +54,10 @@ struct sup_limit {
 };
 struct sup_limit sup_limits_of(const struct sup_limits *limits, enum hd_link_phase phase);
 
+/* Returns after how long a wait a rank may give up itself: later than the supervisor would find out
+ * (SUP_LIMIT_NEVER / 2: hang.action is tell); 0: the limit is neither learned nor set. */
+int64_t sup_wait_limit_ms(const struct sup_limits *limits);
+
 /* Keeps what was learned, and reads it; a file that does not exist, or is damaged, is none. */
 enum hd_status sup_limits_write(const struct sup_limits *limits, const char *path);
 void sup_limits_read(struct sup_limits *limits, const char *path);

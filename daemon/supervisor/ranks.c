@@ -46,7 +46,8 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
     (void)snprintf(command->world, sizeof command->world, "%" PRId64, sup->options.world);
     (void)snprintf(command->link, sizeof command->link, "%d", link_fd);
     (void)snprintf(command->here, sizeof command->here, "%d", (int)(rank - sup->ranks));
-    (void)snprintf(command->wait, sizeof command->wait, "%" PRId64, sup_wait_limit_ms(sup));
+    (void)snprintf(command->wait, sizeof command->wait, "%" PRId64,
+                   sup_wait_limit_ms(&sup->limits));
     command->argv[n++] = sup->options.worker;
     command->argv[n++] = (char *)"rank";
     command->argv[n++] = (char *)"--job";

@@ -14,7 +14,6 @@ enum {
     STARVED_LOOK_MIN_MS = 250, /* between two looks at a silent rank's threads */
     STARVED_LOOK_MAX_MS = 5 * 1000,
     PATIENCE_MS = 30 * 1000, /* for waits; longer than from one look to the next */
-    WAIT_FACTOR = 2, /* above the part of a limit that a rank of another node is given more */
 };
 
 /* ---- what is learned ---- */
@@ -50,17 +49,6 @@ void sup_keep_limits(struct sup *sup, int64_t now_ms, bool at_end)
     sup->limits_kept_ms = now_ms;
     if (sup_limits_write(&sup->limits, path)) /* the next attempt then learns anew */
         hd_log(HD_LOG_INFO, "what was learned of silences is not kept: %s", hd_err_message());
-}
-
-int64_t sup_wait_limit_ms(const struct sup *sup)
-{
-    const struct sup_limit limit = sup_limits_of(&sup->limits, HD_LINK_PHASE_TRAINING);
-
-    if (sup->limits.tells)
-        return SUP_LIMIT_NEVER / 2;
-    return limit.ends_ms == SUP_LIMIT_UNLEARNED_MS && !sup->limits.set_ms[HD_LINK_PHASE_TRAINING]
-               ? 0
-               : WAIT_FACTOR * limit.ends_ms;
 }
 
 /* ---- ranks that get no processor ---- */

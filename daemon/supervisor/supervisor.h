@@ -333,8 +333,6 @@ void sup_look_for_hang(struct sup *sup, int64_t now_ms);
 /* Looks now and then how long silent ranks wait for a processor: that time is no hang. While one
  * starves, waits of the others for it have no end. Before sup_look_for_hang. */
 void sup_look_for_starved(struct sup *sup, int64_t now_ms);
-/* From so long a wait on a rank may give up itself: later than this supervisor would find it. */
-int64_t sup_wait_limit_ms(const struct sup *sup);
 /* Reads and keeps what was learned of silences; rank 0's supervisor keeps it, now and then and at
  * the end. */
 void sup_read_limits(struct sup *sup);
