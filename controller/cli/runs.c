@@ -1,8 +1,7 @@
-#include "controller/cli/runs.h"
+#include "controller/cli/runs_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +13,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
-#include "base/tree.h"
 #include "controller/cli/show.h"
-#include "controller/cli/table.h"
 
-#define MARKER HD_MARK_RUN
-#define LATEST "latest"
 /* In the first line of a marker. */
 #define MARKER_FORM "heddle-run 1"
 
@@ -32,19 +27,19 @@ enum {
 
 /* ---- paths ------------------------------------------------------------------------------------*/
 
-static enum hd_status no_memory(void)
+enum hd_status runs_no_memory(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a path");
 }
 
-static bool is_dir(const char *path)
+bool runs_is_dir(const char *path)
 {
     struct stat info;
 
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-static enum hd_status make_absolute(const char *path, struct hd_text *ret_path)
+enum hd_status runs_make_absolute(const char *path, struct hd_text *ret_path)
 {
     char *cwd = getcwd(NULL, 0);
 
@@ -52,20 +47,19 @@ static enum hd_status make_absolute(const char *path, struct hd_text *ret_path)
         return hd_err(HD_IO, "cannot tell the working directory: %s", strerror(errno));
     hd_file_join(ret_path, cwd, path);
     free(cwd);
-    return ret_path->failed ? no_memory() : HD_OK;
+    return ret_path->failed ? runs_no_memory() : HD_OK;
 }
 
-/* The folder in which runs are kept: --state-dir, or heddle-runs beside the job file. */
-static enum hd_status runs_folder(const char *job_path, const char *state_dir,
-                                  struct hd_text *ret_folder)
+enum hd_status runs_find_folder(const char *job_path, const char *state_dir,
+                                struct hd_text *ret_folder)
 {
     const char *slash = strcmp(job_path, "-") == 0 ? NULL : strrchr(job_path, '/');
     struct hd_text beside = {0};
     enum hd_status st;
 
     hd_text_add(&beside, "%.*sheddle-runs", slash ? (int)(slash - job_path) + 1 : 0, job_path);
-    st = beside.failed ? no_memory()
-                       : make_absolute(state_dir ? state_dir : beside.data, ret_folder);
+    st = beside.failed ? runs_no_memory()
+                       : runs_make_absolute(state_dir ? state_dir : beside.data, ret_folder);
     hd_text_free(&beside);
     return st;
 }
@@ -96,12 +90,12 @@ static enum hd_status read_marker(const char *dir, struct marker *ret_marker)
     struct stat info;
     enum hd_status st;
 
-    (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
+    (void)snprintf(path, sizeof path, "%s/" RUN_MARKER, dir);
     if (lstat(path, &info) < 0 || !S_ISREG(info.st_mode))
         return hd_err(HD_NOT_FOUND, "%s is no run of heddle local", dir);
     st = hd_file_read(path, MARKER_BYTES_MAX, &text);
     if (!st && text.failed)
-        st = no_memory();
+        st = runs_no_memory();
     if (!st && text.len_bytes && !hd_text_starts(text.data, MARKER_FORM "\n"))
         st = hd_err(HD_UNSUPPORTED, "%s was written by a newer version of Heddle", path);
     if (!st) {
@@ -112,13 +106,12 @@ static enum hd_status read_marker(const char *dir, struct marker *ret_marker)
     return st;
 }
 
-/* Locks the folder's marker; HD_CONFLICT: the run is in use. */
-static enum hd_status lock_run(const char *dir, int *ret_lock)
+enum hd_status runs_lock(const char *dir, int *ret_lock)
 {
     char path[RUN_PATH_MAX + 32];
     enum hd_status st;
 
-    (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
+    (void)snprintf(path, sizeof path, "%s/" RUN_MARKER, dir);
     st = hd_file_lock(path, ret_lock);
     if (st == HD_CONFLICT)
         st = hd_err(HD_CONFLICT, "%s is in use by another heddle local", dir);
@@ -134,9 +127,9 @@ static enum hd_status write_marker(const struct run *run, const char *job_path)
     hd_text_add(&text, MARKER_FORM "\njob_file %s\npath %s\n", file ? file : "", run->path);
     free(file);
     if (text.failed)
-        st = no_memory();
+        st = runs_no_memory();
     if (!st && (st = hd_file_write_all(run->lock, text.data, text.len_bytes)))
-        st = hd_err_prefix(st, "%s/" MARKER, run->path);
+        st = hd_err_prefix(st, "%s/" RUN_MARKER, run->path);
     hd_text_free(&text);
     return st;
 }
@@ -166,8 +159,8 @@ static enum hd_status name_run(const char *job_path, const char *state_dir, cons
     enum hd_status st;
 
     if (dir && strchr(dir, '/'))
-        return make_absolute(dir, ret_path);
-    st = runs_folder(job_path, state_dir, ret_path);
+        return runs_make_absolute(dir, ret_path);
+    st = runs_find_folder(job_path, state_dir, ret_path);
     if (!st && dir)
         hd_text_add(ret_path, "/%s", dir);
     else if (!st)
@@ -179,9 +172,9 @@ static enum hd_status check_dir(const char *dir)
 {
     const char *wrong = strcmp(dir, "") == 0                              ? "is empty"
                         : strcmp(dir, ".") == 0 || strcmp(dir, "..") == 0 ? "is no name"
-                        : strcmp(dir, LATEST) == 0 ? "is the name of the link to the newest run"
-                        : dir[strcspn(dir, "\n")]  ? "has a line break"
-                                                   : NULL;
+                        : strcmp(dir, RUN_LATEST) == 0 ? "is the name of the link to the newest run"
+                        : dir[strcspn(dir, "\n")]      ? "has a line break"
+                                                       : NULL;
 
     return wrong ? hd_err(HD_INVALID, "--dir %s: %s; give the name of a new folder", dir, wrong)
                  : HD_OK;
@@ -193,8 +186,8 @@ static bool is_empty_marker(const char *dir, const char *name)
     char path[RUN_PATH_MAX + 32];
     struct stat info;
 
-    (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
-    return strcmp(name, MARKER) == 0 && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+    (void)snprintf(path, sizeof path, "%s/" RUN_MARKER, dir);
+    return strcmp(name, RUN_MARKER) == 0 && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
            !info.st_size;
 }
 
@@ -218,8 +211,7 @@ static enum hd_status check_empty(const char *path)
                     : HD_OK;
 }
 
-/* Points `latest` beside the run's folder at it. One that is not a link is left alone. */
-static void link_latest(const struct run *run, bool only_if_there)
+void runs_link_latest(const struct run *run, bool only_if_there)
 {
     const char *name = strrchr(run->path, '/') + 1;
     const int folder_len = (int)(name - run->path);
@@ -227,8 +219,9 @@ static void link_latest(const struct run *run, bool only_if_there)
     struct stat info;
     bool is_there;
 
-    (void)snprintf(link, sizeof link, "%.*s" LATEST, folder_len, run->path);
-    (void)snprintf(part, sizeof part, "%.*s." LATEST ".%ld", folder_len, run->path, (long)getpid());
+    (void)snprintf(link, sizeof link, "%.*s" RUN_LATEST, folder_len, run->path);
+    (void)snprintf(part, sizeof part, "%.*s." RUN_LATEST ".%ld", folder_len, run->path,
+                   (long)getpid());
     is_there = lstat(link, &info) == 0;
     if (is_there ? !S_ISLNK(info.st_mode) : only_if_there)
         return;
@@ -245,14 +238,14 @@ static enum hd_status make_folder(struct run *run, const char *job_path)
     char marker[RUN_PATH_MAX + 32];
     enum hd_status st;
 
-    run->was_there = is_dir(run->path);
+    run->was_there = runs_is_dir(run->path);
     st = hd_file_make_dirs(run->path, 0750);
     if (!st)
         st = hd_file_make_plain(run->path, RUN_PATH_MAX - ROOM_BELOW);
     if (!st)
-        st = lock_run(run->path, &run->lock);
+        st = runs_lock(run->path, &run->lock);
     if (!st && (st = write_marker(run, job_path))) {
-        (void)snprintf(marker, sizeof marker, "%s/" MARKER, run->path);
+        (void)snprintf(marker, sizeof marker, "%s/" RUN_MARKER, run->path);
         (void)unlink(marker);
     }
     if (st && !run->was_there)
@@ -273,7 +266,7 @@ enum hd_status run_make(const char *job_path, const char *state_dir, const char 
     if (!st)
         st = name_run(job_path, state_dir, dir, name, &path);
     if (!st && path.failed)
-        st = no_memory();
+        st = runs_no_memory();
     while (!st && path.len_bytes > 1 && path.data[path.len_bytes - 1] == '/')
         path.data[--path.len_bytes] = '\0';
     if (!st &&
@@ -303,17 +296,7 @@ void run_close(struct run *run)
 
 /* ---- the list of runs -------------------------------------------------------------------------*/
 
-struct listed {
-    char *path;
-    int64_t used_ms; /* when it was started or resumed last */
-};
-
-struct run_list {
-    struct listed *items;
-    size_t count, room;
-};
-
-static void free_list(struct run_list *list)
+void runs_free_list(struct run_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
         free(list->items[i].path);
@@ -327,13 +310,13 @@ static enum hd_status add_run(struct run_list *list, const char *path, int64_t u
         struct listed *items = realloc(list->items, room * sizeof *items);
 
         if (!items)
-            return no_memory();
+            return runs_no_memory();
         list->items = items;
         list->room = room;
     }
     list->items[list->count].path = strdup(path);
     list->items[list->count].used_ms = used_ms;
-    return list->items[list->count].path ? (list->count++, HD_OK) : no_memory();
+    return list->items[list->count].path ? (list->count++, HD_OK) : runs_no_memory();
 }
 
 static int newest_first(const void *left, const void *right)
@@ -345,10 +328,8 @@ static int newest_first(const void *left, const void *right)
     return strcmp(b->path, a->path);
 }
 
-/* The runs in a folder that are this user's, of one job file or (NULL) of all, newest first.
- * *ret_others: folders that heddle local has not made, or not so that it could tell. */
-static enum hd_status list_runs(const char *folder, const char *job_file, struct run_list *ret_list,
-                                size_t *ret_others)
+enum hd_status runs_list(const char *folder, const char *job_file, struct run_list *ret_list,
+                         size_t *ret_others)
 {
     struct run_list list = {.count = 0};
     enum hd_status st = HD_OK;
@@ -368,7 +349,7 @@ static enum hd_status list_runs(const char *folder, const char *job_file, struct
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) >= (int)sizeof path ||
             lstat(path, &info) < 0 || !S_ISDIR(info.st_mode))
             continue;
-        (void)snprintf(marker, sizeof marker, "%s/" MARKER, path);
+        (void)snprintf(marker, sizeof marker, "%s/" RUN_MARKER, path);
         if (read_marker(path, &found) || info.st_uid != geteuid() || stat(marker, &info) < 0)
             (*ret_others)++;
         else if (!job_file || strcmp(found.job_file, job_file) == 0)
@@ -379,7 +360,7 @@ static enum hd_status list_runs(const char *folder, const char *job_file, struct
     if (list.count)
         qsort(list.items, list.count, sizeof *list.items, newest_first);
     if (st)
-        free_list(&list);
+        runs_free_list(&list);
     else
         *ret_list = list;
     return st;
@@ -395,16 +376,16 @@ static enum hd_status find_newest(const char *job_path, const char *state_dir,
     struct hd_text folder = {0};
     struct run_list list = {.count = 0};
     size_t others;
-    enum hd_status st = file ? runs_folder(job_path, state_dir, &folder) : no_memory();
+    enum hd_status st = file ? runs_find_folder(job_path, state_dir, &folder) : runs_no_memory();
 
     if (!st)
-        st = list_runs(folder.data, file, &list, &others);
+        st = runs_list(folder.data, file, &list, &others);
     if (st == HD_NOT_FOUND || (!st && !list.count))
         st = hd_err(HD_NOT_FOUND, "there is no run of %s in %s; start one with heddle local %s",
                     job_path, folder.data, job_path);
     if (!st)
         (void)snprintf(ret_path, RUN_PATH_MAX, "%s", list.items[0].path);
-    free_list(&list);
+    runs_free_list(&list);
     hd_text_free(&folder);
     free(file);
     return st;
@@ -426,7 +407,7 @@ static enum hd_status find_run(const char *target, const char *state_dir,
                             target, target)
                    : hd_err(HD_NOT_FOUND,
                             "cannot open %s: %s; give the folder of a run, such as "
-                            "heddle-runs/" LATEST ", or the job file",
+                            "heddle-runs/" RUN_LATEST ", or the job file",
                             target, strerror(errno));
     if (S_ISREG(info.st_mode)) {
         st = find_newest(target, state_dir, ret_path);
@@ -442,7 +423,7 @@ static enum hd_status find_run(const char *target, const char *state_dir,
     if (st == HD_NOT_FOUND)
         st = hd_err(HD_INVALID,
                     "%s is no run that heddle local can resume (one of an older version cannot be "
-                    "resumed either); give the folder of a run, such as heddle-runs/" LATEST
+                    "resumed either); give the folder of a run, such as heddle-runs/" RUN_LATEST
                     ", or the job file",
                     target);
     if (!st && snprintf(ret_path, RUN_PATH_MAX, "%s", path) >= RUN_PATH_MAX)
@@ -513,7 +494,7 @@ static enum hd_status await_end(const char *dir)
     st = await_unlocked(path, dir);
     for (int k = 1; !st; k++) {
         (void)snprintf(attempt, sizeof attempt, "%s/1/attempt-%d", dir, k);
-        if (!is_dir(attempt))
+        if (!runs_is_dir(attempt))
             break;
         (void)snprintf(path, sizeof path, "%s/nodes/local/lock", attempt);
         st = await_unlocked(path, dir);
@@ -531,7 +512,7 @@ enum hd_status run_open(const char *target, const char *state_dir, struct run *r
         st = check_moved(run.path, &marker);
     if (!st) {
         (void)snprintf(run.path, sizeof run.path, "%s", marker.path);
-        st = lock_run(run.path, &run.lock);
+        st = runs_lock(run.path, &run.lock);
     }
     if (!st)
         st = await_end(run.path);
@@ -547,12 +528,12 @@ void run_is_newest(const struct run *run, bool is_new)
 {
     (void)futimens(run->lock, NULL);
     if (!is_new || !run->is_elsewhere)
-        link_latest(run, !is_new);
+        runs_link_latest(run, !is_new);
 }
 
 void run_discard(const struct run *run)
 {
-    static const char *const names[] = {"state", "controller.log", MARKER};
+    static const char *const names[] = {"state", "controller.log", RUN_MARKER};
     char path[RUN_PATH_MAX + 32];
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -562,272 +543,4 @@ void run_discard(const struct run *run)
     }
     if (!run->was_there)
         (void)rmdir(run->path); /* unless someone has put something there */
-}
-
-/* ---- clean ------------------------------------------------------------------------------------*/
-
-enum verdict { KEEP_NEWEST, KEEP_IN_USE, REMOVE };
-
-struct cleaned {
-    struct cli *cli;
-    struct run_list runs;
-    enum verdict *verdicts;
-    int64_t *bytes;
-    int *locks; /* of those to remove; -1: none */
-    size_t remove_count;
-    int64_t remove_bytes;
-};
-
-static int64_t add_tree(const char *path)
-{
-    struct stat info;
-    int64_t bytes;
-    const struct dirent *entry;
-    DIR *d;
-
-    if (lstat(path, &info) < 0)
-        return 0;
-    bytes = (int64_t)info.st_blocks * 512;
-    d = S_ISDIR(info.st_mode) ? opendir(path) : NULL;
-    while (d && (entry = readdir(d))) {
-        char below[PATH_MAX];
-
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            snprintf(below, sizeof below, "%s/%s", path, entry->d_name) < (int)sizeof below)
-            bytes += add_tree(below);
-    }
-    if (d)
-        (void)closedir(d);
-    return bytes;
-}
-
-/* A run is locked from here on until it is removed, so that it is not resumed meanwhile. */
-static enum hd_status judge(struct cleaned *c, int64_t keep)
-{
-    const size_t count = c->runs.count;
-
-    c->verdicts = calloc(count + 1, sizeof *c->verdicts);
-    c->bytes = calloc(count + 1, sizeof *c->bytes);
-    c->locks = calloc(count + 1, sizeof *c->locks);
-    if (!c->verdicts || !c->bytes || !c->locks)
-        return hd_err(HD_NO_MEMORY, "no memory for a list of runs");
-    for (size_t i = 0; i < count; i++) {
-        const enum hd_status st = lock_run(c->runs.items[i].path, &c->locks[i]);
-
-        if (st)
-            c->locks[i] = -1;
-        c->bytes[i] = add_tree(c->runs.items[i].path);
-        c->verdicts[i] = st ? KEEP_IN_USE : (int64_t)i < keep ? KEEP_NEWEST : REMOVE;
-        if (c->verdicts[i] != REMOVE)
-            continue;
-        c->remove_count++;
-        c->remove_bytes += c->bytes[i];
-    }
-    return HD_OK;
-}
-
-static const char *const verdict_words[] = {"keep", "in use", "remove"};
-
-static const struct table_column clean_columns[] = {
-    {"WHAT", false}, {"SIZE", true}, {"USED", false}, {"RUN", false}};
-
-static void show_runs(const struct cleaned *c)
-{
-    char size[32], when[HD_CLOCK_TEXT_MAX];
-    struct hd_text out = {0};
-    struct show_list list;
-    struct table table;
-
-    table_init(&table, clean_columns, sizeof clean_columns / sizeof clean_columns[0]);
-    if (c->cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, c->cli->format, "RunList", "run");
-    for (size_t i = 0; i < c->runs.count; i++) {
-        const struct listed *run = &c->runs.items[i];
-
-        if (c->cli->format >= CLI_JSON) {
-            show_item_begin(&list);
-            hd_json_add_string(&list.writer, "path", run->path);
-            hd_json_add_string(&list.writer, "what", verdict_words[c->verdicts[i]]);
-            hd_json_add_int64(&list.writer, "size_bytes", c->bytes[i]);
-            show_time(&list.writer, "used_at", run->used_ms);
-            show_item_end(&list);
-            continue;
-        }
-        hd_text_format_bytes(c->bytes[i], size);
-        hd_clock_format_utc(run->used_ms, when);
-        table_begin_row(&table);
-        table_add(&table, NULL, "%s", verdict_words[c->verdicts[i]]);
-        table_add(&table, NULL, "%s", size);
-        table_add(&table, NULL, "%s", when);
-        table_add(&table, NULL, "%s", run->path);
-    }
-    if (c->cli->format >= CLI_JSON)
-        show_list_end(&list);
-    else if (c->runs.count)
-        table_render(&table, c->cli->colour, 0, &out);
-    table_done(&table);
-    (void)cli_out(&out);
-    hd_text_free(&out);
-}
-
-/* HD_CONFLICT: it is the folder of another run or cluster. */
-static enum hd_status remove_entry(const char *path)
-{
-    char mark[PATH_MAX + 32];
-
-    for (size_t i = 0; hd_tree_marks[i]; i++) {
-        (void)snprintf(mark, sizeof mark, "%s/%s", path, hd_tree_marks[i]);
-        if (hd_file_exists(mark))
-            return hd_err(HD_CONFLICT, "%s stays: it is a folder of another run or cluster", path);
-    }
-    return hd_tree_remove(path, hd_tree_marks, NULL);
-}
-
-/* The marker goes last: of a run that is removed in part, the rest is removed the next time. */
-static enum hd_status remove_run(const char *path)
-{
-    enum hd_status st;
-    struct hd_error story = {.status = HD_OK};
-    const struct dirent *entry;
-    char below[PATH_MAX];
-    DIR *d = opendir(path);
-
-    if (!d)
-        return hd_err(HD_IO, "cannot read the folder %s: %s", path, strerror(errno));
-    while ((entry = readdir(d))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            strcmp(entry->d_name, MARKER) == 0 || strcmp(entry->d_name, HD_MARK_JOBS_DIR) == 0)
-            continue;
-        (void)snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
-        st = remove_entry(below);
-        if (st && !story.status)
-            hd_err_save(st, &story);
-    }
-    (void)closedir(d);
-    return story.status ? hd_err_restore(&story) : hd_tree_remove(path, hd_tree_marks, NULL);
-}
-
-/* `latest` may have led to a run that is gone: to the newest that is left, or to nothing. */
-static void mend_latest(const struct cleaned *c, const char *folder)
-{
-    char link[RUN_PATH_MAX + 32];
-    struct stat info;
-
-    (void)snprintf(link, sizeof link, "%s/" LATEST, folder);
-    if (lstat(link, &info) < 0 || !S_ISLNK(info.st_mode) || stat(link, &info) == 0)
-        return;
-    (void)unlink(link);
-    for (size_t i = 0; i < c->runs.count; i++) {
-        struct run run = {.lock = -1};
-
-        if (!is_dir(c->runs.items[i].path))
-            continue;
-        (void)snprintf(run.path, sizeof run.path, "%s", c->runs.items[i].path);
-        link_latest(&run, false);
-        return;
-    }
-}
-
-static int remove_runs(struct cleaned *c, const char *folder)
-{
-    int code = CLI_OK;
-    size_t removed = 0;
-    int64_t bytes = 0;
-    char size[32];
-
-    for (size_t i = 0; i < c->runs.count; i++) {
-        enum hd_status st;
-
-        if (c->verdicts[i] != REMOVE)
-            continue;
-        st = remove_run(c->runs.items[i].path);
-        if (st) {
-            code = cli_fail(st);
-            continue;
-        }
-        removed++;
-        bytes += c->bytes[i];
-    }
-    mend_latest(c, folder);
-    hd_text_format_bytes(bytes, size);
-    cli_note("heddle: removed %zu run%s, %s", removed, removed == 1 ? "" : "s", size);
-    return code;
-}
-
-/* Asks on a terminal. Elsewhere --yes has to be given. */
-static int confirm_and_remove(struct cleaned *c, const char *folder, bool yes)
-{
-    char question[128], size[32];
-
-    if (!c->remove_count) {
-        cli_note("heddle: nothing to remove");
-        return CLI_OK;
-    }
-    hd_text_format_bytes(c->remove_bytes, size);
-    (void)snprintf(question, sizeof question, "remove %zu run%s, %s, with all checkpoints?",
-                   c->remove_count, c->remove_count == 1 ? "" : "s", size);
-    switch (yes ? CLI_ANSWER_YES : cli_ask(question)) {
-    case CLI_ANSWER_YES:
-        return remove_runs(c, folder);
-    case CLI_ANSWER_NO:
-        cli_note("heddle: nothing was removed");
-        return CLI_OK;
-    default:
-        return cli_usage("nothing was removed; to %.*s, add --yes", (int)strcspn(question, "?"),
-                         question);
-    }
-}
-
-static enum hd_status find_folder(const struct clean_options *options, struct hd_text *ret_folder,
-                                  char **ret_job_file)
-{
-    const char *where = options->where ? options->where : ".";
-    struct stat info;
-    enum hd_status st;
-
-    if (options->where && stat(where, &info) < 0)
-        return hd_err(HD_NOT_FOUND, "cannot open %s: %s; give a folder of runs, or a job file",
-                      where, strerror(errno));
-    if (options->where && S_ISDIR(info.st_mode))
-        return make_absolute(where, ret_folder);
-    st = runs_folder(options->where ? where : "-", options->state_dir, ret_folder);
-    if (!st && options->where && !(*ret_job_file = realpath(where, NULL)))
-        st = hd_err(HD_IO, "cannot find %s: %s", where, strerror(errno));
-    return st;
-}
-
-int runs_clean(struct cli *cli, const struct clean_options *options)
-{
-    struct cleaned c = {.cli = cli};
-    struct hd_text folder = {0};
-    char *job_file = NULL;
-    size_t others = 0;
-    int code;
-    enum hd_status st = find_folder(options, &folder, &job_file);
-
-    if (!st)
-        st = list_runs(folder.data, job_file, &c.runs, &others);
-    if (!st)
-        st = judge(&c, options->keep);
-    if (st) {
-        code = cli_fail(st);
-    } else {
-        show_runs(&c);
-        if (others)
-            cli_note("heddle: %zu other folder%s in %s left alone: heddle local has not made them, "
-                     "or an older "
-                     "version has",
-                     others, others == 1 ? "" : "s", folder.data);
-        code = confirm_and_remove(&c, folder.data, options->yes);
-    }
-    for (size_t i = 0; c.locks && i < c.runs.count; i++)
-        if (c.locks[i] >= 0)
-            (void)close(c.locks[i]);
-    free(c.verdicts);
-    free(c.bytes);
-    free(c.locks);
-    free_list(&c.runs);
-    free(job_file);
-    hd_text_free(&folder);
-    return cli_out_end(code);
 }

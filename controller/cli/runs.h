@@ -48,7 +48,7 @@ struct clean_options {
     int64_t keep;          /* newest ones that stay */
     bool yes;              /* do not ask */
 };
-/* `heddle local --clean`; the exit code. */
+/* Runs `heddle local --clean` and returns its exit code (runs_clean.c). */
 int runs_clean(struct cli *cli, const struct clean_options *options);
 
 #endif

@@ -1,0 +1,280 @@
+/* runs_clean: `heddle local --clean`, which shows the runs of a folder and removes old ones. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "controller/cli/runs_internal.h"
+#include "controller/cli/show.h"
+#include "controller/cli/table.h"
+
+enum verdict { KEEP_NEWEST, KEEP_IN_USE, REMOVE };
+
+struct cleaned {
+    struct cli *cli;
+    struct run_list runs;
+    enum verdict *verdicts;
+    int64_t *bytes;
+    int *locks; /* of those to remove; -1: none */
+    size_t remove_count;
+    int64_t remove_bytes;
+};
+
+static int64_t add_tree(const char *path)
+{
+    struct stat info;
+    int64_t bytes;
+    const struct dirent *entry;
+    DIR *d;
+
+    if (lstat(path, &info) < 0)
+        return 0;
+    bytes = (int64_t)info.st_blocks * 512;
+    d = S_ISDIR(info.st_mode) ? opendir(path) : NULL;
+    while (d && (entry = readdir(d))) {
+        char below[PATH_MAX];
+
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            snprintf(below, sizeof below, "%s/%s", path, entry->d_name) < (int)sizeof below)
+            bytes += add_tree(below);
+    }
+    if (d)
+        (void)closedir(d);
+    return bytes;
+}
+
+/* A run is locked from here on until it is removed, so that it is not resumed meanwhile. */
+static enum hd_status judge(struct cleaned *c, int64_t keep)
+{
+    const size_t count = c->runs.count;
+
+    c->verdicts = calloc(count + 1, sizeof *c->verdicts);
+    c->bytes = calloc(count + 1, sizeof *c->bytes);
+    c->locks = calloc(count + 1, sizeof *c->locks);
+    if (!c->verdicts || !c->bytes || !c->locks)
+        return hd_err(HD_NO_MEMORY, "no memory for a list of runs");
+    for (size_t i = 0; i < count; i++) {
+        const enum hd_status st = runs_lock(c->runs.items[i].path, &c->locks[i]);
+
+        if (st)
+            c->locks[i] = -1;
+        c->bytes[i] = add_tree(c->runs.items[i].path);
+        c->verdicts[i] = st ? KEEP_IN_USE : (int64_t)i < keep ? KEEP_NEWEST : REMOVE;
+        if (c->verdicts[i] != REMOVE)
+            continue;
+        c->remove_count++;
+        c->remove_bytes += c->bytes[i];
+    }
+    return HD_OK;
+}
+
+static const char *const verdict_words[] = {"keep", "in use", "remove"};
+
+static const struct table_column clean_columns[] = {
+    {"WHAT", false}, {"SIZE", true}, {"USED", false}, {"RUN", false}};
+
+static void show_runs(const struct cleaned *c)
+{
+    char size[32], when[HD_CLOCK_TEXT_MAX];
+    struct hd_text out = {0};
+    struct show_list list;
+    struct table table;
+
+    table_init(&table, clean_columns, sizeof clean_columns / sizeof clean_columns[0]);
+    if (c->cli->format >= CLI_JSON)
+        show_list_begin(&list, &out, c->cli->format, "RunList", "run");
+    for (size_t i = 0; i < c->runs.count; i++) {
+        const struct listed *run = &c->runs.items[i];
+
+        if (c->cli->format >= CLI_JSON) {
+            show_item_begin(&list);
+            hd_json_add_string(&list.writer, "path", run->path);
+            hd_json_add_string(&list.writer, "what", verdict_words[c->verdicts[i]]);
+            hd_json_add_int64(&list.writer, "size_bytes", c->bytes[i]);
+            show_time(&list.writer, "used_at", run->used_ms);
+            show_item_end(&list);
+            continue;
+        }
+        hd_text_format_bytes(c->bytes[i], size);
+        hd_clock_format_utc(run->used_ms, when);
+        table_begin_row(&table);
+        table_add(&table, NULL, "%s", verdict_words[c->verdicts[i]]);
+        table_add(&table, NULL, "%s", size);
+        table_add(&table, NULL, "%s", when);
+        table_add(&table, NULL, "%s", run->path);
+    }
+    if (c->cli->format >= CLI_JSON)
+        show_list_end(&list);
+    else if (c->runs.count)
+        table_render(&table, c->cli->colour, 0, &out);
+    table_done(&table);
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+/* HD_CONFLICT: it is the folder of another run or cluster. */
+static enum hd_status remove_entry(const char *path)
+{
+    char mark[PATH_MAX + 32];
+
+    for (size_t i = 0; hd_tree_marks[i]; i++) {
+        (void)snprintf(mark, sizeof mark, "%s/%s", path, hd_tree_marks[i]);
+        if (hd_file_exists(mark))
+            return hd_err(HD_CONFLICT, "%s stays: it is a folder of another run or cluster", path);
+    }
+    return hd_tree_remove(path, hd_tree_marks, NULL);
+}
+
+/* The marker goes last: of a run that is removed in part, the rest is removed the next time. */
+static enum hd_status remove_run(const char *path)
+{
+    enum hd_status st;
+    struct hd_error story = {.status = HD_OK};
+    const struct dirent *entry;
+    char below[PATH_MAX];
+    DIR *d = opendir(path);
+
+    if (!d)
+        return hd_err(HD_IO, "cannot read the folder %s: %s", path, strerror(errno));
+    while ((entry = readdir(d))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            strcmp(entry->d_name, RUN_MARKER) == 0 || strcmp(entry->d_name, HD_MARK_JOBS_DIR) == 0)
+            continue;
+        (void)snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
+        st = remove_entry(below);
+        if (st && !story.status)
+            hd_err_save(st, &story);
+    }
+    (void)closedir(d);
+    return story.status ? hd_err_restore(&story) : hd_tree_remove(path, hd_tree_marks, NULL);
+}
+
+/* `latest` may have led to a run that is gone: to the newest that is left, or to nothing. */
+static void mend_latest(const struct cleaned *c, const char *folder)
+{
+    char link[RUN_PATH_MAX + 32];
+    struct stat info;
+
+    (void)snprintf(link, sizeof link, "%s/" RUN_LATEST, folder);
+    if (lstat(link, &info) < 0 || !S_ISLNK(info.st_mode) || stat(link, &info) == 0)
+        return;
+    (void)unlink(link);
+    for (size_t i = 0; i < c->runs.count; i++) {
+        struct run run = {.lock = -1};
+
+        if (!runs_is_dir(c->runs.items[i].path))
+            continue;
+        (void)snprintf(run.path, sizeof run.path, "%s", c->runs.items[i].path);
+        runs_link_latest(&run, false);
+        return;
+    }
+}
+
+static int remove_runs(struct cleaned *c, const char *folder)
+{
+    int code = CLI_OK;
+    size_t removed = 0;
+    int64_t bytes = 0;
+    char size[32];
+
+    for (size_t i = 0; i < c->runs.count; i++) {
+        enum hd_status st;
+
+        if (c->verdicts[i] != REMOVE)
+            continue;
+        st = remove_run(c->runs.items[i].path);
+        if (st) {
+            code = cli_fail(st);
+            continue;
+        }
+        removed++;
+        bytes += c->bytes[i];
+    }
+    mend_latest(c, folder);
+    hd_text_format_bytes(bytes, size);
+    cli_note("heddle: removed %zu run%s, %s", removed, removed == 1 ? "" : "s", size);
+    return code;
+}
+
+/* Asks on a terminal. Elsewhere --yes has to be given. */
+static int confirm_and_remove(struct cleaned *c, const char *folder, bool yes)
+{
+    char question[128], size[32];
+
+    if (!c->remove_count) {
+        cli_note("heddle: nothing to remove");
+        return CLI_OK;
+    }
+    hd_text_format_bytes(c->remove_bytes, size);
+    (void)snprintf(question, sizeof question, "remove %zu run%s, %s, with all checkpoints?",
+                   c->remove_count, c->remove_count == 1 ? "" : "s", size);
+    switch (yes ? CLI_ANSWER_YES : cli_ask(question)) {
+    case CLI_ANSWER_YES:
+        return remove_runs(c, folder);
+    case CLI_ANSWER_NO:
+        cli_note("heddle: nothing was removed");
+        return CLI_OK;
+    default:
+        return cli_usage("nothing was removed; to %.*s, add --yes", (int)strcspn(question, "?"),
+                         question);
+    }
+}
+
+static enum hd_status find_folder(const struct clean_options *options, struct hd_text *ret_folder,
+                                  char **ret_job_file)
+{
+    const char *where = options->where ? options->where : ".";
+    struct stat info;
+    enum hd_status st;
+
+    if (options->where && stat(where, &info) < 0)
+        return hd_err(HD_NOT_FOUND, "cannot open %s: %s; give a folder of runs, or a job file",
+                      where, strerror(errno));
+    if (options->where && S_ISDIR(info.st_mode))
+        return runs_make_absolute(where, ret_folder);
+    st = runs_find_folder(options->where ? where : "-", options->state_dir, ret_folder);
+    if (!st && options->where && !(*ret_job_file = realpath(where, NULL)))
+        st = hd_err(HD_IO, "cannot find %s: %s", where, strerror(errno));
+    return st;
+}
+
+int runs_clean(struct cli *cli, const struct clean_options *options)
+{
+    struct cleaned c = {.cli = cli};
+    struct hd_text folder = {0};
+    char *job_file = NULL;
+    size_t others = 0;
+    int code;
+    enum hd_status st = find_folder(options, &folder, &job_file);
+
+    if (!st)
+        st = runs_list(folder.data, job_file, &c.runs, &others);
+    if (!st)
+        st = judge(&c, options->keep);
+    if (st) {
+        code = cli_fail(st);
+    } else {
+        show_runs(&c);
+        if (others)
+            cli_note("heddle: %zu other folder%s in %s left alone: heddle local has not made them, "
+                     "or an older "
+                     "version has",
+                     others, others == 1 ? "" : "s", folder.data);
+        code = confirm_and_remove(&c, folder.data, options->yes);
+    }
+    for (size_t i = 0; c.locks && i < c.runs.count; i++)
+        if (c.locks[i] >= 0)
+            (void)close(c.locks[i]);
+    free(c.verdicts);
+    free(c.bytes);
+    free(c.locks);
+    runs_free_list(&c.runs);
+    free(job_file);
+    hd_text_free(&folder);
+    return cli_out_end(code);
+}
