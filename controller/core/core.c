@@ -304,9 +304,9 @@ void hd_core_free(struct hd_core *core)
         free(core->reach_of[kind]);
     }
     core_arrays_free(core);
-    free(core->members);
+    free(core->scratch.members);
     free(core->ends);
-    free(core->end_keys);
+    free(core->scratch.end_keys);
     free(core->gains);
     free(core->gains_until);
     free(core->borrowers);

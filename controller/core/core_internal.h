@@ -734,7 +734,7 @@ int32_t core_tier_of(const struct hd_core *core, const struct core_member *membe
 int32_t core_tiers(const struct hd_core *core); /* of nodes that share no switch: the largest */
 /* What members at one switch give. */
 struct core_switch {
-    uint64_t filled;        /* core->switches_filled; else all is 0 */
+    uint64_t filled;        /* core->scratch.switches_filled; else all is 0 */
     int32_t total, reached; /* devices of all its members; of the first ones, until they suffice */
     uint32_t nodes;         /* so many members were needed for that */
 };

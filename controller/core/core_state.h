@@ -348,6 +348,26 @@ struct core_menu_entry {
     size_t asker_count, asker_size;
 };
 
+/* Memory of one search or one sort: its values mean nothing after that, its arrays are kept for the
+ * next one (core_arrays_free). */
+struct core_scratch {
+    struct core_member *members; /* for placements on several nodes */
+    size_t member_size;
+    uint16_t *sum_free_of;  /* ends.c: by index in nodes */
+    int64_t *sum_of_switch; /* likewise: by number of a switch */
+    /* free_of and has_free of a kind while none of the ends was lent (ends.c) */
+    uint16_t *unlent_free_of;
+    uint64_t *unlent_has_free;
+    struct core_switch *switches[HD_CLUSTER_TIERS_MAX]; /* links.c: by number of a switch */
+    uint64_t switches_filled;                           /* so many times */
+    struct core_end *end_keys;                          /* what hd_core.ends are sorted by */
+    size_t end_key_size;
+    size_t ends_lent; /* so many of hd_core.ends are lent, from the first (ends.c) */
+    bool looks_ahead; /* between core_find_first and core_find_first_end */
+    size_t lent;      /* attempts whose devices count as free for a search */
+    bool thorough;    /* while checks ask: places are looked for even where there is no room */
+};
+
 struct hd_core {
     struct hd_core_config config;
     const char *jobs_dir_problem;  /* why the controller does not see it; NULL or "": it does */
@@ -410,12 +430,6 @@ struct hd_core {
     struct core_kept {
         uint16_t keeper, spare; /* as in core_reservation, of nodes that are reserved */
     } * kept_of;
-    uint16_t *sum_free_of;                              /* scratch of ends.c: by index in nodes */
-    int64_t *sum_of_switch;                             /* likewise: by number of a switch */
-    uint16_t *unlent_free_of;                           /* free_of and has_free of a kind when */
-    uint64_t *unlent_has_free;                          /* none of the ends was lent (ends.c) */
-    struct core_switch *switches[HD_CLUSTER_TIERS_MAX]; /* scratch of links.c, likewise */
-    uint64_t switches_filled;                           /* so many times */
     int32_t largest[HD_DEVICE_KIND_COUNT];      /* no node has ever had more devices that work */
     int64_t least_memory[HD_DEVICE_KIND_COUNT]; /* of any such device, ever; not known: any */
     struct {                                    /* weigh.c: of nodes that may come back */
@@ -427,14 +441,8 @@ struct hd_core {
     int32_t lowest_priority;                /* of the jobs that run, or lower */
     struct core_attempt **borrowers;        /* attempts that borrow, in the order of their jobs */
     size_t borrower_count, borrower_size;
-    struct core_member *members; /* scratch for placements on several nodes */
-    size_t member_size;
     struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
     size_t end_count, end_size;
-    size_t ends_lent;          /* so many of them are lent, from the first (ends.c) */
-    bool looks_ahead;          /* between core_find_first and core_find_first_end */
-    struct core_end *end_keys; /* what they are sorted by; scratch */
-    size_t end_key_size;
     struct core_gain *gains; /* what the first `gained` ends give back, in their order */
     size_t *gains_until;     /* by end: the first gain that is of a later one */
     size_t gain_count, gain_size, gained, gained_size;
@@ -455,11 +463,9 @@ struct hd_core {
     struct core_keeper keepers[CORE_KEEPERS_MAX]; /* of these reservations */
     size_t keeper_count;
     bool keepers_lack; /* some reservation has no place there */
-    size_t lent;       /* attempts whose devices count as free for a search */
     uint64_t changes;  /* counts up when devices become free or held, nodes usable, kept, or not */
     struct core_room rooms[CORE_ROOMS];
     size_t next_room;
-    bool thorough; /* while checks ask: places are looked for even where there is no room */
     /* Of the pass: devices held by attempts of each priority, of those that stop, and of borrowers;
      * some are counted twice (preempt.c). */
     struct core_held {
@@ -497,6 +503,7 @@ struct hd_core {
     bool no_memory;            /* sticky */
     struct core_job *dirty_jobs, **dirty_jobs_end;
     struct core_node *dirty_nodes, **dirty_nodes_end;
+    struct core_scratch scratch;
     /* of the current step */
     struct hd_core_out *out;
     struct hd_now now;

@@ -48,14 +48,15 @@ void core_list_ends(struct hd_core *core)
 
         if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt) &&
             core_reserve(core, &core->ends, count, &core->end_size, sizeof attempt) &&
-            core_reserve(core, &core->end_keys, count, &core->end_key_size, sizeof *core->end_keys))
-            core->end_keys[count++] = (struct core_end){
+            core_reserve(core, &core->scratch.end_keys, count, &core->scratch.end_key_size,
+                         sizeof *core->scratch.end_keys))
+            core->scratch.end_keys[count++] = (struct core_end){
                 .at_mono_ms = attempt->ends_mono_ms, .job = attempt->rec.job, .attempt = attempt};
     }
     if (count)
-        qsort(core->end_keys, count, sizeof *core->end_keys, by_end);
+        qsort(core->scratch.end_keys, count, sizeof *core->scratch.end_keys, by_end);
     for (size_t i = 0; i < count; i++)
-        core->ends[i] = core->end_keys[i].attempt;
+        core->ends[i] = core->scratch.end_keys[i].attempt;
     core->end_count = count;
 }
 
@@ -136,7 +137,7 @@ static uint16_t look_at(const struct hd_core *core, const struct core_view *view
                         size_t i)
 {
     sum->free_of[i] =
-        sum->switch_of[i] >= 0 && is_open(core, view, i) ? core->unlent_free_of[i] : CLOSED;
+        sum->switch_of[i] >= 0 && is_open(core, view, i) ? core->scratch.unlent_free_of[i] : CLOSED;
     return sum->free_of[i];
 }
 
@@ -152,8 +153,8 @@ static void sum_free(const struct hd_core *core, const struct core_view *view, s
 {
     memset(sum->of_switch, 0, ((size_t)core->leaf_count + 1) * sizeof *sum->of_switch);
     memset(sum->free_of, UNSEEN & 0xff, core->node_count * sizeof *sum->free_of);
-    for (size_t i = core_next_bit(core, core->unlent_has_free, 0); i < core->node_count;
-         i = core_next_bit(core, core->unlent_has_free, i + 1))
+    for (size_t i = core_next_bit(core, core->scratch.unlent_has_free, 0); i < core->node_count;
+         i = core_next_bit(core, core->scratch.unlent_has_free, i + 1))
         if (look_at(core, view, sum, i) != CLOSED)
             add(sum, i, sum->given[sum->free_of[i]]);
 }
@@ -176,10 +177,10 @@ static void sum_gain(const struct hd_core *core, const struct core_view *view,
 /* The sums begin before the ends that the search before has lent. */
 static void remember_unlent(struct hd_core *core, enum hd_device_kind kind)
 {
-    memcpy(core->unlent_free_of, core->free_of[kind],
-           core->node_count * sizeof *core->unlent_free_of);
-    memcpy(core->unlent_has_free, core->has_free[kind],
-           (core->node_count / 64 + 1) * sizeof *core->unlent_has_free);
+    memcpy(core->scratch.unlent_free_of, core->free_of[kind],
+           core->node_count * sizeof *core->scratch.unlent_free_of);
+    memcpy(core->scratch.unlent_has_free, core->has_free[kind],
+           (core->node_count / 64 + 1) * sizeof *core->scratch.unlent_has_free);
 }
 
 /* No place opens before so many ends; more than all: none does. */
@@ -192,11 +193,11 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
 
     if (!core_free_by_node(core, kind))
         return 0; /* no memory */
-    if (!core->ends_lent)
+    if (!core->scratch.ends_lent)
         remember_unlent(core, kind);
     sum.switch_of = core->switch_of[of_switches ? view->tier_max : 0];
-    sum.free_of = core->sum_free_of;
-    sum.of_switch = core->sum_of_switch;
+    sum.free_of = core->scratch.sum_free_of;
+    sum.of_switch = core->scratch.sum_of_switch;
     list_given(core, view, kind, sum.given);
     sum_free(core, view, &sum);
     for (size_t g = 0; !sum.reached; ends++) {
@@ -214,13 +215,13 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
 
 void core_lend_until(struct hd_core *core, size_t ends)
 {
-    const size_t lent = core->ends_lent;
+    const size_t lent = core->scratch.ends_lent;
 
     if (ends > lent)
         core_lend(core, core->ends + lent, ends - lent, true);
     else
         core_lend(core, core->ends + ends, lent - ends, false);
-    core->ends_lent = ends;
+    core->scratch.ends_lent = ends;
 }
 
 /* More devices never take a place away, so that halving finds it; a few more than the least number

@@ -112,21 +112,21 @@ void core_arrays_free(struct hd_core *core)
         core->switch_of[tier] = NULL;
     }
     for (int tier = 0; tier < HD_CLUSTER_TIERS_MAX; tier++) {
-        free(core->switches[tier]);
-        core->switches[tier] = NULL;
+        free(core->scratch.switches[tier]);
+        core->scratch.switches[tier] = NULL;
     }
     free(core->marks);
     free(core->kept_of);
-    free(core->sum_free_of);
-    free(core->sum_of_switch);
-    free(core->unlent_free_of);
-    free(core->unlent_has_free);
+    free(core->scratch.sum_free_of);
+    free(core->scratch.sum_of_switch);
+    free(core->scratch.unlent_free_of);
+    free(core->scratch.unlent_has_free);
     core->marks = NULL;
     core->kept_of = NULL;
-    core->sum_free_of = NULL;
-    core->sum_of_switch = NULL;
-    core->unlent_free_of = NULL;
-    core->unlent_has_free = NULL;
+    core->scratch.sum_free_of = NULL;
+    core->scratch.sum_of_switch = NULL;
+    core->scratch.unlent_free_of = NULL;
+    core->scratch.unlent_has_free = NULL;
 }
 
 static bool make_arrays(struct hd_core *core)
@@ -145,17 +145,18 @@ static bool make_arrays(struct hd_core *core)
         made = made && core->switch_of[tier];
     }
     for (int tier = 0; tier + 1 < core_tiers(core); tier++) {
-        core->switches[tier] = calloc(leaves, sizeof *core->switches[tier]);
-        made = made && core->switches[tier];
+        core->scratch.switches[tier] = calloc(leaves, sizeof *core->scratch.switches[tier]);
+        made = made && core->scratch.switches[tier];
     }
     core->marks = calloc(nodes, sizeof *core->marks);
     core->kept_of = calloc(nodes, sizeof *core->kept_of);
-    core->sum_free_of = calloc(nodes, sizeof *core->sum_free_of);
-    core->sum_of_switch = calloc(leaves, sizeof *core->sum_of_switch);
-    core->unlent_free_of = calloc(nodes, sizeof *core->unlent_free_of);
-    core->unlent_has_free = calloc(nodes / 64 + 1, sizeof *core->unlent_has_free);
-    return made && core->marks && core->kept_of && core->sum_free_of && core->sum_of_switch &&
-           core->unlent_free_of && core->unlent_has_free;
+    core->scratch.sum_free_of = calloc(nodes, sizeof *core->scratch.sum_free_of);
+    core->scratch.sum_of_switch = calloc(leaves, sizeof *core->scratch.sum_of_switch);
+    core->scratch.unlent_free_of = calloc(nodes, sizeof *core->scratch.unlent_free_of);
+    core->scratch.unlent_has_free = calloc(nodes / 64 + 1, sizeof *core->scratch.unlent_has_free);
+    return made && core->marks && core->kept_of && core->scratch.sum_free_of &&
+           core->scratch.sum_of_switch && core->scratch.unlent_free_of &&
+           core->scratch.unlent_has_free;
 }
 
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
@@ -260,7 +261,7 @@ static void lend(struct hd_core *core, struct core_attempt *attempt, bool lent)
 
 void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent)
 {
-    core->lent += lent ? count : -count;
+    core->scratch.lent += lent ? count : -count;
     for (size_t i = 0; i < count; i++)
         lend(core, attempts[i], lent);
 }

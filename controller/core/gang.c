@@ -319,15 +319,15 @@ static struct core_member *room_for_members(struct hd_core *core)
     const size_t size = 2 * core->node_count + 1;
     struct core_member *bigger;
 
-    if (core->member_size >= size)
-        return core->members;
-    bigger = realloc(core->members, size * sizeof *bigger);
+    if (core->scratch.member_size >= size)
+        return core->scratch.members;
+    bigger = realloc(core->scratch.members, size * sizeof *bigger);
     if (!bigger) {
         core->no_memory = true;
         return NULL;
     }
-    core->members = bigger;
-    core->member_size = size;
+    core->scratch.members = bigger;
+    core->scratch.member_size = size;
     return bigger;
 }
 

@@ -146,7 +146,7 @@ static int64_t switch_of(const struct hd_core *core, const struct core_member *m
 static const struct core_switch *above(const struct hd_core *core, const struct core_member *member,
                                        int tier)
 {
-    return &core->switches[tier][switch_of(core, member, tier)];
+    return &core->scratch.switches[tier][switch_of(core, member, tier)];
 }
 
 /* Sums up what members give at each switch of each tier. They are in the order in which they are
@@ -154,16 +154,16 @@ static const struct core_switch *above(const struct hd_core *core, const struct 
 static void fill_switches(struct hd_core *core, const struct core_member *members, size_t count,
                           int32_t need, int tiers)
 {
-    core->switches_filled++;
+    core->scratch.switches_filled++;
     for (int t = 0; t < tiers; t++)
         for (size_t i = 0; i < count; i++) {
             const int64_t number = switch_of(core, &members[i], t);
-            struct core_switch *s = &core->switches[t][number < 0 ? 0 : number];
+            struct core_switch *s = &core->scratch.switches[t][number < 0 ? 0 : number];
 
             if (number < 0)
                 continue;
-            if (s->filled != core->switches_filled)
-                *s = (struct core_switch){.filled = core->switches_filled};
+            if (s->filled != core->scratch.switches_filled)
+                *s = (struct core_switch){.filled = core->scratch.switches_filled};
             s->total += members[i].count;
             if (s->reached >= need)
                 continue;
@@ -196,7 +196,7 @@ static int64_t best_switch(const struct hd_core *core, const struct core_member 
     for (size_t i = 0; i < count; i++) {
         const struct core_member *member = &members[i];
         const int64_t number = switch_of(core, member, tier);
-        const struct core_switch *s = number < 0 ? NULL : &core->switches[tier][number];
+        const struct core_switch *s = number < 0 ? NULL : &core->scratch.switches[tier][number];
 
         if (s && s->reached >= need && s->nodes <= nodes &&
             (!best ||

@@ -217,7 +217,7 @@ static bool lacks_victims(struct hd_core *core, const struct core_job *job,
     int64_t devices = core->held_by_stopping + (borrowed ? core->held_by_borrowers : 0);
     struct core_room room;
 
-    if (core->held_lacks || core->thorough || !core_room(core, view, kind, &room))
+    if (core->held_lacks || core->scratch.thorough || !core_room(core, view, kind, &room))
         return false;
     for (size_t k = 0; k < core->held_count; k++)
         if (core->held[k].priority < job->rec.priority)
@@ -244,9 +244,9 @@ enum hd_status core_check_victims(struct hd_core *core, const struct core_job *j
     }
     count = list_victims(core, job, true, victims, &stopping);
     lend_victims(core, victims, 0, count, true);
-    core->thorough = true;
+    core->scratch.thorough = true;
     has_place = core_has_place(core, &view);
-    core->thorough = false;
+    core->scratch.thorough = false;
     lend_victims(core, victims, 0, count, false);
     free(victims);
     return has_place ? hd_err(HD_INTERNAL,

@@ -93,18 +93,18 @@ static void lend_borrowed(struct hd_core *core, const struct core_job *job)
     for (size_t i = 0; i < core->borrower_count; i++)
         if (core_lends_to(core, core->borrowers[i], job))
             core_lend(core, &core->borrowers[i], 1, true);
-    core->looks_ahead = true;
+    core->scratch.looks_ahead = true;
 }
 
 void core_find_first_end(struct hd_core *core)
 {
-    if (!core->looks_ahead)
+    if (!core->scratch.looks_ahead)
         return;
     core_lend_until(core, 0);
     for (size_t i = 0; i < core->borrower_count; i++)
         if (core->borrowers[i]->lent)
             core_lend(core, &core->borrowers[i], 1, false);
-    core->looks_ahead = false;
+    core->scratch.looks_ahead = false;
 }
 
 void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
@@ -117,7 +117,7 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
     size_t needed;
 
     *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_MISFITS};
-    if (!core->looks_ahead)
+    if (!core->scratch.looks_ahead)
         lend_borrowed(core, view->job);
     needed = core_lend_fewest(core, view, kind, &ret->place);
     if (needed <= core->end_count) {

@@ -132,6 +132,6 @@ bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd
 
     if (core->free_devices[kind] < need)
         return true; /* not even in sum */
-    return !core->thorough && !core->lent && core_room(core, view, kind, &room) &&
+    return !core->scratch.thorough && !core->scratch.lent && core_room(core, view, kind, &room) &&
            room.total < need && room.largest < need;
 }

@@ -96,9 +96,9 @@ static enum hd_status check_places(struct hd_core *core, const struct core_job *
             struct core_placement place;
             bool found;
 
-            core->thorough = true;
+            core->scratch.thorough = true;
             place = core_find_place(core, &view);
-            core->thorough = false;
+            core->scratch.thorough = false;
             found = place.device_count > 0;
             free(place.members);
             if (core_has_place(core, &view) != found)
