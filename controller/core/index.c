@@ -210,3 +210,8 @@ void core_heap_take(struct core_heap *heap)
         at = least;
     }
 }
+
+struct core_job *core_find_job(const struct hd_core *core, uint64_t number)
+{
+    return core_table_find(&core->jobs, number);
+}

@@ -46,11 +46,6 @@ bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size,
     return true;
 }
 
-struct core_job *core_find_job(const struct hd_core *core, uint64_t number)
-{
-    return core_table_find(&core->jobs, number);
-}
-
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number)
 {
     return number >= 1 && number <= job->rec.attempt_count ? job->attempts[number - 1] : NULL;

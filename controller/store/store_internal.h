@@ -275,6 +275,11 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
 enum hd_status store_check_life(const char *dir);
 void store_db_close(struct store_db *db);
 
+/* what an operator does with a damaged database, at the end of a message */
+#define STORE_RESTORE                                                                 \
+    "restore it from a backup (made by heddle-controller backup; docs/operations.md " \
+    "says how)"
+
 /* The log is copied into the database when it has so many pages, and keeps that size. */
 enum hd_status store_db_bound_log(struct store_db *db, int64_t pages);
 /* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write

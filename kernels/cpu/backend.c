@@ -27,14 +27,6 @@ struct cpu_stream {
     struct hd_backend *cpu;
 };
 
-enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype)
-{
-    if (dtype == HD_F32 || dtype == HD_BF16 || dtype == HD_F16)
-        return HD_OK;
-    return hd_err(HD_UNSUPPORTED, "%s: the cpu backend computes in f32, bf16 and f16, not in %s",
-                  kernel, hd_dtype_name(dtype));
-}
-
 #ifdef HEDDLE_CPU_X86
 /* What the avx2 kernels are compiled for. gcc and clang do not both know "f16c" as a name. */
 static bool has_avx2(void)

@@ -1,4 +1,4 @@
-/* The functions of comm.h except the operations (launch.c): names, groups, completion, counters. */
+/* The functions of comm.h except the operations (launch.c) and the names (names.c): groups, completion, counters. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -11,56 +11,7 @@
 #include "base/text.h"
 #include "comm/side.h"
 
-const char *hd_comm_kind_name(enum hd_comm_kind kind)
-{
-    static const char *const names[] = {
-#define X(code, name) name,
-        HD_COMM_KIND_LIST(X)
-#undef X
-    };
-
-    return (unsigned)kind < HD_COMM_KIND_COUNT ? names[kind] : "unknown";
-}
-
-const char *hd_comm_stream_text(enum hd_comm_stream_name name)
-{
-    static const char *const names[] = {
-#define X(code, name) name,
-        HD_COMM_STREAM_LIST(X)
-#undef X
-    };
-
-    return (unsigned)name < HD_COMM_STREAM_COUNT ? names[name] : "unknown";
-}
-
 /* ---- endpoints ---- */
-
-static const char *engine_name(enum hd_comm_engine_kind kind)
-{
-    static const char *const names[] = {
-#define X(code, name, ranks_max) name,
-        HD_COMM_ENGINE_LIST(X)
-#undef X
-    };
-
-    return names[kind];
-}
-
-enum hd_status hd_comm_check_world(enum hd_comm_engine_kind engine, int rank, int world)
-{
-    static const int most[] = {
-#define X(code, name, ranks_max) ranks_max,
-        HD_COMM_ENGINE_LIST(X)
-#undef X
-    };
-
-    if (world < 1 || world > most[engine] || rank < 0 || rank >= world)
-        return hd_err(HD_INVALID,
-                      "%s: rank %d of %d; use 0 <= rank < world <= %d, which is what "
-                      "the engine %s connects",
-                      engine_name(engine), rank, world, most[engine], engine_name(engine));
-    return HD_OK;
-}
 
 enum hd_status hd_comm_new(const struct hd_comm_engine *engine, int rank, int world,
                            int64_t deadline_ms, struct hd_comm **ret_comm)
@@ -137,11 +88,6 @@ int hd_comm_world(const struct hd_comm *comm)
 bool hd_comm_sums_natively(const struct hd_comm *comm)
 {
     return comm->native_sums;
-}
-
-const char *hd_comm_engine_name(const struct hd_comm *comm)
-{
-    return engine_name(comm->engine->kind);
 }
 
 void hd_comm_set_deadline(struct hd_comm *comm, int64_t deadline_ms)
@@ -338,18 +284,6 @@ struct hd_comm_stream *hd_comm_stream(struct hd_comm *comm, enum hd_comm_stream_
 }
 
 /* ---- completion ---- */
-
-bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket)
-{
-    bool done = true;
-
-    if (!hd_comm_has_ended(stream, ticket))
-        return false;
-    if (!stream->comm->side || ticket == 0)
-        return true;
-    return hd_comm_side_done(stream, ticket, &done) == HD_OK && done &&
-           !stream->comm->engine->has_failed(stream->comm); /* an abort completes events too */
-}
 
 static enum hd_status wait_launched(struct hd_comm_stream *stream, uint64_t ticket)
 {

@@ -535,3 +535,15 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
             (void)usleep(DEVICE_LOOK_US);
     }
 }
+
+bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket)
+{
+    bool done = true;
+
+    if (!hd_comm_has_ended(stream, ticket))
+        return false;
+    if (!stream->comm->side || ticket == 0)
+        return true;
+    return hd_comm_side_done(stream, ticket, &done) == HD_OK && done &&
+           !stream->comm->engine->has_failed(stream->comm); /* an abort completes events too */
+}

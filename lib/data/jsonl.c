@@ -6,14 +6,6 @@
 #include "data/data_internal.h"
 #include "data/lines.h"
 
-bool hd_jsonl_is_blank(const char *line, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
-            return false;
-    return true;
-}
-
 enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t bytes,
                              const char *key, const char **ret_text)
 {

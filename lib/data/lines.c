@@ -70,3 +70,11 @@ bool hd_lines_is_blank(const struct hd_lines *l)
 {
     return hd_jsonl_is_blank(l->line.data ? l->line.data : "", l->line.len_bytes);
 }
+
+bool hd_jsonl_is_blank(const char *line, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
+            return false;
+    return true;
+}

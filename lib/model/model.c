@@ -66,11 +66,6 @@ static enum hd_status positions_from_job(const struct hd_job *job, const struct 
     return HD_OK;
 }
 
-struct hd_only hd_model_only(const struct hd_model_config *c)
-{
-    return (struct hd_only){c->only, c->L, c->tied, c->adapter.kind ? "train.adapter.also" : NULL};
-}
-
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config)
 {

@@ -163,7 +163,9 @@ static inline int hd_model_unit_count(const struct hd_model_config *config)
     return (int)config->L + 2;
 }
 
-/* The first unit in which something trains. */
+/* Returns whether the parameter `what` of a block trains, for example "mlp.up.weight". */
+bool hd_model_trains(const struct hd_model_config *config, int64_t layer, const char *what);
+/* Returns the first unit in which a parameter trains; the unit after the last block: only the head. */
 int hd_model_lowest_trained(const struct hd_model_config *config);
 
 /* The share of one unit in hd_model_flops_per_token. */

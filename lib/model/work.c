@@ -1,96 +1,8 @@
-/* work: what of a model trains, and how much a token costs in forward and backward. */
+/* work: how much a token costs in forward and backward. */
 #include <stdio.h>
 #include <string.h>
 
 #include "model/model.h"
-
-static bool trains(const struct hd_model_config *c, int64_t layer, const char *what)
-{
-    const struct hd_only only = hd_model_only(c);
-    char name[HD_PARAM_NAME_MAX];
-
-    if (hd_only_is_all(&only)) /* often asked: a search of layouts counts FLOPs */
-        return true;
-    (void)snprintf(name, sizeof name, "blocks.%lld.%s", (long long)layer, what);
-    return hd_only_trains(&only, name);
-}
-
-/* Names of a block's parameters; a model has some of them. */
-static const char *const block_names[] = {"norm1.weight",
-                                          "norm1.bias",
-                                          "attention.q.weight",
-                                          "attention.k.weight",
-                                          "attention.v.weight",
-                                          "attention.out.weight",
-                                          "attention.q.bias",
-                                          "attention.k.bias",
-                                          "attention.v.bias",
-                                          "attention.out.bias",
-                                          "attention.q_norm.weight",
-                                          "attention.k_norm.weight",
-                                          "norm2.weight",
-                                          "norm2.bias",
-                                          "mlp.gate.weight",
-                                          "mlp.up.weight",
-                                          "mlp.down.weight",
-                                          "mlp.gate.bias",
-                                          "mlp.up.bias",
-                                          "mlp.down.bias",
-                                          "moe.router.weight",
-                                          "moe.router_noise.weight",
-                                          "moe.gate.weight",
-                                          "moe.up.weight",
-                                          "moe.down.weight",
-                                          "moe.shared.gate.weight",
-                                          "moe.shared.up.weight",
-                                          "moe.shared.down.weight",
-                                          "attention.qkv.lora_a",
-                                          "attention.q.lora_a",
-                                          "attention.k.lora_a",
-                                          "attention.v.lora_a",
-                                          "attention.out.lora_a",
-                                          "mlp.gate.lora_a",
-                                          "mlp.up.lora_a",
-                                          "mlp.down.lora_a",
-                                          "attention.q.lora_b",
-                                          "attention.q.lora_m",
-                                          "attention.k.lora_b",
-                                          "attention.k.lora_m",
-                                          "attention.v.lora_b",
-                                          "attention.v.lora_m",
-                                          "attention.out.lora_b",
-                                          "attention.out.lora_m",
-                                          "mlp.gate.lora_b",
-                                          "mlp.gate.lora_m",
-                                          "mlp.up.lora_b",
-                                          "mlp.up.lora_m",
-                                          "mlp.down.lora_b",
-                                          "mlp.down.lora_m",
-                                          "adapter1.down",
-                                          "adapter1.up",
-                                          "adapter2.down",
-                                          "adapter2.up",
-                                          "attention.prefix_k",
-                                          "attention.prefix_v",
-                                          "moe.gate.lora_a",
-                                          "moe.up.lora_a",
-                                          "moe.down.lora_a",
-                                          "moe.gate.lora_b",
-                                          "moe.up.lora_b",
-                                          "moe.down.lora_b"};
-
-int hd_model_lowest_trained(const struct hd_model_config *c)
-{
-    const struct hd_only only = hd_model_only(c);
-
-    if (hd_only_trains(&only, "embedding.weight") || hd_only_trains(&only, "embedding.positions"))
-        return HD_UNIT_EMBEDDING;
-    for (int64_t layer = 0; layer < c->L; layer++)
-        for (size_t i = 0; i < sizeof block_names / sizeof block_names[0]; i++)
-            if (trains(c, layer, block_names[i]))
-                return HD_UNIT_FIRST_BLOCK + (int)layer;
-    return HD_UNIT_FIRST_BLOCK + (int)c->L;
-}
 
 /* The weights of a block that multiply a token, as the parameters that hold them. */
 struct multiplied {
@@ -198,7 +110,7 @@ static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
 
     for (int i = 0; i < count; i++) {
         w.weights += list[i].weights;
-        w.trained += w.backward && trains(c, layer, list[i].name) ? list[i].weights : 0;
+        w.trained += w.backward && hd_model_trains(c, layer, list[i].name) ? list[i].weights : 0;
     }
     return w;
 }

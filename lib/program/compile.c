@@ -1,4 +1,4 @@
-/* compile: runs the passes in their order; queries on chunks and nodes. */
+/* compile: runs the passes in their order; queries on chunks. */
 #include "program/emit.h"
 
 enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk)
@@ -73,42 +73,6 @@ const struct hd_store *hd_chunk_find_boundary(const struct hd_chunk *chunk,
         if (chunk->stores[i]->kind == HD_STORE_BOUNDARY && chunk->stores[i]->boundary == boundary)
             return chunk->stores[i];
     return NULL;
-}
-
-/* ---- operands by index ---- */
-
-#define READ(name)       HD_READ,
-#define WRITE(name)      HD_WRITE,
-#define READ_WRITE(name) HD_READ_WRITE,
-static const enum hd_access comm_access[] = {HD_COMM_OPERAND_LIST(READ, WRITE, READ_WRITE)};
-
-int hd_node_operand_count(const struct hd_node *node)
-{
-    return node->is_comm ? (int)(sizeof comm_access / sizeof comm_access[0])
-                         : hd_kernel_info(node->kernel)->operand_count;
-}
-
-enum hd_access hd_node_access(const struct hd_node *node, int k)
-{
-    return node->is_comm ? comm_access[k] : hd_kernel_info(node->kernel)->operands[k].access;
-}
-
-bool hd_node_touches(const struct hd_node *node, const struct hd_store *store)
-{
-    const int count = hd_node_operand_count(node);
-
-    for (int k = 0; k < count; k++)
-        if (node->operands[k].store == store)
-            return true;
-    return false;
-}
-
-bool hd_node_writes(const struct hd_node *node, const struct hd_store *store)
-{
-    for (int k = 0; k < hd_node_operand_count(node); k++)
-        if (node->operands[k].store == store && (hd_node_access(node, k) & HD_WRITE))
-            return true;
-    return false;
 }
 
 const char *hd_region_name(enum hd_region region)

@@ -376,35 +376,3 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                                          .rows = what->rows},
                        operands);
 }
-
-bool *hd_node_accumulate(const struct hd_node *node)
-{
-    switch (node->kernel) {
-    case HD_K_gemm:
-        return &((struct hd_gemm_args *)node->args)->accumulate;
-    case HD_K_fp8_gemm:
-        return &((struct hd_fp8_gemm_args *)node->args)->accumulate;
-    case HD_K_bias_backward:
-        return &((struct hd_bias_backward_args *)node->args)->accumulate;
-    case HD_K_dora_backward:
-        return &((struct hd_dora_backward_args *)node->args)->accumulate;
-    case HD_K_embedding_backward:
-        return &((struct hd_embedding_backward_args *)node->args)->accumulate;
-    case HD_K_rmsnorm_backward: /* with dweight */
-        return &((struct hd_rmsnorm_backward_args *)node->args)->accumulate;
-    case HD_K_score_backward: /* with dweight */
-        return &((struct hd_score_backward_args *)node->args)->accumulate;
-    case HD_K_layernorm_backward:
-        return &((struct hd_layernorm_backward_args *)node->args)->accumulate;
-    case HD_K_rmsnorm_backward_weight:
-        return &((struct hd_rmsnorm_backward_weight_args *)node->args)->accumulate;
-    case HD_K_head_norm_backward_weight:
-        return &((struct hd_head_norm_backward_weight_args *)node->args)->accumulate;
-    case HD_K_grouped_gemm_weight:
-        return &((struct hd_grouped_gemm_weight_args *)node->args)->accumulate;
-    case HD_K_layernorm_backward_weight:
-        return &((struct hd_layernorm_backward_weight_args *)node->args)->accumulate;
-    default:
-        return NULL;
-    }
-}

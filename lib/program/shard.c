@@ -19,20 +19,10 @@
  * next unit's is rounded, so that one unit's temporaries exist at a time. A sum that could begin in
  * F begins with B, during which it has time to complete.
  */
-#include <string.h>
 
 #include "program/emit.h"
 
 static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* last first */
-
-void hd_move_last_to(struct hd_node_list *list, int at)
-{
-    struct hd_node *node = list->nodes[list->count - 1];
-
-    memmove(&list->nodes[at + 1], &list->nodes[at],
-            (size_t)(list->count - 1 - at) * sizeof(struct hd_node *));
-    list->nodes[at] = node;
-}
 
 /* Where this rank's shard begins; beyond the part's end there is room for it, too. */
 static struct hd_operand shard_of_sums(const struct hd_emit *e, const struct hd_part *p,

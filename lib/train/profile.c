@@ -146,14 +146,6 @@ static void read_events(struct hd_profile *p)
     }
 }
 
-/* On the CPU the launch call runs the kernel; with a device the host only enqueues it. */
-int64_t profile_span_ns(const struct hd_profile *p, const struct record *r)
-{
-    if (r->on_device)
-        return r->device_end_ns - r->device_begin_ns;
-    return p->events.device ? 0 : r->end_ns - r->begin_ns;
-}
-
 /* ---- life ---- */
 
 static int64_t records_of_a_step(const struct hd_layout *l)
@@ -202,12 +194,6 @@ void hd_profile_attach(struct hd_profile *p, void *records)
 {
     if (p)
         p->records = records;
-}
-
-const struct hd_chunk *profile_chunk(const struct hd_profile *p, enum hd_call call)
-{
-    return call == HD_CALL_U || call == HD_CALL_S || call == HD_CALL_P ? p->layout->update
-                                                                       : p->layout->train[0];
 }
 
 /* ---- recording ---- */

@@ -26,21 +26,7 @@
 #include "hf/hf.h"
 #include "train/save_internal.h"
 
-static const char *const prefixes[HD_SAVED_KINDS] = {"", "adamw.m.", "adamw.v."};
-
 /* ---- entries ---- */
-
-struct hd_ckpt_entry save_entry_of(const struct hd_param *p, int kind, struct save_names *ret_name)
-{
-    struct hd_ckpt_entry e;
-
-    (void)snprintf(ret_name->text, sizeof ret_name->text, "%s%s", prefixes[kind], p->name);
-    e = hd_ckpt_entry_whole(ret_name->text, HD_F32, p->dim_count, p->shape);
-    for (int d = 0; d < p->dim_count; d++)
-        if (p->real[d] != p->shape[d])
-            hd_ckpt_entry_cut(&e, d, p->start[d], p->real[d]);
-    return e;
-}
 
 struct shard_plan {
     struct hd_trainer *t;
@@ -61,16 +47,6 @@ static void put_own(void *context, int owner, int param, int kind, struct hd_ran
     e->flat_first = piece.begin;
     e->flat_count = piece.end - piece.begin;
     s->held[s->count++] = hd_trainer_find(s->t, param, hd_saved_kinds[kind]);
-}
-
-void save_name_buffer(const struct hd_buffer *b, struct save_names *ret_name)
-{
-    (void)snprintf(ret_name->text, sizeof ret_name->text, HD_CKPT_BUFFER_PREFIX "%s", b->name);
-}
-
-float *save_buffer_at(const struct hd_trainer *t, const struct hd_buffer *b)
-{
-    return (float *)hd_trainer_global(t, HD_GLOBAL_BUFFERS) + b->first;
 }
 
 static void put_buffers(struct shard_plan *s)
@@ -167,32 +143,6 @@ struct saved_moment {
     double val_loss, lowest_val_loss;
 };
 
-struct save_outcome save_outcome_of(enum hd_status st)
-{
-    struct save_outcome o = {.status = st};
-
-    if (st)
-        (void)snprintf(o.message, sizeof o.message, "%s", hd_err_message());
-    return o;
-}
-
-enum hd_status save_agree(struct hd_trainer *t, const struct save_outcome *mine,
-                          struct save_outcome *ret_all)
-{
-    const char *all;
-    enum hd_status st = hd_trainer_exchange(t, mine, sizeof *mine, &all);
-
-    if (st)
-        return st;
-    for (int r = 0; r < t->layout.mesh.world; r++)
-        memcpy(&ret_all[r], all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof *ret_all);
-    for (int r = 0; r < t->layout.mesh.world; r++)
-        if (ret_all[r].status)
-            return hd_err(ret_all[r].status, "rank %d: %.*s", r, (int)sizeof ret_all[r].message,
-                          ret_all[r].message);
-    return HD_OK;
-}
-
 struct shard_source {
     const struct hd_staging *staging;
     const struct shard_plan *plan;
@@ -236,44 +186,6 @@ static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct 
     if (st)
         *ret_outcome = save_outcome_of(st);
     return st;
-}
-
-void save_name_guard(int index, char ret_text[16])
-{
-    (void)snprintf(ret_text, 16, "guard_%d", index);
-}
-
-void save_number_text(int64_t value, char ret_text[24])
-{
-    (void)snprintf(ret_text, 24, "%lld", (long long)value);
-}
-
-/* TF32 changes the bits of fp32 GEMMs on a GPU. */
-const char *save_precision_fact(const struct hd_trainer *t)
-{
-    const struct hd_job *job = &t->layout.job;
-
-    return job->tf32 && hd_traits_is_cuda(&t->traits) && strcmp(job->precision, "fp32") == 0
-               ? "tf32"
-               : job->precision;
-}
-
-/* How sums over ranks are made; train.native_reduction has an effect only with NCCL. */
-const char *save_sums_fact(const struct hd_trainer *t, char ret_text[SAVE_SUMS_TEXT])
-{
-    const struct hd_layout *l = &t->layout;
-    const int32_t shard = l->mesh.sizes.zero_shard, replicas = l->mesh.sizes.dp * l->mesh.sizes.cp;
-    int used = snprintf(ret_text, SAVE_SUMS_TEXT, "%s",
-                        hd_comm_sums_natively(t->comm) ? "native" : "ordered");
-
-    if (l->registry.zero >= 2 && replicas > 1)
-        used += snprintf(ret_text + used, (size_t)(SAVE_SUMS_TEXT - used), " in each micro-batch");
-    if (strcmp(l->job.reduce, "bf16") == 0 && replicas > 1)
-        used += snprintf(ret_text + used, (size_t)(SAVE_SUMS_TEXT - used), " of bf16");
-    if (l->registry.zero && shard < replicas)
-        (void)snprintf(ret_text + used, (size_t)(SAVE_SUMS_TEXT - used), " by blocks of %d",
-                       (int)shard);
-    return ret_text;
 }
 
 static struct saved_moment now(const struct hd_trainer *t)

@@ -267,49 +267,6 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 
 /* ---- validation ---- */
 
-enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_t size_bytes,
-                                   const char **ret_all)
-{
-    const int64_t all_bytes = t->layout.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
-    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_REDUCE);
-    char *all = t->visible_base + t->layout.exchange, *own = all + all_bytes;
-    char slot[HD_EXCHANGE_SLOT_BYTES] = {0};
-    enum hd_status st;
-
-    assert(size_bytes <= sizeof slot);
-    memcpy(slot, mine, size_bytes);
-    st = hd_staging_write(&t->staging, own, slot, sizeof slot);
-    if (!st)
-        st = hd_comm_follow(stream, hd_runner_stream(t->runner));
-    if (!st)
-        st = hd_comm_all_gather(
-            t->world, stream,
-            &(struct hd_comm_all_gather_args){own, all, (int64_t)HD_EXCHANGE_SLOT_BYTES, HD_U8});
-    if (!st)
-        st = hd_comm_wait(stream, hd_comm_record(stream));
-    if (!st)
-        st = hd_staging_read(&t->staging, t->messages, all, all_bytes);
-    *ret_all = t->messages;
-    return st;
-}
-
-enum hd_status hd_trainer_agree(struct hd_trainer *t, int64_t request, int64_t *ret_request)
-{
-    const char *all;
-    enum hd_status st = hd_trainer_exchange(t, &request, sizeof request, &all);
-
-    if (st)
-        return st;
-    *ret_request = request;
-    for (int r = 0; r < t->layout.mesh.world; r++) {
-        int64_t one;
-
-        memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
-        *ret_request = one > *ret_request ? one : *ret_request;
-    }
-    return HD_OK;
-}
-
 /* Every rank runs equally often, if necessary on padding, because of the collectives of ep. */
 static enum hd_status run_windows(struct hd_trainer *t)
 {

@@ -1,0 +1,139 @@
+/* job_file: reads a job file for a command, and says what is wrong with it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/cli/cli.h"
+#include "controller/cli/data_look.h"
+#include "controller/cli/submit.h"
+#include "hf/hf.h"
+#include "plan/plan.h"
+#include "spec/spec.h"
+
+/* Notes what the model folder's config.json asks for and Heddle does not do. The folder is
+ * readable: reading the job file has read it. */
+static void note_model(const struct hd_job *job)
+{
+    struct hd_text notes = {0};
+    struct hd_job theirs = {0};
+
+    if (*job->from_dir && !hd_source_is_checkpoint(job->from_dir) &&
+        !hd_hf_read_config(job->from_dir, &theirs, &notes) && notes.len_bytes)
+        cli_note("heddle: model.from: %s", notes.data);
+    hd_text_free(&notes);
+}
+
+/* What a job file is read for. */
+enum purpose { TO_RUN, TO_PLAN, TO_BE_LAID_OUT };
+
+/* epoch_steps, problem: of struct hd_spec_source. */
+static int read_once(const char *path, const struct cli_list *overrides, enum purpose purpose,
+                     struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
+                     struct hd_arena *arena, struct hd_job **ret_job)
+{
+    const struct hd_spec_source options = {
+        .overrides = overrides->items,
+        .override_origins = overrides->origins,
+        .only_planned = purpose == TO_PLAN,
+        .layout_follows = purpose == TO_BE_LAID_OUT,
+        .missing_data = missing_data,
+        .override_count = overrides->count,
+        .epoch_steps = epoch_steps,
+        .problem = problem,
+        .check = purpose == TO_BE_LAID_OUT ? NULL : hd_plan_check_weights};
+    struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
+    enum hd_status st = job ? hd_spec_read_file(path, &options, arena, job)
+                            : hd_err(HD_NO_MEMORY, "no memory for a job");
+    struct hd_text line = {0};
+
+    if (!st) {
+        if (!epoch_steps && !problem)
+            note_model(job);
+        *ret_job = job;
+        return CLI_CONTINUE;
+    }
+    cli_add_clean(&line, hd_err_message()); /* FILE:LINE: first, where editors look for it */
+    hd_text_add(&line, "\n");
+    if (!line.failed)
+        (void)fputs(line.data, stderr);
+    hd_text_free(&line);
+    return st == HD_INVALID || st == HD_UNSUPPORTED || st == HD_NOT_FOUND ? CLI_USAGE
+                                                                          : cli_exit_of(st);
+}
+
+void cli_say_problem(const char *path, const struct cli_list *overrides, bool only_planned,
+                     struct hd_text *problem)
+{
+    struct hd_job *job = NULL;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    /* standard input is read already, and a file may be another one by now */
+    if (strcmp(path, "-") == 0 || read_once(path, overrides, only_planned ? TO_PLAN : TO_RUN, NULL,
+                                            0, problem->data, &arena, &job) == CLI_CONTINUE)
+        cli_note("%s: %s", path, problem->data);
+    hd_arena_done(&arena);
+    hd_text_free(problem);
+}
+
+/* With train.epochs the file is read twice: what an epoch has is known only from its data. */
+static int read_spec(const char *path, const struct cli_list *overrides, enum purpose purpose,
+                     struct hd_text *missing_data, struct hd_arena *arena, struct hd_job **ret_job,
+                     const struct hd_json **ret_epoch)
+{
+    const struct hd_json *epoch = NULL;
+    const struct hd_job *job;
+    struct hd_text problem = {0};
+    int code = read_once(path, overrides, purpose, missing_data, 0, NULL, arena, ret_job);
+
+    *ret_epoch = NULL;
+    if (code != CLI_CONTINUE || (*ret_job)->epochs == 0)
+        return code;
+    job = *ret_job;
+    if (strcmp(path, "-") == 0)
+        return cli_usage(
+            "train.epochs: a job file of standard input cannot be read twice; give it a "
+            "name, or give train.steps");
+    if (missing_data && missing_data->len_bytes)
+        return cli_usage("train.epochs: cannot be counted without the data: %s; give train.steps",
+                         missing_data->data);
+    code = data_look_at_epoch(job, arena, &epoch, &problem);
+    if (problem.len_bytes)
+        cli_say_problem(path, overrides, purpose == TO_PLAN, &problem);
+    if (code != CLI_CONTINUE)
+        return code;
+    *ret_epoch = epoch;
+    return read_once(
+        path, overrides, purpose, missing_data,
+        hd_spec_epoch_steps(job->epochs, data_look_sequences(epoch), job->global_batch), NULL,
+        arena, ret_job);
+}
+
+int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
+                  struct hd_job **ret_job)
+{
+    const struct hd_json *epoch;
+
+    return read_spec(path, overrides, TO_RUN, NULL, arena, ret_job, &epoch);
+}
+
+int cli_read_spec_to_lay_out(const char *path, const struct cli_list *overrides,
+                             struct hd_arena *arena, struct hd_job **ret_job)
+{
+    const struct hd_json *epoch;
+
+    return read_spec(path, overrides, TO_BE_LAID_OUT, NULL, arena, ret_job, &epoch);
+}
+
+int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,
+                            struct hd_arena *arena, struct hd_job **ret_job,
+                            const struct hd_json **ret_epoch)
+{
+    return read_spec(path, overrides, TO_RUN, NULL, arena, ret_job, ret_epoch);
+}
+
+int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
+                          struct hd_text *missing_data, struct hd_arena *arena,
+                          struct hd_job **ret_job, const struct hd_json **ret_epoch)
+{
+    return read_spec(path, overrides, TO_PLAN, missing_data, arena, ret_job, ret_epoch);
+}

@@ -1,0 +1,33 @@
+/* chunks: how kernels cut rows into chunks, and how scratch is aligned; each file of costs may use it. */
+#include "kernels/costs/costs.h"
+
+static struct hd_costs_chunks chunks_of(int64_t R, int64_t rows_min, int64_t count_max)
+{
+    struct hd_costs_chunks chunks;
+
+    chunks.rows = (R + count_max - 1) / count_max;
+    if (chunks.rows < rows_min)
+        chunks.rows = rows_min;
+    chunks.count = (R + chunks.rows - 1) / chunks.rows;
+    return chunks;
+}
+
+struct hd_costs_chunks hd_costs_row_chunks(int64_t R)
+{
+    return chunks_of(R, 64, 64);
+}
+
+struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R)
+{
+    return chunks_of(R, 32, 256);
+}
+
+struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R)
+{
+    return hd_traits_is_cuda(traits) ? hd_costs_device_row_chunks(R) : hd_costs_row_chunks(R);
+}
+
+int64_t hd_costs_align(int64_t size_bytes)
+{
+    return (size_bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
+}

@@ -1,0 +1,65 @@
+/* json_keys: members of the objects of a tokenizer.json, which each of its readers uses, and the table of tokens that
+ * they grow. */
+#include <string.h>
+
+#include "base/json.h"
+#include "tokenizer/tokenizer_internal.h"
+
+enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where, const char *known)
+{
+    if (object->kind != HD_JSON_OBJECT)
+        return hd_err(HD_INVALID, "%s is not an object", where);
+    for (const struct hd_json *m = object->first; m; m = m->next) {
+        const size_t n = strlen(m->key);
+        const char *p = known;
+
+        while (*p && !(strncmp(p, m->key, n) == 0 && (p[n] == '|' || !p[n]))) {
+            p += strcspn(p, "|");
+            p += *p == '|';
+        }
+        if (!*p || !n)
+            return hd_err(HD_UNSUPPORTED, "%s.%.64s is not known", where, m->key);
+    }
+    return HD_OK;
+}
+
+const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *key)
+{
+    const struct hd_json *m = hd_json_member(object, key);
+
+    return m && m->kind != HD_JSON_NULL ? m : NULL; /* null means absent */
+}
+
+enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where, const char *key,
+                                bool otherwise, bool *ret_value)
+{
+    const struct hd_json *m = hd_bpe_member(object, key);
+
+    if (m && m->kind != HD_JSON_TRUE && m->kind != HD_JSON_FALSE)
+        return hd_err(HD_INVALID, "%s.%s is neither true nor false", where, key);
+    *ret_value = m ? m->kind == HD_JSON_TRUE : otherwise;
+    return HD_OK;
+}
+
+enum hd_status hd_bpe_reach(struct hd_bpe *bpe, int32_t id)
+{
+    static const struct hd_token_text none = {0};
+    int room = 64;
+
+    while (room < bpe->vocab)
+        room *= 2;
+    while (bpe->vocab <= id) {
+        if (!bpe->texts || bpe->vocab == room || bpe->vocab == 0) {
+            int have = bpe->texts ? room : 0;
+            struct hd_token_text *texts =
+                hd_arena_grow(&bpe->arena, bpe->texts, bpe->vocab, &have, sizeof *texts);
+
+            if (!texts)
+                return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
+            bpe->texts = texts;
+            room = have;
+        }
+        bpe->texts[bpe->vocab++] = none;
+    }
+    return HD_OK;
+}

@@ -1,0 +1,90 @@
+/* state: where a rank has its part of each state of each parameter, and reads and writes of it. */
+#include <assert.h>
+
+#include "train/trainer.h"
+
+static char *half_base(const struct hd_trainer *t, bool visible)
+{
+    return visible ? t->visible_base : t->private_base;
+}
+
+void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global)
+{
+    return half_base(t, hd_global_is_visible(global)) + t->layout.registry.global_offset[global];
+}
+
+char *hd_trainer_state(const struct hd_trainer *t, const struct hd_part *part,
+                       enum hd_state_kind kind)
+{
+    char *base = hd_state_is_on_host(part, kind) ? t->host_base + t->layout.host_state
+                                                 : half_base(t, hd_state_is_visible(part, kind));
+
+    return base + part->offset[kind];
+}
+
+struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_param *p = &r->params[param];
+    const struct hd_part *part = &r->parts[p->part];
+    struct hd_moment_place place;
+    struct hd_range range;
+    struct hd_held held = {.dtype = HD_F32};
+
+    assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
+    if (!part->held || part->offset[kind] < 0)
+        return held;
+    if (p->quant)
+        return (struct hd_held){
+            .count = p->count, .at = hd_trainer_state(t, part, kind) + p->offset, .codes = p};
+    range = hd_part_range(r, part, kind, t->layout.rank);
+    if (range.begin < p->offset)
+        range.begin = p->offset;
+    if (range.end > p->offset + p->count)
+        range.end = p->offset + p->count;
+    if (range.begin >= range.end)
+        return held;
+    held.first = range.begin - p->offset;
+    held.count = range.end - range.begin;
+    held.at = hd_trainer_state(t, part, kind);
+    if (kind != HD_STATE_MOMENT1 && kind != HD_STATE_MOMENT2) {
+        held.dtype = kind == HD_STATE_WEIGHT ? part->stored : HD_F32;
+        held.at += (range.begin - hd_part_base(part, kind)) * (int64_t)hd_dtype_size(held.dtype);
+        return held;
+    }
+    place = hd_part_moment_place(part, range.begin);
+    held.block = place.block;
+    held.scales = held.at + place.scale_at;
+    held.map = kind == HD_STATE_MOMENT1 ? HD_MAP_SIGNED : HD_MAP_UNSIGNED;
+    held.at += place.at;
+    return held;
+}
+
+void hd_trainer_held(const struct hd_trainer *t, int param, enum hd_state_kind kind,
+                     int64_t *ret_first, int64_t *ret_count)
+{
+    const struct hd_held held = hd_trainer_find(t, param, kind);
+
+    *ret_first = held.first;
+    *ret_count = held.count;
+}
+
+enum hd_status hd_trainer_read_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
+                                     float *ret_values)
+{
+    const struct hd_held held = hd_trainer_find(t, param, kind);
+
+    if (!held.count)
+        return HD_OK;
+    return hd_held_read(&t->staging, &held, 0, held.count, ret_values + held.first);
+}
+
+enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
+                                      const float *values)
+{
+    const struct hd_held held = hd_trainer_find(t, param, kind);
+
+    if (!held.count || held.codes)
+        return HD_OK;
+    return hd_held_write(&t->staging, &held, 0, held.count, values + held.first);
+}
