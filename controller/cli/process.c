@@ -47,7 +47,7 @@ enum hd_status process_become(const char *name, const char **argv)
     if (st)
         return st;
     argv[0] = program.data;
-    (void)setenv("GOMP_SPINCOUNT", "4000", 0); /* as ranks are started; docs/decisions/0023 */
+    (void)setenv("GOMP_SPINCOUNT", "4000", 0); /* as for ranks: docs/decisions/cpu-kernels.md */
     (void)execvp(program.data, (char *const *)argv);
     st = hd_err(HD_IO,
                 "cannot start %s: %s; it belongs beside heddle, or into PATH (cmake --build BUILD "

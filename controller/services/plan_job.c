@@ -5,7 +5,8 @@
  * libuv's pool, one at a time and for a bounded time -> the object Plan
  *
  * Nothing of the core changes. Groups have the nodes that are neither lost nor drained, whether
- * they are busy or not. Of CPU devices the measured node with most of them counts (record 71).
+ * they are busy or not. Of CPU devices the measured node with most of them counts
+ * (docs/decisions/planner-costs.md).
  */
 #include <stdio.h>
 #include <stdlib.h>

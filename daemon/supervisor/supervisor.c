@@ -94,7 +94,7 @@ static enum hd_status set_environment(const struct sup *sup)
     /* several ranks bound the same way would all sit on the same cores */
     failed |= setenv("OMP_PROC_BIND", "false", 1);
     /* libgomp spins 300,000 times, up to 15 ms, for a thread that has lost its core to another
-     * program (docs/decisions/0023) */
+     * program (docs/decisions/cpu-kernels.md) */
     failed |= setenv("GOMP_SPINCOUNT", "4000", 0);
     /* threads that wait must not spin on cores that other ranks need */
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0 && wanted > CPU_COUNT(&cpus))

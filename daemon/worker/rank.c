@@ -4,8 +4,9 @@
  *   checkpoint -> room for a checkpoint -> [validate] step .. [validate] [checkpoint] .. -> last
  *   checkpoint -> exit
  *
- * A disk that takes no writes ends nothing (record 43): before the first step the ranks wait for
- * room, a periodic checkpoint is left out, the last one is tried again until it is written.
+ * A disk that takes no writes ends nothing (docs/decisions/full-disks.md): before the first step
+ * the ranks wait for room, a periodic checkpoint is left out, the last one is tried again until it
+ * is written.
  *
  * Decisions that change what the ranks do together (stop, checkpoint now) travel with the exchange
  * that ends each step, so that all ranks decide alike after the same step.

@@ -1,4 +1,5 @@
-/* rank_save: a rank's checkpoints. A disk that takes no writes ends nothing (record 43). */
+/* rank_save: a rank's checkpoints. A disk that takes no writes ends nothing
+ * (docs/decisions/full-disks.md). */
 #include <stdio.h>
 
 #include "base/log.h"

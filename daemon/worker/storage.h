@@ -1,5 +1,5 @@
-/* storage: what a rank does about a disk that takes no writes (record 43): it says so, and tries
- * again.
+/* storage: what a rank does about a disk that takes no writes (docs/decisions/full-disks.md): it
+ * says so, and tries again.
  *
  * All ranks of an attempt call these together and get the same results; rank 0 speaks for them.
  *

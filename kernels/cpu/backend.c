@@ -128,7 +128,7 @@ static void choose_products(const struct hd_backend_options *options, struct hd_
 #ifdef HEDDLE_HAVE_DNNL
 /* Not on AVX2: there oneDNN's fp32 GEMMs allocate megabytes inside each launch to pack their
  * factors (in every scratchpad mode), which no plan counts, and own code was measured to be only 2%
- * slower on average. See docs/decisions/0015. */
+ * slower on average. See docs/decisions/cpu-kernels.md. */
 static bool is_library_wanted(const struct hd_backend_options *options, const struct hd_traits *t)
 {
     return !options->force_plain &&

@@ -24,9 +24,10 @@
  * FLOPs: 14 D per visible pair, of which 10 D are counted as cost. Bytes: q and dout once per 128
  * keys of every head, k and v once per 128 queries, mostly from L2, because neighbouring blocks
  * share them. Reads of shared memory, 0.05 to 0.07 bytes per FLOP, limit the products before the
- * tensor cores do. docs/decisions/0034 counts the blocks of usual shapes. On an H100 156 TFLOP/s of
- * five products at 1k tokens, 222 at 4k, 246 at 16k, with heads of 64; the 2 warps of a scheduler
- * issue an instruction every 2.7 cycles, and the tensor cores are busy 40% of the time (1k).
+ * tensor cores do. docs/decisions/gpu-row-kernels-and-attention.md says how many blocks a launch
+ * has. On an H100 156 TFLOP/s of five products at 1k tokens, 222 at 4k, 246 at 16k, with heads of
+ * 64; the 2 warps of a scheduler issue an instruction every 2.7 cycles, and the tensor cores are
+ * busy 40% of the time (1k).
  *
  * Used by: attention_backward_{bf16,f16}.cu.   Uses: attention_tiles.
  */

@@ -6,7 +6,8 @@
  * with a bias gradient has one offer more: without it, and a launch for the gradient. The file
  * counts only for the same GPU, driver and library: then the library's list is the same, too.
  *
- * Another choice may add in another order, so it changes the last bits of a product (record 67).
+ * Another choice may add in another order, so it changes the last bits of a product
+ * (docs/decisions/gpu-products.md).
  */
 #include <errno.h>
 #include <stdio.h>

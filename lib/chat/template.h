@@ -11,7 +11,7 @@
  *     hd_template_render(template, &input, NULL, &output);     for each conversation
  *
  * A template comes from strangers: its size, its steps, its memory, its output and its depth are
- * bounded (record 72).
+ * bounded (docs/decisions/conversations.md).
  *
  * Used by: data, worker.   Uses: base.
  * Threads: a parsed template is immutable; several threads may render it at a time.

@@ -9,12 +9,13 @@
  *
  * Sums are ordered, as on every engine: an all-to-all, then each rank adds its share in rank order
  * in fp32 and rounds once. Results are bitwise identical to shm. A large sum goes in pieces, two at
- * a time on two device streams: while one is added, the next is exchanged (record 58). With the
- * option `native` NCCL does the sums; it adds bf16 in bf16 and rounds at every hop.
+ * a time on two device streams: while one is added, the next is exchanged
+ * (docs/decisions/gradient-reduction.md). With the option `native` NCCL does the sums; it adds bf16
+ * in bf16 and rounds at every hop.
  *
  * Communicators are blocking; their making has a deadline, and calls on them are aborted beside the
- * caller (record 68). From NCCL 2.26.2 on the visible memory and the staging buffers are NCCL's,
- * registered with every communicator.
+ * caller (docs/decisions/nccl.md). From NCCL 2.26.2 on the visible memory and the staging buffers
+ * are NCCL's, registered with every communicator.
  *
  * Differences from the other engines:
  *  - A send waits on the device for its receive and delays everything after it on the stream. Put

@@ -4,7 +4,8 @@
  * end. Those on a blocking one cost none, but nothing bounds the time that its making takes. So a
  * non-blocking communicator is made first, the maker: its making is polled, with a deadline and
  * under the eyes of the watchdog. Blocking communicators are split off it, which is a non-blocking
- * call on the maker, with the same bounds; then the maker is destroyed (record 68). */
+ * call on the maker, with the same bounds; then the maker is destroyed
+ * (docs/decisions/nccl.md). */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

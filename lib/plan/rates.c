@@ -13,7 +13,7 @@
 static const double gpu_product_share = 0.75, gpu_memory_share = 0.85;
 static const double gpu_attention_forward = 0.70, gpu_attention_backward = 0.55; /* of products */
 static const double gpu_launch_s = 2e-6, gpu_error_band = 0.25;
-/* The mean error of 25 layouts of three models was 10 to 18%, on a busy machine (record 65). */
+/* The mean error of 25 layouts of three models was 10 to 18%, on a busy machine. */
 static const double calibrated_error_band = 0.20;
 enum { GPU_TILE_ROWS = 128, GPU_TILE_COLUMNS = 128 };
 

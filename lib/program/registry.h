@@ -56,21 +56,22 @@
  * gradients in U, once a step.
  *
  * With moments_in_blocks both moments are 8-bit codes with a scale per block (base/encoding.h;
- * record 54). A block lies within a row, which is the last axis. Its size is the largest power of
- * two, up to HD_BLOCK_MAX, that divides whatever tp may leave of a row, so it depends on the global
- * shape alone and no cut is within a block: tp cuts between blocks, a parameter begins at a
- * multiple of its block in the part, and so do shards. fp32 stay the moments of vectors (norms and
- * biases), of tensors with fewer than HD_BLOCKS_FROM elements, of tables (embedding and positions,
- * whose rows get gradients in few steps), of parameters that compute in fp32, and of those whose
- * block would be smaller than HD_BLOCK_MIN. Bytes of both moments per parameter: 2 + 8 / block
- * instead of 8. A part's moments lie range by range (ranges of struct hd_part), fp32 or blocks.
+ * docs/decisions/precision.md). A block lies within a row, which is the last axis. Its size is the
+ * largest power of two, up to HD_BLOCK_MAX, that divides whatever tp may leave of a row, so it
+ * depends on the global shape alone and no cut is within a block: tp cuts between blocks, a
+ * parameter begins at a multiple of its block in the part, and so do shards. fp32 stay the moments
+ * of vectors (norms and biases), of tensors with fewer than HD_BLOCKS_FROM elements, of tables
+ * (embedding and positions, whose rows get gradients in few steps), of parameters that compute in
+ * fp32, and of those whose block would be smaller than HD_BLOCK_MIN. Bytes of both moments per
+ * parameter: 2 + 8 / block instead of 8. A part's moments lie range by range (ranges of struct
+ * hd_part), fp32 or blocks.
  *
  * *Buffers* are numbers that training keeps beside the parameters: no gradient, saved in
  * checkpoints, changed only in U, and equal on all ranks, so each rank has all of them and any
  * layout reads what another one saved. With amax_history > 0 every product of a block
  * (HD_AMAX_COUNT tensors that are multiplied in fp8) has one: the largest magnitudes of its tensors
- * in the newest steps, newest first (record 60). What a step finds is gathered in HD_GLOBAL_AMAX,
- * of which U takes the maximum over all ranks.
+ * in the newest steps, newest first (docs/decisions/precision.md). What a step finds is gathered in
+ * HD_GLOBAL_AMAX, of which U takes the maximum over all ranks.
  *
  * The registry also lays out the *state* region: weights, moments, gradient and compute copy of
  * every part, the buffers, and a few values per step. Offsets are bytes from the region's start.

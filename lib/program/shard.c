@@ -13,11 +13,12 @@
  * with the backward of one unit and at most two units' buckets exist at a time. What no
  * contribution writes (gaps of alignment, padding) is set to zero.
  *
- * With train.reduce: bf16 the sums over data-parallel ranks travel in bf16 (record 58). Compute
- * rounds the part, or its bucket, to a temporary; what a reduce-scatter puts out is fp32 again,
- * what an all-reduce puts out is bf16, and compute widens it. Compute takes up a sum before the
- * next unit's is rounded, so that one unit's temporaries exist at a time. A sum that could begin in
- * F begins with B, during which it has time to complete.
+ * With train.reduce: bf16 the sums over data-parallel ranks travel in bf16
+ * (docs/decisions/gradient-reduction.md). Compute rounds the part, or its bucket, to a temporary;
+ * what a reduce-scatter puts out is fp32 again, what an all-reduce puts out is bf16, and compute
+ * widens it. Compute takes up a sum before the next unit's is rounded, so that one unit's
+ * temporaries exist at a time. A sum that could begin in F begins with B, during which it has time
+ * to complete.
  */
 
 #include "program/emit.h"

@@ -4,7 +4,7 @@
  * What its C++ library uses for both is a port named "external:NAME": it opens no socket, but takes
  * connections through an object that gRPC makes and puts where the channel argument of that name
  * points to. gRPC then does TLS, its handshake's deadline and the peer's name as for a port of its
- * own. docs/decisions/0124 says why, and what would break it.
+ * own. docs/decisions/listeners-and-strangers.md says why, and what would break it.
  *
  * Used by: server.c, tcp_door.c, relay.c.   Uses: gRPC.
  * Threads: the loop's; hd_rpc_acceptor_give any one.

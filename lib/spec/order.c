@@ -1,8 +1,9 @@
 /* order: an order of pipeline stages in a job (parallel.schedule: {file: PATH}).
  *
  * The text of the file becomes part of the job, so what ranks run is what was checked, whatever
- * happens to the file (record 52). It is proved twice: when the file is read, with messages that
- * name its lines, and with the other rules of a job, since a job may come from the network. */
+ * happens to the file (docs/decisions/pipeline-schedules.md). It is proved twice: when the file is
+ * read, with messages that name its lines, and with the other rules of a job, since a job may come
+ * from the network. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
