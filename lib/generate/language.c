@@ -157,7 +157,9 @@ enum hd_status hd_language_encode_whole(struct hd_language *l, const char *text,
 {
     const int32_t begin = hd_language_begin(l);
     const char *begins = begin >= 0 ? hd_tokenizer_content(l->tokenizer, begin) : NULL;
-    const bool has_begin = begins && *begins && text_bytes >= strlen(begins) &&
+    const struct hd_companions *c = hd_tokenizer_companions(l->tokenizer);
+    const bool has_begin = begins && *begins && !(c && c->splits_specials) &&
+                           text_bytes >= strlen(begins) &&
                            memcmp(text, begins, strlen(begins)) == 0;
     const size_t first = ids->count;
     int before_count, behind_count;

@@ -1,6 +1,7 @@
 /* added: finds added tokens as Hugging Face tokenizers does: the leftmost match, then the longest;
  * the search continues after the match, without the space that it strips. A match of a single_word
- * token inside a word is skipped as a whole. */
+ * token inside a word is skipped as a whole, and so is one of a special token where
+ * split_special_tokens is set. */
 #include <string.h>
 
 #include "tokenizer/tokenizer_internal.h"
@@ -158,7 +159,8 @@ bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece)
             continue;
         }
         walk->search = to = at + token->len_bytes;
-        if (token->single_word && !is_single_word(walk, from, to))
+        if ((token->special && walk->bpe->splits_specials) ||
+            (token->single_word && !is_single_word(walk, from, to)))
             continue;
         if (token->lstrip)
             while (from > walk->done && is_space(walk->text + char_before(walk->text, from)))

@@ -30,19 +30,23 @@ enum { STANDARD_COUNT = sizeof standard / sizeof standard[0] };
 static const struct tokenizer_class {
     const char *name;
     const char *names[STANDARD_COUNT]; /* as in `standard`; NULL: none */
-    bool resets;
+    bool resets;                       /* hd_companions.resets */
+    bool ignores_prefix_space;         /* it has no setting add_prefix_space */
 } classes[] = {
-    {"GPT2Tokenizer", {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"}, false},
-    {"GPTNeoXTokenizer",
-     {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>", NULL, "<|padding|>"},
-     false},
-    {"Qwen2Tokenizer", {NULL, "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>"}, true},
-    {"LlamaTokenizer", {"<s>", "</s>", "<unk>"}, false},
-    {"CodeLlamaTokenizer", {"<s>", "</s>", "<unk>"}, false},
-    {"GemmaTokenizer", {"<bos>", "<eos>", "<unk>", NULL, "<pad>", NULL, "<mask>"}, false},
-    {"CohereTokenizer",
-     {"<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>", "<SEP>", "<PAD>", "<CLS>", "<MASK_TOKEN>"},
-     false},
+    {.name = "GPT2Tokenizer", .names = {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"}},
+    {.name = "GPTNeoXTokenizer",
+     .names = {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>", NULL, "<|padding|>"}},
+    {.name = "Qwen2Tokenizer",
+     .names = {NULL, "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>"},
+     .resets = true},
+    {.name = "LlamaTokenizer", .names = {"<s>", "</s>", "<unk>"}},
+    {.name = "CodeLlamaTokenizer", .names = {"<s>", "</s>", "<unk>"}},
+    {.name = "GemmaTokenizer",
+     .names = {"<bos>", "<eos>", "<unk>", NULL, "<pad>", NULL, "<mask>"},
+     .ignores_prefix_space = true},
+    {.name = "CohereTokenizer",
+     .names = {"<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>", "<SEP>", "<PAD>", "<CLS>",
+               "<MASK_TOKEN>"}},
 };
 
 /* The class of a model type, where transformers registers another one than the general class.
@@ -184,11 +188,14 @@ static enum hd_status put_name(struct companions_reading *r, const char *name, c
     struct hd_companion_name *row = find_name(c, name), *names;
 
     if (row && file == hd_companion_files[HD_COMPANION_SPECIAL_TOKENS_MAP] &&
-        strcmp(row->token.content, token.content) != 0)
-        hd_text_add(&c->notes,
-                    "%s: %s is '%.64s' in %s and '%.64s' in %s; as in transformers the latter "
-                    "holds\n",
-                    name, name, row->token.content, row->file, token.content, file);
+        strcmp(row->token.content, token.content) != 0) {
+        hd_text_add(&c->notes, "%s is '%.64s' in %s and ", name, row->token.content, row->file);
+        if (*token.content)
+            hd_text_add(&c->notes, "'%.64s'", token.content);
+        else
+            hd_text_add(&c->notes, "none");
+        hd_text_add(&c->notes, " in %s; as in transformers the latter holds\n", file);
+    }
     if (!*token.content) {
         if (row)
             remove_name(c, row);
@@ -506,6 +513,29 @@ static enum hd_status parse_file(struct companions_reading *r, const struct hd_t
     return st ? hd_err_prefix(st, "%s", hd_companion_files[file]) : HD_OK;
 }
 
+/* Reads what tokenizer_config.json says of how texts become ids. */
+static enum hd_status read_switches(struct companions_reading *r,
+                                    const struct tokenizer_class *chosen)
+{
+    const enum hd_companion_file file = HD_COMPANION_TOKENIZER_CONFIG;
+    const struct hd_json *root = r->roots[file];
+    enum hd_status st = HD_OK;
+
+    if (!root)
+        return HD_OK;
+    st = read_flag(root, "split_special_tokens", &r->to->splits_specials);
+    if (!st && chosen && !chosen->ignores_prefix_space && has_value(root, "add_prefix_space")) {
+        r->to->asks_prefix_space = true;
+        st = read_flag(root, "add_prefix_space", &r->to->wants_prefix_space);
+    }
+    if (!st && r->to->splits_specials)
+        hd_text_add(&r->to->notes,
+                    "%s: split_special_tokens is true: special tokens that a text spells, and "
+                    "those of a chat template, become ordinary tokens, as in transformers\n",
+                    hd_companion_files[file]);
+    return st ? hd_err_prefix(st, "%s", hd_companion_files[file]) : HD_OK;
+}
+
 static enum hd_status read_roots(struct companions_reading *r, bool is_byte_level)
 {
     const struct hd_json *decoder =
@@ -529,7 +559,7 @@ static enum hd_status read_roots(struct companions_reading *r, bool is_byte_leve
     if (c->listed_count)
         qsort(c->listed, (size_t)c->listed_count, sizeof *c->listed, by_id);
     sort_names(c);
-    return st;
+    return st ? st : read_switches(r, chosen);
 }
 
 enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
@@ -653,7 +683,8 @@ uint64_t hd_companions_hash(const struct hd_companions *c)
 {
     struct hd_hash hash;
 
-    if (!c->name_count && !c->listed_count && !c->extra_count && !c->rebuilds)
+    if (!c->name_count && !c->listed_count && !c->extra_count && !c->rebuilds &&
+        !c->splits_specials)
         return 0;
     hd_hash_begin(&hash);
     for (int i = 0; i < c->name_count; i++)
@@ -662,6 +693,7 @@ uint64_t hd_companions_hash(const struct hd_companions *c)
         mix_token(&hash, "", &c->listed[i]);
     for (int i = 0; i < c->extra_count; i++)
         mix_token(&hash, "", &c->extras[i]);
-    hd_hash_add(&hash, &(char){(char)(c->rebuilds + 2 * c->has_decoder)}, 1);
+    hd_hash_add(&hash, &(char){(char)(c->rebuilds + 2 * c->has_decoder + 4 * c->splits_specials)},
+                1);
     return hd_hash_value(&hash);
 }

@@ -2,7 +2,7 @@
  *
  *   tokenizer_config.json    bos_token, eos_token ..., NAME_token; tokens that are added:
  *                            added_tokens_decoder, extra_special_tokens, additional_special_tokens;
- *                            tokenizer_class
+ *                            tokenizer_class; split_special_tokens; add_prefix_space
  *   special_tokens_map.json  the same names. It wins over tokenizer_config.json, but is not read if
  *                            that file has added_tokens_decoder
  *   added_tokens.json        an older form of added_tokens_decoder, with the same condition
@@ -64,6 +64,11 @@ struct hd_companions {
     bool rebuilds; /* this class builds the tokenizer anew: the added tokens of tokenizer.json count
                       only where `listed` is not from added_tokens_decoder */
     bool resets;   /* and gives all special tokens the same flags at its end */
+    bool asks_prefix_space; /* this class follows add_prefix_space of tokenizer_config.json, not the
+                               steps of tokenizer.json, and the file has the key: */
+    bool wants_prefix_space; /* its value */
+    bool splits_specials;    /* split_special_tokens: a text that spells a special token becomes
+                                ordinary tokens */
     struct hd_companion_name *names; /* in the order in which tokens are added */
     int name_count;
     struct hd_companion_token *listed; /* with ids, ascending */

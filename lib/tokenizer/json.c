@@ -385,6 +385,27 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
 
 /* ---- the file ---- */
 
+/* Compares the steps with add_prefix_space of tokenizer_config.json, which classes of transformers
+ * follow that build their steps anew. */
+static enum hd_status check_prefix_space(const struct hd_bpe *bpe, const struct hd_companions *c)
+{
+    bool has = false;
+
+    if (!c || !c->asks_prefix_space)
+        return HD_OK;
+    for (int i = 0; i < bpe->normal_count; i++)
+        has |= bpe->normals[i].kind == HD_NORMAL_PREPEND;
+    for (int i = 0; i < bpe->step_count; i++)
+        has |= bpe->steps[i].kind == HD_STEP_SPACE || (bpe->steps[i].kind == HD_STEP_METASPACE &&
+                                                       bpe->steps[i].prepend != HD_PREPEND_NEVER);
+    if (has == c->wants_prefix_space)
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED,
+                  "add_prefix_space of tokenizer_config.json is %s, which %s of transformers "
+                  "follows, and this file puts %s space in front of a text; make the two agree",
+                  c->wants_prefix_space ? "true" : "false", c->tokenizer_class, has ? "a" : "no");
+}
+
 static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_json *root)
 {
     const struct hd_json *model = NULL, *m;
@@ -397,6 +418,8 @@ static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_jso
         st = hd_bpe_read_steps(root, r->bpe);
     if (!st)
         st = hd_bpe_read_decoder(root, r->bpe);
+    if (!st)
+        st = check_prefix_space(r->bpe, r->companions);
     if (!st)
         st = hd_json_need(root, "model", HD_JSON_OBJECT, &model);
     if (!st)

@@ -86,7 +86,7 @@ static enum hd_status insert_all(struct hd_bpe *bpe, struct hd_regex_scratch *sc
         if (!st && token->len_bytes)
             st = hd_added_insert(&bpe->arena, token->normalized ? &bpe->normalized : &bpe->plain, i,
                                  token->content, token->len_bytes);
-        if (!st && token->special)
+        if (!st && token->special && !bpe->splits_specials)
             st = hd_added_insert(&bpe->arena, &bpe->specials, i, content, strlen(content));
     }
     hd_rewrite_free(&rewrites[0]);
@@ -103,6 +103,7 @@ enum hd_status hd_bpe_read_added(const struct hd_json *list, struct hd_arena *ar
 
     if (st || !merged.count)
         return st;
+    bpe->splits_specials = companions && companions->splits_specials;
     bpe->tokens = hd_arena_array(&bpe->arena, (size_t)merged.count, sizeof *bpe->tokens);
     if (!bpe->tokens)
         return no_memory();

@@ -3,7 +3,8 @@
  * "bytes" has one token per byte. The path of a tokenizer.json opens a BPE: byte-level (as of
  * GPT-2, Llama-3 and Qwen), with byte fallback (Llama-2, Mistral, Gemma) or of characters. It gives
  * the same ids as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the
- * text are recognised, and none are added. Tokens that only the files beside it name (companions.h)
+ * text are recognised (not with split_special_tokens: true in tokenizer_config.json), and none are
+ * added. Tokens that only the files beside it name (companions.h)
  * are tokens, too. A setting of the file that is not supported is an error that names it. Two
  * differences, both errors here instead of silent loss: text that is not UTF-8, and a character
  * without a token where the file has no unk_token.
@@ -106,7 +107,8 @@ enum hd_status hd_encoder_add_places(struct hd_encoder *encoder, const void *tex
                                      struct hd_id_list *list);
 
 /* Finds the first offset >= *at at which the text spells a special token, or the beginning of one
- * up to the end of the text. Special: "special" in tokenizer.json. False: there is none. */
+ * up to the end of the text. Special: "special" in tokenizer.json. False: there is none, or no text
+ * becomes a special token (split_special_tokens). */
 bool hd_tokenizer_find_special(const struct hd_tokenizer *tokenizer, const char *text,
                                size_t text_bytes, size_t *at);
 

@@ -197,7 +197,9 @@ struct hd_bpe {
     struct hd_added_token *tokens;
     int token_count;
     struct hd_added_set plain, normalized;
-    struct hd_added_set specials; /* the special ones among both, as written */
+    struct hd_added_set specials; /* the special ones among both, as written; none if
+                                     splits_specials */
+    bool splits_specials;         /* a special token in a text becomes ordinary tokens */
     struct hd_around around;
 };
 

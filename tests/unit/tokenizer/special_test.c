@@ -241,7 +241,7 @@ static void compare_around(const struct hd_tokenizer *t, const struct hd_json *e
         fail_msg("%s: %d tokens before and %d behind a text", case_name, before, behind);
 }
 
-/* Goal: a folder's tokens are those of AutoTokenizer. Method: 330 folders, each with its own
+/* Goal: a folder's tokens are those of AutoTokenizer. Method: 350 folders, each with its own
  * combination of files, keys and forms, whose answers were recorded. */
 static void a_folder_has_the_special_tokens_that_transformers_finds_in_it(void **state)
 {
@@ -440,12 +440,71 @@ static void a_name_that_two_files_give_differently_is_noted(void **state)
                                   "'<|im_end|>' in special_tokens_map.json"));
     assert_null(strstr(notes, "pad_token")); /* both say the same */
     hd_tokenizer_close(t);
+    put(s, "special_tokens_map.json", "{\"eos_token\":null}");
+    assert_int_equal(open_tokenizer(s, &t), HD_OK);
+    assert_non_null(strstr(hd_tokenizer_companions(t)->notes.data,
+                           "eos_token is '<|endoftext|>' in tokenizer_config.json and none in "
+                           "special_tokens_map.json"));
+    hd_tokenizer_close(t);
     put(s, "tokenizer_config.json",
         "{\"added_tokens_decoder\":{\"300\":{\"content\":\"<A>\",\"special\":true}}}");
     assert_int_equal(open_tokenizer(s, &t), HD_OK);
     assert_non_null(strstr(hd_tokenizer_companions(t)->notes.data,
                            "tokenizer_config.json: '<A>' has the id 300 there, and is token 259"));
     hd_tokenizer_close(t);
+}
+
+/* Goal: split_special_tokens holds for all that becomes ids, and for the identity of tokens.
+ * Method: cases.json has ids of texts; here what chats guard, and the hash. */
+static void no_text_spells_a_special_token_where_they_are_split(void **state)
+{
+    struct special_setting *s = *state;
+    uint64_t hashes[2] = {0};
+
+    for (int splits = 0; splits < 2; splits++) {
+        struct hd_tokenizer *t = NULL;
+        size_t at = 0;
+
+        clear(s);
+        put_tokenizer(s, LETTERS_THREE, "null", NULL);
+        put(s, "tokenizer_config.json", splits ? "{\"split_special_tokens\":true}" : "{}");
+        assert_int_equal(open_tokenizer(s, &t), HD_OK);
+        assert_int_equal(hd_tokenizer_find_special(t, "a<|im_end|>", 11, &at), !splits);
+        hashes[splits] = hd_companions_hash(hd_tokenizer_companions(t));
+        assert_int_equal(hd_tokenizer_companions(t)->notes.data != NULL, splits);
+        hd_tokenizer_close(t);
+    }
+    assert_true(hashes[0] != hashes[1]);
+}
+
+/* Goal: ids are those of transformers, or there are none. GPT2Tokenizer makes its pre-tokenizer of
+ * add_prefix_space; the general class takes that of the file, which adds no space. */
+static void a_space_in_front_that_files_tell_differently_is_refused(void **state)
+{
+    static const struct {
+        const char *config;
+        enum hd_status st;
+    } cases[] = {
+        {"{\"tokenizer_class\":\"GPT2Tokenizer\",\"add_prefix_space\":true}", HD_UNSUPPORTED},
+        {"{\"tokenizer_class\":\"GPT2Tokenizer\",\"add_prefix_space\":false}", HD_OK},
+        {"{\"tokenizer_class\":\"GPT2Tokenizer\",\"add_prefix_space\":null}", HD_OK},
+        {"{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_prefix_space\":true}", HD_OK},
+        {"{\"tokenizer_class\":\"GPT2Tokenizer\",\"add_prefix_space\":1}", HD_INVALID},
+    };
+    struct special_setting *s = *state;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_tokenizer *t = NULL;
+
+        clear(s);
+        put_tokenizer(s, LETTERS_THREE, "null", NULL);
+        put(s, "tokenizer_config.json", cases[i].config);
+        assert_int_equal(open_tokenizer(s, &t), cases[i].st);
+        if (cases[i].st)
+            assert_non_null(strstr(hd_err_message(), "add_prefix_space"));
+        else
+            hd_tokenizer_close(t);
+    }
 }
 
 /* Goal: a file that cannot be read is an error with its name, never a missing token. */
@@ -522,6 +581,10 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_name_that_two_files_give_differently_is_noted, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(no_text_spells_a_special_token_where_they_are_split, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_space_in_front_that_files_tell_differently_is_refused,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_damaged_file_beside_the_tokenizer_is_named, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_last_of_a_doubled_key_counts, set_up, tear_down),

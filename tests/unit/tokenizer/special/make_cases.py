@@ -95,8 +95,9 @@ def answer(case):
                  for i, a in sorted(t.added_tokens_decoder.items())]
         out = {"names": {n: [getattr(t, n), getattr(t, n + "_id")] for n in NAMES if getattr(t, n) is not None},
                "added": added, "around": t("a").input_ids}
-        if json.dumps(added) not in seen:  # the ids of texts follow from the added tokens
-            seen.add(json.dumps(added))
+        key = json.dumps([added, t.split_special_tokens])  # the ids of texts follow from these
+        if key not in seen:
+            seen.add(key)
             out["texts"] = [t(x, add_special_tokens=False).input_ids for x in TEXTS]
         return out
     finally:
@@ -213,7 +214,16 @@ def token_cases():
         if add is not None:
             tc["add_bos_token"] = add
         case(f"post_processor {label}, add_bos_token {add}", {"tokenizer_config.json": tc}, post=post)
-    for label, tc in [("a number", {"eos_token": 5}), ("a list", {"eos_token": ["<|im_end|>"]}),
+    mixed = [own("<|endoftext|>", 256), own("<|im_start|>", 257, lstrip=True, rstrip=True),
+             own("<|im_end|>", 258, normalized=True), own("<A>", 259, special=False),
+             own(">b", 260, special=False, normalized=True)]
+    for label, value in [("true", True), ("false", False)]:
+        for klass in ["PreTrainedTokenizerFast", "Qwen2Tokenizer", "GPT2Tokenizer"]:
+            tc = {"tokenizer_class": klass, "split_special_tokens": value, "eos_token": "<|eos|>"}
+            case(f"split_special_tokens {label}, {klass}", {"tokenizer_config.json": tc}, added=mixed)
+            case(f"split_special_tokens {label}, {klass}, extra", {"tokenizer_config.json": {
+                **tc, "extra_special_tokens": ["<B>", "<tool>"], "pad_token": "<pad>"}})
+    for label, tc in [("a number", {"eos_token": 5}), ("split_special_tokens of a text", {"split_special_tokens": "no"}), ("a list", {"eos_token": ["<|im_end|>"]}),
                       ("true", {"pad_token": True}),
                       ("decoder of texts", {"added_tokens_decoder": {"259": "<A>"}}),
                       ("decoder without numbers", {"added_tokens_decoder": {"x": {"content": "<A>"}}}),
