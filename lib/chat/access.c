@@ -65,6 +65,10 @@ enum hd_status chat_attribute(struct chat_run *run, const struct chat_value *v, 
         *ret = loop_attribute(v->loop, name);
         return HD_OK;
     }
+    if (v->kind == CHAT_MACRO)
+        return chat_macro_attribute(run, v->macro, name, ret);
+    if (v->kind == CHAT_FUNCTION && name[0] != '_')
+        return chat_unsupported(run, "'%s' of the function %s", name, v->text);
     if (v->kind == CHAT_DICT || v->kind == CHAT_NAMESPACE)
         found = chat_dict_name(v->dict, name);
     if (v->kind == CHAT_DICT && chat_steps(run, (size_t)v->dict->count / 16))

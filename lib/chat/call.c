@@ -229,10 +229,8 @@ static enum hd_status bind_parameter(struct chat_run *run, const struct chat_nod
         value = args->items[index];
         given = true;
     }
-    for (size_t i = 0; i < args->named_count; i++)
+    for (size_t i = 0; !given && i < args->named_count; i++)
         if (strcmp(args->named[i].name, parameter->name) == 0) {
-            if (given)
-                return chat_wrong(run, "the argument '%s' is given twice", parameter->name);
             value = args->named[i].value;
             given = true;
         }
@@ -245,37 +243,128 @@ static enum hd_status bind_parameter(struct chat_run *run, const struct chat_nod
     return chat_bind(run, parameter->name, value);
 }
 
+/* Binds `varargs`: the arguments behind the parameters. */
+static enum hd_status bind_varargs(struct chat_run *run, const struct chat_macro *macro,
+                                   size_t parameters, const struct chat_args *args)
+{
+    const size_t more = args->count > parameters ? args->count - parameters : 0;
+    struct chat_value *items, tuple;
+    enum hd_status st;
+
+    if (!(macro->node->specials & CHAT_VARARGS))
+        return more ? chat_wrong(run, "the macro '%s' takes at most %zu arguments",
+                                 macro->node->name, parameters)
+                    : HD_OK;
+    st = chat_array(run, more, &items);
+    if (st)
+        return st;
+    if (more)
+        memcpy(items, args->items + parameters, more * sizeof *items);
+    tuple = chat_list(items, more);
+    tuple.kind = CHAT_TUPLE;
+    return chat_bind(run, "varargs", tuple);
+}
+
+/* Returns whether the argument with this name is the value of a parameter that has none by its
+ * place. */
+static bool is_for_parameter(const struct chat_macro *macro, const char *name,
+                             const struct chat_args *args)
+{
+    size_t index = 0;
+
+    for (const struct chat_node *p = macro->node->named; p; p = p->next, index++)
+        if (strcmp(p->name, name) == 0)
+            return index >= args->count;
+    return false;
+}
+
+/* Binds `caller` and `kwargs`: the arguments with names that no parameter takes. */
+static enum hd_status bind_kwargs(struct chat_run *run, const struct chat_macro *macro,
+                                  const struct chat_args *args)
+{
+    const unsigned specials = macro->node->specials;
+    struct chat_value dict, caller = chat_undefined("caller");
+    enum hd_status st = chat_new_dict(run, &dict);
+
+    for (size_t i = 0; !st && i < args->named_count; i++) {
+        const char *name = args->named[i].name;
+
+        if (is_for_parameter(macro, name, args))
+            continue;
+        if ((specials & CHAT_CALLER) && strcmp(name, "caller") == 0)
+            caller = args->named[i].value;
+        else if (specials & CHAT_KWARGS)
+            st = chat_dict_set(run, dict.dict, chat_literal(name), args->named[i].value);
+        else if (strcmp(name, "caller") == 0)
+            st = chat_wrong(run, "the macro '%s' is called by {%% call %%} and has no caller()",
+                            macro->node->name);
+        else
+            st = chat_wrong(run, "the macro '%s' has no parameter '%s', or has a value for it",
+                            macro->node->name, name);
+    }
+    if (!st && (specials & CHAT_CALLER))
+        st = chat_bind(run, "caller", caller);
+    if (!st && (specials & CHAT_KWARGS))
+        st = chat_bind(run, "kwargs", dict);
+    return st;
+}
+
 static enum hd_status call_macro(struct chat_run *run, const struct chat_macro *macro,
                                  const struct chat_args *args, struct chat_value *ret)
 {
     struct chat_scope *scope = run->scope;
     const struct chat_place at = run->at;
     size_t count = 0;
-    enum hd_status st = HD_OK;
+    enum hd_status st = chat_push(run, macro->scope);
 
-    for (size_t i = 0; !st && i < args->named_count; i++) {
-        const struct chat_node *p = macro->node->named;
-
-        while (p && strcmp(p->name, args->named[i].name) != 0)
-            p = p->next;
-        if (!p && strcmp(args->named[i].name, "caller") != 0)
-            st = chat_wrong(run, "the macro '%s' has no parameter '%s'", macro->node->name,
-                            args->named[i].name);
-    }
+    for (const struct chat_node *p = macro->node->named; p; p = p->next)
+        count++;
+    if (!st) /* the defaults of parameters may read both */
+        st = bind_varargs(run, macro, count, args);
     if (!st)
-        st = chat_push(run, macro->scope);
+        st = bind_kwargs(run, macro, args);
+    count = 0;
     for (const struct chat_node *p = macro->node->named; !st && p; p = p->next)
         st = bind_parameter(run, p, count++, args);
-    for (size_t i = 0; !st && i < args->named_count; i++)
-        if (strcmp(args->named[i].name, "caller") == 0)
-            st = chat_bind(run, "caller", args->named[i].value);
     run->at = at;
-    if (!st && args->count > count)
-        st =
-            chat_wrong(run, "the macro '%s' takes at most %zu arguments", macro->node->name, count);
     if (!st)
         st = chat_run_captured(run, macro->node->list, ret);
     run->scope = scope;
+    return st;
+}
+
+enum hd_status chat_macro_attribute(struct chat_run *run, const struct chat_macro *macro,
+                                    const char *name, struct chat_value *ret)
+{
+    const struct chat_node *node = macro->node;
+    const bool is_anonymous = node->kind == CHAT_CALL_BLOCK;
+    struct chat_value *items;
+    bool takes_caller = false;
+    size_t count = 0;
+    enum hd_status st = HD_OK;
+
+    for (const struct chat_node *p = node->named; p; p = p->next, count++)
+        takes_caller |= strcmp(p->name, "caller") == 0;
+    *ret = chat_undefined(name);
+    if (strcmp(name, "name") == 0) {
+        *ret = is_anonymous ? (struct chat_value){.kind = CHAT_NONE} : chat_literal(node->name);
+    } else if (strcmp(name, "arguments") == 0) {
+        st = chat_array(run, count, &items);
+        count = 0;
+        for (const struct chat_node *p = node->named; !st && p; p = p->next)
+            items[count++] = chat_literal(p->name);
+        if (!st)
+            *ret = chat_list(items, count);
+        ret->kind = CHAT_TUPLE;
+    } else if (strcmp(name, "catch_varargs") == 0) {
+        *ret = chat_bool(node->specials & CHAT_VARARGS);
+    } else if (strcmp(name, "catch_kwargs") == 0) {
+        *ret = chat_bool(node->specials & CHAT_KWARGS);
+    } else if (strcmp(name, "caller") == 0) {
+        *ret = chat_bool(node->specials & CHAT_CALLER);
+    } else if (strcmp(name, "explicit_caller") == 0) {
+        *ret = chat_bool(takes_caller);
+    }
     return st;
 }
 

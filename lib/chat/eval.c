@@ -11,6 +11,8 @@ static enum hd_status eval_name(struct chat_run *run, const char *name, struct c
                 return HD_OK;
             }
     *ret = chat_undefined(name);
+    if (strcmp(name, "self") == 0)
+        return chat_unsupported(run, "'self', the blocks of the template");
     if (chat_is_function(name))
         ret->kind = CHAT_FUNCTION;
     return HD_OK;

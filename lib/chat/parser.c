@@ -51,6 +51,30 @@ static enum hd_status parse_captured(struct chat_parser *p, const char *end, str
     return st;
 }
 
+/* Reads the body of a macro or a call block, and finds the special names that it gets. Jinja2 looks
+ * for them as it reads: a name that is set first is an ordinary variable. */
+static enum hd_status parse_macro_body(struct chat_parser *p, const char *end,
+                                       struct chat_node *node)
+{
+    const unsigned reads = p->reads, sets = p->sets;
+    unsigned parameters = 0;
+    bool has_default = true;
+    enum hd_status st;
+
+    for (const struct chat_node *n = node->named; n; n = n->next) {
+        parameters |= chat_special(n->name);
+        has_default &= n->a || chat_special(n->name) != CHAT_CALLER;
+    }
+    p->reads = p->sets = 0;
+    st = parse_captured(p, end, &node->list);
+    if (!st && (p->reads & CHAT_CALLER) && !has_default)
+        st = chat_fail(node->at, HD_INVALID, "the parameter 'caller' of a macro needs a default");
+    node->specials = (unsigned char)(p->reads & ~parameters);
+    p->reads = reads | (p->reads & ~(sets | parameters));
+    p->sets |= sets | parameters;
+    return st;
+}
+
 static enum hd_status parse_target(struct chat_parser *p, bool attributes, struct chat_node **ret)
 {
     enum hd_status st = HD_OK;
@@ -65,6 +89,7 @@ static enum hd_status parse_target(struct chat_parser *p, bool attributes, struc
         if (st)
             return st;
         (*link)->name = p->token++->text;
+        p->sets |= chat_special((*link)->name);
         if (attributes && chat_take_operator(p, ".")) {
             struct chat_node *inner = *link;
 
@@ -193,7 +218,7 @@ static enum hd_status parse_macro(struct chat_parser *p, struct chat_node *node)
         return chat_unexpected(p, "the name of the macro");
     node->name = p->token++->text;
     st = parse_parameters(p, node);
-    return st ? st : parse_captured(p, "endmacro", &node->list);
+    return st ? st : parse_macro_body(p, "endmacro", node);
 }
 
 static enum hd_status parse_call(struct chat_parser *p, struct chat_node *node)
@@ -207,7 +232,7 @@ static enum hd_status parse_call(struct chat_parser *p, struct chat_node *node)
         st = chat_parse_expression(p, true, &node->a);
     if (!st && node->a->kind != CHAT_CALL)
         st = chat_fail(node->at, HD_INVALID, "{%% call %%} needs the call of a macro");
-    return st ? st : parse_captured(p, "endcall", &node->list);
+    return st ? st : parse_macro_body(p, "endcall", node);
 }
 
 static enum hd_status parse_with(struct chat_parser *p, struct chat_node *node)
@@ -224,6 +249,7 @@ static enum hd_status parse_with(struct chat_parser *p, struct chat_node *node)
         if (st)
             break;
         (*link)->name = p->token++->text;
+        p->sets |= chat_special((*link)->name);
         st = chat_need_operator(p, "=");
         if (!st)
             st = chat_parse_expression(p, true, &(*link)->a);

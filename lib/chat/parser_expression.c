@@ -268,6 +268,15 @@ static enum hd_status parse_strings(struct chat_parser *p, struct chat_node *nod
     return HD_OK;
 }
 
+unsigned chat_special(const char *name)
+{
+    if (strcmp(name, "varargs") == 0)
+        return CHAT_VARARGS;
+    if (strcmp(name, "kwargs") == 0)
+        return CHAT_KWARGS;
+    return strcmp(name, "caller") == 0 ? CHAT_CALLER : 0;
+}
+
 /* true, false and none in both spellings; else a variable. */
 static void parse_word(struct chat_parser *p, struct chat_node *node)
 {
@@ -283,6 +292,7 @@ static void parse_word(struct chat_parser *p, struct chat_node *node)
         node->kind = CHAT_NAME;
         node->name = word;
         p->asks_date |= strcmp(word, "strftime_now") == 0;
+        p->reads |= chat_special(word) & ~p->sets;
     }
 }
 

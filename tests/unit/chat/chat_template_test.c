@@ -123,6 +123,70 @@ static void macros_blocks_and_calls(void **state)
     gives("{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}in{% endcall %}", "<in>");
 }
 
+/* Expected: jinja2 3.1.6, worked out by its rules: a macro gets `varargs`, `kwargs` and `caller` if
+ * its body, also in what it encloses, reads the name before setting it. */
+static void a_macro_knows_its_arguments_as_in_jinja(void **state)
+{
+    static const struct {
+        const char *source, *text;
+    } cases[] = {
+        {"{% macro m(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 'x', b=3) }}"
+         "{{ m(a=4) }}",
+         "1(2, 'x'){'b': 3}4(){}"},
+        {"{% macro m(a) %}{{ a }}{{ kwargs }}{% endmacro %}{{ m(1, a=2) }}", "1{'a': 2}"},
+        {"{% macro m(a, b=2) %}{{ a }}{% endmacro %}{{ m.name }}{{ m.arguments }}{{ "
+         "m.catch_varargs "
+         "}}{{ m.catch_kwargs }}{{ m.caller }}{{ m.explicit_caller }}{{ m.x is defined }}",
+         "m('a', 'b')FalseFalseFalseFalseFalse"},
+        {"{% macro m() %}{{ varargs | length }}{{ caller(1, 2) }}{% endmacro %}{% call(u) m(7) %}"
+         "{{ u }}{{ varargs }}{% endcall %}",
+         "11(2,)"},
+        {"{% macro m() %}{% call n() %}{{ varargs }}{% endcall %}{% endmacro %}{% macro n() %}{{ "
+         "caller(5) }}{% endmacro %}{{ m.catch_varargs }}{{ m(1) }}",
+         "True(5,)"},
+        {"{% macro m() %}{% set varargs = 1 %}{{ varargs }}{% endmacro %}{{ m.catch_varargs }}{{ "
+         "m() "
+         "}}",
+         "False1"},
+        {"{% macro m(kwargs) %}{{ kwargs }}{% endmacro %}{{ m.catch_kwargs }}{{ m(kwargs=2) }}",
+         "False2"},
+        {"{% macro m(caller=3) %}{{ caller }}{% endmacro %}{{ m.explicit_caller }}{{ m() }}",
+         "True3"},
+        {"{% macro m() %}{{ caller is defined }}{{ caller.name if caller }}{% endmacro %}{{ m() }}"
+         "{% call m() %}{% endcall %}",
+         "FalseTrueNone"},
+        {"{% macro m() %}{{ kwargs.keys() | list }}{% endmacro %}{% call m(a=1) %}x{% endcall %}",
+         "['a', 'caller']"},
+        {"{{ varargs is defined }}{{ kwargs is defined }}{{ caller is defined }}",
+         "FalseFalseFalse"},
+        {"{% macro m(a, b=varargs) %}{{ b }}{{ varargs }}{% endmacro %}{{ m(1) }}", "()()"},
+        {"{% macro m(f) %}{{ f.name }}{{ f.arguments[0] }}{% endmacro %}{{ m(m) }}", "mf"},
+        {"{% macro m() %}{% macro n(varargs) %}{{ varargs }}{% endmacro %}{{ n(3) }}{{ varargs }}"
+         "{% endmacro %}{{ m.catch_varargs }}{{ m() }}",
+         "False3"},
+        {"{% macro m() %}{% for varargs in [1] %}{{ varargs }}{% endfor %}{% endmacro %}{{ "
+         "m.catch_varargs }}{{ m() }}",
+         "False1"},
+        {"{% set self = 2 %}{{ self }}", "2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        gives(cases[i].source, cases[i].text);
+    fails("{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}", HD_INVALID, "at most 1 arguments");
+    fails("{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, a=2) }}", HD_INVALID,
+          "'a', or has a value for it");
+    fails("{% macro m(a) %}{{ a }}{% endmacro %}{{ m(b=2) }}", HD_INVALID, "no parameter 'b'");
+    fails("{% macro m(a) %}{{ a }}{% endmacro %}{% call m(1) %}{% endcall %}", HD_INVALID,
+          "has no caller()");
+    fails("{% macro m(caller) %}{{ caller }}{% endmacro %}", HD_INVALID, "needs a default");
+    fails("{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}", HD_INVALID,
+          "'caller' is not defined");
+    fails("{{ self is defined }}", HD_UNSUPPORTED, "'self', the blocks");
+    fails("{{ range.start }}", HD_UNSUPPORTED, "'start' of the function range");
+    fails("{% macro m() %}{{ m(*varargs) }}{% endmacro %}", HD_UNSUPPORTED, "by * and **");
+}
+
 static void values_are_written_as_python_writes_them(void **state)
 {
     (void)state;
@@ -202,6 +266,7 @@ int main(void)
         cmocka_unit_test(strings_are_of_code_points),
         cmocka_unit_test(tojson_writes_what_transformers_writes),
         cmocka_unit_test(macros_blocks_and_calls),
+        cmocka_unit_test(a_macro_knows_its_arguments_as_in_jinja),
         cmocka_unit_test(values_are_written_as_python_writes_them),
         cmocka_unit_test(generation_marks_bytes_of_the_output),
         cmocka_unit_test(errors_name_line_and_column),
