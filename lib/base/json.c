@@ -22,6 +22,50 @@ static enum hd_status wrong(const struct json_reader *r, const char *what)
     return hd_err(HD_INVALID, "byte %zu: %s", (size_t)(r->p - r->start), what);
 }
 
+static bool begins_with(const struct json_reader *r, const char *word)
+{
+    const size_t n = strlen(word);
+
+    return (size_t)(r->end - r->p) >= n && memcmp(r->p, word, n) == 0;
+}
+
+/* Returns what people and programs write at this place that JSON does not have; "": unknown. */
+static const char *explain(const struct json_reader *r)
+{
+    const char *sign = r->p < r->end && *r->p == '-' ? "-" : "";
+
+    if (r->p == r->end)
+        return ", and the text ends";
+    if (!*r->p)
+        return ", and a NUL byte is there";
+    if (begins_with(r, "NaN") || begins_with(r, "Infinity") || begins_with(r, "-Infinity") ||
+        begins_with(r, *sign ? "-inf" : "inf") || begins_with(r, "nan"))
+        return "; JSON has neither NaN nor Infinity: write null, or leave the member out";
+    if (begins_with(r, "True") || begins_with(r, "False") || begins_with(r, "None"))
+        return "; JSON has true, false and null";
+    if (*r->p == '\'')
+        return "; JSON has double quotes, \"";
+    if (*r->p == '#' || begins_with(r, "//") || begins_with(r, "/*"))
+        return "; JSON has no comments";
+    if ((*r->p == '}' || *r->p == ']') && r->p > r->start && r->p[-1] == ',')
+        return "; remove the comma in front";
+    if (*r->p == '+')
+        return "; a number has no + in front";
+    if (*r->p >= '0' && *r->p <= '9' && r->p > r->start && r->p[-1] == '0')
+        return "; a number has no 0 in front";
+    if ((unsigned char)*r->p >= 0x80)
+        return "; outside of strings there are only ASCII characters, so no typographic quotes and "
+               "no other spaces";
+    return "";
+}
+
+/* Says what is expected at this place, and what is there if that is a known mistake. */
+static enum hd_status expected(const struct json_reader *r, const char *what)
+{
+    return hd_err(HD_INVALID, "byte %zu: %s is expected here%s", (size_t)(r->p - r->start), what,
+                  explain(r));
+}
+
 static enum hd_status no_memory(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for the JSON values");
@@ -112,7 +156,7 @@ static enum hd_status parse_unicode(struct json_reader *r, char **out)
         return wrong(r, "the second half of a surrogate pair without the first");
     }
     if (code == 0)
-        return wrong(r, "a NUL inside a string is not supported");
+        return wrong(r, "\\u0000, a NUL inside a string, is not supported; remove it");
     *out = put_utf8(*out, code);
     return HD_OK;
 }
@@ -128,7 +172,7 @@ static enum hd_status parse_escape(struct json_reader *r, char **out)
         return parse_unicode(r, out);
     found = *r->p ? strchr(from, *r->p) : NULL;
     if (!found)
-        return wrong(r, "unknown escape in a string");
+        return wrong(r, "unknown escape in a string; a backslash itself is written \\\\");
     *(*out)++ = to[found - from];
     r->p++;
     return HD_OK;
@@ -137,9 +181,10 @@ static enum hd_status parse_escape(struct json_reader *r, char **out)
 /* r->p is at the opening quote. The decoded string is never longer than its source. */
 static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
 {
-    const char *close = r->p + 1;
+    const char *open = r->p + 1, *close = open;
     enum hd_status st = HD_OK;
     char *text, *out;
+    size_t bad;
 
     while (close < r->end && *close != '"')
         close += *close == '\\' ? 2 : 1;
@@ -150,8 +195,13 @@ static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
         return no_memory();
     r->p++;
     while (!st && r->p < close) {
+        if (!*r->p)
+            return wrong(r, "a NUL byte inside a string; the file is damaged, or no text");
         if ((unsigned char)*r->p < 0x20)
-            return wrong(r, "a control character inside a string");
+            return hd_err(HD_INVALID,
+                          "byte %zu: the control character 0x%02X inside a string; write it "
+                          "\\u%04x",
+                          (size_t)(r->p - r->start), (unsigned)*r->p, (unsigned)*r->p);
         if (take(r, '\\'))
             st = parse_escape(r, &out);
         else
@@ -159,8 +209,13 @@ static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
     }
     if (st)
         return st;
-    if (!hd_text_is_utf8(text, (size_t)(out - text)))
-        return wrong(r, "the string that ends here is not UTF-8");
+    if (!hd_text_is_utf8(text, (size_t)(out - text))) {
+        bad = (size_t)(open - r->start);
+        bad += hd_text_find_not_utf8(open, (size_t)(close - open));
+        return hd_err(HD_INVALID, "byte %zu (0x%02X) is not UTF-8%s", bad,
+                      (unsigned)(unsigned char)r->start[bad],
+                      hd_text_explain_not_utf8(r->start, (size_t)(r->end - r->start), bad));
+    }
     *out = '\0';
     r->p++; /* the closing quote */
     *ret_text = text;
@@ -184,9 +239,11 @@ static enum hd_status parse_number(struct json_reader *r, struct hd_json *value)
     size_t n;
     char *text;
 
+    if (begins_with(r, "-I") || begins_with(r, "-i"))
+        return expected(r, "a value");
     (void)take(r, '-');
     if (!take(r, '0') && !take_digits(r)) /* no digit follows a leading 0 */
-        return wrong(r, "a value is expected here");
+        return expected(r, "a value");
     if (take(r, '.') && !take_digits(r))
         return wrong(r, "a digit must follow the point");
     if (take(r, 'e') || take(r, 'E')) {
@@ -257,7 +314,8 @@ static enum hd_status resolve_names(struct json_reader *r, struct hd_json *objec
         if (r->last_counts)
             names[i].member->overrode = dropped = true;
         else
-            st = hd_err(HD_INVALID, "byte %zu: duplicate name '%s' in the object that ends here",
+            st = hd_err(HD_INVALID,
+                        "byte %zu: duplicate name '%s' in the object that ends here; write it once",
                         (size_t)(r->p - r->start), names[i].member->key);
     }
     for (size_t i = 1; i < n && dropped; i++)
@@ -274,12 +332,12 @@ static enum hd_status parse_key(struct json_reader *r, const char **ret_key)
     enum hd_status st;
 
     if (r->p == r->end || *r->p != '"')
-        return wrong(r, "a member's name is expected here");
+        return expected(r, "a member's name");
     st = parse_string(r, ret_key);
     if (st)
         return st;
     skip_blanks(r);
-    return take(r, ':') ? HD_OK : wrong(r, "':' is expected here");
+    return take(r, ':') ? HD_OK : expected(r, "':'");
 }
 
 /* r->p is after the opening bracket. */
@@ -312,19 +370,15 @@ static enum hd_status parse_items(struct json_reader *r, int depth, struct hd_js
         if (take(r, close))
             return is_object ? resolve_names(r, parent) : HD_OK;
         if (!take(r, ','))
-            return wrong(r, is_object ? "',' or '}' is expected here"
-                                      : "',' or ']' is expected "
-                                        "here");
+            return expected(r, is_object ? "',' or '}'" : "',' or ']'");
     }
 }
 
 static bool take_word(struct json_reader *r, const char *word)
 {
-    size_t n = strlen(word);
-
-    if ((size_t)(r->end - r->p) < n || memcmp(r->p, word, n) != 0)
+    if (!begins_with(r, word))
         return false;
-    r->p += n;
+    r->p += strlen(word);
     return true;
 }
 
@@ -384,7 +438,7 @@ static enum hd_status parse_text(struct hd_arena *arena, const char *text, size_
         return st;
     skip_blanks(&r);
     if (r.p != r.end)
-        return wrong(&r, "nothing more is expected here");
+        return wrong(&r, "nothing more is expected behind the value");
     *ret_root = root;
     return HD_OK;
 }
@@ -400,6 +454,31 @@ enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, 
                                       const struct hd_json **ret_root)
 {
     return parse_text(arena, text, text_bytes, limits, true, ret_root);
+}
+
+/* Says what a line is that does not begin as an object. */
+static enum hd_status no_object(char first)
+{
+    if (first == '[')
+        return hd_err(HD_INVALID, "the line is a JSON array, not an object; write each of its "
+                                  "objects in a line of its own");
+    return hd_err(HD_INVALID, "the line is no JSON object; write {..} around its keys");
+}
+
+enum hd_status hd_json_parse_line(struct hd_arena *arena, const char *line, size_t line_bytes,
+                                  const struct hd_json_limits *limits,
+                                  const struct hd_json **ret_root)
+{
+    struct json_reader r = {.start = line, .p = line, .end = line + line_bytes};
+    enum hd_status st;
+
+    if (begins_with(&r, "\xef\xbb\xbf"))
+        r.p += 3;
+    skip_blanks(&r);
+    if (r.p < r.end && *r.p && *r.p != '{')
+        return no_object(*r.p);
+    st = hd_json_parse(arena, line, line_bytes, limits, ret_root);
+    return st == HD_LIMIT ? HD_INVALID : st;
 }
 
 /* ---- access ---- */
@@ -421,6 +500,9 @@ enum hd_status hd_json_need(const struct hd_json *object, const char *key, enum 
                                         "a string", "an array", "an object"};
     const struct hd_json *member = hd_json_member(object, key);
 
+    if (object->kind != HD_JSON_OBJECT)
+        return hd_err(HD_INVALID, "%s is given, and an object with '%s' is expected",
+                      names[object->kind], key);
     if (!member)
         return hd_err(HD_INVALID, "'%s' is missing", key);
     if (member->kind != kind)

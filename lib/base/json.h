@@ -58,6 +58,12 @@ enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, 
                                       const struct hd_json_limits *limits,
                                       const struct hd_json **ret_root);
 
+/* Parses a line of a file of lines (.jsonl), which must be an object. Also more than `limits` is
+ * HD_INVALID: the line is wrong, not the machine. */
+enum hd_status hd_json_parse_line(struct hd_arena *arena, const char *line, size_t line_bytes,
+                                  const struct hd_json_limits *limits,
+                                  const struct hd_json **ret_root);
+
 const struct hd_json *hd_json_member(const struct hd_json *object, const char *key); /* or NULL */
 
 /* The member `key` of the given kind; HD_INVALID, naming it, when it is missing or of another kind.

@@ -189,19 +189,40 @@ size_t hd_text_character(const char *at, size_t count, bool *ret_harmless)
     return n;
 }
 
-bool hd_text_is_utf8(const void *bytes, size_t count)
+size_t hd_text_find_not_utf8(const void *bytes, size_t count)
 {
     const unsigned char *p = bytes;
+    size_t at = 0, n;
 
-    while (count) {
-        size_t n = utf8_sequence(p, count);
+    while (at < count && (n = utf8_sequence(p + at, count - at)))
+        at += n;
+    return at;
+}
 
-        if (!n)
-            return false;
-        p += n;
-        count -= n;
-    }
-    return true;
+bool hd_text_is_utf8(const void *bytes, size_t count)
+{
+    return hd_text_find_not_utf8(bytes, count) == count;
+}
+
+const char *hd_text_explain_not_utf8(const void *bytes, size_t count, size_t at)
+{
+    const unsigned char *p = bytes;
+    const size_t left = count - at;
+    const size_t wanted = p[at] < 0xC2 ? 1 : p[at] < 0xE0 ? 2 : p[at] < 0xF0 ? 3 : 4;
+    size_t have = 1;
+
+    while (have < left && have < wanted && (p[at + have] & 0xC0) == 0x80)
+        have++;
+    if (!p[at])
+        return "; a NUL byte is no text: the file is damaged, or of another kind";
+    if (have == left && have < wanted && p[at] < 0xF5)
+        return "; the text ends inside a character: it was cut";
+    if (p[at] == 0xED && have == 3)
+        return "; it is half of a surrogate pair: write the text once more, in UTF-8";
+    if (left < 2 || p[at + 1] < 0x80)
+        return "; if the text is in Latin-1 or Windows-1252, write it in UTF-8: iconv -f "
+               "WINDOWS-1252 -t UTF-8";
+    return "; if the text is in another encoding, write it in UTF-8: iconv -f ENCODING -t UTF-8";
 }
 
 bool hd_text_is_space(uint32_t code)

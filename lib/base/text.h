@@ -33,6 +33,12 @@ enum hd_status hd_text_to_double(const char *text, double min, double max, doubl
 
 bool hd_text_is_utf8(const void *bytes, size_t count); /* RFC 3629; NUL is not accepted */
 
+/* Returns the offset of the first byte that is not UTF-8, or of the first NUL; `count`: none. */
+size_t hd_text_find_not_utf8(const void *bytes, size_t count);
+/* Returns "; ...", the end of a message about such a byte at `at`: what the text is instead, by the
+ * bytes around it, and what to do. */
+const char *hd_text_explain_not_utf8(const void *bytes, size_t count, size_t at);
+
 /* Returns the length in bytes of the character that begins at `at`; at most `count` > 0 bytes are
  * read. *ret_harmless: whether a terminal or a log may get the character inside a line: it is no
  * control character, no character that reorders or hides text (marks and overrides of direction,

@@ -291,17 +291,6 @@ static enum hd_status check_messages(struct hd_arena *arena, struct hd_conversat
     return st;
 }
 
-/* A line with more than is read is bad input, as any other wrong line. */
-static enum hd_status parse_line(struct hd_arena *arena, const char *line, size_t line_bytes,
-                                 const struct hd_json **ret_root)
-{
-    const enum hd_status st = hd_json_parse(arena, line, line_bytes, &LIMITS, ret_root);
-
-    if (!st && (*ret_root)->kind != HD_JSON_OBJECT)
-        return hd_err(HD_INVALID, "the line is no JSON object; write {..} around its keys");
-    return st == HD_LIMIT ? HD_INVALID : st;
-}
-
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
                                     enum hd_chat_form form, struct hd_conversation *ret)
 {
@@ -309,7 +298,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
     struct hd_conversation c = {.messages = {.kind = HD_JSON_ARRAY}, .form = form, .prompt = ""};
     struct hd_json *last = NULL;
     size_t prompt_count = 0;
-    enum hd_status st = parse_line(arena, line, line_bytes, &root);
+    enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
 
     if (!st && form == HD_CHAT_AUTO)
         st = find_form(root, &c.form);
@@ -435,7 +424,7 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
     const struct hd_json *root = NULL, *prompt = NULL, *answers[HD_CHAT_PAIR] = {NULL};
     const struct hd_json *tools;
     size_t alike = 0;
-    enum hd_status st = parse_line(arena, line, line_bytes, &root);
+    enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
 
     if (!st)
         st = find_pair(root, answers, &prompt);

@@ -116,10 +116,12 @@ static enum hd_status map_index(const struct mapping *data, struct mapping *ret_
 /* Says what a token file is instead, if its first bytes tell. */
 static enum hd_status name_kind(enum hd_status st, const struct mapping *d)
 {
-    const char *kind =
-        st && d->bytes ? hd_data_foreign_kind(d->bytes, (size_t)d->size_bytes, d->path) : NULL;
+    const char *remedy = "",
+               *kind = st && d->bytes
+                           ? hd_data_foreign_kind(d->bytes, (size_t)d->size_bytes, d->path, &remedy)
+                           : NULL;
 
-    return kind ? hd_err(st, "is %s, and no token file by its name", kind) : st;
+    return kind ? hd_err(st, "is %s, and no token file; %s", kind, remedy) : st;
 }
 
 /* Selects the parser: by name for .npy and .bin. */

@@ -4,7 +4,27 @@
 
 #include "base/json.h"
 #include "data/data_internal.h"
+#include "data/kind.h"
 #include "data/lines.h"
+
+enum { NAMES_SHOWN = 4 };
+
+/* Says that a line has no such member, and which ones it has. */
+static enum hd_status no_text(const struct hd_json *root, const char *key)
+{
+    struct hd_text has = {0};
+    enum hd_status st;
+    int shown = 0;
+
+    for (const struct hd_json *m = root->first; m && shown < NAMES_SHOWN; m = m->next)
+        hd_text_add(&has, "%s'%.40s'", shown++ ? ", " : "", m->key);
+    st = hd_err(HD_INVALID,
+                "'%s' is missing, and there is %s; rename the member with the text, or name it "
+                "with --key of heddle data tokenize",
+                key, has.data ? has.data : "no member");
+    hd_text_free(&has);
+    return st;
+}
 
 enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t bytes,
                              const char *key, const char **ret_text)
@@ -15,9 +35,9 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
 
     if (bytes > HD_JSONL_LINE_BYTES_MAX)
         return hd_err(HD_INVALID, "a line of more than %d bytes", HD_JSONL_LINE_BYTES_MAX);
-    st = hd_json_parse(arena, line, bytes, &limits, &root);
-    if (st == HD_LIMIT)
-        st = HD_INVALID;
+    st = hd_json_parse_line(arena, line, bytes, &limits, &root);
+    if (!st && !hd_json_member(root, key))
+        return no_text(root, key);
     return st ? st : hd_json_need_string(root, key, ret_text);
 }
 
@@ -76,8 +96,10 @@ enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_c
 {
     struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
     int64_t line;
-    const enum hd_status st = each_line(path, look_at_line, &look, &line);
+    enum hd_status st = hd_data_look(path); /* says more than that the first line is wrong */
 
+    if (!st)
+        st = each_line(path, look_at_line, &look, &line);
     *ret_form = look.found;
     return st;
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -161,15 +162,18 @@ static const struct foreign *by_magic(const char *head, size_t bytes)
     return NULL;
 }
 
-/* Letters of Latin script in UTF-16 without a mark: every other byte is NUL. */
-static bool is_wide(const char *head, size_t bytes)
+/* Returns the encoding of letters of Latin script in UTF-16 without a mark, where every other byte
+ * is NUL; NULL: it is another. */
+static const char *wide_encoding(const char *head, size_t bytes)
 {
     size_t nul[2] = {0, 0};
     const size_t n = bytes < 256 ? bytes : 256;
 
     for (size_t i = 0; i < n; i++)
         nul[i & 1] += head[i] == '\0';
-    return n >= 4 && ((nul[0] > n / 3 && !nul[1]) || (nul[1] > n / 3 && !nul[0]));
+    if (n >= 4 && nul[0] > n / 3 && !nul[1])
+        return "UTF-16BE";
+    return n >= 4 && nul[1] > n / 3 && !nul[0] ? "UTF-16LE" : NULL;
 }
 
 static bool begins_with(const char *text, size_t bytes, const char *words)
@@ -235,12 +239,19 @@ static enum hd_data_kind kind_by_name(const char *path)
 static enum hd_status read_head(const char *path, char head[HD_DATA_HEAD_BYTES], size_t *ret_bytes)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    struct stat info;
     size_t have = 0;
     ssize_t n = 1;
 
     *ret_bytes = 0;
     if (fd < 0)
         return hd_file_cannot_open("the data file ", path, errno);
+    if (fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
+        (void)close(fd);
+        return S_ISDIR(info.st_mode)
+                   ? hd_err(HD_INVALID, "%s is a folder; name the files in it, such as *.txt", path)
+                   : hd_err(HD_INVALID, "%s is not a regular file; copy its data to one", path);
+    }
     while (have < HD_DATA_HEAD_BYTES && n > 0) {
         n = pread(fd, head + have, HD_DATA_HEAD_BYTES - have, (off_t)have);
         if (n < 0 && errno == EINTR)
@@ -277,12 +288,18 @@ bool hd_data_is_tokens(const char *path)
     return kind == HD_DATA_NPY || kind == HD_DATA_BIN;
 }
 
-const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path)
+const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path,
+                                 const char **ret_remedy)
 {
+    const bool is_npy = kind_by_name(path) == HD_DATA_NPY;
     const struct foreign *f = by_magic(head, bytes);
-    const bool is_array = f && strcmp(f->kind, "a NumPy array") == 0;
 
-    return f && !(is_array && kind_by_name(path) == HD_DATA_NPY) ? f->kind : NULL;
+    if (!f || (is_npy && strcmp(f->kind, "a NumPy array") == 0))
+        return NULL;
+    *ret_remedy = f->remedy;
+    if (is_npy && strcmp(f->kind, "a ZIP archive") == 0)
+        *ret_remedy = "np.savez writes such an archive of arrays: write one array with np.save";
+    return f->kind;
 }
 
 /* A name that promises a kind which the bytes are not: a .gz that was unpacked on its way, say. */
@@ -317,11 +334,11 @@ enum hd_status hd_data_check_kind(const char *path, const void *head, size_t byt
     st = check_name(path);
     if (st)
         return st;
-    if (is_wide(head, bytes))
+    if (wide_encoding(head, bytes))
         return hd_err(HD_INVALID,
                       "%s: is text in UTF-16, which is not read; write it in UTF-8: iconv -f "
-                      "UTF-16LE -t UTF-8",
-                      path);
+                      "%s -t UTF-8",
+                      path, wide_encoding(head, bytes));
     if (is_html(path, head, bytes))
         return hd_err(HD_INVALID,
                       "%s: is a page of HTML, perhaps what a server said in place of the data; "
@@ -332,6 +349,22 @@ enum hd_status hd_data_check_kind(const char *path, const void *head, size_t byt
     if (ends(path, ".json") && !has_object_in_line(head, bytes))
         return check_json(path, head, bytes);
     return HD_OK;
+}
+
+static enum hd_status check_nul(const char *path, const char *head, size_t bytes)
+{
+    const char *nul = memchr(head, '\0', bytes);
+    size_t line = 1;
+
+    if (!nul)
+        return HD_OK;
+    for (const char *at = head; at < nul; at++)
+        line += *at == '\n';
+    return hd_err(HD_INVALID,
+                  "%s:%zu: has a NUL byte (byte %zu of the file), so it is damaged or not text; "
+                  "mend it (tr -d '\\000' removes such bytes), or name files of text (.txt), lines "
+                  "(.jsonl) or tokens (.npy, .bin)",
+                  path, line, (size_t)(nul - head));
 }
 
 enum hd_status hd_data_look(const char *path)
@@ -345,10 +378,5 @@ enum hd_status hd_data_look(const char *path)
     st = read_head(path, head, &bytes);
     if (!st)
         st = hd_data_check_kind(path, head, bytes);
-    if (!st && memchr(head, '\0', bytes))
-        st = hd_err(HD_INVALID,
-                    "%s: is not text: it has a NUL byte; name files of text (.txt), lines (.jsonl) "
-                    "or tokens (.npy, .bin)",
-                    path);
-    return st;
+    return st ? st : check_nul(path, head, bytes);
 }

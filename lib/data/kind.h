@@ -36,8 +36,9 @@ enum hd_status hd_data_check_kind(const char *path, const void *head, size_t byt
 /* Reads the head of text or lines, and checks it. A NUL byte, which no text has, is refused too.
  * HD_NOT_FOUND, HD_IO, HD_INVALID. */
 enum hd_status hd_data_look(const char *path);
-/* Returns the kind that the first bytes of a damaged token file show, as "a gzip file"; NULL:
- * unknown. */
-const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path);
+/* Returns the kind that the first bytes of a damaged token file show, as "a gzip file", and what to
+ * do about it; NULL: unknown. */
+const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path,
+                                 const char **ret_remedy);
 
 #endif

@@ -185,7 +185,9 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
                       length);
     r = (struct npy_reader){(const char *)p + head, (const char *)p + head + length};
     if (!take_header(&r, &header))
-        return hd_err(HD_INVALID, "its header is not one that NumPy writes for a plain array");
+        return hd_err(HD_INVALID,
+                      "its header is not one that NumPy writes for a plain array; write "
+                      "one array of integers with np.save");
     st = check_header(&header, &view);
     if (st)
         return st;

@@ -90,12 +90,11 @@ static enum hd_status check_utf8(const struct hd_corpus *corpus, const char *pat
             n -= rest < n ? rest : 0;
         }
         if (!st && !hd_text_is_utf8(text, n)) {
-            size_t good = n;
+            const size_t bad = hd_text_find_not_utf8(text, n);
 
-            while (good && !hd_text_is_utf8(text, good))
-                good--;
-            st = hd_err(HD_INVALID, "%s: byte %" PRId64 " (0x%02X) is not UTF-8", path,
-                        at + (int64_t)good, (unsigned char)text[good]);
+            st = hd_err(HD_INVALID, "%s: byte %" PRId64 " (0x%02X) is not UTF-8%s", path,
+                        at + (int64_t)bad, (unsigned char)text[bad],
+                        hd_text_explain_not_utf8(text, n, bad));
         }
         if (is_last)
             break;

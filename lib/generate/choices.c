@@ -77,10 +77,8 @@ static enum hd_status parse(struct question *q, const char *line, size_t bytes)
 {
     static const struct hd_json_limits limits = {.values_max = 1000, .depth_max = 16};
     const struct hd_json *root, *list, *delimiter;
-    enum hd_status st = hd_json_parse(&q->arena, line, bytes, &limits, &root);
+    enum hd_status st = hd_json_parse_line(&q->arena, line, bytes, &limits, &root);
 
-    if (st == HD_LIMIT)
-        st = HD_INVALID; /* a question beyond what is read is bad input */
     if (!st)
         st = hd_json_need_string(root, "prompt", &q->prompt);
     if (!st)

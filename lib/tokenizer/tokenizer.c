@@ -249,7 +249,8 @@ static enum hd_status check_utf8(const unsigned char *text, size_t len_bytes)
         }
         n = character_bytes(text + at, len_bytes - at);
         if (!n)
-            return hd_err(HD_INVALID, "byte %zu (0x%02X) is not UTF-8", at, text[at]);
+            return hd_err(HD_INVALID, "byte %zu (0x%02X) is not UTF-8%s", at, text[at],
+                          hd_text_explain_not_utf8(text, len_bytes, at));
         at += n;
     }
     return HD_OK;

@@ -87,7 +87,7 @@ static void what_is_wrong_is_said(void **state)
           "'history' is not read");
     fails("{\"prompt\": \"a\", \"completion\": []}", "two strings or two lists");
     fails("{\"question\": 1}", "no known form");
-    fails("[1]", "the line is no JSON object");
+    fails("[1]", "the line is a JSON array, not an object");
 }
 
 /* ---- pairs ---- */

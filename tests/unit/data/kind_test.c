@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "data/data_internal.h"
 #include "data/kind.h"
 #include "data/survey.h"
 #include "tests/unit/tokenizer/golden.h"
@@ -109,7 +110,8 @@ static void what_is_not_text_is_refused_by_its_kind(void **state)
         ROW("a.pdf", "%PDF-1.7\n", "a PDF"),
         ROW("a.dat", "\xff\xfeh\0i\0", "text in UTF-16"),
         ROW("a.dat", "\xfe\xff\0h\0i", "text in UTF-16"),
-        ROW("a.dat", "h\0e\0l\0l\0o\0", "text in UTF-16"),
+        ROW("a.dat", "h\0e\0l\0l\0o\0", "iconv -f UTF-16LE"),
+        ROW("a.dat", "\0h\0e\0l\0l\0o", "iconv -f UTF-16BE"),
         ROW("a.dat", "version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
         ROW("a.dat", "\n<!DOCTYPE html><html>", "a page of HTML"),
         ROW("a.dat", "\x93NUMPY\x01\0v\0", "a NumPy array"),
@@ -139,7 +141,8 @@ static void refuses(const char *path, const char *says)
 static void names_that_promise_another_kind_are_refused(void **state)
 {
     (void)state;
-    refuses(PUT("a.txt", "some text and a \0"), "a NUL byte");
+    refuses(PUT("a.txt", "some text and a \0"), "a.txt:1: has a NUL byte (byte 16 of the file)");
+    refuses(PUT("a.jsonl", "{}\n{}\n\0\0"), "a.jsonl:3: has a NUL byte (byte 6 of the file)");
     refuses(PUT("a.gz", "{\"text\": \"a\"}\n"), "does not begin like one");
     refuses(PUT("a.csv", "text,label\na,1\n"), "a table");
     refuses(PUT("a.TSV", "a\tb\n"), "a table");
@@ -150,6 +153,30 @@ static void names_that_promise_another_kind_are_refused(void **state)
     refuses(PUT("a.jsonl", "{\n  \"text\": \"a\"\n}\n"), "jq -c");
     refuses(PUT("a.json", "just words"), "no file of JSON objects");
     refuses(PUT("a.jsonl", "\xef\xbb\xbf{\"text\": \"a\"}\n"), "byte order mark");
+}
+
+/* Goal: a token file that is another kind is told as that, with what to do. */
+static void what_is_no_token_file_is_told_by_its_kind(void **state)
+{
+    static const struct {
+        const char *name, *head, *says;
+    } rows[] = {
+        {"a.npy", "PK\x03\x04\x14", "a ZIP archive, and no token file; np.savez writes such"},
+        {"a.npy", "\x1f\x8b\x08", "a gzip file, and no token file; unpack it"},
+        {"a.bin", "PK\x03\x04\x14", "a ZIP archive, and no token file; unpack it"},
+        {"a.bin", "\x93NUMPY\x01", "a NumPy array, and no token file; name it .npy"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *path = put(rows[i].name, rows[i].head, strlen(rows[i].head));
+        const struct hd_corpus_file file = {.path = path, .size_bytes = -1};
+        struct hd_corpus *corpus = NULL;
+
+        assert_int_equal(hd_corpus_open(&file, 1, &corpus), HD_INVALID);
+        if (!strstr(hd_err_message(), rows[i].says) || !strstr(hd_err_message(), path))
+            fail_msg("'%s' does not say '%s'", hd_err_message(), rows[i].says);
+    }
 }
 
 /* ---- what is checked of it ---- */
@@ -214,6 +241,55 @@ static void a_wrong_line_is_found_wherever_it_is(void **state)
     assert_int_equal(s.documents, 2);
     assert_int_equal(s.checked, s.bytes);
     hd_tokenizer_close(bytes);
+}
+
+/* Goal: an engineer mends a wrong line without reading the source. Method: mistakes of people and
+ * of programs, as line 3; the byte is counted from 0 in the line. */
+static void a_wrong_line_says_what_is_wrong_and_what_to_write(void **state)
+{
+    static const struct {
+        const char *line, *says;
+    } rows[] = {
+        {"just words", "the line is no JSON object; write {..}"},
+        {"\"text\"", "the line is no JSON object"},
+        {"[1]", "the line is a JSON array, not an object"},
+        {"{}", "'text' is missing, and there is no member"},
+        {"{\"content\": 1, \"id\": 2}", "'text' is missing, and there is 'content', 'id'; rename"},
+        {"{\"text\": \"a\", \"text\": \"b\"}", "duplicate name 'text'"},
+        {"{\"text\": \"a\", \"n\": NaN}",
+         "byte 19: a value is expected here; JSON has neither NaN"},
+        {"{\"text\": \"a\", \"n\": -Infinity}",
+         "byte 19: a value is expected here; JSON has neither"},
+        {"{\"text\": \"a\", \"n\": None}", "JSON has true, false and null"},
+        {"{\"text\": \"a\", \"n\": 01}", "byte 20: ',' or '}' is expected here; a number has no 0"},
+        {"{\"text\": \"a\",}", "byte 13: a member's name is expected here; remove the comma"},
+        {"{'text': 'a'}", "JSON has double quotes"},
+        {"{\xE2\x80\x9Ctext\xE2\x80\x9D: 1}", "no typographic quotes"},
+        {"{\"text\": \"a\tb\"}",
+         "byte 11: the control character 0x09 inside a string; write it \\u0009"},
+        {"{\"text\": \"C:\\path\"}", "a backslash itself is written"},
+        {"{\"text\": \"caf\xE9.\"}", "byte 13 (0xE9) is not UTF-8; if the text is in Latin-1"},
+        {"{\"text\": \"\x93\xFA\x96\x7B\"}",
+         "byte 10 (0x93) is not UTF-8; if the text is in another"},
+        {"{\"text\": \"\xED\xA0\xBD\"}", "half of a surrogate pair"},
+        {"{\"text\": \"a\\u0000\"}", "a NUL inside a string, is not supported; remove it"},
+        {"{\"text\": \"a\"} {}", "byte 14: nothing more is expected behind the value"},
+    };
+    char says[160];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_text text = {0};
+        const char *path;
+
+        hd_text_add(&text, "{\"text\": \"a\"}\n\n%s\n", rows[i].line);
+        path = put("lines.jsonl", text.data, text.len_bytes);
+        hd_text_free(&text);
+        (void)snprintf(says, sizeof says, "%s:3: ", path);
+        assert_int_equal(hd_jsonl_check(path, HD_CHAT_TEXT, INT64_MAX), HD_INVALID);
+        if (!strstr(hd_err_message(), says) || !strstr(hd_err_message(), rows[i].says))
+            fail_msg("'%s' does not say %s%s", hd_err_message(), says, rows[i].says);
+    }
 }
 
 /* Goal: what is not looked at is said. Method: two MiB of lines with a wrong one at the end, within
@@ -303,7 +379,9 @@ int main(void)
         cmocka_unit_test(names_tell_in_either_case),
         cmocka_unit_test(what_is_not_text_is_refused_by_its_kind),
         cmocka_unit_test(names_that_promise_another_kind_are_refused),
+        cmocka_unit_test(what_is_no_token_file_is_told_by_its_kind),
         cmocka_unit_test(a_wrong_line_is_found_wherever_it_is),
+        cmocka_unit_test(a_wrong_line_says_what_is_wrong_and_what_to_write),
         cmocka_unit_test(what_was_not_checked_is_told),
         cmocka_unit_test(text_that_is_not_utf8_is_found),
         cmocka_unit_test(a_wrong_id_is_found_wherever_it_is),

@@ -690,7 +690,8 @@ static void a_file_that_cannot_be_used_is_named(void **state)
         "job.yaml:9: data.train[0]: @/corpus/x.idx is an index; give its .bin file instead");
     put_text("bad.jsonl", "\nno json, and more than the thirty-three bytes of a sequence\n");
     refuse_files(9, "  train: bad.jsonl",
-                 "job.yaml:9: data.train[0]: @/bad.jsonl:2: byte 0: a value is expected here");
+                 "job.yaml:9: data.train[0]: @/bad.jsonl:2: the line is no JSON object; write {..} "
+                 "around its keys");
     refuse_files(9, "  train: short.txt",
                  "job.yaml:9: data.train: 32 bytes are less than one sequence of model.context + 1 "
                  "= 33; give more text or lower model.context");
