@@ -460,23 +460,40 @@ static enum hd_status by_marks(struct answer_search *s, size_t index,
 
 /* ---- */
 
+/* Returns what helps where this answer cannot be learned; weight 0 needs another answer to learn,
+ * and data.loss: last a later one. */
+static const char *remedy_of(const struct answer_search *s, size_t index)
+{
+    const struct hd_conversation *c = s->r->c;
+    bool others = false, later = false;
+
+    for (size_t i = 0; i < c->messages.count; i++) {
+        others |= c->counts[i] && i != index;
+        later |= c->counts[i] && i > index;
+    }
+    if (s->r->last || !others)
+        return "or set data.loss: all";
+    return later ? "give it \"weight\": 0, or set data.loss: last"
+                 : "give it \"weight\": 0, or set data.loss: all";
+}
+
 static enum hd_status not_found(const struct answer_search *s, size_t index)
 {
     const char *name = s->r->input->name ? s->r->input->name : "";
     const char *before = *name ? " " : "";
-    const char *remedy = s->r->last ? "or set data.loss: all" : "or set data.loss: last";
+    const char *remedy = remedy_of(s, index);
 
     if (!s->shown)
         return hd_err(HD_INVALID,
-                      "message %zu: the chat template%s%s does not show this answer when messages "
-                      "follow; mark answers in it with {%% generation %%}, %s",
+                      "message %zu: the chat template%s%s does not show this answer in this "
+                      "conversation, so it cannot be learned; use a template that shows it, %s",
                       index + 1, before, name, remedy);
     if (!index)
         return hd_err(HD_INVALID,
                       "message 1: the conversation begins with an answer, and the chat template"
                       "%s%s does not tell where its text begins; put a message of the role user in "
-                      "front, or set data.loss: all",
-                      before, name);
+                      "front, %s",
+                      before, name, remedy);
     return hd_err(HD_INVALID,
                   "message %zu: the chat template%s%s rewrites history, and its text does not tell "
                   "where this answer begins and ends; mark answers in it with {%% generation %%}, "

@@ -8,6 +8,12 @@
 #include "base/json.h"
 #include "data/lines.h"
 
+enum {
+    MISTAKE_BYTES_MAX = 240,  /* of the message about one line */
+    MISTAKES_BYTES_MAX = 880, /* of all such messages: an error has 1023 bytes */
+    CHECKS_PER_CALL = 256     /* questions that are checked between two calls of progress */
+};
+
 /* One question. Its choices are read one behind the other, so that each finds the prompt in the
  * slot that the one before it has left. */
 struct question {
@@ -59,7 +65,8 @@ static enum hd_status read_answer(const struct hd_json *answer, struct question 
 static enum hd_status read_choices(const struct hd_json *list, struct question *q)
 {
     if (list->count < 2 || list->count > HD_CHOICES_MAX)
-        return hd_err(HD_INVALID, "choices: give 2 to %d", HD_CHOICES_MAX);
+        return hd_err(HD_INVALID, "choices: give 2 to %d texts, not %zu", HD_CHOICES_MAX,
+                      list->count);
     for (const struct hd_json *c = list->first; c; c = c->next) {
         if (c->kind != HD_JSON_STRING || !*c->text)
             return hd_err(HD_INVALID, "choices: number %d is not a text, or is empty",
@@ -196,11 +203,23 @@ static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t
     return st;
 }
 
+/* Encodes the next choice, and checks that the context holds it. */
+static enum hd_status prepare_choice(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
+{
+    enum hd_status st = encode(q, ids, ret_first);
+    const int64_t count = st ? 0 : (int64_t)ids->count - *ret_first;
+
+    if (count > q->all->context)
+        st = hd_err(HD_INVALID, "choices: number %d has %lld tokens, and the context is %lld",
+                    q->next + 1, (long long)count, (long long)q->all->context);
+    return st;
+}
+
 static enum hd_status begin_choice(struct question *q)
 {
     struct hd_id_list ids = {0};
     int64_t first = 0;
-    enum hd_status st = encode(q, &ids, &first);
+    enum hd_status st = prepare_choice(q, &ids, &first);
     const struct hd_generation what = {.prompt = ids.ids,
                                        .prompt_count = (int64_t)ids.count,
                                        .tells_prompt = true,
@@ -211,14 +230,96 @@ static enum hd_status begin_choice(struct question *q)
                                        .user = q};
 
     q->log_likelihoods[q->next] = 0;
-    if (!st && what.prompt_count - first > q->all->context)
-        st =
-            hd_err(HD_INVALID, "choices: number %d has %lld tokens, and the context is %lld",
-                   q->next + 1, (long long)(what.prompt_count - first), (long long)q->all->context);
     q->cut |= what.prompt_count > q->all->context + 1; /* the last token is not fed */
     if (!st)
         st = hd_generator_add(q->all->generator, &what, NULL);
     hd_id_list_free(&ids);
+    return st;
+}
+
+/* ---- before the first one ---- */
+
+struct mistakes {
+    struct hd_text text; /* of the first ones, with "; " between them */
+    int64_t count, left; /* left: of them, not in the text */
+};
+
+/* Parses and encodes the question of this line. */
+static enum hd_status check_line(struct examination *e)
+{
+    struct question q = {.all = e, .file = e->options->files[e->file], .line = e->lines.number};
+    struct hd_id_list ids = {0};
+    int64_t first;
+    enum hd_status st;
+
+    hd_arena_init(&q.arena, 0);
+    st = parse(&q, e->lines.line.data, e->lines.line.len_bytes);
+    for (; !st && q.next < q.count; q.next++) {
+        ids.count = 0;
+        st = prepare_choice(&q, &ids, &first);
+    }
+    hd_id_list_free(&ids);
+    hd_arena_done(&q.arena);
+    return st;
+}
+
+/* Keeps the message of the line, while the text of all stays short. */
+static void add_mistake(const struct examination *e, struct mistakes *m)
+{
+    char text[MISTAKE_BYTES_MAX];
+
+    (void)snprintf(text, sizeof text, "%s:%lld: %s", e->options->files[e->file],
+                   (long long)e->lines.number, hd_err_message());
+    m->count++;
+    if (m->count > 1 && m->text.len_bytes + strlen(text) > MISTAKES_BYTES_MAX)
+        m->left++;
+    else
+        hd_text_add(&m->text, "%s%s", m->text.len_bytes ? "; " : "", text);
+}
+
+static enum hd_status refuse(const struct mistakes *m, int64_t questions)
+{
+    const char *text = m->text.failed || !m->text.data ? "no memory for messages" : m->text.data;
+
+    if (m->count == 1)
+        return hd_err(HD_INVALID, "%s", text);
+    if (!m->left)
+        return hd_err(HD_INVALID, "%lld of %lld questions are wrong: %s", (long long)m->count,
+                      (long long)questions, text);
+    return hd_err(HD_INVALID, "%lld of %lld questions are wrong: %s; and %lld more",
+                  (long long)m->count, (long long)questions, text, (long long)m->left);
+}
+
+/* Reads all questions that will be asked, and names those that are wrong in one message, so that
+ * none ends the work after hours. */
+static enum hd_status check_all(struct examination *e)
+{
+    struct mistakes m = {.count = 0};
+    int64_t questions = 0;
+    bool there = true;
+    enum hd_status st = HD_OK;
+
+    while (!st && (!e->options->limit || questions < e->options->limit)) {
+        st = next_line(e, &there);
+        if (st || !there)
+            break;
+        questions++;
+        st = check_line(e);
+        if (st == HD_INVALID) {
+            add_mistake(e, &m);
+            st = HD_OK;
+        }
+        if (!st && questions % CHECKS_PER_CALL == 0 && e->options->progress &&
+            !e->options->progress(e->options->user, 0))
+            st = hd_err(HD_ABORTED, "interrupted before the first question");
+    }
+    if (e->is_open)
+        hd_lines_close(&e->lines);
+    e->is_open = false;
+    e->file = 0;
+    if (!st && m.count)
+        st = refuse(&m, questions);
+    hd_text_free(&m.text);
     return st;
 }
 
@@ -327,7 +428,9 @@ enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_de
     enum hd_status st;
 
     e.questions = calloc((size_t)e.room, sizeof *e.questions);
-    st = e.questions ? examine(&e) : hd_err(HD_NO_MEMORY, "no memory for questions");
+    st = e.questions ? check_all(&e) : hd_err(HD_NO_MEMORY, "no memory for questions");
+    if (!st)
+        st = examine(&e);
     if (!st && !e.sums.questions)
         st = hd_err(HD_INVALID, "there is no question in the files");
     if (!st) {

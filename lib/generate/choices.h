@@ -52,7 +52,7 @@ struct hd_choices {
 };
 
 /* HD_INVALID: a line is no question, or a choice has no token of its own; the message has file and
- * line. */
+ * line of each, as many as it holds, and the first question is asked when none is wrong. */
 enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_decoder *decoder,
                               struct hd_language *language,
                               const struct hd_choices_options *options,

@@ -212,12 +212,15 @@ static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind
     const struct hd_json *truncate = rope_member(r->group, "truncate");
     struct hd_job *job = r->job;
     double mscale = 0, all = 0;
+    char key[HD_HF_QUOTE_MAX];
     enum hd_status st;
 
     if (strcmp(kind->name, "yarn") != 0)
         return HD_OK;
-    if (truncate && truncate->kind != HD_JSON_TRUE)
-        return hd_hf_unsupported("truncate", truncate, "only true is");
+    if (truncate && truncate->kind != HD_JSON_TRUE) {
+        (void)snprintf(key, sizeof key, "%s.truncate", r->group->key);
+        return hd_hf_unsupported(key, truncate, "only true is");
+    }
     if (!rope_member(r->group, "factor") && job->rope_original_context)
         job->rope_factor = (double)job->context / (double)job->rope_original_context;
     st = read_number(r, kind, "mscale", 0, &mscale);
@@ -262,9 +265,11 @@ static enum hd_status read_shared(struct rope_reading *r, double default_theta)
         st = hd_hf_to_real(theta, "rope_theta", 1, 1e12, &r->job->rope_theta);
     if (!st && share)
         st = hd_hf_to_real(share, "partial_rotary_factor", 0, 1, &whole);
-    return st || whole == 1 ? st /* transformers' classes of these types fail with less */
+    return st || whole == 1 ? st
                             : hd_hf_unsupported("partial_rotary_factor", share,
-                                                "only 1 is: all channels of a head are rotated");
+                                                "transformers' classes of these types rotate all "
+                                                "channels of a head, whatever it says, or fail; "
+                                                "write 1");
 }
 
 enum hd_status hd_hf_read_rope(const struct hd_json *root, double default_theta, struct hd_job *job,

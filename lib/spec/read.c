@@ -229,7 +229,8 @@ enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
                    ? spec_err_number(r->path, key, spec_quote(node->text, quoted))
                    : hd_err(HD_INVALID, "%s: %s is not a whole number; write %s", r->path,
                             spec_quote(node->text, quoted),
-                            key->min < 0 ? "one such as 10 or -10" : "digits only, such as 1000");
+                            key->min < 0 ? "digits only, such as 10, and - in front below zero"
+                                         : "digits only, such as 1000");
     is_outside = errno || (double)value < key->min || (double)value > key->max;
     if (is_outside && (errno || value > EXACT_MAX || value < -EXACT_MAX))
         return spec_err_number(r->path, key, node->text);

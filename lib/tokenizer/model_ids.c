@@ -40,6 +40,10 @@ static enum hd_status read_eos(const struct hd_json *root, const char *file,
     const struct hd_json *m = hd_json_member(root, "eos_token_id"), *v = m;
     enum hd_status st = HD_OK;
 
+    if (m && file == generation_file)
+        ids->no_eos = m->kind == HD_JSON_NULL    ? "null"
+                      : m->kind == HD_JSON_ARRAY ? "a list without an id"
+                                                 : "negative";
     if (!m || m->kind == HD_JSON_NULL || ids->eos_count)
         return HD_OK;
     if (m->kind == HD_JSON_ARRAY)
@@ -53,8 +57,10 @@ static enum hd_status read_eos(const struct hd_json *root, const char *file,
         if (!st && id >= 0)
             ids->eos[ids->eos_count++] = id;
     }
-    if (ids->eos_count)
+    if (ids->eos_count) {
         ids->eos_file = file;
+        ids->no_eos = "";
+    }
     return st ? hd_err_prefix(st, "%s: eos_token_id", file) : HD_OK;
 }
 
@@ -119,7 +125,7 @@ enum hd_status hd_model_ids_read(const char *dir, struct hd_model_ids *ret_ids)
     struct hd_arena arena;
     enum hd_status st;
 
-    *ret_ids = (struct hd_model_ids){.bos = -1, .pad = -1, .eos_file = ""};
+    *ret_ids = (struct hd_model_ids){.bos = -1, .pad = -1, .eos_file = "", .no_eos = ""};
     if (!dir || !*dir)
         return HD_OK;
     hd_arena_init(&arena, 0);

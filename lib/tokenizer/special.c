@@ -108,6 +108,26 @@ static void take_end_of_model(const struct hd_tokenizer *tokenizer, const struct
     note(s, line);
 }
 
+/* Says that generation_config.json names no end, and where generation stops then. */
+static void note_no_end(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
+                        struct hd_special *s)
+{
+    const char *content = s->end.id >= 0 ? hd_tokenizer_content(tokenizer, s->end.id) : NULL;
+    char line[512];
+
+    if (content)
+        (void)snprintf(line, sizeof line,
+                       "%s: eos_token_id is %s: generation stops at eos_token '%.64s' (%d) of %s; "
+                       "transformers' generate would not stop\n",
+                       generation_file, ids->no_eos, content, (int)s->end.id, s->end.file);
+    else
+        (void)snprintf(line, sizeof line,
+                       "%s: eos_token_id is %s, and no file names an eos_token: generation ends at "
+                       "its limit alone\n",
+                       generation_file, ids->no_eos);
+    note(s, line);
+}
+
 /* Returns the tokenizer's bos_token or pad_token, else the model's id. */
 static struct hd_special_token choose(const struct hd_tokenizer *tokenizer, const char *name,
                                       int32_t id, const struct hd_model_ids *ids,
@@ -151,6 +171,8 @@ enum hd_status hd_special_resolve(const struct hd_tokenizer *tokenizer, const ch
         take_end_of_model(tokenizer, &ids, s);
     if (!s->stop_count && s->end.id >= 0)
         s->stops[s->stop_count++] = s->end.id;
+    if (tokenizer && *ids.no_eos)
+        note_no_end(tokenizer, &ids, s);
     s->bos = choose(tokenizer, "bos_token", ids.bos, &ids, s);
     s->pad = choose(tokenizer, "pad_token", ids.pad, &ids, s);
     return HD_OK;

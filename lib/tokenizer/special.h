@@ -35,6 +35,7 @@ struct hd_model_ids {
     int32_t bos, pad;     /* -1: none */
     const char *eos_file; /* "generation_config.json" or "config.json"; "": eos_count is 0 */
     bool has_generation;  /* there is a generation_config.json */
+    const char *no_eos;   /* how that file says that nothing ends a text: "null"; "": it does not */
 };
 
 /* Reads the ids. HD_INVALID, HD_LIMIT: the message names the file and the key. No ids if dir is ""

@@ -209,6 +209,8 @@ static void accuracies_are_those_of_the_log_likelihoods(void **state)
     model_close(&m);
 }
 
+#define GOOD "{\"prompt\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 0}"
+
 static void what_is_no_question_is_refused_with_its_line(void **state)
 {
     static const struct {
@@ -216,7 +218,13 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
     } all[] = {
         {"\n", "there is no question"},
         {"\n{\"prompt\": \"a\"}\n", "questions.jsonl:2: "},
-        {"{\"prompt\": \"a\", \"choices\": [\"b\"], \"answer\": 0}", "choices: give 2 to 64"},
+        {"{\"prompt\": \"a\", \"choices\": [\"b\"], \"answer\": 0}",
+         "choices: give 2 to 64 texts, not 1"},
+        {"5\n" GOOD "\n[]\n", "2 of 3 questions are wrong: "},
+        {"5\n" GOOD "\n[]\n", "questions.jsonl:1: the line is no JSON object"},
+        {"5\n" GOOD "\n[]\n", "questions.jsonl:3: the line is a JSON array"},
+        {"5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n", "20 of 20 questions"},
+        {"5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n5\n", " more"},
         {"{\"prompt\": \"a\", \"choices\": [\"b\", \"\"], \"answer\": 0}",
          "choices: number 2 is not a text, or is empty"},
         {"{\"prompt\": \"a\", \"choices\": [\"b\", \"c\", \"b\"], \"answer\": \"b\"}",
@@ -230,7 +238,7 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
         {"{\"prompt\": \"a\", \"choices\": [\"b\", \"0123456789012345678901234567890123456789012345"
          "67890123456789012345\"], \"answer\": 0}",
          "choices: number 2 has 67 tokens, and the context is 64"},
-        {"[[[[[[[[[[[[[[[[[0]]]]]]]]]]]]]]]]]", "deeper than 16 arrays and objects"},
+        {"{\"a\": [[[[[[[[[[[[[[[[0]]]]]]]]]]]]]]]]}", "deeper than 16 arrays and objects"},
         {NULL, "a line of more than 4194304 bytes"},
     };
     struct model m = {.decoder = NULL};

@@ -222,7 +222,15 @@ static void what_teaches_nothing_is_refused(void **state)
     (void)state;
     refuses(
         "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
-        TWO, "does not show this answer");
+        TWO,
+        "does not show this answer in this conversation, so it cannot be learned; use a template "
+        "that shows it, give it \"weight\": 0, or set data.loss: last");
+    refuses(/* no other answer to learn, so neither a weight nor `last` helps */
+            "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor "
+            "%}",
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\","
+            "\"content\":\"b\"}]}",
+            "use a template that shows it, or set data.loss: all");
     refuses(NULL, TWO, "no chat template");
     refuses(CHATML, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "no answer");
     refuses(CHATML, "{\"messages\":[{\"role\":\"bot\",\"content\":\"a\"}]}", "'bot'");

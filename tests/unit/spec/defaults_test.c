@@ -196,9 +196,8 @@ static void a_wrong_override_is_its_own_place(void **state)
         {"=3", "--set '=3': expected KEY=VALUE, such as train.steps=100"},
         {"train.steps=x", "--set train.steps=x: train.steps: 'x' is not a whole number; write "
                           "digits only, such as 1000"},
-        {"priority=0.5",
-         "--set priority=0.5: priority: '0.5' is not a whole number; write one such "
-         "as 10 or -10"},
+        {"priority=0.5", "--set priority=0.5: priority: '0.5' is not a whole number; write digits "
+                         "only, such as 10, and - in front below zero"},
         {"train.stepz=1", "--set train.stepz=1: train.stepz: unknown key; did you mean steps?"},
         {"trian.steps=1", "--set trian.steps=1: there is no group trian in a job file"},
         {"train.steps.x=1", "--set train.steps.x=1: there is no group steps in train"},
