@@ -32,10 +32,26 @@ static bool begins_with(const struct json_reader *r, const char *word)
 /* Returns what people and programs write at this place that JSON does not have; "": unknown. */
 static const char *explain(const struct json_reader *r)
 {
+    static const char *const others[][2] = {
+        {"version https://git-lfs",
+         "; it is a pointer of Git LFS, not the file itself: git lfs pull"},
+        {"<",
+         "; it begins as a page of HTML or XML: perhaps what a server said in place of the file"},
+        {"\xff\xfe", "; it is text in UTF-16: iconv -f UTF-16 -t UTF-8"},
+        {"\xfe\xff", "; it is text in UTF-16: iconv -f UTF-16 -t UTF-8"},
+        {"\x1f\x8b", "; it is a gzip file: unpack it"},
+        {"PK\x03\x04", "; it is a ZIP archive: unpack it"},
+    };
     const char *sign = r->p < r->end && *r->p == '-' ? "-" : "";
 
+    if (r->start == r->end)
+        return ", and the text is empty";
     if (r->p == r->end)
         return ", and the text ends";
+    if (r->p == r->start)
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+            if (begins_with(r, others[i][0]))
+                return others[i][1];
     if (!*r->p)
         return ", and a NUL byte is there";
     if (begins_with(r, "NaN") || begins_with(r, "Infinity") || begins_with(r, "-Infinity") ||
@@ -388,7 +404,7 @@ static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_js
 
     skip_blanks(r);
     if (r->p == r->end)
-        return wrong(r, "the text ends where a value is expected");
+        return expected(r, "a value");
     if (++r->value_count > r->limits->values_max)
         return hd_err(HD_LIMIT, "byte %zu: more than %zu values", (size_t)(r->p - r->start),
                       r->limits->values_max);
@@ -456,6 +472,9 @@ enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, 
     return parse_text(arena, text, text_bytes, limits, true, ret_root);
 }
 
+static const char *const kind_names[] = {"null",     "false",    "true",     "a number",
+                                         "a string", "an array", "an object"};
+
 /* Says what a line is that does not begin as an object. */
 static enum hd_status no_object(char first)
 {
@@ -496,17 +515,16 @@ const struct hd_json *hd_json_member(const struct hd_json *object, const char *k
 enum hd_status hd_json_need(const struct hd_json *object, const char *key, enum hd_json_kind kind,
                             const struct hd_json **ret_member)
 {
-    static const char *const names[] = {"null",     "false",    "true",     "a number",
-                                        "a string", "an array", "an object"};
     const struct hd_json *member = hd_json_member(object, key);
 
     if (object->kind != HD_JSON_OBJECT)
         return hd_err(HD_INVALID, "%s is given, and an object with '%s' is expected",
-                      names[object->kind], key);
+                      kind_names[object->kind], key);
     if (!member)
         return hd_err(HD_INVALID, "'%s' is missing", key);
     if (member->kind != kind)
-        return hd_err(HD_INVALID, "'%s' is %s, not %s", key, names[member->kind], names[kind]);
+        return hd_err(HD_INVALID, "'%s' is %s, not %s", key, kind_names[member->kind],
+                      kind_names[kind]);
     *ret_member = member;
     return HD_OK;
 }
@@ -515,7 +533,7 @@ enum hd_status hd_json_to_int64(const struct hd_json *value, int64_t min, int64_
                                 int64_t *ret_value)
 {
     if (value->kind != HD_JSON_NUMBER)
-        return hd_err(HD_INVALID, "a whole number is expected");
+        return hd_err(HD_INVALID, "a whole number is expected, not %s", kind_names[value->kind]);
     return hd_text_to_int64(value->text, min, max, ret_value);
 }
 

@@ -216,7 +216,7 @@ const char *hd_text_explain_not_utf8(const void *bytes, size_t count, size_t at)
     if (!p[at])
         return "; a NUL byte is no text: the file is damaged, or of another kind";
     if (have == left && have < wanted && p[at] < 0xF5)
-        return "; the text ends inside a character: it was cut";
+        return "; the text ends inside a character: it was cut, or is in another encoding";
     if (p[at] == 0xED && have == 3)
         return "; it is half of a surrogate pair: write the text once more, in UTF-8";
     if (left < 2 || p[at + 1] < 0x80)

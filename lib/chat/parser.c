@@ -391,6 +391,19 @@ bool hd_template_asks_date(const struct hd_template *t)
     return t->asks_date;
 }
 
+/* Names the line and the byte of the template that is not UTF-8. */
+static enum hd_status not_utf8(const char *source, size_t source_bytes)
+{
+    const size_t bad = hd_text_find_not_utf8(source, source_bytes);
+    int line = 1;
+
+    for (size_t i = 0; i < bad; i++)
+        line += source[i] == '\n';
+    return hd_err(HD_INVALID, "%d:1: byte %zu (0x%02X) of the chat template is not UTF-8%s", line,
+                  bad, (unsigned)(unsigned char)source[bad],
+                  hd_text_explain_not_utf8(source, source_bytes, bad));
+}
+
 enum hd_status hd_template_parse(const char *source, size_t source_bytes,
                                  const struct hd_template_limits *limits,
                                  struct hd_template **ret_template)
@@ -407,7 +420,7 @@ enum hd_status hd_template_parse(const char *source, size_t source_bytes,
         return hd_err(HD_LIMIT, "1:1: the chat template has %zu bytes; at most %zu are read",
                       source_bytes, bytes_max);
     if (!hd_text_is_utf8(source, source_bytes))
-        return hd_err(HD_INVALID, "1:1: the chat template is not UTF-8");
+        return not_utf8(source, source_bytes);
     t = calloc(1, sizeof *t);
     if (!t)
         return hd_err(HD_NO_MEMORY, "no memory for the chat template");

@@ -409,7 +409,7 @@ static enum hd_status check_prefix_space(const struct hd_bpe *bpe, const struct 
 static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_json *root)
 {
     const struct hd_json *model = NULL, *m;
-    enum hd_status st = hd_bpe_check_keys(root, "the file",
+    enum hd_status st = hd_bpe_check_keys(root, "tokenizer",
                                           "version|truncation|padding|added_tokens|normalizer|"
                                           "pre_tokenizer|post_processor|decoder|model");
 

@@ -162,6 +162,33 @@ static void numbers_become_int64_only_when_they_are(void **state)
     hd_arena_done(&arena);
 }
 
+/* Goal: a file that is no JSON at all is told by what it is. */
+static void what_is_no_json_is_told_by_its_beginning(void **state)
+{
+    static const char *const rows[][2] = {
+        {"", "the text is empty"},
+        {"version https://git-lfs.github.com/spec/v1", "git lfs pull"},
+        {"<html>", "a page of HTML"},
+        {"\xff\xfe{", "text in UTF-16"},
+        {"\x1f\x8b\x08", "a gzip file"},
+        {"{\"a\": <", "byte 6: a value is expected here"},
+    };
+    const struct hd_json_limits few = {.values_max = 10, .depth_max = 4};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct hd_json *root = NULL;
+        struct hd_arena arena;
+
+        hd_arena_init(&arena, 0);
+        assert_int_equal(hd_json_parse(&arena, rows[i][0], strlen(rows[i][0]), &few, &root),
+                         HD_INVALID);
+        if (!strstr(hd_err_message(), rows[i][1]))
+            fail_msg("'%s' does not say '%s'", hd_err_message(), rows[i][1]);
+        hd_arena_done(&arena);
+    }
+}
+
 static void written_text_reads_back(void **state)
 {
     static const char odd[] = "a\"b\\c\nd\te\x01\x1f\xE2\x82\xAC";
@@ -276,6 +303,7 @@ int main(void)
         cmocka_unit_test(every_cut_of_a_good_text_is_refused),
         cmocka_unit_test(escapes_are_decoded),
         cmocka_unit_test(numbers_become_int64_only_when_they_are),
+        cmocka_unit_test(what_is_no_json_is_told_by_its_beginning),
         cmocka_unit_test(written_text_reads_back),
         cmocka_unit_test(reals_are_written_short_and_exact),
         cmocka_unit_test(arena_limit_bounds_what_hostile_text_takes),

@@ -224,6 +224,7 @@ static void errors_name_line_and_column(void **state)
     (void)state;
     fails("a\n {{ x.y }}", HD_INVALID, "2:6: 'x' is not defined");
     fails("{% if %}", HD_INVALID, "1:7: a value is expected here");
+    fails("a\ncaf\xE9 b", HD_INVALID, "2:1: byte 5 (0xE9) of the chat template is not UTF-8; if");
     fails("{% for x in y %}", HD_INVALID, "the template ends");
     fails("{{ raise_exception('no ' ~ 1) }}", HD_INVALID, "refuses this: no 1");
     fails("{% include 'x' %}", HD_UNSUPPORTED, "1:4: {% include %} is not supported");
