@@ -460,33 +460,55 @@ static int backup(const struct hd_config *config)
 
 /* ---- restore ----------------------------------------------------------------------------------*/
 
+/* Adds when the copy was made, and how long ago that was; or else how new its contents are. */
+static void describe_age(const struct hd_store_backup *copy, struct hd_text *ret_text)
+{
+    const int64_t time_ms = copy->copied_ms ? copy->copied_ms : copy->newest_ms;
+    const int64_t age_ms = hd_clock_wall_ms() - time_ms;
+    char when[HD_CLOCK_TEXT_MAX], age[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(time_ms, when);
+    hd_clock_format_span(age_ms > 0 ? age_ms : 0, age);
+    if (copy->copied_ms)
+        hd_text_add(ret_text, "the copy was made at %s (%s ago)\n", when, age);
+    else if (copy->newest_ms)
+        hd_text_add(ret_text,
+                    "when the copy was made is not known, because heddle-controller backup did not "
+                    "make it; the controller wrote into it last at %s (%s ago)\n",
+                    when, age);
+    else
+        hd_text_add(ret_text, "when the copy was made is not known\n");
+}
+
 static void describe_restore(const char *state_dir, const struct hd_store_restore *made,
                              struct hd_text *ret_text)
 {
-    char when[HD_CLOCK_TEXT_MAX] = "the time of the copy";
+    const struct hd_store_backup *copy = &made->copy;
 
-    if (made->copied_ms)
-        hd_clock_format_utc(made->copied_ms, when);
-    if (made->copy.size_bytes)
+    if (copy->size_bytes)
         hd_text_add(ret_text, "%s/state.db: %lld job%s, the last is %lld; checked and on disk\n",
-                    state_dir, (long long)made->copy.jobs, made->copy.jobs == 1 ? "" : "s",
-                    (long long)made->copy.last_job);
+                    state_dir, (long long)copy->jobs, copy->jobs == 1 ? "" : "s",
+                    (long long)copy->last_job);
     if (made->aside[0])
         hd_text_add(ret_text, "the former database is in %s\n", made->aside);
+    describe_age(copy, ret_text);
+    if (made->former.last_job > copy->last_job)
+        hd_text_add(ret_text,
+                    "the former database has jobs up to %lld: those after %lld are missing here\n",
+                    (long long)made->former.last_job, (long long)copy->last_job);
     if (made->ended)
         hd_text_add(ret_text,
                     "%lld tokens, people's certificates and invitations were ended; make new ones "
                     "with heddle token create\n",
                     (long long)made->ended);
     hd_text_add(ret_text,
-                "the controller takes over when it is started; it does not know what happened "
-                "after %s:\n"
+                "the controller takes over when it is started, and does not know what happened "
+                "since then:\n"
                 "- jobs submitted since are gone; their folders stay\n"
                 "- %s\n"
                 "- nodes invited since have to be invited again (heddle node invite NAME; the "
                 "controller's log names those that come), and nodes revoked or removed since are "
                 "members again: heddle node revoke NAME\n",
-                when,
                 made->ended ? "tokens made since are unknown"
                             : "tokens made since are unknown, and those revoked since are valid "
                               "again: heddle token ls, or restore --revoke");
@@ -500,6 +522,9 @@ static enum hd_status check_restore(const struct hd_config *config)
                       config->args[2]);
     if (!hd_config_get(config, OPT_STATE_DIR))
         return hd_err(HD_INVALID, "restore: --state-dir DIR is missing, the controller's");
+    if (config->arg_count < 2 && hd_config_is_on(config, OPT_EMPTY))
+        return hd_err(HD_INVALID, "restore: --empty without FILE: there would be no database; name "
+                                  "the backup");
     return hd_user_check_folder(hd_config_get(config, OPT_STATE_DIR), "heddle-controller restore");
 }
 
@@ -512,7 +537,8 @@ static int restore(const struct hd_config *config)
 
     if (!st)
         st = hd_store_restore(state_dir, config->arg_count > 1 ? config->args[1] : NULL,
-                              hd_config_is_on(config, OPT_REVOKE), &made);
+                              hd_config_is_on(config, OPT_REVOKE),
+                              hd_config_is_on(config, OPT_EMPTY), &made);
     if (!st) {
         describe_restore(state_dir, &made, &text);
         st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a line") : hd_file_print(text.data);

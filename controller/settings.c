@@ -4,7 +4,7 @@ static const char *const usages[] = {
     "[--config FILE] --state-dir DIR [OPTION]...",
     "init --state-dir DIR [--host NAME,..] [--if-needed]",
     "backup FILE --state-dir DIR",
-    "restore [FILE] --state-dir DIR [--revoke]",
+    "restore [FILE] --state-dir DIR [--empty] [--revoke]",
     "adopt [empty] --state-dir DIR [--jobs-dir DIR]",
     "config show|example [OPTION]... [-o json]",
     "--check-config [OPTION]...",
@@ -43,6 +43,8 @@ static const struct hd_setting settings[] = {
      "own"},
     {OPT_IF_NEEDED, "if-needed", 0, NULL, 0, NULL,
      "of init: does nothing where the state directory has a certificate authority"},
+    {OPT_EMPTY, "empty", 0, NULL, 0, NULL,
+     "of restore: DIR is an empty folder, in which no controller has worked yet"},
     {OPT_REVOKE, "revoke", 0, NULL, 0, NULL,
      "of restore: ends all tokens, people's certificates and invitations, because those that were "
      "revoked after the backup would be valid again (nodes keep their certificates)"},
@@ -114,7 +116,8 @@ const struct hd_program_table controller_program = {
         "has "
         "the next start take over from every other controller of the cluster; without FILE, a "
         "database that is there already, which is a copy or was taken over from "
-        "(docs/operations.md, \"Backup\"). config show prints every key with its "
+        "(docs/operations.md, \"Backup\"). DIR is the former state directory, or with --empty an "
+        "empty folder. config show prints every key with its "
         "value and where it came from; config example prints a configuration file with all of "
         "them.\n"
         "\n"

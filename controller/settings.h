@@ -19,6 +19,7 @@ enum controller_setting {
     OPT_HOST,
     OPT_IF_NEEDED,
     OPT_REVOKE,
+    OPT_EMPTY,
     OPT_CERTIFICATE_LIFE,
     OPT_JOBS_DIR,
     OPT_CLUSTER,

@@ -41,6 +41,7 @@ void fence_open(struct controller *c)
     c->fence.number = e->number;
     c->fence.progress = c->fence.durable = e->progress;
     c->fence.taken_over_ms = e->taken_over_ms;
+    c->fence.copied_ms = e->copied_ms;
     if (!e->restored)
         return;
     hd_clock_format_utc(e->copied_ms, when);
@@ -125,6 +126,7 @@ static void rise_above(struct controller *c, const char *node, const Heddle__V1_
     c->fence.number = (seen->number > c->fence.number ? seen->number : c->fence.number) + 1;
     c->fence.rose = true;
     c->fence.taken_over_ms = hd_clock_wall_ms();
+    c->fence.copied_ms = 0;
     hd_log(HD_LOG_WARN,
            "node %s has obeyed epoch %" PRIu64 " of the controller here, which this database does "
            "not know: an older one was put back. The epoch is %" PRIu64
@@ -135,6 +137,7 @@ static void rise_above(struct controller *c, const char *node, const Heddle__V1_
     hd_batch_add_meta(c->turn->batch, "takeover", text);
     (void)snprintf(text, sizeof text, "%" PRId64, c->fence.taken_over_ms);
     hd_batch_add_meta(c->turn->batch, "taken_over_ms", text);
+    hd_batch_add_meta(c->turn->batch, "copied_ms", "0");
 }
 
 static enum hd_status stop(struct controller *c, const char *node, const Heddle__V1__Epoch *seen,

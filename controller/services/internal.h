@@ -111,6 +111,7 @@ struct controller {
         uint64_t durable;
         int64_t progress_due_ms; /* monotonic */
         int64_t taken_over_ms;   /* when this database took over the last time (wall); 0: never */
+        int64_t copied_ms;       /* when the copy of that takeover was made (wall); 0: not known */
         bool rose;               /* it took over in this run, at the word of a node */
         unsigned char proof[HD_CREDENTIAL_HASH_BYTES];
     } fence;

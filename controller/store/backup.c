@@ -35,7 +35,7 @@ static enum hd_status check_log_beside(const char *file)
 }
 
 /* Opens the database to copy. Its log stays as it is, also when this is the last connection. */
-static enum hd_status open_source(const char *file, struct store_db *ret_db)
+enum hd_status store_open_source(const char *file, struct store_db *ret_db)
 {
     int keeps_log = 1;
     enum hd_status st;
@@ -118,20 +118,48 @@ static enum hd_status read_number(struct store_db *db, const char *sql, int64_t 
     return st ? st : hd_text_to_int64(text, 0, INT64_MAX, ret_number);
 }
 
-/* Marks the copy as one, for a controller that is started on it (epoch.c). */
-static enum hd_status mark_copy(struct store_db *copy)
+/* Reads a time that `key` of meta has (wall ms); 0: none. */
+static enum hd_status read_time(struct store_db *db, const char *key, int64_t *ret_ms)
 {
     char sql[128];
 
-    (void)snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES ('copied', '%lld')",
-                   (long long)hd_clock_wall_ms());
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT ifnull((SELECT CAST(value AS INTEGER) FROM meta WHERE key = '%s'), 0)",
+                   key);
+    return read_number(db, sql, ret_ms);
+}
+
+/* Marks the copy as one, for a controller that is started on it (epoch.c). A copy of a copy keeps
+ * the time of the first one: nothing was written in between. */
+static enum hd_status mark_copy(struct store_db *copy, int64_t now_ms)
+{
+    char sql[160];
+
+    (void)snprintf(sql, sizeof sql,
+                   "INSERT INTO meta VALUES ('copied', '%lld')"
+                   " ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value = ''",
+                   (long long)now_ms);
     return sqlite3_exec(copy->sqlite, sql, NULL, NULL, NULL) == SQLITE_OK
                ? HD_OK
                : store_db_error(copy, "cannot mark the copy");
 }
 
-/* One file without a log beside it, checked, and what it holds. */
-static enum hd_status check_copy(struct store_db *copy, struct hd_store_backup *ret_backup)
+/* Refuses a database that has no tables of a controller. */
+static enum hd_status check_tables(struct store_db *copy)
+{
+    int64_t tables;
+    enum hd_status st = read_number(copy,
+                                    "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"
+                                    " AND name IN ('meta', 'jobs', 'nodes')",
+                                    &tables);
+
+    return st || tables == 3 ? st : hd_err(HD_CORRUPT, "it is no database of a heddle-controller");
+}
+
+/* One file without a log beside it, checked, and what it holds. made_ms: the time to mark it with;
+ * 0: it is not marked. */
+static enum hd_status check_copy(struct store_db *copy, int64_t made_ms,
+                                 struct hd_store_backup *ret_backup)
 {
     char mode[16];
     enum hd_status st = store_db_read_text(copy, "PRAGMA journal_mode = DELETE", mode, sizeof mode);
@@ -146,12 +174,23 @@ static enum hd_status check_copy(struct store_db *copy, struct hd_store_backup *
     if (!st)
         st = read_number(copy, "PRAGMA user_version", &ret_backup->schema);
     if (!st)
-        st = mark_copy(copy);
+        st = check_tables(copy);
+    if (!st && made_ms)
+        st = mark_copy(copy, made_ms);
     if (!st)
-        st = read_number(copy, "SELECT count(*) FROM jobs", &ret_backup->jobs);
-    if (!st)
-        st = read_number(copy, "SELECT ifnull(max(job), 0) FROM jobs", &ret_backup->last_job);
+        st = store_read_holding(copy, ret_backup);
     return st;
+}
+
+enum hd_status store_read_holding(struct store_db *db, struct hd_store_backup *ret_backup)
+{
+    enum hd_status st = read_number(db, "SELECT count(*) FROM jobs", &ret_backup->jobs);
+
+    if (!st)
+        st = read_number(db, "SELECT ifnull(max(job), 0) FROM jobs", &ret_backup->last_job);
+    if (!st)
+        st = read_time(db, "copied", &ret_backup->copied_ms);
+    return st ? st : read_time(db, "settled_ms", &ret_backup->newest_ms);
 }
 
 static enum hd_status flush(const char *path, int64_t *ret_bytes)
@@ -193,24 +232,24 @@ static enum hd_status give_name(const char *part, const char *file)
     return st;
 }
 
-static enum hd_status copy_into(const char *file, const char *part,
+static enum hd_status copy_into(const char *file, const char *part, int64_t made_ms,
                                 struct hd_store_backup *ret_backup)
 {
     struct store_db from = {0}, to = {0};
-    enum hd_status st = open_source(file, &from);
+    enum hd_status st = store_open_source(file, &from);
 
     if (!st)
         st = open_copy(part, &to);
     if (!st)
         st = copy_pages(&from, &to);
     if (!st)
-        st = check_copy(&to, ret_backup);
+        st = check_copy(&to, made_ms, ret_backup);
     (void)sqlite3_close(to.sqlite);
     (void)sqlite3_close(from.sqlite);
     return st ? st : flush(part, &ret_backup->size_bytes);
 }
 
-enum hd_status store_copy_file(const char *file, const char *part,
+enum hd_status store_copy_file(const char *file, const char *part, int64_t made_ms,
                                struct hd_store_backup *ret_backup)
 {
     struct hd_error error;
@@ -218,7 +257,7 @@ enum hd_status store_copy_file(const char *file, const char *part,
 
     if (st)
         return st;
-    st = copy_into(file, part, ret_backup);
+    st = copy_into(file, part, made_ms, ret_backup);
     if (!st)
         return HD_OK;
     hd_err_save(st, &error);
@@ -244,7 +283,7 @@ enum hd_status hd_store_backup(const char *dir, const char *file,
     if (part.failed || part.len_bytes >= HD_CTL_PATH_BYTES_MAX)
         st = hd_err(HD_LIMIT, "the path of the backup is too long");
     if (!st)
-        st = store_copy_file(database, part.data, ret_backup);
+        st = store_copy_file(database, part.data, hd_clock_wall_ms(), ret_backup);
     if (!st)
         st = give_name(part.data, file);
     hd_text_free(&part);
@@ -273,7 +312,7 @@ static enum hd_status rescue(struct store_db *db, const char *file)
     if (!st)
         st = copy_pages(db, &to);
     if (!st)
-        st = check_copy(&to, &made);
+        st = check_copy(&to, hd_clock_wall_ms(), &made);
     (void)sqlite3_close(to.sqlite);
     if (!st)
         st = flush(part.data, &made.size_bytes);

@@ -4,7 +4,8 @@
  * A copy of the database has the cluster's id, so nodes could obey both controllers. Each start
  * raises a number, the epoch, before anything is served; nodes keep the highest that they have seen
  * and refuse a lower one (services/fence.c). The epoch of a start on a copy, or on a database that
- * was put back, is higher than any that the first controller can have reached: it takes over.
+ * was put back, is a takeover: it takes the seconds of the clock, so that of two takeovers from one
+ * backup the later one leads, wherever they are.
  *
  *   meta epoch, instance, place, inode   the newest start: its number, a random id, "DIR on HOST",
  *                                        and the inode of state.db
@@ -44,9 +45,11 @@ enum {
     PLACE_DIR_MAX = 400, /* bytes of the directory's path that a place shows */
     WAL_HEADER_BYTES = 32,
 };
-/* Epochs between a takeover and the one that it takes over from: more starts than a controller
- * makes after a backup. */
+/* Epochs between a takeover and the newest one known, where the clock's seconds are not above that:
+ * more starts than a controller makes after a backup. */
 #define TAKEOVER_STRIDE ((uint64_t)1 << 20)
+/* Start of the seconds that takeovers count: 2020-01-01 UTC, so that 31 bits last until 2088. */
+#define TAKEOVER_BEGIN_MS INT64_C(1577836800000)
 
 static const char epoch_format[] = "epoch %" PRIu64 "\nheader %u\ncluster %s\nplace %s\n";
 
@@ -266,6 +269,15 @@ static uint64_t greatest(const struct known_epoch *f)
     return number > f->fenced ? number : f->fenced;
 }
 
+uint64_t store_takeover_epoch(uint64_t known, int64_t wall_ms)
+{
+    const int64_t seconds = (wall_ms - TAKEOVER_BEGIN_MS) / 1000;
+
+    return seconds > 0 && (uint64_t)seconds > known && seconds <= INT32_MAX
+               ? (uint64_t)seconds
+               : known + TAKEOVER_STRIDE;
+}
+
 static enum hd_status make_ids(struct store_db *db, struct hd_store_epoch *e)
 {
     unsigned char bytes[16];
@@ -356,9 +368,10 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
         st = judge(db, dir, &f, e->place, take_over || f.asked, &e->restored);
     if (st)
         return st;
-    e->number = greatest(&f) + (e->restored ? TAKEOVER_STRIDE : 1);
-    e->copied_ms = (int64_t)(e->restored ? f.copied_ms : copied_ms);
     e->taken_over_ms = e->restored ? hd_clock_wall_ms() : (int64_t)f.taken_over_ms;
+    e->number =
+        e->restored ? store_takeover_epoch(greatest(&f), e->taken_over_ms) : greatest(&f) + 1;
+    e->copied_ms = (int64_t)(e->restored ? f.copied_ms : copied_ms);
     if (e->restored)
         e->takeover = e->number;
     st = write_epoch(db, e, on_disk ? find_inode(db) : 0);

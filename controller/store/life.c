@@ -75,6 +75,32 @@ static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
     return true;
 }
 
+/* A backup or a folder of a job is no sign here: the folders of backups and of jobs have these. */
+bool store_is_state_dir(const char *dir)
+{
+    static const char *const names[] = {"state.db", "state.db-wal", "epoch", "reserve",
+                                        "pki/ca.pem"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (size_of(dir, names[i]) >= 0)
+            return true;
+    return false;
+}
+
+static bool is_content(const char *dir, const char *name)
+{
+    (void)dir;
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "lost+found") != 0 &&
+           strcmp(name, "lock") != 0; /* left by an earlier try */
+}
+
+bool store_is_empty(const char *dir)
+{
+    char name[256];
+
+    return !find_entry(dir, is_content, name);
+}
+
 enum hd_status store_check_life(const char *dir)
 {
     const int64_t size_bytes = size_of(dir, "state.db");

@@ -2,6 +2,9 @@
  *
  *   lock DIR -> copy FILE into state.db.restored, checked and on disk -> move state.db and its log
  *   to DIR/before-restore-TIME -> give the copy its name -> mark it: the next start takes over
+ *
+ * A folder that is no state directory is refused, and so is the database of another cluster: a
+ * mistyped path would otherwise become a second controller of the cluster.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -38,6 +41,90 @@ static enum hd_status move_aside(const char *dir, struct hd_store_restore *r)
     return st ? st : hd_file_sync_dir(dir);
 }
 
+/* ---- checks -----------------------------------------------------------------------------------*/
+
+static enum hd_status check_dir(const char *dir, const char *file, bool into_empty)
+{
+    struct stat info;
+
+    if (strlen(dir) > HD_CTL_PATH_BYTES_MAX - 64)
+        return hd_err(HD_INVALID, "the path %s is too long", dir);
+    if (stat(dir, &info) < 0)
+        return hd_err(HD_INVALID,
+                      "cannot find the state directory %s: %s. If this machine is a new one, make "
+                      "the folder, and run this again with --empty",
+                      dir, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return hd_err(HD_INVALID, "%s is no folder; --state-dir is the controller's", dir);
+    if (access(dir, R_OK | W_OK | X_OK) < 0)
+        return hd_err(HD_INVALID, "cannot write into %s: %s; run this as the controller's user",
+                      dir, strerror(errno));
+    if (!file && !store_is_state_dir(dir))
+        return hd_err(HD_INVALID,
+                      "%s is no state directory of a controller; to put a backup there, name the "
+                      "file: heddle-controller restore FILE --state-dir DIR",
+                      dir);
+    if (!file || store_is_state_dir(dir))
+        return HD_OK;
+    if (!store_is_empty(dir))
+        return hd_err(HD_INVALID,
+                      "%s is no state directory: no controller has worked there, and it is not "
+                      "empty. --state-dir is the controller's; for a controller on a new machine "
+                      "name an empty folder, and add --empty",
+                      dir);
+    return into_empty ? HD_OK
+                      : hd_err(HD_INVALID,
+                               "%s is empty: no controller has worked there. If the controller is "
+                               "to begin there, because the former state directory is lost, run "
+                               "this again with --empty; else correct --state-dir",
+                               dir);
+}
+
+/* Reads the cluster's id of a database; "": it cannot be read, or has none. */
+static void read_cluster(const char *file, char ret_id[HD_JOBS_SHARE_MAX])
+{
+    struct store_db db = {0};
+
+    if (store_open_source(file, &db) ||
+        store_db_get_meta(&db, "cluster_id", ret_id, HD_JOBS_SHARE_MAX))
+        ret_id[0] = '\0';
+    (void)sqlite3_close(db.sqlite);
+}
+
+/* Refuses the database of another cluster. A database that cannot be read is no hindrance: it may
+ * be the reason for the restore. */
+static enum hd_status check_cluster(const char *dir, const char *file, const char *part)
+{
+    char path[HD_CTL_PATH_BYTES_MAX + 16], here[HD_JOBS_SHARE_MAX], there[HD_JOBS_SHARE_MAX];
+
+    (void)snprintf(path, sizeof path, "%s/state.db", dir);
+    read_cluster(path, here);
+    read_cluster(part, there);
+    if (!*here || !*there || strcmp(here, there) == 0)
+        return HD_OK;
+    return hd_err(HD_CONFLICT,
+                  "%s is the database of another cluster (%.8s..) than the one in %s (%.8s..). If "
+                  "that cluster is to go on here, move all that is in %s to another folder, put "
+                  "the pki folder of its controller there, and run this again",
+                  file, there, path, here, dir);
+}
+
+/* ---- changes ----------------------------------------------------------------------------------*/
+
+/* Reads what the database that was moved aside has, as far as it can be read. */
+static void look_aside(struct hd_store_restore *r)
+{
+    char path[HD_CTL_PATH_BYTES_MAX + 16];
+    struct store_db db = {0};
+
+    if (!r->aside[0])
+        return;
+    (void)snprintf(path, sizeof path, "%s/state.db", r->aside);
+    if (store_open_source(path, &db) || store_read_holding(&db, &r->former))
+        r->former = (struct hd_store_backup){0};
+    (void)sqlite3_close(db.sqlite);
+}
+
 static enum hd_status put_in_place(const char *dir, const char *file, struct hd_store_restore *r)
 {
     char part[HD_CTL_PATH_BYTES_MAX + 16], path[HD_CTL_PATH_BYTES_MAX + 16];
@@ -46,21 +133,26 @@ static enum hd_status put_in_place(const char *dir, const char *file, struct hd_
     (void)snprintf(part, sizeof part, "%s/state.db.restored", dir);
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
     (void)unlink(part); /* left by an earlier try */
-    st = store_copy_file(file, part, &r->copy);
+    st = store_copy_file(file, part, 0, &r->copy);
+    if (st)
+        return st;
+    st = check_cluster(dir, file, part);
     if (!st)
         st = move_aside(dir, r);
     if (!st && rename(part, path) < 0)
         st = hd_err(HD_IO, "cannot rename %s to %s: %s", part, path, strerror(errno));
-    return st ? st : hd_file_sync_dir(dir);
+    if (st) {
+        (void)unlink(part); /* best effort: st is the news */
+        return st;
+    }
+    look_aside(r);
+    return hd_file_sync_dir(dir);
 }
 
 static enum hd_status mark(struct store_db *db, bool revoke, struct hd_store_restore *r)
 {
-    char copied[32];
-    enum hd_status st = store_db_get_meta(db, "copied", copied, sizeof copied);
+    enum hd_status st = r->copy.size_bytes ? HD_OK : store_read_holding(db, &r->copy);
 
-    if (!st && *copied)
-        st = hd_text_to_int64(copied, 0, INT64_MAX, &r->copied_ms);
     if (!st)
         st = store_db_run(db, STORE_BEGIN, "");
     if (!st && revoke) {
@@ -72,19 +164,17 @@ static enum hd_status mark(struct store_db *db, bool revoke, struct hd_store_res
     return st ? st : store_db_run(db, STORE_COMMIT, "");
 }
 
-enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke,
+enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke, bool into_empty,
                                 struct hd_store_restore *ret_restore)
 {
     struct hd_store_restore r = {0};
     struct store_db db = {0};
     char lock[HD_CTL_PATH_BYTES_MAX + 16];
     int lock_fd = -1;
-    enum hd_status st;
+    enum hd_status st = check_dir(dir, file, into_empty);
 
     (void)snprintf(lock, sizeof lock, "%s/lock", dir);
-    if (strlen(dir) > HD_CTL_PATH_BYTES_MAX - 64)
-        st = hd_err(HD_INVALID, "the path %s is too long", dir);
-    else
+    if (!st)
         st = hd_file_lock(lock, &lock_fd);
     if (st == HD_CONFLICT)
         (void)hd_err(st,

@@ -113,7 +113,9 @@ int64_t hd_store_silent_ms(struct hd_job_store *store);
 
 struct hd_store_backup {
     int64_t size_bytes, schema, jobs;
-    int64_t last_job; /* the highest number of a job; 0: none */
+    int64_t last_job;  /* the highest number of a job; 0: none */
+    int64_t copied_ms; /* when it was made (wall); 0: not known, as of a copy made with cp */
+    int64_t newest_ms; /* when the controller wrote into it last, to 10 s (wall); 0: not known */
 };
 
 /* Copies the database in `dir` to the new file `file` and checks the copy; while a controller runs
@@ -124,18 +126,20 @@ enum hd_status hd_store_backup(const char *dir, const char *file,
                                struct hd_store_backup *ret_backup);
 
 struct hd_store_restore {
-    struct hd_store_backup copy; /* what is in place now */
-    int64_t copied_ms;           /* when it was made (wall); 0: not known */
+    struct hd_store_backup copy; /* what is in place now; size_bytes 0: no file was put there */
     int64_t ended;               /* tokens, people's certificates and invitations that were ended */
     char aside[HD_CTL_PATH_BYTES_MAX]; /* where the former database is now; "": there was none */
+    struct hd_store_backup former;     /* what that one has; last_job 0: no job, or unreadable */
 };
 
 /* Makes the next start in `dir` take over from the controller of which the database is a copy, or
  * which has fenced it. `file` not NULL: first replaces the database by that file, and moves the
  * former one aside with its log. revoke: ends tokens, people's certificates and invitations.
- * HD_CONFLICT: a controller uses `dir`. HD_NOT_FOUND: there is no such file. HD_CORRUPT: it is
- * damaged, or no database of a controller. */
-enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke,
+ * into_empty: with `file`, `dir` may also be an empty folder, in which no controller has worked.
+ * HD_CONFLICT: a controller uses `dir`, or `file` is another cluster's. HD_INVALID: `dir` is no
+ * state directory. HD_NOT_FOUND: there is no such file. HD_CORRUPT: it is damaged, or no database
+ * of a controller. */
+enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke, bool into_empty,
                                 struct hd_store_restore *ret_restore);
 
 /* ---- while no controller runs -----------------------------------------------------------------*/

@@ -273,6 +273,10 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
  * (life.c).
  */
 enum hd_status store_check_life(const char *dir);
+/* life.c: returns whether a controller has worked in `dir`, or init has. */
+bool store_is_state_dir(const char *dir);
+/* life.c: returns whether nothing is in `dir`. */
+bool store_is_empty(const char *dir);
 void store_db_close(struct store_db *db);
 
 /* what an operator does with a damaged database, at the end of a message */
@@ -321,10 +325,20 @@ enum hd_status store_check_log(const char *dir);
 enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_disk, bool take_over,
                                  struct hd_store_epoch *ret_epoch);
 
+/* epoch.c: returns the epoch of a takeover: higher than `known`, the highest epoch that the
+ * database and its directory name, and than each takeover that began a second earlier by the same
+ * clock. */
+uint64_t store_takeover_epoch(uint64_t known, int64_t wall_ms);
 /* backup.c: copies the database `file`, with its log, to the new file `part`, checks the copy and
- * flushes it. On failure no `part` is left. */
-enum hd_status store_copy_file(const char *file, const char *part,
+ * flushes it. made_ms: the time that marks it as a copy, unless `file` is one already; 0: it is not
+ * marked. On failure no `part` is left. */
+enum hd_status store_copy_file(const char *file, const char *part, int64_t made_ms,
                                struct hd_store_backup *ret_backup);
+/* backup.c: reads how many jobs a database has, when it was copied, and how new it is. */
+enum hd_status store_read_holding(struct store_db *db, struct hd_store_backup *ret_backup);
+/* backup.c: opens a database to read it. Its log stays as it is. The caller closes ret_db->sqlite,
+ * also after a failure. */
+enum hd_status store_open_source(const char *file, struct store_db *ret_db);
 
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
 

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "controller/store/store_internal.h"
 #include "tests/temporary.h"
@@ -183,7 +184,7 @@ static void a_copy_in_another_place_waits_for_a_person(void **state)
         assert_non_null(strstr(hd_err_message(), b.first)); /* it names both */
         assert_non_null(strstr(hd_err_message(), b.second));
         assert_non_null(strstr(hd_err_message(), "heddle-controller restore"));
-        assert_int_equal(hd_store_restore(b.second, NULL, false, &restored), HD_OK);
+        assert_int_equal(hd_store_restore(b.second, NULL, false, false, &restored), HD_OK);
         epoch = started(b.second, false);
         assert_true(epoch.restored && epoch.number > first.number + 1000);
         assert_false(started(b.second, false).restored);
@@ -202,7 +203,7 @@ static void one_that_was_taken_over_from_starts_no_more(void **state)
     put_meta(b.first, "fenced", "7000000 in /elsewhere on n9");
     assert_int_equal(start(b.first, false, &epoch), HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), "/elsewhere on n9"));
-    assert_int_equal(hd_store_restore(b.first, NULL, false, &restored), HD_OK);
+    assert_int_equal(hd_store_restore(b.first, NULL, false, false, &restored), HD_OK);
     assert_true(started(b.first, false).number > 7000000);
     done(&b);
 }
@@ -301,13 +302,155 @@ static void restore_moves_the_former_database_aside(void **state)
     (void)started(b.first, false);
     assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
     put_meta(b.first, "progress", "77");
-    assert_int_equal(hd_store_restore(b.first, b.backup, true, &restored), HD_OK);
-    assert_true(restored.copied_ms > 0);
+    assert_int_equal(hd_store_restore(b.first, b.backup, true, false, &restored), HD_OK);
+    assert_int_equal(restored.copy.copied_ms, made.copied_ms);
     (void)snprintf(path, sizeof path, "%s/state.db", restored.aside);
     assert_true(hd_file_exists(path));
     assert_int_equal(started(b.first, false).progress, 0); /* that of the backup */
-    assert_int_equal(hd_store_restore(b.first, "/nowhere/backup", false, &restored), HD_NOT_FOUND);
+    assert_int_equal(hd_store_restore(b.first, "/nowhere/backup", false, false, &restored),
+                     HD_NOT_FOUND);
     assert_false(started(b.first, false).restored); /* nothing has changed */
+    done(&b);
+}
+
+/* Waits until a copy that is made now has another time than one that was made at `then_ms`. */
+static void pass_ms(int64_t then_ms)
+{
+    while (hd_clock_wall_ms() <= then_ms)
+        (void)usleep(500);
+}
+
+/* Each of: a backup, the backup of a database that was restored and not started, a file that cp
+ * made. What is missing is what came after the backup, not after the restore. */
+static void a_restore_tells_when_the_copy_was_made(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct bench b = make_bench();
+        struct hd_store_backup made = {0}, again;
+        struct hd_store_restore restored;
+        char other[300];
+
+        (void)snprintf(other, sizeof other, "%s/other", b.root);
+        (void)started(b.first, false);
+        put_meta(b.first, "settled_ms", "1700000000123");
+        if (way == 2)
+            copy(b.first, "state.db", b.backup, "", false);
+        else
+            assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+        pass_ms(made.copied_ms);
+        assert_int_equal(hd_store_restore(b.first, b.backup, false, false, &restored), HD_OK);
+        assert_int_equal(restored.copy.copied_ms, made.copied_ms); /* way 2: 0, not known */
+        assert_int_equal(restored.copy.newest_ms, 1700000000123);
+        if (way == 1) {
+            assert_int_equal(hd_store_backup(b.first, other, &again), HD_OK);
+            assert_int_equal(again.copied_ms, made.copied_ms);
+        }
+        assert_int_equal(started(b.first, false).copied_ms, made.copied_ms);
+        /* a copy of a database that has been started is made now */
+        pass_ms(made.copied_ms);
+        (void)unlink(other);
+        assert_int_equal(hd_store_backup(b.first, other, &again), HD_OK);
+        assert_true(again.copied_ms > made.copied_ms);
+        done(&b);
+    }
+}
+
+/* Seconds since 2020-01-01 UTC, which began 18262 days after 1970: 50 years of 365 days, and the 12
+ * leap days of 1972 to 2016. */
+static void a_takeover_takes_the_seconds_of_the_clock(void **state)
+{
+    const int64_t begin_ms = INT64_C(18262) * 86400 * 1000;
+    const uint64_t stride = UINT64_C(1048576), last = INT32_MAX;
+
+    (void)state;
+    assert_int_equal(store_takeover_epoch(7, begin_ms + 200 * 1000), 200);
+    assert_int_equal(store_takeover_epoch(199, begin_ms + 200 * 1000 + 999), 200);
+    /* a clock that is behind what is known, as of a machine that has none, or of 1970 */
+    assert_int_equal(store_takeover_epoch(200, begin_ms + 200 * 1000), 200 + stride);
+    assert_int_equal(store_takeover_epoch(9, 0), 9 + stride);
+    /* a clock that shows a year after 2087: the header of state.db has 31 bits */
+    assert_int_equal(store_takeover_epoch(9, begin_ms + (int64_t)last * 1000), last);
+    assert_int_equal(store_takeover_epoch(9, begin_ms + ((int64_t)last + 1) * 1000), 9 + stride);
+}
+
+/* One backup, in two places one after the other; the first controller had more starts meanwhile.
+ * The later one leads, although neither knows of the other. */
+static void the_later_of_two_restores_of_a_backup_leads(void **state)
+{
+    struct bench b = make_bench();
+    struct hd_store_backup made;
+    struct hd_store_restore restored;
+    struct hd_store_epoch one;
+    char third[300];
+
+    (void)state;
+    (void)snprintf(third, sizeof third, "%s/third", b.root);
+    assert_int_equal(hd_file_make_dirs(third, 0700), HD_OK);
+    (void)started(b.first, false);
+    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(hd_store_restore(b.second, b.backup, false, true, &restored), HD_OK);
+    (void)started(b.second, false);
+    one = started(b.second, false);
+    assert_int_equal(one.number, one.takeover + 1);
+    /* two starts within a second do not occur but in a test: so wait two */
+    pass_ms((one.taken_over_ms / 1000 + 2) * 1000);
+    assert_int_equal(hd_store_restore(third, b.backup, false, true, &restored), HD_OK);
+    assert_true(started(third, false).number > one.number);
+    done(&b);
+}
+
+static void assert_refused(const char *dir, const char *file, bool into_empty, enum hd_status st,
+                           const char *advice)
+{
+    struct hd_store_restore restored;
+    char path[4200];
+
+    assert_int_equal(hd_store_restore(dir, file, false, into_empty, &restored), st);
+    assert_non_null(strstr(hd_err_message(), dir));
+    assert_non_null(strstr(hd_err_message(), advice));
+    (void)snprintf(path, sizeof path, "%s/state.db", dir);
+    assert_false(hd_file_exists(path));
+}
+
+static void a_folder_that_is_no_state_directory_is_refused(void **state)
+{
+    struct bench b = make_bench();
+    struct hd_store_backup made;
+    struct hd_store_restore restored;
+    char absent[300];
+
+    (void)state;
+    (void)snprintf(absent, sizeof absent, "%s/absent", b.root);
+    (void)started(b.first, false);
+    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    assert_refused(absent, b.backup, true, HD_INVALID, "make the folder");
+    assert_refused(b.root, b.backup, true, HD_INVALID, "is not empty");
+    assert_refused(b.root, NULL, false, HD_INVALID, "name the file");
+    assert_refused(b.second, NULL, false, HD_INVALID, "name the file");
+    assert_refused(b.second, b.backup, false, HD_INVALID, "--empty");
+    assert_int_equal(hd_store_restore(b.second, b.backup, false, true, &restored), HD_OK);
+    assert_true(started(b.second, false).restored);
+    done(&b);
+}
+
+/* The database stays as it is, and no part of a copy is left. */
+static void the_backup_of_another_cluster_is_refused(void **state)
+{
+    struct bench b = make_bench();
+    struct hd_store_backup made;
+    struct hd_store_restore restored;
+    char path[300];
+
+    (void)state;
+    (void)started(b.first, false);
+    (void)started(b.second, false);
+    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(hd_store_restore(b.second, b.backup, false, false, &restored), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "another cluster"));
+    (void)snprintf(path, sizeof path, "%s/state.db.restored", b.second);
+    assert_false(hd_file_exists(path));
+    assert_false(started(b.second, false).restored);
     done(&b);
 }
 
@@ -323,6 +466,11 @@ int main(void)
         cmocka_unit_test(a_log_of_another_database_is_refused),
         cmocka_unit_test(a_reader_that_lets_the_log_grow_is_told),
         cmocka_unit_test(restore_moves_the_former_database_aside),
+        cmocka_unit_test(a_restore_tells_when_the_copy_was_made),
+        cmocka_unit_test(a_takeover_takes_the_seconds_of_the_clock),
+        cmocka_unit_test(the_later_of_two_restores_of_a_backup_leads),
+        cmocka_unit_test(a_folder_that_is_no_state_directory_is_refused),
+        cmocka_unit_test(the_backup_of_another_cluster_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
