@@ -7,11 +7,21 @@
 #include "controller/identity/identity.h"
 #include "pki/pki.h"
 
+/* A certificate of a node that was ended before it expired. */
+struct ended_node {
+    char name[HD_CTL_NAME_BYTES_MAX + 1];
+    unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
+    int64_t ended_ms, expires_ms;
+};
+
 struct hd_credentials {
     struct hd_credential_record *items; /* their texts are their own memory */
     size_t count, room;
     uint32_t *slots; /* position + 1; 0: empty. A power of two, at most half full */
     size_t slot_count;
+    struct ended_node *ended;
+    size_t ended_count, ended_room;
+    bool ended_lost; /* one was forgotten for want of memory */
     uint64_t last;
     int64_t settled_ms; /* what expired before it may be forgotten */
 };
@@ -37,6 +47,7 @@ void hd_credentials_free(struct hd_credentials *all)
         free_texts(&all->items[i]);
     free(all->items);
     free(all->slots);
+    free(all->ended);
     free(all);
 }
 
@@ -207,6 +218,47 @@ void hd_credentials_end(struct hd_credentials *all, uint64_t id)
         enter_all(all);
         return;
     }
+}
+
+void hd_credentials_keep_ended(struct hd_credentials *all,
+                               const struct hd_credential_record *credential)
+{
+    struct ended_node *grown, *kept;
+
+    if (credential->kind != HD_CREDENTIAL_KIND_NODE)
+        return;
+    if (all->ended_count == all->ended_room) {
+        size_t count = 0;
+
+        for (size_t i = 0; i < all->ended_count;
+             i++) /* a certificate that has expired opens nothing */
+            if (all->ended[i].expires_ms > all->settled_ms)
+                all->ended[count++] = all->ended[i];
+        all->ended_count = count;
+    }
+    if (all->ended_count == all->ended_room) {
+        grown = realloc(all->ended, 2 * (all->ended_room + 8) * sizeof *grown);
+        all->ended_lost |= !grown;
+        if (!grown)
+            return;
+        all->ended = grown;
+        all->ended_room = 2 * (all->ended_room + 8);
+    }
+    kept = &all->ended[all->ended_count++];
+    *kept =
+        (struct ended_node){.ended_ms = credential->ended_ms, .expires_ms = credential->expires_ms};
+    (void)snprintf(kept->name, sizeof kept->name, "%s", credential->name);
+    memcpy(kept->hash, credential->hash, sizeof kept->hash);
+}
+
+bool hd_credentials_was_ended(const struct hd_credentials *all, const unsigned char *hash,
+                              const char *node, int64_t since_ms)
+{
+    for (size_t i = 0; i < all->ended_count; i++)
+        if (memcmp(all->ended[i].hash, hash, sizeof all->ended[i].hash) == 0 ||
+            (strcmp(all->ended[i].name, node) == 0 && all->ended[i].ended_ms >= since_ms))
+            return true;
+    return all->ended_lost;
 }
 
 size_t hd_credentials_count(const struct hd_credentials *all)

@@ -126,6 +126,14 @@ const struct hd_credential_record *hd_credentials_find_id(const struct hd_creden
                                                           uint64_t id, int64_t now_ms);
 /* Ends one: it is not found any more. */
 void hd_credentials_end(struct hd_credentials *all, uint64_t id);
+/* Remembers a certificate of a node that was ended, from which no other may be adopted
+ * (services/adopt.c); nothing for other kinds. */
+void hd_credentials_keep_ended(struct hd_credentials *all,
+                               const struct hd_credential_record *credential);
+/* Returns whether the certificate with this hash was ended, or any of `node` at since_ms or later;
+ * true, too, if that is not known for want of memory. */
+bool hd_credentials_was_ended(const struct hd_credentials *all, const unsigned char *hash,
+                              const char *node, int64_t since_ms);
 /* Lets credentials that have expired by this clock (base/clock.h, settled) make room when more
  * come; 0, as at first: none does. */
 void hd_credentials_settle(struct hd_credentials *all, int64_t settled_ms);

@@ -5,6 +5,9 @@
  *
  *   - this database took over from a copy (store/epoch.c), and the certificate is older than that
  *   - the database knows a certificate of the same node that was not revoked, and is older
+ *   - it was not revoked itself, and no certificate of that node was since it was made, or since
+ * the takeover: a revocation cannot name a certificate that the database does not know, so it holds
+ * for all of them. A node that joined again has one that is known.
  *
  * All others are refused, and the refusal says what to do: a node that joined after the backup is
  * invited again, and a person gets a new token. Where no backup was restored, the authority's key
@@ -17,7 +20,9 @@
 #include "base/log.h"
 #include "controller/services/internal.h"
 
-enum { SLACK_MS = 300 * 1000 }; /* difference allowed between two clocks */
+/* Difference allowed between the clocks of two controllers. Revocations allow none: that by the
+ * hash looks at no clock, and that since the takeover at one clock only. */
+enum { SLACK_MS = 300 * 1000 };
 
 /* Returns the newest certificate of the node that was not revoked, also one that has expired;
  * NULL: none. */
@@ -39,6 +44,14 @@ static bool is_of_the_gap(const struct controller *c, const struct hd_pki_certif
 {
     return c->fence.taken_over_ms && cert->from_ms <= c->fence.taken_over_ms + SLACK_MS &&
            cert->to_ms > hd_clock_wall_ms();
+}
+
+static bool was_revoked(const struct controller *c, const struct hd_pki_certificate *cert)
+{
+    const int64_t since_ms =
+        cert->from_ms < c->fence.taken_over_ms ? cert->from_ms : c->fence.taken_over_ms;
+
+    return hd_credentials_was_ended(c->credentials, cert->hash, cert->name, since_ms);
 }
 
 /* Adds an event for each such certificate, once in a run: the daemon tries again and again. */
@@ -102,7 +115,7 @@ const struct hd_credential_record *adopt_certificate(struct controller *c, const
                                         .made_ms = cert->from_ms,
                                         .expires_ms = cert->to_ms};
 
-    if (!c->authority || !is_of_the_gap(c, cert) ||
+    if (!c->authority || !is_of_the_gap(c, cert) || was_revoked(c, cert) ||
         hd_pki_check_client(c->authority->pki, pem) != HD_OK)
         return NULL;
     if (!known) {
@@ -121,36 +134,45 @@ const struct hd_credential_record *adopt_certificate(struct controller *c, const
     return hd_credentials_find_id(c->credentials, made.id, 0);
 }
 
+/* "restored at T from a backup of T" */
+static void describe_takeover(const struct controller *c, char *ret_text, size_t size)
+{
+    char when[HD_CLOCK_TEXT_MAX], copied[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_utc(c->fence.taken_over_ms, when);
+    hd_clock_format_utc(c->fence.copied_ms, copied);
+    (void)snprintf(ret_text, size, "restored at %s from a %s%s", when,
+                   c->fence.copied_ms ? "backup of " : "copy", c->fence.copied_ms ? copied : "");
+}
+
 enum hd_status adopt_refuse_certificate(const struct controller *c,
                                         const struct hd_pki_certificate *cert)
 {
-    char when[HD_CLOCK_TEXT_MAX];
+    char takeover[128];
 
     if (!c->fence.taken_over_ms)
         return hd_err(HD_DENIED, "the certificate is not one of this controller's, or was "
                                  "revoked; a node is invited again with heddle node invite");
-    hd_clock_format_utc(c->fence.taken_over_ms, when);
+    describe_takeover(c, takeover, sizeof takeover);
     return hd_err(
         HD_DENIED,
         "the certificate of %s is not one that this controller knows, or was revoked; its "
-        "database was restored from a backup at %s. A node is invited again with heddle "
-        "node invite %s, then heddled join on it; a person gets a new certificate or "
-        "token of an admin",
-        *cert->name ? cert->name : "the caller", when, *cert->name ? cert->name : "NAME");
+        "database was %s. A node is invited again with heddle node invite %s, then heddled join "
+        "on it; a person gets a new certificate or token of an admin",
+        *cert->name ? cert->name : "the caller", takeover, *cert->name ? cert->name : "NAME");
 }
 
 enum hd_status adopt_refuse_token(const struct controller *c)
 {
-    char when[HD_CLOCK_TEXT_MAX];
+    char takeover[128];
 
     if (!c->fence.taken_over_ms)
         return hd_err(HD_DENIED, "the token is wrong, has expired or was revoked; give a token "
                                  "file with one of the controller's");
-    hd_clock_format_utc(c->fence.taken_over_ms, when);
+    describe_takeover(c, takeover, sizeof takeover);
     return hd_err(HD_DENIED,
                   "the token is wrong, has expired or was revoked; give a token file with one of "
-                  "the controller's. Its database was restored from a backup at %s: it does not "
-                  "know tokens made after the backup, which an admin makes anew with heddle token "
-                  "create",
-                  when);
+                  "the controller's. Its database was %s: it does not know tokens made after that "
+                  "one, which an admin makes anew with heddle token create",
+                  takeover);
 }

@@ -105,7 +105,12 @@ static enum hd_status load_step(void *user, const struct hd_step_record *step)
 
 static enum hd_status load_credential(void *user, const struct hd_credential_record *credential)
 {
-    return hd_credentials_restore(((struct loading *)user)->c->credentials, credential);
+    struct hd_credentials *all = ((struct loading *)user)->c->credentials;
+
+    if (!credential->ended_ms)
+        return hd_credentials_restore(all, credential);
+    hd_credentials_keep_ended(all, credential);
+    return HD_OK;
 }
 
 /* Counts a checkpoint that the jobs directory should have. Checkpoints of a former jobs directory

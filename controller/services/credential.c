@@ -50,6 +50,7 @@ static void end(struct controller *c, const struct hd_credential_record *credent
     ended.ended_ms = hd_clock_wall_ms();
     ended.ended_by = by;
     hd_batch_add_credential(c->turn->batch, &ended);
+    hd_credentials_keep_ended(c->credentials, &ended);
     hd_credentials_end(c->credentials, ended.id);
     if (!cut)
         return;

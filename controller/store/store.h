@@ -179,7 +179,8 @@ struct hd_store_loader {
     enum hd_status (*checkpoint)(void *user, const struct hd_checkpoint_record *checkpoint);
     enum hd_status (*position)(void *user, const struct hd_position_record *position);
     enum hd_status (*step)(void *user, const struct hd_step_record *step); /* the newest */
-    /* Those that have not ended or expired, by id; `last`: the highest id of all. NULL: skip. */
+    /* Those that have not ended or expired, and certificates of nodes that have ended, by id;
+     * `last`: the highest id of all. NULL: skip. */
     enum hd_status (*credential)(void *user, const struct hd_credential_record *credential);
     void (*credentials_end)(void *user, uint64_t last);
     /* Folders of checkpoints that nodes have seen through the jobs directory, also of jobs that

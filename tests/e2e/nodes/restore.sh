@@ -56,7 +56,7 @@ check_equal a_node_with_a_newer_certificate_comes_back 0 $?
 check_equal as_an_event_says 1 "$(heddle events -o jsonl | grep -c certificate_adopted)"
 check_equal its_job_goes_on 'running 1' "$(state_of "$job") $(heddle show "$job" -o jsonl | member attempt)"
 check_status a_token_made_since_is_unknown 5 heddle jobs --token-file "$work/ann.token"
-check_equal and_told_why 1 "$(grep -c 'was restored from a backup' "$work/check.err")"
+check_equal and_told_why 1 "$(grep -c 'was restored at .* from a backup of' "$work/check.err")"
 check one_revoked_since_is_valid_again heddle jobs --token-file "$work/bob.token"
 start_joined n2
 await 20 grep -q 'heddle node invite n2' "$work/n2.log"
