@@ -194,6 +194,10 @@ static enum hd_status read_tokens(struct program *p)
                                   "HOST:PORT; give both");
     if (p->token_file)
         st = hd_rpc_tokens_read(&p->tokens, p->token_file, HD_RPC_PARTY_USER);
+    if (!st && p->token_file)
+        st = hd_user_check_owner(p->token_file, p->options.state_dir);
+    if (!st && p->node_token_file)
+        st = hd_user_check_owner(p->node_token_file, p->options.state_dir);
     if (!st && p->node_token_file)
         st = hd_rpc_tokens_read(&p->tokens, p->node_token_file, HD_RPC_PARTY_NODE);
     p->options.tokens = &p->tokens;
@@ -221,6 +225,8 @@ static enum hd_status check_policy(const struct program *p)
         p->options.policy_file ? hd_policy_read(p->options.policy_file, &policy) : HD_OK;
 
     hd_policy_free(policy);
+    if (!st && p->options.policy_file)
+        st = hd_user_check_owner(p->options.policy_file, p->options.state_dir);
     return st;
 }
 

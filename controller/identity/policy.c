@@ -460,6 +460,8 @@ enum hd_status hd_policy_read(const char *path, struct hd_policy **ret_policy)
         st = hd_err(HD_IO, "cannot stat %s: %m", path);
     if (!st && info.st_mode & (S_IWGRP | S_IWOTH))
         st = hd_err(HD_DENIED, "others may change the policy %s; run: chmod go-w %s", path, path);
+    if (!st)
+        st = hd_user_check_owner(path, NULL);
     if (!st && text.len_bytes && strlen(text.data) != text.len_bytes)
         st = hd_err(HD_INVALID, "%s is no policy file: it has a NUL byte", path);
     if (!st)

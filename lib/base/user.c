@@ -6,7 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
+
+enum { OVERFLOW_UID = 65534, PROC_BYTES_MAX = 64 * 1024 };
 
 static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@";
 static const char digits[] = "0123456789";
@@ -38,21 +41,78 @@ enum hd_status hd_user_check(const char *word)
                : HD_OK;
 }
 
+static void name_user(uid_t uid, char ret_name[HD_USER_BYTES_MAX])
+{
+    const struct passwd *user = getpwuid(uid);
+
+    if (user)
+        (void)snprintf(ret_name, HD_USER_BYTES_MAX, "%s", user->pw_name);
+    else
+        (void)snprintf(ret_name, HD_USER_BYTES_MAX, "%u", (unsigned)uid);
+}
+
 enum hd_status hd_user_check_folder(const char *dir, const char *command)
 {
-    const struct passwd *user;
     struct stat info;
     char name[HD_USER_BYTES_MAX];
 
     if (geteuid() != 0 || stat(dir, &info) < 0 || info.st_uid == 0)
         return HD_OK;
-    user = getpwuid(info.st_uid);
-    if (user)
-        (void)snprintf(name, sizeof name, "%s", user->pw_name);
-    else
-        (void)snprintf(name, sizeof name, "%u", (unsigned)info.st_uid);
+    name_user(info.st_uid, name);
     return hd_err(HD_INVALID,
                   "%s belongs to user %s, who could not read what root makes in it; run it as that "
                   "user: runuser -u %s -- %s ...",
                   dir, name, name, command);
+}
+
+/* ---- whose a file is --------------------------------------------------------------------------*/
+
+bool hd_user_map_is_whole(const char *map)
+{
+    unsigned long first, outside, count;
+
+    return sscanf(map, "%lu %lu %lu", &first, &outside, &count) == 3 && first == 0 &&
+           count >= UINT32_MAX;
+}
+
+/* Returns whether `uid` may be that of an owner outside this process's user namespace. A process
+ * that cannot see its map is taken to be in one. */
+static bool may_be_unmapped(uid_t uid)
+{
+    struct hd_text text = {0};
+    int64_t overflow = OVERFLOW_UID;
+    bool whole;
+
+    if (hd_file_read("/proc/sys/kernel/overflowuid", PROC_BYTES_MAX, &text) == HD_OK && text.data) {
+        text.data[strcspn(text.data, "\n")] = '\0';
+        (void)hd_text_to_int64(text.data, 0, UINT32_MAX, &overflow);
+    }
+    hd_text_free(&text);
+    if ((int64_t)uid != overflow)
+        return false;
+    text = (struct hd_text){0};
+    whole = hd_file_read("/proc/self/uid_map", PROC_BYTES_MAX, &text) == HD_OK && text.data &&
+            hd_user_map_is_whole(text.data);
+    hd_text_free(&text);
+    return !whole;
+}
+
+enum hd_status hd_user_check_owner(const char *path, const char *dir)
+{
+    const uid_t self = geteuid();
+    struct stat info, folder;
+    char name[HD_USER_BYTES_MAX], wanted[HD_USER_BYTES_MAX];
+
+    if (stat(path, &info) < 0 || !S_ISREG(info.st_mode) || info.st_uid == 0 ||
+        info.st_uid == self || (self == 0 && !dir))
+        return HD_OK;
+    if ((self == 0 && stat(dir, &folder) == 0 && folder.st_uid == info.st_uid) ||
+        may_be_unmapped(info.st_uid))
+        return HD_OK;
+    name_user(info.st_uid, name);
+    name_user(self, wanted);
+    return hd_err(HD_DENIED,
+                  "%s belongs to user %s, who could change it; if its content is what you want, "
+                  "run: chown %s %s",
+                  path, name, wanted, path);
 }

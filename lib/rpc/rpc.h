@@ -252,7 +252,9 @@ struct hd_rpc_tokens {
  * those that begin with # do not count. A NAME has letters, digits and . _ - @, and is not "token"
  * or "node"; a TOKEN has HD_RPC_TOKEN_MIN .. HD_RPC_TOKEN_MAX printable ASCII bytes without spaces.
  *
- * Adds the file's tokens. HD_DENIED: the file's mode gives access to group or others. HD_INVALID
+ * Adds the file's tokens. HD_DENIED: the file's mode gives access to group or others, or it belongs
+ * to another user (hd_user_check_owner without a folder: a server of root's has to call that with
+ * its own). HD_INVALID
  * names the line; it is also the answer to a token that is there already. After a failure, as after
  * use, hd_rpc_tokens_done erases and frees what there is. */
 enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "base/user.h"
 #include "rpc/credentials.h"
 
 enum { FILE_BYTES_MAX = 2 * 1024 * 1024 };
@@ -37,6 +38,8 @@ static enum hd_status read_private(const char *path, int patience_ms, struct hd_
         st = hd_err(HD_IO, "cannot stat %s: %m", path);
     if (!st && info.st_mode & (S_IRWXG | S_IRWXO))
         st = hd_err(HD_DENIED, "others may read the token in %s; run: chmod 600 %s", path, path);
+    if (!st)
+        st = hd_user_check_owner(path, NULL);
     if (!st && ret_text->len_bytes && strlen(ret_text->data) != ret_text->len_bytes)
         st = hd_err(HD_INVALID, "%s is not a token file: it has a NUL byte", path);
     return st;

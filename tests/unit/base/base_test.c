@@ -550,6 +550,60 @@ static void words_that_name_no_user_of_jobs_are_refused(void **state)
             fail_msg("\"%s\"", words[i].word);
 }
 
+/* Returns what a process of `uid` is told of the file. */
+static enum hd_status check_owner_as(uid_t uid, const char *path, const char *dir)
+{
+    const pid_t pid = fork();
+    int status = 0;
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(setresuid(uid, uid, uid) ? 255 : (int)hd_user_check_owner(path, dir));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 255);
+    return (enum hd_status)WEXITSTATUS(status);
+}
+
+static void a_file_of_rules_belongs_to_root_or_to_its_reader(void **state)
+{
+    enum { ANN = 12345, BOB = 12346 };
+    char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16];
+
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skip: only root gives files to others\n");
+        skip();
+    }
+    temporary_dir(dir, "heddle-owner");
+    (void)snprintf(path, sizeof path, "%s/file", dir);
+    assert_int_equal(chmod(dir, 0755), 0);
+    assert_int_equal(hd_file_write_atomic(path, "x", 1, 0644), HD_OK);
+    assert_int_equal(check_owner_as(ANN, path, dir), HD_OK); /* root's */
+    assert_int_equal(chown(path, ANN, -1), 0);
+    assert_int_equal(check_owner_as(ANN, path, dir), HD_OK);
+    assert_int_equal(check_owner_as(BOB, path, dir), HD_DENIED);
+    assert_int_equal(check_owner_as(BOB, path, NULL), HD_DENIED);
+    assert_int_equal(hd_user_check_owner(path, NULL), HD_OK); /* root shows ann's token */
+    assert_int_equal(hd_user_check_owner(path, dir), HD_DENIED);
+    assert_non_null(strstr(hd_err_message(), "belongs to user 12345"));
+    assert_non_null(strstr(hd_err_message(), "chown root"));
+    assert_int_equal(chown(dir, ANN, -1), 0); /* who can change the database as well */
+    assert_int_equal(hd_user_check_owner(path, dir), HD_OK);
+    assert_int_equal(check_owner_as(BOB, path, dir), HD_DENIED);
+    assert_int_equal(check_owner_as(BOB, "/dev/null", dir), HD_OK);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
+/* Maps as Linux shows them: of a machine, of a container with 65,536 users, of one user. */
+static void a_map_of_users_is_whole_or_not(void **state)
+{
+    (void)state;
+    assert_true(hd_user_map_is_whole("         0          0 4294967295\n"));
+    assert_false(hd_user_map_is_whole("         0     100000      65536\n"));
+    assert_false(hd_user_map_is_whole("      1000       1000          1\n"));
+    assert_false(hd_user_map_is_whole(""));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -575,6 +629,8 @@ int main(void)
         cmocka_unit_test(a_list_says_whether_it_is_whole),
         cmocka_unit_test(spans_and_times_read_like_a_person_says_them),
         cmocka_unit_test(words_that_name_no_user_of_jobs_are_refused),
+        cmocka_unit_test(a_file_of_rules_belongs_to_root_or_to_its_reader),
+        cmocka_unit_test(a_map_of_users_is_whole_or_not),
         cmocka_unit_test(a_duration_is_read_from_its_largest_unit_to_its_smallest),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
