@@ -64,9 +64,26 @@ static int threads_of(const Heddle__V1__NodeStatus *n)
     return threads;
 }
 
-/* Why the node, or some of its devices, get no jobs; and when those that it has leave it. */
+/* Returns the length of the first clause of a reason, up to "; " or ". " outside parentheses. */
+static size_t first_clause(const char *reason)
+{
+    int depth = 0;
+    size_t i = 0;
+
+    for (; reason[i]; i++) {
+        depth += (reason[i] == '(') - (reason[i] == ')');
+        if (depth <= 0 && (reason[i] == ';' || reason[i] == '.') && reason[i + 1] == ' ')
+            break;
+    }
+    return i;
+}
+
+/* Why the node, or some of its devices, get no jobs; and when those that it has leave it. What to do
+ * about it is left to show-node, except in the wide table. */
 static void add_reason(const struct cli *cli, struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
+    const char *reason = *n->reason ? n->reason : n->jobs_dir_problem;
+    const size_t length = cli->format == CLI_WIDE ? strlen(reason) : first_clause(reason);
     const Heddle__V1__DeviceInfo *first = NULL;
     size_t broken = 0;
 
@@ -74,7 +91,9 @@ static void add_reason(const struct cli *cli, struct hd_text *out, const Heddle_
         first = first || !*n->devices[i]->problem ? first : n->devices[i];
         broken += *n->devices[i]->problem != '\0';
     }
-    hd_text_add(out, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
+    hd_text_add(out, "%.*s", (int)length, reason);
+    if (reason[length])
+        hd_text_add(out, " (heddle show-node %s)", n->name);
     if (n->drain_deadline_unix_ms && n->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
         hd_text_add(out, "%s", out->len_bytes ? "; " : "");
         cli_add_deadline(cli, n->drain_deadline_unix_ms, out);

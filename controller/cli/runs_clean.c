@@ -197,7 +197,10 @@ static int remove_runs(struct cleaned *c, const char *folder)
     }
     mend_latest(c, folder);
     hd_text_format_bytes(bytes, size);
-    cli_note("heddle: removed %zu run%s, %s", removed, removed == 1 ? "" : "s", size);
+    if (!removed)
+        cli_note("heddle: no run was removed");
+    else
+        cli_note("heddle: removed %zu run%s, %s", removed, removed == 1 ? "" : "s", size);
     return code;
 }
 
@@ -206,10 +209,14 @@ static int confirm_and_remove(struct cleaned *c, const char *folder, bool yes)
 {
     char question[128], size[32];
 
-    if (!c->remove_count) {
-        cli_note("heddle: nothing to remove");
+    if (!c->remove_count && !c->runs.count)
+        cli_note("heddle: there was nothing to remove: %s has no runs", folder);
+    else if (!c->remove_count)
+        cli_note("heddle: there was nothing to remove: of the %zu run%s in %s the newest stay, and "
+                 "those in use",
+                 c->runs.count, c->runs.count == 1 ? "" : "s", folder);
+    if (!c->remove_count)
         return CLI_OK;
-    }
     hd_text_format_bytes(c->remove_bytes, size);
     (void)snprintf(question, sizeof question, "remove %zu run%s, %s, with all checkpoints?",
                    c->remove_count, c->remove_count == 1 ? "" : "s", size);

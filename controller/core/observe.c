@@ -243,6 +243,15 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core_share_end(core, job, attempt, share);
 }
 
+/* Returns the length of the first sentence: what is wrong, without what to do, which the list of
+ * nodes says once for all of them. */
+static int first_sentence(const char *problem)
+{
+    const char *end = strstr(problem, ". ");
+
+    return (int)(end ? (size_t)(end - problem) : strlen(problem));
+}
+
 /* Writes why the node may start nothing although it reports no problem: its writes would be hidden
  * when the share is mounted, and files that are there already cannot be read. */
 static bool lacks_jobs_dir(const struct hd_core *core, const struct core_node *node,
@@ -252,8 +261,9 @@ static bool lacks_jobs_dir(const struct hd_core *core, const struct core_node *n
                                                                         : "it is another folder";
 
     if (core->jobs_dir_problem && *core->jobs_dir_problem)
-        hd_text_add(text, "takes no new jobs: the controller does not see the jobs directory (%s)",
-                    core->jobs_dir_problem);
+        hd_text_add(text,
+                    "takes no new jobs: the controller does not see the jobs directory (%.*s)",
+                    first_sentence(core->jobs_dir_problem), core->jobs_dir_problem);
     else if (node->rec.saw_jobs_dir && !node->jobs_dir_visible)
         hd_text_add(text,
                     "takes no new jobs: it does not see the cluster's jobs directory any more "

@@ -128,6 +128,27 @@ static enum hd_status check_has_jobs(const char *state, const char *jobs_dir)
         jobs_dir, jobs[0]);
 }
 
+/* Writes the absolute path of the jobs directory; jobs_dir NULL: it is in the state directory. */
+static enum hd_status find_jobs_dir(const char *state, const char *jobs_dir,
+                                    char ret_folder[PATH_MAX])
+{
+    char path[PATH_MAX];
+    struct stat info;
+
+    if (jobs_dir)
+        (void)snprintf(path, sizeof path, "%.4000s", jobs_dir);
+    else
+        (void)snprintf(path, sizeof path, "%.4000s/jobs", state);
+    if (!realpath(path, ret_folder))
+        return hd_err(HD_NOT_FOUND,
+                      "cannot find the jobs directory %s: %s; mount the share, or make "
+                      "the folder",
+                      path, strerror(errno));
+    if (stat(ret_folder, &info) < 0 || !S_ISDIR(info.st_mode))
+        return hd_err(HD_INVALID, "%s is no folder; --jobs-dir is the controller's", ret_folder);
+    return HD_OK;
+}
+
 enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir, bool also_empty)
 {
     char folder[PATH_MAX];
@@ -141,12 +162,9 @@ enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir, bool
     st = hd_store_read_ids(state, cluster, share);
     if (st)
         return st;
-    if (jobs_dir)
-        (void)snprintf(folder, sizeof folder, "%.4000s", jobs_dir);
-    else
-        (void)snprintf(folder, sizeof folder, "%.4000s/jobs", state);
-    if (!hd_file_exists(folder))
-        return hd_err(HD_NOT_FOUND, "there is no folder %s; mount the share, or make it", folder);
+    st = find_jobs_dir(state, jobs_dir, folder);
+    if (st)
+        return st;
     if (!also_empty)
         st = check_has_jobs(state, folder);
     if (st)

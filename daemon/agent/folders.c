@@ -60,7 +60,7 @@ struct sharing {
 static int open_below(struct sharing *s, const char *below)
 {
     int fd = s->st ? -1 : open(s->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    char copy[PATH_MAX], *rest = copy, *name;
+    char copy[PATH_MAX], why[HD_FILE_WHY_MAX], *rest = copy, *name;
 
     (void)snprintf(copy, sizeof copy, "%s", below);
     while (fd >= 0 && (name = strsep(&rest, "/"))) {
@@ -71,10 +71,14 @@ static int open_below(struct sharing *s, const char *below)
         fd = next;
         errno = error;
     }
-    if (fd < 0 && !s->st)
+    if (fd < 0 && !s->st) {
+        const int error = errno;
+
+        (void)snprintf(copy, sizeof copy, "%.2000s/%.2000s", s->base, below);
         s->st =
-            hd_err(errno == ELOOP || errno == ENOTDIR ? HD_CONFLICT : hd_file_write_status(errno),
-                   "cannot open the directory %s/%s: %s", s->base, below, strerror(errno));
+            hd_err(error == ELOOP || error == ENOTDIR ? HD_CONFLICT : hd_file_write_status(error),
+                   "cannot open the directory %s: %s", copy, hd_file_explain(error, copy, why));
+    }
     return fd;
 }
 

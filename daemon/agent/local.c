@@ -582,13 +582,14 @@ static enum hd_status spawn(struct agent_attempt *l, struct launch *launch)
                                     .flags = UV_PROCESS_DETACHED, /* a session of its own */
                                     .stdio = stdio,
                                     .stdio_count = 3};
-    char path[PATH_MAX + 16];
+    char path[PATH_MAX + 16], why[HD_FILE_WHY_MAX];
     int log_fd, error;
 
     (void)snprintf(path, sizeof path, "%s/" HD_ATTEMPT_LOG_FILE, l->run_dir);
     log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (log_fd < 0)
-        return hd_err(hd_file_write_status(errno), "cannot open %s: %s", path, strerror(errno));
+        return hd_err(hd_file_write_status(errno), "cannot open %s: %s", path,
+                      hd_file_explain(errno, path, why));
     stdio[1].data.fd = stdio[2].data.fd = log_fd;
     l->child = calloc(1, sizeof *l->child);
     if (!l->child) {

@@ -214,6 +214,7 @@ static enum hd_status fork_rank(struct sup *sup, struct sup_rank *rank, int log_
 
 enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
 {
+    char why[HD_FILE_WHY_MAX];
     struct hd_text path = {0};
     enum hd_status st = find_network(sup);
     int log_fd = -1;
@@ -224,9 +225,9 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
     if (path.failed)
         return hd_err(HD_NO_MEMORY, "no memory for the name of a log");
     log_fd = open(path.data, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
-    st = log_fd < 0
-             ? hd_err(hd_file_write_status(errno), "cannot open %s: %s", path.data, strerror(errno))
-             : fork_rank(sup, rank, log_fd);
+    st = log_fd < 0 ? hd_err(hd_file_write_status(errno), "cannot open %s: %s", path.data,
+                             hd_file_explain(errno, path.data, why))
+                    : fork_rank(sup, rank, log_fd);
     if (log_fd >= 0)
         (void)close(log_fd);
     hd_text_free(&path);

@@ -413,11 +413,36 @@ enum hd_status hd_file_make_dirs(const char *path, mode_t mode)
     return HD_OK;
 }
 
+const char *hd_file_explain(int error, const char *path, char ret_text[HD_FILE_WHY_MAX])
+{
+    const int kept = errno; /* the caller may look at it after this */
+    char above[PATH_MAX];
+    const char *shown = path;
+    struct stat info;
+    int found = error == EACCES || error == EPERM ? lstat(path, &info) : -1;
+
+    if (found < 0 && (error == EACCES || error == EPERM) && parent_of(path, above) == HD_OK) {
+        shown = above;
+        found = lstat(above, &info);
+    }
+    if (found < 0)
+        (void)snprintf(ret_text, HD_FILE_WHY_MAX, "%s", hd_file_error_text(error));
+    else
+        (void)snprintf(ret_text, HD_FILE_WHY_MAX,
+                       "%s: %.300s belongs to uid %u (mode %04o), and this program runs as uid %u; "
+                       "look who made it, and remove it or give it back",
+                       strerror(error), shown, (unsigned)info.st_uid,
+                       (unsigned)info.st_mode & 07777, (unsigned)geteuid());
+    errno = kept;
+    return ret_text;
+}
+
 /* Makes the folder `name` in that of `dir_fd`, if it is absent, and opens it. `path`: of the name,
  * for messages. */
 static enum hd_status enter_dir(int dir_fd, const char *name, const char *path, mode_t mode,
                                 int *ret_fd)
 {
+    char why[HD_FILE_WHY_MAX];
     enum hd_status st = HD_OK;
     int fd;
 
@@ -427,7 +452,7 @@ static enum hd_status enter_dir(int dir_fd, const char *name, const char *path, 
                         strerror(errno));
     } else if (errno != EEXIST) {
         st = hd_err(hd_file_write_status(errno), "cannot create the directory %s: %s", path,
-                    strerror(errno));
+                    hd_file_explain(errno, path, why));
     }
     if (st)
         return st;
@@ -439,7 +464,7 @@ static enum hd_status enter_dir(int dir_fd, const char *name, const char *path, 
                       path);
     if (fd < 0)
         return hd_err(hd_file_write_status(errno), "cannot open the directory %s: %s", path,
-                      strerror(errno));
+                      hd_file_explain(errno, path, why));
     *ret_fd = fd;
     return HD_OK;
 }

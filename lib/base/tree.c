@@ -329,11 +329,15 @@ static enum hd_status tell(const char *path, const struct hd_tree_left *left)
         [HD_TREE_MARKED] = "it is a folder of another run or cluster",
         [HD_TREE_TOO_DEEP] = "its folders are too deep",
     };
+    static const char *const help[] = {
+        [HD_TREE_MOUNTED] = "Nothing on it is deleted; unmount it, and remove the folder by hand",
+        [HD_TREE_MARKED] = "If that one is given up, remove it by hand",
+    };
     const char *word = left->why == HD_TREE_FAILED ? strerror(left->error) : words[left->why];
 
     if (left->why == HD_TREE_MOUNTED || left->why == HD_TREE_MARKED)
-        return hd_err(HD_CONFLICT, "%s was not removed whole: %s stays, because %s (%zu such)",
-                      path, left->path, word, left->count);
+        return hd_err(HD_CONFLICT, "%s was not removed whole: %s stays, because %s (%zu such). %s",
+                      path, left->path, word, left->count, help[left->why]);
     return hd_err(left->error ? hd_file_write_status(left->error) : HD_IO,
                   "cannot remove %s: %s: %s", path, left->path, word);
 }

@@ -360,15 +360,18 @@ static bool holds_too_long(const struct hd_rpc_relay *relay, const struct relay_
 static void look_at_inside(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
 {
     const int64_t first_call_ms = relay->server->options.first_call_ms;
-    char why[64];
+    char why[128];
 
     if (link->spent_ms && now_ms - link->spent_ms >= SPENT_MS) {
         (void)snprintf(why, sizeof why, "it has sent %zu KiB without one", link->taken / 1024);
         hd_strangers_break(&link->stranger, now_ms);
     } else if (now_ms - link->inside_ms >= first_call_ms) {
-        (void)snprintf(why, sizeof why, "none came within %g s", (double)first_call_ms / 1e3);
+        (void)snprintf(why, sizeof why, "none came within %g s; or this machine is overloaded",
+                       (double)first_call_ms / 1e3);
     } else if (holds_too_long(relay, link, now_ms)) {
-        (void)snprintf(why, sizeof why, "all such connections together have sent too much");
+        (void)snprintf(why, sizeof why,
+                       "all such connections together have sent too much; or this "
+                       "machine is overloaded");
         hd_strangers_break(&link->stranger, now_ms);
     } else {
         if (link->pair.source.fd < 0)

@@ -224,6 +224,25 @@ static void who_may_not_read_a_file_is_told_what_helps(void **state)
     assert_int_equal(hd_file_cannot_open("", "/no/such", EIO), HD_IO);
 }
 
+/* A folder in the way is told with its owner; a file that cannot be made, with the folder for it. */
+static void a_denied_path_is_told_with_whose_it_is(void **state)
+{
+    char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16], expected[128], why[HD_FILE_WHY_MAX];
+
+    (void)state;
+    temporary_dir(dir, "heddle-denied");
+    (void)snprintf(path, sizeof path, "%s/absent", dir);
+    assert_int_equal(chmod(dir, 0500), 0);
+    (void)snprintf(expected, sizeof expected, "%s belongs to uid %u (mode 0500)", dir,
+                   (unsigned)geteuid());
+    errno = EINTR;
+    assert_non_null(strstr(hd_file_explain(EACCES, dir, why), expected));
+    assert_non_null(strstr(hd_file_explain(EPERM, path, why), expected));
+    assert_int_equal(errno, EINTR);
+    assert_string_equal(hd_file_explain(ENOSPC, path, why), strerror(ENOSPC));
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
 static void folders_below_another_are_made_through_no_link(void **state)
 {
     static const char *const paths[] = {"7/a/b", "8/a", "9/a", "5/link/a"};
@@ -620,6 +639,7 @@ int main(void)
         cmocka_unit_test(errors_that_pass_are_told_apart),
         cmocka_unit_test(a_limit_on_file_sizes_is_told_and_kills_nobody),
         cmocka_unit_test(who_may_not_read_a_file_is_told_what_helps),
+        cmocka_unit_test(a_denied_path_is_told_with_whose_it_is),
         cmocka_unit_test(folders_below_another_are_made_through_no_link),
         cmocka_unit_test(a_stream_is_read_to_its_end),
         cmocka_unit_test(what_is_no_regular_file_is_not_waited_for),
