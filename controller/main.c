@@ -487,7 +487,7 @@ static void describe_age(const struct hd_store_backup *copy, struct hd_text *ret
 }
 
 static void describe_restore(const char *state_dir, const struct hd_store_restore *made,
-                             struct hd_text *ret_text)
+                             bool revoke, struct hd_text *ret_text)
 {
     const struct hd_store_backup *copy = &made->copy;
 
@@ -495,6 +495,8 @@ static void describe_restore(const char *state_dir, const struct hd_store_restor
         hd_text_add(ret_text, "%s/state.db: %lld job%s, the last is %lld; checked and on disk\n",
                     state_dir, (long long)copy->jobs, copy->jobs == 1 ? "" : "s",
                     (long long)copy->last_job);
+    else
+        hd_text_add(ret_text, "%s/state.db stays as it is, and takes over\n", state_dir);
     if (made->aside[0])
         hd_text_add(ret_text, "the former database is in %s\n", made->aside);
     describe_age(copy, ret_text);
@@ -515,9 +517,9 @@ static void describe_restore(const char *state_dir, const struct hd_store_restor
                 "- nodes invited since have to be invited again (heddle node invite NAME; the "
                 "controller's log names those that come), and nodes revoked or removed since are "
                 "members again: heddle node revoke NAME\n",
-                made->ended ? "tokens made since are unknown"
-                            : "tokens made since are unknown, and those revoked since are valid "
-                              "again: heddle token ls, or restore --revoke");
+                revoke ? "tokens made since are unknown, and all former ones were ended"
+                       : "tokens made since are unknown, and those revoked since are valid "
+                         "again: heddle token ls, or restore --revoke");
 }
 
 static enum hd_status check_restore(const struct hd_config *config)
@@ -546,7 +548,7 @@ static int restore(const struct hd_config *config)
                               hd_config_is_on(config, OPT_REVOKE),
                               hd_config_is_on(config, OPT_EMPTY), &made);
     if (!st) {
-        describe_restore(state_dir, &made, &text);
+        describe_restore(state_dir, &made, hd_config_is_on(config, OPT_REVOKE), &text);
         st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a line") : hd_file_print(text.data);
         hd_text_free(&text);
     }
@@ -561,6 +563,7 @@ static int restore(const struct hd_config *config)
 static int adopt(const struct hd_config *config)
 {
     const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
+    char folder[PATH_MAX], line[PATH_MAX + 64];
     enum hd_status st = HD_OK;
     const bool also_empty = config->arg_count > 1 && strcmp(config->args[1], "empty") == 0;
 
@@ -572,7 +575,12 @@ static int adopt(const struct hd_config *config)
     if (!st)
         st = hd_user_check_folder(state_dir, "heddle-controller adopt");
     if (!st)
-        st = jobs_mark_adopt(state_dir, hd_config_get(config, OPT_JOBS_DIR), also_empty);
+        st = jobs_mark_adopt(state_dir, hd_config_get(config, OPT_JOBS_DIR), also_empty, folder);
+    if (!st) {
+        (void)snprintf(line, sizeof line,
+                       "%s is the cluster's jobs directory from the next start on\n", folder);
+        st = hd_file_print(line);
+    }
     if (!st)
         return EXIT_SUCCESS;
     hd_log(HD_LOG_ERROR, "%s", hd_err_message());

@@ -149,27 +149,28 @@ static enum hd_status find_jobs_dir(const char *state, const char *jobs_dir,
     return HD_OK;
 }
 
-enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir, bool also_empty)
+enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir, bool also_empty,
+                               char ret_folder[PATH_MAX])
 {
-    char folder[PATH_MAX];
     char cluster[HD_JOBS_SHARE_MAX], share[HD_JOBS_SHARE_MAX], path[PATH_MAX], state[PATH_MAX];
     struct hd_batch *batch;
     struct jobs_mark mark;
     enum hd_status st;
 
     if (!realpath(state_dir, state))
-        return hd_err(HD_NOT_FOUND, "cannot open %s: %s", state_dir, strerror(errno));
+        return hd_err(HD_NOT_FOUND, "cannot open %s: %s; --state-dir is the controller's",
+                      state_dir, strerror(errno));
     st = hd_store_read_ids(state, cluster, share);
     if (st)
         return st;
-    st = find_jobs_dir(state, jobs_dir, folder);
+    st = find_jobs_dir(state, jobs_dir, ret_folder);
     if (st)
         return st;
     if (!also_empty)
-        st = check_has_jobs(state, folder);
+        st = check_has_jobs(state, ret_folder);
     if (st)
         return st;
-    (void)snprintf(path, sizeof path, "%.4000s/" JOBS_DIR_MARK, folder);
+    (void)snprintf(path, sizeof path, "%.4000s/" JOBS_DIR_MARK, ret_folder);
     st = mark_for(path, cluster, state, &mark);
     if (st)
         return st;

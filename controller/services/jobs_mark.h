@@ -6,6 +6,7 @@
 #ifndef HD_CONTROLLER_SERVICES_JOBS_MARK_H
 #define HD_CONTROLLER_SERVICES_JOBS_MARK_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -32,10 +33,12 @@ enum hd_status jobs_mark_make_id(char *ret_id, size_t size);
 void jobs_mark_name_state(const char *state_dir, char ret_line[JOBS_MARK_STATE_MAX]);
 
 /* Makes a folder the jobs directory of the database from now on, and gives it a mark if it has
- * none. No controller may use the state directory. jobs_dir NULL: `jobs` in the state directory.
+ * none; ret_folder is its absolute path. No controller may use the state directory. jobs_dir NULL:
+ * `jobs` in the state directory.
  * also_empty: also one that has no folder of any job with checkpoints, of which these are lost
  * then. HD_CONFLICT: the folder is another cluster's, or such a one. HD_NOT_FOUND: it is not there.
  */
-enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir, bool also_empty);
+enum hd_status jobs_mark_adopt(const char *state_dir, const char *jobs_dir, bool also_empty,
+                               char ret_folder[PATH_MAX]);
 
 #endif

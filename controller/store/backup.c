@@ -34,6 +34,20 @@ static enum hd_status check_log_beside(const char *file)
     return store_check_log(dir);
 }
 
+static enum hd_status check_readable(const char *file)
+{
+    struct stat info;
+
+    if (stat(file, &info) < 0 || access(file, R_OK) < 0)
+        return hd_file_cannot_open("the database ", file, errno);
+    return S_ISREG(info.st_mode)
+               ? HD_OK
+               : hd_err(HD_INVALID,
+                        "%s is no regular file; restore one that heddle-controller backup "
+                        "made",
+                        file);
+}
+
 /* Opens the database to copy. Its log stays as it is, also when this is the last connection. */
 enum hd_status store_open_source(const char *file, struct store_db *ret_db)
 {
@@ -42,9 +56,9 @@ enum hd_status store_open_source(const char *file, struct store_db *ret_db)
 
     *ret_db = (struct store_db){0};
     (void)snprintf(ret_db->path, sizeof ret_db->path, "%s", file);
-    if (!hd_file_exists(ret_db->path))
-        return hd_err(HD_NOT_FOUND, "%s does not exist", ret_db->path);
-    st = check_log_beside(ret_db->path);
+    st = check_readable(ret_db->path);
+    if (!st)
+        st = check_log_beside(ret_db->path);
     if (st)
         return st;
     if (sqlite3_open_v2(ret_db->path, &ret_db->sqlite, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
@@ -61,9 +75,11 @@ enum hd_status store_open_source(const char *file, struct store_db *ret_db)
 static enum hd_status make_part(const char *part)
 {
     const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    char why[HD_FILE_WHY_MAX];
 
     if (fd < 0)
-        return hd_err(HD_IO, "cannot create %s: %s", part, strerror(errno));
+        return hd_err(HD_IO, "cannot create %s: %s%s", part, hd_file_explain(errno, part, why),
+                      errno == ENOENT ? "; make its folder first" : "");
     (void)close(fd);
     return HD_OK;
 }
@@ -94,6 +110,10 @@ static enum hd_status copy_pages(struct store_db *from, struct store_db *to)
                       "memory maps; stop the controller (running jobs go on), run this again, and "
                       "start it",
                       from->path);
+    if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
+        return hd_err(HD_CORRUPT, "%s; restore a file that heddle-controller backup made",
+                      code == SQLITE_NOTADB ? "it is no database"
+                                            : "it is damaged, or only a part of it is there");
     return code == SQLITE_DONE ? HD_OK : store_db_error(to, "cannot copy");
 }
 
@@ -102,11 +122,13 @@ static enum hd_status check_text(struct store_db *db, const char *sql, const cha
     char text[256];
     enum hd_status st = store_db_read_text(db, sql, text, sizeof text);
 
+    for (char *c = text; !st && *c; c++) /* SQLite's answer has several lines */
+        if (*c == '\n')
+            *c = ' ';
     if (!st && strcmp(text, expected) != 0)
         st = hd_err(HD_CORRUPT,
-                    "the copy is damaged (%s: %s); so is the database that it was made "
-                    "of, or the disk; heddle-controller says at its start which",
-                    sql, text);
+                    "it is damaged, or the disk that the copy was written to is (%s: %s)", sql,
+                    text);
     return st;
 }
 
@@ -153,7 +175,10 @@ static enum hd_status check_tables(struct store_db *copy)
                                     " AND name IN ('meta', 'jobs', 'nodes')",
                                     &tables);
 
-    return st || tables == 3 ? st : hd_err(HD_CORRUPT, "it is no database of a heddle-controller");
+    return st || tables == 3
+               ? st
+               : hd_err(HD_CORRUPT, "it is no database of a heddle-controller; restore a file "
+                                    "that heddle-controller backup made");
 }
 
 /* One file without a log beside it, checked, and what it holds. made_ms: the time to mark it with;
@@ -262,7 +287,8 @@ enum hd_status store_copy_file(const char *file, const char *part, int64_t made_
         return HD_OK;
     hd_err_save(st, &error);
     (void)unlink(part);
-    return hd_err_restore(&error);
+    st = hd_err_restore(&error);
+    return st == HD_CORRUPT ? hd_err_prefix(st, "%s cannot be used", file) : st;
 }
 
 enum hd_status hd_store_backup(const char *dir, const char *file,

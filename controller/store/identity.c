@@ -261,7 +261,9 @@ static enum hd_status open_alone(struct store_db *db, const char *dir, int *ret_
     (void)snprintf(lock, sizeof lock, "%s/lock", dir);
     st = hd_file_lock(lock, ret_lock_fd);
     if (st == HD_CONFLICT)
-        (void)hd_err(st, "a controller uses the state directory %s", dir);
+        (void)hd_err(st,
+                     "a controller uses the state directory %s; stop it first (running jobs go on)",
+                     dir);
     if (!st)
         st = store_db_open(db, dir, NULL);
     if (st && *ret_lock_fd >= 0)
@@ -298,7 +300,8 @@ enum hd_status hd_store_read_ids(const char *dir, char ret_cluster[HD_JOBS_SHARE
 
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
     if (!hd_file_exists(path))
-        return hd_err(HD_NOT_FOUND, "%s has no database of a controller", dir);
+        return hd_err(HD_NOT_FOUND,
+                      "%s has no database of a controller; --state-dir is the controller's", dir);
     st = open_alone(&db, dir, &lock_fd);
     if (st)
         return st;

@@ -164,6 +164,21 @@ static enum hd_status mark(struct store_db *db, bool revoke, struct hd_store_res
     return st ? st : store_db_run(db, STORE_COMMIT, "");
 }
 
+/* Adds to the message that the copy is in place, but not marked. */
+static enum hd_status tell_half_done(const char *dir, enum hd_status st,
+                                     const struct hd_store_restore *r)
+{
+    struct hd_error error;
+
+    hd_err_save(st, &error);
+    return hd_err(
+        st,
+        "%s. The copy is in its place already%s%s: when this is mended, run "
+        "heddle-controller restore --state-dir %s, without a file, and only then start the "
+        "controller",
+        error.message, r->aside[0] ? ", and the former database is in " : "", r->aside, dir);
+}
+
 enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke, bool into_empty,
                                 struct hd_store_restore *ret_restore)
 {
@@ -171,6 +186,7 @@ enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke, 
     struct store_db db = {0};
     char lock[HD_CTL_PATH_BYTES_MAX + 16];
     int lock_fd = -1;
+    bool is_put;
     enum hd_status st = check_dir(dir, file, into_empty);
 
     (void)snprintf(lock, sizeof lock, "%s/lock", dir);
@@ -183,12 +199,15 @@ enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke, 
                      dir);
     if (!st && file)
         st = put_in_place(dir, file, &r);
+    is_put = !st && file;
     if (!st)
         st = store_db_open(&db, dir, NULL);
     if (!st) {
         st = mark(&db, revoke, &r);
         store_db_close(&db);
     }
+    if (st && is_put)
+        st = tell_half_done(dir, st, &r);
     if (lock_fd >= 0)
         (void)close(lock_fd);
     if (!st)

@@ -436,7 +436,7 @@ static void a_folder_becomes_the_jobs_directory_once_or_when_it_is_adopted(void 
     struct bench b;
     struct daemon d = {0};
     struct hd_batch *batch;
-    char dir[160], jobs[160], mark[160];
+    char dir[160], jobs[160], mark[160], folder[PATH_MAX];
 
     (void)state;
     start(&b, NULL);
@@ -458,7 +458,7 @@ static void a_folder_becomes_the_jobs_directory_once_or_when_it_is_adopted(void 
     assert_false(hd_file_exists(mark));
     stop_controller(&b);
 
-    assert_int_equal(jobs_mark_adopt(dir, jobs, false), HD_OK);
+    assert_int_equal(jobs_mark_adopt(dir, jobs, false, folder), HD_OK);
     assert_int_equal(start_controller(&b), HD_OK);
     assert_true(lists_warn(&b, NULL));
     stop_controller(&b);
@@ -467,7 +467,7 @@ static void a_folder_becomes_the_jobs_directory_once_or_when_it_is_adopted(void 
     assert_int_equal(start_controller(&b), HD_OK);
     assert_true(lists_warn(&b, "it has another .heddle-probe"));
     stop_controller(&b);
-    assert_int_equal(jobs_mark_adopt(dir, NULL, false), HD_OK);
+    assert_int_equal(jobs_mark_adopt(dir, NULL, false, folder), HD_OK);
     assert_int_equal(start_controller(&b), HD_OK);
     assert_true(lists_warn(&b, NULL));
     stop_controller(&b);

@@ -454,6 +454,59 @@ static void the_backup_of_another_cluster_is_refused(void **state)
     done(&b);
 }
 
+static void write_file(const char *path, const char *bytes, size_t count)
+{
+    assert_int_equal(hd_file_write_atomic(path, bytes, count, 0600), HD_OK);
+}
+
+/* Each of: nothing, a folder, an empty file, a text, half a backup, a damaged one, a database of
+ * another program. The message names the file that the operator gave, and what to give. */
+static void what_is_no_backup_is_told_by_its_name(void **state)
+{
+    static const enum hd_status expected[] = {HD_NOT_FOUND, HD_INVALID, HD_CORRUPT, HD_CORRUPT,
+                                              HD_CORRUPT,   HD_CORRUPT, HD_CORRUPT};
+    struct bench b = make_bench();
+    struct hd_store_backup made;
+    struct hd_store_restore restored;
+    struct hd_text whole = {0};
+    sqlite3 *other = NULL;
+    char path[300];
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/given", b.root);
+    (void)started(b.first, false);
+    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(hd_file_read(b.backup, 1 << 24, &whole), HD_OK);
+    for (size_t way = 0; way < sizeof expected / sizeof expected[0]; way++) {
+        (void)remove(path);
+        if (way == 1)
+            assert_int_equal(hd_file_make_dirs(path, 0700), HD_OK);
+        else if (way == 2)
+            write_file(path, "", 0);
+        else if (way == 3)
+            write_file(path, "this is a text, and no database\n", 32);
+        else if (way == 4)
+            write_file(path, whole.data, whole.len_bytes / 2);
+        if (way == 5) {
+            memset(whole.data + 4096 + 100, 0xff, 4096); /* the second page and some of the third */
+            write_file(path, whole.data, whole.len_bytes);
+        }
+        if (way == 6) {
+            assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+            assert_int_equal(sqlite3_exec(other, "CREATE TABLE x (y)", 0, 0, 0), SQLITE_OK);
+            (void)sqlite3_close(other);
+        }
+        if (hd_store_restore(b.first, path, false, false, &restored) != expected[way] ||
+            !strstr(hd_err_message(), path) || strstr(hd_err_message(), "restored"))
+            fail_msg("way %zu: %s", way, hd_err_message());
+        if (expected[way] == HD_CORRUPT && !strstr(hd_err_message(), "cannot be used"))
+            fail_msg("way %zu: %s", way, hd_err_message());
+    }
+    hd_text_free(&whole);
+    assert_false(started(b.first, false).restored); /* nothing has changed */
+    done(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +524,7 @@ int main(void)
         cmocka_unit_test(the_later_of_two_restores_of_a_backup_leads),
         cmocka_unit_test(a_folder_that_is_no_state_directory_is_refused),
         cmocka_unit_test(the_backup_of_another_cluster_is_refused),
+        cmocka_unit_test(what_is_no_backup_is_told_by_its_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
