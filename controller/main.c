@@ -563,7 +563,8 @@ static int restore(const struct hd_config *config)
 static int adopt(const struct hd_config *config)
 {
     const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
-    char folder[PATH_MAX], line[PATH_MAX + 64];
+    const char *jobs_dir = hd_config_get(config, OPT_JOBS_DIR);
+    char folder[PATH_MAX], line[2 * PATH_MAX + 128];
     enum hd_status st = HD_OK;
     const bool also_empty = config->arg_count > 1 && strcmp(config->args[1], "empty") == 0;
 
@@ -575,10 +576,11 @@ static int adopt(const struct hd_config *config)
     if (!st)
         st = hd_user_check_folder(state_dir, "heddle-controller adopt");
     if (!st)
-        st = jobs_mark_adopt(state_dir, hd_config_get(config, OPT_JOBS_DIR), also_empty, folder);
+        st = jobs_mark_adopt(state_dir, jobs_dir, also_empty, folder);
     if (!st) {
         (void)snprintf(line, sizeof line,
-                       "%s is the cluster's jobs directory from the next start on\n", folder);
+                       "%s is the cluster's jobs directory from now on; start the controller%s%s\n",
+                       folder, jobs_dir ? " with --jobs-dir " : "", jobs_dir ? folder : "");
         st = hd_file_print(line);
     }
     if (!st)

@@ -77,6 +77,7 @@ int cli_whoami(struct cli *cli, int argc, char **argv)
 static int make_room(const char *path)
 {
     const int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    char why[HD_FILE_WHY_MAX];
 
     if (!path)
         return CLI_CONTINUE;
@@ -84,7 +85,9 @@ static int make_room(const char *path)
         return cli_usage("token: --out: %s is there already; give another name, or remove it",
                          path);
     if (fd < 0)
-        return cli_fail(hd_err(HD_IO, "--out: cannot create %s: %s", path, strerror(errno)));
+        return cli_fail(hd_err(HD_IO, "--out: cannot create %s: %s%s", path,
+                               hd_file_explain(errno, path, why),
+                               errno == ENOENT ? "; make its folder first" : ""));
     (void)close(fd);
     return CLI_CONTINUE;
 }

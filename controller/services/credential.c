@@ -184,8 +184,11 @@ static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
     if (!st && !m->id == !*m->name)
         st = hd_err(HD_INVALID, "id, name: one of them is needed");
     if (!st && m->id && (!one || !(OF_PEOPLE & 1u << one->kind)))
-        st = hd_err(HD_NOT_FOUND, "there is no valid token or certificate of a person %llu",
-                    (unsigned long long)m->id);
+        st = hd_err(
+            HD_NOT_FOUND,
+            "there is no valid token or certificate of a person with the number %llu; see heddle "
+            "token ls",
+            (unsigned long long)m->id);
     if (st) {
         hd_rpc_call_fail(call, st);
         return;
@@ -201,7 +204,7 @@ static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
         count = end_all(c, OF_PEOPLE, m->name, control_caller(call), true);
     }
     if (!st && !count)
-        st = hd_err(HD_NOT_FOUND, "%s has no valid token", m->name);
+        st = hd_err(HD_NOT_FOUND, "%s has no valid token; see heddle token ls", m->name);
     reply = st ? NULL : begin_change(c, call);
     response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
     if (response) {
@@ -431,7 +434,8 @@ static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     if (c->turn)
         count = end_all(c, OF_NODES, m->node, control_caller(call), true);
     if (!count)
-        st = hd_err(HD_NOT_FOUND, "node %s has no certificate and no invitation", m->node);
+        st = hd_err(HD_NOT_FOUND, "node %s has no certificate and no invitation; see heddle nodes",
+                    m->node);
     reply = st ? NULL : begin_change(c, call);
     response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
     if (response) {

@@ -430,7 +430,7 @@ const char *hd_file_explain(int error, const char *path, char ret_text[HD_FILE_W
     else
         (void)snprintf(ret_text, HD_FILE_WHY_MAX,
                        "%s: %.300s belongs to uid %u (mode %04o), and this program runs as uid %u; "
-                       "look who made it, and remove it or give it back",
+                       "if that is not meant, remove it or change its owner",
                        strerror(error), shown, (unsigned)info.st_uid,
                        (unsigned)info.st_mode & 07777, (unsigned)geteuid());
     errno = kept;

@@ -34,7 +34,9 @@ static enum hd_status read_private(const char *path, int patience_ms, struct hd_
     struct stat info;
     enum hd_status st = hd_file_read_stream(path, FILE_BYTES_MAX, patience_ms, ret_text);
 
-    if (!st && stat(path, &info) < 0)
+    if (st)
+        return hd_err_prefix(st, "token file");
+    if (stat(path, &info) < 0)
         st = hd_err(HD_IO, "cannot stat %s: %m", path);
     if (!st && info.st_mode & (S_IRWXG | S_IRWXO))
         st = hd_err(HD_DENIED, "others may read the token in %s; run: chmod 600 %s", path, path);
@@ -165,8 +167,11 @@ static enum hd_status read_tokens(struct hd_rpc_tokens *tokens, const char *path
             st = hd_err_prefix(st, "%s:%d", path, number);
     }
     if (!st && tokens->count == before)
-        st = hd_err(HD_INVALID, "%s has no token; make one with: openssl rand -hex 32 >%s", path,
-                    path);
+        st = hd_err(
+            HD_INVALID,
+            "%s has no token; a person gets one of an admin (heddle token create); a new one for "
+            "a controller's file is made with: openssl rand -hex 32 >%s",
+            path, path);
     if (text.data)
         explicit_bzero(text.data, text.size_bytes);
     hd_text_free(&text);
