@@ -61,6 +61,9 @@ wait "$controller_pid"
 mv "$work/jobs" "$work/away" # a share that is not mounted
 start_controller
 check_equal a_jobs_directory_that_is_not_the_clusters_is_told 1 "$(heddle nodes 2>&1 | grep -c "no job starts: $work/jobs is not the cluster's jobs directory: it has no .heddle-probe")"
+advice='heddle-controller adopt'
+check_equal what_to_do_is_said_once_and_not_for_each_node '1 0' \
+    "$(heddle nodes 2>&1 >/dev/null | grep -c "$advice") $(heddle nodes 2>/dev/null | grep -c "$advice")"
 waits=$(submit "$file" --set train.steps=1)
 check a_job_waits_for_it await 20 eval 'heddle explain "$waits" -o jsonl | grep -q "\"jobs_dir\""'
 rmdir "$work/jobs" && mv "$work/away" "$work/jobs"

@@ -115,5 +115,7 @@ check_equal and_what_would_go "keep hot,remove killed,remove stopped,remove stra
 check the_oldest_go heddle local --clean "$file" --keep 2 --yes
 check_equal and_no_other "hot killed latest mine " "$(ls heddle-runs | tr '\n' ' ')"
 check the_rest_goes heddle local --clean heddle-runs --keep 0 --yes
+check_equal and_then_there_is_nothing_to_remove 1 \
+    "$(heddle local --clean heddle-runs --keep 0 --yes 2>&1 | grep -c 'there was nothing to remove: .*/heddle-runs has no runs')"
 check_equal but_not_what_heddle_has_not_made mine "$(ls heddle-runs)"
 finish

@@ -139,6 +139,7 @@ static void what_is_mounted_stays_and_is_told(void **state)
     assert_int_equal(mount(share, below, NULL, MS_BIND, NULL), 0);
     assert_int_equal(deletion_remove_job(job, f->root, 7), HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), moved));
+    assert_non_null(strstr(hd_err_message(), "unmount it, and remove the folder by hand"));
     assert_int_equal(umount(moved), 0);
     assert_int_equal(deletion_remove_job(job, f->root, 7), HD_OK);
 
