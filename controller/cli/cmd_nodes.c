@@ -78,8 +78,8 @@ static size_t first_clause(const char *reason)
     return i;
 }
 
-/* Why the node, or some of its devices, get no jobs; and when those that it has leave it. What to do
- * about it is left to show-node, except in the wide table. */
+/* Adds why the node, or some of its devices, get no jobs; and when those that it has leave it. What
+ * to do about it is left to show-node, except in the wide table. */
 static void add_reason(const struct cli *cli, struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     const char *reason = *n->reason ? n->reason : n->jobs_dir_problem;

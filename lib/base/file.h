@@ -65,9 +65,9 @@ enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes);
 enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int64_t offset_bytes);
 
 enum { HD_FILE_WHY_MAX = 512 };
-/* Writes the text of an error with the file or folder `path`, and returns it. Of one that is denied it
- * says whose `path` is, or the folder above it if there is no `path`: so a folder is found that
- * another user has put in its place. Leaves errno as it was. */
+/* Writes the text of an error with the file or folder `path`, and returns it. The text of one that
+ * is denied says whose `path` is, or the folder above it if there is no `path`: so a folder is found
+ * that another user has put in its place. Leaves errno as it was. */
 const char *hd_file_explain(int error, const char *path, char ret_text[HD_FILE_WHY_MAX]);
 
 /* A piece of a file that may grow: up to max_bytes from byte `offset_bytes` on; negative: so many

@@ -224,7 +224,7 @@ static void who_may_not_read_a_file_is_told_what_helps(void **state)
     assert_int_equal(hd_file_cannot_open("", "/no/such", EIO), HD_IO);
 }
 
-/* A folder in the way is told with its owner; a file that cannot be made, with the folder for it. */
+/* A folder in the way is told with its owner; a file that cannot be made, with its folder's. */
 static void a_denied_path_is_told_with_whose_it_is(void **state)
 {
     char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 16], expected[128], why[HD_FILE_WHY_MAX];
