@@ -51,7 +51,7 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
                 table_add(&table, NULL, "%.4f%s", c->val_loss, c->best ? " best" : "");
             else
                 table_add(&table, NULL, "%s", "");
-            table_add(&table, NULL, "%s", c->path);
+            table_add(&table, NULL, "%s%s", c->path, c->missing ? " (missing)" : "");
         }
         table_render(&table, cli->colour, 0, &out); /* a path that is cut is of no use */
         table_done(&table);

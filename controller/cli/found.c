@@ -202,6 +202,8 @@ enum hd_status found_keep(struct found *f, const char *name, int64_t step)
         return hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", name);
     if (step == FOUND_NEWEST)
         at = f->count - 1;
+    while (step == FOUND_NEWEST && at > 0 && f->items[at].missing)
+        at--;
     for (size_t i = 0; i < f->count; i++)
         if (step == FOUND_BEST ? f->items[i].best : f->items[i].step == step)
             at = i;

@@ -51,6 +51,12 @@ static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
+/* An attempt may start from it, as far as its state goes. */
+static bool is_there(const struct hd_checkpoint_record *checkpoint)
+{
+    return checkpoint->state == HD_CHECKPOINT_STATE_PRESENT && !checkpoint->missing;
+}
+
 /* or_damaged: damaged ones count as well. */
 static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
 {
@@ -59,11 +65,32 @@ static const struct hd_checkpoint_record *find_newest(const struct core_job *job
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
-        if (c->state == HD_CHECKPOINT_STATE_PRESENT && (!newest || is_newer(c, newest)) &&
-            !is_suspect(job, c) && (or_damaged || !is_damaged(job, c)))
+        if (is_there(c) && (!newest || is_newer(c, newest)) && !is_suspect(job, c) &&
+            (or_damaged || !is_damaged(job, c)))
             newest = c;
     }
     return newest;
+}
+
+const struct hd_checkpoint_record *core_checkpoint_sound(const struct core_job *job)
+{
+    return find_newest(job, false);
+}
+
+bool core_lacks_checkpoint(const struct core_job *job)
+{
+    bool lacks = false;
+
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        const struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+        if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_suspect(job, c))
+            continue;
+        if (!c->missing)
+            return false;
+        lacks = true;
+    }
+    return lacks;
 }
 
 const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job)
@@ -100,14 +127,13 @@ bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
     return false;
 }
 
-static bool is_known(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+struct hd_checkpoint_record *core_checkpoint_listed(struct core_job *job, int32_t attempt,
+                                                    int64_t step)
 {
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        if (job->checkpoints[i].attempt == checkpoint->attempt &&
-            job->checkpoints[i].step == checkpoint->step)
-            return true;
-    }
-    return false;
+    for (size_t i = 0; i < job->checkpoint_count; i++)
+        if (job->checkpoints[i].attempt == attempt && job->checkpoints[i].step == step)
+            return &job->checkpoints[i];
+    return NULL;
 }
 
 /* Whether a later checkpoint of the same attempt is in the list. One that is unknown and older was
@@ -151,8 +177,7 @@ const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *j
     for (size_t i = 0; i < job->checkpoint_count && job->needs.keep_best; i++) {
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
-        if (c->state == HD_CHECKPOINT_STATE_PRESENT && hd_record_is_better(c, best) &&
-            !is_damaged(job, c))
+        if (is_there(c) && hd_record_is_better(c, best) && !is_damaged(job, c))
             best = c;
     }
     return best;
@@ -178,26 +203,19 @@ static bool make_room(struct core_job *job, const struct hd_checkpoint_record *c
     return true;
 }
 
-void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                          const struct core_node *node,
-                          const struct hd_checkpoint_record *checkpoint)
+/* Adds a checkpoint that is not in the list. is_left_over: it is to be deleted. False: it is older
+ * than all in a full list. */
+static bool add(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                const struct core_node *node, const struct hd_checkpoint_record *checkpoint,
+                bool is_left_over)
 {
     struct hd_checkpoint_record record = *checkpoint;
-    struct core_node *deleter;
-    /* I5: a newer attempt has started from something else */
-    const bool is_left_over = attempt != core_newest(job);
 
-    if (is_left_over && job->needs.keep <= 0)
-        return;
     record.job = job->rec.job;
     record.attempt = attempt->rec.attempt;
-    if (record.step < 1 || !record.path || !*record.path || is_known(job, &record))
-        return;
-    if (is_left_over && is_before_known(job, &record))
-        return;
     if (!make_room(job, &record) || !core_reserve(core, &job->checkpoints, job->checkpoint_count,
                                                   &job->checkpoint_size, sizeof record))
-        return;
+        return false;
     record.path = record.hash = record.node_uuid = NULL;
     core_set(core, &record.path, checkpoint->path);
     core_set(core, &record.hash, checkpoint->hash);
@@ -207,51 +225,52 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     record.state = is_left_over ? HD_CHECKPOINT_STATE_DELETING : HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
     job->checkpoints[job->checkpoint_count++] = record;
-    attempt->saved_mono_ms = core->now.mono_ms;
-    if (!is_left_over && core_active(job) && job->needs.devices_max > attempt->rec.plan.rank_count)
-        core_jobs_add(core, &core->growers, job);
     hd_batch_add_checkpoint(core->out->batch, &record);
     core_announce(core, job);
     if (is_left_over)
         core_jobs_add(core, &core->deleting, job);
-    deleter = core_checkpoint_deleter(core, &record);
+    return true;
+}
+
+void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                          const struct core_node *node,
+                          const struct hd_checkpoint_record *checkpoint)
+{
+    struct hd_checkpoint_record record = *checkpoint;
+    /* I5: a newer attempt has started from something else */
+    const bool is_left_over = attempt != core_newest(job);
+    struct hd_checkpoint_record *listed;
+    struct core_node *deleter;
+
+    record.attempt = attempt->rec.attempt;
+    listed = core_checkpoint_listed(job, record.attempt, record.step);
+    if (listed)
+        core_checkpoint_is_back(core, job, listed, &record);
+    if (listed || (is_left_over && job->needs.keep <= 0) || record.step < 1 || !record.path ||
+        !*record.path)
+        return;
+    if (is_left_over && is_before_known(job, &record))
+        return;
+    if (!add(core, job, attempt, node, &record, is_left_over))
+        return;
+    attempt->saved_mono_ms = core->now.mono_ms;
+    if (!is_left_over && core_active(job) && job->needs.devices_max > attempt->rec.plan.rank_count)
+        core_jobs_add(core, &core->growers, job);
+    deleter = core_checkpoint_deleter(core, &job->checkpoints[job->checkpoint_count - 1]);
     if (is_left_over && deleter)
         core_dirty_desired(core, deleter);
     else if (!is_left_over)
         core_checkpoint_prune(core, job);
     if (job->rec.state == HD_JOB_STATE_QUEUED) /* reported late, by an attempt that has ended */
-        core_waiting_moved(core, job);
+        core_checkpoints_moved(core, job);
 }
 
-enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event)
+void core_checkpoint_adopt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                           const struct hd_checkpoint_record *checkpoint)
 {
-    struct core_job *job = core_find_job(core, event->found.job);
-    struct core_attempt *attempt = job ? core_newest(job) : NULL;
-    const size_t before = job ? job->checkpoint_count : 0;
-
-    if (!attempt || job->ended || job->search != CORE_SEARCH_OUT ||
-        attempt->rec.attempt != event->found.attempt)
-        return HD_OK; /* too late */
-    core_search_end(core, job);
-    if (*event->found.problem)
-        core_event(core, job, "search_failed", attempt->rec.attempt, -1, "",
-                   "cannot look for the checkpoints of attempt %d: %s; the job goes on from the "
-                   "newest one that was reported",
-                   attempt->rec.attempt, event->found.problem);
-    for (size_t i = 0; i < event->found.checkpoint_count && attempt->share_count; i++) {
-        struct hd_checkpoint_record found = event->found.checkpoints[i];
-
-        found.shared = true; /* it is in the jobs directory as the controller sees it */
-        core_checkpoint_take(core, job, attempt, attempt->shares[0].node, &found);
-    }
-    if (job->checkpoint_count > before)
-        core_event(
-            core, job, "checkpoints_found", attempt->rec.attempt, -1, "",
-            "attempt %d had written %zu checkpoints that its lost node could not report; the "
-            "newest is of step %lld",
-            attempt->rec.attempt, job->checkpoint_count - before,
-            (long long)core_checkpoint_newest(job)->step);
-    return HD_OK;
+    if (attempt->share_count && checkpoint->step > 0 &&
+        !core_checkpoint_listed(job, attempt->rec.attempt, checkpoint->step))
+        (void)add(core, job, attempt, attempt->shares[0].node, checkpoint, false);
 }
 
 /* ---- deletion ---------------------------------------------------------------------------------*/
@@ -298,21 +317,20 @@ const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job 
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
-        if (c->proven && c->state == HD_CHECKPOINT_STATE_PRESENT && !is_damaged(job, c) &&
-            (!newest || is_newer(c, newest)))
+        if (c->proven && is_there(c) && !is_damaged(job, c) && (!newest || is_newer(c, newest)))
             newest = c;
     }
     return newest;
 }
 
-/* Damaged ones do not count: `keep` undamaged ones must stay. */
+/* Neither damaged nor missing ones count: `keep` others must stay. */
 static size_t count_newer(const struct core_job *job, const struct hd_checkpoint_record *than)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < job->checkpoint_count; i++)
-        count += job->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT &&
-                 is_newer(&job->checkpoints[i], than) && !is_damaged(job, &job->checkpoints[i]);
+        count += is_there(&job->checkpoints[i]) && is_newer(&job->checkpoints[i], than) &&
+                 !is_damaged(job, &job->checkpoints[i]);
     return count;
 }
 
@@ -345,10 +363,12 @@ static void begin_deletion(struct hd_core *core, struct core_job *job,
         core_dirty_desired(core, node);
 }
 
-/* Why a checkpoint may not go though someone asks; NULL: it may. A job that has ended needs none.
- */
+/* Returns why a checkpoint may not be removed though a user asks; NULL: it may. A job that has
+ * ended needs none, and a missing one is only given up. */
 static const char *needed_for(const struct core_job *job, const struct hd_checkpoint_record *c)
 {
+    if (c->missing)
+        return NULL;
     if (job->ended)
         return NULL;
     if (is_base(job, c))
@@ -386,6 +406,8 @@ enum hd_status core_checkpoint_remove(struct hd_core *core, struct core_job *job
         if (job->checkpoints[i].step == step &&
             job->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT)
             begin_deletion(core, job, &job->checkpoints[i]);
+    if (job->rec.state == HD_JOB_STATE_QUEUED)
+        core_checkpoints_moved(core, job); /* those that it waited for may have been given up */
     core_dirty_job(core, job);
     core_event(core, job, "checkpoint_removed", 0, -1, "",
                "the checkpoint of step %lld was removed by %s", (long long)step, by);

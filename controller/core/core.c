@@ -535,7 +535,8 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
         if (live && newest && c->attempt == newest->rec.base_attempt &&
-            c->step == newest->rec.base_step && c->state != HD_CHECKPOINT_STATE_PRESENT)
+            c->step == newest->rec.base_step && c->state != HD_CHECKPOINT_STATE_PRESENT &&
+            !c->missing)
             return hd_err(HD_INTERNAL, "I6: the base of attempt %d of job %llu is being deleted",
                           newest->rec.attempt, (unsigned long long)job->rec.job);
     }
@@ -569,8 +570,11 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
         set = "deleting";
     else if ((job->line != NULL) !=
              (queued && job->wait != CORE_WAIT_DELAY && job->wait != CORE_WAIT_SEARCH &&
-              job->wait != CORE_WAIT_HELD && job->wait != CORE_WAIT_AFTER))
+              job->wait != CORE_WAIT_MISSING && job->wait != CORE_WAIT_HELD &&
+              job->wait != CORE_WAIT_AFTER))
         set = "waiting";
+    else if (job->line && core_lacks_checkpoint(job))
+        set = "waiting, though its checkpoints are missing";
     else if (job->line && (job->rec.held || core_jobs_have(&core->dependents, job)))
         set = "held or after others";
     else if (core_jobs_have(&core->promised, job) != (queued && job->rec.promised_ms != 0))

@@ -77,7 +77,7 @@ struct hd_core_config {
                                  * since it was stopped for a while */
     int64_t start_timeout_ms;   /* an attempt fails if its ranks are not connected by then */
     int64_t stop_grace_ms;      /* a cancelled attempt is killed if it still runs then */
-    int64_t search_timeout_ms;  /* for listing the checkpoints that a lost node has written */
+    int64_t search_timeout_ms;  /* for listing the checkpoints of a job that are on the disk */
     int64_t retry_delay_ms;     /* delay before the third attempt without progress; doubles */
     int64_t retry_delay_max_ms; /* with each further one, up to this */
     size_t jobs_live_max;       /* jobs that have not ended; more are refused */
@@ -300,6 +300,7 @@ struct hd_core_event {
             const struct hd_checkpoint_record *checkpoints; /* as in hd_observed */
             size_t checkpoint_count;
             const char *problem; /* why the folder could not be read; "": it was */
+            bool whole; /* as asked: they are all complete ones of the job that are on the disk */
         } found;
         struct hd_core_answer planned;
     };
@@ -314,12 +315,14 @@ struct hd_core_out {
     size_t node_count, node_size;
     uint64_t *jobs; /* jobs whose status or history changed */
     size_t job_count, job_size;
-    /* Attempts of lost nodes whose folders may hold complete checkpoints that were not reported:
-     * to be listed, and answered with HD_CORE_FOUND. The job waits for the answer, at most
-     * search_timeout_ms. */
+    /* Attempts of lost nodes whose folders may hold complete checkpoints that were not reported,
+     * and jobs of which a listed checkpoint is not on the disk (whole: the folders of all attempts
+     * up to this one): to be listed, and answered with HD_CORE_FOUND. The job waits for the answer,
+     * at most search_timeout_ms. */
     struct hd_core_search {
         uint64_t job;
         int32_t attempt;
+        bool whole;
     } * searches;
     size_t search_count, search_size;
     /* Layouts to be found beside the loop, and answered with HD_CORE_PLANNED. Jobs wait for the
@@ -441,7 +444,8 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
     X(HELD, "held", "a user holds it (heddle release)")                                       \
     X(AFTER, "after", "jobs that it comes after have not succeeded yet")                      \
     X(DELAY, "delay", "its last attempt failed or gave way, and the next one is delayed")     \
-    X(SEARCH, "search", "checkpoints of a lost node are being looked for")                    \
+    X(SEARCH, "search", "its checkpoints are being looked for on the disk")                   \
+    X(MISSING, "missing", "its checkpoints are not on the disk (heddle show)")                \
     X(PLAN, "plan", "the best layout for its devices is being looked for")                    \
     X(BETTER, "better_place", "a place where its steps take less time is free soon")          \
     X(CLOSED, "closed", "its queue is closed (heddle queue set NAME --open)")                 \

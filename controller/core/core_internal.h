@@ -36,6 +36,7 @@
  *   gang.c        one job on several nodes
  *   links.c       which devices of its nodes an attempt takes; nodes of one switch
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
+ *   missing.c     checkpoints that are listed and not on the disk
  *   away.c        a controller that was stopped for a while blames no node for what it missed
  *   clock.c       times that are awaited follow a wall clock that is set
  *   restore.c     memory rebuilt from the store's records
@@ -185,6 +186,11 @@ void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct co
 /* Records a failure of an attempt (the first one is kept) and stops its ranks on all nodes. */
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end);
+/* Says which checkpoint the job goes back to, if the attempt found its base damaged and there is
+ * one.
+ */
+void core_announce_fallback(struct hd_core *core, struct core_job *job,
+                            const struct core_attempt *attempt);
 /* Ends a share. With the last share the attempt ends, and the job ends or is queued again. */
 void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                     struct core_share *share);
@@ -774,7 +780,6 @@ void core_files_left(struct hd_core *core, struct core_job *job, const struct co
 /* ---- checkpoint.c -----------------------------------------------------------------------------*/
 
 enum hd_status core_report(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event);
 /* Adds a complete checkpoint to the job's list, unless it is known. If a newer attempt exists,
  * none will start from it: it is then marked for deletion, if `keep` is limited. */
 void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
@@ -816,6 +821,17 @@ const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job 
 
 /* The attempt ended because its base checkpoint is damaged. */
 bool core_attempt_found_base_damaged(const struct core_attempt *attempt);
+/* The newest that is on the disk, as far as is known, and that no attempt found damaged; NULL. */
+const struct hd_checkpoint_record *core_checkpoint_sound(const struct core_job *job);
+/* The checkpoint in the job's list; NULL: it is not there. */
+struct hd_checkpoint_record *core_checkpoint_listed(struct core_job *job, int32_t attempt,
+                                                    int64_t step);
+/* Adds a checkpoint that a look at the disk found, though a newer attempt has begun or it was
+ * deleted once: no listed one is left. */
+void core_checkpoint_adopt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                           const struct hd_checkpoint_record *checkpoint);
+/* Checkpoints are listed, and each of them is missing: the job must not start from scratch. */
+bool core_lacks_checkpoint(const struct core_job *job);
 /* For an attempt that found its base damaged: the newest undamaged checkpoint, which the next
  * attempt starts from. NULL: its base was not damaged, or there is no other. */
 const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
@@ -823,6 +839,35 @@ const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_jo
 /* The attempt has reported a checkpoint of the job's last step. */
 bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt);
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt); /* has a checkpoint */
+
+/* ---- missing.c --------------------------------------------------------------------------------*/
+
+/* The attempt ended because its base checkpoint is not on the disk, and no attempt before it since
+ * the job was submitted or resumed missed the same one. It is no failure then, and no fault of its
+ * node. */
+bool core_attempt_missed_base(const struct core_job *job, const struct core_attempt *attempt);
+/* Notes that the base of the attempt, which has just ended, is missing, if that ended it. */
+void core_note_missed_base(struct hd_core *core, struct core_job *job,
+                           const struct core_attempt *attempt);
+/* Before the job starts again, the disk is to be looked at: its node was lost, its base could not
+ * be loaded, or its checkpoints are missing. */
+bool core_wants_search(const struct core_job *job);
+/* The look is at the folders of all its attempts, not only of the newest one. */
+bool core_search_is_whole(const struct core_job *job);
+enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event);
+/* Adds the event about missing checkpoints that is due. */
+void core_tell_missing(struct hd_core *core, struct core_job *job);
+/* A listed checkpoint, which may be missing, was seen on the disk as `seen` says. */
+void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
+                             struct hd_checkpoint_record *listed,
+                             const struct hd_checkpoint_record *seen);
+/* Looks at the disk at once for a queued job that lacks a checkpoint; what only a rank can see is
+ * tried again. */
+void core_look_again(struct hd_core *core, struct core_job *job);
+/* The list of a queued job has changed: what it waits for may have, too. */
+void core_checkpoints_moved(struct hd_core *core, struct core_job *job);
+/* Adds what is missing, and what may be done, to the reason of a job that lacks a checkpoint. */
+void core_add_missing(const struct hd_core *core, const struct core_job *job, struct hd_text *text);
 
 /* ---- plan.c -----------------------------------------------------------------------------------*/
 

@@ -214,7 +214,8 @@ enum core_wait {
     CORE_WAIT_HELD,     /* for a user to release it */
     CORE_WAIT_AFTER,    /* for other jobs to succeed */
     CORE_WAIT_DELAY,    /* for the retry delay */
-    CORE_WAIT_SEARCH,   /* for the list of checkpoints that a lost node has written */
+    CORE_WAIT_SEARCH,   /* for the list of its checkpoints that are on the disk */
+    CORE_WAIT_MISSING,  /* for a checkpoint that is on the disk: none of those listed is */
     CORE_WAIT_PLAN,     /* for the layout of its place to be found; it may have reserved nodes */
     CORE_WAIT_BETTER,   /* for a better place than it could have now (job->choice) */
     CORE_WAIT_QUOTA,    /* for devices that others of its queue hold */
@@ -285,9 +286,11 @@ struct core_job {
     struct hd_checkpoint_record *checkpoints; /* not deleted, in order of acceptance */
     size_t checkpoint_count, checkpoint_size;
     uint64_t sequence;          /* of the newest entry of its history */
-    int64_t not_before_mono_ms; /* the next attempt starts no earlier */
+    int64_t not_before_mono_ms; /* the next attempt starts no earlier; with CORE_WAIT_MISSING: the
+                                 * next look at the disk */
     enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
     int64_t search_since_mono; /* with OUT: when it was sent */
+    bool missing_due;          /* a checkpoint was found missing, and no event has said so yet */
     enum core_wait wait; /* while queued; core_wait_of says whether it is this or the class's */
     uint64_t wait_job;   /* with CORE_WAIT_RESERVED */
     const char *misfit;  /* why needs ask for larger or more devices than the job; NULL: nothing */

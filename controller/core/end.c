@@ -112,11 +112,13 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
     core_attempt_stop(core, job, attempt);
 }
 
-/* An attempt that found its base damaged is no failure if there is an undamaged checkpoint. Each
- * such attempt marks one checkpoint as damaged, so this cannot go on forever. */
+/* An attempt that found its base damaged is no failure if there is an undamaged checkpoint, nor is
+ * the first that found it missing. Each such attempt takes one checkpoint away, so this cannot go
+ * on forever. */
 static bool is_failure(const struct core_job *job, const struct core_attempt *attempt)
 {
-    return core_is_failure(attempt->rec.end.cause) && !core_checkpoint_fallback(job, attempt);
+    return core_is_failure(attempt->rec.end.cause) && !core_checkpoint_fallback(job, attempt) &&
+           !core_attempt_missed_base(job, attempt);
 }
 
 /* Failed attempts after the last one that left a checkpoint. */
@@ -198,8 +200,8 @@ void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_sta
     core->schedule_due = true;
 }
 
-static void announce_fallback(struct hd_core *core, struct core_job *job,
-                              const struct core_attempt *attempt)
+void core_announce_fallback(struct hd_core *core, struct core_job *job,
+                            const struct core_attempt *attempt)
 {
     const struct hd_checkpoint_record *fallback = core_checkpoint_fallback(job, attempt);
 
@@ -303,6 +305,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
     const int32_t failures = count_failures(job), max = job->needs.restart_max;
     char why[HD_CTL_MESSAGE_BYTES_MAX], text[HD_CTL_MESSAGE_BYTES_MAX + 128];
 
+    core_note_missed_base(core, job, attempt);
     describe_end(attempt, end, why, sizeof why);
     if (end->cause == HD_END_CAUSE_COMPLETED) {
         succeed(core, job);
@@ -325,10 +328,10 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
         (void)snprintf(text, sizeof text, "%s (after %d attempts)", why, HD_CTL_ATTEMPTS_MAX);
         core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
     } else {
-        announce_fallback(core, job, attempt);
+        core_announce_fallback(core, job, attempt);
         job->rec.devices = job->needs.devices_max;
         job->not_before_mono_ms = next_start_ms(core, job);
-        if (end->cause == HD_END_CAUSE_NODE_LOST)
+        if (core_wants_search(job))
             core_search_begin(core, job);
         core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
         core_dirty_job(core, job);

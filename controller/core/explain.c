@@ -339,7 +339,13 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
                     (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
         return;
     case CORE_WAIT_SEARCH:
-        hd_text_add(ret_reason, "looking for checkpoints that the lost node has written");
+        if (core_lacks_checkpoint(job))
+            core_add_missing(core, job, ret_reason);
+        else
+            hd_text_add(ret_reason, "its checkpoints are being looked for on the disk");
+        return;
+    case CORE_WAIT_MISSING:
+        core_add_missing(core, job, ret_reason);
         return;
     case CORE_WAIT_PLAN:
         hd_text_add(ret_reason, "the best layout for its devices is being looked for");
@@ -513,7 +519,9 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
     case HD_CORE_WAITS_DELAY:
         return wait == CORE_WAIT_DELAY;
     case HD_CORE_WAITS_SEARCH:
-        return job->search != CORE_SEARCH_NONE;
+        return job->search != CORE_SEARCH_NONE && !core_lacks_checkpoint(job);
+    case HD_CORE_WAITS_MISSING:
+        return core_lacks_checkpoint(job);
     case HD_CORE_WAITS_PLAN:
         return wait == CORE_WAIT_PLAN;
     case HD_CORE_WAITS_BETTER:

@@ -263,7 +263,9 @@ struct hd_checkpoint_record {
     bool shared;                         /* every node that sees the jobs directory can read it */
     int64_t time_ms, size_bytes;
     enum hd_checkpoint_state state;
-    bool proven; /* a step after it had a finite loss and gradient, or the job succeeded with it */
+    bool missing; /* with PRESENT: it was not on the disk when the controller or a rank last looked;
+                   * no attempt starts from it */
+    bool proven;  /* a step after it had a finite loss and gradient, or the job succeeded with it */
     double val_loss; /* of a job with checkpoint.best, if it was validated; else NaN */
     uint64_t sequence;
 };

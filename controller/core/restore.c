@@ -213,10 +213,7 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     core->limit_told = core_reaches(core, HD_CTL_JOBS_WARN_PERCENT);
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
-        const struct core_attempt *newest = core_newest(job);
-
-        if (job->rec.state == HD_JOB_STATE_QUEUED && newest &&
-            newest->rec.end.cause == HD_END_CAUSE_NODE_LOST)
+        if (job->rec.state == HD_JOB_STATE_QUEUED && core_wants_search(job))
             core_search_begin(core, job); /* the one before may have got no answer */
         if (core_waits_for_deletion(job))
             core_jobs_add(core, &core->deleting, job);

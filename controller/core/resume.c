@@ -86,8 +86,8 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
     job->ended = false;
     job->not_before_mono_ms = core->now.mono_ms;
     core->live_count++;
-    if (core_newest(job) && core_newest(job)->rec.end.cause == HD_END_CAUSE_NODE_LOST)
-        core_search_begin(core, job); /* its node may have written more than it could report */
+    if (core_wants_search(job))
+        core_search_begin(core, job);
     core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
     core->schedule_due = true;
     core_dirty_job(core, job);
@@ -95,6 +95,9 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
         core_event(core, job, "resumed", job->rec.attempt_count, -1, "",
                    "resumed by %s, from step %lld of attempt %d", by, (long long)base->step,
                    base->attempt);
+    else if (core_lacks_checkpoint(job))
+        core_event(core, job, "resumed", job->rec.attempt_count, -1, "",
+                   "resumed by %s; its checkpoints are missing", by);
     else
         core_event(core, job, "resumed", job->rec.attempt_count, -1, "",
                    "resumed by %s, from scratch: it has no checkpoint", by);

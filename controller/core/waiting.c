@@ -7,7 +7,8 @@
  * on how many jobs do.
  *
  * A queued job is in exactly one line, or in none: a user holds it, it waits for other jobs to
- * succeed (core->dependents), for its retry delay (core->delayed) or for a search.
+ * succeed (core->dependents), for its retry delay (core->delayed), for a search, or for checkpoints
+ * that are missing (core->delayed: until the next search).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -208,6 +209,8 @@ static void enter_line(struct hd_core *core, struct core_job *job)
         core_jobs_add(core, &core->unforeseen, job);
 }
 
+enum { LOOK_MS = 60 * 1000 }; /* from one search for missing checkpoints to the next */
+
 static bool waits_for_success(const struct hd_core *core, const struct core_job *job)
 {
     for (int32_t i = 0; i < job->needs.after_count; i++)
@@ -232,6 +235,10 @@ void core_waiting_add(struct hd_core *core, struct core_job *job)
         core_jobs_add(core, &core->dependents, job);
     } else if (job->rec.held) {
         job->wait = CORE_WAIT_HELD;
+    } else if (core_lacks_checkpoint(job)) {
+        job->wait = CORE_WAIT_MISSING;
+        job->not_before_mono_ms = core->now.mono_ms + LOOK_MS;
+        core_heap_put(core, &core->delayed, (uint64_t)job->not_before_mono_ms, job->rec.job);
     } else if (job->not_before_mono_ms <= core->now.mono_ms) {
         enter_line(core, job);
     } else {
@@ -281,7 +288,8 @@ static struct core_job *first_delayed(const struct hd_core *core)
     const struct core_heap_item *first = &core->delayed.items[0];
     struct core_job *job = core_find_job(core, first->value);
 
-    return job && job->wait == CORE_WAIT_DELAY && (uint64_t)job->not_before_mono_ms == first->key
+    return job && (job->wait == CORE_WAIT_DELAY || job->wait == CORE_WAIT_MISSING) &&
+                   (uint64_t)job->not_before_mono_ms == first->key
                ? job
                : NULL;
 }
@@ -299,7 +307,10 @@ void core_waiting_release(struct hd_core *core)
         struct core_job *job = first_delayed(core);
 
         core_heap_take(&core->delayed);
-        enter_line(core, job);
+        if (job->wait == CORE_WAIT_MISSING)
+            core_search_begin(core, job);
+        else
+            enter_line(core, job);
     }
 }
 
@@ -334,18 +345,17 @@ void core_search_timers(struct hd_core *core, struct core_job *job)
         if (!core_reserve(core, &out->searches, out->search_count, &out->search_size,
                           sizeof *out->searches))
             return;
-        out->searches[out->search_count++] =
-            (struct hd_core_search){job->rec.job, job->rec.attempt_count};
+        out->searches[out->search_count++] = (struct hd_core_search){
+            job->rec.job, job->rec.attempt_count, core_search_is_whole(job)};
         job->search = CORE_SEARCH_OUT;
         job->search_since_mono = core->now.mono_ms;
     } else if (job->search == CORE_SEARCH_OUT &&
                core->now.mono_ms - job->search_since_mono >= core->config.search_timeout_ms) {
+        core_event(core, job, "search_failed", job->rec.attempt_count, -1, "",
+                   "the checkpoints of the job could not be listed within %lld s",
+                   (long long)(core->config.search_timeout_ms / 1000));
+        core_tell_missing(core, job);
         core_search_end(core, job);
-        core_event(
-            core, job, "search_failed", job->rec.attempt_count, -1, "",
-            "the checkpoints of attempt %d could not be listed within %lld s; the job goes on "
-            "from the newest one that was reported",
-            job->rec.attempt_count, (long long)(core->config.search_timeout_ms / 1000));
     }
 }
 
@@ -387,7 +397,9 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
                held ? "held" : "released", event->again.by,
                held && core_active(job) ? ": this attempt goes on, another one is not started"
                                         : "");
-    if (job->rec.state == HD_JOB_STATE_QUEUED)
+    if (!held && job->wait == CORE_WAIT_HELD && core_lacks_checkpoint(job))
+        core_look_again(core, job);
+    else if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_waiting_again(core, job);
     return HD_OK;
 }
@@ -480,12 +492,13 @@ void core_tell_dependents(struct hd_core *core)
 
 /* ---- nodes that failed a job ------------------------------------------------------------------*/
 
-/* The node of the attempt that its failure names; NULL: none. A damaged checkpoint is damaged on
- * every node. */
-static const struct core_node *failed_on(const struct core_attempt *attempt)
+/* Returns the node of the attempt that its failure names; NULL: none. A damaged or missing
+ * checkpoint is so on every node. */
+static const struct core_node *failed_on(const struct core_job *job,
+                                         const struct core_attempt *attempt)
 {
     if (attempt->rec.state != HD_ATTEMPT_STATE_ENDED || !core_is_failure(attempt->rec.end.cause) ||
-        core_attempt_found_base_damaged(attempt))
+        core_attempt_found_base_damaged(attempt) || core_attempt_missed_base(job, attempt))
         return NULL;
     for (size_t i = 0; i < attempt->share_count; i++)
         if (core_same(attempt->shares[i].node->rec.name, attempt->rec.end.node))
@@ -510,11 +523,11 @@ void core_learn_failures(struct core_job *job)
 
     job->avoided_count = 0;
     for (int32_t k = newest; k > oldest && job->avoided_count < CORE_AVOIDED_MAX; k--) {
-        const struct core_node *node = failed_on(core_find_attempt(job, k));
+        const struct core_node *node = failed_on(job, core_find_attempt(job, k));
         int failures = 0;
 
         for (int32_t i = k; node && i > oldest; i--)
-            failures += failed_on(core_find_attempt(job, i)) == node;
+            failures += failed_on(job, core_find_attempt(job, i)) == node;
         if (failures >= FAILURES_MAX && !knows(job, node))
             job->avoided[job->avoided_count++] = node;
     }

@@ -144,6 +144,7 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
     m->manifest_hash = convert_text(checkpoint->hash);
     m->time_unix_ms = checkpoint->time_ms;
     m->size_bytes = checkpoint->size_bytes;
+    m->missing = checkpoint->missing;
     if (!isnan(checkpoint->val_loss)) {
         m->_val_loss_case = HEDDLE__V1__CHECKPOINT_INFO___VAL_LOSS_VAL_LOSS;
         m->val_loss = checkpoint->val_loss;

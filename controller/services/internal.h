@@ -225,7 +225,7 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 /* ---- search.c ---------------------------------------------------------------------------------*/
 
 /* Lists an attempt's complete checkpoints in the background, and tells the core. */
-void search_begin(struct controller *c, uint64_t job, int32_t attempt);
+void search_begin(struct controller *c, const struct hd_core_search *asked);
 void search_forget_all(struct controller *c); /* the ones in progress end without effect */
 
 /* ---- planner.c --------------------------------------------------------------------------------*/

@@ -145,7 +145,8 @@ static void on_checkpoints(struct hd_query *query, enum hd_status st)
     for (size_t i = 0; !st && response.checkpoints && i < query->entry_count; i++) {
         response.checkpoints[i] = convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
         response.n_checkpoints += response.checkpoints[i] != NULL;
-        if (hd_record_is_better(&query->entries[i].checkpoint, best))
+        if (!query->entries[i].checkpoint.missing &&
+            hd_record_is_better(&query->entries[i].checkpoint, best))
             best = &query->entries[best_at = i].checkpoint;
     }
     if (best && response.n_checkpoints == query->entry_count)

@@ -1,7 +1,11 @@
-/* search: lists the complete checkpoints of an attempt whose node was lost, from its folder in the
- * jobs directory. In a thread of libuv's pool: a network file system may not answer for long. */
+/* search: lists the complete checkpoints of a job that are in the jobs directory: those of an
+ * attempt whose node was lost or, where listed ones are missing, those of all attempts. In a thread
+ * of libuv's pool: a network file system may not answer for long.
+ */
+#include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/services/internal.h"
 
@@ -9,17 +13,18 @@ struct ckpt_search {
     uv_work_t work;
     struct controller *c; /* NULL: it has been stopped */
     struct ckpt_search *next;
-    uint64_t job;
-    int32_t attempt;
+    struct hd_core_search asked;
     struct hd_arena arena;
-    const char *attempt_dir;
-    struct hd_checkpoint_record *checkpoints;
+    const char *job_dir;
+    struct hd_checkpoint_record *checkpoints; /* room for HD_CTL_CHECKPOINTS_MAX */
     size_t count;
+    bool cut; /* there are more */
     struct hd_error error;
 };
 
-/* HD_NOT_FOUND, HD_IO: it has been removed meanwhile, or cannot be read. */
-static enum hd_status read_place(struct ckpt_search *s, const struct hd_ckpt_place *place)
+/* HD_NOT_FOUND: it has been removed meanwhile. HD_IO: it cannot be read. */
+static enum hd_status read_place(struct ckpt_search *s, int32_t attempt,
+                                 const struct hd_ckpt_place *place)
 {
     struct hd_ckpt_summary summary;
     struct hd_checkpoint_record *record = &s->checkpoints[s->count];
@@ -28,7 +33,7 @@ static enum hd_status read_place(struct ckpt_search *s, const struct hd_ckpt_pla
     if (st)
         return st;
     *record = (struct hd_checkpoint_record){
-        .attempt = s->attempt,
+        .attempt = attempt,
         .step = place->step,
         .path = hd_arena_strdup(&s->arena, place->path),
         .hash = hd_arena_strdup(&s->arena, summary.hash),
@@ -40,20 +45,40 @@ static enum hd_status read_place(struct ckpt_search *s, const struct hd_ckpt_pla
     return HD_OK;
 }
 
+/* Lists those of one attempt, the newest ones if there are too many. One that cannot be read now is
+ * not started from; where it is to be said which ones are missing, nothing is said. */
+static enum hd_status list_attempt(struct ckpt_search *s, int32_t attempt)
+{
+    const char *dir = hd_arena_printf(&s->arena, "%s/attempt-%" PRId32, s->job_dir, attempt);
+    struct hd_ckpt_place *places = NULL;
+    size_t count = 0, room = HD_CTL_CHECKPOINTS_MAX - s->count, first;
+    enum hd_status st = dir ? hd_ckpt_list(dir, &places, &count)
+                            : hd_err(HD_NO_MEMORY, "no memory for the folder of an attempt");
+
+    first = count > room ? count - room : 0;
+    s->cut |= first > 0;
+    for (size_t i = first; !st && i < count; i++) {
+        st = read_place(s, attempt, &places[i]);
+        if (st == HD_NOT_FOUND || !s->asked.whole)
+            st = HD_OK;
+    }
+    hd_ckpt_places_free(places, count);
+    return st;
+}
+
 static void list(uv_work_t *work)
 {
     struct ckpt_search *s = work->data;
-    struct hd_ckpt_place *places = NULL;
-    size_t count = 0, first;
-    enum hd_status st = hd_ckpt_list(s->attempt_dir, &places, &count);
+    const int32_t oldest = s->asked.whole ? 1 : s->asked.attempt;
+    enum hd_status st = HD_OK;
 
-    s->checkpoints = st ? NULL : hd_arena_array(&s->arena, count + 1, sizeof *s->checkpoints);
-    if (!st && !s->checkpoints)
-        st = hd_err(HD_NO_MEMORY, "no memory for a list of %zu checkpoints", count);
-    first = count > HD_CTL_CHECKPOINTS_MAX ? count - HD_CTL_CHECKPOINTS_MAX : 0;
-    for (size_t i = first; !st && i < count; i++)
-        (void)read_place(s, &places[i]); /* what cannot be read now is not started from */
-    hd_ckpt_places_free(places, count);
+    s->checkpoints = hd_arena_array(&s->arena, HD_CTL_CHECKPOINTS_MAX + 1, sizeof *s->checkpoints);
+    if (!s->checkpoints)
+        st = hd_err(HD_NO_MEMORY, "no memory for a list of checkpoints");
+    else if (s->asked.whole && !hd_file_exists(s->job_dir))
+        st = hd_err(HD_NOT_FOUND, "the controller does not see the job's folder, %s", s->job_dir);
+    for (int32_t k = s->asked.attempt; !st && k >= oldest; k--)
+        st = list_attempt(s, k);
     hd_err_save(st, &s->error);
 }
 
@@ -72,8 +97,9 @@ static void listed(uv_work_t *work, int status)
     struct controller *c = s->c;
     const struct hd_core_event event = {
         .kind = HD_CORE_FOUND,
-        .found = {.job = s->job,
-                  .attempt = s->attempt,
+        .found = {.job = s->asked.job,
+                  .attempt = s->asked.attempt,
+                  .whole = s->asked.whole && !s->cut,
                   .checkpoints = s->checkpoints,
                   .checkpoint_count = s->count,
                   .problem = s->error.status ? s->error.message : ""}};
@@ -89,7 +115,7 @@ static void listed(uv_work_t *work, int status)
     free(s);
 }
 
-void search_begin(struct controller *c, uint64_t job, int32_t attempt)
+void search_begin(struct controller *c, const struct hd_core_search *asked)
 {
     struct ckpt_search *s = calloc(1, sizeof *s);
 
@@ -97,11 +123,10 @@ void search_begin(struct controller *c, uint64_t job, int32_t attempt)
         return; /* the core stops waiting after search_timeout_ms */
     hd_arena_init(&s->arena, 0);
     s->c = c;
-    s->job = job;
-    s->attempt = attempt;
+    s->asked = *asked;
     s->work.data = s;
-    s->attempt_dir = convert_attempt_dir(&s->arena, c, job, attempt);
-    if (s->attempt_dir && uv_queue_work(c->loop, &s->work, list, listed) == 0) {
+    s->job_dir = convert_job_dir(&s->arena, c, asked->job);
+    if (s->job_dir && uv_queue_work(c->loop, &s->work, list, listed) == 0) {
         s->next = c->searches;
         c->searches = s;
         return;

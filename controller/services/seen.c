@@ -106,7 +106,7 @@ static void take_step(struct seen_job *job, const struct hd_step_record *step)
 
 static void take_checkpoint(struct seen_job *job, const struct hd_checkpoint_record *checkpoint)
 {
-    if (checkpoint->state != HD_CHECKPOINT_STATE_PRESENT ||
+    if (checkpoint->state != HD_CHECKPOINT_STATE_PRESENT || checkpoint->missing ||
         checkpoint->time_ms < job->checkpoint_ms)
         return;
     job->checkpoint_step = checkpoint->step;

@@ -86,7 +86,7 @@ enum hd_status turn_step(struct controller *c, const struct hd_core_event *event
     for (size_t i = 0; i < c->out.job_count; i++)
         add_job(c, c->out.jobs[i]);
     for (size_t i = 0; i < c->out.search_count; i++)
-        search_begin(c, c->out.searches[i].job, c->out.searches[i].attempt);
+        search_begin(c, &c->out.searches[i]);
     if (c->out.asked_count)
         planner_ask(c, &c->out);
     for (size_t i = 0; i < c->out.node_count; i++)

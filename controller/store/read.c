@@ -130,6 +130,7 @@ static struct hd_checkpoint_record checkpoint_row(struct hd_arena *arena, sqlite
         .sequence = (uint64_t)long_at(s, 9),
         .proven = int_at(s, 10),
         .val_loss = real_at(s, 11),
+        .missing = int_at(s, 12),
     };
 }
 

@@ -220,6 +220,8 @@ static const struct migration {
     {.sql = "ALTER TABLE nodes ADD COLUMN saw_jobs_dir INTEGER NOT NULL DEFAULT 0;"
             "UPDATE nodes SET saw_jobs_dir = 1 WHERE uuid IN"
             " (SELECT node_uuid FROM checkpoints WHERE shared = 1);"},
+    /* 18: checkpoints that a look at the disk did not find; before, none was looked for */
+    {.sql = "ALTER TABLE checkpoints ADD COLUMN missing INTEGER NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

@@ -89,9 +89,10 @@
       " precisions) VALUES (?,?,?,?,?,?,?,?)")                                                     \
     X(PUT_CHECKPOINT,                                                                              \
       "INSERT INTO checkpoints (job, attempt, step, path, hash, node_uuid, shared, time_ms,"       \
-      " size_bytes, state, seq, proven, val_loss)"                                                 \
-      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)"                                       \
-      " ON CONFLICT (job, attempt, step) DO UPDATE SET state=?10, seq=?11, proven=?12")            \
+      " size_bytes, state, seq, proven, val_loss, missing)"                                        \
+      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)"                                   \
+      " ON CONFLICT (job, attempt, step) DO UPDATE SET path=?4, hash=?5, state=?10, seq=?11,"      \
+      " proven=?12, missing=?14")                                                                  \
     X(INSERT_EVENT, "INSERT INTO events (job, seq, time_ms, attempt, rank, kind, node, message)"   \
                     " VALUES (?,?,?,?,?,?,?,?)")                                                   \
     X(INSERT_STEP,                                                                                 \
@@ -142,7 +143,8 @@
       " ORDER BY step, attempt")                                                                   \
     X(GET_CHECKPOINTS_AFTER, "SELECT " STORE_CHECKPOINT_COLUMNS                                    \
                              " FROM checkpoints WHERE job=? AND seq>? ORDER BY seq LIMIT ?")       \
-    X(GET_NEWEST_CHECKPOINT, "SELECT max(step) FROM checkpoints WHERE job=? AND state='present'")  \
+    X(GET_NEWEST_CHECKPOINT, "SELECT max(step) FROM checkpoints WHERE job=? AND state='present'"   \
+                             " AND missing=0")                                                     \
     X(GET_EVENTS_AFTER, "SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"      \
                         " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                             \
     X(GET_LAST_EVENTS, /* ?3 is one more than the limit */                                         \
@@ -213,7 +215,7 @@
     "queue, priority, held, promised_ms"
 #define STORE_CHECKPOINT_COLUMNS                                                              \
     "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven, " \
-    "val_loss"
+    "val_loss, missing"
 #define STORE_CREDENTIAL_COLUMNS \
     "id, kind, name, role, hash, made_by, ended_by, made_ms, expires_ms, ended_ms"
 #define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"

@@ -137,10 +137,10 @@ static enum hd_status put_probe(struct store_db *db, const struct hd_probe_recor
 
 static enum hd_status put_checkpoint(struct store_db *db, const struct hd_checkpoint_record *c)
 {
-    return store_db_run(db, STORE_PUT_CHECKPOINT, "initttniitind", (int64_t)c->job, (int)c->attempt,
-                        c->step, c->path, c->hash, c->node_uuid, (int)c->shared, c->time_ms,
-                        c->size_bytes, checkpoint_state_name(c->state), (int64_t)c->sequence,
-                        (int)c->proven, c->val_loss);
+    return store_db_run(db, STORE_PUT_CHECKPOINT, "initttniitindn", (int64_t)c->job,
+                        (int)c->attempt, c->step, c->path, c->hash, c->node_uuid, (int)c->shared,
+                        c->time_ms, c->size_bytes, checkpoint_state_name(c->state),
+                        (int64_t)c->sequence, (int)c->proven, c->val_loss, (int)c->missing);
 }
 
 static enum hd_status insert_event(struct store_db *db, const struct hd_event_record *e)

@@ -310,17 +310,24 @@ static void say_notes(struct rank *r)
     hd_text_free(&notes);
 }
 
-/* The checkpoint does not exist, and its parent folder does: so it is not merely unmounted. */
-static bool is_gone(const char *checkpoint)
+/* Looks why the checkpoint to start from could not be loaded: HD_NOT_FOUND. It is gone if the
+ * attempt's own folder, which is on the same share, is there. HD_IO: that is gone, too, so the
+ * share is lost and may come back. If the checkpoint is there, a part of it is gone, unless it is
+ * the model folder that it leaves out: then every checkpoint of the job lacks that. */
+static enum hd_status look_for_base(struct rank *r)
 {
-    const char *slash = strrchr(checkpoint, '/');
-    struct hd_text parent = {0};
+    struct hd_error error;
     bool there;
 
-    hd_text_add(&parent, "%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
-    there = !parent.failed && hd_file_exists(parent.data);
-    hd_text_free(&parent);
-    return there;
+    hd_err_save(HD_NOT_FOUND, &error);
+    there = hd_source_is_checkpoint(r->job.base_checkpoint);
+    if (!there && !hd_file_exists(r->job.attempt_dir))
+        return hd_err(HD_IO, "%s; nor is %s there: is the share mounted?", error.message,
+                      r->job.attempt_dir);
+    r->no_base = !there;
+    r->bad_base =
+        there && (strcmp(r->job.checkpoint_base, "omit") != 0 || hd_file_exists(r->job.init_from));
+    return hd_err_restore(&error);
 }
 
 /* Reports progress while text becomes tokens; false when a peer has ended. */
@@ -374,7 +381,9 @@ static enum hd_status load_weights(struct rank *r)
         return st;
     }
     st = hd_trainer_load(r->trainer, r->job.base_checkpoint, r->job.base_manifest_hash, &note);
-    r->bad_base = st == HD_CORRUPT || (st == HD_NOT_FOUND && is_gone(r->job.base_checkpoint));
+    r->bad_base = st == HD_CORRUPT;
+    if (st == HD_NOT_FOUND)
+        st = look_for_base(r);
     if (!st) {
         r->saved_step = hd_trainer_steps_done(r->trainer);
         (void)snprintf(text, sizeof text, "resumed from step %lld (%s)",
@@ -716,6 +725,8 @@ static int exit_status(const struct rank *r, enum hd_status st)
 {
     if (st && r->bad_base) /* the controller then goes back to the checkpoint before */
         return HD_LINK_EXIT_BAD_BASE;
+    if (st && r->no_base) /* the controller then looks what is on the disk */
+        return HD_LINK_EXIT_NO_BASE;
     if (st && r->diverged)
         return HD_LINK_EXIT_DIVERGED;
     switch (st) {

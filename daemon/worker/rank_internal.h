@@ -55,6 +55,7 @@ struct rank {
     struct hd_comm *comm;
     struct hd_trainer *trainer;
     bool bad_base; /* the checkpoint to start from could not be loaded as it was written */
+    bool no_base;  /* the checkpoint to start from is not on the disk */
     struct hd_tensorboard *board; /* rank 0 */
     enum rank_request request;    /* of this rank */
     int64_t saved_step;           /* of the newest checkpoint; -1: none */

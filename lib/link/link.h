@@ -60,10 +60,12 @@ enum hd_link_exit_status {
     HD_LINK_EXIT_COMPLETED = 0, /* all steps are done */
     HD_LINK_EXIT_FAILED = 1,    /* a retry may succeed */
     HD_LINK_EXIT_BAD_INPUT = 2, /* a retry would fail again */
-    HD_LINK_EXIT_BAD_BASE = 3,  /* the checkpoint to start from is damaged or missing */
-    HD_LINK_EXIT_DIVERGED = 4,  /* losses or gradients are not finite; a retry would fail again */
+    HD_LINK_EXIT_BAD_BASE =
+        3, /* the checkpoint to start from is damaged; older builds: or missing */
+    HD_LINK_EXIT_DIVERGED = 4, /* losses or gradients are not finite; a retry would fail again */
     HD_LINK_EXIT_STORAGE =
         5, /* a file could not be written; a retry may succeed, and does not count */
+    HD_LINK_EXIT_NO_BASE = 6,  /* the checkpoint to start from is not on the disk */
     HD_LINK_EXIT_STOPPED = 10, /* stopped by command: checkpoint written, steps left; or none could
                                   be written, as the newest PROBLEM says */
 };

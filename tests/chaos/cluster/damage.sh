@@ -33,9 +33,9 @@ hold_still() { # JOB
 }
 knows() { "$HEDDLE_BIN/heddle" checkpoint ls "$1" -o jsonl | grep -qE "\"step\": *$2,"; }
 
-went_back() { # JOB DAMAGED_STEP
+went_back() { # JOB STEP KIND WHAT
     succeed "$1" 3
-    says "$1" "\"kind\": *\"checkpoint_damaged\".*step $2 of attempt 1 is damaged; going back to that of step $(($2 - EVERY)) of attempt 1" ||
+    says "$1" "\"kind\": *\"$3\".*$4" ||
         fail "no event says that the job went back: $(events "$1")"
     says "$1" "\"kind\": *\"starting\".*\"message\": *\"attempt 3 on .* from step $(($2 - EVERY)) of attempt 1\"" ||
         fail "attempt 3 did not start from step $(($2 - EVERY))"
@@ -52,7 +52,8 @@ a_flipped_bit_of_a_shard_is_found_before_it_is_trained_from() {
     shard=$(checkpoint_dir "$job" 1 "$step")/rank-00001.safetensors
     flip_byte "$shard" $(($(stat -c %s "$shard") / 2))
     kill -KILL "$(rank_pid 0)" || fail "rank 0 was not there"
-    went_back "$job" "$step"
+    went_back "$job" "$step" checkpoint_damaged \
+        "step $step of attempt 1 is damaged; going back to that of step $((step - EVERY)) of attempt 1"
     says "$job" '"kind": *"attempt_failed".*"attempt": *2,.*rank-00001.safetensors is damaged in its bytes .*: tensor ' ||
         fail "no event of attempt 2 names the tensor: $(events "$job")"
 }
@@ -65,7 +66,31 @@ a_checkpoint_that_is_gone_is_gone_back_from() {
     step=$(hold_still "$job") || exit
     rm -r "$(checkpoint_dir "$job" 1 "$step")"
     kill -KILL "$(rank_pid 0)" || fail "rank 0 was not there"
-    went_back "$job" "$step"
+    went_back "$job" "$step" checkpoint_missing \
+        "not on the disk: step $step of attempt 1 .*goes back to step $((step - EVERY)) of attempt 1"
+}
+
+# The share is put back to a state from before the job began, and then to the newest one.
+a_job_without_its_checkpoints_waits_for_them() {
+    local job
+    start_cluster
+    job=$(submit --set restart.max=0) || exit
+    await_step "$job" 1 $((EVERY + 3))
+    hold_still "$job" >/dev/null || exit
+    "$HEDDLE_BIN/heddle" hold "$job" || fail "the job cannot be held"
+    "$HEDDLE_BIN/heddle" requeue "$job" || fail "the job cannot be queued again"
+    kill -CONT "$(rank_pid 0)" || fail "rank 0 was not there"
+    await $PATIENCE "attempt 1 to end" says "$job" '"kind": *"ended".*attempt 1 ended' || exit
+    mv "$(job_dir "$job")/attempt-1" "$dir/aside" || fail "attempt 1 has no folder"
+    "$HEDDLE_BIN/heddle" release "$job" || fail "the job cannot be released"
+    await $PATIENCE "the job to wait" says "$job" '"kind": *"checkpoint_missing".*none is left, and the job waits' || exit
+    "$HEDDLE_BIN/heddle" checkpoint ls "$job" | grep -q 'missing' || fail "checkpoint ls does not say that they are missing"
+    "$HEDDLE_BIN/heddle" hold "$job" || fail "the job cannot be held"
+    mv "$dir/aside" "$(job_dir "$job")/attempt-1" || fail "attempt 1 has a folder again"
+    "$HEDDLE_BIN/heddle" release "$job" || fail "the job cannot be released"
+    succeed "$job" 3
+    says "$job" '"kind": *"checkpoint_back"' || fail "no event says that a checkpoint is back: $(events "$job")"
+    same_weights "$job"
 }
 
 shards_that_are_cut_short_everywhere_end_the_job() {
@@ -82,5 +107,6 @@ shards_that_are_cut_short_everywhere_end_the_job() {
 scenario an_undisturbed_run_succeeds
 scenario a_flipped_bit_of_a_shard_is_found_before_it_is_trained_from
 scenario a_checkpoint_that_is_gone_is_gone_back_from
+scenario a_job_without_its_checkpoints_waits_for_them
 scenario shards_that_are_cut_short_everywhere_end_the_job
 finish

@@ -192,8 +192,11 @@ static void answer_search(struct sim *sim, const struct hd_core_search *search)
         .found = {
             .job = search->job, .attempt = search->attempt, .checkpoints = found, .problem = ""}};
 
-    if (sim->shared_disk)
-        event.found.checkpoint_count = sim_disk_list(sim, search->job, search->attempt, found);
+    event.found.whole = search->whole;
+    if (sim->unlistable)
+        event.found.problem = sim->unlistable;
+    else if (sim->shared_disk)
+        event.found.checkpoint_count = sim_disk_list(sim, search, found);
     assert_int_equal(sim_event(sim, &event), HD_OK);
 }
 
@@ -390,8 +393,11 @@ static void start_attempt(struct sim *sim, struct sim_node *node, const struct s
     memcpy(a->on, desired->attempts[index].on, sizeof a->on);
     if (*desired->attempts[index].base &&
         !sim_disk_read(sim, desired->attempts[index].base, &a->value))
+        a->no_base = true;
+    if (a->no_base && !sim->loses_checkpoints)
         fail_msg("attempt %d of job %llu starts from %s, which is not there", a->attempt,
                  (unsigned long long)a->job, desired->attempts[index].base);
+    a->no_base |= node->faults.misses && *desired->attempts[index].base;
     expect_hash(sim, desired->attempts[index].base, desired->attempts[index].base_hash);
     for (int i = 0; i < 2 && strstr(desired->attempts[index].base, "/attempt-1/"); i++)
         a->bad_base |= a->step == node->faults.damaged[i];
@@ -591,10 +597,11 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
             return;
         a->state = HD_ATTEMPT_STATE_RUNNING;
         node->changed = true;
-    } else if (a->bad_base) {
-        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, a->rank, "a shard is damaged");
+    } else if (a->bad_base || a->no_base) {
+        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, a->rank,
+                    a->no_base ? "there is no checkpoint" : "a shard is damaged");
         a->end.signal = 0;
-        a->end.exit_code = HD_LINK_EXIT_BAD_BASE;
+        a->end.exit_code = a->no_base ? HD_LINK_EXIT_NO_BASE : HD_LINK_EXIT_BAD_BASE;
     } else if (a->step >= a->steps) {
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, ""); /* the base was the last step */
     } else if (!node->faults.unaware && a_peer_left(sim, a, &cause)) {

@@ -9,7 +9,8 @@
  * before, and none goes on without the others.
  *
  * Every rule that the model can see is asserted as it goes: the core's invariants after every
- * event, no two attempts on one device of a real node, no start from a checkpoint that was deleted.
+ * event, no two attempts on one device of a real node, no start from a checkpoint that was deleted
+ * (unless the test has moved checkpoints away: sim_move_checkpoint).
  */
 #ifndef HD_TEST_CONTROLLER_SIM_H
 #define HD_TEST_CONTROLLER_SIM_H
@@ -37,6 +38,7 @@ struct sim_faults {
     int diverges_at;    /* losses from this step on are not finite, and the attempt gives up 7 steps
                            later; 0: never */
     int64_t damaged[2]; /* the checkpoints of these steps that attempt 1 wrote cannot be loaded */
+    bool misses;        /* attempts that start from a checkpoint do not find it */
     int no_start;       /* so many attempts cannot be launched */
     bool never_meet;    /* ranks start, but do not meet */
     bool full_disk; /* attempts wait before their start; a rank that dies (fail_at_step) says why */
@@ -57,6 +59,7 @@ struct sim_attempt {
     int64_t step, steps;
     uint64_t value; /* of the training state */
     bool bad_base;  /* what it is to start from is damaged */
+    bool no_base;   /* what it is to start from is not on the disk */
     int saving_s;   /* it has been writing the checkpoint of a stop for so long */
     enum hd_wanted wanted;
     bool doomed; /* the desired set does not have it: to be forgotten once it has ended */
@@ -117,7 +120,9 @@ struct sim {
     void *on_durable_user;
     struct sim_db *db; /* what is durable */
     struct sim_disk *disk;
-    int starts; /* attempts that daemons have started */
+    bool loses_checkpoints; /* a test has moved some away: ranks may not find theirs */
+    const char *unlistable; /* why the controller cannot list checkpoints; NULL: it can */
+    int starts;             /* attempts that daemons have started */
     /* Finds layouts, if config.asks_layouts is set (sim_ask_layouts); answers come after up to
      * plan_delay_s seconds, or at once (0). `why` is empty or a constant. */
     void (*plan)(const struct hd_core_asked *asked, struct hd_core_answer *answer);
@@ -192,6 +197,8 @@ size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind);
 size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step);
 /* Durable records of the job's checkpoints that are in this state. */
 size_t sim_count_checkpoints(const struct sim *sim, uint64_t job, enum hd_checkpoint_state state);
+/* Takes a checkpoint from the disk, or puts it back. */
+void sim_move_checkpoint(struct sim *sim, uint64_t job, int32_t attempt, int64_t step, bool there);
 /* Checkpoint directories of the job that are on the disk. */
 size_t sim_count_on_disk(const struct sim *sim, uint64_t job);
 /* The state of the job's newest checkpoint on disk, against steps done without disturbance. */

@@ -338,7 +338,7 @@ void sim_disk_hash(const struct sim *sim, const char *path, char ret_hash[24])
     }
 }
 
-size_t sim_disk_list(const struct sim *sim, uint64_t job, int32_t attempt,
+size_t sim_disk_list(const struct sim *sim, const struct hd_core_search *asked,
                      struct hd_checkpoint_record ret_list[HD_CTL_CHECKPOINTS_MAX])
 {
     static char hashes[HD_CTL_CHECKPOINTS_MAX][24];
@@ -346,16 +346,26 @@ size_t sim_disk_list(const struct sim *sim, uint64_t job, int32_t attempt,
     size_t count = 0;
 
     for (size_t i = 0; i < disk->count && count < HD_CTL_CHECKPOINTS_MAX; i++) {
-        if (!disk->dirs[i].there || disk->dirs[i].job != job || disk->dirs[i].attempt != attempt)
+        if (!disk->dirs[i].there || disk->dirs[i].job != asked->job ||
+            (disk->dirs[i].attempt != asked->attempt && !asked->whole))
             continue;
         sim_disk_hash(sim, disk->dirs[i].path, hashes[count]);
-        ret_list[count] = (struct hd_checkpoint_record){.attempt = attempt,
+        ret_list[count] = (struct hd_checkpoint_record){.attempt = disk->dirs[i].attempt,
                                                         .step = disk->dirs[i].step,
                                                         .path = disk->dirs[i].path,
                                                         .hash = hashes[count]};
         count++;
     }
     return count;
+}
+
+void sim_move_checkpoint(struct sim *sim, uint64_t job, int32_t attempt, int64_t step, bool there)
+{
+    sim->loses_checkpoints = true;
+    for (size_t i = 0; i < sim->disk->count; i++)
+        if (sim->disk->dirs[i].job == job && sim->disk->dirs[i].attempt == attempt &&
+            sim->disk->dirs[i].step == step)
+            sim->disk->dirs[i].there = there;
 }
 
 void sim_disk_delete(struct sim *sim, const char *path)

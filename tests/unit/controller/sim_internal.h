@@ -22,8 +22,8 @@ bool sim_disk_read(const struct sim *sim, const char *path, uint64_t *ret_value)
 void sim_disk_hash(const struct sim *sim, const char *path, char ret_hash[24]);
 void sim_disk_delete(struct sim *sim, const char *path);
 void sim_disk_delete_job(struct sim *sim, uint64_t job);
-/* The attempt's checkpoints that are there; their paths live as long as the disk. */
-size_t sim_disk_list(const struct sim *sim, uint64_t job, int32_t attempt,
+/* The checkpoints that are there and asked for; their paths live as long as the disk. */
+size_t sim_disk_list(const struct sim *sim, const struct hd_core_search *asked,
                      struct hd_checkpoint_record ret_list[HD_CTL_CHECKPOINTS_MAX]);
 
 uint64_t sim_train(uint64_t value, int64_t step); /* the training state one step on */

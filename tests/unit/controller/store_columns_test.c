@@ -196,6 +196,7 @@ static struct hd_checkpoint_record checkpoint_of(int i, int c, int age)
                                          .state = age ? HD_CHECKPOINT_STATE_PRESENT
                                                       : (enum hd_checkpoint_state)(1 + c),
                                          .sequence = (uint64_t)(2 + c),
+                                         .missing = !age && c == 1,
                                          .proven = age || (i + c) % 2,
                                          .val_loss = c ? NAN : i + 0.5};
 }
@@ -348,15 +349,15 @@ static const struct expected_row {
     {"checkpoints", "job=1 AND seq=2",
      "job 1, attempt 21, step 1099511627837, path 'path-1', hash 'hash-1', node_uuid 'uuid-1', "
      "shared 1, time_ms 1099511628677, size_bytes 1099511628777, state 'present', seq 2, proven 1, "
-     "val_loss 1.5"},
+     "val_loss 1.5, missing 0"},
     {"checkpoints", "job=2 AND seq=2",
      "job 2, attempt 22, step 1099511627838, path 'path-2', hash 'hash-2', node_uuid 'uuid-2', "
      "shared 0, time_ms 1099511628678, size_bytes 1099511628778, state 'present', seq 2, proven 0, "
-     "val_loss 2.5"},
+     "val_loss 2.5, missing 0"},
     {"checkpoints", "job=2 AND seq=3",
      "job 2, attempt 22, step 1099511627848, path 'path-2', hash 'hash-2', node_uuid 'uuid-2', "
      "shared 1, time_ms 1099511628678, size_bytes 1099511628778, state 'deleting', seq 3, proven "
-     "1, val_loss NULL"},
+     "1, val_loss NULL, missing 1"},
     {"events", "job=0 AND seq=1",
      "job 0, seq 1, time_ms 1099511628877, attempt 31, rank -1, kind 'kind-1', "
      "node 'event-node-1', message 'message-1'"},

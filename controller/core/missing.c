@@ -1,0 +1,271 @@
+/* missing: checkpoints that are listed and not on the disk, as after a jobs share was put back to a
+ * snapshot.
+ *
+ * A rank that does not find the checkpoint to start from ends with an exit status of its own. Its
+ * attempt does not count against restart.max. The controller then lists the checkpoints of the
+ * job's folder (out->searches, HD_CORE_FOUND), and the answer decides: listed ones that are not
+ * there are `missing`, which is stored; if no sound one of the list is left, what else is on the
+ * disk is listed again, though it was deleted once. If nothing is left, the job waits; it never
+ * begins at step 0 because of that. The disk is looked at again from time to time.
+ *
+ * Checkpoints on a node's own disk (not `shared`) are not in such a list: only ranks miss them.
+ */
+#include <inttypes.h>
+
+#include "controller/core/core_internal.h"
+#include "link/link.h"
+
+enum { STEPS_NAMED_MAX = 8 }; /* missing checkpoints that a reason names */
+
+/* ---- attempts ---------------------------------------------------------------------------------*/
+
+static bool says_missing(const struct core_attempt *attempt)
+{
+    return attempt && attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
+           attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
+           attempt->rec.end.exit_code == HD_LINK_EXIT_NO_BASE;
+}
+
+bool core_attempt_missed_base(const struct core_job *job, const struct core_attempt *attempt)
+{
+    if (!says_missing(attempt))
+        return false;
+    for (int32_t k = attempt->rec.attempt - 1; k > job->rec.resumed_attempt; k--) {
+        const struct core_attempt *before = core_find_attempt(job, k);
+
+        if (says_missing(before) && before->rec.base_attempt == attempt->rec.base_attempt &&
+            before->rec.base_step == attempt->rec.base_step)
+            return false;
+    }
+    return true;
+}
+
+static void set_missing(struct hd_core *core, struct core_job *job,
+                        struct hd_checkpoint_record *checkpoint, bool missing)
+{
+    checkpoint->missing = missing;
+    job->missing_due |= missing;
+    hd_batch_add_checkpoint(core->out->batch, checkpoint);
+    core_announce(core, job);
+}
+
+void core_note_missed_base(struct hd_core *core, struct core_job *job,
+                           const struct core_attempt *attempt)
+{
+    struct hd_checkpoint_record *base =
+        says_missing(attempt)
+            ? core_checkpoint_listed(job, attempt->rec.base_attempt, attempt->rec.base_step)
+            : NULL;
+
+    if (base && base->state == HD_CHECKPOINT_STATE_PRESENT && !base->missing)
+        set_missing(core, job, base, true);
+}
+
+bool core_search_is_whole(const struct core_job *job)
+{
+    const struct core_attempt *newest = core_newest(job);
+    bool whole = newest && (says_missing(newest) || core_attempt_found_base_damaged(newest));
+
+    for (size_t i = 0; !whole && i < job->checkpoint_count; i++)
+        whole = job->checkpoints[i].missing;
+    return whole;
+}
+
+bool core_wants_search(const struct core_job *job)
+{
+    const struct core_attempt *newest = core_newest(job);
+
+    return newest && (newest->rec.end.cause == HD_END_CAUSE_NODE_LOST || says_missing(newest) ||
+                      core_attempt_found_base_damaged(newest) || core_lacks_checkpoint(job));
+}
+
+/* ---- what a look at the disk found ------------------------------------------------------------*/
+
+void core_checkpoints_moved(struct hd_core *core, struct core_job *job)
+{
+    if (job->wait == CORE_WAIT_MISSING && !core_lacks_checkpoint(job)) {
+        job->not_before_mono_ms = core->now.mono_ms;
+        core_waiting_again(core, job);
+    } else {
+        core_waiting_moved(core, job);
+    }
+}
+
+void core_look_again(struct hd_core *core, struct core_job *job)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++)
+        if (job->checkpoints[i].missing && !job->checkpoints[i].shared)
+            set_missing(core, job, &job->checkpoints[i], false);
+    if (core_lacks_checkpoint(job))
+        core_search_begin(core, job);
+    else
+        core_waiting_again(core, job);
+}
+
+void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
+                             struct hd_checkpoint_record *listed,
+                             const struct hd_checkpoint_record *seen)
+{
+    if (!listed->missing || listed->state != HD_CHECKPOINT_STATE_PRESENT || !seen->path ||
+        !core_same(seen->hash, listed->hash))
+        return;
+    core_set(core, &listed->path, seen->path); /* the jobs directory may have moved */
+    set_missing(core, job, listed, false);
+    core_event(core, job, "checkpoint_back", listed->attempt, -1, "",
+               "the checkpoint of step %lld of attempt %d is on the disk again: %s",
+               (long long)listed->step, listed->attempt, listed->path);
+    if (job->rec.state == HD_JOB_STATE_QUEUED)
+        core_checkpoints_moved(core, job);
+}
+
+static const struct hd_checkpoint_record *find_found(const struct hd_core_event *event,
+                                                     const struct hd_checkpoint_record *listed)
+{
+    for (size_t i = 0; i < event->found.checkpoint_count; i++) {
+        const struct hd_checkpoint_record *c = &event->found.checkpoints[i];
+
+        if (c->attempt == listed->attempt && c->step == listed->step &&
+            core_same(c->hash, listed->hash))
+            return c;
+    }
+    return NULL;
+}
+
+/* The list is compared with what is on the disk. */
+static void take_whole(struct hd_core *core, struct core_job *job,
+                       const struct hd_core_event *event)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        struct hd_checkpoint_record *c = &job->checkpoints[i];
+        const struct hd_checkpoint_record *found = find_found(event, c);
+
+        if (c->state == HD_CHECKPOINT_STATE_PRESENT && found)
+            core_checkpoint_is_back(core, job, c, found);
+        else if (c->state == HD_CHECKPOINT_STATE_PRESENT && c->shared && !c->missing)
+            set_missing(core, job, c, true);
+    }
+    if (core_checkpoint_sound(job))
+        return;
+    for (size_t i = 0; i < event->found.checkpoint_count; i++) {
+        struct hd_checkpoint_record found = event->found.checkpoints[i];
+        struct core_attempt *attempt = core_find_attempt(job, found.attempt);
+
+        found.shared = true; /* it is in the jobs directory as the controller sees it */
+        if (attempt)
+            core_checkpoint_adopt(core, job, attempt, &found);
+    }
+    core_announce_fallback(core, job, core_newest(job));
+}
+
+/* The newest attempt's node was lost before it could report all that it had written. */
+static void take_unreported(struct hd_core *core, struct core_job *job,
+                            struct core_attempt *attempt, const struct hd_core_event *event)
+{
+    const size_t before = job->checkpoint_count;
+
+    for (size_t i = 0; i < event->found.checkpoint_count && attempt->share_count; i++) {
+        struct hd_checkpoint_record found = event->found.checkpoints[i];
+
+        found.shared = true; /* it is in the jobs directory as the controller sees it */
+        if (found.attempt == attempt->rec.attempt)
+            core_checkpoint_take(core, job, attempt, attempt->shares[0].node, &found);
+    }
+    if (job->checkpoint_count > before)
+        core_event(
+            core, job, "checkpoints_found", attempt->rec.attempt, -1, "",
+            "attempt %d had written %zu checkpoints that its lost node could not report; the "
+            "newest is of step %lld",
+            attempt->rec.attempt, job->checkpoint_count - before,
+            (long long)core_checkpoint_newest(job)->step);
+}
+
+enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_job *job = core_find_job(core, event->found.job);
+    struct core_attempt *attempt = job ? core_newest(job) : NULL;
+
+    if (!attempt || job->ended || job->search != CORE_SEARCH_OUT ||
+        attempt->rec.attempt != event->found.attempt)
+        return HD_OK; /* too late */
+    if (*event->found.problem && (!core_lacks_checkpoint(job) || job->missing_due))
+        core_event(core, job, "search_failed", attempt->rec.attempt, -1, "",
+                   "cannot look for the checkpoints of the job: %s", event->found.problem);
+    if (attempt->rec.end.cause == HD_END_CAUSE_NODE_LOST)
+        take_unreported(core, job, attempt, event);
+    if (event->found.whole && !*event->found.problem)
+        take_whole(core, job, event);
+    core_tell_missing(core, job);
+    core_search_end(core, job);
+    return HD_OK;
+}
+
+/* ---- what is said of it -----------------------------------------------------------------------*/
+
+/* "step 20 of attempt 1 (/jobs/7/..)", or with `all` also up to STEPS_NAMED_MAX - 1 older ones. */
+static void add_names(const struct hd_core *core, const struct core_job *job, bool all,
+                      struct hd_text *text)
+{
+    const struct hd_checkpoint_record *newest = NULL;
+    const struct core_node *node;
+    size_t count = 0, named = 1;
+
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        const struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+        count += c->missing;
+        if (c->missing && (!newest || c->step > newest->step ||
+                           (c->step == newest->step && c->attempt > newest->attempt)))
+            newest = c;
+    }
+    if (!newest)
+        return;
+    node = newest->shared ? NULL : core_find_node(core, newest->node_uuid);
+    hd_text_add(text, "step %lld of attempt %d (%s%s%s)", (long long)newest->step, newest->attempt,
+                newest->path, node ? " on " : "", node ? node->rec.name : "");
+    for (size_t i = job->checkpoint_count; all && i > 0 && named < STEPS_NAMED_MAX; i--) {
+        const struct hd_checkpoint_record *c = &job->checkpoints[i - 1];
+
+        if (!c->missing || c == newest)
+            continue;
+        hd_text_add(text, ", step %lld of attempt %d", (long long)c->step, c->attempt);
+        named++;
+    }
+    if (count > named)
+        hd_text_add(text, " and %zu more", count - named);
+}
+
+void core_tell_missing(struct hd_core *core, struct core_job *job)
+{
+    const struct hd_checkpoint_record *next = core_checkpoint_newest(job);
+    struct hd_text text = {0};
+
+    bool due = false;
+
+    for (size_t i = 0; job->missing_due && i < job->checkpoint_count; i++)
+        due |= job->checkpoints[i].missing;
+    job->missing_due = false;
+    if (!due) /* none, or it was seen since */
+        return;
+    hd_text_add(&text, "listed checkpoints are not on the disk: ");
+    add_names(core, job, false, &text);
+    if (next)
+        hd_text_add(&text, "; the job goes back to step %lld of attempt %d", (long long)next->step,
+                    next->attempt);
+    else
+        hd_text_add(&text, "; none is left, and the job waits until one is there again");
+    core->no_memory |= text.failed;
+    core_event(core, job, "checkpoint_missing", job->rec.attempt_count, -1, "", "%s",
+               text.failed ? "" : text.data);
+    hd_text_free(&text);
+}
+
+void core_add_missing(const struct hd_core *core, const struct core_job *job, struct hd_text *text)
+{
+    hd_text_add(text, "its checkpoints are not on the disk: ");
+    add_names(core, job, true, text);
+    hd_text_add(text,
+                "; put the jobs share back to a state that has one (it is looked at every minute; "
+                "heddle hold and heddle release look at once), or give each of them up, to begin "
+                "at step 0: heddle checkpoint rm %" PRIu64 " --step N",
+                job->rec.job);
+}
