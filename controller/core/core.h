@@ -250,7 +250,9 @@ struct hd_core_event {
             uint64_t stream;          /* the caller's number of this stream, never reused */
             const struct hd_device_record *devices;
             int32_t device_count;
-            bool probes;                       /* it answers HD_CORE_PROBE */
+            bool probes;        /* it answers HD_CORE_PROBE */
+            bool obeyed_before; /* the last controller that it obeyed led before this database was
+                                 * put back: it may have attempts that began after the backup */
             struct hd_isolation isolation;     /* texts may be NULL: not known */
             const struct hd_node_links *links; /* between them, in their order; NULL: not known */
         } hello;

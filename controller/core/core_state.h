@@ -114,15 +114,17 @@ struct core_node {
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
     const char *traits;            /* of its CPU devices, as a word; "" or NULL: not known */
     struct hd_isolation isolation; /* its texts are the core's */
-    bool suspect;                  /* a peer reported it dead */
-    bool spare, was_spare;         /* in the newest pass, in the one before (spare.c) */
-    bool deadline_met;             /* of its drain; its jobs have been told to leave */
-    int64_t seen_mono_ms;          /* when its newest message arrived */
-    int64_t silent_since_mono_ms;  /* the same, or later: when the controller began to listen */
-    int64_t silent_since_ms;       /* by the wall clock, as it was then */
-    int64_t lost_after_ms;         /* silence until lost; longer while it may still connect again */
-    size_t stale_count;            /* attempts that run there and are not wanted any more */
-    uint64_t stale_job;            /* one of them */
+    bool obeyed_before;    /* as in its hello, until it has said so no more and has told all */
+    bool told_all;         /* an observed set came after the hello that said so */
+    bool suspect;          /* a peer reported it dead */
+    bool spare, was_spare; /* in the newest pass, in the one before (spare.c) */
+    bool deadline_met;     /* of its drain; its jobs have been told to leave */
+    int64_t seen_mono_ms;  /* when its newest message arrived */
+    int64_t silent_since_mono_ms; /* the same, or later: when the controller began to listen */
+    int64_t silent_since_ms;      /* by the wall clock, as it was then */
+    int64_t lost_after_ms;        /* silence until lost; longer while it may still connect again */
+    size_t stale_count;           /* attempts that run there and are not wanted any more */
+    uint64_t stale_job;           /* one of them */
     int32_t stale_attempt;
     uint64_t generation;      /* of its desired set */
     struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
@@ -290,6 +292,7 @@ struct core_job {
                                  * next look at the disk */
     enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
     int64_t search_since_mono; /* with OUT: when it was sent */
+    bool search_newer;         /* the search adds newer checkpoints that are not in the list */
     bool missing_due;          /* a checkpoint was found missing, and no event has said so yet */
     enum core_wait wait; /* while queued; core_wait_of says whether it is this or the class's */
     uint64_t wait_job;   /* with CORE_WAIT_RESERVED */

@@ -243,6 +243,9 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *said
     core_set(core, &node->isolation.lacks, event->hello.isolation.lacks);
     core_set(core, &node->isolation.users, event->hello.isolation.users);
     core_links_take(core, node, event->hello.links);
+    /* one that was cut off before it told its attempts has obeyed this controller by now */
+    node->obeyed_before = event->hello.obeyed_before || (node->obeyed_before && !node->told_all);
+    node->told_all = false;
     node->probes = event->hello.probes;
     if (!node->probes)
         node->probe_asked = 0;

@@ -64,7 +64,8 @@ void core_note_missed_base(struct hd_core *core, struct core_job *job,
 bool core_search_is_whole(const struct core_job *job)
 {
     const struct core_attempt *newest = core_newest(job);
-    bool whole = newest && (says_missing(newest) || core_attempt_found_base_damaged(newest));
+    bool whole = job->search_newer ||
+                 (newest && (says_missing(newest) || core_attempt_found_base_damaged(newest)));
 
     for (size_t i = 0; !whole && i < job->checkpoint_count; i++)
         whole = job->checkpoints[i].missing;
@@ -131,10 +132,13 @@ static const struct hd_checkpoint_record *find_found(const struct hd_core_event 
     return NULL;
 }
 
-/* The list is compared with what is on the disk. */
+/* Compares the list with what is on the disk. */
 static void take_whole(struct hd_core *core, struct core_job *job,
                        const struct hd_core_event *event)
 {
+    const struct hd_checkpoint_record *sound;
+    int64_t step;
+
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         struct hd_checkpoint_record *c = &job->checkpoints[i];
         const struct hd_checkpoint_record *found = find_found(event, c);
@@ -144,14 +148,16 @@ static void take_whole(struct hd_core *core, struct core_job *job,
         else if (c->state == HD_CHECKPOINT_STATE_PRESENT && c->shared && !c->missing)
             set_missing(core, job, c, true);
     }
-    if (core_checkpoint_sound(job))
+    sound = core_checkpoint_sound(job);
+    if (sound && !job->search_newer)
         return;
+    step = sound ? sound->step : 0;
     for (size_t i = 0; i < event->found.checkpoint_count; i++) {
         struct hd_checkpoint_record found = event->found.checkpoints[i];
         struct core_attempt *attempt = core_find_attempt(job, found.attempt);
 
         found.shared = true; /* it is in the jobs directory as the controller sees it */
-        if (attempt)
+        if (attempt && found.step > step)
             core_checkpoint_adopt(core, job, attempt, &found);
     }
     core_announce_fallback(core, job, core_newest(job));
@@ -249,7 +255,7 @@ void core_tell_missing(struct hd_core *core, struct core_job *job)
     hd_text_add(&text, "listed checkpoints are not on the disk: ");
     add_names(core, job, false, &text);
     if (next)
-        hd_text_add(&text, "; the job goes back to step %lld of attempt %d", (long long)next->step,
+        hd_text_add(&text, "; the job goes on from step %lld of attempt %d", (long long)next->step,
                     next->attempt);
     else
         hd_text_add(&text, "; none is left, and the job waits until one is there again");

@@ -160,13 +160,25 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
                node->rec.name, attempt->rec.attempt);
 }
 
+/* "waits to start: no space": texts that differ behind the colon are of one problem, whose details,
+ * such as the name of the next checkpoint, change. */
+static bool is_same_problem(const char *a, const char *b)
+{
+    const size_t n = strcspn(a, ":");
+
+    return *a && n == strcspn(b, ":") && strncmp(a, b, n) == 0;
+}
+
 static void take_problem(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                          struct core_share *share, const char *problem)
 {
-    if (core_same(share->problem ? share->problem : "", problem))
+    const char *before = share->problem ? share->problem : "";
+    const bool is_new = *problem && !is_same_problem(before, problem);
+
+    if (core_same(before, problem))
         return;
     core_set(core, &share->problem, problem);
-    if (*problem)
+    if (is_new)
         core_event(core, job, "problem", attempt->rec.attempt, -1, share->node->rec.name,
                    "attempt %d on %s: %s", attempt->rec.attempt, share->node->rec.name, problem);
     core_announce(core, job);
@@ -395,16 +407,18 @@ static struct core_attempt *fill_place(struct hd_core *core, struct core_job *jo
     return made;
 }
 
-/* Adds an attempt that a restored database does not know. The checkpoints that the node lists of
- * it become the job's; the attempt is ended there, because what it trains on is not known. */
+/* Adds an attempt that a restored database does not know, of a node that obeyed the controller from
+ * before. The attempt is ended there, because what it trains on is not known. The job waits until
+ * its folder is listed: the attempt's checkpoints become the job's, of which the node may list only
+ * a part while the attempt has not ended. From any other node it is none of the cluster's. */
 static void take_unknown(struct hd_core *core, struct core_node *node,
                          const struct hd_observed *observed)
 {
     struct core_job *job = core_find_job(core, observed->job);
     struct core_attempt *made = NULL;
-    const size_t before = job ? job->checkpoint_count : 0;
 
-    if (!job || job->ended || core_active(job) || observed->attempt <= job->rec.attempt_count ||
+    if (!node->obeyed_before || !job || job->ended || core_active(job) ||
+        observed->attempt <= job->rec.attempt_count ||
         observed->attempt > job->rec.attempt_count + UNKNOWN_ATTEMPTS_MAX ||
         observed->attempt > HD_CTL_ATTEMPTS_MAX)
         return;
@@ -417,17 +431,31 @@ static void take_unknown(struct hd_core *core, struct core_node *node,
     for (size_t i = 0; i < observed->checkpoint_count; i++)
         core_checkpoint_take(core, job, made, node, &observed->checkpoints[i]);
     core_event(core, job, "attempt_unknown", observed->attempt, -1, node->rec.name,
-               "node %s has attempt %d, which the restored database does not know: it is ended "
-               "there, and the job goes on from its checkpoints (%zu new)",
-               node->rec.name, observed->attempt, job->checkpoint_count - before);
+               "node %s has attempt %d, which began after the backup from which the controller was "
+               "restored: it is ended there, and the job goes on from the newest checkpoint on the "
+               "disk, in attempt %d",
+               node->rec.name, observed->attempt, observed->attempt + 1);
+    if (job->rec.state == HD_JOB_STATE_QUEUED) {
+        job->search_newer = true;
+        core_search_begin(core, job);
+    }
 }
 
-/* Adds an event for a running job that the database does not know. Called once for each stream of
- * the node. */
+/* Adds an event for a running attempt that the controller did not start. Called once for each
+ * stream of the node. */
 static void tell_unknown(struct hd_core *core, const struct core_node *node,
                          const struct hd_observed *observed)
 {
-    if (!core_find_job(core, observed->job) && observed->state != HD_ATTEMPT_STATE_ENDED)
+    struct core_job *job = core_find_job(core, observed->job);
+
+    if (observed->state == HD_ATTEMPT_STATE_ENDED)
+        return;
+    if (job && observed->attempt > job->rec.attempt_count)
+        core_event(core, job, "attempt_refused", 0, -1, node->rec.name,
+                   "node %s runs attempt %d, which this controller did not start (the newest is "
+                   "attempt %d): it is ended there; its folder stays",
+                   node->rec.name, observed->attempt, job->rec.attempt_count);
+    else if (!job)
         core_event(core, NULL, "job_unknown", 0, -1, node->rec.name,
                    "node %s runs attempt %d of job %llu, which the controller does not know: it is "
                    "ended there; its folder stays",
@@ -475,6 +503,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
         if (is_first)
             tell_unknown(core, node, &event->observed.attempts[i]);
     }
+    node->told_all = true;
     core_node_rename(core, node);
     core_node_note(core, node);
     core_node_refresh(core, node);

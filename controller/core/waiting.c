@@ -318,6 +318,7 @@ void core_waiting_release(struct hd_core *core)
 
 void core_search_begin(struct hd_core *core, struct core_job *job)
 {
+    core->schedule_due |= job->line != NULL; /* nodes may be reserved for it */
     if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_waiting_remove(core, job);
     job->search = CORE_SEARCH_DUE;
@@ -330,6 +331,7 @@ void core_search_end(struct hd_core *core, struct core_job *job)
     if (!job->search)
         return;
     job->search = CORE_SEARCH_NONE;
+    job->search_newer = false;
     core_jobs_remove(&core->searching, job);
     if (job->rec.state != HD_JOB_STATE_QUEUED)
         return;

@@ -192,3 +192,14 @@ enum hd_status fence_take(struct controller *c, const char *node, const Heddle__
     rise_above(c, node, seen);
     return HD_OK;
 }
+
+bool fence_is_before(const struct controller *c, const Heddle__V1__Epoch *seen)
+{
+    const uint64_t takeover = c->fence.rose ? c->fence.number : hd_store_epoch(c->store)->takeover;
+
+    if (!takeover) /* this database was never put back */
+        return false;
+    if (!seen) /* an older build */
+        return true;
+    return strcmp(seen->cluster_id, hd_store_cluster_id(c->store)) == 0 && seen->number < takeover;
+}

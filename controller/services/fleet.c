@@ -193,6 +193,7 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
         st = fence_take(s->c, hello->node_name, hello->epoch);
     if (!st && !s->held && copies_find_twin(s, hello))
         return copies_hold(s); /* copies_look comes back to it */
+    event.hello.obeyed_before = fence_is_before(s->c, hello->epoch);
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
         st = hd_err(HD_LIMIT, "%zu devices on one node, the limit is %d", hello->n_devices,
                     HD_CTL_DEVICES_PER_NODE_MAX);

@@ -57,6 +57,9 @@ enum hd_status fleet_take_reports(struct node_stream *s, const Heddle__V1__Repor
 /* Compares this controller with the one that the daemon has obeyed (NULL: none), in the turn of
  * its Hello. HD_UNAVAILABLE: another controller leads, and this one has failed. */
 enum hd_status fence_take(struct controller *c, const char *node, const Heddle__V1__Epoch *seen);
+/* Whether the last controller that a node obeyed led before this database was put back: what the
+ * node did for it may be missing here. To be asked after fence_take. */
+bool fence_is_before(const struct controller *c, const Heddle__V1__Epoch *seen);
 /* Returns the epoch for a daemon; valid until the next call. */
 Heddle__V1__Epoch fence_claim(struct controller *c, uint64_t progress);
 

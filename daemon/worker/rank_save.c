@@ -84,9 +84,11 @@ static enum hd_status finish_save(struct rank *r)
     return st;
 }
 
-/* A failure of a save is a warning; the next one is tried when it is due, and training goes on. */
+/* A failure of a save is a warning; the next one is tried when it is due, and training goes on. One
+ * event says so until a save succeeds; the log names each checkpoint. */
 static enum hd_status leave_out(struct rank *r, enum hd_status st)
 {
+    const bool is_new = !r->storage.problem;
     char text[HD_LINK_TEXT_MAX];
 
     if (st && hd_comm_failure(r->comm))
@@ -97,7 +99,10 @@ static enum hd_status leave_out(struct rank *r, enum hd_status st)
     }
     (void)snprintf(text, sizeof text, "%.900s", hd_err_message());
     (void)storage_report(&r->storage, "trains on without a new checkpoint", text);
-    rank_say(r, HD_LINK_LEVEL_WARN, text);
+    if (is_new)
+        rank_say(r, HD_LINK_LEVEL_WARN, text);
+    else
+        hd_log(HD_LOG_WARN, "%s", text);
     return HD_OK;
 }
 

@@ -67,7 +67,7 @@ a_checkpoint_that_is_gone_is_gone_back_from() {
     rm -r "$(checkpoint_dir "$job" 1 "$step")"
     kill -KILL "$(rank_pid 0)" || fail "rank 0 was not there"
     went_back "$job" "$step" checkpoint_missing \
-        "not on the disk: step $step of attempt 1 .*goes back to step $((step - EVERY)) of attempt 1"
+        "not on the disk: step $step of attempt 1 .*goes on from step $((step - EVERY)) of attempt 1"
 }
 
 # The share is put back to a state from before the job began, and then to the newest one.

@@ -25,7 +25,7 @@ join() { # NAME [DIR]
 }
 start_joined() { # NAME
     env -u HEDDLE_CONTROLLER -u HEDDLE_TLS_CA -u HEDDLE_TOKEN_FILE "$HEDDLE_BIN/heddled" --state-dir "$work/$1" \
-        --devices cpu:1 --ephemeral >>"$work/$1.log" 2>&1 &
+        --devices cpu:2:1 --ephemeral >>"$work/$1.log" 2>&1 &
     node_pids[$1]=$!
 }
 check n1_joins join n1
@@ -34,14 +34,20 @@ await 20 node_is n1 ready
 heddle token create bob --out "$work/bob.token" >/dev/null
 job=$(submit "$(job_file long)" --set train.steps=100000 --set resources.devices=1 --set checkpoint.every=50000)
 await 60 steps_at_least "$job" 2
+heddle queue set default --closed >/dev/null # so that it waits in the backup
+later=$(submit "$(job_file later)" --set train.steps=100000 --set resources.devices=1 --set checkpoint.every=10)
 check a_backup_is_made controller backup "$work/backup" --state-dir "$state"
 
 # ---- the world goes on ----
+check the_queue_opens heddle queue set default --open
+await 60 steps_at_least "$later" 25
 check n1_gets_another_certificate join n1
 await 20 node_is n1 ready
 heddle token create ann --out "$work/ann.token" >/dev/null
 heddle token revoke bob >/dev/null
 check n2_joins join n2
+
+says() { heddle events "$1" -o jsonl | grep -q "$2"; } # JOB PATTERN
 
 # ---- and the backup is put back, as people do it: by cp ----
 kill -KILL "$controller_pid"; wait "$controller_pid" 2>/dev/null # its log stays
@@ -55,6 +61,12 @@ await 30 node_is n1 ready
 check_equal a_node_with_a_newer_certificate_comes_back 0 $?
 check_equal as_an_event_says 1 "$(heddle events -o jsonl | grep -c certificate_adopted)"
 check_equal its_job_goes_on 'running 1' "$(state_of "$job") $(heddle show "$job" -o jsonl | member attempt)"
+await 20 says "$later" attempt_unknown
+check_equal an_attempt_that_began_since_is_named 'queued 1' "$(state_of "$later") $(heddle show "$later" -o jsonl | member attempt)"
+heddle queue set default --open >/dev/null
+await 60 says "$later" 'attempt 2 on .* from step [1-9]'
+check_equal and_the_job_goes_on_from_its_newest_checkpoint 0 $?
+heddle cancel "$later" --now >/dev/null
 check_status a_token_made_since_is_unknown 5 heddle jobs --token-file "$work/ann.token"
 check_equal and_told_why 1 "$(grep -c 'was restored at .* from a backup of' "$work/check.err")"
 check one_revoked_since_is_valid_again heddle jobs --token-file "$work/bob.token"

@@ -360,22 +360,13 @@ static void a_node_keeps_its_name_while_jobs_run_there(void **state)
 
 /* The database was restored from a backup in which the job waited; the node has its third attempt.
  * The numbers up to that one are taken, so that no folder is used twice, and the job goes on from
- * the attempt's newest checkpoint, not from the beginning. */
+ * what that attempt has left on the disk: a node lists it only when the attempt has ended. */
 static void an_attempt_that_began_after_a_backup_leaves_its_checkpoints(void **state)
 {
     struct sim *sim = sim_joined(1);
     struct hd_job_needs needs = sim_needs(2, 60);
-    struct hd_checkpoint_record checkpoint = {.job = 1,
-                                              .attempt = 3,
-                                              .step = 40,
-                                              .path = "/jobs/1/attempt-3/checkpoints/step-40",
-                                              .hash = "abc",
-                                              .shared = true};
-    struct hd_observed seen = {.attempt = 3,
-                               .state = HD_ATTEMPT_STATE_RUNNING,
-                               .end = {.rank = -1},
-                               .checkpoints = &checkpoint,
-                               .checkpoint_count = 1};
+    struct hd_observed seen = {
+        .attempt = 3, .state = HD_ATTEMPT_STATE_RUNNING, .end = {.rank = -1}};
     struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
                                      .observed = {.jobs_dir_visible = true,
                                                   .jobs_dir_problem = "",
@@ -383,23 +374,67 @@ static void an_attempt_that_began_after_a_backup_leaves_its_checkpoints(void **s
                                                   .attempt_count = 1}};
 
     (void)state;
+    sim->nodes[0].obeyed_before = true;
+    sim_daemon_restart(sim, &sim->nodes[0]);
     sim->nodes[0].full = sim->nodes[0].changed = true; /* so that the job waits, as in the backup */
     sim_run(sim, 3);
     seen.job = sim_submitted(sim, &needs);
     assert_int_equal(seen.job, 1);
+    sim_move_checkpoint(sim, 1, 3, 40, true);
     sim_run(sim, 3);
     assert_int_equal(sim_job(sim, 1)->attempt_count, 0);
     observed.observed.uuid = sim->nodes[0].uuid;
     observed.observed.stream = sim->nodes[0].stream;
     assert_int_equal(sim_event(sim, &observed), HD_OK);
+    sim_run(sim, 1); /* the folder is listed */
     assert_int_equal(sim_job(sim, 1)->attempt_count, 3);
     assert_int_equal(sim_count_events(sim, 1, "attempt_unknown"), 1);
-    sim_commit(sim);
+    assert_int_equal(sim_count_events(sim, 1, "attempt_refused"), 0);
     sim_controller_crash(sim); /* and it can be loaded again */
     sim_run(sim, 5);
     assert_int_equal(sim_job(sim, 1)->attempt_count, 3); /* the next one is the fourth */
     assert_int_equal(sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_PRESENT), 1);
     assert_int_equal(sim_count_checkpoints(sim, 1, HD_CHECKPOINT_STATE_DELETING), 0);
+    sim->nodes[0].full = false;
+    sim->nodes[0].changed = true;
+    sim_run_until_ended(sim, 1, 100);
+    assert_int_equal(sim_attempt(sim, 1, 4)->base_step, 40);
+    sim_assert_undisturbed(sim, 1, 60);
+    sim_free(sim);
+}
+
+/* No database was restored, so that the job cannot have had an attempt that is not known: its
+ * number is not taken, and one event for the stream says that the node has it. */
+static void an_attempt_that_was_never_started_takes_no_number(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 60);
+    struct hd_device_record devices[SIM_DEVICES] = {{.kind = HD_DEVICE_KIND_CPU, .threads = 1},
+                                                    {.kind = HD_DEVICE_KIND_CPU, .threads = 1}};
+    struct hd_core_event hello = sim_hello(devices);
+    struct hd_observed seen = {
+        .job = 1, .attempt = 3, .state = HD_ATTEMPT_STATE_RUNNING, .end = {.rank = -1}};
+    struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                     .observed = {.uuid = "uuid-1",
+                                                  .stream = 1000, /* of the hello */
+                                                  .jobs_dir_visible = true,
+                                                  .jobs_dir_problem = "",
+                                                  .attempts = &seen,
+                                                  .attempt_count = 1}};
+
+    (void)state;
+    devices[1].index = 1;
+    hello.hello.device_count = SIM_DEVICES;
+    sim->nodes[0].full = sim->nodes[0].changed = true;
+    sim_run(sim, 3);
+    assert_int_equal(sim_submitted(sim, &needs), 1);
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    observed.observed.no_room = "takes no new jobs";
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_int_equal(sim_job(sim, 1)->attempt_count, 0);
+    assert_int_equal(sim_count_events(sim, 1, "attempt_unknown"), 0);
+    assert_int_equal(sim_count_events(sim, 1, "attempt_refused"), 1);
     sim_free(sim);
 }
 
@@ -493,6 +528,7 @@ int main(void)
         cmocka_unit_test(a_daemon_may_not_come_back_without_a_device_in_use),
         cmocka_unit_test(a_node_keeps_its_name_while_jobs_run_there),
         cmocka_unit_test(an_attempt_that_began_after_a_backup_leaves_its_checkpoints),
+        cmocka_unit_test(an_attempt_that_was_never_started_takes_no_number),
         cmocka_unit_test(a_checkpoint_that_is_there_again_is_not_deleted),
         cmocka_unit_test(a_repeated_request_is_the_same_job),
     };

@@ -696,6 +696,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
     struct hd_device_record devices[SIM_DEVICES];
     struct hd_core_event event = {.kind = HD_CORE_HELLO,
                                   .hello = {.uuid = node->uuid,
+                                            .obeyed_before = node->obeyed_before,
                                             .name = node->name,
                                             .boot_id = node->boot_id,
                                             .build = "sim",

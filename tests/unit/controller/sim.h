@@ -76,6 +76,7 @@ struct sim_node {
     int64_t memory_bytes;                                 /* of each device; 0: not known */
     int gpus;                 /* so many of its devices, the first ones, are of the kind cuda */
     bool broken[SIM_DEVICES]; /* it says so of them when it connects */
+    bool obeyed_before;       /* it says so when it connects */
     bool blind;               /* it does not see the jobs directory */
     bool full;                /* its disk is nearly full: it takes no new attempts */
     bool leaves;         /* its daemon ends: it takes none, and those that it has are to stop */
@@ -197,7 +198,8 @@ size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind);
 size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step);
 /* Durable records of the job's checkpoints that are in this state. */
 size_t sim_count_checkpoints(const struct sim *sim, uint64_t job, enum hd_checkpoint_state state);
-/* Takes a checkpoint from the disk, or puts it back. */
+/* Takes a checkpoint from the disk, or puts it back (one that was never written: as it would be).
+ */
 void sim_move_checkpoint(struct sim *sim, uint64_t job, int32_t attempt, int64_t step, bool there);
 /* Checkpoint directories of the job that are on the disk. */
 size_t sim_count_on_disk(const struct sim *sim, uint64_t job);

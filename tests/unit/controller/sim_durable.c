@@ -361,11 +361,20 @@ size_t sim_disk_list(const struct sim *sim, const struct hd_core_search *asked,
 
 void sim_move_checkpoint(struct sim *sim, uint64_t job, int32_t attempt, int64_t step, bool there)
 {
+    const struct sim_attempt writer = {
+        .job = job, .attempt = attempt, .step = step, .value = sim_undisturbed_value(job, step)};
+    bool known = false;
+
     sim->loses_checkpoints = true;
-    for (size_t i = 0; i < sim->disk->count; i++)
-        if (sim->disk->dirs[i].job == job && sim->disk->dirs[i].attempt == attempt &&
-            sim->disk->dirs[i].step == step)
-            sim->disk->dirs[i].there = there;
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (sim->disk->dirs[i].job != job || sim->disk->dirs[i].attempt != attempt ||
+            sim->disk->dirs[i].step != step)
+            continue;
+        sim->disk->dirs[i].there = there;
+        known = true;
+    }
+    if (there && !known)
+        sim_disk_write(sim, &writer);
 }
 
 void sim_disk_delete(struct sim *sim, const char *path)
