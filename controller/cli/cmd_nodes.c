@@ -18,10 +18,12 @@ static const struct table_column node_wide_columns[] = {
     {"REASON", false},
 };
 
-/* "7,9": each job once, in the order of devices. */
+/* "7,9": each job once, in the order of devices; "7,another": also one that the caller may not see.
+ */
 static void add_jobs(struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     uint64_t last = 0;
+    bool others = false;
 
     hd_text_add(out, "%s", "");
     for (size_t i = 0; i < n->n_devices; i++) {
@@ -30,7 +32,10 @@ static void add_jobs(struct hd_text *out, const Heddle__V1__NodeStatus *n)
         if (job && job != last)
             hd_text_add(out, "%s%llu", last ? "," : "", (unsigned long long)job);
         last = job ? job : last;
+        others |= !job && n->devices[i]->held;
     }
+    if (others)
+        hd_text_add(out, "%sanother", last ? "," : "");
 }
 
 /* "cpu", or of a node with several kinds "2 cuda, 4 cpu", in the order of their first devices. */
@@ -114,7 +119,7 @@ static void add_node_row(const struct cli *cli, struct table *table,
     size_t free_devices = 0;
 
     for (size_t i = 0; i < n->n_devices; i++)
-        free_devices += n->devices[i]->job == 0 && !*n->devices[i]->problem;
+        free_devices += !show_is_held(n->devices[i]) && !*n->devices[i]->problem;
     add_jobs(&jobs, n);
     cli_format_when(cli, n->seen_unix_ms, cli->format, when);
     table_begin_row(table);

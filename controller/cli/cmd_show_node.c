@@ -37,7 +37,7 @@ static void add_device(struct table *table, const Heddle__V1__DeviceInfo *d)
         table_add(table, NULL, "%" PRIu64, d->job);
         table_add(table, NULL, "%d", d->attempt);
     } else {
-        table_add(table, NULL, "%s", "");
+        table_add(table, NULL, "%s", d->held ? "another" : "");
         table_add(table, NULL, "%s", "");
     }
     table_add(table, *d->problem ? "33" : NULL, "%s", d->problem);

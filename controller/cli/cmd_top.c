@@ -50,7 +50,7 @@ static void count(struct top *t)
         t->ready += n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
         for (size_t d = 0; d < n->n_devices; d++) {
             t->devices++;
-            t->used += n->devices[d]->job != 0;
+            t->used += show_is_held(n->devices[d]);
             t->broken += *n->devices[d]->problem != '\0';
         }
     }

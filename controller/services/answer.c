@@ -98,17 +98,18 @@ static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
 static void on_job(struct hd_query *query, enum hd_status st)
 {
     struct job_answer *answer = query->user;
+    const struct veil veil = guard_veil(answer->c, answer->call);
     Heddle__V1__JobStatus *status = NULL;
 
     if (!st) {
-        status = convert_job(&query->arena, answer->c, &query->jobs[0]);
+        status = convert_job(&query->arena, answer->c, &veil, &query->jobs[0]);
         if (!status)
             st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
     }
     if (!st && answer->kind == ANSWER_GET &&
         (guard_sight(answer->c, answer->call) == HD_SIGHT_ALL ||
          strcmp(query->jobs[0].record.owner, control_caller(answer->call)) == 0))
-        st = convert_job_details(&query->arena, query, status);
+        st = convert_job_details(&query->arena, &veil, query, status);
     if (st)
         hd_rpc_call_fail(answer->call, st);
     else

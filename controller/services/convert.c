@@ -113,7 +113,8 @@ Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_reco
     return m->ranks ? m : NULL;
 }
 
-Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct hd_end_record *end)
+Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct veil *veil,
+                                   const struct hd_end_record *end)
 {
     Heddle__V1__EndReport *m;
 
@@ -123,7 +124,7 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct hd_end_r
     m->cause = (Heddle__V1__EndCause)end->cause;
     m->rank = end->rank;
     m->node = convert_text(end->node);
-    m->message = convert_text(end->message);
+    m->message = convert_text(veil_copy(veil, arena, end->message));
     m->exit_code = end->exit_code;
     m->signal = end->signal;
     m->bad_input = end->bad_input;
@@ -152,7 +153,21 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
     return m;
 }
 
-Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct hd_event_record *event)
+/* "job 7 (NAME) was removed by BOB": the core has forgotten whose it was. */
+static bool tells_of_another(const struct veil *veil, const struct hd_event_record *event)
+{
+    static const char words[] = " was removed by ";
+    const char *at = event->message, *by = NULL;
+
+    if (!veil->reader || !at || strcmp(event->kind, "job_removed") != 0)
+        return false;
+    while ((at = strstr(at, words))) /* a job's name may have these words, too */
+        by = at += strlen(words);
+    return !by || strcmp(by, veil->reader) != 0;
+}
+
+Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,
+                                 const struct hd_event_record *event)
 {
     Heddle__V1__Event *m;
 
@@ -165,7 +180,9 @@ Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct hd_event_r
     m->attempt = event->attempt;
     m->node = convert_text(event->node);
     m->rank = event->rank;
-    m->message = convert_text(event->message);
+    m->message =
+        convert_text(tells_of_another(veil, event) ? "another job was removed"
+                                                   : veil_copy(veil, arena, event->message));
     m->sequence = event->sequence;
     return m;
 }
@@ -203,14 +220,15 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
 
 /* The reason of a job that has not ended is computed now; that of an ended one is stored. */
 static const char *reason_of(struct hd_arena *arena, const struct controller *c,
-                             const struct hd_job_record *job)
+                             const struct veil *veil, const struct hd_job_record *job)
 {
     struct hd_text text = {0};
     const char *copy;
 
     if (job->state > HD_JOB_STATE_STOPPING)
-        return job->reason;
+        return veil_copy(veil, arena, job->reason);
     hd_core_explain(c->core, job->job, controller_now(), &text);
+    veil_text(veil, &text);
     copy = text.data && !text.failed ? hd_arena_strdup(arena, text.data) : "";
     hd_text_free(&text);
     return copy;
@@ -291,7 +309,7 @@ const char *convert_stale(const struct controller *c)
 }
 
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
-                                   const struct hd_job_row *row)
+                                   const struct veil *veil, const struct hd_job_row *row)
 {
     const struct hd_job_record *job = &row->record;
     Heddle__V1__JobStatus *m;
@@ -303,7 +321,7 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     m->name = convert_text(job->name);
     m->owner = convert_text(job->owner);
     m->state = (Heddle__V1__JobState)job->state;
-    m->reason = convert_text(reason_of(arena, c, job));
+    m->reason = convert_text(reason_of(arena, c, veil, job));
     if (job->state <= HD_JOB_STATE_STOPPING)
         m->stale = convert_text(convert_stale(c));
     m->attempt = job->attempt_count;
@@ -332,7 +350,7 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     return hd_arena_failed(arena) ? NULL : m;
 }
 
-static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena,
+static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena, const struct veil *veil,
                                                   const struct hd_attempt_record *attempt)
 {
     Heddle__V1__AttemptStatus *m;
@@ -350,7 +368,7 @@ static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena,
     if (attempt->base_attempt)
         m->base_checkpoint = convert_checkpoint(arena, &base);
     if (attempt->state == HD_ATTEMPT_STATE_ENDED)
-        m->end = convert_end(arena, &attempt->end);
+        m->end = convert_end(arena, veil, &attempt->end);
     m->created_unix_ms = attempt->created_ms;
     m->running_unix_ms = attempt->running_ms;
     m->ended_unix_ms = attempt->ended_ms;
@@ -358,8 +376,8 @@ static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena,
     return m;
 }
 
-enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query *query,
-                                   Heddle__V1__JobStatus *status)
+enum hd_status convert_job_details(struct hd_arena *arena, const struct veil *veil,
+                                   const struct hd_query *query, Heddle__V1__JobStatus *status)
 {
     const struct hd_job_record *job = &query->jobs[0].record;
 
@@ -368,7 +386,7 @@ enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query
         return hd_err(HD_CORRUPT, "the stored spec of a job cannot be decoded");
     status->attempts = hd_arena_array(arena, query->attempt_count + 1, sizeof *status->attempts);
     for (size_t i = 0; status->attempts && i < query->attempt_count; i++) {
-        status->attempts[i] = convert_attempt(arena, &query->attempts[i]);
+        status->attempts[i] = convert_attempt(arena, veil, &query->attempts[i]);
         if (!status->attempts[i])
             break;
         if (status->spec->train)
@@ -394,7 +412,7 @@ void convert_queue(const struct controller *c, size_t index, Heddle__V1__QueueSt
     m->closed = view.record->closed;
 }
 
-static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena,
+static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena, const struct veil *veil,
                                               const struct hd_device_record *device,
                                               const struct hd_device_hold *hold)
 {
@@ -409,14 +427,17 @@ static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena,
     m->memory_bytes = device->memory_bytes;
     m->threads = device->threads;
     m->uuid = convert_text(device->uuid);
-    m->problem = convert_text(device->problem);
+    m->problem = convert_text(veil_copy(veil, arena, device->problem));
     m->native_precisions = hd_arena_array(arena, 32, sizeof *m->native_precisions);
     for (int p = 0; m->native_precisions && p < 32; p++) {
         if (device->precisions & (1u << p))
             m->native_precisions[m->n_native_precisions++] = (Heddle__V1__Precision)p;
     }
-    m->job = hold->job;
-    m->attempt = hold->attempt;
+    m->held = hold->job != 0;
+    if (m->held && veil_shows(veil, hold->job)) {
+        m->job = hold->job;
+        m->attempt = hold->attempt;
+    }
     return m;
 }
 
@@ -433,7 +454,7 @@ static void describe_name(const struct hd_node_view *view, struct hd_text *ret_t
 }
 
 Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
-                                     size_t index)
+                                     const struct veil *veil, size_t index)
 {
     Heddle__V1__NodeStatus *m;
     struct hd_node_view view;
@@ -446,6 +467,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     hd_core_node_reason(c->core, index, controller_now(), &reason);
     copies_describe(c, view.record->uuid, &reason);
     describe_name(&view, &reason);
+    veil_text(veil, &reason);
     m->name = convert_text(view.record->name);
     m->node_uuid = convert_text(view.record->uuid);
     m->state = (Heddle__V1__NodeState)hd_node_view_state(&view);
@@ -453,7 +475,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     m->build = convert_text(view.record->build);
     m->jobs_dir_visible = view.jobs_dir_visible;
     m->data_address = convert_text(hd_arena_strdup(arena, view.data_address));
-    m->jobs_dir_problem = convert_text(view.jobs_dir_problem);
+    m->jobs_dir_problem = convert_text(veil_copy(veil, arena, view.jobs_dir_problem));
     if (*view.isolation.mode) {
         NEW(m->isolation, arena, heddle__v1__node_isolation__init);
         if (!m->isolation)
@@ -468,7 +490,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     m->drain_deadline_unix_ms = view.record->drain ? view.record->drain_deadline_ms : 0;
     m->devices = hd_arena_array(arena, (size_t)view.record->device_count + 1, sizeof *m->devices);
     for (int32_t d = 0; m->devices && d < view.record->device_count; d++) {
-        m->devices[d] = convert_device(arena, &view.record->devices[d], &view.holds[d]);
+        m->devices[d] = convert_device(arena, veil, &view.record->devices[d], &view.holds[d]);
         if (!m->devices[d])
             break;
         m->n_devices++;

@@ -202,6 +202,14 @@ enum hd_sight guard_sight(const struct controller *c, const struct hd_rpc_call *
     return hd_policy_sight(c->policy, hd_rpc_call_principal(call)->name, guard_role(call));
 }
 
+struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call)
+{
+    return (struct veil){
+        .core = c->core,
+        .jobs_dir = c->jobs_dir,
+        .reader = guard_sight(c, call) == HD_SIGHT_OWN ? hd_rpc_call_principal(call)->name : NULL};
+}
+
 /* A node is sent the jobs of all users and is believed what it says of them, so a person's
  * credential must not make one; and what a node has on its disk must not submit jobs. */
 static enum hd_status refuse_node_call(const struct controller *c, const char *who,

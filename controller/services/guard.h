@@ -12,6 +12,7 @@
 
 #include "controller/identity/identity.h"
 #include "controller/services/rpcs.def"
+#include "controller/services/veil.h"
 #include "rpc/rpc.h"
 
 struct controller;
@@ -48,6 +49,8 @@ void guard_audit(struct controller *c, struct hd_rpc_call *call, const char *obj
 
 enum hd_role guard_role(const struct hd_rpc_call *call);
 enum hd_sight guard_sight(const struct controller *c, const struct hd_rpc_call *call);
+/* Returns the veil of answers to the caller; it lives as long as the call. */
+struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call);
 /* HD_LIMIT: the caller has as many jobs as it may. */
 enum hd_status guard_check_jobs(const struct controller *c, const struct hd_rpc_call *call);
 /* Memory of the hooks; before the server and after it. */

@@ -9,6 +9,7 @@
 #include "controller/services/guard.h"
 #include "controller/services/jobs_mark.h"
 #include "controller/services/seen.h"
+#include "controller/services/veil.h"
 #include "controller/store/store.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/fleet.pb-c.h"
@@ -181,21 +182,23 @@ void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request);
 /* JobStatus.stale of a job that has not ended. */
 const char *convert_stale(const struct controller *c);
 /* Messages live in `arena` and point into the records: keep both until the message is packed. NULL:
- * out of memory. */
+ * out of memory. The veil says for whom they are. */
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
-                                   const struct hd_job_row *row);
-enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query *query,
-                                   Heddle__V1__JobStatus *status);
+                                   const struct veil *veil, const struct hd_job_row *row);
+enum hd_status convert_job_details(struct hd_arena *arena, const struct veil *veil,
+                                   const struct hd_query *query, Heddle__V1__JobStatus *status);
 Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_record *plan);
-Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct hd_end_record *end);
+Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct veil *veil,
+                                   const struct hd_end_record *end);
 Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
                                                const struct hd_checkpoint_record *checkpoint);
-Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct hd_event_record *event);
+Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,
+                                 const struct hd_event_record *event);
 Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_step_record *step);
 Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
                                                  const struct hd_validation_record *validation);
 Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
-                                     size_t index);
+                                     const struct veil *veil, size_t index);
 void convert_queue(const struct controller *c, size_t index, Heddle__V1__QueueStatus *ret_queue);
 
 /* Decodes a stored JobSpec; lists live in `arena`. HD_CORRUPT: it cannot be decoded. */
@@ -278,7 +281,8 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
 /* At start, from the store. */
 enum hd_status probe_load(struct controller *c, const struct hd_probe_record *record);
 /* The node at `index`, in `arena`. NULL: it was never probed, nor asked to, or no memory. */
-Heddle__V1__NodeProbe *probe_show(struct controller *c, struct hd_arena *arena, size_t index);
+Heddle__V1__NodeProbe *probe_show(struct controller *c, const struct veil *veil,
+                                  struct hd_arena *arena, size_t index);
 /* Its calibration, as text in `arena`; NULL: there is none. */
 const char *probe_calibration(const struct controller *c, struct hd_arena *arena, const char *uuid);
 void probe_free_all(struct controller *c);

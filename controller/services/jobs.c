@@ -21,10 +21,11 @@ static enum hd_status check_request_id(const char *id)
 }
 
 /* A job that the step has just made, as a reply will tell of it: without a step or a checkpoint. */
-static Heddle__V1__JobStatus *new_job(const struct controller *c, uint64_t job,
-                                      struct hd_arena *arena)
+static Heddle__V1__JobStatus *new_job(const struct controller *c, const struct hd_rpc_call *call,
+                                      uint64_t job, struct hd_arena *arena)
 {
     const struct hd_job_record *record = hd_core_job(c->core, job);
+    const struct veil veil = guard_veil(c, call);
     struct hd_job_row row = {.sequence = hd_core_job_sequence(c->core, job)};
 
     if (!record)
@@ -34,7 +35,7 @@ static Heddle__V1__JobStatus *new_job(const struct controller *c, uint64_t job,
     row.record.spec_bytes = 0;
     row.record =
         hd_record_copy_job(arena, &row.record); /* the core's may change before it leaves */
-    return convert_job(arena, c, &row);
+    return convert_job(arena, c, &veil, &row);
 }
 
 static void send_new_job(struct controller *c, struct reply *reply)
@@ -68,7 +69,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
         reply->job = c->out.job;
         reply->repeated = c->out.repeated;
         if (!reply->repeated)
-            reply->status = new_job(c, reply->job, &reply->arena);
+            reply->status = new_job(c, call, reply->job, &reply->arena);
     }
     turn_end(c);
     return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;

@@ -50,13 +50,14 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
 {
     struct list_answer *answer = query->user;
     Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
+    const struct veil veil = guard_veil(answer->c, answer->call);
     struct hd_text warning = {0};
 
     response.time_unix_ms = hd_clock_wall_ms();
     response.warning = answer_warning(answer->c, &warning);
     response.jobs = hd_arena_array(&query->arena, query->job_count + 1, sizeof *response.jobs);
     for (size_t i = 0; !st && response.jobs && i < query->job_count; i++) {
-        response.jobs[i] = convert_job(&query->arena, answer->c, &query->jobs[i]);
+        response.jobs[i] = convert_job(&query->arena, answer->c, &veil, &query->jobs[i]);
         response.n_jobs += response.jobs[i] != NULL;
     }
     if (!st && query->more)
@@ -102,11 +103,12 @@ static void on_events(struct hd_query *query, enum hd_status st)
 {
     struct list_answer *answer = query->user;
     Heddle__V1__ListEventsResponse response = HEDDLE__V1__LIST_EVENTS_RESPONSE__INIT;
+    const struct veil veil = guard_veil(answer->c, answer->call);
 
     response.events =
         hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response.events);
     for (size_t i = 0; !st && response.events && i < query->entry_count; i++) {
-        response.events[i] = convert_event(&query->arena, &query->entries[i].event);
+        response.events[i] = convert_event(&query->arena, &veil, &query->entries[i].event);
         response.n_events += response.events[i] != NULL;
     }
     response.more = query->more;

@@ -12,6 +12,7 @@ void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *messag
     Heddle__V1__ListNodesResponse response = HEDDLE__V1__LIST_NODES_RESPONSE__INIT;
     const struct controller *c = hd_rpc_call_user(call);
     const size_t count = hd_core_node_count(c->core);
+    const struct veil veil = guard_veil(c, call);
     struct hd_text warning = {0};
     struct hd_arena arena;
 
@@ -21,7 +22,7 @@ void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *messag
     response.warning = answer_trouble(c, &warning);
     response.nodes = hd_arena_array(&arena, count + 1, sizeof *response.nodes);
     for (size_t i = 0; response.nodes && i < count; i++) {
-        response.nodes[i] = convert_node(&arena, c, i);
+        response.nodes[i] = convert_node(&arena, c, &veil, i);
         response.n_nodes += response.nodes[i] != NULL;
     }
     if (hd_arena_failed(&arena))
@@ -37,11 +38,12 @@ void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *messag
 /* The node as it is now; NULL: the call has failed. */
 static Heddle__V1__NodeStatus *find_status(const struct controller *c, struct reply *reply)
 {
+    const struct veil veil = guard_veil(c, reply->call);
     Heddle__V1__NodeStatus *node = NULL;
     size_t index;
 
     if (hd_core_node_find(c->core, reply->name, &index))
-        node = convert_node(&reply->arena, c, index);
+        node = convert_node(&reply->arena, c, &veil, index);
     if (!node)
         hd_rpc_call_fail(reply->call,
                          hd_err(HD_NOT_FOUND, "node %s does not exist any more", reply->name));
@@ -119,6 +121,7 @@ void control_undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *mess
 static void send_probe(struct controller *c, struct reply *reply)
 {
     Heddle__V1__ProbeNodeResponse response = HEDDLE__V1__PROBE_NODE_RESPONSE__INIT;
+    const struct veil veil = guard_veil(c, reply->call);
     size_t index;
 
     if (!hd_core_node_find(c->core, reply->name, &index)) {
@@ -126,7 +129,7 @@ static void send_probe(struct controller *c, struct reply *reply)
                          hd_err(HD_NOT_FOUND, "node %s does not exist any more", reply->name));
         return;
     }
-    response.probe = probe_show(c, &reply->arena, index);
+    response.probe = probe_show(c, &veil, &reply->arena, index);
     (void)hd_rpc_call_reply(reply->call, &response.base);
 }
 

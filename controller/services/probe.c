@@ -349,7 +349,8 @@ static void add_figures(struct controller *c, struct hd_arena *arena, size_t ind
     }
 }
 
-Heddle__V1__NodeProbe *probe_show(struct controller *c, struct hd_arena *arena, size_t index)
+Heddle__V1__NodeProbe *probe_show(struct controller *c, const struct veil *veil,
+                                  struct hd_arena *arena, size_t index)
 {
     Heddle__V1__NodeProbe *m;
     struct hd_node_view view;
@@ -363,7 +364,7 @@ Heddle__V1__NodeProbe *probe_show(struct controller *c, struct hd_arena *arena, 
     heddle__v1__node_probe__init(m);
     m->pending = view.probe_pending;
     m->ended_unix_ms = view.probe_ended_ms;
-    m->problem = convert_text(hd_arena_strdup(arena, view.probe_problem));
+    m->problem = convert_text(hd_arena_strdup(arena, veil_copy(veil, arena, view.probe_problem)));
     m->measured_unix_ms = view.probe_measured_ms;
     m->measured_on = convert_text(hd_arena_strdup(arena, view.probe_measured_on));
     if (view.probe_measured_ms)

@@ -34,9 +34,10 @@ static void free_removal(struct removal *r)
 static void answer(struct removal *r)
 {
     Heddle__V1__RemoveJobResponse response = HEDDLE__V1__REMOVE_JOB_RESPONSE__INIT;
+    const struct veil veil = guard_veil(r->c, r->call);
     struct hd_query *records = r->records;
 
-    response.job = convert_job(&records->arena, r->c, &records->jobs[0]);
+    response.job = convert_job(&records->arena, r->c, &veil, &records->jobs[0]);
     for (size_t i = 0; i < records->entry_count; i++) {
         if (r->step && records->entries[i].checkpoint.step != r->step)
             continue;
@@ -68,15 +69,24 @@ static void run_answer(struct effect *effect, struct controller *c, enum hd_stat
 /* A live job needs the files still, or may need them when it is tried again. */
 static enum hd_status take_users(struct removal *r, const struct hd_query *users, const char *dir)
 {
+    const struct veil veil = guard_veil(r->c, r->call);
+
     for (size_t i = 0; i < users->job_count; i++) {
         const struct hd_job_record *user = &users->jobs[i].record;
+        const bool shown = veil_shows(&veil, user->job);
 
+        if (!shown && user->state <= HD_JOB_STATE_STOPPING)
+            return hd_err(HD_CONFLICT,
+                          "another job, which has not ended, names files in %s in its job file; "
+                          "wait for its end, or ask an operator",
+                          dir);
         if (user->state <= HD_JOB_STATE_STOPPING)
             return hd_err(HD_CONFLICT,
                           "job %" PRIu64 " is %s and its job file names files in %s; wait for its "
                           "end, or stop it with: heddle cancel %" PRIu64,
                           user->job, hd_job_state_name((int)user->state), dir, user->job);
-        r->users[r->user_count++] = user->job;
+        if (shown)
+            r->users[r->user_count++] = user->job;
     }
     return HD_OK;
 }

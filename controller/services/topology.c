@@ -192,11 +192,11 @@ static void add_tiers(struct hd_arena *arena, const struct hd_node_tree *tree,
     }
 }
 
-static void add_node(struct hd_arena *arena, struct controller *c, size_t index,
-                     Heddle__V1__GetTopologyResponse *response)
+static void add_node(struct hd_arena *arena, struct controller *c, const struct veil *veil,
+                     size_t index, Heddle__V1__GetTopologyResponse *response)
 {
     const struct hd_node_tree *tree = c->tree;
-    const Heddle__V1__NodeStatus *status = convert_node(arena, c, index);
+    const Heddle__V1__NodeStatus *status = convert_node(arena, c, veil, index);
     Heddle__V1__NodeTopology *node = hd_arena_alloc(arena, sizeof *node);
     const struct inventory *kept;
     struct hd_node_view view;
@@ -211,7 +211,7 @@ static void add_node(struct hd_arena *arena, struct controller *c, size_t index,
     node->switches = hd_arena_array(arena, HD_CLUSTER_TIERS_MAX, sizeof *node->switches);
     for (int t = 0; node->switches && tree && view.position >= 0 && t < tree->tier_count; t++)
         node->switches[node->n_switches++] = hd_node_tree_switch(tree, t, view.position);
-    node->probe = probe_show(c, arena, index);
+    node->probe = probe_show(c, veil, arena, index);
     node->silent_ms = hd_core_node_silent_ms(c->core, index, controller_now());
     kept = find(c, view.record->uuid);
     if (kept && kept->bytes)
@@ -223,6 +223,7 @@ static void get_topology(struct controller *c, struct hd_rpc_call *call, const c
 {
     Heddle__V1__GetTopologyResponse response = HEDDLE__V1__GET_TOPOLOGY_RESPONSE__INIT;
     const size_t count = hd_core_node_count(c->core);
+    const struct veil veil = guard_veil(c, call);
     struct hd_arena arena;
     size_t index;
 
@@ -233,9 +234,9 @@ static void get_topology(struct controller *c, struct hd_rpc_call *call, const c
     if (c->tree)
         add_tiers(&arena, c->tree, &response);
     if (*name && hd_core_node_find(c->core, name, &index))
-        add_node(&arena, c, index, &response);
+        add_node(&arena, c, &veil, index, &response);
     for (size_t i = 0; response.nodes && !*name && i < count; i++)
-        add_node(&arena, c, i, &response);
+        add_node(&arena, c, &veil, i, &response);
     if (hd_arena_failed(&arena))
         hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
     else

@@ -22,6 +22,7 @@ static void free_validation(struct validation *v)
 static bool try_to_validate(struct controller *c, struct hd_rpc_call *call,
                             const struct prepared *prepared)
 {
+    const struct veil veil = guard_veil(c, call);
     Heddle__V1__ValidateJobResponse response = HEDDLE__V1__VALIDATE_JOB_RESPONSE__INIT;
     const struct hd_job_needs needs = convert_needs(&prepared->job);
     struct hd_core_readiness ready = {0};
@@ -32,6 +33,7 @@ static bool try_to_validate(struct controller *c, struct hd_rpc_call *call,
                                &c->out, &ready);
     if (c->out.asked_count)
         planner_ask(c, &c->out);
+    veil_text(&veil, &ready.reason);
     response.fits_now = ready.fits_now;
     response.reason = convert_text(ready.reason.data);
     if (st == HD_UNSUPPORTED)

@@ -64,6 +64,7 @@ static bool send_entry(struct watcher *w, struct hd_arena *arena,
                        const struct hd_history_entry *entry)
 {
     Heddle__V1__WatchJobResponse m = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+    const struct veil veil = guard_veil(w->c, w->call);
 
     m.sequence = entry->sequence;
     switch (entry->kind) {
@@ -85,7 +86,7 @@ static bool send_entry(struct watcher *w, struct hd_arena *arena,
     default:
         m.attempt = entry->event.attempt;
         m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT;
-        m.event = convert_event(arena, &entry->event);
+        m.event = convert_event(arena, &veil, &entry->event);
         break;
     }
     return !hd_arena_failed(arena) && send_message(w, &m);
@@ -120,16 +121,18 @@ static void send_end(struct watcher *w)
 /* ---- reading ----------------------------------------------------------------------------------*/
 
 /* Fills in JobEnd, which is sent after the whole history. */
-static void keep_end(struct watcher *w, const struct hd_query *query)
+static void keep_end(struct watcher *w, struct hd_query *query)
 {
+    const struct veil veil = guard_veil(w->c, w->call);
     const struct hd_job_row *row = &query->jobs[0];
     const struct hd_end_record *end =
         query->attempt_count ? &query->attempts[query->attempt_count - 1].end : NULL;
+    const char *reason = veil_copy(&veil, &query->arena, row->record.reason);
+    const char *message = veil_copy(&veil, &query->arena, end ? end->message : "");
 
     heddle__v1__job_end__init(&w->end);
     (void)snprintf(w->end_reason, sizeof w->end_reason, "%.*s",
-                   (int)hd_record_fit(row->record.reason, sizeof w->end_reason - 1),
-                   row->record.reason);
+                   (int)hd_record_fit(reason, sizeof w->end_reason - 1), reason);
     w->end.state = (Heddle__V1__JobState)row->record.state;
     w->end.reason = w->end_reason;
     w->end.attempts = row->record.attempt_count;
@@ -139,7 +142,7 @@ static void keep_end(struct watcher *w, const struct hd_query *query)
     heddle__v1__end_report__init(&w->end_report);
     (void)snprintf(w->end_node, sizeof w->end_node, "%s", end->node);
     (void)snprintf(w->end_message, sizeof w->end_message, "%.*s",
-                   (int)hd_record_fit(end->message, sizeof w->end_message - 1), end->message);
+                   (int)hd_record_fit(message, sizeof w->end_message - 1), message);
     w->end_report.cause = (Heddle__V1__EndCause)end->cause;
     w->end_report.rank = end->rank;
     w->end_report.node = w->end_node;
@@ -169,6 +172,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
     struct watcher *w = query->user;
     Heddle__V1__JobStatus *status;
     const struct hd_job_row *row;
+    struct veil veil;
 
     if (!finish_query(w, st)) {
         hd_query_free(query);
@@ -182,7 +186,8 @@ static void on_job(struct hd_query *query, enum hd_status st)
         w->after = row->sequence;
         w->new_only = false;
     }
-    status = convert_job(&query->arena, w->c, row);
+    veil = guard_veil(w->c, w->call);
+    status = convert_job(&query->arena, w->c, &veil, row);
     if (status && ((enum hd_job_state)status->state != w->state ||
                    strncmp(status->reason, w->reason, sizeof w->reason - 1) != 0 ||
                    strncmp(status->stale, w->trouble, sizeof w->trouble - 1) != 0))
@@ -332,10 +337,13 @@ void watch_tick(struct controller *c)
 {
     for (struct watcher *w = c->watchers; w; w = w->next) {
         struct hd_text reason = {0};
+        struct veil veil;
 
         if (!w->call || w->busy || w->blocked || w->state > HD_JOB_STATE_STOPPING)
             continue;
         hd_core_explain(c->core, w->job, controller_now(), &reason);
+        veil = guard_veil(c, w->call);
+        veil_text(&veil, &reason);
         if ((!reason.failed &&
              strncmp(reason.data ? reason.data : "", w->reason, sizeof w->reason - 1) != 0) ||
             strncmp(convert_stale(c), w->trouble, sizeof w->trouble - 1) != 0)

@@ -98,6 +98,13 @@ void web_see(const struct web_reader *reader, enum hd_sight needed, struct hd_qu
     query->hidden = reader->sight == HD_SIGHT_OWN;
 }
 
+struct veil web_veil(const struct controller *c, const struct web_reader *reader)
+{
+    return (struct veil){.core = c->core,
+                         .jobs_dir = c->jobs_dir,
+                         .reader = reader->sight == HD_SIGHT_OWN ? reader->name : NULL};
+}
+
 /* ---- the dashboard's files --------------------------------------------------------------------*/
 
 #define PAGE_LIST(X)                                             \

@@ -50,6 +50,8 @@ enum hd_status web_check_params(const struct hd_http_request *request, const cha
 /* Lets the query find only the reader's own jobs, if seeing those of others needs more than the
  * reader has; control_see for a reader. */
 void web_see(const struct web_reader *reader, enum hd_sight needed, struct hd_query *query);
+/* Returns the veil of answers to the reader; guard_veil for a reader. */
+struct veil web_veil(const struct controller *c, const struct web_reader *reader);
 
 void curve_answer(struct controller *c, struct hd_http_request *request, uint64_t job);
 void curve_free_all(struct controller *c); /* queries in progress end without effect */

@@ -82,6 +82,7 @@ static bool failed(struct hd_query *query, enum hd_status st)
 static void on_jobs(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
+    const struct veil veil = web_veil(asked->c, &asked->reader);
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
 
@@ -95,7 +96,7 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
         hd_json_begin(&w, "items", '[');
         for (size_t i = 0; i < query->job_count; i++) {
             const Heddle__V1__JobStatus *job =
-                convert_job(&query->arena, asked->c, &query->jobs[i]);
+                convert_job(&query->arena, asked->c, &veil, &query->jobs[i]);
 
             text.failed |= job == NULL;
             if (!job)
@@ -113,6 +114,7 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
 static void on_job(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
+    const struct veil veil = web_veil(asked->c, &asked->reader);
     Heddle__V1__JobStatus *job = NULL;
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
@@ -121,11 +123,11 @@ static void on_job(struct hd_query *query, enum hd_status st)
         end_asked(query);
         return;
     }
-    job = convert_job(&query->arena, asked->c, &query->jobs[0]);
+    job = convert_job(&query->arena, asked->c, &veil, &query->jobs[0]);
     st = job ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for an answer");
     if (!st && (asked->reader.sight == HD_SIGHT_ALL ||
                 strcmp(query->jobs[0].record.owner, asked->reader.name) == 0))
-        st = convert_job_details(&query->arena, query, job);
+        st = convert_job_details(&query->arena, &veil, query, job);
     if (st) {
         hd_http_fail(asked->request, st);
     } else {
@@ -143,13 +145,15 @@ static void on_job(struct hd_query *query, enum hd_status st)
 static void on_events(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
+    const struct veil veil = web_veil(asked->c, &asked->reader);
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
 
     if (!failed(query, st)) {
         begin_list(&w, "EventList");
         for (size_t i = 0; i < query->entry_count; i++) {
-            const Heddle__V1__Event *event = convert_event(&query->arena, &query->entries[i].event);
+            const Heddle__V1__Event *event =
+                convert_event(&query->arena, &veil, &query->entries[i].event);
 
             text.failed |= event == NULL;
             if (!event)
@@ -290,6 +294,7 @@ static void on_seen(struct hd_query *query, enum hd_status st)
 static void list_nodes(struct controller *c, struct hd_http_request *request)
 {
     const size_t count = hd_core_node_count(c->core);
+    const struct veil veil = web_veil(c, &c->web->reader);
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
     struct hd_arena arena;
@@ -297,7 +302,7 @@ static void list_nodes(struct controller *c, struct hd_http_request *request)
     hd_arena_init(&arena, 0);
     begin_list(&w, "NodeList");
     for (size_t i = 0; i < count && !text.failed; i++) {
-        const Heddle__V1__NodeStatus *node = convert_node(&arena, c, i);
+        const Heddle__V1__NodeStatus *node = convert_node(&arena, c, &veil, i);
 
         text.failed |= node == NULL;
         if (!node)

@@ -230,6 +230,11 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
     add_spec(w, j->spec);
 }
 
+bool show_is_held(const Heddle__V1__DeviceInfo *d)
+{
+    return d->held || d->job; /* an older controller says the job alone */
+}
+
 static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d)
 {
     char word[SHOW_WORD_MAX];
@@ -247,6 +252,7 @@ static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d
         hd_json_add_int64(w, "job", (int64_t)d->job);
     else
         hd_json_add_null(w, "job");
+    hd_json_add_bool(w, "held", show_is_held(d));
     add_text_or_null(w, "problem", d->problem);
     hd_json_end(w, '}');
 }

@@ -24,6 +24,8 @@ void show_envelope_begin(struct hd_json_writer *writer, const char *kind);
 
 /* Members of the open object. */
 void show_job(struct hd_json_writer *writer, const Heddle__V1__JobStatus *job, bool with_details);
+/* Returns whether a job holds the device, also one that the caller may not see. */
+bool show_is_held(const Heddle__V1__DeviceInfo *device);
 void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node);
 void show_queue(struct hd_json_writer *writer, const Heddle__V1__QueueStatus *queue);
 void show_event(struct hd_json_writer *writer, const Heddle__V1__Event *event);

@@ -420,9 +420,9 @@ const nodesView = (main) => {
     return [...groups].map(([text, n]) => `${n} × ${text}`).join('; ');
   };
   const device = (d) => {
-    const label = d.problem ? `device ${d.index}: ${d.problem}` : d.job ? `device ${d.index}: job ${d.job}` : `device ${d.index}: free`;
+    const label = d.problem ? `device ${d.index}: ${d.problem}` : d.job ? `device ${d.index}: job ${d.job}` : d.held ? `device ${d.index}: another job` : `device ${d.index}: free`;
     if (d.job) return el('a', {class: d.problem ? 'device broken' : 'device', href: `#/jobs/${d.job}`, title: label, 'aria-label': label}, String(d.job));
-    return el('span', {class: d.problem ? 'device broken' : 'device', title: label}, d.problem ? '!' : '·', el('span', {class: 'skip'}, label));
+    return el('span', {class: d.problem ? 'device broken' : 'device', title: label}, d.problem ? '!' : d.held ? '?' : '·', el('span', {class: 'skip'}, label));
   };
   return {
     title: 'Nodes',
@@ -442,7 +442,7 @@ const nodesView = (main) => {
           put(why, n.reason && n.reason !== `is ${n.state}` ? n.reason : n.jobs_dir_problem || (broken.length ? `device ${broken[0].index}: ${broken[0].problem}${broken.length > 1 ? ` (and ${broken.length - 1} more)` : ''}` : ''));
           why.hidden = !why.textContent;
           stateText(row.children[1].firstChild, n.state);
-          const box = row.children[2].firstChild, mark = n.devices.map((d) => `${d.index}:${d.job}:${d.problem}`).join();
+          const box = row.children[2].firstChild, mark = n.devices.map((d) => `${d.index}:${d.job}:${d.held}:${d.problem}`).join();
           if (box.dataset.mark !== mark) {
             box.dataset.mark = mark;
             box.replaceChildren(...n.devices.map(device));

@@ -24,7 +24,7 @@ const char caller_letters[CALLERS + 1] = {CALLER_LIST(X) 'N', 'I', '\0'};
 static const char *const roles[] = {CALLER_LIST(X)};
 #undef X
 
-enum { HOUR_MS = 3600 * 1000 };
+enum { HOUR_MS = 3600 * 1000, HEARD_MS = 200 };
 
 static struct hd_rpc_token node_token = {.party = HD_RPC_PARTY_NODE, .name = "n1"};
 static const struct hd_rpc_tokens node_tokens = {.items = &node_token, .count = 1};
@@ -105,6 +105,7 @@ void callers_start(struct callers *all)
     }
     all->last = 0;
     all->auditor = NULL;
+    all->heard = NULL;
     hd_rpc_message_free(&callers_audit(all)->base);
 }
 
@@ -135,14 +136,23 @@ static void set_job(ProtobufCMessage *message, uint64_t job)
 }
 
 struct stream {
+    const struct callers *all;
     bool accepted, done;
     enum hd_status st;
 };
 
+static void hear(const struct callers *all, const ProtobufCMessage *message)
+{
+    if (all->heard && message)
+        all->heard(all->heard_user, message);
+}
+
 static void on_accepted(struct hd_rpc_call *c, const ProtobufCMessage *message)
 {
-    (void)message;
-    ((struct stream *)hd_rpc_call_user(c))->accepted = true;
+    struct stream *s = hd_rpc_call_user(c);
+
+    hear(s->all, message);
+    s->accepted = true;
 }
 
 static void on_done(struct hd_rpc_call *c, enum hd_status st, const char *message)
@@ -155,12 +165,14 @@ static void on_done(struct hd_rpc_call *c, enum hd_status st, const char *messag
     s->done = true;
 }
 
-/* A stream that is still open when a message or nothing has come is as good as HD_OK. */
+/* A stream that is still open when a message or nothing has come is as good as HD_OK. Where the
+ * messages are heard, more of them are waited for. */
 static enum hd_status ask_stream(struct callers *all, const char *path, enum hd_rpc_kind kind,
                                  const ProtobufCMessageDescriptor *response,
                                  const ProtobufCMessage *request)
 {
-    struct stream s = {.accepted = false};
+    struct stream s = {.all = all};
+    int64_t until_ms;
     const struct hd_rpc_call_options options = {
         .path = path,
         .kind = kind,
@@ -175,6 +187,8 @@ static enum hd_status ask_stream(struct callers *all, const char *path, enum hd_
         hd_rpc_client_call(all->b.client, &options, kind == HD_RPC_BIDI ? NULL : request, &call),
         HD_OK);
     WAIT_FOR(&all->b, s.done || s.accepted);
+    until_ms = hd_clock_now_ms() + (all->heard ? HEARD_MS : 0);
+    WAIT_FOR(&all->b, s.done || hd_clock_now_ms() >= until_ms);
     if (s.done)
         return s.st;
     hd_rpc_call_cancel(call);
@@ -202,6 +216,7 @@ enum hd_status callers_ask(struct callers *all, const ProtobufCServiceDescriptor
                         request);
     else
         st = hd_rpc_call_wait(all->b.client, path, method->output, WAIT_MS, request, &response);
+    hear(all, response);
     hd_rpc_message_free(response);
     free(request);
     return st;

@@ -23,6 +23,9 @@ struct callers {
     uint64_t jobs[4];              /* of each person */
     uint64_t last;                 /* row of the audit log that was seen */
     struct hd_rpc_client *auditor; /* with the admin's token; NULL: not yet */
+    /* Called with each message that answers callers_ask; NULL: none. */
+    void (*heard)(void *user, const ProtobufCMessage *message);
+    void *heard_user;
 };
 
 extern const char *const caller_names[CALLERS];

@@ -1,12 +1,15 @@
-/* services: every RPC x every role x own and others' job: its status, and its row of the audit log.
+/* services: every RPC x every role x own and others' job: its status, and its row of the audit log;
+ * and what the answers say of jobs that the caller may not see.
  *
  * The RPCs come from the descriptors of the services, so a new one fails this test until it has a
  * line below. What each role may is written here by hand, once more than in rpcs.def. */
+#include <ctype.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -182,9 +185,178 @@ static void each_cell_has_its_status_and_its_row(void **state)
     callers_finish(&all);
 }
 
+/* ---- jobs of others in answers ----------------------------------------------------------------*/
+
+/* Counts what answers say of jobs that are not the listener's: members that number or name one, and
+ * texts that have such a number or name in them. */
+struct listener {
+    uint64_t own;
+    const char *others[2]; /* names of two people with jobs, which are in no other word */
+    int found;
+    char last[200]; /* where it was found */
+};
+
+static void note(struct listener *l, const char *field, const char *what)
+{
+    l->found++;
+    (void)snprintf(l->last, sizeof l->last, "%s: %.150s", field, what);
+}
+
+static void look_at_text(struct listener *l, const char *field, const char *text)
+{
+    static const char *const words[] = {"job ", "jobs "};
+
+    for (size_t i = 0; i < 2; i++)
+        for (const char *at = text; (at = strstr(at, words[i])); at++) {
+            const uint64_t job = strtoull(at + strlen(words[i]), NULL, 10);
+
+            if (job && job != l->own)
+                note(l, field, text);
+        }
+    for (size_t i = 0; i < 2; i++) { /* "oli" */
+        const size_t length = strlen(l->others[i]);
+        const char *at = strstr(text, l->others[i]);
+
+        if (at && !isalpha((unsigned char)at[length]) &&
+            (at == text || !isalpha((unsigned char)at[-1])))
+            note(l, field, text);
+    }
+}
+
+static void look_at_number(struct listener *l, const char *field, uint64_t number)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    if ((strcmp(field, "job") == 0 || strcmp(field, "users") == 0) && number && number != l->own)
+        note(l, field, text);
+}
+
+static void listen_to(void *user, const ProtobufCMessage *message);
+
+static void look_at_value(struct listener *l, const ProtobufCFieldDescriptor *field, const void *at)
+{
+    if (field->type == PROTOBUF_C_TYPE_STRING && *(char *const *)at)
+        look_at_text(l, field->name, *(char *const *)at);
+    else if (field->type == PROTOBUF_C_TYPE_UINT64)
+        look_at_number(l, field->name, *(const uint64_t *)at);
+    else if (field->type == PROTOBUF_C_TYPE_MESSAGE && *(ProtobufCMessage *const *)at)
+        listen_to(l, *(ProtobufCMessage *const *)at);
+}
+
+static void listen_to(void *user, const ProtobufCMessage *message)
+{
+    for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
+        const char *at = (const char *)message + field->offset;
+        const size_t size = field->type == PROTOBUF_C_TYPE_UINT64 ? 8 : sizeof(void *);
+        size_t count;
+
+        if ((field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) &&
+            *(const uint32_t *)((const char *)message + field->quantifier_offset) != field->id)
+            continue;
+        if (field->label != PROTOBUF_C_LABEL_REPEATED) {
+            look_at_value(user, field, at);
+            continue;
+        }
+        memcpy(&count, (const char *)message + field->quantifier_offset, sizeof count);
+        for (size_t k = 0; k < count && field->type != PROTOBUF_C_TYPE_ENUM; k++)
+            look_at_value(user, field, *(const char *const *)at + k * size);
+    }
+}
+
+/* Calls what people may call, about this job; with `changes` also what changes it, but for its end.
+ */
+static void hear_all(struct callers *all, struct listener *l, const char *secret, uint64_t job,
+                     bool changes)
+{
+    const ProtobufCServiceDescriptor *const services[] = {&heddle__v1__control__descriptor,
+                                                          &heddle__v1__identity__descriptor};
+
+    l->own = job;
+    l->found = 0;
+    all->heard = listen_to;
+    all->heard_user = l;
+    callers_be(all, secret);
+    for (size_t s = 0; s < 2; s++)
+        for (unsigned m = 0; m < services[s]->n_methods; m++) {
+            const struct rule_of_call *rule = find_rule(services[s]->methods[m].name);
+
+            if ((!rule->kept || changes) && rule->who[0] != 'A' &&
+                strcmp(rule->method, "CancelJob") != 0)
+                (void)callers_ask(all, services[s], &services[s]->methods[m], job);
+        }
+    (void)callers_ask(all, services[0], /* events of the cluster */
+                      protobuf_c_service_descriptor_get_method_by_name(services[0], "ListEvents"),
+                      0);
+    all->heard = NULL;
+}
+
+/* Vic's job runs and gives way to a job of oli, for which the node is kept; a job of ada was
+ * cancelled and removed; ann's job waits behind oli's. */
+static void crowd(struct callers *all, struct daemon *d)
+{
+    const ProtobufCServiceDescriptor *control = &heddle__v1__control__descriptor;
+    struct hd_rpc_client *nodes;
+    uint64_t job;
+    bool repeated;
+
+    callers_be(all, all->secrets[CALLER_NODE]);
+    join(d, &all->b, "n1");
+    nodes = all->b.client; /* the daemon's stream goes on */
+    all->b.client = callers_client(all, all->secrets[CALLER_ADMIN]);
+    WAIT_FOR(&all->b, state_of(&all->b, all->jobs[CALLER_VIEWER]) ==
+                          HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING);
+    observe(d, all->jobs[CALLER_VIEWER], HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING, NULL);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "RemoveJob" : "CancelJob";
+
+        assert_int_equal(
+            callers_ask(all, control,
+                        protobuf_c_service_descriptor_get_method_by_name(control, name),
+                        all->jobs[CALLER_ADMIN]),
+            HD_OK);
+    }
+    callers_be(all, all->submitter[CALLER_OPERATOR]);
+    assert_int_equal(submit_as(&all->b, "0123456789abcdef", new_spec(&all->b, 2, "priority: 9\n"),
+                               &job, &repeated),
+                     HD_OK);
+    (void)nodes;
+}
+
+/* What a text says of a job that a reader may not see must be "another job", in every answer; an
+ * operator, who sees all jobs, reads the numbers: so the test hears them where they are. */
+static void no_answer_names_a_job_that_is_hidden(void **state)
+{
+    static const enum caller readers[] = {CALLER_VIEWER, CALLER_USER};
+    struct listener l = {.others = {"oli", "ada"}};
+    struct daemon d = {.b = NULL};
+    struct callers all;
+
+    (void)state;
+    callers_start(&all);
+    crowd(&all, &d);
+    for (size_t i = 0; i < 2; i++) {
+        const uint64_t job = all.jobs[readers[i]];
+
+        hear_all(&all, &l, all.secrets[CALLER_OPERATOR], job, false);
+        if (l.found < 5)
+            fail_msg("an operator must hear of other jobs: %d times: %s", l.found, l.last);
+        hear_all(&all, &l, all.secrets[readers[i]], job, true);
+        if (l.found)
+            fail_msg("%s heard of another job %d times, the last time in %s",
+                     caller_names[readers[i]], l.found, l.last);
+    }
+    free_daemon(&d);
+    callers_finish(&all);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_cell_has_its_status_and_its_row)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_cell_has_its_status_and_its_row),
+        cmocka_unit_test(no_answer_names_a_job_that_is_hidden),
+    };
 
     return cmocka_run_group_tests_name("services: matrix", tests, NULL, NULL);
 }

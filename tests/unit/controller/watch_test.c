@@ -204,13 +204,34 @@ const char *convert_stale(const struct controller *c)
     return "";
 }
 
+struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call)
+{
+    (void)c;
+    (void)call;
+    return (struct veil){.jobs_dir = ""};
+}
+
+void veil_text(const struct veil *veil, struct hd_text *text)
+{
+    (void)veil;
+    (void)text;
+}
+
+const char *veil_copy(const struct veil *veil, struct hd_arena *arena, const char *text)
+{
+    (void)veil;
+    (void)arena;
+    return text;
+}
+
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
-                                   const struct hd_job_row *row)
+                                   const struct veil *veil, const struct hd_job_row *row)
 {
     static Heddle__V1__JobStatus status;
 
     (void)arena;
     (void)c;
+    (void)veil;
     heddle__v1__job_status__init(&status);
     status.state = (Heddle__V1__JobState)row->record.state;
     return &status;
@@ -243,9 +264,11 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
     return NULL;
 }
 
-Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct hd_event_record *event)
+Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,
+                                 const struct hd_event_record *event)
 {
     (void)arena;
+    (void)veil;
     (void)event;
     return NULL;
 }

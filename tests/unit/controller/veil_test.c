@@ -1,0 +1,68 @@
+/* veil: what a reader who sees the own jobs alone reads of those of others in texts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "controller/core/core.h"
+#include "controller/services/veil.h"
+
+/* Ann has the even jobs. */
+bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner)
+{
+    (void)core;
+    return job && job % 2 == 0 && strcmp(owner, "ann") == 0;
+}
+
+static void check(const char *reader, const char *text, const char *expected)
+{
+    const struct veil veil = {.jobs_dir = "/srv/jobs", .reader = reader};
+    struct hd_text changed = {0};
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    hd_text_add(&changed, "%s", text);
+    veil_text(&veil, &changed);
+    assert_string_equal(changed.data, expected);
+    assert_string_equal(veil_copy(&veil, &arena, text), expected);
+    hd_text_free(&changed);
+    hd_arena_done(&arena);
+}
+
+static void jobs_of_others_have_no_numbers(void **state)
+{
+    (void)state;
+    check("ann", "waits behind job 17; n1 has 0 of 2 free (reserved for job 18)",
+          "waits behind another job; n1 has 0 of 2 free (reserved for job 18)");
+    check("ann", "job 7", "another job");
+    check("ann", "jobs 4, 5, 6 and 7, of lower priority",
+          "jobs 4, 6 and others, of lower priority");
+    check("ann", "jobs 5, 7 go on; jobs 8", "other jobs go on; jobs 8");
+    check("ann", "cannot delete /srv/jobs/17/attempt-1, /srv/jobs/8 stays",
+          "cannot delete /srv/jobs/(another job)/attempt-1, /srv/jobs/8 stays");
+    check("ann", "job 99999999999999999999", "another job"); /* more than 64 bits */
+}
+
+static void other_texts_stay(void **state)
+{
+    static const char *const texts[] = {
+        "", "job", "job x", "my-job 7", "no job, 7 nodes", "job.yaml:7", "/srv/jobs/", "jobs"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        check("ann", texts[i], texts[i]);
+    check(NULL, "job 17 and /srv/jobs/17", "job 17 and /srv/jobs/17"); /* who sees all jobs */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_of_others_have_no_numbers),
+        cmocka_unit_test(other_texts_stay),
+    };
+
+    return cmocka_run_group_tests_name("veil", tests, NULL, NULL);
+}
