@@ -51,6 +51,7 @@ struct delay_proxy {
     uint64_t round_trip_ms;
     struct link *links;
     int connections; /* so far */
+    int cuts;        /* connections that are to be closed at once */
     bool closed;     /* the listener is */
 };
 
@@ -250,6 +251,11 @@ static void on_client(uv_stream_t *listener, int status)
     must(uv_accept(listener, &link->sides[CLIENT].way.stream), "accept");
     link->sides[CLIENT].connected = true;
     must(uv_read_start(&link->sides[CLIENT].way.stream, give_buffer, on_bytes), "read");
+    if (proxy->cuts > 0) {
+        proxy->cuts--;
+        close_link(link);
+        return;
+    }
     link->connect.data = link;
     if (proxy->server_path)
         uv_pipe_connect(&link->connect, &link->sides[SERVER].way.pipe, proxy->server_path,
@@ -301,6 +307,11 @@ struct delay_proxy *delay_proxy_open_unix(uv_loop_t *loop, const char *path,
     must(uv_pipe_bind(&proxy->listener.pipe, path), "bind");
     must(uv_listen(&proxy->listener.stream, 16, on_client), "listen");
     return proxy;
+}
+
+void delay_proxy_cut(struct delay_proxy *proxy, int count)
+{
+    proxy->cuts = count;
 }
 
 int delay_proxy_connections(const struct delay_proxy *proxy)

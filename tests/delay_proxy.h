@@ -23,6 +23,9 @@ struct delay_proxy *delay_proxy_open(uv_loop_t *loop, int server_port, int64_t r
 struct delay_proxy *delay_proxy_open_unix(uv_loop_t *loop, const char *path,
                                           const char *server_path, int64_t round_trip_ms);
 
+/* Closes the next `count` connections as soon as they come. */
+void delay_proxy_cut(struct delay_proxy *proxy, int count);
+
 /* How many connections have come so far. */
 int delay_proxy_connections(const struct delay_proxy *proxy);
 

@@ -69,6 +69,7 @@ struct cli {
      * controller that was there and has gone, for WATCH_PATIENCE_MS. */
     const volatile sig_atomic_t *interrupted;
     bool has_answered;
+    bool is_known;    /* the controller has answered a call on this connection, so it keeps it */
     int64_t ahead_ms; /* the controller's clock less this one's, by its newest answer */
     /* Not NULL: cli_parse does nothing but call it with the flags that the command takes, without
      * those that all have, and returns CLI_OK. For tests. */

@@ -19,7 +19,14 @@ enum {
     NOTICE_MS = 1000, /* without an answer, until a person is told what is waited for */
     RETRY_MS = 1000,
     SLICE_MS = 100, /* of that time: so soon Ctrl-C is heard */
-    EXPLAIN_MS = 3000
+    EXPLAIN_MS = 3000,
+    /* Calls whose connection is closed before the first answer are repeated: so many tries, within
+     * this time, after pauses that double. */
+    CUT_TRIES = 8,
+    CUT_PATIENCE_MS = 10000,
+    CUT_PAUSE_MS = 50,
+    CUT_PAUSE_MAX_MS = 800,
+    CONNECT_MS = 1500 /* the first attempt to connect; the second may take twice that, and so on */
 };
 
 /* Tries to connect to a Unix socket: that tells at once, without a timeout, that no program
@@ -77,7 +84,7 @@ static enum hd_status find(struct cli *cli)
 
 /* The token and the certificate of the authority come from files, named by flag or environment: a
  * token on a command line could be read by every user of the machine. */
-static enum hd_status open_client(struct cli *cli)
+static enum hd_status open_client(struct cli *cli, int64_t connect_ms)
 {
     const char *token_file = cli->contexts.values[CONTEXT_TOKEN_FILE].text;
     const char *cert = cli->contexts.values[CONTEXT_TLS_CERT].text;
@@ -91,6 +98,7 @@ static enum hd_status open_client(struct cli *cli)
     (void)snprintf(client, sizeof client, "%d-%d %.64s", HEDDLE__V1__PROTOCOL__PROTOCOL_MIN,
                    HEDDLE__V1__PROTOCOL__PROTOCOL_MAX, hd_version_text);
     options.client = client;
+    options.connect_timeout_ms = connect_ms;
     if (cert && *cert && !tls.ca_path)
         return hd_err(HD_INVALID,
                       "--tls-cert %s needs --tls-ca FILE, the authority of the controller's "
@@ -144,7 +152,7 @@ int cli_connect(struct cli *cli)
     cli->notice.data = cli;
     st = hd_rpc_new(&cli->loop, &cli->rpc);
     if (!st)
-        st = open_client(cli);
+        st = open_client(cli, CONNECT_MS);
     if (st)
         return cli_fail(st);
     return CLI_CONTINUE;
@@ -225,7 +233,7 @@ static enum hd_status explain_closed(const struct cli *cli, enum hd_status st)
     return hd_err(
         st,
         "%s closed the connection: if its controller speaks TLS, name the authority of its "
-        "certificate with --tls-ca FILE",
+        "certificate with --tls-ca FILE; else its log says why",
         cli->address);
 }
 
@@ -242,36 +250,123 @@ static void take_time(struct cli *cli, const ProtobufCMessage *answer)
         cli->ahead_ms = now_ms - hd_clock_wall_ms();
 }
 
+/* ---- calls ---- */
+
+static void pause_loop(struct cli *cli, int64_t pause_ms)
+{
+    for (int64_t left_ms = pause_ms; left_ms > 0 && !(cli->interrupted && *cli->interrupted);
+         left_ms -= SLICE_MS) {
+        (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
+        (void)usleep((useconds_t)(left_ms < SLICE_MS ? left_ms : SLICE_MS) * 1000);
+    }
+}
+
+/* A connection that was not let in is given up, and the next may take longer to connect. */
+static enum hd_status reopen_client(struct cli *cli, int try)
+{
+    struct hd_rpc_client *old = cli->client;
+    enum hd_status st = open_client(cli, (int64_t)CONNECT_MS * (try + 1));
+
+    if (st)
+        cli->client = old;
+    else
+        hd_rpc_client_close(old);
+    return st;
+}
+
+static enum hd_status call_once(struct cli *cli, const char *method,
+                                const ProtobufCMessageDescriptor *response,
+                                const ProtobufCMessage *request, ProtobufCMessage **ret_message)
+{
+    char path[64];
+    enum hd_status st = hd_rpc_call_wait(cli->client, cli_method_path(method, path), response, 0,
+                                         request, ret_message);
+
+    cli->is_known |= st != HD_UNAVAILABLE && st != HD_TIMEOUT;
+    return st;
+}
+
+/* Repeats a call while the connection is closed before its first answer: a listener closes some
+ * connections by which no token has come while it has too many of them (record 124). */
+static enum hd_status call_until_let_in(struct cli *cli, const char *method,
+                                        const ProtobufCMessageDescriptor *response,
+                                        const ProtobufCMessage *request,
+                                        ProtobufCMessage **ret_message)
+{
+    const int64_t since_ms = hd_clock_now_ms();
+    int64_t pause_ms = CUT_PAUSE_MS;
+    enum hd_status st = call_once(cli, method, response, request, ret_message);
+    int tries = 1;
+
+    while (hd_rpc_client_was_cut(cli->client) && !cli->is_known && tries < CUT_TRIES &&
+           !hd_rpc_address_is_unix(cli->address) && !(cli->interrupted && *cli->interrupted) &&
+           hd_clock_now_ms() - since_ms < CUT_PATIENCE_MS) {
+        pause_loop(cli, pause_ms);
+        pause_ms = pause_ms < CUT_PAUSE_MAX_MS ? 2 * pause_ms : pause_ms;
+        st = reopen_client(cli, tries++);
+        if (st)
+            return st;
+        st = call_once(cli, method, response, request, ret_message);
+    }
+    st = explain_certificate(cli, explain_closed(cli, st));
+    if (st && tries > 1 && hd_rpc_client_was_cut(cli->client))
+        st = hd_err(st,
+                    "%s (tried %d times within %.1f s; if the controller has too many connections, "
+                    "its log tells whose: try again)",
+                    hd_err_message(), tries, (double)(hd_clock_now_ms() - since_ms) / 1e3);
+    return st;
+}
+
+/* Returns whether a call may come twice, because its answer was lost: it only reads, the second
+ * time changes nothing, or a request id tells that it is the same one (SubmitJob). */
+static bool may_repeat(const char *method)
+{
+    static const char *const once[] = {"ResumeJob",   "RequeueJob", "CheckpointJob", "RemoveJob",
+                                       "RemoveQueue", "RemoveNode", "ProbeNode"};
+
+    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
+        if (strcmp(method, once[i]) == 0)
+            return false;
+    /* Identity makes and revokes; what of it only reads may wait for the greeting, too */
+    return !hd_text_starts(method, "Identity/");
+}
+
+/* Asks who is there, until the controller keeps the connection; whatever else it answers. */
+static enum hd_status greet(struct cli *cli)
+{
+    const Heddle__V1__GetServerInfoRequest request = HEDDLE__V1__GET_SERVER_INFO_REQUEST__INIT;
+    ProtobufCMessage *message = NULL;
+    enum hd_status st =
+        call_until_let_in(cli, "GetServerInfo", &heddle__v1__get_server_info_response__descriptor,
+                          &request.base, &message);
+
+    hd_rpc_message_free(message);
+    return cli->is_known ? HD_OK : st;
+}
+
 enum hd_status cli_try_call(struct cli *cli, const char *method,
                             const ProtobufCMessageDescriptor *response,
                             const ProtobufCMessage *request, void *ret_response)
 {
     ProtobufCMessage *message = NULL;
-    char path[64];
-    enum hd_status st;
+    enum hd_status st = HD_OK;
 
     cli_wait_begin(cli);
-    st = hd_rpc_call_wait(cli->client, cli_method_path(method, path), response, 0, request,
-                          &message);
+    if (!cli->is_known && !may_repeat(method) && !hd_rpc_address_is_unix(cli->address))
+        st = greet(cli);
+    if (!st)
+        st = call_until_let_in(cli, method, response, request, &message);
     cli_wait_end(cli);
     if (!st) {
         take_time(cli, message);
         *(ProtobufCMessage **)ret_response = message;
     }
-    return explain_certificate(cli, explain_closed(cli, st));
+    return st;
 }
 
 static bool is_away(enum hd_status st)
 {
     return st == HD_UNAVAILABLE || st == HD_ABORTED || st == HD_TIMEOUT;
-}
-
-static void pause_loop(struct cli *cli)
-{
-    for (int i = 0; i < RETRY_MS / SLICE_MS && !*cli->interrupted; i++) {
-        (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
-        (void)usleep(SLICE_MS * 1000);
-    }
 }
 
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
@@ -286,7 +381,7 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
         if (!told)
             cli_note("heddle: the controller does not answer (%s); trying again", hd_err_message());
         told = true;
-        pause_loop(cli);
+        pause_loop(cli, RETRY_MS);
         if (*cli->interrupted)
             return CLI_INTERRUPTED;
         st = cli_try_call(cli, method, response, request, ret_response);

@@ -26,6 +26,7 @@ struct hd_rpc_client {
     grpc_channel *channel; /* NULL: closed; the struct is freed after its last call */
     struct hd_rpc_call *calls;
     size_t calls_count, receive_bytes_max;
+    bool was_cut;
     char address[HD_RPC_ADDRESS_MAX + 1];
     char authorization[HD_RPC_TOKEN_MAX + sizeof "Bearer "]; /* "" when there is no token */
     char says[CLIENT_BYTES]; /* of HD_RPC_CLIENT_HEADER; "": not sent */
@@ -419,6 +420,29 @@ static const char *explain(const char *details, size_t len_bytes)
     return hd_rpc_explain_no_connection(details, len_bytes);
 }
 
+/* Returns whether gRPC's words are of a connection that was closed, or that was not let in. A door
+ * that speaks another protocol closes connections, too. */
+static bool is_cut(const char *details, size_t len_bytes)
+{
+    static const char *const cuts[] = {"reset by peer",  "ocket closed", "ndpoint closed",
+                                       "Broken pipe",    "andshake",     "receiving SETTINGS frame",
+                                       "GOAWAY received"};
+    static const char *const others[] = {"ertificate", "ersion number", "VERSION_NUMBER"};
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (memmem(details, len_bytes, others[i], strlen(others[i])))
+            return false;
+    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++)
+        if (memmem(details, len_bytes, cuts[i], strlen(cuts[i])))
+            return true;
+    return false;
+}
+
+bool hd_rpc_client_was_cut(const struct hd_rpc_client *client)
+{
+    return client->was_cut;
+}
+
 static char *format_failure(const struct hd_rpc_call *call, enum hd_status st, bool from_server)
 {
     const char *details = (const char *)GRPC_SLICE_START_PTR(call->details);
@@ -458,6 +482,9 @@ enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_
         return HD_OK;
     from_server = find_exact_status(call, &st);
     call->failure_text = format_failure(call, st, from_server);
+    call->client->was_cut =
+        !from_server && st == HD_UNAVAILABLE &&
+        is_cut((const char *)GRPC_SLICE_START_PTR(call->details), GRPC_SLICE_LENGTH(call->details));
     if (call->failure_text)
         *ret_message = call->failure_text;
     return st;
@@ -504,6 +531,7 @@ enum hd_status hd_rpc_call_wait(struct hd_rpc_client *client, const char *path,
     uv_loop_t *loop = client->rpc->loop;
     enum hd_status st;
 
+    client->was_cut = false;
     st = hd_rpc_client_call(client, &options, request, NULL);
     if (st)
         return st;

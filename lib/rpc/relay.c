@@ -27,7 +27,7 @@ enum {
     CONNECTIONS_MIN = 16,      /* of the default, however low the limit of open files is */
     CONNECTIONS_MAX = 32768,
     SHARE_OF_ONE_PEER = 4, /* by default one address has at most a fourth of all connections */
-    STRANGERS_MAX = 1024,
+    STRANGERS_MAX = 4096,  /* outside each costs a descriptor alone */
     INSIDE_MAX = 128,
     INSIDE_OF_ADDRESS_MAX = 32,
     TLS_BYTES_MAX = 24 * 1024, /* relay.h explains these bounds and the next */
@@ -417,9 +417,12 @@ static void move_waiting(struct hd_rpc_relay *relay, bool below_share)
     }
 }
 
-/* Looks at all strangers, from the oldest or from the newest, at random: if an address sends more
- * than may come in, either order alone would starve clients, those that came before a crowd or
- * those that came after it. */
+/* Looks at all strangers: in seven rounds of eight from the newest, else from the oldest, at
+ * random. An attacker's connections that wait outside connect anew only when one of them was let in
+ * and closed, so a client that has just come is the newest when its address has the next turn; a
+ * client that has missed it connects again. A crowd of clients that only wait must not starve its
+ * oldest.
+ */
 static void look_at_strangers(struct hd_rpc_relay *relay, int64_t now_ms)
 {
     struct hd_stranger *s, *next;
@@ -427,7 +430,7 @@ static void look_at_strangers(struct hd_rpc_relay *relay, int64_t now_ms)
 
     refill(relay, now_ms);
     relay->dice = relay->dice * 1664525u + 1013904223u;
-    from_oldest = relay->dice >> 31;
+    from_oldest = relay->dice >> 29 == 0;
     s = from_oldest ? hd_strangers_oldest(relay->table) : hd_strangers_newest(relay->table);
     for (; s; s = next) {
         next = from_oldest ? s->newer : s->older;

@@ -397,6 +397,10 @@ enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
                                  struct hd_rpc_client **ret_client);
 /* Cancels calls in flight; their on_done is called later. The client is invalid afterwards. */
 void hd_rpc_client_close(struct hd_rpc_client *client);
+/* Returns whether the newest call by hd_rpc_call_wait failed because its connection was closed
+ * before the answer, or was not let in: a listener does so to make room (strangers.h). A call that
+ * may be repeated is then to be tried again soon. */
+bool hd_rpc_client_was_cut(const struct hd_rpc_client *client);
 
 struct hd_rpc_metadata {
     const char *key, *value; /* printable ASCII, keys lower case */

@@ -195,15 +195,29 @@ static void unlist(struct hd_strangers_table *table, struct hd_stranger *s)
 
 /* ---- making room ---- */
 
-/* Returns the oldest stranger, or the oldest inside, of this address, or of all (NULL). */
+/* Returns the stranger inside that entered first, of this address, or of all (NULL). */
+static struct hd_stranger *find_first_inside(const struct hd_strangers_table *table,
+                                             const struct hd_strangers_address *address)
+{
+    struct hd_stranger *first = NULL;
+
+    for (struct hd_stranger *s = table->oldest; s; s = s->newer)
+        if ((!address || s->address == address) && s->stage == HD_STRANGER_INSIDE &&
+            (!first || s->entered_ms < first->entered_ms))
+            first = s;
+    return first;
+}
+
+/* Returns the stranger that makes room, of this address, or of all (NULL): where the count of those
+ * inside is full, one of them; else the oldest outside, or if there is none, of those inside. */
 static struct hd_stranger *find_oldest(const struct hd_strangers_table *table,
                                        const struct hd_strangers_address *address, bool inside)
 {
-    struct hd_stranger *s = table->oldest;
+    struct hd_stranger *s = inside ? NULL : table->oldest;
 
-    while (s && ((address && s->address != address) || (inside && s->stage != HD_STRANGER_INSIDE)))
+    while (s && ((address && s->address != address) || s->stage != HD_STRANGER_OUTSIDE))
         s = s->newer;
-    return s;
+    return s ? s : find_first_inside(table, address);
 }
 
 /* Returns the oldest of the address that has the most strangers, or the most inside. Where no
@@ -317,6 +331,7 @@ bool hd_strangers_enter(struct hd_strangers_table *table, struct hd_stranger *st
             return false;
     }
     stranger->stage = HD_STRANGER_INSIDE;
+    stranger->entered_ms = now_ms;
     table->inside++;
     if (a) {
         a->inside++;

@@ -70,6 +70,10 @@ ulimit -Ss "$(ulimit -Hs)"
 for kind in silent preface padded padded-slow continuation indexed calls streams resets pings settings data half-hello; do
     held "${kind//-/_}_costs_no_caller_anything" $port jobs $kind
 done
+# a crowd from the caller's own address: what is closed comes back at once
+for kind in silent preface padded; do
+    held "${kind}_crowd_costs_a_caller_of_its_address_a_few_tries" $port jobs $kind --connections 600 --from 127.0.0.1
+done
 scrape() { curl -sS --max-time 20 --oauth2-bearer "$(cat "$work/token")" -o /dev/null -f "http://127.0.0.1:$http/metrics"; }
 if command -v curl >/dev/null && [ -n "$http" ]; then
     for kind in silent http-slow http-head http-body; do

@@ -160,6 +160,31 @@ static void a_far_controller_is_read_as_a_near_one(void **state)
     assert_int_equal(run.code, 1);
 }
 
+/* A listener closes connections by which no token has come, to make room. What must not come twice
+ * (a removal) is asked for on a connection that the controller keeps. */
+static void a_connection_that_is_cut_before_the_first_answer_is_tried_again(void **state)
+{
+    struct run run;
+
+    (void)state;
+    delay_proxy_cut(fake.ways[0], 2);
+    run = heddle_over(0, "show 7");
+    if (run.code)
+        fail_msg("exit code %d: %s", run.code, run.err);
+    assert_int_equal(delay_proxy_connections(fake.ways[0]), 3);
+    assert_int_equal(fake.gets, 1);
+    delay_proxy_cut(fake.ways[0], 2);
+    run = heddle_over(0, "queue rm small"); /* the fake has no such call, and is reached */
+    if (!strstr(run.err, "RemoveQueue") || strstr(run.err, "tried"))
+        fail_msg("exit code %d: %s", run.code, run.err);
+    assert_int_equal(delay_proxy_connections(fake.ways[0]), 6);
+    delay_proxy_cut(fake.ways[0], 1000);
+    run = heddle_over(0, "show 7");
+    assert_int_equal(run.code, 3);
+    if (!strstr(run.err, "(tried 8 times within"))
+        fail_msg("%s", run.err);
+}
+
 static void logs_go_on_at_the_next_byte_and_with_the_next_attempt(void **state)
 {
     struct run run = heddle("logs 7 -f", 0);
@@ -303,6 +328,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(ctrl_c_ends_the_watching_and_not_the_job, start_fake,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(sigterm_ends_the_watching_with_143, start_fake, stop_fake),
+        cmocka_unit_test_setup_teardown(
+            a_connection_that_is_cut_before_the_first_answer_is_tried_again, start_far, stop_fake),
         cmocka_unit_test_setup_teardown(a_far_controller_is_read_as_a_near_one, start_far,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(logs_go_on_at_the_next_byte_and_with_the_next_attempt,
