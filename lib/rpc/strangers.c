@@ -208,16 +208,21 @@ static struct hd_stranger *find_first_inside(const struct hd_strangers_table *ta
     return first;
 }
 
-/* Returns the stranger that makes room, of this address, or of all (NULL): where the count of those
- * inside is full, one of them; else the oldest outside, or if there is none, of those inside. */
+/* Returns the stranger that makes room, of this address, or of all (NULL): for one that enters, or
+ * for one that arrives. */
 static struct hd_stranger *find_oldest(const struct hd_strangers_table *table,
-                                       const struct hd_strangers_address *address, bool inside)
+                                       const struct hd_strangers_address *address, bool enters)
 {
-    struct hd_stranger *s = inside ? NULL : table->oldest;
+    const size_t all = address ? address->strangers : table->strangers,
+                 inside = address ? address->inside : table->inside;
+    const bool crowd = all - inside > inside;
+    struct hd_stranger *s = table->oldest;
 
-    while (s && ((address && s->address != address) || s->stage != HD_STRANGER_OUTSIDE))
+    if (enters)
+        return find_first_inside(table, address);
+    while (s && ((address && s->address != address) || (crowd && s->stage == HD_STRANGER_INSIDE)))
         s = s->newer;
-    return s ? s : find_first_inside(table, address);
+    return s;
 }
 
 /* Returns the oldest of the address that has the most strangers, or the most inside. Where no

@@ -10,11 +10,12 @@
  *   1. Connections are counted, in all and of each address (of IPv6: of each /64 network, which one
  *      host can own whole); strangers, and those inside, are counted once more.
  *   2. Where a count is full, a stranger makes room for the new one: of the same address where the
- *      address is full, else of the address with the most strangers. Outside it is the one that
- *      arrived first; one that is inside, and may be about to show who it is, makes room for
- *      arrivals only where its address has none outside. Inside it is the one that entered first.
- *      A known connection never makes room. While all addresses have one stranger each, one that is
- *      younger than HD_STRANGERS_GRACE_MS stays, so that a crowd of clients cannot push itself out.
+ *      address is full, else of the address with the most strangers. For an arrival it is the one
+ *      that arrived first; in a crowd, where more are outside than inside, the first of those
+ *      outside, because one that is inside may be about to show who it is. For an entry it is the
+ *      one that entered first. A known connection never makes room. While all addresses have one
+ * stranger each, one that is younger than HD_STRANGERS_GRACE_MS stays, so that a crowd of clients
+ * cannot push itself out.
  *   3. An address may let one stranger in each 5 ms, with some in advance. Each time a stranger
  *      breaks a bound the interval doubles, up to 40 ms, and every 10 s without a break it halves:
  *      no address is locked out, and a client behind an attacker's address waits its turn.

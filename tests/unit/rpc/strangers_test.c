@@ -219,28 +219,36 @@ static void inside_makes_room_like_outside(void **state)
     hd_strangers_free(t);
 }
 
-/* A client that is inside may be about to show its token: connections that only arrive do not push
- * it out while there are others outside, and inside the one that entered first goes, not the one
- * that waited outside for longest. */
-static void one_that_is_inside_is_spared(void **state)
+/* In a crowd a client that is inside may be about to show its token: connections that only arrive
+ * do not push it out. Inside, the one that entered first goes, not the one that waited for longest.
+ */
+static void one_that_is_inside_of_a_crowd_is_spared(void **state)
 {
-    struct hd_strangers_table *t = hd_strangers_new(&small);
-    struct hd_stranger s[5], *victim;
+    static const struct hd_strangers_limits limits = {.connections = 8,
+                                                      .connections_of_address = 5,
+                                                      .known = 8,
+                                                      .known_of_address = 5,
+                                                      .strangers = 8,
+                                                      .strangers_of_address = 5,
+                                                      .inside = 4,
+                                                      .inside_of_address = 2};
+    struct hd_strangers_table *t = hd_strangers_new(&limits);
+    struct hd_stranger s[6], *victim;
 
     (void)state;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 5; i++)
         assert_null(arrive(t, &s[i], 1, i));
     assert_true(hd_strangers_enter(t, &s[1], 10, &victim) && !victim);
     assert_true(hd_strangers_enter(t, &s[0], 11, &victim) && !victim);
-    assert_ptr_equal(arrive(t, &s[3], 1, 20),
-                     &s[2]); /* three of its address, one of them outside */
+    assert_ptr_equal(arrive(t, &s[5], 1, 20), &s[2]);       /* three of five are outside */
     assert_true(hd_strangers_enter(t, &s[3], 21, &victim)); /* the third of two */
     assert_ptr_equal(victim, &s[1]);
     hd_strangers_leave(t, victim, 21);
-    assert_null(arrive(t, &s[2], 1, 30));
-    assert_ptr_equal(arrive(t, &s[4], 1, 31), &s[2]);
-    hd_strangers_leave(t, &s[0], 40);
-    leave_all(t, s + 3, 2);
+    hd_strangers_leave(t, &s[5], 22);
+    hd_strangers_leave(t, &s[4], 32);
+    hd_strangers_leave(t, &s[3], 32);
+    hd_strangers_leave(t, &s[0], 32);
+    hd_strangers_free(t);
 }
 
 /* Entries of one address within span_ms, when it always has another stranger. */
@@ -419,7 +427,7 @@ int main(void)
         cmocka_unit_test(the_known_are_bounded_by_themselves),
         cmocka_unit_test(a_known_one_leaves_its_place_among_strangers),
         cmocka_unit_test(inside_makes_room_like_outside),
-        cmocka_unit_test(one_that_is_inside_is_spared),
+        cmocka_unit_test(one_that_is_inside_of_a_crowd_is_spared),
         cmocka_unit_test(breaks_make_an_address_wait),
         cmocka_unit_test(a_network_of_ipv6_is_one_address),
         cmocka_unit_test(the_memory_of_addresses_is_bounded),
