@@ -137,11 +137,14 @@ void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus)
                    gpus->problem);
     else
         doctor_add(doctor, gpus->count < on_the_bus ? DOCTOR_NOTE : DOCTOR_OK, "gpus",
-                   gpus->count < on_the_bus
-                       ? "if there should be more: see nvidia-smi and dmesg; is "
-                         "CUDA_VISIBLE_DEVICES set?"
-                       : "",
+                   gpus->count < on_the_bus ? "if there should be more: see nvidia-smi and dmesg"
+                                            : "",
                    "CUDA lists %d; on the PCI bus are %d", (int)gpus->count, on_the_bus);
+    if (hd_devices_visible() && (on_the_bus || gpus->count))
+        doctor_add(doctor, DOCTOR_NOTE, "gpus",
+                   "unset it for heddled, and choose GPUs by --devices",
+                   "CUDA_VISIBLE_DEVICES=%.200s is set here: CUDA lists no other GPUs",
+                   hd_devices_visible());
     if (gpus->log_problem[0])
         doctor_add(doctor, DOCTOR_NOTE, "xid",
                    "have heddled.service open /dev/kmsg (StandardInput), or run heddled with "

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -128,10 +129,16 @@ static enum hd_status find_named(const struct device_choice *c, const char *word
                   list->problem);
 }
 
+const char *hd_devices_visible(void)
+{
+    return getenv("CUDA_VISIBLE_DEVICES");
+}
+
 static void add_gpu(const struct hd_gpu_list *list, const struct hd_numbered *known,
                     struct hd_devices *devices)
 {
     const struct hd_gpu *gpu = hd_gpu_find(list, known->id);
+    const char *visible = hd_devices_visible();
     struct hd_device *d = &devices->list[devices->count++];
 
     devices->gpu_count++;
@@ -146,7 +153,9 @@ static void add_gpu(const struct hd_gpu_list *list, const struct hd_numbered *kn
         (void)snprintf(d->problem, sizeof d->problem, "%.399s", list->problem);
     else if (!gpu)
         (void)snprintf(d->problem, sizeof d->problem,
-                       "CUDA no longer lists it; see nvidia-smi and dmesg");
+                       "CUDA no longer lists it; see nvidia-smi and dmesg%s%.200s%s",
+                       visible ? "; heddled was started with CUDA_VISIBLE_DEVICES=" : "",
+                       visible ? visible : "", visible ? ", which hides the others" : "");
     else if (known->fault[0])
         (void)snprintf(d->problem, sizeof d->problem,
                        "the kernel's log has %s; after the repair send SIGHUP to heddled",

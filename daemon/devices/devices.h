@@ -79,5 +79,7 @@ enum hd_status hd_devices_choose(const struct hd_device_wish *wish, const struct
 /* NULL: no device has this number. */
 const struct hd_device *hd_devices_at(const struct hd_devices *devices, int number);
 int hd_devices_cores(void); /* usable by this process */
+/* Returns CUDA_VISIBLE_DEVICES of this process, which hides GPUs from CUDA; NULL: it is not set. */
+const char *hd_devices_visible(void);
 
 #endif

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
 
 enum { VALUES_MAX = 65536 /* 2,016 pairs of 64 GPUs, each of 6 */, DEPTH_MAX = 8 };
+static const int64_t memory_most = 1ll << 44; /* 16 TiB: no GPU has as much */
 
 /* The texts of a GPU, by their names in the struct and in JSON. */
 #define TEXTS(X) X(uuid) X(name) X(bus) X(problem) X(fault)
@@ -57,7 +59,7 @@ void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
 static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
 {
     enum hd_status st =
-        hd_json_need_int64(object, "memory_bytes", 0, INT64_MAX, &gpu->memory_bytes);
+        hd_json_need_int64(object, "memory_bytes", INT64_MIN, INT64_MAX, &gpu->memory_bytes);
 
     if (!st)
         st = hd_json_need_int64(object, "fault_at", -1, INT64_MAX, &gpu->fault_at);
@@ -67,6 +69,35 @@ static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
     TEXTS(X)
 #undef X
     return st;
+}
+
+static void refuse(struct hd_gpu *gpu, const char *what)
+{
+    if (!gpu->problem[0])
+        (void)snprintf(gpu->problem, sizeof gpu->problem,
+                       "the driver says %s: it, or the GPU, is broken; see nvidia-smi and dmesg",
+                       what);
+}
+
+/* Withdraws a GPU of which the driver says what cannot be. */
+static void judge(struct hd_gpu_list *list, int64_t index)
+{
+    struct hd_gpu *gpu = &list->gpus[index];
+    char what[80];
+
+    if (gpu->memory_bytes <= 0 || gpu->memory_bytes > memory_most) {
+        (void)snprintf(what, sizeof what, "that it has %lld bytes of memory",
+                       (long long)gpu->memory_bytes);
+        refuse(gpu, what);
+        gpu->memory_bytes = 0; /* not known */
+    }
+    if (!gpu->uuid[0])
+        refuse(gpu, "no UUID of it");
+    for (int64_t i = 0; i < index; i++)
+        if (strcmp(list->gpus[i].uuid, gpu->uuid) == 0) {
+            refuse(gpu, "that another GPU has the same UUID");
+            refuse(&list->gpus[i], "that another GPU has the same UUID");
+        }
 }
 
 enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_gpu_list *ret_list)
@@ -87,13 +118,17 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
     if (!st)
         st = hd_json_copy_string(root, "libraries", list->libraries, sizeof list->libraries);
     inventory = st ? NULL : hd_json_member(root, "inventory"); /* older programs write none */
-    if (inventory)
-        st = hd_inventory_parse(inventory, &list->inventory);
+    if (inventory && hd_inventory_parse(inventory, &list->inventory)) {
+        hd_log(HD_LOG_WARN, "the links between the GPUs are not known: %s", hd_err_message());
+        memset(&list->inventory, 0, sizeof list->inventory);
+    }
     if (!st)
         st = hd_json_need(root, "gpus", HD_JSON_ARRAY, &gpus);
     for (const struct hd_json *g = st ? NULL : gpus->first; !st && g; g = g->next)
         st = list->count < HD_GPU_MAX ? read_gpu(g, &list->gpus[list->count++])
                                       : hd_err(HD_LIMIT, "more than %d GPUs", HD_GPU_MAX);
+    for (int64_t i = 0; !st && i < list->count; i++)
+        judge(list, i);
     hd_arena_done(&arena);
     return st == HD_INVALID || st == HD_LIMIT ? hd_err_prefix(HD_CORRUPT, "the list of GPUs") : st;
 }

@@ -47,7 +47,9 @@ struct hd_gpu_list {
 };
 
 void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json);
-/* HD_CORRUPT: the text is not what hd_gpu_list_write has written. */
+/* HD_CORRUPT: the text is not what hd_gpu_list_write has written. A GPU of which the driver says
+ * what cannot be (no memory, or more than any GPU has; no UUID, or that of another GPU) gets a
+ * problem, the others are used; links that cannot be read count as not known. */
 enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_gpu_list *ret_list);
 
 /* NULL: no GPU of the list has this UUID. */

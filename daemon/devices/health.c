@@ -195,6 +195,12 @@ enum hd_status hd_health_open(struct hd_health *health, const char *state_dir, c
     if (hd_numbers_read(&health->numbers, state_dir, boot_id))
         hd_log(HD_LOG_WARN, "devices get new numbers: %s", hd_err_message());
     if (hd_device_wish_has_gpus(&health->wish)) {
+        if (hd_devices_visible())
+            hd_log(
+                HD_LOG_INFO,
+                "CUDA_VISIBLE_DEVICES=%.200s is set: other GPUs of this machine are not offered; "
+                "--devices can choose among those that are left",
+                hd_devices_visible());
         st = hd_ask_gpus_begin(&health->ask, health->worker);
         if (!st)
             st = hd_ask_wait(&health->ask);

@@ -23,6 +23,14 @@ static void write_set(struct hd_json_writer *w, uint64_t set)
     hd_json_add_int64(w, "high", (int64_t)(set >> 32));
 }
 
+/* What no link carries (a driver may say anything) is written as not known. */
+static void write_rate(struct hd_json_writer *w, const char *key, double bytes_per_s)
+{
+    const bool possible = bytes_per_s > 0 && bytes_per_s < 1e15;
+
+    hd_json_add_int64(w, key, possible ? (int64_t)bytes_per_s : 0);
+}
+
 void hd_inventory_write(const struct hd_inventory *v, const char *key, struct hd_json_writer *w)
 {
     hd_json_begin(w, key, '{');
@@ -32,7 +40,7 @@ void hd_inventory_write(const struct hd_inventory *v, const char *key, struct hd
         hd_json_begin(w, NULL, '{');
         write_name(w, "uuid", v->gpus[i].uuid);
         hd_json_add_int64(w, "numa", v->gpus[i].numa);
-        hd_json_add_int64(w, "pcie", (int64_t)v->gpus[i].pcie_bytes_per_s);
+        write_rate(w, "pcie", v->gpus[i].pcie_bytes_per_s);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -43,7 +51,7 @@ void hd_inventory_write(const struct hd_inventory *v, const char *key, struct hd
         hd_json_add_int64(w, "b", v->pairs[i].b);
         hd_json_add_int64(w, "direct", v->pairs[i].direct);
         write_name(w, "kind", v->pairs[i].kind);
-        hd_json_add_int64(w, "rate", (int64_t)v->pairs[i].bytes_per_s);
+        write_rate(w, "rate", v->pairs[i].bytes_per_s);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -52,7 +60,7 @@ void hd_inventory_write(const struct hd_inventory *v, const char *key, struct hd
         hd_json_begin(w, NULL, '{');
         write_name(w, "name", v->shared[i].name);
         write_set(w, v->shared[i].gpus);
-        hd_json_add_int64(w, "rate", (int64_t)v->shared[i].bytes_per_s);
+        write_rate(w, "rate", v->shared[i].bytes_per_s);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -62,7 +70,7 @@ void hd_inventory_write(const struct hd_inventory *v, const char *key, struct hd
         write_name(w, "name", v->adapters[i].name);
         hd_json_add_int64(w, "numa", v->adapters[i].numa);
         write_set(w, v->adapters[i].nearest);
-        hd_json_add_int64(w, "rate", (int64_t)v->adapters[i].bytes_per_s);
+        write_rate(w, "rate", v->adapters[i].bytes_per_s);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');

@@ -477,6 +477,8 @@ static enum hd_status write_calibration(const struct probe *p, const struct boar
     if (!st && text.len_bytes > HD_CALIBRATION_BYTES_MAX)
         st = hd_err(HD_LIMIT, "the calibration has more than %d bytes",
                     (int)HD_CALIBRATION_BYTES_MAX);
+    if (!st && hd_calibration_read(text.data, text.len_bytes, &arena, &cal))
+        st = hd_err_prefix(HD_CORRUPT, "what was measured cannot be"); /* nothing replaces it */
     if (!st)
         st = hd_file_write_atomic(out, text.data, text.len_bytes, 0644);
     hd_text_free(&text);

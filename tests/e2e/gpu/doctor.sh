@@ -23,6 +23,8 @@ look two_gpus_one_of_them_broken 1 with_gpus "" "$(gpu 0),$(gpu 1 "it fell off t
 check a_gpu_is_described says "Stand-in H100, GPU-0, 0000:10:00.0, 80.0 GiB"
 check_equal what_is_wrong_is_said_of_the_broken_one "0 1" "$(problems_of 0) $(problems_of 1)"
 check its_reason_is_shown says "it fell off the bus"
+CUDA_VISIBLE_DEVICES=0 look what_hides_gpus_is_no_problem 0 with_gpus "" "$(gpu 0)"
+check it_is_named says "CUDA_VISIBLE_DEVICES=0 is set here"
 
 # wrong only where there is a GPU for it
 on_the_bus=$(cat /sys/bus/pci/devices/*/vendor 2>/dev/null | grep -c 0x10de)

@@ -179,6 +179,7 @@ static void what_is_not_a_list_of_devices_is_refused(void **state)
 static void a_number_stays_with_its_gpu(void **state)
 {
     (void)state;
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
     have(4, 1);
     offers_first("auto+cpu:2", "0 GPU-0, 1 GPU-1!, 2 GPU-2, 3 GPU-3, 4 cpu:6, 5 cpu:6");
     have(4, 0);
@@ -189,6 +190,12 @@ static void a_number_stays_with_its_gpu(void **state)
     offers("auto+cpu:2", "0 GPU-0!, 1 GPU-1, 2 GPU-2, 3 GPU-3, 4 cpu:6, 5 cpu:6");
     assert_string_equal(hd_devices_at(&devices, 0)->problem,
                         "CUDA no longer lists it; see nvidia-smi and dmesg");
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "1,2,3", 1), 0);
+    offers("auto+cpu:2", "0 GPU-0!, 1 GPU-1, 2 GPU-2, 3 GPU-3, 4 cpu:6, 5 cpu:6");
+    assert_string_equal(hd_devices_at(&devices, 0)->problem,
+                        "CUDA no longer lists it; see nvidia-smi and dmesg; heddled was started "
+                        "with CUDA_VISIBLE_DEVICES=1,2,3, which hides the others");
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
     offers("cuda:0,2", "0 GPU-0!, 2 GPU-2"); /* numbers are those that were given */
     /* a new GPU in the place of an old one gets the lowest free number */
     (void)snprintf(gpus.gpus[2].uuid, sizeof gpus.gpus[2].uuid, "GPU-x");

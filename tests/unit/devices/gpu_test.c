@@ -1,6 +1,7 @@
 /* What heddled learns of GPUs: the answer of `heddle-worker gpus` on its way through JSON, and
  * fatal errors in the kernel's log. No GPU is needed. */
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,6 +54,50 @@ static void a_list_reads_back_as_it_was_written(void **state)
     assert_int_equal(hd_gpu_list_read("{}", 2, back), HD_CORRUPT);
     hd_text_free(&json);
     free(back);
+}
+
+static void assert_says(int gpu, const char *words)
+{
+    if (!strstr(list.gpus[gpu].problem, words))
+        fail_msg("GPU %d: \"%s\" does not say \"%s\"", gpu, list.gpus[gpu].problem, words);
+}
+
+/* Goal: what a broken driver says of one GPU takes no other GPU from the node. */
+static void absurd_figures_withdraw_their_gpu_alone(void **state)
+{
+    static const char text[] =
+        "{\"problem\":\"\",\"log_problem\":\"\",\"libraries\":\"\",\"inventory\":\"far\",\"gpus\":["
+        "{\"uuid\":\"GPU-0\",\"name\":\"\",\"bus\":\"\",\"problem\":\"\",\"fault\":\"\",\"memory_"
+        "bytes\":80,"
+        "\"fault_at\":0}]}";
+    struct hd_text json = {0};
+
+    (void)state;
+    have(6);
+    list.gpus[1].memory_bytes = 0;
+    list.gpus[2].memory_bytes = -1; /* SIZE_MAX */
+    list.gpus[3].memory_bytes = INT64_MAX;
+    list.gpus[4].uuid[0] = '\0';
+    (void)snprintf(list.gpus[5].uuid, sizeof list.gpus[5].uuid, "GPU-3");
+    list.inventory.adapter_count = 3;
+    list.inventory.adapters[0].bytes_per_s = NAN;
+    list.inventory.adapters[1].bytes_per_s = -1;
+    list.inventory.adapters[2].bytes_per_s = 1e300;
+    hd_gpu_list_write(&list, &json);
+    if (hd_gpu_list_read(json.data, json.len_bytes, &list))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(list.gpus[0].problem, "");
+    assert_says(1, "0 bytes of memory");
+    assert_says(2, "-1 bytes of memory");
+    assert_says(3, "9223372036854775807 bytes of memory");
+    assert_says(4, "no UUID");
+    assert_says(5, "another GPU has the same UUID");
+    assert_int_equal(list.gpus[3].memory_bytes, 0); /* not known */
+    for (int i = 0; i < 3; i++)
+        assert_true(list.inventory.adapters[i].bytes_per_s == 0);
+    assert_int_equal(hd_gpu_list_read(text, sizeof text - 1, &list), HD_OK);
+    assert_int_equal(list.count, 1); /* links that are no links count as not known */
+    hd_text_free(&json);
 }
 
 /* Goal: a name goes to terminals and to the controller, which takes UTF-8 alone. Method: an escape
@@ -148,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_list_reads_back_as_it_was_written),
         cmocka_unit_test(names_become_printable_ascii),
+        cmocka_unit_test(absurd_figures_withdraw_their_gpu_alone),
         cmocka_unit_test(the_newest_fatal_error_of_each_gpu_is_found),
         cmocka_unit_test(a_log_that_is_given_is_read_from_its_beginning),
         cmocka_unit_test(without_a_log_nothing_is_known_of_errors),
