@@ -87,6 +87,7 @@ static enum hd_status find(struct cli *cli)
 static enum hd_status open_client(struct cli *cli, int64_t connect_ms)
 {
     const char *token_file = cli->contexts.values[CONTEXT_TOKEN_FILE].text;
+    const char *from = cli->contexts.values[CONTEXT_TOKEN_FILE].from; /* "FILE:LINE" */
     const char *cert = cli->contexts.values[CONTEXT_TLS_CERT].text;
     struct hd_rpc_tls tls = {
         .ca_path = cli->contexts.values[CONTEXT_TLS_CA].text, .cert_path = cert, .key_path = cert};
@@ -105,7 +106,8 @@ static enum hd_status open_client(struct cli *cli, int64_t connect_ms)
                       "certificate",
                       cert);
     if (token_file && *token_file && !hd_rpc_address_is_unix(cli->address)) {
-        st = hd_rpc_read_token(token_file, HD_FILE_PATIENCE_MS, token);
+        /* a pipe may be named for this call alone, not in a configuration file */
+        st = hd_rpc_read_token(token_file, strchr(from, ':') ? 0 : HD_FILE_PATIENCE_MS, token);
         options.token = token;
     }
     if (!st)

@@ -88,9 +88,9 @@ static enum hd_status read_file(struct contexts *c, const char *path, bool requi
 {
     struct hd_text bytes = {0};
     const bool absent = !path || (!required && access(path, F_OK) < 0);
+    const int patience_ms = required ? HD_FILE_PATIENCE_MS : 0; /* HEDDLE_CONFIG may be a pipe */
     enum hd_status st =
-        !absent ? hd_file_read_stream(path, HD_YAML_BYTES_MAX, HD_FILE_PATIENCE_MS, &bytes)
-                : HD_NOT_FOUND;
+        !absent ? hd_file_read_stream(path, HD_YAML_BYTES_MAX, patience_ms, &bytes) : HD_NOT_FOUND;
 
     *ret_file = (struct file){0};
     if (st == HD_NOT_FOUND && !required)

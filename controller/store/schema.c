@@ -477,8 +477,13 @@ static enum hd_status open_as(struct store_db *db, const char *dir, const char *
 
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs)
 {
-    enum hd_status st = vfs ? HD_OK : store_check_life(dir);
+    char path[sizeof db->path];
+    enum hd_status st;
 
+    (void)snprintf(path, sizeof path, "%s/state.db", dir);
+    st = hd_file_check_regular(path); /* SQLite would wait for a pipe's other end */
+    if (!st && !vfs)
+        st = store_check_life(dir);
     if (!st && !vfs)
         st = store_check_log(dir);
 

@@ -305,6 +305,17 @@ static enum hd_status open_to_read(const char *path, bool may_be_stream, int *re
     return st;
 }
 
+enum hd_status hd_file_check_regular(const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) < 0 || S_ISREG(info.st_mode))
+        return HD_OK; /* what opens it says why it cannot */
+    return hd_err(HD_INVALID, "%s is %s", path,
+                  S_ISDIR(info.st_mode) ? "a folder, not a file"
+                                        : "not a regular file (a pipe or a device)");
+}
+
 /* Until there is something to read, or the end. */
 static enum hd_status wait_for_bytes(int fd, const char *path, int patience_ms)
 {

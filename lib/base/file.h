@@ -52,7 +52,11 @@ enum hd_status hd_file_make_plain(char *path, size_t max_bytes);
  * cannot be followed. */
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text);
 
-/* The same for what a person names on a command line, which may be /dev/stdin, /dev/null or
+/* HD_INVALID: the path leads to something else than a regular file, so that a library that opens it
+ * might wait without end. HD_OK: also where there is nothing. */
+enum hd_status hd_file_check_regular(const char *path);
+
+/* hd_file_read for what a person names on a command line, which may be /dev/stdin, /dev/null or
  * <(a program): also pipes and devices. HD_INVALID: nothing came for patience_ms (0: as
  * hd_file_read). */
 enum { HD_FILE_PATIENCE_MS = 30 * 1000 };

@@ -321,6 +321,10 @@ static void what_is_no_regular_file_is_not_waited_for(void **state)
     (void)snprintf(path, sizeof path, "%s/fifo", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(hd_file_read(path, 100, &text), HD_INVALID);
+    assert_int_equal(hd_file_check_regular(path), HD_INVALID);
+    assert_int_equal(hd_file_check_regular(dir), HD_INVALID);
+    assert_int_equal(hd_file_check_regular("/dev/null"), HD_INVALID);
+    assert_int_equal(hd_file_check_regular("/proc/version"), HD_OK);
     assert_int_equal(hd_file_read_stream(path, 100, 1, &text), HD_INVALID); /* no one writes */
     assert_int_equal(hd_file_read(dir, 100, &text), HD_INVALID);
     assert_int_equal(hd_file_read("/dev/zero", 100, &text), HD_INVALID);

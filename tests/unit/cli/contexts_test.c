@@ -144,12 +144,34 @@ static void mistakes_have_their_line(void **state)
     contexts_done(&c);
 }
 
+/* A pipe at the place where each command looks would make each command wait. */
+static void a_pipe_is_no_configuration_file(void **state)
+{
+    char config[192], file[256];
+    struct contexts c;
+
+    (void)state;
+    set_file(two);
+    (void)unsetenv("HEDDLE_CONFIG");
+    (void)snprintf(config, sizeof config, "%s/config/heddle", home);
+    assert_int_equal(hd_file_make_dirs(config, 0700), HD_OK);
+    (void)snprintf(file, sizeof file, "%s/client.yaml", config);
+    assert_int_equal(mkfifo(file, 0600), 0);
+    (void)snprintf(config, sizeof config, "%s/config", home);
+    (void)setenv("XDG_CONFIG_HOME", config, 1);
+    assert_int_equal(contexts_find(NULL, none, &c), HD_INVALID);
+    assert_true(hd_text_starts(hd_err_message(), file));
+    contexts_done(&c);
+    (void)unsetenv("XDG_CONFIG_HOME");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_value_knows_where_it_came_from),
         cmocka_unit_test(a_token_goes_to_no_other_controller),
         cmocka_unit_test(mistakes_have_their_line),
+        cmocka_unit_test(a_pipe_is_no_configuration_file),
     };
 
     return cmocka_run_group_tests(tests, make_home, drop_home);
