@@ -30,7 +30,7 @@ refuses an_unknown_tool_is_named 'no tool called memchk; it is memcheck, raceche
 refuses a_sanitizer_is_for_one_group '--sanitizer is for the group gpu' --sanitizer memcheck unit
 PATH=/usr/bin:/bin command -v compute-sanitizer >/dev/null ||
     refuses a_sanitizer_that_is_not_there_is_missed 'compute-sanitizer was not found' --sanitizer racecheck gpu
-refuses a_defect_has_a_file 'there is no tests/selfcheck/nonsense.defect' --selfcheck --only nonsense
+refuses a_defect_has_a_name 'no defect or package is called nonsense' --selfcheck --only nonsense
 refuses defects_name_their_tests '--selfcheck runs what the defects name, not a group' --selfcheck unit
 refuses changed_chooses_by_itself '--changed chooses by itself' --changed unit
 refuses a_commit_that_is_not_there_is_named 'git knows no commit nonsense' --since nonsense

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Each planted defect changes the file that it names, and names a test that there is; where it or its file is
-# among what is being tested (with --full: all), the changed file compiles, too. One whose line was rewritten, or
-# whose test has another name by now, proves nothing any more, and the whole --selfcheck, which would tell, takes
-# hours.
+# Each planted defect finds its text, once, in the file that it names, and names a test that there is; where its file
+# or its package is among what is being tested (with --full: all), the changed file compiles, too. A defect whose
+# text was rewritten, or whose test has another name by now, proves nothing any more, and the whole --selfcheck, which
+# would tell, takes too long for each change.
 set -u
 cd "${HEDDLE_SOURCE_DIR:?}" || exit 1
 build=${HEDDLE_BUILD_DIR:?}
@@ -12,6 +12,7 @@ stale=0
     # what this build leaves out
     grep -rhoE 'heddle_(test|scenario)\([A-Za-z0-9_]+' --include=CMakeLists.txt tests | cut -d'(' -f2
 } | sort -u >"$TMPDIR/tests"
+grep -rhoE '[A-Za-z0-9_]+' --include='*.[ch]' tests | sort -u >"$TMPDIR/words"
 
 says() { # DEFECT WHAT
     printf 'not ok each_defect_applies: %s: %s\n' "$1" "$2"
@@ -27,38 +28,22 @@ compiles() { # FILE CHANGED: as the build does. What it does not compile by itse
     *) (cd "$(dirname "$1")" && ${command% -o *} -w -fsyntax-only -x c - <"$2") ;;
     esac
 }
-for defect in tests/selfcheck/*.defect; do
-    file= submitted=$(is_submitted "$defect" && echo yes)
-    declare -A changed=() # what its lines have made of a file
-    while IFS= read -r line; do
-        case $line in
-        'file '*)
-            file=${line#file }
-            [ -f "$file" ] || { says "$defect" "there is no $file"; file=/dev/null; }
-            ;;
-        'sed '*)
-            before=${changed[$file]-$file} after=$TMPDIR/${#changed[@]}.${file##*/}
-            if ! sed -E "${line#sed }" "$before" >"$TMPDIR/after"; then
-                says "$defect" "its sed is none"
-            elif cmp -s "$TMPDIR/after" "$before"; then
-                says "$defect" "its sed changes nothing in $file"
-            else
-                [ "$before" = "$file" ] || after=$before
-                mv "$TMPDIR/after" "$after"
-                changed[$file]=$after
-            fi
-            ;;
-        'red '*)
-            test=${line#red } test=${test%%[. ]*}
-            grep -qx "$test" "$TMPDIR/tests" || says "$defect" "no test is called $test"
-            ;;
-        esac
-    done <"$defect"
-    for file in "${!changed[@]}"; do
-        [ -n "$submitted" ] || is_submitted "$file" || continue
-        case $file in *.c) compiles "$file" "${changed[$file]}" || says "$defect" "planted, $file does not compile" ;; esac
+mkdir "$TMPDIR/planted"
+tests/selfcheck/defects plant "$TMPDIR/planted" >"$TMPDIR/unplanted"
+[ $? -lt 2 ] || says all "the files cannot be read"
+while IFS= read -r line; do says "${line%%: *}" "${line#*: }"; done <"$TMPDIR/unplanted"
+while read -r name red package files; do
+    test=${red%%.*} case=${red#*.}
+    if ! grep -qx "$test" "$TMPDIR/tests"; then
+        says "$name" "tests/selfcheck/$package.defects: no test is called $test"
+    elif [[ $test = *_test && $red = *.* ]] && ! grep -qx "$case" "$TMPDIR/words"; then
+        says "$name" "tests/selfcheck/$package.defects: $test has no $case"
+    fi
+    for file in $files; do
+        [[ $file = *.c && -f $TMPDIR/planted/$name/$file ]] || continue
+        is_submitted "$file" || is_submitted "tests/selfcheck/$package.defects" || continue
+        compiles "$file" "$TMPDIR/planted/$name/$file" || says "$name" "tests/selfcheck/$package.defects: planted, $file does not compile"
     done
-    unset changed
-done
+done < <(tests/selfcheck/defects list)
 [ $stale = 0 ] && echo 'ok each_defect_applies'
 [ $stale = 0 ]
