@@ -13,25 +13,25 @@
 #   CUDA    with --full, with --cuda, or when what it depends on was changed (tests/run): kernels of the emulated
 #           GPU, and what needs the plug-in that nvcc makes; under a sanitizer all that runs on the emulator
 # A unit test whose program a sanitizer looks at shows the same in either build: it is `once` in a build without
-# sanitizers, and CI, which runs asan as well, leaves it out there (tests/run --beside-asan). Not so with
-#   BOTH    what it computes depends on how it was compiled: kernels
+# sanitizers, and CI, which runs asan as well, leaves it out there (tests/run --beside-asan). Not so kernels_*: what
+# these compute depends on how they were compiled.
 # Scripts about the sources alone are the same in every build: no sanitizer runs a scenario of the group unit.
 # Beside which others (default: as many at a time as there are cores):
 #   WAITS   it sleeps more than it computes: some more run at a time (so do the groups e2e and chaos)
-#   ALONE   nothing else runs: it measures time (so does the group gpu: there is one GPU)
-#   LAST    as ALONE, behind all the others, because it looks at what they left
+#   LAST    nothing else runs, and it is behind all the others, because it looks at what they left
+# Tests of the group gpu run alone: there is one GPU.
 # In which builds:
 #   NOT_BARE   not under HEDDLE_BARE: there the same code would run in the same way as in the other builds
 
 # heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [more.c...] [USES lib...]
-#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [DEAR] [BOTH] [WAITS|ALONE] [NOT_BARE])
+#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [DEAR] [WAITS] [NOT_BARE])
 # A cmocka program of its own, whose main is in its first source. With IN it is linked with the tests that
 # name the same program: each source is compiled once, with the flags that the first USES asks for,
 # whichever programs it is part of. So a test that needs flags of its own, or that stands before a
 # function of libc, is a program of its own. <build>/tests/NAME runs the test either way, with ARGS
 # before what it is given.
 function(heddle_test name)
-    cmake_parse_arguments(arg "LONG;CUDA;DEAR;BOTH;ALONE;WAITS;NOT_BARE" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;DEAR;WAITS;NOT_BARE" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
     if(NOT HEDDLE_TESTS OR (arg_NOT_BARE AND HEDDLE_BARE))
         return()
     endif()
@@ -54,9 +54,6 @@ function(heddle_test name)
         target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR})
         target_link_libraries(${name} PRIVATE ${arg_USES} hd_cmocka)
         set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-        if(NOT name MATCHES "^cuda_" AND NOT arg_GROUP STREQUAL "gpu") # those may depend on the plug-in
-            set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${name})
-        endif()
         heddle_list_test(${name} program "" $<TARGET_FILE:${name}> ${ARGN})
     endif()
 endfunction()
@@ -69,7 +66,6 @@ function(heddle_test_program program ret_entry ret_object)
         add_executable(${program} ${PROJECT_SOURCE_DIR}/tests/program/main.c)
         set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
         target_link_libraries(${program} PRIVATE hd_cmocka)
-        set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${program})
     endif()
     target_link_libraries(${program} PRIVATE ${arg_USES})
     set(kind entry)
@@ -102,12 +98,12 @@ function(heddle_test_program program ret_entry ret_object)
 endfunction()
 
 # heddle_scenario(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SCRIPT file [ARGS arg...]
-#                 [READS path...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|ALONE|LAST] [NOT_BARE])
+#                 [READS path...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|LAST] [NOT_BARE])
 # A script that speaks the protocol of tests/README.md; no argument of it contains a space. READS are
 # the files and folders of the repository that it looks at, beside its own folder, for `tests/run
 # --changed`; one of the groups e2e, interop and chaos runs all programs.
 function(heddle_scenario name)
-    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;SCRIPT" "ARGS;READS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;SCRIPT" "ARGS;READS" ${ARGN})
     if(NOT HEDDLE_TESTS OR (arg_NOT_BARE AND HEDDLE_BARE))
         return()
     endif()
@@ -119,7 +115,7 @@ endfunction()
 
 # The part both share: the ctest test and the lines for tests/run.
 function(heddle_list_test name kind script command)
-    cmake_parse_arguments(arg "LONG;CUDA;DEAR;BOTH;ALONE;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;DEAR;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
     if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu)$")
         message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu")
     endif()
@@ -134,7 +130,7 @@ function(heddle_list_test name kind script command)
     endif()
     set(length short)
     if(kind STREQUAL program AND arg_GROUP STREQUAL unit AND NOT HEDDLE_SANITIZE
-        AND NOT arg_DEAR AND NOT arg_BOTH AND NOT "${arg_USES}" MATCHES "cudasim")
+        AND NOT arg_DEAR AND NOT name MATCHES "^kernels_" AND NOT "${arg_USES}" MATCHES "cudasim")
         set(length once)
     endif()
     set(neighbours shared)
@@ -151,7 +147,7 @@ function(heddle_list_test name kind script command)
     endif()
     if(arg_LAST)
         set(neighbours last)
-    elseif(arg_ALONE OR arg_GROUP STREQUAL "gpu")
+    elseif(arg_GROUP STREQUAL "gpu")
         set(neighbours alone)
     elseif(arg_WAITS OR arg_GROUP MATCHES "^(e2e|chaos)$")
         set(neighbours waits)
@@ -183,9 +179,6 @@ function(heddle_list_test name kind script command)
 endfunction()
 
 # Called once after the last test folder.
-#
-# heddle-tests is what tests run here, but for the plug-in that nvcc makes: all programs, those of the
-# tests, too. `all` holds the plug-in as well.
 function(heddle_write_test_list)
     get_property(lines GLOBAL PROPERTY HEDDLE_TEST_LIST)
     list(JOIN lines "\n" text)
@@ -194,11 +187,9 @@ function(heddle_write_test_list)
     list(JOIN lines "\n" text)
     file(WRITE ${CMAKE_BINARY_DIR}/tests/reads "${text}\n")
     get_property(programs GLOBAL PROPERTY HEDDLE_PROGRAMS)
-    get_property(tests GLOBAL PROPERTY HEDDLE_TEST_PROGRAMS)
     add_custom_target(heddle-programs DEPENDS ${programs})
     add_custom_target(heddle-cluster DEPENDS heddle-programs) # what whole clusters run
     if(TARGET heddle_cudasim)
         add_dependencies(heddle-cluster heddle_cudasim)
     endif()
-    add_custom_target(heddle-tests DEPENDS heddle-cluster ${tests})
 endfunction()

@@ -57,8 +57,8 @@ rule configure
 build build.ninja: configure
 build heddle-test-guard: phony
 build heddle-programs: phony
-build heddle-tests: phony a b
-build all: phony heddle-tests
+build all: phony a b
+build first second waiting clock busy sums words kernels_sums kernels_grid: phony
 END
 
 # ---- what runs beside what ----
@@ -113,6 +113,22 @@ program kernels_grid parity short shared </dev/null
 run --without kernels unit parity
 [ $? = 0 ] && ran kernels_grid sums words && says '1 of kernels (--without)'
 verdict a_room_can_be_left_out $?
+
+# ---- what is made ----
+
+: >"$fake/tests/list"
+rm -f "$fake/tests/rooms"
+program sums gpu short alone </dev/null
+HEDDLE_CUDA_PLUGIN=none/libheddle_cudasim.so "$tree/tests/run" --build-dir "$fake" gpu >"$TMPDIR/out" 2>&1
+[ $? = 0 ] && ran sums && [ ! -e "$fake/tests/rooms" ]
+verdict a_gpu_waits_for_nothing_but_its_own_tests $?
+program a unit short shared rooms a </dev/null
+run --only sums
+[ $? = 0 ] && ran sums && [ ! -e "$fake/tests/rooms" ]
+verdict one_test_needs_no_other $?
+run unit
+[ $? = 0 ] && ran a && [ -e "$fake/tests/rooms" ]
+verdict what_runs_is_made_first $?
 
 : >"$fake/tests/list"
 : >"$fake/tests/reads"
