@@ -34,7 +34,7 @@ void core_away(struct hd_core *core, int64_t before_ms)
         core->searching.items[i]->search_since_mono += away_ms;
 }
 
-void core_tell_away(struct hd_core *core)
+void core_report_away(struct hd_core *core)
 {
     char away[HD_CLOCK_TEXT_MAX], grace[HD_CLOCK_TEXT_MAX];
 

@@ -163,9 +163,9 @@ static void forget(struct core_job *job, size_t index)
 {
     struct hd_checkpoint_record *c = &job->checkpoints[index];
 
-    core_unset(&c->path);
-    core_unset(&c->hash);
-    core_unset(&c->node_uuid);
+    core_free_text(&c->path);
+    core_free_text(&c->hash);
+    core_free_text(&c->node_uuid);
     job->checkpoint_count--;
     memmove(c, c + 1, (job->checkpoint_count - index) * sizeof *c);
 }
@@ -213,15 +213,15 @@ static bool add(struct hd_core *core, struct core_job *job, struct core_attempt 
 
     record.job = job->rec.job;
     record.attempt = attempt->rec.attempt;
-    if (!make_room(job, &record) || !core_reserve(core, &job->checkpoints, job->checkpoint_count,
-                                                  &job->checkpoint_size, sizeof record))
+    if (!make_room(job, &record) || !core_grow_array(core, &job->checkpoints, job->checkpoint_count,
+                                                     &job->checkpoint_size, sizeof record))
         return false;
     record.path = record.hash = record.node_uuid = NULL;
-    core_set(core, &record.path, checkpoint->path);
-    core_set(core, &record.hash, checkpoint->hash);
-    core_set(core, &record.node_uuid, node->rec.uuid);
+    core_set_text(core, &record.path, checkpoint->path);
+    core_set_text(core, &record.hash, checkpoint->hash);
+    core_set_text(core, &record.node_uuid, node->rec.uuid);
     /* only nodes that see the jobs directory join an attempt of several nodes */
-    record.shared = checkpoint->shared || node->jobs_dir_visible || attempt->share_count > 1;
+    record.shared = checkpoint->shared || node->jobs_dir_visible || attempt->alloc_count > 1;
     record.state = is_left_over ? HD_CHECKPOINT_STATE_DELETING : HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
     job->checkpoints[job->checkpoint_count++] = record;
@@ -255,7 +255,7 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
         return;
     attempt->saved_mono_ms = core->now.mono_ms;
     if (!is_left_over && core_active(job) && job->needs.devices_max > attempt->rec.plan.rank_count)
-        core_jobs_add(core, &core->growers, job);
+        core_jobs_add(core, &core->resize_candidates, job);
     deleter = core_checkpoint_deleter(core, &job->checkpoints[job->checkpoint_count - 1]);
     if (is_left_over && deleter)
         core_dirty_desired(core, deleter);
@@ -268,9 +268,9 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
 void core_checkpoint_adopt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                            const struct hd_checkpoint_record *checkpoint)
 {
-    if (attempt->share_count && checkpoint->step > 0 &&
+    if (attempt->alloc_count && checkpoint->step > 0 &&
         !core_checkpoint_listed(job, attempt->rec.attempt, checkpoint->step))
-        (void)add(core, job, attempt, attempt->shares[0].node, checkpoint, false);
+        (void)add(core, job, attempt, attempt->allocs[0].node, checkpoint, false);
 }
 
 /* ---- deletion ---------------------------------------------------------------------------------*/
@@ -512,7 +512,7 @@ static enum hd_status find_reporter(const struct hd_core *core, const struct hd_
         return hd_err(HD_NOT_FOUND, "report refused: job %llu has ended or has no attempt %d",
                       (unsigned long long)event->report.job, event->report.attempt);
     if (event->report.rank < 0 || event->report.rank >= attempt->rec.plan.rank_count ||
-        !core_find_share(attempt, node))
+        !core_find_node_alloc(attempt, node))
         return hd_err(HD_INVALID, "attempt %d of job %llu has no rank %d on %s",
                       event->report.attempt, (unsigned long long)event->report.job,
                       event->report.rank, node->rec.name);
@@ -559,7 +559,7 @@ static void take_step(struct hd_core *core, struct core_job *job, struct core_at
     record.sequence = ++job->sequence;
     hd_batch_add_step(core->out->batch, &record);
     core->unsettled |=
-        core_predict_step(core, job, attempt, record.step, record.time_ms) && core->line_count;
+        core_predict_step(core, job, attempt, record.step, record.time_ms) && core->group_count;
     if (!isfinite(record.metrics.loss) || !isfinite(record.metrics.grad_norm))
         return;
     attempt->had_finite_step = true;

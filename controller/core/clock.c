@@ -38,13 +38,13 @@ static void move_node(struct hd_core *core, struct core_node *node, int64_t step
 }
 
 /* An expected start moves with an event, for whatever cause. */
-static void move_promise(struct hd_core *core, struct core_job *job, int64_t step_ms)
+static void shift_planned_start(struct hd_core *core, struct core_job *job, int64_t step_ms)
 {
     char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];
 
-    hd_clock_format_utc(job->rec.promised_ms, was);
-    job->rec.promised_ms += step_ms;
-    hd_clock_format_utc(job->rec.promised_ms, is);
+    hd_clock_format_utc(job->rec.planned_start_ms, was);
+    job->rec.planned_start_ms += step_ms;
+    hd_clock_format_utc(job->rec.planned_start_ms, is);
     core_event(core, job, "start_moved", job->rec.attempt_count, -1, "",
                "the expected start moved from %s to %s: the clock of the controller's machine was "
                "set",
@@ -73,6 +73,6 @@ void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks)
         move_node(core, core->nodes[i], step_ms);
     for (size_t i = 0; i < core->active.count; i++)
         move_attempt(core, core->active.items[i], step_ms);
-    for (size_t i = 0; i < core->promised.count; i++)
-        move_promise(core, core->promised.items[i], step_ms);
+    for (size_t i = 0; i < core->planned_to_start.count; i++)
+        shift_planned_start(core, core->planned_to_start.items[i], step_ms);
 }

@@ -25,7 +25,7 @@
  *   I14 What queues and users are said to hold is what their attempts hold.
  *   I15 What searches read of nodes (free devices, by node and by switch; marks) is what these say.
  *   I16 Whether there is a place at all is answered as a search for the best one would: now and
- * after some ends, within each tier, and when others give way (the first waiting jobs).
+ * after some ends, within each tier, and when others are preempted (the first waiting jobs).
  *   I17 After as many ends as a search finds there is a place, and after one less there is none.
  *
  * Job:                                           core_submit
@@ -40,15 +40,15 @@
  *                                                     '--> succeeded <-----'  (finished first)
  *                                                     '--> failed
  *
- *             (a retry, or one that gave way: core_attempt_stop_for; queued includes held jobs and
+ *             (a retry, or one that was preempted: core_attempt_stop_for; queued includes held jobs and
  *             those that wait for other jobs, waiting.c; a dependent of a job that did not succeed
  *             goes to cancelled)
  *
- * Attempt:    core_attempt_start      all shares run       core_attempt_fail, core_cancel
+ * Attempt:    core_attempt_start      all node allocations run       core_attempt_fail, core_cancel
  *                   |                 (core_observed)
  *                   '---> starting ------> running ------> stopping
- *                            |                |               |      the last share is gone
- *                            '----------------'---------------'--------> ended (core_share_end)
+ *                            |                |               |      the last node allocation is gone
+ *                            '----------------'---------------'--------> ended (core_node_alloc_end)
  *
  * Node:       core_hello      silent (core_node_timers)    silent longer
  *                   '---> ready ---------> unreachable ---------> lost
@@ -86,7 +86,7 @@ static void flush_node(struct hd_core *core, struct core_node *node)
     if (node->dirty)
         hd_batch_add_node(out->batch, &node->rec);
     if (node->desired_dirty && node->synced &&
-        core_reserve(core, &out->nodes, out->node_count, &out->node_size, sizeof *out->nodes))
+        core_grow_array(core, &out->nodes, out->node_count, &out->node_size, sizeof *out->nodes))
         (void)snprintf(out->nodes[out->node_count++], sizeof *out->nodes, "%s", node->rec.uuid);
     node->dirty = node->desired_dirty = false;
 }
@@ -133,7 +133,7 @@ static void flush(struct hd_core *core)
 
 static enum hd_status tick(struct hd_core *core)
 {
-    core_tell_away(core);
+    core_report_away(core);
     for (size_t i = 0; i < core->node_count; i++)
         core_node_timers(core, core->nodes[i]);
     for (size_t i = 0; i < core->active.count; i++)
@@ -141,7 +141,7 @@ static enum hd_status tick(struct hd_core *core)
     for (size_t i = core->searching.count; i > 0; i--) /* one that ends leaves the set */
         core_search_timers(core, core->searching.items[i - 1]);
     core->schedule_due |= core_waiting_due(core) || core->unsettled;
-    core_promise_timers(core);
+    core_planned_start_timers(core);
     return HD_OK;
 }
 
@@ -218,7 +218,7 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
     core_follow_clock(core, before, event->kind == HD_CORE_TICK);
     st = dispatch(core, event);
     if (!st) {
-        core_tell_dependents(core);
+        core_notify_dependents(core);
         core_schedule(core);
         flush(core);
     }
@@ -234,7 +234,7 @@ void hd_core_out_clear(struct hd_core_out *out)
     out->job = 0;
     out->repeated = false;
     out->waits_for = NULL;
-    out->looked = 0;
+    out->evaluated = 0;
 }
 
 void hd_core_out_done(struct hd_core_out *out)
@@ -275,30 +275,30 @@ void hd_core_free(struct hd_core *core)
     }
     for (size_t i = 0; i < core->class_count; i++)
         free(core->classes[i]);
-    for (size_t i = 0; i < core->line_count; i++)
-        free(core->lines[i]);
+    for (size_t i = 0; i < core->group_count; i++)
+        free(core->groups[i]);
     for (size_t i = 0; i < core->node_count; i++) {
         core_links_drop(core, core->nodes[i]);
         core_node_free(core->nodes[i]);
     }
-    core_unset(&core->jobs_dir_problem);
+    core_free_text(&core->jobs_dir_problem);
     free(core->links);
     free(core->medians);
     free(core->jobs.buckets);
     free(core->active.items);
     free(core->searching.items);
-    free(core->unforeseen.items);
+    free(core->price_unpredicted.items);
     free(core->deleting.items);
     free(core->delayed.items);
     free(core->classes);
-    free(core->lines);
+    free(core->groups);
     free(core->dependents.items);
-    free(core->claimants.items);
-    free(core->movers.items);
+    free(core->preemptors.items);
+    free(core->migrating.items);
     free(core->reservers.items);
-    free(core->promised.items);
-    free(core->growers.items);
-    core_menu_done(core);
+    free(core->planned_to_start.items);
+    free(core->resize_candidates.items);
+    core_layout_cache_done(core);
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
         free(core->reaches[kind]);
         free(core->reach_of[kind]);
@@ -506,11 +506,11 @@ static enum hd_status check_attempts(const struct hd_core *core, const struct co
         if (count_holds(core, attempt) != attempt->rec.plan.rank_count)
             return hd_err(HD_INTERNAL, "I3: attempt %d of job %llu holds %d devices for %d ranks",
                           k, number, count_holds(core, attempt), attempt->rec.plan.rank_count);
-        for (size_t s = 0; s < attempt->share_count; s++) {
-            if (attempt->shares[s].node->rec.state == HD_NODE_STATE_LOST &&
-                !attempt->shares[s].ended)
+        for (size_t s = 0; s < attempt->alloc_count; s++) {
+            if (attempt->allocs[s].node->rec.state == HD_NODE_STATE_LOST &&
+                !attempt->allocs[s].ended)
                 return hd_err(HD_INTERNAL, "I7: job %llu runs on %s, which is lost", number,
-                              attempt->shares[s].node->rec.name);
+                              attempt->allocs[s].node->rec.name);
         }
     }
     return HD_OK;
@@ -552,8 +552,8 @@ static bool is_in_sets_of_nodes(const struct core_job *job)
     const struct core_attempt *attempt = core_active(job);
     bool is_in = true;
 
-    for (size_t i = 0; attempt && i < attempt->share_count; i++)
-        is_in = is_in && core_jobs_have(&attempt->shares[i].node->active, job);
+    for (size_t i = 0; attempt && i < attempt->alloc_count; i++)
+        is_in = is_in && core_jobs_have(&attempt->allocs[i].node->active, job);
     return is_in;
 }
 
@@ -568,21 +568,23 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
         set = "active on some node";
     else if (core_jobs_have(&core->deleting, job) != core_waits_for_deletion(job))
         set = "deleting";
-    else if ((job->line != NULL) !=
+    else if ((job->group != NULL) !=
              (queued && job->wait != CORE_WAIT_DELAY && job->wait != CORE_WAIT_SEARCH &&
               job->wait != CORE_WAIT_MISSING && job->wait != CORE_WAIT_HELD &&
               job->wait != CORE_WAIT_AFTER))
         set = "waiting";
-    else if (job->line && core_lacks_checkpoint(job))
+    else if (job->group && core_lacks_checkpoint(job))
         set = "waiting, though its checkpoints are missing";
-    else if (job->line && (job->rec.held || core_jobs_have(&core->dependents, job)))
+    else if (job->group && (job->rec.held || core_jobs_have(&core->dependents, job)))
         set = "held or after others";
-    else if (core_jobs_have(&core->promised, job) != (queued && job->rec.promised_ms != 0))
+    else if (core_jobs_have(&core->planned_to_start, job) !=
+             (queued && job->rec.planned_start_ms != 0))
         set = "promised a start";
-    else if (core_jobs_have(&core->claimants, job) != job->claims || (job->claims && !queued) ||
-             (job->claim && !job->claims))
+    else if (core_jobs_have(&core->preemptors, job) != job->is_preemptor ||
+             (job->is_preemptor && !queued) || (job->pending && !job->is_preemptor))
         set = "waiting for devices of others";
-    else if (core_jobs_have(&core->movers, job) != (job->room_of != 0) || (job->room && queued))
+    else if (core_jobs_have(&core->migrating, job) != (job->migration_group != 0) ||
+             (job->migration_target && queued))
         set = "moving";
     else if (core_jobs_have(&core->searching, job) != (queued && job->search))
         set = "searching";
@@ -597,19 +599,20 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
 /* Each set has no more jobs than there are that belong in it (check_sets). */
 static enum hd_status count_sets(const struct hd_core *core)
 {
-    size_t live = 0, active = 0, deleting = 0, waiting = 0, linked = 0, shares = 0, on_nodes = 0;
+    size_t live = 0, active = 0, deleting = 0, waiting = 0, linked = 0, allocs = 0, on_nodes = 0;
 
     for (const struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
         live += !job->ended;
         active += core_active(job) != NULL;
-        shares += core_active(job) ? core_active(job)->share_count : 0;
+        allocs += core_active(job) ? core_active(job)->alloc_count : 0;
         deleting += core_waits_for_deletion(job);
-        waiting += job->line != NULL;
+        waiting += job->group != NULL;
     }
-    for (size_t i = 0; i < core->line_count; i++) {
-        for (const struct core_job *job = core->lines[i]->first; job; job = job->after) {
-            if (job->line != core->lines[i] || (job->after && job->after->rec.job <= job->rec.job))
+    for (size_t i = 0; i < core->group_count; i++) {
+        for (const struct core_job *job = core->groups[i]->first; job; job = job->after) {
+            if (job->group != core->groups[i] ||
+                (job->after && job->after->rec.job <= job->rec.job))
                 return hd_err(HD_INTERNAL, "I12: job %llu is in the wrong place of its line",
                               (unsigned long long)job->rec.job);
             linked++;
@@ -617,8 +620,8 @@ static enum hd_status count_sets(const struct hd_core *core)
     }
     for (size_t i = 0; i < core->node_count; i++)
         on_nodes += core->nodes[i]->active.count;
-    if (shares != on_nodes)
-        return hd_err(HD_INTERNAL, "I12: attempts have %zu shares, nodes %zu", shares, on_nodes);
+    if (allocs != on_nodes)
+        return hd_err(HD_INTERNAL, "I12: attempts have %zu shares, nodes %zu", allocs, on_nodes);
     if (live != core->live_count)
         return hd_err(HD_INTERNAL, "%zu jobs live, %zu are counted", live, core->live_count);
     if (active != core->active.count || deleting != core->deleting.count || waiting != linked)

@@ -60,7 +60,7 @@ struct hd_core_answer {
     struct hd_layout_sizes layout; /* if it fits */
     double step_s;                 /* predicted; 0: not known */
     int64_t memory_bytes;          /* of the rank that takes most; 0: not known */
-    bool hasty;                    /* the search was cut short, and the layout chosen by memory */
+    bool preliminary;              /* the search was cut short, and the layout chosen by memory */
     const char *why;               /* what was chosen, or why nothing fits; may be "" */
 };
 
@@ -276,8 +276,9 @@ struct hd_core_event {
             size_t deleted_count;
             bool jobs_dir_visible;
             const char *jobs_dir_problem;
-            const char *no_room; /* why it takes no new attempts; NULL or "": it takes them */
-            bool leaves;         /* its daemon ends soon, with all ranks */
+            const char
+                *refuses_attempts; /* why it takes no new attempts; NULL or "": it takes them */
+            bool leaves;           /* its daemon ends soon, with all ranks */
         } observed;
         struct {
             const char *problem; /* why the controller does not see it; "": it does */
@@ -335,7 +336,7 @@ struct hd_core_out {
     bool repeated;         /* SUBMIT: the request id is that of an earlier job */
     const char *waits_for; /* REMOVE: the name of a node that is to delete files and is away; valid
                             * until the next step; NULL: none */
-    size_t looked;         /* jobs that the step looked at: for tests of what a step costs */
+    size_t evaluated;      /* jobs that the step looked at: for tests of what a step costs */
 };
 
 void hd_core_out_clear(struct hd_core_out *out); /* keeps the allocated arrays and the batch */
@@ -533,9 +534,9 @@ uint64_t hd_core_probe_asked(const struct hd_core *core, const char *uuid);
 int64_t hd_core_probe_ended(const struct hd_core *core, const char *uuid);
 /* Returns whether the node has ever seen the cluster's jobs directory. */
 bool hd_core_saw_jobs_dir(const struct hd_core *core, const char *uuid);
-/* Appends in what the device at `place` is far slower than the median of its kind; nothing if it is
- * not, or if that is not known. */
-void hd_core_slow_device(struct hd_core *core, size_t index, int32_t place,
+/* Appends in what the device at `placement` is far slower than the median of its kind; nothing if
+ * it is not, or if that is not known. */
+void hd_core_slow_device(struct hd_core *core, size_t index, int32_t device,
                          struct hd_text *ret_why);
 bool hd_core_node_find(const struct hd_core *core, const char *name, size_t *ret_index);
 

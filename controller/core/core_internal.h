@@ -1,8 +1,8 @@
-/* core_internal: what the files of this folder offer to one another; what they share is in
+/* core_internal: what the files of this folder offer to one another; what they node allocation is in
  * core_state.h. Only for these files.
  *
  *   core.c        the step, queries, invariants
- *   memory.c      strings and arrays; jobs, attempts, shares and nodes are found
+ *   memory.c      strings and arrays; jobs, attempts, node allocations and nodes are found
  *   mark.c        changed records, entries of histories
  *   map.c         hash map from strings to numbers
  *   index.c       jobs by number, and the sets of jobs that steps walk over
@@ -15,22 +15,22 @@
  *   end.c         attempts that stop, fail and end; retries; ends of jobs
  *   resume.c      jobs that are resumed, queued again, or asked for a checkpoint
  *   remove.c      ended jobs that are removed with their folders
- *   queue.c       queues, their limits and shares
+ *   queue.c       queues, their limits and node allocations
  *   waiting.c     queued jobs, in classes of jobs that wait for the same; nodes that failed a job
  *   schedule.c    the pass: which queued job is looked at when, and what becomes of it
  *   schedule_check.c  what the pass should have decided, found out in the simplest way
- *   order.c       the turn of a job among those of its queue
+ *   slowdown.c       the turn of a job among those of its queue
  *   place.c       where a job finds a place
  *   free.c        what searches read of all nodes
- *   room.c        how many devices a job could have at most
- *   weigh.c       whether a job waits for a better place than it could have now
+ *   fit_bound.c        how many devices a job could have at most
+ *   better.c       whether a job waits for a better place than it could have now
  *   reserve.c     places that are kept for jobs that do not fit now, and expected starts
- *   spare.c       nodes that are held back for jobs that fail
+ *   hot_spare.c       nodes that are held back for jobs that fail
  *   predict.c     when running attempts will end
  *   ends.c        after how many of these ends a job has a place
- *   preempt.c     which running jobs give way
- *   claim.c       the place that they make free for a job
- *   consolidate.c running jobs that move so that a gang can be together
+ *   preempt.c     which running jobs are preempted
+ *   pending.c       the place that they make free for a job
+ *   defragment.c running jobs that move so that a gang can be together
  *   move.c        running jobs that go on elsewhere, or with more devices
  *   explain.c     why jobs wait
  *   gang.c        one job on several nodes
@@ -53,10 +53,10 @@
 /* A node of a placement. */
 struct core_member {
     struct core_node *node;
-    size_t index;  /* in core->nodes */
-    bool ready;    /* usable now */
-    int32_t count; /* devices that the job may use or takes there */
-    int32_t spare; /* core_find_first: devices that it does not need */
+    size_t index;    /* in core->nodes */
+    bool ready;      /* usable now */
+    int32_t count;   /* devices that the job may use or takes there */
+    int32_t surplus; /* core_find_first: devices that it does not need */
 };
 /* For whom a place is looked for, and in what state of the cluster. */
 struct core_view {
@@ -68,7 +68,7 @@ struct core_view {
     bool avoids;       /* not on nodes that failed it */
     bool reserves;     /* no nodes that are reserved by others, not even what these can spare */
     bool borrows;      /* also devices that are kept for older jobs for a while yet */
-    bool spares;       /* also spare nodes */
+    bool hot_spares;   /* also hot spares */
     /* Only a place on so few nodes, and at one switch of so low a tier, as in hd_core_asked; 0: any
      * place. */
     int32_t nodes_max, tier_max;
@@ -87,11 +87,12 @@ struct core_placement {
 
 /* Frees *slot and sets it to a copy of text, cut to HD_CTL_PATH_BYTES_MAX. Out of memory: NULL,
  * which readers treat as "", and core->no_memory is set. */
-void core_set(struct hd_core *core, const char **slot, const char *text);
-void core_unset(const char **slot);
+void core_set_text(struct hd_core *core, const char **slot, const char *text);
+void core_free_text(const char **slot);
 bool core_same(const char *a, const char *b); /* equal strings; NULL equals "" */
 /* Grows *array (`array`: address of a typed pointer) to count + 1 items; false: out of memory. */
-bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes);
+bool core_grow_array(struct hd_core *core, void *array, size_t count, size_t *size,
+                     size_t item_bytes);
 
 struct core_job *core_find_job(const struct hd_core *core, uint64_t number);
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number);
@@ -101,13 +102,13 @@ static inline struct core_attempt *core_active(const struct core_job *job)
     return job->active;
 }
 /* It was told to stop at a checkpoint, for another job or a drain. Of no job (NULL): no. */
-static inline bool core_gives_way(const struct core_job *job)
+static inline bool core_is_being_preempted(const struct core_job *job)
 {
     return job && job->active && job->active->rec.state == HD_ATTEMPT_STATE_STOPPING &&
            job->active->rec.stop_cause == HD_END_CAUSE_PREEMPTED;
 }
-struct core_share *core_find_share(const struct core_attempt *attempt,
-                                   const struct core_node *node);
+struct core_node_alloc *core_find_node_alloc(const struct core_attempt *attempt,
+                                             const struct core_node *node);
 struct core_node *core_find_node(const struct hd_core *core, const char *uuid);
 struct core_node *core_find_node_named(const struct hd_core *core, const char *name);
 /* The node failed the job twice, and the view avoids such nodes. */
@@ -170,7 +171,7 @@ bool core_reaches(const struct hd_core *core, size_t percent); /* of the limit o
 /* Starts an attempt; why: what was chosen so that it fits, "": nothing. Ranks are numbered in the
  * order of members; which device each has is core_choose_devices' choice. */
 void core_attempt_start(struct hd_core *core, struct core_job *job,
-                        const struct core_placement *place, const char *why);
+                        const struct core_placement *placement, const char *why);
 
 /* ---- end.c ------------------------------------------------------------------------------------*/
 
@@ -180,7 +181,7 @@ void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_sta
 /* Its ranks write a checkpoint and end. */
 void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 /* The same for a cause of the controller's, which becomes the cause of its end; for_job: whom it
- * gives way to, or 0. Does nothing if it is to stop already. */
+ * is preempted to, or 0. Does nothing if it is to stop already. */
 void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                            enum hd_end_cause cause, uint64_t for_job);
 /* Records a failure of an attempt (the first one is kept) and stops its ranks on all nodes. */
@@ -191,13 +192,14 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
  */
 void core_announce_fallback(struct hd_core *core, struct core_job *job,
                             const struct core_attempt *attempt);
-/* Ends a share. With the last share the attempt ends, and the job ends or is queued again. */
-void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                    struct core_share *share);
+/* Ends a node allocation. With the last node allocation the attempt ends, and the job ends or is
+ * queued again. */
+void core_node_alloc_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                         struct core_node_alloc *alloc);
 void core_attempt_timers(struct hd_core *core, struct core_job *job);
-/* The newest attempts gave way to other jobs soon after they had started, one after another, on
- * devices that they had not borrowed: the next one is delayed. */
-bool core_starts_in_vain(const struct core_job *job);
+/* The newest attempts was preempted to other jobs soon after they had started, one after another,
+ * on devices that they had not borrowed: the next one is delayed. */
+bool core_is_thrashing(const struct core_job *job);
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/
 
@@ -213,10 +215,10 @@ void core_probe_give_up(struct hd_core *core, struct core_node *node);
 
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record);
 void core_node_free(struct core_node *node);
-/* place: index in rec.devices */
-static inline bool core_device_works(const struct core_node *node, int32_t place)
+/* device: index in rec.devices */
+static inline bool core_device_works(const struct core_node *node, int32_t device)
 {
-    const char *problem = node->rec.devices[place].problem;
+    const char *problem = node->rec.devices[device].problem;
 
     return !problem || !*problem;
 }
@@ -227,17 +229,17 @@ void core_node_unlist(struct hd_core *core, const struct core_node *node);
 void core_node_set_devices(struct hd_core *core, struct core_node *node,
                            const struct hd_device_record *devices, int32_t count);
 /* A search counts the device as free. */
-static inline bool core_is_lent(const struct hd_device_hold *hold)
+static inline bool core_is_assumed_freed(const struct hd_device_hold *hold)
 {
-    return hold->by && hold->by->lent;
+    return hold->by && hold->by->assumed_freed;
 }
 /* Gives the node the name that its daemon asked for, if no job runs there. */
 void core_node_rename(struct hd_core *core, struct core_node *node);
 bool core_node_is_held(const struct core_node *node); /* some attempt has a device of it */
 void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state);
 void core_node_renew(struct hd_core *core, struct core_node *node); /* a message of it arrived */
-/* Ends this node's share of every attempt. */
-void core_node_end_shares(struct hd_core *core, struct core_node *node, const char *message);
+/* Ends this node's node allocation of every attempt. */
+void core_node_end_allocs(struct hd_core *core, struct core_node *node, const char *message);
 /* HD_NOT_FOUND: there is no such node; HD_CONFLICT: this is not its newest stream. */
 enum hd_status core_find_stream(const struct hd_core *core, const char *uuid, uint64_t stream,
                                 struct core_node **ret_node);
@@ -253,12 +255,12 @@ bool core_node_has_come(const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);
 void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
 /* Finds out anew whether the node takes new attempts, and tells a change. */
-void core_node_room(struct hd_core *core, struct core_node *node);
+void core_node_update_refusal(struct hd_core *core, struct core_node *node);
 /* It may take a new attempt now. */
 static inline bool core_node_usable(const struct core_node *node)
 {
     return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->synced &&
-           !node->stale_count && !(node->no_room && *node->no_room);
+           !node->stale_count && !(node->refuses_attempts && *node->refuses_attempts);
 }
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
@@ -272,7 +274,7 @@ void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks);
 
 /* At the begin of a step; before_ms: core->now.mono_ms of the step before. */
 void core_away(struct hd_core *core, int64_t before_ms);
-void core_tell_away(struct hd_core *core); /* an event, if it was away since the last call */
+void core_report_away(struct hd_core *core); /* an event, if it was away since the last call */
 
 /* ---- observe.c --------------------------------------------------------------------------------*/
 
@@ -319,7 +321,7 @@ enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_
 enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
                                  const struct hd_job_needs *needs);
 /* Lets jobs go that waited for the success of jobs that have ended, or cancels them. */
-void core_tell_dependents(struct hd_core *core);
+void core_notify_dependents(struct hd_core *core);
 void core_search_timers(struct hd_core *core, struct core_job *job);
 /* Finds the nodes that have failed the job twice: it avoids them if it fits elsewhere. */
 void core_learn_failures(struct core_job *job);
@@ -340,17 +342,17 @@ int64_t core_quota_left(const struct core_account *account, bool *ret_by_user);
 enum hd_status core_check_quota(const struct hd_core *core, const struct hd_job_needs *needs);
 void core_quota_take(struct core_job *job, int64_t devices); /* negative: gives back */
 bool core_queue_is_behind(const struct core_queue *a,
-                          const struct core_queue *b); /* by its share */
+                          const struct core_queue *b); /* by its node allocation */
 void core_queues_free(struct hd_core *core);
 enum hd_status core_check_quotas(const struct hd_core *core); /* for hd_core_check */
 /* What the job may ask for within the limits of its queue. False: nothing, or it is
  * closed. */
 bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_needs);
 
-/* ---- order.c ----------------------------------------------------------------------------------*/
+/* ---- slowdown.c -------------------------------------------------------------------------------*/
 
-/* Of a job in a line: its turn in the newest pass (job->turn), if it has none yet. */
-void core_order(struct hd_core *core, struct core_job *job);
+/* Of a job in a group: its turn in the newest pass (job->slowdown_priority), if it has none yet. */
+void core_set_slowdown_priority(struct hd_core *core, struct core_job *job);
 
 /* ---- schedule.c -------------------------------------------------------------------------------*/
 
@@ -359,10 +361,10 @@ void core_schedule(struct hd_core *core);
 /* The view sees no place of more devices or nodes, or further apart. *needs are those of the view.
  */
 void core_limit_to(struct core_view *view, struct hd_job_needs *needs,
-                   const struct core_placement *place);
+                   const struct core_placement *placement);
 /* Keeps the place of a job whose layout is being found, if few places are kept. */
-void core_keep_while_planning(struct hd_core *core, struct core_job *job,
-                              const struct core_placement *place);
+void core_reserve_while_planning(struct hd_core *core, struct core_job *job,
+                                 const struct core_placement *placement);
 
 /* ---- schedule_check.c -------------------------------------------------------------------------*/
 
@@ -396,16 +398,16 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind);
 /* The attempt has ranks on a node of the place. */
-bool core_is_on(const struct core_placement *place, const struct core_attempt *attempt);
-/* The attempt runs on borrowed devices, and gives way to the job. */
-bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
-                   const struct core_job *lender);
+bool core_is_on(const struct core_placement *placement, const struct core_attempt *attempt);
+/* The attempt runs on borrowed devices, and is preempted to the job. */
+bool core_yields_to(const struct hd_core *core, const struct core_attempt *attempt,
+                    const struct core_job *job);
 /* The same of the node with this index, for searches: free_of is core_free_by_node's. */
 int32_t core_available_at(const struct hd_core *core, const struct core_view *view, size_t i,
                           enum hd_device_kind kind, const uint16_t *free_of);
 /* The best placement with the devices that are free now; the caller frees its members. */
-struct core_placement core_find_place(struct hd_core *core, const struct core_view *view);
-bool core_has_place(struct hd_core *core, const struct core_view *view);
+struct core_placement core_find_placement(struct hd_core *core, const struct core_view *view);
+bool core_has_placement(struct hd_core *core, const struct core_view *view);
 /* A node on which the job would fit if the node were idle; preferably usable, then with the most
  * free devices. *ret_blocking_job: a job that has reserved such a node; 0: none. */
 struct core_node *core_find_idle_node(struct hd_core *core, const struct core_view *view,
@@ -413,22 +415,23 @@ struct core_node *core_find_idle_node(struct hd_core *core, const struct core_vi
 /* The job would fit on some nodes if all were idle. */
 bool core_fits_when_idle(struct hd_core *core, const struct core_view *view);
 
-/* ---- menu.c -----------------------------------------------------------------------------------*/
+/* ---- layout_cache.c ---------------------------------------------------------------------------*/
 
-enum core_layout { CORE_LAYOUT_FITS, CORE_LAYOUT_MISFITS, CORE_LAYOUT_LATER };
+enum core_layout { CORE_LAYOUT_FITS, CORE_LAYOUT_INFEASIBLE, CORE_LAYOUT_LATER };
 
 /* Who wants a layout: a job, or one that is not submitted (job 0). */
-struct core_wisher {
+struct core_layout_client {
     uint64_t job;
     const struct hd_job_needs *needs;
     const void *spec;
     size_t spec_bytes;
     const struct core_job *before; /* whose attempts had layouts; NULL: it is not submitted */
 };
-static inline struct core_wisher core_wisher_of(const struct core_job *job,
-                                                const struct hd_job_needs *needs)
+static inline struct core_layout_client core_layout_client_of(const struct core_job *job,
+                                                              const struct hd_job_needs *needs)
 {
-    return (struct core_wisher){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes, job};
+    return (struct core_layout_client){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes,
+                                       job};
 }
 
 bool core_asks_no_more(const struct hd_core *core); /* too many questions wait for answers */
@@ -437,20 +440,20 @@ bool core_asks_no_more(const struct hd_core *core); /* too many questions wait f
  * else the best. FITS: it starts there; *ret_why then says what was chosen, if there was a choice.
  * MISFITS: no layout fits the devices, of which the smallest has *ret_memory_bytes; *ret_why says
  * why. LATER: *ret_entry was asked for, or (NULL) will be, when fewer questions wait. */
-enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
-                                    struct core_placement *place, int64_t *ret_memory_bytes,
-                                    const struct core_menu_entry **ret_entry,
+enum core_layout core_choose_layout(struct hd_core *core, const struct core_layout_client *client,
+                                    struct core_placement *placement, int64_t *ret_memory_bytes,
+                                    const struct core_cached_layout **ret_entry,
                                     struct hd_text *ret_why);
-/* The same for the attempt of a job that runs: with LATER it is one of core->growers when the
- * answer comes. */
-enum core_layout core_ask_for(struct hd_core *core, const struct core_wisher *wisher,
-                              struct core_placement *place, struct hd_text *ret_why);
+/* The same for the attempt of a job that runs: with LATER it is one of core->resize_candidates when
+ * the answer comes. */
+enum core_layout core_ask_for(struct hd_core *core, const struct core_layout_client *client,
+                              struct core_placement *placement, struct hd_text *ret_why);
 /* Asks how long a step of waiting jobs will take, some of them in each step of the core. */
-void core_foresee(struct hd_core *core);
+void core_predict_prices(struct hd_core *core);
 /* The nodes or their devices have changed: jobs for which nothing could be asked ask again. */
-void core_foresee_again(struct hd_core *core);
+void core_predict_prices_again(struct hd_core *core);
 enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
-void core_menu_done(struct hd_core *core); /* frees it */
+void core_layout_cache_done(struct hd_core *core); /* frees it */
 
 /* ---- reserve.c --------------------------------------------------------------------------------*/
 
@@ -464,36 +467,37 @@ struct core_start {
 
 /* The place that opens first, as far as is known. */
 struct core_first {
-    struct core_placement place; /* device_count 0: none; the caller frees its members */
+    struct core_placement placement; /* device_count 0: none; the caller frees its members */
     struct core_start start;
     enum core_layout layout; /* of the place; FITS: place.plan has its price, if that is known */
-    const struct core_menu_entry *entry; /* with LATER */
+    const struct core_cached_layout *entry; /* with LATER */
 };
-/* The search lends what will be free then, and leaves that lent for the next search for the same
- * job; core_find_first_end takes it back. */
+/* The search lends what will be free then, and leaves that assumed freed for the next search for
+ * the same job; core_find_first_end takes it back. */
 void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                      struct core_first *ret_first);
 void core_find_first_end(struct hd_core *core);
 /* Keeps such a place for a queued job, which is one of core->reservers then. */
 void core_reserve_members(struct hd_core *core, struct core_job *job,
-                          const struct core_placement *place, int64_t start_mono_ms);
+                          const struct core_placement *placement, int64_t start_mono_ms);
 /* The same, in place of all that was kept for it in this pass. */
-void core_reserve_only(struct hd_core *core, struct core_job *job,
-                       const struct core_placement *place, int64_t start_mono_ms);
+void core_reserve_instead(struct hd_core *core, struct core_job *job,
+                          const struct core_placement *placement, int64_t start_mono_ms);
 /* Keeps devices for a job that does not fit now, where it will start first as far as is known.
  * False: there are none to keep; job->wait and wait_job say why. */
-bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct core_view *view,
-                        struct core_start *ret_start);
+bool core_reserve_earliest(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                           struct core_start *ret_start);
 /* Keeps a place that was found, for a job that cannot start there yet; unless there are many. */
-void core_reserve_found(struct hd_core *core, struct core_job *job,
-                        const struct core_placement *place);
+void core_reserve_placement(struct hd_core *core, struct core_job *job,
+                            const struct core_placement *placement);
 void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
-                       enum hd_device_kind kind, int64_t start_mono_ms, int32_t spare);
-/* Says of each member how many free (or lent) devices of the node the place does not take. */
-void core_note_spare(const struct hd_job_needs *needs, enum hd_device_kind kind,
-                     struct core_placement *place);
-void core_reserve_no_more(struct hd_core *core, uint64_t job); /* forgets those of one job, */
-void core_reserve_none(struct hd_core *core);                  /* and all */
+                       enum hd_device_kind kind, int64_t start_mono_ms, int32_t surplus);
+/* Says of each member how many free (or assumed freed) devices of the node the place does not take.
+ */
+void core_count_surplus(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        struct core_placement *placement);
+void core_unreserve_job(struct hd_core *core, uint64_t job); /* forgets those of one job, */
+void core_unreserve_all(struct hd_core *core);               /* and all */
 /* The needs of a job that takes as few devices of this kind as it may. False: no number will do. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
                       struct hd_job_needs *ret_least);
@@ -501,21 +505,23 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
  * job started, or turned out to fit never, is never told. */
 void core_expect(struct hd_core *core, struct core_job *job, struct core_start start);
 /* Tells what looks expected, if it is news, with the cause. */
-void core_promise_all(struct hd_core *core);
+void core_report_planned_starts(struct hd_core *core);
 /* After a pass: jobs that had an expected start and have no reservation any more. */
-void core_promise_sweep(struct hd_core *core);
-void core_promise_end(struct hd_core *core, struct core_job *job); /* it is not queued any more */
-void core_promise_timers(struct hd_core *core);
+void core_sweep_planned_starts(struct hd_core *core);
+void core_planned_start_end(struct hd_core *core,
+                            struct core_job *job); /* it is not queued any more */
+void core_planned_start_timers(struct hd_core *core);
 
-/* ---- spare.c ----------------------------------------------------------------------------------*/
+/* ---- hot_spare.c ------------------------------------------------------------------------------*/
 
-/* Chooses the nodes that are spares in a pass, before it forgets the reservations of the last. */
-void core_spares_choose(struct hd_core *core);
+/* Chooses the nodes that are hot spares in a pass, before it forgets the reservations of the last.
+ */
+void core_choose_hot_spares(struct hd_core *core);
 /* After the reservations were forgotten: keeps nodes for failed jobs whose checkpoints are looked
  * for. */
-void core_keep_what_is_left(struct hd_core *core);
-/* It needs more devices than the nodes have that are no spares. */
-bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *needs);
+void core_reserve_for_failed(struct hd_core *core);
+/* It needs more devices than the nodes have that are no hot spares. */
+bool core_needs_hot_spares(const struct hd_core *core, const struct hd_job_needs *needs);
 
 /* ---- free.c -----------------------------------------------------------------------------------*/
 
@@ -527,7 +533,7 @@ void core_node_changed(struct hd_core *core, struct core_node *node); /* other d
 /* What marks_of in free.c reads of the node may have changed. */
 void core_node_note(struct hd_core *core, const struct core_node *node);
 /* The same of its reservation alone. The caller counts core->changes up. */
-void core_note_kept(struct hd_core *core, const struct core_node *node);
+void core_reservation_changed(struct hd_core *core, const struct core_node *node);
 /* The first set bit, from this one on, of one for each node; core->node_count: none. */
 static inline size_t core_next_bit(const struct hd_core *core, const uint64_t *set, size_t i)
 {
@@ -544,24 +550,26 @@ static inline size_t core_next_free(const struct hd_core *core, enum hd_device_k
 {
     return core_next_bit(core, core->has_free[kind], i);
 }
-/* While lent, the devices of these attempts count as free. */
-void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent);
+/* While assumed freed, the devices of these attempts count as free. */
+void core_assume_freed(struct hd_core *core, struct core_attempt *const *attempts, size_t count,
+                       bool freed);
 enum hd_status core_check_free(const struct hd_core *core); /* I15 */
 
-/* ---- room.c -----------------------------------------------------------------------------------*/
+/* ---- fit_bound.c ------------------------------------------------------------------------------*/
 
-/* The place of a reservation in core->keepers, from 1 on; 0: there are too many. */
-size_t core_keeper_of(struct hd_core *core, const struct core_reservation *reserved);
+/* The place of a reservation in core->reservation_owners, from 1 on; 0: there are too many. */
+size_t core_reservation_owner_of(struct hd_core *core, const struct core_reservation *reserved);
 /* The job may use what is kept so: it ends before, it may borrow it, or it is kept for it. */
-bool core_may_use_kept(const struct hd_core *core, const struct core_view *view,
-                       enum hd_device_kind kind, const struct core_keeper *keeper);
+bool core_may_use_reserved(const struct hd_core *core, const struct core_view *view,
+                           enum hd_device_kind kind, const struct core_reservation_owner *owner);
 /* What is open to the view on this kind of device, at most. False: that is not known. */
-bool core_room(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
-               struct core_room *ret_room);
+bool core_fit_bound_of(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+                       struct core_fit_bound *ret_bound);
 /* There is no place for it on this kind of device. False: there may be one. */
-bool core_lacks_room(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind);
+bool core_exceeds_fit_bound(struct hd_core *core, const struct core_view *view,
+                            enum hd_device_kind kind);
 
-/* ---- weigh.c ----------------------------------------------------------------------------------*/
+/* ---- better.c ---------------------------------------------------------------------------------*/
 
 /* A queued job that waits for devices, and not for its quota or for a node that does not exist. */
 bool core_waits_for_devices(const struct hd_core *core, const struct core_job *job);
@@ -569,26 +577,28 @@ bool core_waits_for_devices(const struct hd_core *core, const struct core_job *j
  * TAKE_LATER: *first has become a better one that opens later (the members are those of the new
  * one). WAIT_FOR_PRICE: that of a better one is being found, first->entry. job->choice says what
  * was weighed. */
-enum core_weighed { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
-enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
-                             const struct hd_job_needs *needs, struct core_first *first);
-/* The newcomer is the second job that waits for devices: the first weighs otherwise now. */
-bool core_ends_solitude(const struct hd_core *core, const struct core_job *newcomer);
+enum core_start_choice { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
+enum core_start_choice core_choose_start(struct hd_core *core, struct core_job *job,
+                                         const struct hd_job_needs *needs,
+                                         struct core_first *first);
+/* The new job is the second job that waits for devices: the first weighs otherwise now. */
+bool core_ends_lone_wait(const struct hd_core *core, const struct core_job *new_job);
 /* The price of a better place is being found: the job waits for that, for a while. */
 bool core_waits_for_price(const struct hd_core *core, struct core_job *job);
 /* On no more nodes than necessary, and at one switch of the lowest tier that has so many, or of the
  * next one. */
 bool core_is_near(struct hd_core *core, const struct hd_job_needs *needs,
-                  const struct core_placement *place);
+                  const struct core_placement *placement);
 /* The view sees no place that is worse than the best one for the least devices that it needs. */
 void core_limit_to_best(struct hd_core *core, struct core_view *view, enum hd_device_kind kind);
 /* The best place that so many devices of a kind could have, were all idle; device_count 0: there is
  * none. The caller frees the members. */
-struct core_placement core_best_place(struct hd_core *core, const struct hd_job_needs *needs,
-                                      enum hd_device_kind kind, int32_t devices);
+struct core_placement core_best_placement(struct hd_core *core, const struct hd_job_needs *needs,
+                                          enum hd_device_kind kind, int32_t devices);
 enum hd_status core_check_most(const struct hd_core *core); /* I15 */
 /* "2 nodes at one switch of tier leaf" */
-void core_add_place(const struct hd_core *core, int32_t nodes, int32_t tier, struct hd_text *text);
+void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t tier,
+                             struct hd_text *text);
 /* What was weighed, of a job that waits or has started. */
 void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
                      struct hd_text *text);
@@ -621,11 +631,12 @@ void core_note_held(struct hd_core *core, const struct core_job *job,
 void core_list_ends(struct hd_core *core); /* for a pass, after core_predict_all */
 /* Lends the devices of the fewest attempts, in the order of their ends, that give the job a place
  * on devices of this kind, and returns how many they are; the caller frees the place's members.
- * More than core->end_count: all of them give none, and none is lent. What the search before has
- * lent stays lent as far as it is needed; core_lend_until(core, 0) takes all back. */
-size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
-                        enum hd_device_kind kind, struct core_placement *ret_place);
-void core_lend_until(struct hd_core *core, size_t ends); /* so many, from the first */
+ * More than core->end_count: all of them give none, and none is assumed freed. What the search
+ * before has assumed freed stays assumed freed as far as it is needed; core_assume_ends_freed(core,
+ * 0) takes all back. */
+size_t core_assume_fewest_freed(struct hd_core *core, const struct core_view *view,
+                                enum hd_device_kind kind, struct core_placement *ret_placement);
+void core_assume_ends_freed(struct hd_core *core, size_t ends); /* so many, from the first */
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 
@@ -633,45 +644,47 @@ void core_lend_until(struct hd_core *core, size_t ends); /* so many, from the fi
  * borrow what is kept for it. True: it waits for some. */
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
                   bool borrowed);
-/* I16: for the job enough attempts could give way, unless their devices are said to be too few. */
+/* I16: for the job enough attempts could are preempted, unless their devices are said to be too
+ * few. */
 enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job);
 
-/* ---- claim.c ----------------------------------------------------------------------------------*/
+/* ---- pending.c --------------------------------------------------------------------------------*/
 
 /* Others stop so that the job can start in this place, which is copied; its layout is asked for. */
-void core_claim_place(struct hd_core *core, struct core_job *job, const struct hd_job_needs *needs,
-                      const struct core_placement *place);
+void core_pending_set(struct hd_core *core, struct core_job *job, const struct hd_job_needs *needs,
+                      const struct core_placement *placement);
 /* Whether all devices of that place are free, or will be when those who stop have stopped.
  * *ret_start: when that is. NONE: it has no such place, or others have devices of it. */
-enum core_claim { CORE_CLAIM_NONE, CORE_CLAIM_OPENS, CORE_CLAIM_OPEN };
-enum core_claim core_claim_of(const struct hd_core *core, const struct core_job *job,
-                              struct core_start *ret_start);
+enum core_pending_state { CORE_PENDING_NONE, CORE_PENDING_CLEARING, CORE_PENDING_CLEAR };
+enum core_pending_state core_pending_check(const struct hd_core *core, const struct core_job *job,
+                                           struct core_start *ret_start);
 /* Jobs that were asked to stop for it are on a node that is connecting, so that its place is not
  * known now. */
-bool core_claim_awaits(const struct hd_core *core, const struct core_job *job);
-void core_assemble(struct hd_core *core);   /* sets core->assembled, if it is so */
-void core_claim_drop(struct core_job *job); /* the place; the job still comes first */
-void core_claim_end(struct hd_core *core, struct core_job *job); /* it needs no victims any more */
-void core_room_end(struct hd_core *core, struct core_job *job);  /* it moves no more */
-void core_room_drop(struct core_job *job);
+bool core_pending_awaits_nodes(const struct hd_core *core, const struct core_job *job);
+void core_assemble(struct hd_core *core);     /* sets core->assembled, if it is so */
+void core_pending_drop(struct core_job *job); /* the place; the job still comes first */
+void core_pending_end(struct hd_core *core,
+                      struct core_job *job); /* it needs no victims any more */
+void core_migration_end(struct hd_core *core, struct core_job *job); /* it moves no more */
+void core_migration_target_drop(struct core_job *job);
 
-/* ---- consolidate.c ----------------------------------------------------------------------------*/
+/* ---- defragment.c -----------------------------------------------------------------------------*/
 
 /* The job could start in the place `now`, and would be at fewer switches if others moved. GATHERS:
- * they do; the place that they leave is its claim. LATER: the price of that place is being found,
- * *ret_entry. */
-enum core_gathered { CORE_GATHERS_NOT, CORE_GATHERS, CORE_GATHERS_LATER };
-enum core_gathered core_consolidate(struct hd_core *core, struct core_job *job,
-                                    const struct core_placement *now,
-                                    const struct core_menu_entry **ret_entry);
+ * they do; the place that they leave is its pending allocation. LATER: the price of that place is
+ * being found, *ret_entry. */
+enum core_defragmented { CORE_DEFRAGMENTS_NOT, CORE_DEFRAGMENTS, CORE_DEFRAGMENTS_LATER };
+enum core_defragmented core_defragment(struct hd_core *core, struct core_job *job,
+                                       const struct core_placement *now,
+                                       const struct core_cached_layout **ret_entry);
 /* After the reservations were forgotten: keeps the places to which jobs move. */
-void core_keep_rooms(struct hd_core *core);
-/* The job has stopped, and waits: the place that is kept for it is its claim now. */
-void core_room_claim(struct hd_core *core, struct core_job *job);
+void core_reserve_migration_targets(struct hd_core *core);
+/* The job has stopped, and waits: the place that is kept for it is its pending allocation now. */
+void core_migration_becomes_pending(struct hd_core *core, struct core_job *job);
 /* Kept for this job, or for it and others that move with it. */
-static inline bool core_is_kept_for(const struct core_job *job, uint64_t by)
+static inline bool core_is_reserved_for(const struct core_job *job, uint64_t by)
 {
-    return by == job->rec.job || (job->room_of && by == job->room_of);
+    return by == job->rec.job || (job->migration_group && by == job->migration_group);
 }
 
 /* ---- move.c -----------------------------------------------------------------------------------*/
@@ -682,8 +695,9 @@ void core_leave_nodes(struct hd_core *core);
  */
 void core_node_leaves(struct hd_core *core, struct core_node *node);
 void core_leave_timers(struct hd_core *core, struct core_node *node);
-/* Jobs of core->growers stop at a checkpoint if they can go on with more devices, and it pays. */
-void core_grow(struct hd_core *core);
+/* Jobs of core->resize_candidates stop at a checkpoint if they can go on with more devices, and it
+ * pays. */
+void core_resize_jobs(struct hd_core *core);
 
 /* ---- explain.c: core.h ------------------------------------------------------------------------*/
 
@@ -700,10 +714,10 @@ int32_t core_free_device(const struct hd_job_needs *needs, const struct core_nod
 bool core_need_more(const struct hd_core *core, int32_t devices, int64_t memory_bytes,
                     struct hd_job_needs *needs);
 /* The same for a job: it waits for them, or fails. True: it waits. */
-bool core_take_misfit(struct hd_core *core, struct core_job *job, int32_t devices,
-                      int64_t memory_bytes, const char *why);
+bool core_take_infeasible(struct hd_core *core, struct core_job *job, int32_t devices,
+                          int64_t memory_bytes, const char *why);
 /* A node has other devices now: jobs that wait for larger or more ones ask for their own again. */
-void core_forget_misfits(struct hd_core *core);
+void core_forget_infeasible(struct hd_core *core);
 
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 
@@ -719,8 +733,8 @@ bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view
  * then *ret_blocking_job, if it was 0, becomes a job that has reserved such nodes, if any. */
 bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                        uint64_t *ret_blocking_job);
-/* Appends why a node's devices of this kind cannot share a job with those of some or all other
- * nodes; nothing if they can. */
+/* Appends why a node's devices of this kind cannot node allocation a job with those of some or all
+ * other nodes; nothing if they can. */
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
                         enum hd_device_kind kind, struct hd_text *text);
 
@@ -728,16 +742,17 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
 
 /* What a node says of the links between its devices; NULL: nothing. After set_devices. */
 void core_links_take(struct hd_core *core, struct core_node *node,
-                     const struct hd_node_links *said);
+                     const struct hd_node_links *reported);
 void core_links_drop(struct hd_core *core, struct core_node *node);          /* the node goes */
 void core_find_position(const struct hd_core *core, struct core_node *node); /* its name is new */
 /* The device of each rank of a placement that has its layout, as positions on its node. False: no
  * memory. */
 bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
-                         const struct core_placement *place, int32_t *ret_devices);
+                         const struct core_placement *placement, int32_t *ret_devices);
 /* How far apart the nodes of so many members are: as in hd_core_asked. */
 int32_t core_tier_of(const struct hd_core *core, const struct core_member *members, size_t count);
-int32_t core_tiers(const struct hd_core *core); /* of nodes that share no switch: the largest */
+int32_t
+core_tiers(const struct hd_core *core); /* of nodes that node allocation no switch: the largest */
 /* What members at one switch give. */
 struct core_switch {
     uint64_t filled;        /* core->scratch.switches_filled; else all is 0 */
@@ -872,14 +887,16 @@ void core_add_missing(const struct hd_core *core, const struct core_job *job, st
 /* ---- plan.c -----------------------------------------------------------------------------------*/
 
 /* The job's wish with the device kind filled in: the limits on ranks depend on it. */
-struct hd_plan_request core_wish_on(const struct hd_job_needs *needs, enum hd_device_kind kind);
+struct hd_plan_request core_plan_request_on(const struct hd_job_needs *needs,
+                                            enum hd_device_kind kind);
 /* hd_core_plan without an error message; false: there is no layout. */
 bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan);
-/* The smallest number within devices_min and devices_max that can share the work; 0: none. */
+/* The smallest number within devices_min and devices_max that can node allocation the work; 0:
+ * none. */
 int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind);
-/* The largest number up to `available` and devices_max that can share the work, with its layout;
- * 0: none. */
+/* The largest number up to `available` and devices_max that can node allocation the work, with its
+ * layout; 0: none. */
 int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
                         int32_t available, struct hd_plan_record *ret_plan);
 /* `devices` rounded down to a multiple of a tensor-parallel group. */

@@ -67,25 +67,26 @@ struct core_links {
     size_t nodes; /* so many */
 };
 
-enum { CORE_KEEPERS_MAX = 64, CORE_ROOMS = 32, CORE_PRIORITIES = 16 };
+enum { CORE_RESERVATION_OWNERS_MAX = 64, CORE_FIT_BOUNDS = 32, CORE_PRIORITIES = 16 };
 
 /* What reservations are for: nodes that are kept for one job have this in common. */
-struct core_keeper {
+struct core_reservation_owner {
     uint64_t by;
     int64_t start_mono_ms;
     enum hd_device_kind kind;
 };
 
-/* What is open to some jobs (room.c). */
-struct core_room {
+/* What is open to some jobs (fit_bound.c). */
+struct core_fit_bound {
     uint64_t changes; /* core->changes when it was summed up */
-    uint64_t open;    /* set of the places in core->keepers whose devices these jobs may use */
+    uint64_t
+        usable; /* set of the places in core->reservation_owners whose devices these jobs may use */
     enum hd_device_kind kind;
-    int32_t unit;          /* of whole tensor-parallel groups */
-    bool spares, reserves; /* as in core_view */
-    int32_t devices;       /* of all nodes */
-    int32_t total;         /* those in whole groups of a node */
-    int32_t largest;       /* devices of the node that has most */
+    int32_t unit;              /* of whole tensor-parallel groups */
+    bool hot_spares, reserves; /* as in core_view */
+    int32_t devices;           /* of all nodes */
+    int32_t total;             /* those in whole groups of a node */
+    int32_t largest;           /* devices of the node that has most */
 };
 
 struct core_node {
@@ -93,20 +94,22 @@ struct core_node {
     size_t index; /* in core->nodes, unless core->free_due */
     int64_t leaf; /* the switch of the lowest tier that it is at; -1: none is known */
     struct core_counts {
-        int32_t free, all;    /* that work; free: not held, or lent */
+        int32_t free, all;    /* that work; free: not held, or assumed freed */
         int64_t least_memory; /* of those; unknown memory counts as any */
     } counts[HD_DEVICE_KIND_COUNT];
 
-    struct hd_node_record rec; /* its strings are copies that the core owns (core_set) */
+    struct hd_node_record rec; /* its strings are copies that the core owns (core_set_text) */
     uint64_t stream;           /* number of its newest stream */
     bool connected;            /* that stream is open */
     bool synced;               /* an observed set arrived on that stream */
     bool jobs_dir_visible;     /* as in the newest observed set */
     const char *jobs_dir_problem;
-    const char *said_room; /* likewise: why its daemon takes no new attempts; NULL, "": it does */
-    const char *no_room;   /* said_room, or that it lacks the jobs directory (core_node_room) */
-    bool lacks_jobs_dir;   /* no_room says so */
-    bool leaves; /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
+    const char
+        *reported_refusal; /* likewise: why its daemon takes no new attempts; NULL, "": it does */
+    const char *refuses_attempts; /* reported_refusal, or that it lacks the jobs directory
+                                     (core_node_update_refusal) */
+    bool lacks_jobs_dir; /* refuses_attempts says so */
+    bool leaves;         /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
     const char *asked_name;   /* name that its daemon gives, taken over when no job runs there; "",
                                * NULL: none */
     const char *host;         /* host name of its machine; "", NULL: the node's name */
@@ -114,17 +117,17 @@ struct core_node {
     const char *compute[HD_DEVICE_KIND_COUNT]; /* equal strings compute equal bits on this kind */
     const char *traits;            /* of its CPU devices, as a word; "" or NULL: not known */
     struct hd_isolation isolation; /* its texts are the core's */
-    bool obeyed_before;    /* as in its hello, until it has said so no more and has told all */
-    bool told_all;         /* an observed set came after the hello that said so */
-    bool suspect;          /* a peer reported it dead */
-    bool spare, was_spare; /* in the newest pass, in the one before (spare.c) */
-    bool deadline_met;     /* of its drain; its jobs have been told to leave */
-    int64_t seen_mono_ms;  /* when its newest message arrived */
-    int64_t silent_since_mono_ms; /* the same, or later: when the controller began to listen */
-    int64_t silent_since_ms;      /* by the wall clock, as it was then */
-    int64_t lost_after_ms;        /* silence until lost; longer while it may still connect again */
-    size_t stale_count;           /* attempts that run there and are not wanted any more */
-    uint64_t stale_job;           /* one of them */
+    bool obeyed_before; /* as in its hello, until it has said so no more and has told all */
+    bool told_all;      /* an observed set came after the hello that said so */
+    bool suspect;       /* a peer reported it dead */
+    bool hot_spare, was_hot_spare; /* in the newest pass, in the one before (hot_spare.c) */
+    bool deadline_met;             /* of its drain; its jobs have been told to leave */
+    int64_t seen_mono_ms;          /* when its newest message arrived */
+    int64_t silent_since_mono_ms;  /* the same, or later: when the controller began to listen */
+    int64_t silent_since_ms;       /* by the wall clock, as it was then */
+    int64_t lost_after_ms;         /* silence until lost; longer while it may still connect again */
+    size_t stale_count;            /* attempts that run there and are not wanted any more */
+    uint64_t stale_job;            /* one of them */
     int32_t stale_attempt;
     uint64_t generation;      /* of its desired set */
     struct core_links *links; /* between its devices, by their positions; NULL: they are alike */
@@ -135,9 +138,10 @@ struct core_node {
     struct core_reservation {
         uint64_t by;           /* the queued job that devices here are kept for; 0: none */
         int64_t start_mono_ms; /* when that job is expected to start; INT64_MAX: not known */
-        int32_t spare;         /* so many devices it will not need: others may hold them then */
+        int32_t surplus;       /* so many devices it will not need: others may hold them then */
         enum hd_device_kind kind;
-        uint16_t keeper; /* its place in core->keepers, from 1 on; 0: it has none there */
+        uint16_t owner_index; /* its place in core->reservation_owners, from 1 on; 0: it has none
+                                 there */
     } reserved;
     bool probes;          /* its daemon answers questions for a probe */
     uint64_t probe_asked; /* the number of the one without an answer; 0: none */
@@ -154,7 +158,7 @@ struct core_node {
 /* What a search asks of a node before it looks at it. */
 enum core_mark {
     CORE_MARK_USABLE = 1, /* core_node_usable */
-    CORE_MARK_SPARE = 2,
+    CORE_MARK_HOT_SPARE = 2,
     CORE_MARK_RESERVED = 4, /* devices are kept there */
 };
 
@@ -164,21 +168,22 @@ enum { CORE_RATES = 3 };
  * devices change (core.medians_due). */
 struct core_median {
     const struct core_node *node;
-    int32_t place;
+    int32_t device;
     double value[CORE_RATES];
     size_t count[CORE_RATES]; /* devices whose rate is known */
 };
 
 /* The ranks of one attempt on one node. */
-struct core_share {
+struct core_node_alloc {
     struct core_node *node;
     int32_t devices; /* of its ranks */
     int32_t works;   /* so many of these work */
     bool listed;     /* an observed set of the node has listed it */
     bool running;    /* its ranks are connected to all others */
     bool ended;
-    bool echoed;  /* its ranks gave up because those of another node were gone; none failed here */
-    bool removed; /* the job is being removed: its files here are deleted */
+    bool
+        secondary; /* its ranks gave up because those of another node were gone; none failed here */
+    bool removed;  /* the job is being removed: its files here are deleted */
     uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
     const char *problem;      /* reported by its node; "" or NULL: none */
     bool waits;               /* its node lets it wait until that is over */
@@ -186,16 +191,16 @@ struct core_share {
 
 struct core_attempt {
     /* What searches read of thousands of attempts, in a line of the cache. */
-    struct core_share *shares;
-    size_t share_count;
+    struct core_node_alloc *allocs;
+    size_t alloc_count;
     enum hd_device_kind kind; /* of its devices */
-    bool lent;                /* while a search counts its devices as free */
+    bool assumed_freed;       /* while a search counts its devices as free */
     int64_t ends_mono_ms; /* its predicted end, as the newest pass took it; INT64_MAX: not known */
 
     struct hd_attempt_record rec; /* its strings and ranks are copies that the core owns */
     uint64_t *seq;                /* per rank: seq of the newest accepted report */
     int64_t state_since_mono_ms;  /* when it started, or when stopping began */
-    bool timely;           /* it holds devices that are kept for others, as it ends in time */
+    bool backfilled;       /* it holds devices that are kept for others, as it ends in time */
     bool kill;             /* wanted STOPPED even if the job is not cancelled */
     bool failed;           /* rec.end holds the first failure */
     bool had_finite_step;  /* one of its steps had a finite loss and gradient */
@@ -238,10 +243,10 @@ struct core_class {
         bool has_base, base_shared;        /* the checkpoint that the next attempt starts from */
         const struct core_node *base_node; /* where it was written; NULL: none, or not known */
         int64_t length_minutes; /* it runs at most so long, as far as is known; 0: not known */
-        bool spares;            /* it may use spare nodes, as its attempt failed */
+        bool hot_spares;        /* it may use hot spares, as its attempt failed */
         uint64_t avoids;        /* the job, if it avoids nodes that failed it; 0: none */
     } key;
-    size_t line_count;
+    size_t group_count;
     uint64_t closed_in;  /* in this pass one found no place and kept no nodes; then: */
     enum core_wait wait; /* of the jobs that the pass skipped for that */
     uint64_t wait_job;
@@ -258,7 +263,7 @@ struct core_queue {
     struct hd_queue_record rec; /* its name is a copy that the core owns */
     int64_t held;               /* devices */
     size_t waiting;             /* queued jobs */
-    struct core_heap next;      /* of the pass: lines by the number of their next job */
+    struct core_heap next;      /* of the pass: groups by the number of their next job */
     struct core_queue *next_removed;
 };
 
@@ -269,8 +274,8 @@ struct core_account {
 };
 
 /* Queued jobs of one class, account and priority: a pass takes them in the order of numbers. */
-struct core_line {
-    struct core_line_key {
+struct core_job_group {
+    struct core_job_group_key {
         int32_t priority;
         struct core_account *account;
         struct core_class *class;
@@ -296,50 +301,56 @@ struct core_job {
     bool missing_due;          /* a checkpoint was found missing, and no event has said so yet */
     enum core_wait wait; /* while queued; core_wait_of says whether it is this or the class's */
     uint64_t wait_job;   /* with CORE_WAIT_RESERVED */
-    const char *misfit;  /* why needs ask for larger or more devices than the job; NULL: nothing */
-    int32_t asked_min;   /* devices_min of the job, while misfit is set */
+    const char
+        *infeasible;   /* why needs ask for larger or more devices than the job; NULL: nothing */
+    int32_t asked_min; /* devices_min of the job, while misfit is set */
     struct core_account *account;
-    struct core_line *line; /* NULL: not queued, or not to be started yet (core_waiting_add) */
-    struct core_job *before, *after; /* in the line */
+    struct core_job_group
+        *group; /* NULL: not queued, or not to be started yet (core_waiting_add) */
+    struct core_job *before, *after; /* in the group */
     struct hd_core_choice choice;    /* of the newest look at it */
-    bool foreseen;     /* it has asked how long a step will take, on as few devices as it may use */
-    double foreseen_s; /* so long, in the best place; 0: not known */
-    double open_s;     /* the price of a step in the worst place that was open to it while it waits,
-                        * and where it would have held for too long what is kept for others; 0: none */
-    bool timely;       /* of the place that it starts in: as of its attempt */
+    bool price_predicted; /* it has asked how long a step will take, on as few devices as it may use
+                           */
+    double predicted_step_s; /* so long, in the best place; 0: not known */
+    double open_s;   /* the price of a step in the worst place that was open to it while it waits,
+                      * and where it would have held for too long what is kept for others; 0: none */
+    bool backfilled; /* of the place that it starts in: as of its attempt */
     int64_t price_mono_ms; /* it waits for prices of better places until then at most; 0: it has not
-                            * yet (weigh.c) */
-    int64_t patience_mono_ms; /* it waits for a better place until then at most; 0: it has not yet
-                               * (weigh.c) */
-    bool claims;              /* others were stopped so that it can start: it comes first */
-    struct core_placement
-        *claim; /* with claims: where (claim.c); NULL: that is not known any more */
-    struct core_placement *room; /* the place that it moves to, until it has stopped
-                                  * (consolidate.c) */
-    uint64_t room_of; /* its room is reserved under the number of this job; 0: it does not move */
-    int64_t gather_mono_ms; /* running jobs are asked to move for it no earlier than this */
-    uint64_t blocked_at;    /* core->starts when it first reserved nodes; attempts that start later
+                            * yet (better.c) */
+    int64_t
+        better_until_mono_ms; /* it waits for a better place until then at most; 0: it has not yet
+                               * (better.c) */
+    bool is_preemptor;        /* others were stopped so that it can start: it comes first */
+    struct core_placement *
+        pending; /* with pending allocations: where (pending.c); NULL: that is not known any more */
+    struct core_placement *migration_target; /* the place that it moves to, until it has stopped
+                                  * (defragment.c) */
+    uint64_t migration_group;   /* its room is reserved under the number of this job; 0: it does not
+                                   move */
+    int64_t defragment_mono_ms; /* running jobs are asked to move for it no earlier than this */
+    uint64_t blocked_at;  /* core->starts when it first reserved nodes; attempts that start later
                              * hold only what it can spare */
-    uint64_t reserved_in;   /* the last pass in which it reserved nodes */
+    uint64_t reserved_in; /* the last pass in which it reserved nodes */
     /* Its expected start as that pass found it, until it is told; expected_in 0: it is. */
     uint64_t expected_in, expected_after;
     int64_t expected_mono_ms;
     const struct core_node *avoided[CORE_AVOIDED_MAX]; /* that failed it twice */
     size_t avoided_count;
-    uint64_t waits_for;     /* with rec.promised_ms: the job whose end it waits for; 0: not known */
-    uint64_t looked_in;     /* the last pass that tried to place it */
-    uint64_t circle_look;   /* the last look for a circle of jobs after jobs that has seen it */
-    struct core_turn {      /* of that pass (order.c) */
-        uint64_t pass, key; /* the job with the smaller key comes first */
-        bool kept;          /* it comes before those that do not keep their turn */
-    } turn;
-    const struct core_menu_entry *planning; /* while it waits for that; NULL: it does not */
+    uint64_t
+        waits_for; /* with rec.planned_start_ms: the job whose end it waits for; 0: not known */
+    uint64_t evaluated_in; /* the last pass that tried to place it */
+    uint64_t circle_look;  /* the last look for a circle of jobs after jobs that has seen it */
+    struct core_slowdown_priority { /* of that pass (slowdown.c) */
+        uint64_t pass, key;         /* the job with the smaller key comes first */
+        bool kept;                  /* it comes before those that do not keep their turn */
+    } slowdown_priority;
+    const struct core_cached_layout *planning; /* while it waits for that; NULL: it does not */
     bool dirty, is_new, ended; /* an ended job stays here until its deletions are confirmed */
     struct core_job *next_dirty, *next_in_table;
 };
 
-/* An answer to a question about a layout (menu.c), or the question alone. */
-struct core_menu_entry {
+/* An answer to a question about a layout (layout_cache.c), or the question alone. */
+struct core_cached_layout {
     char *key;
     bool known, failed, fits; /* failed, fits and the rest: as in hd_core_answer, once known */
     struct hd_layout_sizes layout;
@@ -347,11 +358,11 @@ struct core_menu_entry {
     int64_t memory_bytes;
     const char *why;
     bool ahead;            /* as in hd_core_asked */
-    bool hasty;            /* as in hd_core_answer */
+    bool preliminary;      /* as in hd_core_answer */
     bool improves;         /* known and hasty: it is being asked for once more */
     int64_t known_mono_ms; /* when it was answered */
-    uint64_t *askers;      /* numbers of jobs that asked ahead */
-    size_t asker_count, asker_size;
+    uint64_t *waiters;     /* numbers of jobs that asked ahead */
+    size_t waiter_count, waiter_size;
 };
 
 /* Memory of one search or one sort: its values mean nothing after that, its arrays are kept for the
@@ -361,50 +372,53 @@ struct core_scratch {
     size_t member_size;
     uint16_t *sum_free_of;  /* ends.c: by index in nodes */
     int64_t *sum_of_switch; /* likewise: by number of a switch */
-    /* free_of and has_free of a kind while none of the ends was lent (ends.c) */
-    uint16_t *unlent_free_of;
-    uint64_t *unlent_has_free;
+    /* free_of and has_free of a kind while none of the ends was assumed freed (ends.c) */
+    uint16_t *actual_free_of;
+    uint64_t *actual_has_free;
     struct core_switch *switches[HD_CLUSTER_TIERS_MAX]; /* links.c: by number of a switch */
     uint64_t switches_filled;                           /* so many times */
     struct core_end *end_keys;                          /* what hd_core.ends are sorted by */
     size_t end_key_size;
-    size_t ends_lent; /* so many of hd_core.ends are lent, from the first (ends.c) */
-    bool looks_ahead; /* between core_find_first and core_find_first_end */
-    size_t lent;      /* attempts whose devices count as free for a search */
-    bool thorough;    /* while checks ask: places are looked for even where there is no room */
+    size_t
+        ends_assumed_freed; /* so many of hd_core.ends are assumed freed, from the first (ends.c) */
+    bool keeps_assumptions; /* between core_find_first and core_find_first_end */
+    size_t assumed_freed;   /* attempts whose devices count as free for a search */
+    bool ignores_fit_bounds; /* while checks ask: places are looked for even where there is no room
+                              */
 };
 
 struct hd_core {
     struct hd_core_config config;
-    const char *jobs_dir_problem;  /* why the controller does not see it; NULL or "": it does */
-    struct core_menu_entry **menu; /* menu.c */
-    size_t menu_count, menu_size, menu_known;
-    struct core_map menu_by_key; /* index in menu */
+    const char *jobs_dir_problem; /* why the controller does not see it; NULL or "": it does */
+    struct core_cached_layout **layout_cache; /* layout_cache.c */
+    size_t cached_layout_count, cached_layout_size, cached_layout_known;
+    struct core_map cached_layout_by_key; /* index in layout cache */
     struct core_table jobs;
     struct core_jobs active;    /* those with an attempt that has not ended */
     struct core_jobs deleting;  /* those with a checkpoint that is being deleted, or their folder */
     struct core_jobs searching; /* queued ones with job->search */
-    struct core_jobs unforeseen; /* in a line, and have not asked how long a step will take */
+    struct core_jobs
+        price_unpredicted;       /* in a group, and have not asked how long a step will take */
     struct core_heap delayed;    /* job numbers by the time of their retry; some are out of date */
     struct core_class **classes; /* of queued jobs, by key */
     size_t class_count, class_size, live_count;
-    struct core_line **lines; /* highest priority first */
-    size_t line_count, line_size;
-    bool line_emptied;          /* some line has no job left */
+    struct core_job_group **groups; /* highest priority first */
+    size_t group_count, group_size;
+    bool group_emptied;         /* some group has no job left */
     struct core_queue **queues; /* by name */
     struct core_queue *removed_queues;
     size_t queue_count, queue_size;
     struct core_account **accounts;
     size_t account_count, account_size;
-    struct core_map account_by_name; /* "QUEUE OWNER" -> index in accounts */
-    struct core_jobs dependents;     /* queued jobs that wait for others to succeed */
-    struct core_jobs claimants;      /* queued jobs with `claims` */
-    struct core_jobs movers;         /* those with `room_of` */
-    struct core_jobs reservers;      /* of the newest pass */
-    struct core_jobs promised;       /* queued jobs with an expected start */
-    struct core_jobs growers;        /* that have just written a checkpoint, and may have more
+    struct core_map account_by_name;    /* "QUEUE OWNER" -> index in accounts */
+    struct core_jobs dependents;        /* queued jobs that wait for others to succeed */
+    struct core_jobs preemptors;        /* queued jobs with `is_preemptor` */
+    struct core_jobs migrating;         /* those with `migration_group` */
+    struct core_jobs reservers;         /* of the newest pass */
+    struct core_jobs planned_to_start;  /* queued jobs with an expected start */
+    struct core_jobs resize_candidates; /* that have just written a checkpoint, and may have more
                                       * devices */
-    struct core_outcome {            /* of every job ever, by number */
+    struct core_outcome {               /* of every job ever, by number */
         uint64_t job;
         enum hd_job_state state; /* how it ended; 0: it has not */
     } * outcomes;
@@ -433,19 +447,20 @@ struct hd_core {
      * is at none. switch_of[0] puts all nodes at one switch, 0, for sums over the whole cluster. */
     int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
     uint8_t *marks; /* enum core_mark, likewise */
-    struct core_kept {
-        uint16_t keeper, spare; /* as in core_reservation, of nodes that are reserved */
-    } * kept_of;
+    struct core_reserved_devices {
+        uint16_t owner_index, surplus; /* as in core_reservation, of nodes that are reserved */
+    } * reserved_of;
     int32_t largest[HD_DEVICE_KIND_COUNT];      /* no node has ever had more devices that work */
     int64_t least_memory[HD_DEVICE_KIND_COUNT]; /* of any such device, ever; not known: any */
-    struct {                                    /* weigh.c: of nodes that may come back */
+    struct {                                    /* better.c: of nodes that may come back */
         enum hd_device_kind kind;
         int64_t memory_min;
         int32_t devices; /* that one has, at most; 0: not known, as some node has changed */
     } most;
-    int64_t unspared[HD_DEVICE_KIND_COUNT]; /* devices of nodes that are no spares, held or not */
-    int32_t lowest_priority;                /* of the jobs that run, or lower */
-    struct core_attempt **borrowers;        /* attempts that borrow, in the order of their jobs */
+    int64_t not_hot_spares
+        [HD_DEVICE_KIND_COUNT];      /* devices of nodes that are no hot spares, held or not */
+    int32_t lowest_priority;         /* of the jobs that run, or lower */
+    struct core_attempt **borrowers; /* attempts that borrow, in the order of their jobs */
     size_t borrower_count, borrower_size;
     struct core_attempt **ends; /* those whose end is known, by their ends; of the newest pass */
     size_t end_count, end_size;
@@ -456,7 +471,7 @@ struct hd_core {
     uint64_t starts;      /* attempts started */
     bool changed_in_pass; /* an attempt was started or stopped: one more pass is needed */
     bool queue_changed;   /* a job can start some day that could not before, or the reverse */
-    bool limit_told;      /* of live jobs: the event that says so is out */
+    bool limit_reported;  /* of live jobs: the event that says so is out */
     /* After the controller's start: every node of its records has reported its devices and
      * attempts, or counts as unreachable (after unreachable_ms, 15 s). Until then free devices are
      * not known.
@@ -466,12 +481,13 @@ struct hd_core {
     size_t node_count, node_size;
     struct core_node **reserved; /* those with a reservation */
     size_t reserved_count, reserved_size;
-    struct core_keeper keepers[CORE_KEEPERS_MAX]; /* of these reservations */
-    size_t keeper_count;
-    bool keepers_lack; /* some reservation has no place there */
-    uint64_t changes;  /* counts up when devices become free or held, nodes usable, kept, or not */
-    struct core_room rooms[CORE_ROOMS];
-    size_t next_room;
+    struct core_reservation_owner
+        reservation_owners[CORE_RESERVATION_OWNERS_MAX]; /* of these reservations */
+    size_t reservation_owner_count;
+    bool reservation_owners_overflow; /* some reservation has no place there */
+    uint64_t changes; /* counts up when devices become free or held, nodes usable, kept, or not */
+    struct core_fit_bound fit_bounds[CORE_FIT_BOUNDS];
+    size_t next_fit_bound;
     /* Of the pass: devices held by attempts of each priority, of those that stop, and of borrowers;
      * some are counted twice (preempt.c). */
     struct core_held {
@@ -497,16 +513,16 @@ struct hd_core {
     } * requests;
     size_t request_count, request_size;
     uint64_t last_job, cluster_sequence;
-    bool misfits;              /* some job has asked for larger or more devices (fit.c) */
-    bool schedule_due;         /* something changed that may let a job start, or keep other nodes */
-    bool unsettled;            /* the same, but it can wait for the next pass, or tick */
-    struct core_job *newcomer; /* nothing changed but that this job came, behind all others */
-    uint64_t pass;             /* number of the newest pass over all classes */
-    uint64_t circle_look;      /* number of the newest look for a circle of jobs after jobs */
-    int64_t pass_wall_ms;      /* when it was made */
-    bool listens;              /* ticks have begun */
-    int64_t away_ms;           /* it was stopped for so long, and no event says so yet (away.c) */
-    bool no_memory;            /* sticky */
+    bool any_infeasible;      /* some job has asked for larger or more devices (fit.c) */
+    bool schedule_due;        /* something changed that may let a job start, or keep other nodes */
+    bool unsettled;           /* the same, but it can wait for the next pass, or tick */
+    struct core_job *new_job; /* nothing changed but that this job came, behind all others */
+    uint64_t pass;            /* number of the newest pass over all classes */
+    uint64_t circle_look;     /* number of the newest look for a circle of jobs after jobs */
+    int64_t pass_wall_ms;     /* when it was made */
+    bool listens;             /* ticks have begun */
+    int64_t away_ms;          /* it was stopped for so long, and no event says so yet (away.c) */
+    bool no_memory;           /* sticky */
     struct core_job *dirty_jobs, **dirty_jobs_end;
     struct core_node *dirty_nodes, **dirty_nodes_end;
     struct core_scratch scratch;

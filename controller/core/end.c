@@ -10,25 +10,25 @@
 
 enum {
     WORTH_MS = 5 * 60 * 1000, /* an attempt that ran for less has hardly paid its start and stop */
-    GIVE_WAY_MAX = 2,         /* attempts in a row that gave way before that; then its job waits */
+    PREEMPTED_MAX = 2, /* attempts in a row that was preempted before that; then its job waits */
 };
 
 /* ---- stop -------------------------------------------------------------------------------------*/
 
-static void stop_shares(struct hd_core *core, struct core_attempt *attempt)
+static void stop_allocs(struct hd_core *core, struct core_attempt *attempt)
 {
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        struct core_share *share = &attempt->shares[i];
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        struct core_node_alloc *alloc = &attempt->allocs[i];
 
-        core_dirty_desired(core, share->node);
-        if (!share->stop_generation)
-            share->stop_generation = share->node->generation;
+        core_dirty_desired(core, alloc->node);
+        if (!alloc->stop_generation)
+            alloc->stop_generation = alloc->node->generation;
     }
 }
 
 void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
-    stop_shares(core, attempt);
+    stop_allocs(core, attempt);
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return;
     attempt->rec.state = HD_ATTEMPT_STATE_STOPPING;
@@ -90,23 +90,24 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
                        const struct hd_end_record *end)
 {
     char text[HD_CTL_MESSAGE_BYTES_MAX];
-    const bool as_told = end->cause == HD_END_CAUSE_USER;
-    struct hd_end_record told = *end;
+    const bool as_requested = end->cause == HD_END_CAUSE_USER;
+    struct hd_end_record reported = *end;
 
-    if (as_told && attempt->rec.stop_cause && !job->rec.cancel) {
-        told.cause = attempt->rec.stop_cause; /* a daemon knows only that it was told to stop */
-        end = &told;
+    if (as_requested && attempt->rec.stop_cause && !job->rec.cancel) {
+        reported.cause = attempt->rec.stop_cause; /* a daemon knows only that it was told to stop */
+        end = &reported;
     }
     /* later failures are consequences of the first one; but an echo is replaced by its cause */
-    if (!attempt->failed || (attempt->rec.end.echo && !end->echo && !as_told)) {
+    if (!attempt->failed || (attempt->rec.end.secondary && !end->secondary && !as_requested)) {
         attempt->failed = true;
         core_attempt_set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);
         describe_end(attempt, end, text, sizeof text);
-        core_event(core, job, as_told ? "attempt_stopped" : "attempt_failed", attempt->rec.attempt,
-                   end->rank, end->node, "attempt %d: %s", attempt->rec.attempt, text);
+        core_event(core, job, as_requested ? "attempt_stopped" : "attempt_failed",
+                   attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
+                   attempt->rec.attempt, text);
     }
-    if (!as_told) /* cancelled: other ranks may still write a checkpoint */
+    if (!as_requested) /* cancelled: other ranks may still write a checkpoint */
         attempt->kill = true;
     core->schedule_due |= attempt->rec.state != HD_ATTEMPT_STATE_STOPPING; /* it ends soon now */
     core_attempt_stop(core, job, attempt);
@@ -155,7 +156,7 @@ static int64_t retry_delay_ms(const struct hd_core *core, const struct core_job 
     return delay_ms < core->config.retry_delay_max_ms ? delay_ms : core->config.retry_delay_max_ms;
 }
 
-bool core_starts_in_vain(const struct core_job *job)
+bool core_is_thrashing(const struct core_job *job)
 {
     int32_t count = 0;
 
@@ -166,7 +167,7 @@ bool core_starts_in_vain(const struct core_job *job)
         if (ran || attempt->end.cause != HD_END_CAUSE_PREEMPTED || !attempt->stop_job)
             return false;
         count += !attempt->borrows; /* what is borrowed is given back soon, as a rule */
-        if (count == GIVE_WAY_MAX)
+        if (count == PREEMPTED_MAX)
             return true;
     }
     return false;
@@ -177,7 +178,7 @@ static int64_t next_start_ms(const struct hd_core *core, const struct core_job *
     const int64_t delay_ms = retry_delay_ms(core, job);
 
     return core->now.mono_ms +
-           (core_starts_in_vain(job) && delay_ms < WORTH_MS ? WORTH_MS : delay_ms);
+           (core_is_thrashing(job) && delay_ms < WORTH_MS ? WORTH_MS : delay_ms);
 }
 
 /* ---- what the job does then -------------------------------------------------------------------*/
@@ -191,8 +192,8 @@ void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_sta
     job->rec.ended_ms = core->now.wall_ms;
     job->ended = true;
     core->live_count--;
-    core->limit_told &= core_reaches(core, HD_CTL_JOBS_CALM_PERCENT);
-    core_set(core, &job->rec.reason, reason);
+    core->limit_reported &= core_reaches(core, HD_CTL_JOBS_CALM_PERCENT);
+    core_set_text(core, &job->rec.reason, reason);
     core_dirty_job(core, job);
     core_event(core, job, hd_job_state_name(state), job->rec.attempt_count, -1, "", "job %s%s%s",
                hd_job_state_name(state), *reason ? ": " : "", reason);
@@ -342,8 +343,8 @@ static void release_devices(struct hd_core *core, struct core_job *job,
                             const struct core_attempt *attempt)
 {
     core_quota_take(job, -(int64_t)attempt->rec.plan.rank_count);
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        struct core_node *node = attempt->shares[i].node;
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        struct core_node *node = attempt->allocs[i].node;
 
         for (int32_t d = 0; d < node->rec.device_count; d++) {
             if (node->holds[d].job == attempt->rec.job)
@@ -355,9 +356,9 @@ static void release_devices(struct hd_core *core, struct core_job *job,
     }
 }
 
-/* Of an attempt whose shares all say that they completed. A daemon's word is not enough: without
- * the checkpoint of the last step there is no result. Of the reports of steps the last one may be
- * lost with a supervisor that was killed. */
+/* Of an attempt whose node allocations all say that they completed. A daemon's word is not enough:
+ * without the checkpoint of the last step there is no result. Of the reports of steps the last one
+ * may be lost with a supervisor that was killed. */
 static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     const long long steps = job->rec.steps;
@@ -405,12 +406,12 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     core->schedule_due = true;
 }
 
-void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                    struct core_share *share)
+void core_node_alloc_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                         struct core_node_alloc *alloc)
 {
-    share->ended = true;
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        if (!attempt->shares[i].ended)
+    alloc->ended = true;
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        if (!attempt->allocs[i].ended)
             return;
     }
     attempt_end(core, job, attempt);
@@ -424,9 +425,9 @@ static void fail_slow_start(struct hd_core *core, struct core_job *job,
     struct hd_end_record end = {.cause = HD_END_CAUSE_LAUNCH_FAILED, .rank = -1};
     char message[256];
 
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        if (!attempt->shares[i].running && !end.node)
-            end.node = attempt->shares[i].node->rec.name;
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        if (!attempt->allocs[i].running && !end.node)
+            end.node = attempt->allocs[i].node->rec.name;
     }
     (void)snprintf(message, sizeof message,
                    "its ranks were not all connected to each other after %lld s",
@@ -437,8 +438,8 @@ static void fail_slow_start(struct hd_core *core, struct core_job *job,
 
 static bool any_waits(const struct core_attempt *attempt)
 {
-    for (size_t i = 0; i < attempt->share_count; i++)
-        if (!attempt->shares[i].ended && attempt->shares[i].waits)
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        if (!attempt->allocs[i].ended && attempt->allocs[i].waits)
             return true;
     return false;
 }
@@ -461,7 +462,7 @@ void core_attempt_timers(struct hd_core *core, struct core_job *job)
     struct core_attempt *attempt = core_active(job);
     int64_t spent_ms;
 
-    core->out->looked++;
+    core->out->evaluated++;
     if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING && any_waits(attempt))
         attempt->state_since_mono_ms = core->now.mono_ms; /* this time does not count */
     spent_ms = core->now.mono_ms - attempt->state_since_mono_ms;
@@ -475,7 +476,7 @@ void core_attempt_timers(struct hd_core *core, struct core_job *job)
                core_wanted(job, attempt) == HD_WANTED_STOPPING &&
                spent_ms >= core->config.stop_grace_ms) {
         attempt->kill = true;
-        stop_shares(core, attempt);
+        stop_allocs(core, attempt);
         core_event(core, job, "killed", attempt->rec.attempt, -1, "",
                    "attempt %d did not stop within %lld s and is killed", attempt->rec.attempt,
                    (long long)(core->config.stop_grace_ms / 1000));

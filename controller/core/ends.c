@@ -31,7 +31,7 @@ static int by_end(const void *left, const void *right)
     return a->job < b->job ? -1 : a->job > b->job;
 }
 
-/* It stops when it is asked to: lend_borrowed in reserve.c. */
+/* It stops when it is asked to: assume_borrowed_freed in reserve.c. */
 static bool is_borrower(const struct core_attempt *attempt)
 {
     return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
@@ -47,9 +47,9 @@ void core_list_ends(struct hd_core *core)
         struct core_attempt *attempt = core_active(core->active.items[i]);
 
         if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt) &&
-            core_reserve(core, &core->ends, count, &core->end_size, sizeof attempt) &&
-            core_reserve(core, &core->scratch.end_keys, count, &core->scratch.end_key_size,
-                         sizeof *core->scratch.end_keys))
+            core_grow_array(core, &core->ends, count, &core->end_size, sizeof attempt) &&
+            core_grow_array(core, &core->scratch.end_keys, count, &core->scratch.end_key_size,
+                            sizeof *core->scratch.end_keys))
             core->scratch.end_keys[count++] = (struct core_end){
                 .at_mono_ms = attempt->ends_mono_ms, .job = attempt->rec.job, .attempt = attempt};
     }
@@ -75,15 +75,15 @@ static bool list_gains(struct hd_core *core)
     const struct core_attempt *attempt = core->ends[core->gained];
     size_t count = core->gain_count;
 
-    if (!core_reserve(core, &core->gains_until, core->gained, &core->gained_size,
-                      sizeof *core->gains_until))
+    if (!core_grow_array(core, &core->gains_until, core->gained, &core->gained_size,
+                         sizeof *core->gains_until))
         return false;
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        if (!core_reserve(core, &core->gains, count, &core->gain_size, sizeof *core->gains))
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        if (!core_grow_array(core, &core->gains, count, &core->gain_size, sizeof *core->gains))
             return false;
         core->gains[count++] = (struct core_gain){
-            .node = (uint32_t)attempt->shares[i].node->index,
-            .devices = (uint16_t)attempt->shares[i].devices,
+            .node = (uint32_t)attempt->allocs[i].node->index,
+            .devices = (uint16_t)attempt->allocs[i].devices,
             .kind = (uint16_t)attempt->kind,
         };
     }
@@ -93,16 +93,16 @@ static bool list_gains(struct hd_core *core)
 }
 
 /* Whether devices of the node count for the view, once they are free. */
-static bool is_open(const struct hd_core *core, const struct core_view *view, size_t i)
+static bool is_usable_after_ends(const struct hd_core *core, const struct core_view *view, size_t i)
 {
     const uint8_t marks = core->marks[i];
 
-    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_SPARE) && !view->spares))
+    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_HOT_SPARE) && !view->hot_spares))
         return false;
     if (view->avoids && core_avoids(view, core->nodes[i]))
         return false;
     return !(marks & CORE_MARK_RESERVED) || !view->reserves ||
-           (view->job && core_is_kept_for(view->job, core->nodes[i]->reserved.by));
+           (view->job && core_is_reserved_for(view->job, core->nodes[i]->reserved.by));
 }
 
 /* What a node with so many free devices adds to a sum: whole tensor-parallel groups and, where the
@@ -133,11 +133,12 @@ struct sum {
 };
 enum { CLOSED = UINT16_MAX, UNSEEN = 0xfefe };
 
-static uint16_t look_at(const struct hd_core *core, const struct core_view *view, struct sum *sum,
-                        size_t i)
+static uint16_t sum_node(const struct hd_core *core, const struct core_view *view, struct sum *sum,
+                         size_t i)
 {
-    sum->free_of[i] =
-        sum->switch_of[i] >= 0 && is_open(core, view, i) ? core->scratch.unlent_free_of[i] : CLOSED;
+    sum->free_of[i] = sum->switch_of[i] >= 0 && is_usable_after_ends(core, view, i)
+                          ? core->scratch.actual_free_of[i]
+                          : CLOSED;
     return sum->free_of[i];
 }
 
@@ -153,9 +154,9 @@ static void sum_free(const struct hd_core *core, const struct core_view *view, s
 {
     memset(sum->of_switch, 0, ((size_t)core->leaf_count + 1) * sizeof *sum->of_switch);
     memset(sum->free_of, UNSEEN & 0xff, core->node_count * sizeof *sum->free_of);
-    for (size_t i = core_next_bit(core, core->scratch.unlent_has_free, 0); i < core->node_count;
-         i = core_next_bit(core, core->scratch.unlent_has_free, i + 1))
-        if (look_at(core, view, sum, i) != CLOSED)
+    for (size_t i = core_next_bit(core, core->scratch.actual_has_free, 0); i < core->node_count;
+         i = core_next_bit(core, core->scratch.actual_has_free, i + 1))
+        if (sum_node(core, view, sum, i) != CLOSED)
             add(sum, i, sum->given[sum->free_of[i]]);
 }
 
@@ -165,7 +166,7 @@ static void sum_gain(const struct hd_core *core, const struct core_view *view,
     uint16_t before = sum->free_of[gain->node], after;
 
     if (before == UNSEEN)
-        before = look_at(core, view, sum, gain->node);
+        before = sum_node(core, view, sum, gain->node);
     if (before == CLOSED || gain->kind != kind)
         return;
     after = before + gain->devices;
@@ -174,13 +175,13 @@ static void sum_gain(const struct hd_core *core, const struct core_view *view,
     add(sum, gain->node, sum->given[after] - sum->given[before]);
 }
 
-/* The sums begin before the ends that the search before has lent. */
-static void remember_unlent(struct hd_core *core, enum hd_device_kind kind)
+/* The sums begin before the ends that the search before has assumed freed. */
+static void save_actual_free(struct hd_core *core, enum hd_device_kind kind)
 {
-    memcpy(core->scratch.unlent_free_of, core->free_of[kind],
-           core->node_count * sizeof *core->scratch.unlent_free_of);
-    memcpy(core->scratch.unlent_has_free, core->has_free[kind],
-           (core->node_count / 64 + 1) * sizeof *core->scratch.unlent_has_free);
+    memcpy(core->scratch.actual_free_of, core->free_of[kind],
+           core->node_count * sizeof *core->scratch.actual_free_of);
+    memcpy(core->scratch.actual_has_free, core->has_free[kind],
+           (core->node_count / 64 + 1) * sizeof *core->scratch.actual_has_free);
 }
 
 /* No place opens before so many ends; more than all: none does. */
@@ -193,8 +194,8 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
 
     if (!core_free_by_node(core, kind))
         return 0; /* no memory */
-    if (!core->scratch.ends_lent)
-        remember_unlent(core, kind);
+    if (!core->scratch.ends_assumed_freed)
+        save_actual_free(core, kind);
     sum.switch_of = core->switch_of[of_switches ? view->tier_max : 0];
     sum.free_of = core->scratch.sum_free_of;
     sum.of_switch = core->scratch.sum_of_switch;
@@ -213,30 +214,30 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
 
 /* ---- the search -------------------------------------------------------------------------------*/
 
-void core_lend_until(struct hd_core *core, size_t ends)
+void core_assume_ends_freed(struct hd_core *core, size_t ends)
 {
-    const size_t lent = core->scratch.ends_lent;
+    const size_t freed = core->scratch.ends_assumed_freed;
 
-    if (ends > lent)
-        core_lend(core, core->ends + lent, ends - lent, true);
+    if (ends > freed)
+        core_assume_freed(core, core->ends + freed, ends - freed, true);
     else
-        core_lend(core, core->ends + ends, lent - ends, false);
-    core->scratch.ends_lent = ends;
+        core_assume_freed(core, core->ends + ends, freed - ends, false);
+    core->scratch.ends_assumed_freed = ends;
 }
 
 /* More devices never take a place away, so that halving finds it; a few more than the least number
  * will do, as a rule, and mostly none. */
-size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
-                        enum hd_device_kind kind, struct core_placement *ret_place)
+size_t core_assume_fewest_freed(struct hd_core *core, const struct core_view *view,
+                                enum hd_device_kind kind, struct core_placement *ret_placement)
 {
     const size_t all = core->end_count;
     size_t low = least_ends(core, view, kind), high = all + 1;
 
-    *ret_place = (struct core_placement){0};
+    *ret_placement = (struct core_placement){0};
     if (low <= all) {
-        core_lend_until(core, low);
-        *ret_place = core_find_place(core, view);
-        if (ret_place->device_count)
+        core_assume_ends_freed(core, low);
+        *ret_placement = core_find_placement(core, view);
+        if (ret_placement->device_count)
             return low;
         low++;
     }
@@ -246,14 +247,14 @@ size_t core_lend_fewest(struct hd_core *core, const struct core_view *view,
 
         if (mid > all)
             break;
-        core_lend_until(core, mid);
-        if (core_has_place(core, view))
+        core_assume_ends_freed(core, mid);
+        if (core_has_placement(core, view))
             high = mid;
         else
             low = mid + 1;
     }
-    core_lend_until(core, low <= all ? low : 0);
+    core_assume_ends_freed(core, low <= all ? low : 0);
     if (low <= all)
-        *ret_place = core_find_place(core, view);
+        *ret_placement = core_find_placement(core, view);
     return low;
 }

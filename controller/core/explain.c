@@ -24,7 +24,7 @@ static int32_t count_unusable(const struct core_node *node, enum hd_device_kind 
 }
 
 /* Some node has devices of this kind, whether free, held or with a problem. */
-static bool has_kind(const struct hd_core *core, enum hd_device_kind kind)
+static bool cluster_has_kind(const struct hd_core *core, enum hd_device_kind kind)
 {
     const char *problem;
 
@@ -43,7 +43,7 @@ static size_t kinds_to_show(const struct hd_core *core, const struct hd_job_need
     size_t kind_count = core_kinds(needs, kinds), count = 0;
 
     for (size_t k = 0; k < kind_count; k++)
-        if (k == kind_count - 1 || has_kind(core, kinds[k]))
+        if (k == kind_count - 1 || cluster_has_kind(core, kinds[k]))
             ret_kinds[count++] = kinds[k];
     return count;
 }
@@ -74,7 +74,7 @@ static void add_need(const struct hd_core *core, const struct hd_job_needs *need
     }
 }
 
-static void add_misfit(const struct hd_job_needs *needs, const char *why, struct hd_text *text)
+static void add_infeasible(const struct hd_job_needs *needs, const char *why, struct hd_text *text)
 {
     hd_text_add(text, "; %s: %s", needs->memory_min ? "less is too little" : "fewer are too few",
                 why);
@@ -107,7 +107,7 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
         hd_text_add(text, " (%d cannot be used: %s)", broken, problem);
     if (core_whole_groups(needs, free_now) != free_now)
         hd_text_add(text, " (%d in whole tp groups)", core_whole_groups(needs, free_now));
-    if (node->spare)
+    if (node->hot_spare)
         hd_text_add(text, " (kept as a spare)");
     if (node->reserved.by && node->reserved.by == job)
         hd_text_add(text, " (kept for it)");
@@ -126,7 +126,7 @@ static void add_nodes(const struct hd_core *core, const struct hd_job_needs *nee
         hd_text_add(text, "; no node has joined yet (start heddled on one)");
         return;
     }
-    if (needs->device != HD_DEVICE_KIND_ANY && !has_kind(core, needs->device)) {
+    if (needs->device != HD_DEVICE_KIND_ANY && !cluster_has_kind(core, needs->device)) {
         hd_text_add(text, "; no node has a %s device", hd_device_kind_name((int)needs->device));
         if (needs->device == HD_DEVICE_KIND_CUDA)
             hd_text_add(text, " (heddled --doctor on a node with GPUs says why)");
@@ -227,8 +227,8 @@ static void add_avoided(const struct core_job *job, struct hd_text *text)
 /* It stops for a drained node, or for one whose daemon ends, and that is still so. */
 static bool still_leaves(const struct core_attempt *attempt)
 {
-    for (size_t i = 0; i < attempt->share_count; i++)
-        if (attempt->shares[i].node->rec.drain || attempt->shares[i].node->leaves)
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        if (attempt->allocs[i].node->rec.drain || attempt->allocs[i].node->leaves)
             return true;
     return false;
 }
@@ -238,7 +238,7 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
                          struct hd_text *text)
 {
     const struct core_attempt *attempt = core_active(job);
-    const bool asked = core_gives_way(job) && attempt->rec.stop_job;
+    const bool asked = core_is_being_preempted(job) && attempt->rec.stop_job;
     const struct core_job *by = asked ? core_find_job(core, attempt->rec.stop_job) : NULL;
     const char *why = NULL;
 
@@ -254,7 +254,7 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
                     "writes a checkpoint and gives its devices back: job %" PRIu64
                     " asked for them, and is held now",
                     attempt->rec.stop_job);
-    else if (job->room_of && !job->rec.held)
+    else if (job->migration_group && !job->rec.held)
         hd_text_add(text,
                     "writes a checkpoint and goes on elsewhere, so that the devices of job %" PRIu64
                     " are near one another",
@@ -262,7 +262,7 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
     else if (asked)
         hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
                     attempt->rec.stop_job);
-    else if (core_gives_way(job))
+    else if (core_is_being_preempted(job))
         hd_text_add(text,
                     still_leaves(attempt)
                         ? "writes a checkpoint and leaves a node that is drained"
@@ -288,13 +288,13 @@ static void explain_running(const struct hd_core *core, const struct core_job *j
     const struct core_attempt *attempt = core_active(job);
 
     explain_stop(core, job, text);
-    for (size_t i = 0; attempt && i < attempt->share_count; i++) {
-        const struct core_share *share = &attempt->shares[i];
-        const struct core_node *node = share->node;
-        const char *problem = share->problem ? share->problem : "";
+    for (size_t i = 0; attempt && i < attempt->alloc_count; i++) {
+        const struct core_node_alloc *alloc = &attempt->allocs[i];
+        const struct core_node *node = alloc->node;
+        const char *problem = alloc->problem ? alloc->problem : "";
         char since[HD_CLOCK_TEXT_MAX], lost_at[HD_CLOCK_TEXT_MAX];
 
-        if (share->ended)
+        if (alloc->ended)
             continue;
         if (node->rec.state == HD_NODE_STATE_UNREACHABLE) {
             hd_clock_format_utc(node->silent_since_ms, since);
@@ -333,7 +333,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     case CORE_WAIT_DELAY:
         left_ms = job->not_before_mono_ms - now.mono_ms;
         hd_text_add(ret_reason, "%swill be retried in %lld s",
-                    core_starts_in_vain(job)
+                    core_is_thrashing(job)
                         ? "its devices were wanted as soon as it had them, more than once; "
                         : "",
                     (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
@@ -364,13 +364,13 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     case CORE_WAIT_NONE:
         break;
     }
-    if (job->claims)
+    if (job->is_preemptor)
         hd_text_add(ret_reason, "other jobs are writing checkpoints to make room for it; ");
     add_need(core, &job->needs, core_checkpoint_newest(job), ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
     add_nodes(core, &job->needs, number, now, ret_reason);
-    if (job->misfit)
-        add_misfit(&job->needs, job->misfit, ret_reason);
+    if (job->infeasible)
+        add_infeasible(&job->needs, job->infeasible, ret_reason);
     add_avoided(job, ret_reason);
     if (job->choice.taken && job->wait == CORE_WAIT_BUSY) {
         hd_text_add(ret_reason, "; ");
@@ -427,7 +427,7 @@ static void seek_nodes(const struct hd_core *core, const struct core_job *job,
             all += core_count_devices(&job->needs, node, kinds[k], false);
             free_now += core_count_devices(&job->needs, node, kinds[k], true);
         }
-        if (all && (!core_node_usable(node) || (node->spare && !class->key.spares)))
+        if (all && (!core_node_usable(node) || (node->hot_spare && !class->key.hot_spares)))
             class->is_away = true;
         else if (free_now < all)
             class->is_held = true;
@@ -438,7 +438,7 @@ static void seek_nodes(const struct hd_core *core, const struct core_job *job,
  * least one of both. */
 static bool waits_for_nodes(const struct hd_core *core, const struct core_job *job, bool held)
 {
-    struct core_class *class = job->line ? job->line->key.class : NULL;
+    struct core_class *class = job->group ? job->group->key.class : NULL;
 
     if (!class)
         return held; /* not looked at yet */
@@ -479,9 +479,9 @@ static void seek_returns(const struct hd_core *core, const struct core_job *job,
     }
 }
 
-static bool awaits_nodes(const struct hd_core *core, const struct core_job *job)
+static bool awaits_absent_nodes(const struct hd_core *core, const struct core_job *job)
 {
-    struct core_class *class = job->line ? job->line->key.class : NULL;
+    struct core_class *class = job->group ? job->group->key.class : NULL;
 
     if (!class)
         return false;
@@ -533,20 +533,20 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
     case HD_CORE_WAITS_USER_QUOTA:
         return is_over && by_user;
     case HD_CORE_WAITS_DEVICES:
-        return is_placed && wait != CORE_WAIT_NEVER && !job->claims &&
+        return is_placed && wait != CORE_WAIT_NEVER && !job->is_preemptor &&
                waits_for_nodes(core, job, true);
     case HD_CORE_WAITS_NODES:
         if (wait == CORE_WAIT_NEVER)
-            return awaits_nodes(core, job);
-        return is_placed && !job->claims && waits_for_nodes(core, job, false);
+            return awaits_absent_nodes(core, job);
+        return is_placed && !job->is_preemptor && waits_for_nodes(core, job, false);
     case HD_CORE_WAITS_JOBS_DIR:
-        return (is_placed || wait == CORE_WAIT_NEVER) && !job->claims && lacks_jobs_dir(core);
+        return (is_placed || wait == CORE_WAIT_NEVER) && !job->is_preemptor && lacks_jobs_dir(core);
     case HD_CORE_WAITS_RESERVED:
         return wait == CORE_WAIT_RESERVED;
     case HD_CORE_WAITS_PREEMPTING:
-        return job->claims && !job->rec.held;
+        return job->is_preemptor && !job->rec.held;
     case HD_CORE_WAITS_CAPACITY:
-        return wait == CORE_WAIT_NEVER && !awaits_nodes(core, job);
+        return wait == CORE_WAIT_NEVER && !awaits_absent_nodes(core, job);
     case HD_CORE_BLOCKERS_MAX:
         break;
     }
@@ -579,13 +579,13 @@ static enum hd_status check_for(const struct hd_core *core, const struct hd_job_
 
 /* The reason of a job that would wait: for what, and why for so much. */
 static void add_wait(const struct hd_core *core, const struct hd_job_needs *needs,
-                     const struct hd_text *misfit, struct hd_now now, struct hd_text *text)
+                     const struct hd_text *infeasible, struct hd_now now, struct hd_text *text)
 {
     hd_text_clear(text);
     add_need(core, needs, NULL, text);
     add_nodes(core, needs, 0, now, text);
-    if (misfit->len_bytes)
-        add_misfit(needs, misfit->data, text);
+    if (infeasible->len_bytes)
+        add_infeasible(needs, infeasible->data, text);
 }
 
 enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_needs *needs,
@@ -594,39 +594,40 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
 {
     enum hd_status st = check_for(core, needs);
     struct hd_job_needs more = *needs;
-    struct hd_text misfit = {0};
-    enum core_layout layout = CORE_LAYOUT_MISFITS;
-    struct core_placement place = {.device_count = 1};
+    struct hd_text infeasible = {0};
+    enum core_layout layout = CORE_LAYOUT_INFEASIBLE;
+    struct core_placement placement = {.device_count = 1};
 
     if (!st && core_find_queue(core, needs->queue)->rec.closed) {
         add_closed(core_find_queue(core, needs->queue), &ret->reason);
         return HD_OK;
     }
     core->out = out;
-    while (!st && layout == CORE_LAYOUT_MISFITS && place.device_count) {
-        const struct core_wisher wisher = {0, &more, spec, spec_bytes, NULL};
-        const struct core_view view = {.needs = &more, .spares = core_needs_spares(core, &more)};
-        const struct core_menu_entry *entry;
+    while (!st && layout == CORE_LAYOUT_INFEASIBLE && placement.device_count) {
+        const struct core_layout_client client = {0, &more, spec, spec_bytes, NULL};
+        const struct core_view view = {.needs = &more,
+                                       .hot_spares = core_needs_hot_spares(core, &more)};
+        const struct core_cached_layout *entry;
         int64_t memory_bytes;
 
-        place = core_find_place(core, &view);
-        if (!place.device_count)
+        placement = core_find_placement(core, &view);
+        if (!placement.device_count)
             break;
         hd_text_clear(&ret->reason);
-        layout = core_choose_layout(core, &wisher, &place, &memory_bytes, &entry, &ret->reason);
-        free(place.members);
-        if (layout != CORE_LAYOUT_MISFITS)
+        layout = core_choose_layout(core, &client, &placement, &memory_bytes, &entry, &ret->reason);
+        free(placement.members);
+        if (layout != CORE_LAYOUT_INFEASIBLE)
             break;
-        hd_text_clear(&misfit);
-        hd_text_add(&misfit, "%s", ret->reason.data ? ret->reason.data : "");
-        if (!core_need_more(core, place.device_count, memory_bytes, &more))
-            st = hd_err(HD_INVALID, "%s", misfit.data ? misfit.data : "");
+        hd_text_clear(&infeasible);
+        hd_text_add(&infeasible, "%s", ret->reason.data ? ret->reason.data : "");
+        if (!core_need_more(core, placement.device_count, memory_bytes, &more))
+            st = hd_err(HD_INVALID, "%s", infeasible.data ? infeasible.data : "");
     }
     core->out = NULL;
     ret->later = !st && layout == CORE_LAYOUT_LATER;
     ret->fits_now = !st && layout == CORE_LAYOUT_FITS;
-    if (!st && layout == CORE_LAYOUT_MISFITS)
-        add_wait(core, &more, &misfit, now, &ret->reason);
-    hd_text_free(&misfit);
+    if (!st && layout == CORE_LAYOUT_INFEASIBLE)
+        add_wait(core, &more, &infeasible, now, &ret->reason);
+    hd_text_free(&infeasible);
     return core->no_memory ? hd_err(HD_NO_MEMORY, "no memory for a plan") : st;
 }

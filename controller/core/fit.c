@@ -1,4 +1,4 @@
-/* fit: what becomes of a job that fits the devices that it found with no layout (menu.c). It asks
+/* fit: what becomes of a job that fits the devices that it found with no layout (layout_cache.c). It asks
  * for devices with more memory than the smallest of those that were found, if a node has any; then
  * for more devices; and fails when it may not have more.
  */
@@ -20,8 +20,8 @@ int32_t core_free_device(const struct hd_job_needs *needs, const struct core_nod
 {
     for (int32_t d = from; d < node->rec.device_count; d++)
         if (node->rec.devices[d].kind == kind &&
-            (!node->holds[d].job || core_is_lent(&node->holds[d])) && core_device_works(node, d) &&
-            core_device_suits(needs, node, d))
+            (!node->holds[d].job || core_is_assumed_freed(&node->holds[d])) &&
+            core_device_works(node, d) && core_device_suits(needs, node, d))
             return d;
     return -1;
 }
@@ -67,8 +67,8 @@ bool core_need_more(const struct hd_core *core, int32_t devices, int64_t memory_
     return false;
 }
 
-bool core_take_misfit(struct hd_core *core, struct core_job *job, int32_t devices,
-                      int64_t memory_bytes, const char *why)
+bool core_take_infeasible(struct hd_core *core, struct core_job *job, int32_t devices,
+                          int64_t memory_bytes, const char *why)
 {
     struct hd_job_needs needs = job->needs;
 
@@ -78,31 +78,31 @@ bool core_take_misfit(struct hd_core *core, struct core_job *job, int32_t device
         return false;
     }
     core_waiting_remove(core, job); /* into the class of jobs that need as much */
-    if (!job->misfit)
+    if (!job->infeasible)
         job->asked_min = job->needs.devices_min;
     job->needs = needs;
-    core_set(core, &job->misfit, why);
+    core_set_text(core, &job->infeasible, why);
     core_waiting_add(core, job);
-    core->misfits = true;
+    core->any_infeasible = true;
     return true;
 }
 
-void core_forget_misfits(struct hd_core *core)
+void core_forget_infeasible(struct hd_core *core)
 {
-    if (!core->misfits)
+    if (!core->any_infeasible)
         return;
-    core->misfits = false;
+    core->any_infeasible = false;
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
-        const bool waits = job->line != NULL;
+        const bool waits = job->group != NULL;
 
-        if (!job->misfit)
+        if (!job->infeasible)
             continue;
         if (waits)
             core_waiting_remove(core, job);
         job->needs.devices_min = job->asked_min;
         job->needs.memory_min = 0;
-        core_unset(&job->misfit);
+        core_free_text(&job->infeasible);
         if (waits)
             core_waiting_add(core, job);
     }

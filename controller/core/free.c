@@ -1,5 +1,5 @@
 /* free: what searches read of all nodes, in arrays by index in core->nodes: free devices, switches,
- * and marks. A node's record is as large as several lines of the cache, and a search looks at
+ * and marks. A node's record is as large as several groups of the cache, and a search looks at
  * thousands of nodes, most of which are full.
  *
  * The arrays are made when they are first asked for after nodes have come or moved (free_due), and
@@ -24,7 +24,7 @@ static void count_node(struct core_node *node)
         if (!core_device_works(node, d))
             continue;
         counts->all++;
-        counts->free += !node->holds[d].job || core_is_lent(&node->holds[d]);
+        counts->free += !node->holds[d].job || core_is_assumed_freed(&node->holds[d]);
         if (device->memory_bytes > 0 && device->memory_bytes < counts->least_memory)
             counts->least_memory = device->memory_bytes;
     }
@@ -71,7 +71,7 @@ void core_node_changed(struct hd_core *core, struct core_node *node)
 static uint8_t marks_of(const struct core_node *node)
 {
     return (uint8_t)((core_node_usable(node) ? CORE_MARK_USABLE : 0) |
-                     (node->spare ? CORE_MARK_SPARE : 0) |
+                     (node->hot_spare ? CORE_MARK_HOT_SPARE : 0) |
                      (node->reserved.by ? CORE_MARK_RESERVED : 0));
 }
 
@@ -83,18 +83,18 @@ void core_node_note(struct hd_core *core, const struct core_node *node)
         return;
     core->changes += marks != core->marks[node->index];
     core->marks[node->index] = marks;
-    core->kept_of[node->index] = (struct core_kept){.keeper = node->reserved.keeper,
-                                                    .spare = (uint16_t)node->reserved.spare};
+    core->reserved_of[node->index] = (struct core_reserved_devices){
+        .owner_index = node->reserved.owner_index, .surplus = (uint16_t)node->reserved.surplus};
 }
 
-void core_note_kept(struct hd_core *core, const struct core_node *node)
+void core_reservation_changed(struct hd_core *core, const struct core_node *node)
 {
     if (core->free_due)
         return;
     core->marks[node->index] = (uint8_t)((core->marks[node->index] & ~CORE_MARK_RESERVED) |
                                          (node->reserved.by ? CORE_MARK_RESERVED : 0));
-    core->kept_of[node->index] = (struct core_kept){.keeper = node->reserved.keeper,
-                                                    .spare = (uint16_t)node->reserved.spare};
+    core->reserved_of[node->index] = (struct core_reserved_devices){
+        .owner_index = node->reserved.owner_index, .surplus = (uint16_t)node->reserved.surplus};
 }
 
 void core_arrays_free(struct hd_core *core)
@@ -116,17 +116,17 @@ void core_arrays_free(struct hd_core *core)
         core->scratch.switches[tier] = NULL;
     }
     free(core->marks);
-    free(core->kept_of);
+    free(core->reserved_of);
     free(core->scratch.sum_free_of);
     free(core->scratch.sum_of_switch);
-    free(core->scratch.unlent_free_of);
-    free(core->scratch.unlent_has_free);
+    free(core->scratch.actual_free_of);
+    free(core->scratch.actual_has_free);
     core->marks = NULL;
-    core->kept_of = NULL;
+    core->reserved_of = NULL;
     core->scratch.sum_free_of = NULL;
     core->scratch.sum_of_switch = NULL;
-    core->scratch.unlent_free_of = NULL;
-    core->scratch.unlent_has_free = NULL;
+    core->scratch.actual_free_of = NULL;
+    core->scratch.actual_has_free = NULL;
 }
 
 static bool make_arrays(struct hd_core *core)
@@ -149,14 +149,14 @@ static bool make_arrays(struct hd_core *core)
         made = made && core->scratch.switches[tier];
     }
     core->marks = calloc(nodes, sizeof *core->marks);
-    core->kept_of = calloc(nodes, sizeof *core->kept_of);
+    core->reserved_of = calloc(nodes, sizeof *core->reserved_of);
     core->scratch.sum_free_of = calloc(nodes, sizeof *core->scratch.sum_free_of);
     core->scratch.sum_of_switch = calloc(leaves, sizeof *core->scratch.sum_of_switch);
-    core->scratch.unlent_free_of = calloc(nodes, sizeof *core->scratch.unlent_free_of);
-    core->scratch.unlent_has_free = calloc(nodes / 64 + 1, sizeof *core->scratch.unlent_has_free);
-    return made && core->marks && core->kept_of && core->scratch.sum_free_of &&
-           core->scratch.sum_of_switch && core->scratch.unlent_free_of &&
-           core->scratch.unlent_has_free;
+    core->scratch.actual_free_of = calloc(nodes, sizeof *core->scratch.actual_free_of);
+    core->scratch.actual_has_free = calloc(nodes / 64 + 1, sizeof *core->scratch.actual_has_free);
+    return made && core->marks && core->reserved_of && core->scratch.sum_free_of &&
+           core->scratch.sum_of_switch && core->scratch.actual_free_of &&
+           core->scratch.actual_has_free;
 }
 
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
@@ -185,8 +185,8 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
         for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++)
             note_free(core, node, k);
         core->marks[i] = marks_of(node);
-        core->kept_of[i] = (struct core_kept){.keeper = node->reserved.keeper,
-                                              .spare = (uint16_t)node->reserved.spare};
+        core->reserved_of[i] = (struct core_reserved_devices){
+            .owner_index = node->reserved.owner_index, .surplus = (uint16_t)node->reserved.surplus};
         for (int tier = 1; tier < core_tiers(core); tier++)
             core->switch_of[tier][i] =
                 node->position < 0 ? -1
@@ -222,7 +222,7 @@ enum hd_status core_check_free(const struct hd_core *core)
         for (int32_t d = 0; d < node->rec.device_count; d++)
             held += node->holds[d].by && core_device_works(node, d);
         for (size_t k = 0; k < node->active.count; k++)
-            works += core_find_share(core_active(node->active.items[k]), node)->works;
+            works += core_find_node_alloc(core_active(node->active.items[k]), node)->works;
         if (held != works)
             return hd_err(HD_INTERNAL, "I15: attempts hold %d devices of %s that work; they say %d",
                           held, node->rec.name, works);
@@ -246,22 +246,23 @@ static void count_free(struct hd_core *core, struct core_node *node, enum hd_dev
         note_free(core, node, kind);
 }
 
-static void lend(struct hd_core *core, struct core_attempt *attempt, bool lent)
+static void assume_freed(struct hd_core *core, struct core_attempt *attempt, bool freed)
 {
-    if (attempt->lent == lent)
+    if (attempt->assumed_freed == freed)
         return;
-    attempt->lent = lent;
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        const struct core_share *share = &attempt->shares[i];
+    attempt->assumed_freed = freed;
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        const struct core_node_alloc *share = &attempt->allocs[i];
 
         if (share->works)
-            count_free(core, share->node, attempt->kind, lent ? share->works : -share->works);
+            count_free(core, share->node, attempt->kind, freed ? share->works : -share->works);
     }
 }
 
-void core_lend(struct hd_core *core, struct core_attempt *const *attempts, size_t count, bool lent)
+void core_assume_freed(struct hd_core *core, struct core_attempt *const *attempts, size_t count,
+                       bool freed)
 {
-    core->scratch.lent += lent ? count : -count;
+    core->scratch.assumed_freed += freed ? count : -count;
     for (size_t i = 0; i < count; i++)
-        lend(core, attempts[i], lent);
+        assume_freed(core, attempts[i], freed);
 }

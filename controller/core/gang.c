@@ -55,7 +55,7 @@ static bool is_within_reach(const struct core_node *node, const struct core_node
     return is_loopback(seed) ? core_same(node->rec.boot_id, seed->rec.boot_id) : !is_loopback(node);
 }
 
-static bool has_kind(const struct core_node *node, enum hd_device_kind kind)
+static bool node_has_kind(const struct core_node *node, enum hd_device_kind kind)
 {
     for (int32_t i = 0; i < node->rec.device_count; i++)
         if (node->rec.devices[i].kind == kind)
@@ -70,7 +70,7 @@ static bool cannot_join_all(const struct hd_core *core, const struct core_node *
                                              enum hd_device_kind))
 {
     for (size_t i = 0; i < core->node_count; i++) {
-        if (core_node_may_come_back(core->nodes[i]) && has_kind(core->nodes[i], kind) &&
+        if (core_node_may_come_back(core->nodes[i]) && node_has_kind(core->nodes[i], kind) &&
             !can_join(core->nodes[i], node, kind))
             return true;
     }
@@ -80,7 +80,7 @@ static bool cannot_join_all(const struct hd_core *core, const struct core_node *
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
                         enum hd_device_kind kind, struct hd_text *text)
 {
-    if (!has_kind(node, kind))
+    if (!node_has_kind(node, kind))
         return;
     if (!node->jobs_dir_visible)
         hd_text_add(text, " (no jobs with other nodes: it does not see the jobs directory%s%s)",
@@ -101,7 +101,7 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
 /* ---- candidates -------------------------------------------------------------------------------*/
 
 /* Ready ones first, then those with more devices. */
-static size_t place_in_order(const struct core_member *member)
+static size_t sort_index(const struct core_member *member)
 {
     return (size_t)(HD_CTL_DEVICES_PER_NODE_MAX - member->count) +
            (member->ready ? 0 : HD_CTL_DEVICES_PER_NODE_MAX + 1);
@@ -112,13 +112,13 @@ static size_t place_in_order(const struct core_member *member)
 static int by_name(const void *left, const void *right)
 {
     const struct core_member *a = left, *b = right;
-    const int64_t left_place = a->node->position, right_place = b->node->position;
+    const int64_t left_position = a->node->position, right_position = b->node->position;
 
-    if (left_place != right_place)
-        return left_place == NO_POSITION    ? 1
-               : right_place == NO_POSITION ? -1
-               : left_place < right_place   ? -1
-                                            : 1;
+    if (left_position != right_position)
+        return left_position == NO_POSITION     ? 1
+               : right_position == NO_POSITION  ? -1
+               : left_position < right_position ? -1
+                                                : 1;
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
@@ -139,7 +139,7 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view, s
     if (!idle)
         count = core_available_at(core, view, i, kind, core->free_of[kind]);
     else if (!core_node_may_come_back(node) || (node->reserved.by && !reserved) ||
-             (node->spare && !view->spares && !reserved) || core_avoids(view, node))
+             (node->hot_spare && !view->hot_spares && !reserved) || core_avoids(view, node))
         count = 0;
     else
         count = core_count_devices(view->needs, node, kind, false);
@@ -178,7 +178,7 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
         if (!member.count)
             continue;
         member.ready = !idle || core_node_usable(member.node);
-        at[place_in_order(&member)]++;
+        at[sort_index(&member)]++;
         found[count++] = member;
     }
     for (size_t k = 0; k < sizeof at / sizeof at[0]; k++) {
@@ -188,7 +188,7 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
         sum += here;
     }
     for (size_t i = 0; i < count; i++)
-        ret_members[at[place_in_order(&found[i])]++] = found[i];
+        ret_members[at[sort_index(&found[i])]++] = found[i];
     return count;
 }
 
@@ -241,8 +241,8 @@ static void number_nodes(struct hd_core *core, enum hd_device_kind kind)
         reach_of[i] = number_node(core, core->nodes[i], kind, &numbers);
         own = reach_of[i].far ? reach_of[i].far : reach_of[i].near;
         if (!own || listed[own] ||
-            !core_reserve(core, &core->reaches[kind], core->reach_count[kind],
-                          &core->reach_size[kind], sizeof own))
+            !core_grow_array(core, &core->reaches[kind], core->reach_count[kind],
+                             &core->reach_size[kind], sizeof own))
             continue;
         listed[own] = true;
         core->reaches[kind][core->reach_count[kind]++] = own;
@@ -294,7 +294,7 @@ static int32_t total_of(const struct core_member *members, size_t count)
     return total;
 }
 
-static bool is_better(const struct core_placement *a, const struct core_placement *b)
+static bool is_better_gang(const struct core_placement *a, const struct core_placement *b)
 {
     if (a->device_count != b->device_count)
         return a->device_count > b->device_count;
@@ -303,18 +303,19 @@ static bool is_better(const struct core_placement *a, const struct core_placemen
     return a->unused_count < b->unused_count;
 }
 
-static int32_t count_unused(const struct hd_job_needs *needs, const struct core_placement *place)
+static int32_t count_unused(const struct hd_job_needs *needs,
+                            const struct core_placement *placement)
 {
-    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
-    int32_t unused_count = -place->device_count;
+    const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
+    int32_t unused_count = -placement->device_count;
 
-    for (size_t i = 0; i < place->member_count; i++)
-        unused_count += core_count_devices(needs, place->members[i].node, kind, true);
+    for (size_t i = 0; i < placement->member_count; i++)
+        unused_count += core_count_devices(needs, placement->members[i].node, kind, true);
     return unused_count;
 }
 
 /* Room for twice the nodes, as find_members wants it; the core's. NULL: no memory. */
-static struct core_member *room_for_members(struct hd_core *core)
+static struct core_member *grow_members(struct hd_core *core)
 {
     const size_t size = 2 * core->node_count + 1;
     struct core_member *bigger;
@@ -331,14 +332,14 @@ static struct core_member *room_for_members(struct hd_core *core)
     return bigger;
 }
 
-static bool keep_members(struct hd_core *core, struct core_placement *place)
+static bool copy_members(struct hd_core *core, struct core_placement *placement)
 {
-    struct core_member *copy = malloc(place->member_count * sizeof *copy);
+    struct core_member *copy = malloc(placement->member_count * sizeof *copy);
 
     core->no_memory |= !copy;
     if (copy)
-        memcpy(copy, place->members, place->member_count * sizeof *copy);
-    place->members = copy;
+        memcpy(copy, placement->members, placement->member_count * sizeof *copy);
+    placement->members = copy;
     return copy != NULL;
 }
 
@@ -346,29 +347,31 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
                     struct core_placement *best)
 {
     const struct hd_job_needs *needs = view->needs;
-    struct core_member *members = room_for_members(core);
+    struct core_member *members = grow_members(core);
     const size_t reaches = core_free_by_node(core, kind) ? list_reaches(core, kind) : 0;
 
     for (size_t i = 0; members && i < reaches; i++) {
         const uint32_t reach = core->reaches[kind][i];
-        struct core_placement place = {.members = members};
+        struct core_placement placement = {.members = members};
         size_t count;
 
         count = find_members(core, view, reach, kind, false, false, members);
-        place.device_count = core_pick_count(needs, kind, total_of(members, count), &place.plan);
-        if (!place.device_count)
+        placement.device_count =
+            core_pick_count(needs, kind, total_of(members, count), &placement.plan);
+        if (!placement.device_count)
             continue;
-        count = core_prefer_switches(core, members, count, place.device_count);
-        place.member_count = choose(members, count, place.device_count);
-        place.unused_count = count_unused(needs, &place);
-        place.tier = core_tier_of(core, members, place.member_count);
-        if ((view->nodes_max && place.member_count > (size_t)view->nodes_max) ||
-            (view->tier_max && place.tier > view->tier_max))
+        count = core_prefer_switches(core, members, count, placement.device_count);
+        placement.member_count = choose(members, count, placement.device_count);
+        placement.unused_count = count_unused(needs, &placement);
+        placement.tier = core_tier_of(core, members, placement.member_count);
+        if ((view->nodes_max && placement.member_count > (size_t)view->nodes_max) ||
+            (view->tier_max && placement.tier > view->tier_max))
             continue;
-        if ((best->device_count && !is_better(&place, best)) || !keep_members(core, &place))
+        if ((best->device_count && !is_better_gang(&placement, best)) ||
+            !copy_members(core, &placement))
             continue;
         free(best->members);
-        *best = place;
+        *best = placement;
     }
 }
 
@@ -388,7 +391,7 @@ bool core_gang_is_there(struct hd_core *core, const struct core_view *view,
 bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view,
                               enum hd_device_kind kind)
 {
-    struct core_member *members = room_for_members(core);
+    struct core_member *members = grow_members(core);
     const size_t reaches = core_free_by_node(core, kind) ? list_reaches(core, kind) : 0;
     struct hd_plan_record plan;
     bool fits = false;
@@ -402,8 +405,8 @@ bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view
 }
 
 /* The smallest number of members, from the front, on which the job fits; 0: not on all. */
-static size_t fewest(const struct core_view *view, enum hd_device_kind kind,
-                     const struct core_member *members, size_t count)
+static size_t choose_fewest(const struct core_view *view, enum hd_device_kind kind,
+                            const struct core_member *members, size_t count)
 {
     struct hd_plan_record plan;
     int32_t total = 0;
@@ -419,7 +422,7 @@ static size_t fewest(const struct core_view *view, enum hd_device_kind kind,
 bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                        uint64_t *ret_blocking_job)
 {
-    struct core_member *members = room_for_members(core);
+    struct core_member *members = grow_members(core);
     const size_t reaches = core_free_by_node(core, kind) ? list_reaches(core, kind) : 0;
     struct hd_plan_record plan;
     bool found = false;
@@ -427,7 +430,7 @@ bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum 
     for (size_t i = 0; members && !found && i < reaches; i++) {
         const uint32_t reach = core->reaches[kind][i];
         size_t count = find_members(core, view, reach, kind, true, false, members);
-        const size_t chosen = fewest(view, kind, members, count);
+        const size_t chosen = choose_fewest(view, kind, members, count);
 
         found = chosen > 0;
         for (size_t m = 0; m < chosen; m++)

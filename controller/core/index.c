@@ -83,7 +83,7 @@ struct core_job *core_table_next(const struct core_table *table, const struct co
 /* ---- a few jobs, in the order of their numbers ------------------------------------------------*/
 
 /* Where the job is, or belongs. */
-static size_t place_of(const struct core_jobs *jobs, uint64_t number)
+static size_t index_of_job(const struct core_jobs *jobs, uint64_t number)
 {
     size_t low = 0, high = jobs->count;
 
@@ -100,17 +100,17 @@ static size_t place_of(const struct core_jobs *jobs, uint64_t number)
 
 bool core_jobs_have(const struct core_jobs *jobs, const struct core_job *job)
 {
-    const size_t at = place_of(jobs, job->rec.job);
+    const size_t at = index_of_job(jobs, job->rec.job);
 
     return at < jobs->count && jobs->items[at] == job;
 }
 
 void core_jobs_add(struct hd_core *core, struct core_jobs *jobs, struct core_job *job)
 {
-    const size_t at = place_of(jobs, job->rec.job);
+    const size_t at = index_of_job(jobs, job->rec.job);
 
     if (core_jobs_have(jobs, job) ||
-        !core_reserve(core, &jobs->items, jobs->count, &jobs->size, sizeof job))
+        !core_grow_array(core, &jobs->items, jobs->count, &jobs->size, sizeof job))
         return;
     memmove(&jobs->items[at + 1], &jobs->items[at], (jobs->count - at) * sizeof job);
     jobs->items[at] = job;
@@ -119,7 +119,7 @@ void core_jobs_add(struct hd_core *core, struct core_jobs *jobs, struct core_job
 
 void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job)
 {
-    const size_t at = place_of(jobs, job->rec.job);
+    const size_t at = index_of_job(jobs, job->rec.job);
 
     if (!core_jobs_have(jobs, job))
         return;
@@ -129,7 +129,7 @@ void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job)
 
 /* ---- how jobs have ended ----------------------------------------------------------------------*/
 
-static size_t outcome_place(const struct hd_core *core, uint64_t job)
+static size_t index_of_outcome(const struct hd_core *core, uint64_t job)
 {
     size_t low = 0, high = core->outcome_count;
 
@@ -147,12 +147,12 @@ static size_t outcome_place(const struct hd_core *core, uint64_t job)
 /* Jobs come in the order of their numbers, so that a new one is put at the end. */
 void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state)
 {
-    const size_t at = outcome_place(core, job);
+    const size_t at = index_of_outcome(core, job);
     struct core_outcome *outcome;
 
     if (at == core->outcome_count || core->outcomes[at].job != job) {
-        if (!core_reserve(core, &core->outcomes, core->outcome_count, &core->outcome_size,
-                          sizeof *core->outcomes))
+        if (!core_grow_array(core, &core->outcomes, core->outcome_count, &core->outcome_size,
+                             sizeof *core->outcomes))
             return;
         memmove(&core->outcomes[at + 1], &core->outcomes[at],
                 (core->outcome_count - at) * sizeof *core->outcomes);
@@ -165,7 +165,7 @@ void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state stat
 
 enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job)
 {
-    const size_t at = outcome_place(core, job);
+    const size_t at = index_of_outcome(core, job);
 
     return at < core->outcome_count && core->outcomes[at].job == job ? core->outcomes[at].state : 0;
 }
@@ -184,7 +184,7 @@ void core_heap_put(struct hd_core *core, struct core_heap *heap, uint64_t key, u
 {
     size_t at = heap->count;
 
-    if (!core_reserve(core, &heap->items, heap->count, &heap->size, sizeof *heap->items))
+    if (!core_grow_array(core, &heap->items, heap->count, &heap->size, sizeof *heap->items))
         return;
     heap->items[heap->count++] = (struct core_heap_item){.key = key, .value = value};
     for (; at > 0 && heap->items[at].key < heap->items[(at - 1) / 2].key; at = (at - 1) / 2)

@@ -17,13 +17,13 @@ void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_
     if (state == HD_JOB_STATE_QUEUED) {
         job->account->queue->waiting++;
         core_waiting_add(core, job);
-        core_room_claim(core, job);
+        core_migration_becomes_pending(core, job);
         return;
     }
     core_search_end(core, job);
-    core_claim_end(core, job);
-    core_promise_end(core, job);
-    job->patience_mono_ms = job->price_mono_ms = 0;
+    core_pending_end(core, job);
+    core_planned_start_end(core, job);
+    job->better_until_mono_ms = job->price_mono_ms = 0;
 }
 
 /* A queue that an older state of the controller had and this one lacks: the job waits in the
@@ -57,11 +57,11 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
     job->rec.request_id = job->rec.owner = job->rec.name = job->rec.reason = NULL;
     job->rec.queue = NULL;
     job->account = account;
-    core_set(core, &job->rec.queue, account->queue->rec.name);
-    core_set(core, &job->rec.request_id, record->request_id);
-    core_set(core, &job->rec.owner, record->owner);
-    core_set(core, &job->rec.name, record->name);
-    core_set(core, &job->rec.reason, record->reason);
+    core_set_text(core, &job->rec.queue, account->queue->rec.name);
+    core_set_text(core, &job->rec.request_id, record->request_id);
+    core_set_text(core, &job->rec.owner, record->owner);
+    core_set_text(core, &job->rec.name, record->name);
+    core_set_text(core, &job->rec.reason, record->reason);
     job->needs = *needs;
     job->needs.name = job->rec.name;
     job->needs.queue = job->rec.queue;
@@ -77,18 +77,18 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
 static void free_attempt(struct core_attempt *attempt)
 {
     for (int32_t i = 0; i < attempt->rec.plan.rank_count; i++) {
-        core_unset(&attempt->rec.plan.ranks[i].node_uuid);
-        core_unset(&attempt->rec.plan.ranks[i].node_name);
+        core_free_text(&attempt->rec.plan.ranks[i].node_uuid);
+        core_free_text(&attempt->rec.plan.ranks[i].node_name);
     }
     free(attempt->rec.plan.ranks);
-    core_unset(&attempt->rec.base_path);
-    core_unset(&attempt->rec.base_hash);
-    core_unset(&attempt->rec.run_as);
-    core_unset(&attempt->rec.end.node);
-    core_unset(&attempt->rec.end.message);
-    for (size_t i = 0; i < attempt->share_count; i++)
-        core_unset(&attempt->shares[i].problem);
-    free(attempt->shares);
+    core_free_text(&attempt->rec.base_path);
+    core_free_text(&attempt->rec.base_hash);
+    core_free_text(&attempt->rec.run_as);
+    core_free_text(&attempt->rec.end.node);
+    core_free_text(&attempt->rec.end.message);
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        core_free_text(&attempt->allocs[i].problem);
+    free(attempt->allocs);
     free(attempt->seq);
     free(attempt);
 }
@@ -98,21 +98,21 @@ void core_job_free(struct core_job *job)
     for (int32_t i = 0; i < job->rec.attempt_count; i++)
         free_attempt(job->attempts[i]);
     for (size_t i = 0; i < job->checkpoint_count; i++) {
-        core_unset(&job->checkpoints[i].path);
-        core_unset(&job->checkpoints[i].hash);
-        core_unset(&job->checkpoints[i].node_uuid);
+        core_free_text(&job->checkpoints[i].path);
+        core_free_text(&job->checkpoints[i].hash);
+        core_free_text(&job->checkpoints[i].node_uuid);
     }
     free(job->attempts);
     free(job->checkpoints);
-    core_claim_drop(job);
-    core_room_drop(job);
+    core_pending_drop(job);
+    core_migration_target_drop(job);
     free((void *)(uintptr_t)job->rec.spec);
-    core_unset(&job->rec.request_id);
-    core_unset(&job->rec.owner);
-    core_unset(&job->rec.name);
-    core_unset(&job->rec.reason);
-    core_unset(&job->rec.queue);
-    core_unset(&job->misfit);
+    core_free_text(&job->rec.request_id);
+    core_free_text(&job->rec.owner);
+    core_free_text(&job->rec.name);
+    core_free_text(&job->rec.reason);
+    core_free_text(&job->rec.queue);
+    core_free_text(&job->infeasible);
     free(job);
 }
 
@@ -125,17 +125,17 @@ void core_job_forget(struct hd_core *core, struct core_job *job)
 /* ---- attempts in memory -----------------------------------------------------------------------*/
 
 /* Of a node, which the attempt need not have yet; ranks of a node are neighbours. */
-static struct core_share *share_of(struct core_attempt *attempt, struct core_node *node)
+static struct core_node_alloc *alloc_of(struct core_attempt *attempt, struct core_node *node)
 {
-    struct core_share *newest =
-        attempt->share_count ? &attempt->shares[attempt->share_count - 1] : NULL;
-    struct core_share *share =
-        newest && newest->node == node ? newest : core_find_share(attempt, node);
+    struct core_node_alloc *newest =
+        attempt->alloc_count ? &attempt->allocs[attempt->alloc_count - 1] : NULL;
+    struct core_node_alloc *alloc =
+        newest && newest->node == node ? newest : core_find_node_alloc(attempt, node);
 
-    if (share)
-        return share;
-    attempt->shares[attempt->share_count].node = node;
-    return &attempt->shares[attempt->share_count++];
+    if (alloc)
+        return alloc;
+    attempt->allocs[attempt->alloc_count].node = node;
+    return &attempt->allocs[attempt->alloc_count++];
 }
 
 static bool copy_ranks(struct hd_core *core, struct core_attempt *attempt,
@@ -145,19 +145,19 @@ static bool copy_ranks(struct hd_core *core, struct core_attempt *attempt,
 
     attempt->rec.plan.rank_count = 0;
     attempt->rec.plan.ranks = calloc(count + 1, sizeof *plan->ranks);
-    attempt->shares = calloc(count + 1, sizeof *attempt->shares);
+    attempt->allocs = calloc(count + 1, sizeof *attempt->allocs);
     attempt->seq = calloc(count + 1, sizeof *attempt->seq);
-    if (!attempt->rec.plan.ranks || !attempt->shares || !attempt->seq)
+    if (!attempt->rec.plan.ranks || !attempt->allocs || !attempt->seq)
         return false;
     attempt->rec.plan.rank_count = plan->rank_count;
     for (size_t i = 0; i < count; i++) {
         struct core_node *node = core_find_node(core, plan->ranks[i].node_uuid);
 
         attempt->rec.plan.ranks[i].device = plan->ranks[i].device;
-        core_set(core, &attempt->rec.plan.ranks[i].node_uuid, plan->ranks[i].node_uuid);
-        core_set(core, &attempt->rec.plan.ranks[i].node_name, plan->ranks[i].node_name);
+        core_set_text(core, &attempt->rec.plan.ranks[i].node_uuid, plan->ranks[i].node_uuid);
+        core_set_text(core, &attempt->rec.plan.ranks[i].node_name, plan->ranks[i].node_name);
         if (node)
-            share_of(attempt, node)->devices++;
+            alloc_of(attempt, node)->devices++;
     }
     return true;
 }
@@ -167,8 +167,8 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
 {
     struct core_attempt *attempt = calloc(1, sizeof *attempt);
 
-    if (!attempt || !core_reserve(core, &job->attempts, (size_t)job->rec.attempt_count,
-                                  &job->attempt_size, sizeof(struct core_attempt *))) {
+    if (!attempt || !core_grow_array(core, &job->attempts, (size_t)job->rec.attempt_count,
+                                     &job->attempt_size, sizeof(struct core_attempt *))) {
         free(attempt);
         core->no_memory = true;
         return NULL;
@@ -178,11 +178,11 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
     attempt->rec.end.node = attempt->rec.end.message = NULL;
     if (!copy_ranks(core, attempt, &record->plan))
         core->no_memory = true;
-    core_set(core, &attempt->rec.base_path, record->base_path);
-    core_set(core, &attempt->rec.base_hash, record->base_hash);
-    core_set(core, &attempt->rec.run_as, record->run_as);
-    core_set(core, &attempt->rec.end.node, record->end.node);
-    core_set(core, &attempt->rec.end.message, record->end.message);
+    core_set_text(core, &attempt->rec.base_path, record->base_path);
+    core_set_text(core, &attempt->rec.base_hash, record->base_hash);
+    core_set_text(core, &attempt->rec.run_as, record->run_as);
+    core_set_text(core, &attempt->rec.end.node, record->end.node);
+    core_set_text(core, &attempt->rec.end.message, record->end.message);
     attempt->kind = hd_device_kind_of(attempt->rec.plan.layout.device);
     attempt->state_since_mono_ms = core->now.mono_ms;
     attempt->ends_mono_ms = INT64_MAX;
@@ -197,8 +197,8 @@ void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
 {
     const char *node = attempt->rec.end.node, *message = attempt->rec.end.message;
 
-    core_set(core, &node, end->node);
-    core_set(core, &message, end->message);
+    core_set_text(core, &node, end->node);
+    core_set_text(core, &message, end->message);
     attempt->rec.end = *end;
     attempt->rec.end.node = node;
     attempt->rec.end.message = message;
@@ -206,16 +206,16 @@ void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
 
 void core_attempt_note_devices(struct core_attempt *attempt)
 {
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        struct core_share *share = &attempt->shares[i];
-        struct core_node *node = share->node;
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        struct core_node_alloc *alloc = &attempt->allocs[i];
+        struct core_node *node = alloc->node;
 
-        share->works = 0;
+        alloc->works = 0;
         for (int32_t d = 0; d < node->rec.device_count; d++) {
             if (node->holds[d].job != attempt->rec.job)
                 continue;
             node->holds[d].by = attempt;
-            share->works += core_device_works(node, d);
+            alloc->works += core_device_works(node, d);
         }
     }
 }
@@ -226,8 +226,8 @@ void core_active_add(struct hd_core *core, struct core_job *job)
 
     job->active = attempt;
     core_jobs_add(core, &core->active, job);
-    for (size_t i = 0; i < attempt->share_count; i++)
-        core_jobs_add(core, &attempt->shares[i].node->active, job);
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        core_jobs_add(core, &attempt->allocs[i].node->active, job);
     core_attempt_note_devices(attempt);
 }
 
@@ -237,8 +237,8 @@ void core_active_remove(struct hd_core *core, struct core_job *job)
 
     job->active = NULL;
     core_jobs_remove(&core->active, job);
-    for (size_t i = 0; i < attempt->share_count; i++)
-        core_jobs_remove(&attempt->shares[i].node->active, job);
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        core_jobs_remove(&attempt->allocs[i].node->active, job);
 }
 
 /* ---- questions --------------------------------------------------------------------------------*/

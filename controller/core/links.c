@@ -30,30 +30,32 @@ void core_links_drop(struct hd_core *core, struct core_node *node)
 }
 
 /* The links of a node are for devices in the order in which it offers them. */
-static bool is_of_use(const struct core_node *node, const struct hd_node_links *said)
+static bool is_of_use(const struct core_node *node, const struct hd_node_links *reported)
 {
-    return said && said->devices == node->rec.device_count && !hd_node_links_are_even(said);
+    return reported && reported->devices == node->rec.device_count &&
+           !hd_node_links_are_even(reported);
 }
 
-void core_links_take(struct hd_core *core, struct core_node *node, const struct hd_node_links *said)
+void core_links_take(struct hd_core *core, struct core_node *node,
+                     const struct hd_node_links *reported)
 {
     struct core_links *links = NULL;
 
     core_links_drop(core, node);
-    if (!is_of_use(node, said))
+    if (!is_of_use(node, reported))
         return;
     for (size_t i = 0; i < core->link_count && !links; i++)
-        if (hd_node_links_equal(&core->links[i]->links, said))
+        if (hd_node_links_equal(&core->links[i]->links, reported))
             links = core->links[i];
     if (!links) {
         links = calloc(1, sizeof *links);
-        if (!links || !core_reserve(core, &core->links, core->link_count, &core->link_size,
-                                    sizeof(struct core_links *))) {
+        if (!links || !core_grow_array(core, &core->links, core->link_count, &core->link_size,
+                                       sizeof(struct core_links *))) {
             free(links);
             core->no_memory = true;
             return;
         }
-        links->links = *said;
+        links->links = *reported;
         core->links[core->link_count++] = links;
     }
     links->nodes++;
@@ -93,18 +95,18 @@ static void take_first(const struct hd_rank_node *nodes, size_t count, int32_t *
 }
 
 bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
-                         const struct core_placement *place, int32_t *ret_devices)
+                         const struct core_placement *placement, int32_t *ret_devices)
 {
-    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
-    const struct hd_plan_request wish = core_wish_on(needs, kind);
-    struct hd_rank_node *nodes = calloc(place->member_count, sizeof *nodes);
-    int32_t(*lists)[HD_CTL_DEVICES_PER_NODE_MAX] = calloc(place->member_count, sizeof *lists);
+    const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
+    const struct hd_plan_request wish = core_plan_request_on(needs, kind);
+    struct hd_rank_node *nodes = calloc(placement->member_count, sizeof *nodes);
+    int32_t(*lists)[HD_CTL_DEVICES_PER_NODE_MAX] = calloc(placement->member_count, sizeof *lists);
     struct hd_traffic traffic;
     bool chosen = nodes && lists;
     enum hd_status st = HD_OK;
 
-    for (size_t m = 0; chosen && m < place->member_count; m++) {
-        const struct core_member *member = &place->members[m];
+    for (size_t m = 0; chosen && m < placement->member_count; m++) {
+        const struct core_member *member = &placement->members[m];
 
         nodes[m] =
             (struct hd_rank_node){.links = member->node->links ? &member->node->links->links : NULL,
@@ -112,14 +114,14 @@ bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
                                   .device_count = list_candidates(needs, member, kind, lists[m]),
                                   .ranks = member->count};
     }
-    hd_traffic_of(&place->plan.layout, &wish, &traffic);
+    hd_traffic_of(&placement->plan.layout, &wish, &traffic);
     if (chosen)
-        st = hd_rank_map_choose(&place->plan.layout, &traffic, nodes, place->member_count,
+        st = hd_rank_map_choose(&placement->plan.layout, &traffic, nodes, placement->member_count,
                                 ret_devices);
     chosen = chosen && st != HD_NO_MEMORY;
     core->no_memory |= !chosen;
     if (chosen && st) /* no layout of so many ranks: the ranks will say what is wrong with it */
-        take_first(nodes, place->member_count, ret_devices);
+        take_first(nodes, placement->member_count, ret_devices);
     free(nodes);
     free(lists);
     return chosen;
@@ -267,8 +269,8 @@ int32_t core_tiers(const struct hd_core *core)
     return core->config.tree ? core->config.tree->tier_count + 1 : 1;
 }
 
-static bool share_switch(const struct hd_core *core, const struct core_member *members,
-                         size_t count, int tier)
+static bool is_at_one_switch(const struct hd_core *core, const struct core_member *members,
+                             size_t count, int tier)
 {
     const int64_t first = switch_of(core, &members[0], tier);
 
@@ -285,7 +287,7 @@ int32_t core_tier_of(const struct hd_core *core, const struct core_member *membe
     if (count < 2)
         return 0;
     for (int32_t tier = 1; tier < tiers; tier++)
-        if (share_switch(core, members, count, tier - 1))
+        if (is_at_one_switch(core, members, count, tier - 1))
             return tier;
     return tiers;
 }

@@ -52,7 +52,7 @@ void core_announce(struct hd_core *core, const struct core_job *job)
 
     if (out->job_count && out->jobs[out->job_count - 1] == job->rec.job)
         return;
-    if (core_reserve(core, &out->jobs, out->job_count, &out->job_size, sizeof *out->jobs))
+    if (core_grow_array(core, &out->jobs, out->job_count, &out->job_size, sizeof *out->jobs))
         out->jobs[out->job_count++] = job->rec.job;
 }
 

@@ -81,7 +81,7 @@ static enum hd_status check_devices(const struct hd_core *core, const struct cor
 
         if (!attempt || offers(event, &node->rec.devices[i]))
             continue;
-        if (rebooted && attempt->share_count == 1)
+        if (rebooted && attempt->alloc_count == 1)
             continue; /* reconnect_node ends the attempt */
         return hd_err(HD_CONFLICT,
                       "attempt %d of job %llu uses device %d of %s, which its daemon no longer "
@@ -134,14 +134,14 @@ static void ask_name(struct hd_core *core, struct core_node *node, const char *n
                    "the daemon of %s calls itself %s now; the node keeps its name until the jobs "
                    "that run there have ended",
                    node->rec.name, name);
-    core_set(core, &node->asked_name, differs ? name : "");
+    core_set_text(core, &node->asked_name, differs ? name : "");
 }
 
 static void rename_node(struct hd_core *core, struct core_node *node, const char *name)
 {
     core_node_unlist(core, node);
     node->rec.retired = node->rec.removed = false;
-    core_set(core, &node->rec.name, name);
+    core_set_text(core, &node->rec.name, name);
     if (node->rec.name)
         core_node_list(core, node);
 }
@@ -154,7 +154,7 @@ void core_node_rename(struct hd_core *core, struct core_node *node)
         core_find_node_named(core, node->asked_name))
         return;
     (void)snprintf(name, sizeof name, "%s", node->asked_name);
-    core_set(core, &node->asked_name, "");
+    core_set_text(core, &node->asked_name, "");
     core_event(core, NULL, "renamed", 0, -1, name, "node %s is called %s from now on",
                node->rec.name, name);
     rename_node(core, node, name);
@@ -170,16 +170,16 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     if (!core_same(node->rec.boot_id, event->hello.boot_id)) {
         core_event(core, NULL, "rebooted", 0, -1, node->rec.name, "node %s was restarted",
                    node->rec.name);
-        core_node_end_shares(core, node, "the machine was restarted");
+        core_node_end_allocs(core, node, "the machine was restarted");
     }
     if (node->rec.retired || !core_same(node->rec.name, event->hello.name))
         rename_node(core, node, event->hello.name);
-    core_set(core, &node->rec.boot_id, event->hello.boot_id);
-    core_set(core, &node->rec.build, event->hello.build);
+    core_set_text(core, &node->rec.boot_id, event->hello.boot_id);
+    core_set_text(core, &node->rec.build, event->hello.build);
     add_device_events(core, node, event);
     core_node_set_devices(core, node, event->hello.devices, event->hello.device_count);
-    core_forget_misfits(core);
-    core_foresee_again(core);
+    core_forget_infeasible(core);
+    core_predict_prices_again(core);
     if (was_lost) {
         core_event(core, NULL, "returned", 0, -1, node->rec.name, "node %s is back",
                    node->rec.name);
@@ -187,13 +187,15 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     }
 }
 
-enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *said)
+enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *reported)
 {
-    struct hd_core_event known = *said; /* with the name that the node has while jobs run there */
+    struct hd_core_event known =
+        *reported; /* with the name that the node has while jobs run there */
     const struct hd_core_event *event = &known;
-    struct core_node *node = said->hello.uuid ? core_find_node(core, said->hello.uuid) : NULL,
+    struct core_node *node =
+                         reported->hello.uuid ? core_find_node(core, reported->hello.uuid) : NULL,
                      *old_owner;
-    enum hd_status st = check_hello(said);
+    enum hd_status st = check_hello(reported);
 
     if (st)
         return st;
@@ -231,17 +233,17 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *said
         core_event(core, NULL, "joined", 0, -1, node->rec.name, "node %s joined with %d devices",
                    node->rec.name, node->rec.device_count);
     }
-    ask_name(core, node, said->hello.name);
-    core_set(core, &node->host, event->hello.host);
-    core_set(core, &node->data_address, event->hello.data_address);
-    core_set(core, &node->compute[HD_DEVICE_KIND_CPU], event->hello.compute);
-    core_set(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);
-    core_set(core, &node->traits, event->hello.traits);
-    core_set(core, &node->isolation.mode, event->hello.isolation.mode);
-    core_set(core, &node->isolation.tier, event->hello.isolation.tier);
-    core_set(core, &node->isolation.locks, event->hello.isolation.locks);
-    core_set(core, &node->isolation.lacks, event->hello.isolation.lacks);
-    core_set(core, &node->isolation.users, event->hello.isolation.users);
+    ask_name(core, node, reported->hello.name);
+    core_set_text(core, &node->host, event->hello.host);
+    core_set_text(core, &node->data_address, event->hello.data_address);
+    core_set_text(core, &node->compute[HD_DEVICE_KIND_CPU], event->hello.compute);
+    core_set_text(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);
+    core_set_text(core, &node->traits, event->hello.traits);
+    core_set_text(core, &node->isolation.mode, event->hello.isolation.mode);
+    core_set_text(core, &node->isolation.tier, event->hello.isolation.tier);
+    core_set_text(core, &node->isolation.locks, event->hello.isolation.locks);
+    core_set_text(core, &node->isolation.lacks, event->hello.isolation.lacks);
+    core_set_text(core, &node->isolation.users, event->hello.isolation.users);
     core_links_take(core, node, event->hello.links);
     /* one that was cut off before it told its attempts has obeyed this controller by now */
     node->obeyed_before = event->hello.obeyed_before || (node->obeyed_before && !node->told_all);
@@ -304,8 +306,8 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
 /* ---- drain ------------------------------------------------------------------------------------*/
 
 /* void_ms: the deadline of an earlier drain that this one takes the place of; 0: there was none. */
-static void tell_drain(struct hd_core *core, const struct core_node *node, const char *by,
-                       int64_t void_ms)
+static void report_drain(struct hd_core *core, const struct core_node *node, const char *by,
+                         int64_t void_ms)
 {
     const char *reason = node->rec.drain_reason ? node->rec.drain_reason : "";
     char deadline[HD_CLOCK_TEXT_MAX], before[HD_CLOCK_TEXT_MAX];
@@ -341,8 +343,8 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
     node->deadline_met = false;
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
-    core_set(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
-    tell_drain(core, node, event->drain.by ? event->drain.by : "", before_ms);
+    core_set_text(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
+    report_drain(core, node, event->drain.by ? event->drain.by : "", before_ms);
     core_dirty_node(core, node);
     core_node_refresh(core, node);
     core->schedule_due = true;
@@ -422,7 +424,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     node->rec.drain = false;
     node->rec.drain_deadline_ms = 0;
     node->rec.saw_jobs_dir = false;
-    core_set(core, &node->rec.drain_reason, "");
+    core_set_text(core, &node->rec.drain_reason, "");
     core_probe_drop(node);
     node->probe.ended_ms = node->probe.measured_ms = 0;
     node->probe_asked = 0;

@@ -1,4 +1,4 @@
-/* memory: the core's strings and arrays, and how jobs, attempts, shares and nodes are found in its
+/* memory: the core's strings and arrays, and how jobs, attempts, node allocations and nodes are found in its
  * memory. A leaf: calls nothing of this folder but map.c and index.c.
  */
 #include <stdlib.h>
@@ -6,20 +6,20 @@
 
 #include "controller/core/core_internal.h"
 
-void core_unset(const char **slot)
+void core_free_text(const char **slot)
 {
     free((char *)(uintptr_t)*slot);
     *slot = NULL;
 }
 
-void core_set(struct hd_core *core, const char **slot, const char *text)
+void core_set_text(struct hd_core *core, const char **slot, const char *text)
 {
     const char *given = text ? text : "";
     char *copy = strndup(given, hd_record_fit(given, HD_CTL_PATH_BYTES_MAX));
 
     if (!copy)
         core->no_memory = true;
-    core_unset(slot);
+    core_free_text(slot);
     *slot = copy;
 }
 
@@ -28,7 +28,8 @@ bool core_same(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes)
+bool core_grow_array(struct hd_core *core, void *array, size_t count, size_t *size,
+                     size_t item_bytes)
 {
     size_t bigger = *size ? *size * 2 : 8;
     void *old, *moved;
@@ -56,11 +57,12 @@ struct core_attempt *core_newest(const struct core_job *job)
     return core_find_attempt(job, job->rec.attempt_count);
 }
 
-struct core_share *core_find_share(const struct core_attempt *attempt, const struct core_node *node)
+struct core_node_alloc *core_find_node_alloc(const struct core_attempt *attempt,
+                                             const struct core_node *node)
 {
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        if (attempt->shares[i].node == node)
-            return &attempt->shares[i];
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        if (attempt->allocs[i].node == node)
+            return &attempt->allocs[i];
     }
     return NULL;
 }

@@ -110,7 +110,7 @@ void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
     if (!listed->missing || listed->state != HD_CHECKPOINT_STATE_PRESENT || !seen->path ||
         !core_same(seen->hash, listed->hash))
         return;
-    core_set(core, &listed->path, seen->path); /* the jobs directory may have moved */
+    core_set_text(core, &listed->path, seen->path); /* the jobs directory may have moved */
     set_missing(core, job, listed, false);
     core_event(core, job, "checkpoint_back", listed->attempt, -1, "",
                "the checkpoint of step %lld of attempt %d is on the disk again: %s",
@@ -169,12 +169,12 @@ static void take_unreported(struct hd_core *core, struct core_job *job,
 {
     const size_t before = job->checkpoint_count;
 
-    for (size_t i = 0; i < event->found.checkpoint_count && attempt->share_count; i++) {
+    for (size_t i = 0; i < event->found.checkpoint_count && attempt->alloc_count; i++) {
         struct hd_checkpoint_record found = event->found.checkpoints[i];
 
         found.shared = true; /* it is in the jobs directory as the controller sees it */
         if (found.attempt == attempt->rec.attempt)
-            core_checkpoint_take(core, job, attempt, attempt->shares[0].node, &found);
+            core_checkpoint_take(core, job, attempt, attempt->allocs[0].node, &found);
     }
     if (job->checkpoint_count > before)
         core_event(

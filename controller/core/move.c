@@ -39,9 +39,9 @@ static bool fits_elsewhere(struct hd_core *core, struct core_job *job, struct co
     bool fits;
 
     view.reserves = true;
-    core_lend(core, &attempt, 1, true);
-    fits = core_has_place(core, &view);
-    core_lend(core, &attempt, 1, false);
+    core_assume_freed(core, &attempt, 1, true);
+    fits = core_has_placement(core, &view);
+    core_assume_freed(core, &attempt, 1, false);
     return fits;
 }
 
@@ -91,7 +91,8 @@ void core_node_leaves(struct hd_core *core, struct core_node *node)
     for (size_t i = 0; i < core->leaving_count; i++)
         if (core->leaving[i] == node)
             return;
-    if (!core_reserve(core, &core->leaving, core->leaving_count, &core->leaving_size, sizeof node))
+    if (!core_grow_array(core, &core->leaving, core->leaving_count, &core->leaving_size,
+                         sizeof node))
         return;
     for (; at && strcmp(core->leaving[at - 1]->rec.name, node->rec.name) > 0; at--)
         core->leaving[at] = core->leaving[at - 1];
@@ -129,7 +130,7 @@ void core_leave_timers(struct hd_core *core, struct core_node *node)
 
 /* The last time it stopped to grow it got no more devices: it does not try again in this attempt.
  */
-static bool grew_in_vain(const struct core_job *job, const struct core_attempt *attempt)
+static bool resizing_thrashes(const struct core_job *job, const struct core_attempt *attempt)
 {
     const struct core_attempt *before = core_find_attempt(job, attempt->rec.attempt - 1);
 
@@ -144,15 +145,15 @@ struct reach {
     bool later;      /* it is being found: core_planned lets the job look again */
 };
 
-static struct reach look_around(struct hd_core *core, struct core_job *job,
-                                struct core_attempt *attempt)
+static struct reach find_reach(struct hd_core *core, struct core_job *job,
+                               struct core_attempt *attempt)
 {
     struct core_view view = core_view_of(core, job);
     struct hd_job_needs needs = job->needs;
-    const struct core_wisher wisher = core_wisher_of(job, &needs);
+    const struct core_layout_client client = core_layout_client_of(job, &needs);
     struct hd_text why = {0};
     struct reach reach = {0};
-    struct core_placement place;
+    struct core_placement placement;
     bool by_user;
     const int64_t left = core_quota_left(job->account, &by_user);
 
@@ -164,30 +165,30 @@ static struct reach look_around(struct hd_core *core, struct core_job *job,
     if (needs.devices_max <= attempt->rec.plan.rank_count)
         return reach;
     view.needs = &needs;
-    core_lend(core, &attempt, 1, true);
-    place = core_find_place(core, &view);
-    reach.devices = place.device_count;
+    core_assume_freed(core, &attempt, 1, true);
+    placement = core_find_placement(core, &view);
+    reach.devices = placement.device_count;
     if (reach.devices > attempt->rec.plan.rank_count)
-        switch (core_ask_for(core, &wisher, &place, &why)) {
+        switch (core_ask_for(core, &client, &placement, &why)) {
         case CORE_LAYOUT_FITS:
-            reach.step_s = place.plan.step_s;
+            reach.step_s = placement.plan.step_s;
             break;
         case CORE_LAYOUT_LATER:
             reach.later = true;
             break;
-        case CORE_LAYOUT_MISFITS:
+        case CORE_LAYOUT_INFEASIBLE:
             reach.devices = 0;
             break;
         }
-    core_lend(core, &attempt, 1, false);
-    free(place.members);
+    core_assume_freed(core, &attempt, 1, false);
+    free(placement.members);
     hd_text_free(&why);
     return reach;
 }
 
 /* How much of a step's time is left there: by the prices of both places. Where one is not known,
  * steps are assumed to take time in inverse proportion to the devices. */
-static double share_there(const struct core_attempt *attempt, const struct reach *reach)
+static double remaining_fraction(const struct core_attempt *attempt, const struct reach *reach)
 {
     if (reach->step_s > 0 && attempt->rec.plan.step_s > 0)
         return reach->step_s / attempt->rec.plan.step_s;
@@ -205,10 +206,10 @@ static void grow(struct hd_core *core, struct core_job *job, struct core_attempt
 
     if (core_step_ms(attempt) <= 0 || left_ms < GAIN_FACTOR * cost_ms)
         return;
-    reach = look_around(core, job, attempt);
+    reach = find_reach(core, job, attempt);
     if (reach.devices <= have || reach.later)
         return;
-    gain_ms = left_ms - (int64_t)((double)left_ms * share_there(attempt, &reach));
+    gain_ms = left_ms - (int64_t)((double)left_ms * remaining_fraction(attempt, &reach));
     if (gain_ms < GAIN_FACTOR * cost_ms)
         return;
     hd_clock_format_span(gain_ms, gain);
@@ -220,15 +221,15 @@ static void grow(struct hd_core *core, struct core_job *job, struct core_attempt
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_RESIZED, 0);
 }
 
-void core_grow(struct hd_core *core)
+void core_resize_jobs(struct hd_core *core)
 {
-    while (core->growers.count) {
-        struct core_job *job = core->growers.items[core->growers.count - 1];
+    while (core->resize_candidates.count) {
+        struct core_job *job = core->resize_candidates.items[core->resize_candidates.count - 1];
         struct core_attempt *attempt = core_active(job);
 
-        core_jobs_remove(&core->growers, job);
+        core_jobs_remove(&core->resize_candidates, job);
         if (attempt && attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && !job->rec.cancel &&
-            !core->line_count && !grew_in_vain(job, attempt))
+            !core->group_count && !resizing_thrashes(job, attempt))
             grow(core, job, attempt);
     }
 }

@@ -19,7 +19,7 @@ void core_node_list(struct hd_core *core, struct core_node *node)
 {
     size_t at = core->node_count;
 
-    if (!core_reserve(core, &core->nodes, core->node_count, &core->node_size, sizeof node))
+    if (!core_grow_array(core, &core->nodes, core->node_count, &core->node_size, sizeof node))
         return;
     for (; at > 0 && sorts_before(node, core->nodes[at - 1]); at--)
         core->nodes[at] = core->nodes[at - 1];
@@ -47,9 +47,9 @@ void core_node_unlist(struct hd_core *core, const struct core_node *node)
 static void free_devices(struct core_node *node)
 {
     for (int32_t i = 0; i < node->rec.device_count; i++) {
-        core_unset(&node->rec.devices[i].name);
-        core_unset(&node->rec.devices[i].uuid);
-        core_unset(&node->rec.devices[i].problem);
+        core_free_text(&node->rec.devices[i].name);
+        core_free_text(&node->rec.devices[i].uuid);
+        core_free_text(&node->rec.devices[i].problem);
     }
     free(node->rec.devices);
     free(node->holds);
@@ -94,9 +94,9 @@ void core_node_set_devices(struct hd_core *core, struct core_node *node,
     for (int32_t i = 0; i < count; i++) {
         copy[i] = devices[i];
         copy[i].name = copy[i].uuid = copy[i].problem = NULL;
-        core_set(core, &copy[i].name, devices[i].name);
-        core_set(core, &copy[i].uuid, devices[i].uuid);
-        core_set(core, &copy[i].problem, devices[i].problem);
+        core_set_text(core, &copy[i].name, devices[i].name);
+        core_set_text(core, &copy[i].uuid, devices[i].uuid);
+        core_set_text(core, &copy[i].problem, devices[i].problem);
         holds[i] = find_hold(node, devices[i].index);
     }
     free_devices(node);
@@ -123,17 +123,17 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     node->rec.device_count = 0;
     node->rec.uuid = node->rec.name = node->rec.boot_id = node->rec.build = NULL;
     node->rec.drain_reason = NULL;
-    core_set(core, &node->rec.uuid, record->uuid);
-    core_set(core, &node->rec.name, record->name);
-    core_set(core, &node->rec.boot_id, record->boot_id);
-    core_set(core, &node->rec.build, record->build);
-    core_set(core, &node->rec.drain_reason, record->drain_reason);
+    core_set_text(core, &node->rec.uuid, record->uuid);
+    core_set_text(core, &node->rec.name, record->name);
+    core_set_text(core, &node->rec.boot_id, record->boot_id);
+    core_set_text(core, &node->rec.build, record->build);
+    core_set_text(core, &node->rec.drain_reason, record->drain_reason);
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
     core->reach_due = core->free_due = true; /* it has no index yet */
     core_node_set_devices(core, node, record->devices, record->device_count);
-    core_forget_misfits(core);
-    core_foresee_again(core);
+    core_forget_infeasible(core);
+    core_predict_prices_again(core);
     node->seen_mono_ms = node->silent_since_mono_ms = core->now.mono_ms;
     node->silent_since_ms = core->now.wall_ms;
     node->lost_after_ms = core->config.lost_ms;
@@ -146,25 +146,25 @@ void core_node_free(struct core_node *node)
 {
     free(node->active.items);
     free_devices(node);
-    core_unset(&node->rec.uuid);
-    core_unset(&node->rec.name);
-    core_unset(&node->rec.boot_id);
-    core_unset(&node->rec.build);
-    core_unset(&node->rec.drain_reason);
-    core_unset(&node->jobs_dir_problem);
-    core_unset(&node->no_room);
-    core_unset(&node->said_room);
-    core_unset(&node->data_address);
-    core_unset(&node->asked_name);
-    core_unset(&node->host);
+    core_free_text(&node->rec.uuid);
+    core_free_text(&node->rec.name);
+    core_free_text(&node->rec.boot_id);
+    core_free_text(&node->rec.build);
+    core_free_text(&node->rec.drain_reason);
+    core_free_text(&node->jobs_dir_problem);
+    core_free_text(&node->refuses_attempts);
+    core_free_text(&node->reported_refusal);
+    core_free_text(&node->data_address);
+    core_free_text(&node->asked_name);
+    core_free_text(&node->host);
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
-        core_unset(&node->compute[kind]);
-    core_unset(&node->traits);
-    core_unset(&node->isolation.mode);
-    core_unset(&node->isolation.tier);
-    core_unset(&node->isolation.locks);
-    core_unset(&node->isolation.lacks);
-    core_unset(&node->isolation.users);
+        core_free_text(&node->compute[kind]);
+    core_free_text(&node->traits);
+    core_free_text(&node->isolation.mode);
+    core_free_text(&node->isolation.tier);
+    core_free_text(&node->isolation.locks);
+    core_free_text(&node->isolation.lacks);
+    core_free_text(&node->isolation.users);
     core_probe_drop(node);
     free(node);
 }
@@ -243,8 +243,8 @@ void core_node_renew(struct hd_core *core, struct core_node *node)
     core_node_refresh(core, node);
 }
 
-/* Ends this node's share of every attempt. */
-void core_node_end_shares(struct hd_core *core, struct core_node *node, const char *message)
+/* Ends this node's node allocation of every attempt. */
+void core_node_end_allocs(struct hd_core *core, struct core_node *node, const char *message)
 {
     const struct hd_end_record end = {
         .cause = HD_END_CAUSE_NODE_LOST, .rank = -1, .node = node->rec.name, .message = message};
@@ -252,11 +252,11 @@ void core_node_end_shares(struct hd_core *core, struct core_node *node, const ch
     for (size_t i = 0; i < node->active.count;) {
         struct core_job *job = node->active.items[i];
         struct core_attempt *attempt = core_active(job);
-        struct core_share *share = core_find_share(attempt, node);
+        struct core_node_alloc *alloc = core_find_node_alloc(attempt, node);
 
-        if (!share->ended) {
+        if (!alloc->ended) {
             core_attempt_fail(core, job, attempt, &end);
-            core_share_end(core, job, attempt, share);
+            core_node_alloc_end(core, job, attempt, alloc);
         }
         i += core_active(job) != NULL; /* one that has ended left the set */
     }
@@ -269,7 +269,7 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
     core_node_set_state(core, node, HD_NODE_STATE_LOST);
     core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", why);
     core_probe_give_up(core, node);
-    core_node_end_shares(core, node, why);
+    core_node_end_allocs(core, node, why);
     for (size_t i = 0; i < core->node_count; i++) /* one of them deletes in its place */
         if (core->nodes[i]->synced)
             core_dirty_desired(core, core->nodes[i]);
@@ -370,7 +370,7 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
     else if (!node->synced)
         hd_text_add(text, "is connecting");
     else if (!node->stale_count)
-        hd_text_add(text, "%s", node->no_room);
+        hd_text_add(text, "%s", node->refuses_attempts);
     else
         hd_text_add(text, "is still stopping attempt %d of job %llu", node->stale_attempt,
                     (unsigned long long)node->stale_job);

@@ -18,14 +18,14 @@ static void suspect_named_node(struct hd_core *core, const struct core_node *nod
         other->suspect = true;
 }
 
-static void share_runs(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                       struct core_share *share)
+static void alloc_runs(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                       struct core_node_alloc *alloc)
 {
-    share->running = true;
+    alloc->running = true;
     if (attempt->rec.state != HD_ATTEMPT_STATE_STARTING)
         return;
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        if (!attempt->shares[i].running)
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        if (!attempt->allocs[i].running)
             return;
     }
     attempt->rec.state = HD_ATTEMPT_STATE_RUNNING;
@@ -40,15 +40,15 @@ static void share_runs(struct hd_core *core, struct core_job *job, struct core_a
 /* Ranks that gave up waiting for those of a node whose disk takes no writes: that is the cause. */
 static void blame_the_wait(const struct core_attempt *attempt, struct hd_end_record *end)
 {
-    for (size_t i = 0; end->echo && i < attempt->share_count; i++) {
-        const struct core_share *share = &attempt->shares[i];
+    for (size_t i = 0; end->secondary && i < attempt->alloc_count; i++) {
+        const struct core_node_alloc *alloc = &attempt->allocs[i];
 
-        if (share->ended || !share->waits)
+        if (alloc->ended || !alloc->waits)
             continue;
         *end = (struct hd_end_record){.cause = HD_END_CAUSE_STORAGE,
                                       .rank = -1,
-                                      .node = share->node->rec.name,
-                                      .message = share->problem};
+                                      .node = alloc->node->rec.name,
+                                      .message = alloc->problem};
     }
 }
 
@@ -60,43 +60,44 @@ static void blame_the_network(struct hd_core *core, struct core_job *job,
     struct hd_end_record end = attempt->rec.end;
     char message[HD_CTL_MESSAGE_BYTES_MAX];
 
-    for (size_t i = 0; i < attempt->share_count; i++)
-        if (!attempt->shares[i].echoed)
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        if (!attempt->allocs[i].secondary)
             return;
     (void)snprintf(
         message, sizeof message,
         "its nodes (%s, %s%s) lost the connection to each other, and on none of them a "
         "rank was killed or crashed: look at the network between their data addresses (the "
         "first message: %s)",
-        attempt->shares[0].node->rec.name, attempt->shares[1].node->rec.name,
-        attempt->share_count > 2 ? ", .." : "", end.message);
-    end.echo = false;
+        attempt->allocs[0].node->rec.name, attempt->allocs[1].node->rec.name,
+        attempt->alloc_count > 2 ? ", .." : "", end.message);
+    end.secondary = false;
     end.node = "";
     end.message = message;
     core_attempt_fail(core, job, attempt, &end);
 }
 
-static void share_ended(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                        struct core_share *share, const struct hd_observed *observed)
+static void alloc_ended(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                        struct core_node_alloc *alloc, const struct hd_observed *observed)
 {
     struct hd_end_record end = observed->end;
 
     if (!end.node || !*end.node)
-        end.node = share->node->rec.name;
-    if (end.echo && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
+        end.node = alloc->node->rec.name;
+    if (end.secondary && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
         end.node =
             attempt->rec.plan.ranks[end.rank].node_name; /* whom the ranks there waited for */
-    suspect_named_node(core, share->node, &end);
+    suspect_named_node(core, alloc->node, &end);
     /* an echo names no node: suspect all others; the next message of a node clears it */
-    for (size_t i = 0; end.echo && i < attempt->share_count; i++)
-        attempt->shares[i].node->suspect |=
-            !attempt->shares[i].ended && &attempt->shares[i] != share;
+    for (size_t i = 0; end.secondary && i < attempt->alloc_count; i++)
+        attempt->allocs[i].node->suspect |=
+            !attempt->allocs[i].ended && &attempt->allocs[i] != alloc;
     blame_the_wait(attempt, &end);
-    share->echoed = end.echo && end.cause == HD_END_CAUSE_RANK_EXIT && attempt->share_count > 1;
+    alloc->secondary =
+        end.secondary && end.cause == HD_END_CAUSE_RANK_EXIT && attempt->alloc_count > 1;
     if (end.cause != HD_END_CAUSE_COMPLETED)
         core_attempt_fail(core, job, attempt, &end);
     blame_the_network(core, job, attempt);
-    core_share_end(core, job, attempt, share);
+    core_node_alloc_end(core, job, attempt, alloc);
 }
 
 /* The node was lost, the attempt counted as ended, and no other has been started since: what the
@@ -110,8 +111,8 @@ static bool may_revive(const struct core_job *job, const struct core_attempt *at
 
     if (attempt != core_newest(job) || job->ended || job->rec.cancel ||
         attempt->rec.state != HD_ATTEMPT_STATE_ENDED ||
-        attempt->rec.end.cause != HD_END_CAUSE_NODE_LOST || attempt->share_count != 1 ||
-        attempt->shares[0].node != node || observed->state < HD_ATTEMPT_STATE_RUNNING ||
+        attempt->rec.end.cause != HD_END_CAUSE_NODE_LOST || attempt->alloc_count != 1 ||
+        attempt->allocs[0].node != node || observed->state < HD_ATTEMPT_STATE_RUNNING ||
         observed->end.cause == HD_END_CAUSE_NODE_LOST || /* as it is recorded */
         core_quota_left(job->account, &by_user) < plan->rank_count)
         return false;
@@ -128,8 +129,8 @@ static bool may_revive(const struct core_job *job, const struct core_attempt *at
 
 static void revive(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
-    struct core_share *share = &attempt->shares[0];
-    struct core_node *node = share->node;
+    struct core_node_alloc *alloc = &attempt->allocs[0];
+    struct core_node *node = alloc->node;
 
     attempt->failed = attempt->kill = false;
     core_attempt_set_end(core, attempt, &(struct hd_end_record){.rank = -1});
@@ -137,9 +138,9 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
     attempt->rec.state = HD_ATTEMPT_STATE_RUNNING;
     if (!attempt->rec.running_ms)
         attempt->rec.running_ms = core->now.wall_ms;
-    share->listed = share->running = true;
-    share->ended = false;
-    share->stop_generation = 0;
+    alloc->listed = alloc->running = true;
+    alloc->ended = false;
+    alloc->stop_generation = 0;
     for (int32_t r = 0; r < attempt->rec.plan.rank_count; r++)
         for (int32_t d = 0; d < node->rec.device_count; d++)
             if (node->rec.devices[d].index == attempt->rec.plan.ranks[r].device)
@@ -170,17 +171,17 @@ static bool is_same_problem(const char *a, const char *b)
 }
 
 static void take_problem(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                         struct core_share *share, const char *problem)
+                         struct core_node_alloc *alloc, const char *problem)
 {
-    const char *before = share->problem ? share->problem : "";
+    const char *before = alloc->problem ? alloc->problem : "";
     const bool is_new = *problem && !is_same_problem(before, problem);
 
     if (core_same(before, problem))
         return;
-    core_set(core, &share->problem, problem);
+    core_set_text(core, &alloc->problem, problem);
     if (is_new)
-        core_event(core, job, "problem", attempt->rec.attempt, -1, share->node->rec.name,
-                   "attempt %d on %s: %s", attempt->rec.attempt, share->node->rec.name, problem);
+        core_event(core, job, "problem", attempt->rec.attempt, -1, alloc->node->rec.name,
+                   "attempt %d on %s: %s", attempt->rec.attempt, alloc->node->rec.name, problem);
     core_announce(core, job);
 }
 
@@ -189,15 +190,15 @@ static void take_observed_attempt(struct hd_core *core, struct core_node *node,
 {
     struct core_job *job = core_find_job(core, observed->job);
     struct core_attempt *attempt = job ? core_find_attempt(job, observed->attempt) : NULL;
-    struct core_share *share = NULL;
+    struct core_node_alloc *alloc = NULL;
 
     if (attempt && may_revive(job, attempt, node, observed))
         revive(core, job, attempt);
     for (size_t i = 0; attempt && i < observed->checkpoint_count; i++)
         core_checkpoint_take(core, job, attempt, node, &observed->checkpoints[i]);
     if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_ENDED)
-        share = core_find_share(attempt, node);
-    if (!share || share->ended) {
+        alloc = core_find_node_alloc(attempt, node);
+    if (!alloc || alloc->ended) {
         if (observed->state != HD_ATTEMPT_STATE_ENDED) {
             node->stale_count++;
             node->stale_job = observed->job;
@@ -205,13 +206,13 @@ static void take_observed_attempt(struct hd_core *core, struct core_node *node,
         }
         return;
     }
-    share->listed = true;
-    take_problem(core, job, attempt, share, observed->problem ? observed->problem : "");
-    share->waits = observed->waits && share->problem && *share->problem;
+    alloc->listed = true;
+    take_problem(core, job, attempt, alloc, observed->problem ? observed->problem : "");
+    alloc->waits = observed->waits && alloc->problem && *alloc->problem;
     if (observed->state == HD_ATTEMPT_STATE_RUNNING)
-        share_runs(core, job, attempt, share);
+        alloc_runs(core, job, attempt, alloc);
     else if (observed->state == HD_ATTEMPT_STATE_ENDED)
-        share_ended(core, job, attempt, share, observed);
+        alloc_ended(core, job, attempt, alloc, observed);
 }
 
 static bool is_listed(const struct hd_core_event *event, const struct core_attempt *attempt)
@@ -224,10 +225,10 @@ static bool is_listed(const struct hd_core_event *event, const struct core_attem
     return false;
 }
 
-/* The node has applied a desired set that says to stop the share. */
-static bool is_stopped_there(const struct hd_core_event *event, const struct core_share *share)
+/* The node has applied a desired set that says to stop the node allocation. */
+static bool is_stopped_there(const struct hd_core_event *event, const struct core_node_alloc *alloc)
 {
-    return share->stop_generation && event->observed.generation >= share->stop_generation;
+    return alloc->stop_generation && event->observed.generation >= alloc->stop_generation;
 }
 
 /* An attempt that the node should list and does not: the node has not applied the desired set yet
@@ -236,23 +237,23 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
                          const struct hd_core_event *event, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
-    struct core_share *share = core_find_share(attempt, node);
+    struct core_node_alloc *alloc = core_find_node_alloc(attempt, node);
     struct hd_end_record end = {.rank = -1, .node = node->rec.name};
 
-    core->out->looked++;
-    if (share->ended || is_listed(event, attempt))
+    core->out->evaluated++;
+    if (alloc->ended || is_listed(event, attempt))
         return;
-    if (share->listed && !(share->waits && is_stopped_there(event, share))) {
+    if (alloc->listed && !(alloc->waits && is_stopped_there(event, alloc))) {
         end.cause = HD_END_CAUSE_NODE_LOST;
         end.message = "the node no longer has the attempt";
-    } else if (is_stopped_there(event, share)) {
+    } else if (is_stopped_there(event, alloc)) {
         end.cause = HD_END_CAUSE_USER;
         end.message = "stopped before its start";
     } else {
         return;
     }
     core_attempt_fail(core, job, attempt, &end);
-    core_share_end(core, job, attempt, share);
+    core_node_alloc_end(core, job, attempt, alloc);
 }
 
 /* Returns the length of the first sentence: what is wrong, without what to do, which the list of
@@ -265,7 +266,7 @@ static int first_sentence(const char *problem)
 }
 
 /* Writes why the node may start nothing although it reports no problem: its writes would be hidden
- * when the share is mounted, and files that are there already cannot be read. */
+ * when the node allocation is mounted, and files that are there already cannot be read. */
 static bool lacks_jobs_dir(const struct hd_core *core, const struct core_node *node,
                            struct hd_text *text)
 {
@@ -285,16 +286,17 @@ static bool lacks_jobs_dir(const struct hd_core *core, const struct core_node *n
     return text->len_bytes > 0;
 }
 
-void core_node_room(struct hd_core *core, struct core_node *node)
+void core_node_update_refusal(struct hd_core *core, struct core_node *node)
 {
-    const bool before = node->no_room && *node->no_room, lacked = node->lacks_jobs_dir;
+    const bool before = node->refuses_attempts && *node->refuses_attempts,
+               lacked = node->lacks_jobs_dir;
     struct hd_text text = {0};
-    const char *now = node->said_room ? node->said_room : "";
+    const char *now = node->reported_refusal ? node->reported_refusal : "";
 
     node->lacks_jobs_dir = node->synced && !node->leaves && lacks_jobs_dir(core, node, &text);
     if (node->lacks_jobs_dir && (!*now || (core->jobs_dir_problem && *core->jobs_dir_problem)))
         now = text.data;
-    core_set(core, &node->no_room, now);
+    core_set_text(core, &node->refuses_attempts, now);
     if (node->lacks_jobs_dir && !lacked)
         core_event(core, NULL, "jobs_dir_lost", 0, -1, node->rec.name, "node %s %s", node->rec.name,
                    now);
@@ -312,13 +314,13 @@ void core_node_room(struct hd_core *core, struct core_node *node)
  * observed set. */
 enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *event)
 {
-    core_set(core, &core->jobs_dir_problem, event->jobs_dir.problem);
+    core_set_text(core, &core->jobs_dir_problem, event->jobs_dir.problem);
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
 
         if (node->rec.retired || !node->synced)
             continue;
-        core_node_room(core, node);
+        core_node_update_refusal(core, node);
         core_node_note(core, node);
         core_node_refresh(core, node);
     }
@@ -326,16 +328,16 @@ enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *e
     return HD_OK;
 }
 
-static void take_room(struct hd_core *core, struct core_node *node, const char *no_room,
-                      bool leaves)
+static void take_refusal(struct hd_core *core, struct core_node *node, const char *refuses_attempts,
+                         bool leaves)
 {
-    core_set(core, &node->said_room, no_room);
+    core_set_text(core, &node->reported_refusal, refuses_attempts);
     core->schedule_due |= leaves != node->leaves;
     if (leaves && !node->leaves)
         core_event(core, NULL, "node_leaves", 0, -1, node->rec.name, "node %s %s", node->rec.name,
-                   no_room);
+                   refuses_attempts);
     node->leaves = leaves;
-    core_node_room(core, node);
+    core_node_update_refusal(core, node);
     if (leaves)
         core_node_leaves(core, node);
 }
@@ -359,16 +361,16 @@ static bool guess_plan(const struct core_job *job, const struct core_node *node,
         return false;
     ret_plan->rank_count = count;
     for (int32_t r = 0; r < count; r++)
-        ret_plan->ranks[r] = (struct hd_place){.node_uuid = node->rec.uuid,
-                                               .node_name = node->rec.name,
-                                               .device = node->rec.devices[r].index};
+        ret_plan->ranks[r] = (struct hd_rank_location){.node_uuid = node->rec.uuid,
+                                                       .node_name = node->rec.name,
+                                                       .device = node->rec.devices[r].index};
     return true;
 }
 
 /* Adds an ended attempt of which only the number is known, so that no new attempt gets its number
  * and its folder. It has the plan of the attempt before it. */
-static struct core_attempt *fill_place(struct hd_core *core, struct core_job *job,
-                                       const struct core_node *node)
+static struct core_attempt *fill_rank_location(struct hd_core *core, struct core_job *job,
+                                               const struct core_node *node)
 {
     const struct core_attempt *before = core_newest(job);
     struct hd_plan_record guessed = {0};
@@ -400,8 +402,8 @@ static struct core_attempt *fill_place(struct hd_core *core, struct core_job *jo
     free(guessed.ranks);
     if (!made)
         return NULL;
-    for (size_t i = 0; i < made->share_count; i++)
-        made->shares[i].ended = true;
+    for (size_t i = 0; i < made->alloc_count; i++)
+        made->allocs[i].ended = true;
     made->failed = made->kill = made->had_finite_step = true;
     core_dirty_attempt(core, job, made);
     return made;
@@ -423,7 +425,7 @@ static void take_unknown(struct hd_core *core, struct core_node *node,
         observed->attempt > HD_CTL_ATTEMPTS_MAX)
         return;
     while (job->rec.attempt_count < observed->attempt) {
-        made = fill_place(core, job, node);
+        made = fill_rank_location(core, job, node);
         if (!made)
             return;
     }
@@ -443,8 +445,8 @@ static void take_unknown(struct hd_core *core, struct core_node *node,
 
 /* Adds an event for a running attempt that the controller did not start. Called once for each
  * stream of the node. */
-static void tell_unknown(struct hd_core *core, const struct core_node *node,
-                         const struct hd_observed *observed)
+static void report_unknown(struct hd_core *core, const struct core_node *node,
+                           const struct hd_observed *observed)
 {
     struct core_job *job = core_find_job(core, observed->job);
 
@@ -480,13 +482,14 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     node->stale_count = 0;
     core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
-    core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
+    core_set_text(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
     if (node->jobs_dir_visible && !node->rec.saw_jobs_dir) {
         node->rec.saw_jobs_dir = true;
         core_dirty_node(core, node);
     }
-    take_room(core, node, event->observed.no_room ? event->observed.no_room : "",
-              event->observed.leaves);
+    take_refusal(core, node,
+                 event->observed.refuses_attempts ? event->observed.refuses_attempts : "",
+                 event->observed.leaves);
 
     for (size_t i = 0; i < event->observed.deleted_count; i++)
         core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
@@ -501,7 +504,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     for (size_t i = 0; i < event->observed.attempt_count; i++) {
         take_unknown(core, node, &event->observed.attempts[i]);
         if (is_first)
-            tell_unknown(core, node, &event->observed.attempts[i]);
+            report_unknown(core, node, &event->observed.attempts[i]);
     }
     node->told_all = true;
     core_node_rename(core, node);

@@ -2,12 +2,12 @@
  *
  * A job gets as many devices as it may use, on as few nodes as possible, and among those where the
  * fewest devices stay unused; of equal single nodes one at the switch that has the fewest free
- * devices, so that other switches have room for whole gangs. On a node it takes the free devices
+ * devices, so that other switches have bound for whole gangs. On a node it takes the free devices
  * with the lowest positions.
  *
  * A search always looks at whole placements: devices that are only enough in sum, on nodes that
  * cannot work together, are no place. It can be asked of a cluster in which some attempts have
- * ended (core_lend), so that reservations and preemption see what a start would see.
+ * ended (core_assume_freed), so that reservations and preemption see what a start would see.
  */
 #include <stdlib.h>
 
@@ -59,7 +59,7 @@ int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_n
     for (int32_t i = 0; i < node->rec.device_count; i++)
         count += node->rec.devices[i].kind == kind && core_device_works(node, i) &&
                  core_device_suits(needs, node, i) &&
-                 !(free_only && node->holds[i].job && !core_is_lent(&node->holds[i]));
+                 !(free_only && node->holds[i].job && !core_is_assumed_freed(&node->holds[i]));
     return count;
 }
 
@@ -80,54 +80,56 @@ int32_t core_available_at(const struct hd_core *core, const struct core_view *vi
                           enum hd_device_kind kind, const uint16_t *free_of)
 {
     const uint8_t marks = core->marks[i];
-    const struct core_kept *kept = &core->kept_of[i];
-    int32_t spare;
+    const struct core_reserved_devices *reserved = &core->reserved_of[i];
+    int32_t surplus;
 
-    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_SPARE) && !view->spares))
+    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_HOT_SPARE) && !view->hot_spares))
         return 0;
     if (view->avoids || view->needs->memory_min > core->least_memory[kind] ||
-        ((marks & CORE_MARK_RESERVED) && !kept->keeper))
+        ((marks & CORE_MARK_RESERVED) && !reserved->owner_index))
         return core_available(core, view, core->nodes[i], kind);
     if (!(marks & CORE_MARK_RESERVED) ||
-        core_may_use_kept(core, view, kind, &core->keepers[kept->keeper - 1]))
+        core_may_use_reserved(core, view, kind,
+                              &core->reservation_owners[reserved->owner_index - 1]))
         return free_of[i];
-    spare = view->reserves ? 0 : kept->spare;
-    return free_of[i] < spare ? free_of[i] : spare;
+    surplus = view->reserves ? 0 : reserved->surplus;
+    return free_of[i] < surplus ? free_of[i] : surplus;
 }
 
-bool core_is_on(const struct core_placement *place, const struct core_attempt *attempt)
+bool core_is_on(const struct core_placement *placement, const struct core_attempt *attempt)
 {
-    for (size_t m = 0; m < place->member_count; m++)
-        if (core_find_share(attempt, place->members[m].node))
+    for (size_t m = 0; m < placement->member_count; m++)
+        if (core_find_node_alloc(attempt, placement->members[m].node))
             return true;
     return false;
 }
 
-bool core_lends_to(const struct hd_core *core, const struct core_attempt *attempt,
-                   const struct core_job *lender)
+bool core_yields_to(const struct hd_core *core, const struct core_attempt *attempt,
+                    const struct core_job *job)
 {
-    return attempt->rec.borrows && lender->rec.job < attempt->rec.job &&
-           core_find_job(core, attempt->rec.job)->rec.priority <= lender->rec.priority;
+    return attempt->rec.borrows && job->rec.job < attempt->rec.job &&
+           core_find_job(core, attempt->rec.job)->rec.priority <= job->rec.priority;
 }
 
 int32_t core_available(const struct hd_core *core, const struct core_view *view,
                        const struct core_node *node, enum hd_device_kind kind)
 {
-    struct core_keeper keeper;
-    int32_t count, spare;
+    struct core_reservation_owner owner;
+    int32_t count, surplus;
 
-    if (!core_node_usable(node) || core_avoids(view, node) || (node->spare && !view->spares))
+    if (!core_node_usable(node) || core_avoids(view, node) ||
+        (node->hot_spare && !view->hot_spares))
         return 0;
     count = core_count_devices(view->needs, node, kind, true);
     if (!node->reserved.by)
         return count;
-    keeper = (struct core_keeper){.by = node->reserved.by,
-                                  .start_mono_ms = node->reserved.start_mono_ms,
-                                  .kind = node->reserved.kind};
-    if (core_may_use_kept(core, view, kind, &keeper))
+    owner = (struct core_reservation_owner){.by = node->reserved.by,
+                                            .start_mono_ms = node->reserved.start_mono_ms,
+                                            .kind = node->reserved.kind};
+    if (core_may_use_reserved(core, view, kind, &owner))
         return count;
-    spare = view->reserves ? 0 : node->reserved.spare;
-    return count < spare ? count : spare;
+    surplus = view->reserves ? 0 : node->reserved.surplus;
+    return count < surplus ? count : surplus;
 }
 
 /* ---- finding ----------------------------------------------------------------------------------*/
@@ -139,9 +141,9 @@ static int32_t free_below(const struct hd_core *core, enum hd_device_kind kind,
 }
 
 /* a is of node; b is of other, or nothing yet. */
-static bool is_better(const struct hd_core *core, enum hd_device_kind kind,
-                      const struct core_placement *a, const struct core_node *node,
-                      const struct core_placement *b, const struct core_node *other)
+static bool is_better_node(const struct hd_core *core, enum hd_device_kind kind,
+                           const struct core_placement *a, const struct core_node *node,
+                           const struct core_placement *b, const struct core_node *other)
 {
     if (a->device_count != b->device_count)
         return a->device_count > b->device_count;
@@ -151,12 +153,12 @@ static bool is_better(const struct hd_core *core, enum hd_device_kind kind,
 }
 
 /* The best placement on one node with the devices that are free now. */
-static void find_node(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
-                      struct core_placement *ret_best)
+static void find_on_one_node(struct hd_core *core, const struct core_view *view,
+                             enum hd_device_kind kind, struct core_placement *ret_best)
 {
-    struct core_placement best = {0}, place = {.member_count = 1};
+    struct core_placement best = {0}, placement = {.member_count = 1};
     struct core_member member = {0};
-    int32_t asked = -1; /* what the layout in `place` was chosen for: most nodes are alike */
+    int32_t asked = -1; /* what the layout in `placement` was chosen for: most nodes are alike */
     const uint16_t *free_of = core_free_by_node(core, kind);
 
     if (!free_of)
@@ -172,12 +174,14 @@ static void find_node(struct hd_core *core, const struct core_view *view, enum h
         if (available < view->needs->devices_min || !core_can_read_base(view->base, node))
             continue;
         if (available != asked)
-            place.device_count = core_pick_count(view->needs, kind, available, &place.plan);
+            placement.device_count = core_pick_count(view->needs, kind, available, &placement.plan);
         asked = available;
-        place.unused_count = core_count_devices(view->needs, node, kind, true) - place.device_count;
-        if (is_better(core, kind, &place, node, &best, member.node)) {
-            best = place;
-            member = (struct core_member){.node = node, .index = i, .count = place.device_count};
+        placement.unused_count =
+            core_count_devices(view->needs, node, kind, true) - placement.device_count;
+        if (is_better_node(core, kind, &placement, node, &best, member.node)) {
+            best = placement;
+            member =
+                (struct core_member){.node = node, .index = i, .count = placement.device_count};
         }
     }
     if (!best.device_count)
@@ -191,17 +195,17 @@ static void find_node(struct hd_core *core, const struct core_view *view, enum h
     *ret_best = best;
 }
 
-struct core_placement core_find_place(struct hd_core *core, const struct core_view *view)
+struct core_placement core_find_placement(struct hd_core *core, const struct core_view *view)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(view->needs, kinds);
     struct core_placement best = {0};
 
     for (size_t k = 0; k < kind_count && !best.device_count; k++) {
-        if (core_lacks_room(core, view, kinds[k]))
+        if (core_exceeds_fit_bound(core, view, kinds[k]))
             continue;
         if (view->needs->devices_min <= core->largest[kinds[k]])
-            find_node(core, view, kinds[k], &best);
+            find_on_one_node(core, view, kinds[k], &best);
         if (best.device_count < view->needs->devices_max && core_may_span(view->base))
             core_gang_find(core, view, kinds[k], &best);
     }
@@ -209,8 +213,8 @@ struct core_placement core_find_place(struct hd_core *core, const struct core_vi
 }
 
 /* It is for a gang at one switch of the lowest tier, and none has so many free devices below it. */
-static bool no_leaf_has_room(struct hd_core *core, const struct core_view *view,
-                             enum hd_device_kind kind)
+static bool no_leaf_fits(struct hd_core *core, const struct core_view *view,
+                         enum hd_device_kind kind)
 {
     const int32_t need = view->needs->devices_min;
 
@@ -223,32 +227,32 @@ static bool no_leaf_has_room(struct hd_core *core, const struct core_view *view,
     return true;
 }
 
-bool core_has_place(struct hd_core *core, const struct core_view *view)
+bool core_has_placement(struct hd_core *core, const struct core_view *view)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t kind_count = core_kinds(view->needs, kinds);
-    struct core_placement place = {0};
+    struct core_placement placement = {0};
     bool found = false;
 
     if (view->nodes_max || view->tier_max) { /* then it matters which nodes */
         for (size_t k = 0; k < kind_count && !found; k++)
-            found =
-                !core_lacks_room(core, view, kinds[k]) && !no_leaf_has_room(core, view, kinds[k]);
+            found = !core_exceeds_fit_bound(core, view, kinds[k]) &&
+                    !no_leaf_fits(core, view, kinds[k]);
         if (!found)
             return false;
-        place = core_find_place(core, view);
-        free(place.members);
-        return place.device_count > 0;
+        placement = core_find_placement(core, view);
+        free(placement.members);
+        return placement.device_count > 0;
     }
     for (size_t k = 0; k < kind_count && !found; k++) {
-        if (core_lacks_room(core, view, kinds[k]))
+        if (core_exceeds_fit_bound(core, view, kinds[k]))
             continue;
         if (view->needs->devices_min <= core->largest[kinds[k]])
-            find_node(core, view, kinds[k], &place);
-        found = place.device_count > 0 ||
+            find_on_one_node(core, view, kinds[k], &placement);
+        found = placement.device_count > 0 ||
                 (core_may_span(view->base) && core_gang_is_there(core, view, kinds[k]));
     }
-    free(place.members);
+    free(placement.members);
     return found;
 }
 
@@ -297,7 +301,8 @@ struct core_node *core_find_idle_node(struct hd_core *core, const struct core_vi
                                    : core_count_devices(view->needs, node, kinds[k], true);
 
             if ((best && free_now <= best_free && !node->reserved.by) ||
-                (node->spare && !view->spares) || !pick_when_idle(view, node, kinds[k], &plan))
+                (node->hot_spare && !view->hot_spares) ||
+                !pick_when_idle(view, node, kinds[k], &plan))
                 continue;
             if (node->reserved.by) {
                 *ret_blocking_job = *ret_blocking_job ? *ret_blocking_job : node->reserved.by;
@@ -331,9 +336,9 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job)
 {
     struct core_view view = {.job = job, .needs = &job->needs, .base = core_checkpoint_newest(job)};
 
-    view.spares = core_has_failed(job) || core_needs_spares(core, &job->needs);
-    if (job->line)
-        view.length_ms = job->line->key.class->key.length_minutes * 60000;
+    view.hot_spares = core_has_failed(job) || core_needs_hot_spares(core, &job->needs);
+    if (job->group)
+        view.length_ms = job->group->key.class->key.length_minutes * 60000;
     view.avoids = job->avoided_count > 0;
     if (view.avoids)
         view.avoids = core_fits_when_idle(core, &view); /* else on any node, as restart.max says */

@@ -4,7 +4,8 @@
 
 #include "controller/core/core_internal.h"
 
-struct hd_plan_request core_wish_on(const struct hd_job_needs *needs, enum hd_device_kind kind)
+struct hd_plan_request core_plan_request_on(const struct hd_job_needs *needs,
+                                            enum hd_device_kind kind)
 {
     const char *device = hd_device_kind_name((int)kind);
     struct hd_plan_request wish = needs->wish;
@@ -16,7 +17,7 @@ struct hd_plan_request core_wish_on(const struct hd_job_needs *needs, enum hd_de
 bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan)
 {
-    const struct hd_plan_request wish = core_wish_on(needs, kind);
+    const struct hd_plan_request wish = core_plan_request_on(needs, kind);
     struct hd_layout_sizes layout;
 
     if (hd_plan_size(&wish, count, &layout) && !hd_plan_first(&wish, count, &layout))
@@ -28,7 +29,7 @@ bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32
 enum hd_status hd_core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind,
                             int32_t count, struct hd_plan_record *ret_plan)
 {
-    const struct hd_plan_request wish = core_wish_on(needs, kind);
+    const struct hd_plan_request wish = core_plan_request_on(needs, kind);
 
     return core_plan(needs, kind, count, ret_plan) ? HD_OK : hd_plan_check(&wish, count, count);
 }

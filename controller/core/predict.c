@@ -4,7 +4,7 @@
  * of the rank: validation and checkpoints between them count. After a restart of the controller it
  * is measured anew; until then the pace since the attempt's start counts. What is not measured is
  * not known: a job without a measured step and without a time limit never ends, as far as the
- * scheduler knows, unless it has started by its price (menu.c) on devices that are kept for others.
+ * scheduler knows, unless it has started by its price (layout_cache.c) on devices that are kept for others.
  * A wrong prediction ends no job. It moves expected starts, which is told (reserve.c).
  */
 #include "controller/core/core_internal.h"
@@ -14,13 +14,13 @@ enum {
     STOP_MS = 30 * 1000,      /* assumed for a last checkpoint */
     SLACK_MS = 60 * 1000,     /* for the start and the last checkpoint of a job with a time limit */
     DRIFT_MIN_MS = 60 * 1000, /* predictions are made anew if one is off by more than this, */
-    DRIFT_SHARE = 10,         /* and by more than one tenth of the time left */
+    DRIFT_DIVISOR = 10,       /* and by more than one tenth of the time left */
     LATE_MS = 1000,           /* later than so it is heard late that ranks run; and a pace since */
-    LATE_SHARE = 5,           /* then counts after so many times as long */
+    LATE_DIVISOR = 5,         /* then counts after so many times as long */
 };
 
 /* Steps may take so much longer than their price: rates.c says it of data sheets. */
-#define FORESEEN_BAND 1.25
+#define PRICE_BAND 1.25
 
 /* Of the steps after `first`, which ended at first_ms; 0: too few to say. */
 static double pace_since(const struct core_attempt *attempt, int64_t first, int64_t first_ms)
@@ -41,7 +41,7 @@ double core_step_ms(const struct core_attempt *attempt)
 
 void core_predict_restore(struct core_attempt *attempt)
 {
-    if (attempt->last_step_ms - attempt->rec.running_ms >= LATE_SHARE * LATE_MS)
+    if (attempt->last_step_ms - attempt->rec.running_ms >= LATE_DIVISOR * LATE_MS)
         attempt->restored_step_ms =
             pace_since(attempt, attempt->rec.base_step, attempt->rec.running_ms);
 }
@@ -58,11 +58,11 @@ static int64_t end_of_steps(const struct core_job *job, const struct core_attemp
 {
     const double step_ms = core_step_ms(attempt), step_s = attempt->rec.plan.step_s;
 
-    if (step_ms <= 0 && !(step_s > 0 && attempt->timely))
+    if (step_ms <= 0 && !(step_s > 0 && attempt->backfilled))
         return INT64_MAX;
     if (step_ms <= 0)
         return attempt->state_since_mono_ms + SLACK_MS +
-               (int64_t)(FORESEEN_BAND * 1000 * step_s *
+               (int64_t)(PRICE_BAND * 1000 * step_s *
                          (double)(job->rec.steps - attempt->rec.base_step));
     return attempt->last_step_mono_ms +
            (int64_t)(step_ms * (double)(job->rec.steps - attempt->last_step));
@@ -106,8 +106,8 @@ void core_predict_all(struct hd_core *core)
         core_note_held(core, job, attempt);
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
         if (attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
-            core_reserve(core, &core->borrowers, core->borrower_count, &core->borrower_size,
-                         sizeof attempt))
+            core_grow_array(core, &core->borrowers, core->borrower_count, &core->borrower_size,
+                            sizeof attempt))
             core->borrowers[core->borrower_count++] = attempt;
     }
 }
@@ -131,18 +131,18 @@ static int64_t length_of(const struct hd_core *core, const struct core_job *job,
 int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job)
 {
     const struct core_attempt *newest = core_newest(job);
-    const double open_ms = FORESEEN_BAND * 1000 * job->open_s;
+    const double open_ms = PRICE_BAND * 1000 * job->open_s;
     double step_ms = newest ? core_step_ms(newest) : 0;
 
     if (step_ms <= 0 || newest->rec.plan.rank_count > job->needs.devices_min)
-        step_ms = FORESEEN_BAND * 1000 * job->foreseen_s;
+        step_ms = PRICE_BAND * 1000 * job->predicted_step_s;
     return length_of(core, job, step_ms > 0 && step_ms < open_ms ? open_ms : step_ms);
 }
 
 int64_t core_predict_length_at(const struct hd_core *core, const struct core_job *job,
                                double step_s)
 {
-    return length_of(core, job, FORESEEN_BAND * 1000 * step_s);
+    return length_of(core, job, PRICE_BAND * 1000 * step_s);
 }
 
 bool core_note_running(const struct hd_core *core, struct core_attempt *attempt)
@@ -179,7 +179,7 @@ bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_a
     off_ms =
         end > attempt->ends_mono_ms ? end - attempt->ends_mono_ms : attempt->ends_mono_ms - end;
     left_ms = end - core->now.mono_ms;
-    return off_ms > DRIFT_MIN_MS && off_ms * DRIFT_SHARE > left_ms;
+    return off_ms > DRIFT_MIN_MS && off_ms * DRIFT_DIVISOR > left_ms;
 }
 
 void core_note_held(struct hd_core *core, const struct core_job *job,

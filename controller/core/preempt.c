@@ -1,11 +1,11 @@
-/* preempt: which running jobs give way to one of higher priority.
+/* preempt: which running jobs are preempted to one of higher priority.
  *
  * Victims are attempts of lower priority, those first that would lose the least work: device-time
  * since their last checkpoint. As few as possible of the cheapest are chosen, by a search for a
  * whole placement with their devices; then those that the placement does not need are spared. The
- * placement is at as few switches as the job's devices can be, if enough jobs there can give way.
+ * placement is at as few switches as the job's devices can be, if enough jobs there can are preempted.
  * A victim writes a checkpoint and ends; its job waits again and goes on from there. The place is
- * kept for the job (claim.c).
+ * kept for the job (pending.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    SPARED_TRIED_MAX = 64
+    REPRIEVES_TRIED_MAX = 64
 }; /* victims for which it is tried whether the job fits without them */
 
 struct victim {
@@ -45,11 +45,11 @@ static int64_t loss_of(const struct hd_core *core, const struct core_attempt *at
 }
 
 /* Of lower priority, or on devices that were kept for the job or one like it. */
-static bool gives_way(const struct hd_core *core, const struct core_attempt *attempt,
-                      const struct core_job *other, const struct core_job *job, bool borrowed)
+static bool is_preemptible(const struct hd_core *core, const struct core_attempt *attempt,
+                           const struct core_job *other, const struct core_job *job, bool borrowed)
 {
     return other->rec.priority < job->rec.priority ||
-           (borrowed && core_lends_to(core, attempt, job));
+           (borrowed && core_yields_to(core, attempt, job));
 }
 
 /* Attempts that stop already, at the front; behind them those that may be asked to. */
@@ -66,7 +66,7 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
         if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING) {
             ret_victims[count++] = ret_victims[*ret_stopping];
             ret_victims[(*ret_stopping)++] = (struct victim){.job = other, .attempt = attempt};
-        } else if (gives_way(core, attempt, other, job, borrowed)) {
+        } else if (is_preemptible(core, attempt, other, job, borrowed)) {
             ret_victims[count++] = (struct victim){.job = other,
                                                    .attempt = attempt,
                                                    .lost_ms = loss_of(core, attempt),
@@ -78,11 +78,11 @@ static size_t list_victims(const struct hd_core *core, const struct core_job *jo
     return count;
 }
 
-static void lend_victims(struct hd_core *core, const struct victim *victims, size_t from, size_t to,
-                         bool lent)
+static void assume_victims_freed(struct hd_core *core, const struct victim *victims, size_t from,
+                                 size_t to, bool freed)
 {
     for (size_t i = from; i < to; i++)
-        core_lend(core, &victims[i].attempt, 1, lent);
+        core_assume_freed(core, &victims[i].attempt, 1, freed);
 }
 
 /* Whom a job may ask to stop, behind those that are stopping anyway. */
@@ -91,74 +91,75 @@ struct candidates {
     size_t stopping, count;
 };
 
-/* With the first `high` candidates lent a job has a place, with fewer than `low` it has none. */
+/* With the first `high` candidates assumed freed a job has a place, with fewer than `low` it has
+ * none. */
 struct bounds {
     size_t low, high;
 };
 
 /* Few candidates are needed, as a rule, and to lend all of thousands costs more than to search:
- * lends one more, two, four .. until the job has a place. They stay lent, and high is their number.
- * False: all are lent, and it has none. */
-static bool lend_until_it_fits(struct hd_core *core, const struct core_view *view,
-                               const struct candidates *all, struct bounds *ret)
+ * lends one more, two, four .. until the job has a place. They stay assumed freed, and high is
+ * their number. False: all are assumed freed, and it has none. */
+static bool assume_freed_until_it_fits(struct hd_core *core, const struct core_view *view,
+                                       const struct candidates *all, struct bounds *ret)
 {
     *ret = (struct bounds){.low = all->stopping, .high = all->stopping};
-    lend_victims(core, all->victims, 0, all->stopping, true);
-    for (size_t more = 1; !core_has_place(core, view); more *= 2) {
+    assume_victims_freed(core, all->victims, 0, all->stopping, true);
+    for (size_t more = 1; !core_has_placement(core, view); more *= 2) {
         const size_t left = all->count - ret->high;
 
         if (!left)
             return false;
         ret->low = ret->high + 1;
         ret->high += more < left ? more : left;
-        lend_victims(core, all->victims, ret->low - 1, ret->high, true);
+        assume_victims_freed(core, all->victims, ret->low - 1, ret->high, true);
     }
     return true;
 }
 
 /* The smallest number of candidates, from the first, that gives the job a place. All of them are
- * lent who stop already, and no others. */
-static size_t fewest(struct hd_core *core, const struct core_view *view,
-                     const struct candidates *all, struct bounds bounds)
+ * assumed freed who stop already, and no others. */
+static size_t choose_fewest_victims(struct hd_core *core, const struct core_view *view,
+                                    const struct candidates *all, struct bounds bounds)
 {
-    size_t lent = all->stopping;
+    size_t freed = all->stopping;
 
     while (bounds.low < bounds.high) {
         const size_t mid = bounds.low + (bounds.high - bounds.low) / 2;
 
-        if (mid > lent)
-            lend_victims(core, all->victims, lent, mid, true);
+        if (mid > freed)
+            assume_victims_freed(core, all->victims, freed, mid, true);
         else
-            lend_victims(core, all->victims, mid, lent, false);
-        lent = mid;
-        if (core_has_place(core, view))
+            assume_victims_freed(core, all->victims, mid, freed, false);
+        freed = mid;
+        if (core_has_placement(core, view))
             bounds.high = mid;
         else
             bounds.low = mid + 1;
     }
-    lend_victims(core, all->victims, all->stopping, lent, false);
+    assume_victims_freed(core, all->victims, all->stopping, freed, false);
     return bounds.high;
 }
 
-/* Of the first `count` victims, which are lent: takes back those without which the job fits, too,
- * the dearest first. The others are moved to the front; returns how many these are. */
-static size_t spare(struct hd_core *core, const struct core_view *view, struct victim *victims,
-                    size_t from, size_t count)
+/* Of the first `count` victims, which are assumed freed: takes back those without which the job
+ * fits, too, the dearest first. The others are moved to the front; returns how many these are. */
+static size_t reprieve(struct hd_core *core, const struct core_view *view, struct victim *victims,
+                       size_t from, size_t count)
 {
-    struct core_placement place = core_find_place(core, view);
+    struct core_placement placement = core_find_placement(core, view);
     size_t kept = from, tried = 0;
 
     for (size_t i = from; i < count; i++) {
-        if (core_is_on(&place, victims[i].attempt))
+        if (core_is_on(&placement, victims[i].attempt))
             victims[kept++] = victims[i];
         else
-            lend_victims(core, victims, i, i + 1, false);
+            assume_victims_freed(core, victims, i, i + 1, false);
     }
-    free(place.members);
-    for (size_t i = kept; i > from && tried < SPARED_TRIED_MAX; i--, tried++) {
-        lend_victims(core, victims, i - 1, i, false);
-        if (!core_has_place(core, view)) {
-            lend_victims(core, victims, i - 1, i, true);
+    free(placement.members);
+    for (size_t i = kept; i > from && tried < REPRIEVES_TRIED_MAX; i--, tried++) {
+        assume_victims_freed(core, victims, i - 1, i, false);
+        if (!core_has_placement(core, view)) {
+            assume_victims_freed(core, victims, i - 1, i, true);
             continue;
         }
         for (size_t k = i; k < kept; k++)
@@ -168,8 +169,8 @@ static size_t spare(struct hd_core *core, const struct core_view *view, struct v
     return kept;
 }
 
-static void tell_victim(struct hd_core *core, struct core_job *victim,
-                        const struct core_attempt *attempt, const struct core_job *job)
+static void report_victim(struct hd_core *core, struct core_job *victim,
+                          const struct core_attempt *attempt, const struct core_job *job)
 {
     if (victim->rec.priority == job->rec.priority)
         core_event(
@@ -195,7 +196,7 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
 
         hd_text_add(&names, "%s%" PRIu64, i ? ", " : "", victims[i].job->rec.job);
         devices += attempt->rec.plan.rank_count;
-        tell_victim(core, victims[i].job, attempt, job);
+        report_victim(core, victims[i].job, attempt, job);
         core_attempt_stop_for(core, victims[i].job, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
     }
     core->no_memory |= names.failed;
@@ -205,8 +206,8 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
                count == 1 ? "" : "s", names.failed ? "" : names.data, count == 1 ? "s" : "",
                devices, devices == 1 ? "" : "s");
     hd_text_free(&names);
-    job->claims = true;
-    core_jobs_add(core, &core->claimants, job);
+    job->is_preemptor = true;
+    core_jobs_add(core, &core->preemptors, job);
     core->changed_in_pass = true;
 }
 
@@ -215,14 +216,15 @@ static bool lacks_victims(struct hd_core *core, const struct core_job *job,
                           const struct core_view *view, enum hd_device_kind kind, bool borrowed)
 {
     int64_t devices = core->held_by_stopping + (borrowed ? core->held_by_borrowers : 0);
-    struct core_room room;
+    struct core_fit_bound bound;
 
-    if (core->held_lacks || core->scratch.thorough || !core_room(core, view, kind, &room))
+    if (core->held_lacks || core->scratch.ignores_fit_bounds ||
+        !core_fit_bound_of(core, view, kind, &bound))
         return false;
     for (size_t k = 0; k < core->held_count; k++)
         if (core->held[k].priority < job->rec.priority)
             devices += core->held[k].devices;
-    return room.devices + devices < view->needs->devices_min;
+    return bound.devices + devices < view->needs->devices_min;
 }
 
 enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job)
@@ -232,7 +234,7 @@ enum hd_status core_check_victims(struct hd_core *core, const struct core_job *j
     struct core_view view = core_view_of(core, job);
     struct hd_job_needs least;
     size_t stopping, count;
-    bool has_place;
+    bool has_placement;
 
     (void)core_kinds(&job->needs, kinds);
     view.needs = &least;
@@ -243,17 +245,17 @@ enum hd_status core_check_victims(struct hd_core *core, const struct core_job *j
         return HD_OK;
     }
     count = list_victims(core, job, true, victims, &stopping);
-    lend_victims(core, victims, 0, count, true);
-    core->scratch.thorough = true;
-    has_place = core_has_place(core, &view);
-    core->scratch.thorough = false;
-    lend_victims(core, victims, 0, count, false);
+    assume_victims_freed(core, victims, 0, count, true);
+    core->scratch.ignores_fit_bounds = true;
+    has_placement = core_has_placement(core, &view);
+    core->scratch.ignores_fit_bounds = false;
+    assume_victims_freed(core, victims, 0, count, false);
     free(victims);
-    return has_place ? hd_err(HD_INTERNAL,
-                              "I16: job %" PRIu64 " has a place if %zu attempts give way, and "
-                              "searches are told that it has none",
-                              job->rec.job, count)
-                     : HD_OK;
+    return has_placement ? hd_err(HD_INTERNAL,
+                                  "I16: job %" PRIu64 " has a place if %zu attempts give way, and "
+                                  "searches are told that it has none",
+                                  job->rec.job, count)
+                         : HD_OK;
 }
 
 /* For a place as the view wants it, which some of them can make free. */
@@ -261,22 +263,22 @@ static void choose_victims(struct hd_core *core, struct core_job *job, const str
                            const struct candidates *all, struct bounds bounds)
 {
     const size_t stopping = all->stopping;
-    struct core_placement place;
+    struct core_placement placement;
     size_t count;
 
-    lend_victims(core, all->victims, 0, stopping, true);
-    count = fewest(core, view, all, bounds);
+    assume_victims_freed(core, all->victims, 0, stopping, true);
+    count = choose_fewest_victims(core, view, all, bounds);
     if (count > stopping) {
-        lend_victims(core, all->victims, stopping, count, true);
-        count = spare(core, view, all->victims, stopping, count);
+        assume_victims_freed(core, all->victims, stopping, count, true);
+        count = reprieve(core, view, all->victims, stopping, count);
     }
-    place = core_find_place(core, view);
-    lend_victims(core, all->victims, 0, count, false);
+    placement = core_find_placement(core, view);
+    assume_victims_freed(core, all->victims, 0, count, false);
     if (count > stopping)
         stop_victims(core, job, all->victims + stopping, count - stopping);
-    if (job->claims)
-        core_claim_place(core, job, view->needs, &place);
-    free(place.members);
+    if (job->is_preemptor)
+        core_pending_set(core, job, view->needs, &placement);
+    free(placement.members);
 }
 
 /* On devices of one kind. True: the job has a place once some attempts have stopped. Without limits
@@ -292,19 +294,19 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core
 
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
-    enough = lend_until_it_fits(core, &best, all, &bounds);
-    if (!enough) { /* all are lent now: the best place that they can make free, if any */
-        enough = core_has_place(core, view);
-        while (enough && best.nodes_max && !view->nodes_max && !core_has_place(core, &best))
+    enough = assume_freed_until_it_fits(core, &best, all, &bounds);
+    if (!enough) { /* all are assumed freed now: the best place that they can make free, if any */
+        enough = core_has_placement(core, view);
+        while (enough && best.nodes_max && !view->nodes_max && !core_has_placement(core, &best))
             if (best.nodes_max == 1 || ++best.tier_max > last)
                 best.nodes_max = best.tier_max = 0;
-        lend_victims(core, all->victims, 0, all->count, false);
+        assume_victims_freed(core, all->victims, 0, all->count, false);
         if (enough)
-            (void)lend_until_it_fits(core, &best, all, &bounds);
+            (void)assume_freed_until_it_fits(core, &best, all, &bounds);
         else
             bounds.high = 0;
     }
-    lend_victims(core, all->victims, 0, bounds.high, false);
+    assume_victims_freed(core, all->victims, 0, bounds.high, false);
     if (enough) {
         *view = best;
         choose_victims(core, job, view, all, bounds);

@@ -13,7 +13,7 @@
 
 #include "controller/core/core_internal.h"
 
-static const double slow_share = 0.9;
+static const double slow_fraction = 0.9;
 enum { KIND_LEAST = 3 }; /* devices: of two nobody can say which is the odd one */
 
 static const struct core_rate {
@@ -124,8 +124,8 @@ static void set_record(struct hd_core *core, struct core_node *node,
     node->probe.measured_ms = record->measured_ms;
     node->probe.devices = devices;
     node->probe.device_count = (int32_t)count;
-    core_set(core, &node->probe.problem, record->problem);
-    core_set(core, &node->probe.measured_on, record->measured_on);
+    core_set_text(core, &node->probe.problem, record->problem);
+    core_set_text(core, &node->probe.measured_on, record->measured_on);
     core->medians_due = true;
 }
 
@@ -134,8 +134,8 @@ void core_probe_drop(struct core_node *node)
     free(node->probe.devices);
     node->probe.devices = NULL;
     node->probe.device_count = 0;
-    core_unset(&node->probe.problem);
-    core_unset(&node->probe.measured_on);
+    core_free_text(&node->probe.problem);
+    core_free_text(&node->probe.measured_on);
 }
 
 void core_probe_restore(struct hd_core *core, struct core_node *node,
@@ -156,7 +156,7 @@ enum hd_device_kind hd_probed_kind(const struct hd_node_record *node)
 
 /* The i-th device of a node of those that were measured; its place in rec.devices. -1: there is
  * none. */
-static int32_t place_of(const struct core_node *node, int32_t index)
+static int32_t find_device(const struct core_node *node, int32_t index)
 {
     const enum hd_device_kind kind = hd_probed_kind(&node->rec);
 
@@ -172,10 +172,10 @@ static bool is_same(const char *a, const char *b)
 }
 
 /* Two devices that should do the same in a second. */
-static bool are_alike(const struct core_node *a, int32_t place_a, const struct core_node *b,
-                      int32_t place_b)
+static bool are_alike(const struct core_node *a, int32_t device_a, const struct core_node *b,
+                      int32_t device_b)
 {
-    const struct hd_device_record *x = &a->rec.devices[place_a], *y = &b->rec.devices[place_b];
+    const struct hd_device_record *x = &a->rec.devices[device_a], *y = &b->rec.devices[device_b];
 
     return x->kind == y->kind && (x->kind != HD_DEVICE_KIND_CPU || x->threads == y->threads) &&
            is_same(x->name, y->name) && is_same(a->compute[x->kind], b->compute[y->kind]);
@@ -196,7 +196,7 @@ static double median_of(double *values, size_t count)
 
 /* The known rates of all devices that are like this one. Returns how many; `ret_values` has room.
  */
-static size_t collect(const struct hd_core *core, const struct core_node *like, int32_t place,
+static size_t collect(const struct hd_core *core, const struct core_node *like, int32_t device,
                       int rate, double *ret_values)
 {
     size_t count = 0;
@@ -205,30 +205,30 @@ static size_t collect(const struct hd_core *core, const struct core_node *like, 
         const struct core_node *node = core->nodes[n];
 
         for (int32_t i = 0; !node->rec.retired && i < node->probe.device_count; i++) {
-            const int32_t d = place_of(node, i);
+            const int32_t d = find_device(node, i);
             const double value = rate_of(&node->probe.devices[i], rate);
 
-            if (d >= 0 && value > 0 && are_alike(like, place, node, d))
+            if (d >= 0 && value > 0 && are_alike(like, device, node, d))
                 ret_values[count++] = value;
         }
     }
     return count;
 }
 
-static void add_medians(struct hd_core *core, const struct core_node *node, int32_t place,
+static void add_medians(struct hd_core *core, const struct core_node *node, int32_t device,
                         double *scratch)
 {
     struct core_median *m;
 
     for (size_t i = 0; i < core->median_count; i++)
-        if (are_alike(core->medians[i].node, core->medians[i].place, node, place))
+        if (are_alike(core->medians[i].node, core->medians[i].device, node, device))
             return;
-    if (!core_reserve(core, &core->medians, core->median_count, &core->median_size, sizeof *m))
+    if (!core_grow_array(core, &core->medians, core->median_count, &core->median_size, sizeof *m))
         return;
     m = &core->medians[core->median_count++];
-    *m = (struct core_median){.node = node, .place = place};
+    *m = (struct core_median){.node = node, .device = device};
     for (int r = 0; r < CORE_RATES; r++) {
-        m->count[r] = collect(core, node, place, r, scratch);
+        m->count[r] = collect(core, node, device, r, scratch);
         m->value[r] = m->count[r] ? median_of(scratch, m->count[r]) : 0;
     }
 }
@@ -247,8 +247,8 @@ static void find_medians(struct hd_core *core)
     scratch = calloc(devices + 1, sizeof *scratch);
     for (size_t n = 0; scratch && n < core->node_count; n++)
         for (int32_t i = 0; i < core->nodes[n]->probe.device_count; i++)
-            if (!core->nodes[n]->rec.retired && place_of(core->nodes[n], i) >= 0)
-                add_medians(core, core->nodes[n], place_of(core->nodes[n], i), scratch);
+            if (!core->nodes[n]->rec.retired && find_device(core->nodes[n], i) >= 0)
+                add_medians(core, core->nodes[n], find_device(core->nodes[n], i), scratch);
     core->medians_due = scratch == NULL;
     free(scratch);
 }
@@ -259,7 +259,7 @@ static void add_giga(struct hd_text *text, double rate)
     hd_text_add(text, rate < 9.995e11 ? "%.3g" : "%.0f", rate / 1e9);
 }
 
-static void add_slow(struct hd_core *core, const struct core_node *node, int32_t place,
+static void add_slow(struct hd_core *core, const struct core_node *node, int32_t device,
                      struct hd_text *ret_why)
 {
     const enum hd_device_kind kind = hd_probed_kind(&node->rec);
@@ -267,17 +267,17 @@ static void add_slow(struct hd_core *core, const struct core_node *node, int32_t
     int32_t index = 0;
 
     find_medians(core);
-    for (int32_t d = 0; d < place; d++)
+    for (int32_t d = 0; d < device; d++)
         index += node->rec.devices[d].kind == kind;
-    if (node->rec.devices[place].kind != kind || index >= node->probe.device_count)
+    if (node->rec.devices[device].kind != kind || index >= node->probe.device_count)
         return;
     for (size_t i = 0; i < core->median_count && !m; i++)
-        if (are_alike(core->medians[i].node, core->medians[i].place, node, place))
+        if (are_alike(core->medians[i].node, core->medians[i].device, node, device))
             m = &core->medians[i];
     for (int r = 0; m && r < CORE_RATES; r++) {
         const double value = rate_of(&node->probe.devices[index], r);
 
-        if (m->count[r] < KIND_LEAST || value <= 0 || value >= slow_share * m->value[r])
+        if (m->count[r] < KIND_LEAST || value <= 0 || value >= slow_fraction * m->value[r])
             continue;
         hd_text_add(ret_why, "%s%s at ", ret_why->len_bytes ? "; " : "", rates[r].name);
         add_giga(ret_why, value);
@@ -287,13 +287,14 @@ static void add_slow(struct hd_core *core, const struct core_node *node, int32_t
     }
 }
 
-void hd_core_slow_device(struct hd_core *core, size_t index, int32_t place, struct hd_text *ret_why)
+void hd_core_slow_device(struct hd_core *core, size_t index, int32_t device,
+                         struct hd_text *ret_why)
 {
-    add_slow(core, core->nodes[index], place, ret_why);
+    add_slow(core, core->nodes[index], device, ret_why);
 }
 
 /* Names the slow devices of a node that was just measured. */
-static void tell_slow(struct hd_core *core, const struct core_node *node)
+static void report_slow(struct hd_core *core, const struct core_node *node)
 {
     for (int32_t d = 0; d < node->rec.device_count; d++) {
         struct hd_text why = {0};
@@ -309,8 +310,8 @@ static void tell_slow(struct hd_core *core, const struct core_node *node)
 
 /* ---- the answer -------------------------------------------------------------------------------*/
 
-static void tell_result(struct hd_core *core, const struct core_node *node,
-                        const struct hd_probe_record *record)
+static void report_result(struct hd_core *core, const struct core_node *node,
+                          const struct hd_probe_record *record)
 {
     if (record->problem && *record->problem)
         core_event(core, NULL, "probe_failed", 0, -1, node->rec.name,
@@ -334,9 +335,9 @@ enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *eve
         return HD_OK;
     set_record(core, node, record);
     hd_batch_add_probe(core->out->batch, record);
-    tell_result(core, node, record);
+    report_result(core, node, record);
     if (!record->problem || !*record->problem)
-        tell_slow(core, node);
+        report_slow(core, node);
     core->schedule_due = true; /* layouts are priced anew */
     return HD_OK;
 }

@@ -17,7 +17,7 @@
 /* ---- queues -----------------------------------------------------------------------------------*/
 
 /* Where the queue is, or belongs. */
-static size_t place_of(const struct hd_core *core, const char *name)
+static size_t index_of_name(const struct hd_core *core, const char *name)
 {
     size_t low = 0, high = core->queue_count;
 
@@ -34,7 +34,7 @@ static size_t place_of(const struct hd_core *core, const char *name)
 
 struct core_queue *core_find_queue(const struct hd_core *core, const char *name)
 {
-    const size_t at = place_of(core, name && *name ? name : "default");
+    const size_t at = index_of_name(core, name && *name ? name : "default");
 
     return at < core->queue_count &&
                    core_same(core->queues[at]->rec.name, name && *name ? name : "default")
@@ -59,7 +59,7 @@ static struct core_queue *take_removed(struct hd_core *core, const char *name)
 struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_record *record)
 {
     struct core_queue *queue = core_find_queue(core, record->name);
-    const size_t at = place_of(core, record->name);
+    const size_t at = index_of_name(core, record->name);
     const char *name = queue ? queue->rec.name : NULL;
 
     if (!queue) {
@@ -67,10 +67,10 @@ struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_re
         name = queue ? queue->rec.name : NULL;
         queue = queue ? queue : calloc(1, sizeof *queue);
         if (queue && !name)
-            core_set(core, &name, record->name);
-        if (!name || !core_reserve(core, &core->queues, core->queue_count, &core->queue_size,
-                                   sizeof queue)) {
-            core_unset(&name);
+            core_set_text(core, &name, record->name);
+        if (!name || !core_grow_array(core, &core->queues, core->queue_count, &core->queue_size,
+                                      sizeof queue)) {
+            core_free_text(&name);
             free(queue);
             core->no_memory = true;
             return NULL;
@@ -189,7 +189,7 @@ enum hd_status core_remove_queue(struct hd_core *core, const struct hd_core_even
     record = queue->rec;
     record.removed = true;
     hd_batch_add_queue(core->out->batch, &record);
-    at = place_of(core, name);
+    at = index_of_name(core, name);
     core->queue_count--;
     memmove(&core->queues[at], &core->queues[at + 1], (core->queue_count - at) * sizeof queue);
     queue->next_removed = core->removed_queues;
@@ -216,8 +216,8 @@ struct core_account *core_account_of(struct hd_core *core, struct core_queue *qu
     account = known ? core->accounts[index] : calloc(1, sizeof *account);
     if (account && !known) {
         account->queue = queue;
-        if (!core_reserve(core, &core->accounts, core->account_count, &core->account_size,
-                          sizeof account) ||
+        if (!core_grow_array(core, &core->accounts, core->account_count, &core->account_size,
+                             sizeof account) ||
             !core_map_put(&core->account_by_name, name.data, core->account_count)) {
             free(account);
             account = NULL;
@@ -278,7 +278,7 @@ bool core_queue_is_behind(const struct core_queue *a, const struct core_queue *b
 
 static void free_queue(struct core_queue *queue)
 {
-    core_unset(&queue->rec.name);
+    core_free_text(&queue->rec.name);
     free(queue->next.items);
     free(queue);
 }
@@ -317,7 +317,7 @@ void hd_core_queue_at(const struct hd_core *core, size_t index, struct hd_queue_
 
 bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *ret_index)
 {
-    *ret_index = place_of(core, name);
+    *ret_index = index_of_name(core, name);
     return *ret_index < core->queue_count && core_same(core->queues[*ret_index]->rec.name, name);
 }
 

@@ -150,8 +150,8 @@ struct hd_job_record {
     enum hd_removal removal;
     const char *queue; /* in which it waits, and whose devices it holds */
     int32_t priority;
-    bool held;           /* it is not started until a user releases it */
-    int64_t promised_ms; /* while queued: its expected start, as told to users; 0: not known */
+    bool held;                /* it is not started until a user releases it */
+    int64_t planned_start_ms; /* while queued: its expected start, as told to users; 0: not known */
 };
 
 /* A limit of 0 is none. */
@@ -165,14 +165,14 @@ struct hd_queue_record {
 };
 
 /* Where a rank runs. */
-struct hd_place {
+struct hd_rank_location {
     const char *node_uuid, *node_name;
     int32_t device;
 };
 
 struct hd_plan_record {
-    struct hd_layout_sizes layout; /* all decided: no auto */
-    struct hd_place *ranks;        /* by rank */
+    struct hd_layout_sizes layout;  /* all decided: no auto */
+    struct hd_rank_location *ranks; /* by rank */
     int32_t rank_count;
     double step_s;        /* predicted for a step; 0: not known */
     int64_t memory_bytes; /* of a device, for the rank that takes most; 0: not known */
@@ -184,7 +184,7 @@ struct hd_end_record {
     const char *node, *message;
     int32_t exit_code, signal;
     bool bad_input; /* the job cannot succeed: no retry */
-    bool echo;      /* caused by a failure on another node; not stored */
+    bool secondary; /* caused by a failure on another node; not stored */
 };
 
 /* run_as of attempts of an owner for whom the policy names no system user */
@@ -203,7 +203,7 @@ struct hd_attempt_record {
     enum hd_end_cause stop_cause; /* why the controller lets it stop at a checkpoint; NONE: it does
                                    * not, or the job is cancelled */
     uint64_t stop_job;            /* PREEMPTED: for which job; 0: for a node that is drained */
-    bool borrows;       /* it holds devices that were kept for older jobs, and gives way to these */
+    bool borrows; /* it holds devices that were kept for older jobs, and is preempted to these */
     const char *run_as; /* system user of its ranks, as the policy had it at its start; NULL, "":
                          * that of each node's daemon; HD_RUN_AS_NONE: the policy had none */
 };

@@ -12,9 +12,10 @@
 /* ---- who deletes ------------------------------------------------------------------------------*/
 
 /* NULL: none can now. */
-static struct core_node *find_remover(const struct hd_core *core, const struct core_share *share)
+static struct core_node *find_remover(const struct hd_core *core,
+                                      const struct core_node_alloc *alloc)
 {
-    struct core_node *node = share->node;
+    struct core_node *node = alloc->node;
 
     if (!node->rec.retired && (node->rec.state != HD_NODE_STATE_LOST || !node->jobs_dir_visible))
         return node;
@@ -25,17 +26,18 @@ static struct core_node *find_remover(const struct hd_core *core, const struct c
     return NULL;
 }
 
-/* The next share, from *index on, whose files are not known to be deleted; NULL: none. */
-static struct core_share *next_share(const struct core_job *job, int32_t *attempt, size_t *index)
+/* The next node allocation, from *index on, whose files are not known to be deleted; NULL: none. */
+static struct core_node_alloc *next_alloc(const struct core_job *job, int32_t *attempt,
+                                          size_t *index)
 {
     for (; *attempt <= job->rec.attempt_count; (*attempt)++, *index = 0) {
         const struct core_attempt *a = core_find_attempt(job, *attempt);
 
-        while (*index < a->share_count) {
-            struct core_share *share = &a->shares[(*index)++];
+        while (*index < a->alloc_count) {
+            struct core_node_alloc *alloc = &a->allocs[(*index)++];
 
-            if (!share->removed)
-                return share;
+            if (!alloc->removed)
+                return alloc;
         }
     }
     return NULL;
@@ -46,20 +48,20 @@ bool core_waits_for_removal(const struct core_job *job)
     int32_t attempt = 1;
     size_t index = 0;
 
-    return job->rec.removal == HD_REMOVAL_BEGUN && next_share(job, &attempt, &index);
+    return job->rec.removal == HD_REMOVAL_BEGUN && next_alloc(job, &attempt, &index);
 }
 
 bool core_removes(const struct hd_core *core, const struct core_job *job,
                   const struct core_node *node)
 {
-    const struct core_share *share;
+    const struct core_node_alloc *alloc;
     int32_t attempt = 1;
     size_t index = 0;
 
     if (job->rec.removal != HD_REMOVAL_BEGUN)
         return false;
-    while ((share = next_share(job, &attempt, &index)))
-        if (find_remover(core, share) == node)
+    while ((alloc = next_alloc(job, &attempt, &index)))
+        if (find_remover(core, alloc) == node)
             return true;
     return false;
 }
@@ -76,16 +78,16 @@ void core_removed(struct hd_core *core, const struct core_node *node, uint64_t n
                   const char *left)
 {
     struct core_job *job = core_find_job(core, number);
-    struct core_share *share;
+    struct core_node_alloc *alloc;
     int32_t attempt = 1;
     size_t index = 0;
     bool is_news = false;
 
     if (!job || job->rec.removal != HD_REMOVAL_BEGUN)
         return;
-    while ((share = next_share(job, &attempt, &index))) {
-        share->removed = share->node == node || find_remover(core, share) == node;
-        is_news |= share->removed;
+    while ((alloc = next_alloc(job, &attempt, &index))) {
+        alloc->removed = alloc->node == node || find_remover(core, alloc) == node;
+        is_news |= alloc->removed;
     }
     if (is_news)
         core_files_left(core, NULL, node, left);
@@ -100,19 +102,19 @@ void core_removed(struct hd_core *core, const struct core_node *node, uint64_t n
 
 static void begin_removal(struct hd_core *core, struct core_job *job, const char *by)
 {
-    struct core_share *share;
+    struct core_node_alloc *alloc;
     int32_t attempt = 1;
     size_t index = 0;
 
     core_checkpoint_forget_all(core, job); /* they go with the folder */
     job->rec.removal = HD_REMOVAL_BEGUN;
-    while ((share = next_share(job, &attempt, &index))) {
-        struct core_node *remover = find_remover(core, share);
+    while ((alloc = next_alloc(job, &attempt, &index))) {
+        struct core_node *remover = find_remover(core, alloc);
 
         if (remover)
             core_dirty_desired(core, remover);
         if (!remover || !remover->synced || remover->rec.state == HD_NODE_STATE_UNREACHABLE)
-            core->out->waits_for = remover ? remover->rec.name : share->node->rec.name;
+            core->out->waits_for = remover ? remover->rec.name : alloc->node->rec.name;
     }
     if (core_waits_for_deletion(job))
         core_jobs_add(core, &core->deleting, job);

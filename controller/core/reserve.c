@@ -18,61 +18,63 @@
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
-enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_SHARE = 10 };
+enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_DIVISOR = 10 };
 
 /* ---- reservations -----------------------------------------------------------------------------*/
 
 void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
-                       enum hd_device_kind kind, int64_t start_mono_ms, int32_t spare)
+                       enum hd_device_kind kind, int64_t start_mono_ms, int32_t surplus)
 {
-    if (!node->reserved.by && core_reserve(core, &core->reserved, core->reserved_count,
-                                           &core->reserved_size, sizeof node))
+    if (!node->reserved.by && core_grow_array(core, &core->reserved, core->reserved_count,
+                                              &core->reserved_size, sizeof node))
         core->reserved[core->reserved_count++] = node;
-    node->reserved = (struct core_reservation){
-        .by = job, .start_mono_ms = start_mono_ms, .spare = spare > 0 ? spare : 0, .kind = kind};
-    node->reserved.keeper = (uint16_t)core_keeper_of(core, &node->reserved);
-    core->keepers_lack |= !node->reserved.keeper;
+    node->reserved = (struct core_reservation){.by = job,
+                                               .start_mono_ms = start_mono_ms,
+                                               .surplus = surplus > 0 ? surplus : 0,
+                                               .kind = kind};
+    node->reserved.owner_index = (uint16_t)core_reservation_owner_of(core, &node->reserved);
+    core->reservation_owners_overflow |= !node->reserved.owner_index;
     core->changes++;
-    core_note_kept(core, node);
+    core_reservation_changed(core, node);
 }
 
-void core_reserve_no_more(struct hd_core *core, uint64_t job)
+void core_unreserve_job(struct hd_core *core, uint64_t job)
 {
     for (size_t i = 0; i < core->reserved_count; i++) {
         if (core->reserved[i]->reserved.by != job)
             continue;
         core->reserved[i]->reserved.by = 0;
         core->changes++;
-        core_note_kept(core, core->reserved[i]);
+        core_reservation_changed(core, core->reserved[i]);
     }
 }
 
-void core_note_spare(const struct hd_job_needs *needs, enum hd_device_kind kind,
-                     struct core_placement *place)
+void core_count_surplus(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        struct core_placement *placement)
 {
-    for (size_t i = 0; i < place->member_count; i++) {
-        struct core_member *member = &place->members[i];
+    for (size_t i = 0; i < placement->member_count; i++) {
+        struct core_member *member = &placement->members[i];
 
-        member->spare = core_count_devices(needs, member->node, kind, true) - member->count;
+        member->surplus = core_count_devices(needs, member->node, kind, true) - member->count;
     }
 }
 
-void core_reserve_only(struct hd_core *core, struct core_job *job,
-                       const struct core_placement *place, int64_t start_mono_ms)
+void core_reserve_instead(struct hd_core *core, struct core_job *job,
+                          const struct core_placement *placement, int64_t start_mono_ms)
 {
-    core_reserve_no_more(core, job->rec.job);
-    core_reserve_members(core, job, place, start_mono_ms);
+    core_unreserve_job(core, job->rec.job);
+    core_reserve_members(core, job, placement, start_mono_ms);
 }
 
-void core_reserve_none(struct hd_core *core)
+void core_unreserve_all(struct hd_core *core)
 {
     for (size_t i = 0; i < core->reserved_count; i++) {
         core->reserved[i]->reserved.by = 0;
-        core_note_kept(core, core->reserved[i]);
+        core_reservation_changed(core, core->reserved[i]);
     }
     core->changes += core->reserved_count;
-    core->reserved_count = core->keeper_count = 0;
-    core->keepers_lack = false;
+    core->reserved_count = core->reservation_owner_count = 0;
+    core->reservation_owners_overflow = false;
     core->reservers.count = 0;
 }
 
@@ -88,58 +90,59 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
 }
 
 /* What younger jobs have borrowed comes back when this one can start with it. */
-static void lend_borrowed(struct hd_core *core, const struct core_job *job)
+static void assume_borrowed_freed(struct hd_core *core, const struct core_job *job)
 {
     for (size_t i = 0; i < core->borrower_count; i++)
-        if (core_lends_to(core, core->borrowers[i], job))
-            core_lend(core, &core->borrowers[i], 1, true);
-    core->scratch.looks_ahead = true;
+        if (core_yields_to(core, core->borrowers[i], job))
+            core_assume_freed(core, &core->borrowers[i], 1, true);
+    core->scratch.keeps_assumptions = true;
 }
 
 void core_find_first_end(struct hd_core *core)
 {
-    if (!core->scratch.looks_ahead)
+    if (!core->scratch.keeps_assumptions)
         return;
-    core_lend_until(core, 0);
+    core_assume_ends_freed(core, 0);
     for (size_t i = 0; i < core->borrower_count; i++)
-        if (core->borrowers[i]->lent)
-            core_lend(core, &core->borrowers[i], 1, false);
-    core->scratch.looks_ahead = false;
+        if (core->borrowers[i]->assumed_freed)
+            core_assume_freed(core, &core->borrowers[i], 1, false);
+    core->scratch.keeps_assumptions = false;
 }
 
 void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                      struct core_first *ret)
 {
-    const struct core_wisher wisher = core_wisher_of(view->job, view->needs);
+    const struct core_layout_client client = core_layout_client_of(view->job, view->needs);
     struct core_attempt *const *ends = core->ends;
     struct hd_text why = {0};
     int64_t memory_bytes;
     size_t needed;
 
-    *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_MISFITS};
-    if (!core->scratch.looks_ahead)
-        lend_borrowed(core, view->job);
-    needed = core_lend_fewest(core, view, kind, &ret->place);
+    *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_INFEASIBLE};
+    if (!core->scratch.keeps_assumptions)
+        assume_borrowed_freed(core, view->job);
+    needed = core_assume_fewest_freed(core, view, kind, &ret->placement);
     if (needed <= core->end_count) {
         ret->start.mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
         ret->start.after = needed ? ends[needed - 1]->rec.job : 0;
-        core_note_spare(view->needs, kind, &ret->place);
-        if (ret->place.device_count) /* the search begins now, so that the layout is known when the
+        core_count_surplus(view->needs, kind, &ret->placement);
+        if (ret->placement
+                .device_count) /* the search begins now, so that the layout is known when the
                                         job starts */
-            ret->layout =
-                core_choose_layout(core, &wisher, &ret->place, &memory_bytes, &ret->entry, &why);
+            ret->layout = core_choose_layout(core, &client, &ret->placement, &memory_bytes,
+                                             &ret->entry, &why);
     }
     hd_text_free(&why);
 }
 
 void core_reserve_members(struct hd_core *core, struct core_job *job,
-                          const struct core_placement *place, int64_t start_mono_ms)
+                          const struct core_placement *placement, int64_t start_mono_ms)
 {
-    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+    const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
 
-    for (size_t i = 0; i < place->member_count; i++)
-        core_reserve_node(core, place->members[i].node, job->rec.job, kind, start_mono_ms,
-                          place->members[i].spare);
+    for (size_t i = 0; i < placement->member_count; i++)
+        core_reserve_node(core, placement->members[i].node, job->rec.job, kind, start_mono_ms,
+                          placement->members[i].surplus);
     if (job->reserved_in + 1 < core->pass)
         job->blocked_at = core->starts;
     job->reserved_in = core->pass;
@@ -151,23 +154,24 @@ static bool reserve_first(struct hd_core *core, struct core_job *job, const stru
                           enum hd_device_kind kind, struct core_start *ret_start)
 {
     struct core_first first;
-    enum core_weighed weighed = CORE_TAKE_FIRST;
+    enum core_start_choice start_choice = CORE_TAKE_FIRST;
     bool reserved;
 
     core_find_first(core, view, kind, &first);
-    reserved = first.place.device_count > 0;
+    reserved = first.placement.device_count > 0;
     if (reserved) /* without a price the first is kept */
-        weighed = core_weigh(core, job, view->needs, &first);
+        start_choice = core_choose_start(core, job, view->needs, &first);
     core_find_first_end(core);
     if (reserved) {
-        job->choice.taken = weighed == CORE_TAKE_LATER;
+        job->choice.taken = start_choice == CORE_TAKE_LATER;
         *ret_start = first.start;
-        ret_start->unpriced = weighed == CORE_WAIT_FOR_PRICE || first.layout == CORE_LAYOUT_LATER;
-        ret_start->nodes = (int32_t)first.place.member_count;
-        ret_start->tier = first.place.tier;
-        core_reserve_members(core, job, &first.place, first.start.mono_ms);
+        ret_start->unpriced =
+            start_choice == CORE_WAIT_FOR_PRICE || first.layout == CORE_LAYOUT_LATER;
+        ret_start->nodes = (int32_t)first.placement.member_count;
+        ret_start->tier = first.placement.tier;
+        core_reserve_members(core, job, &first.placement, first.start.mono_ms);
     }
-    free(first.place.members);
+    free(first.placement.members);
     return reserved;
 }
 
@@ -219,8 +223,8 @@ static bool reserve_idle(struct hd_core *core, struct core_job *job, const struc
     return reserved;
 }
 
-bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct core_view *view,
-                        struct core_start *ret_start)
+bool core_reserve_earliest(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                           struct core_start *ret_start)
 {
     bool reserved;
 
@@ -244,15 +248,15 @@ bool core_reserve_place(struct hd_core *core, struct core_job *job, const struct
     return reserved;
 }
 
-void core_reserve_found(struct hd_core *core, struct core_job *job,
-                        const struct core_placement *place)
+void core_reserve_placement(struct hd_core *core, struct core_job *job,
+                            const struct core_placement *placement)
 {
-    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+    const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
 
     if (core->reservers.count >= CORE_RESERVERS_MAX)
         return;
-    for (size_t i = 0; i < place->member_count; i++) {
-        const struct core_member *member = &place->members[i];
+    for (size_t i = 0; i < placement->member_count; i++) {
+        const struct core_member *member = &placement->members[i];
 
         if (!member->node->reserved.by)
             core_reserve_node(core, member->node, job->rec.job, kind, core->now.mono_ms,
@@ -285,7 +289,7 @@ static bool is_news(const struct hd_core *core, int64_t before_ms, int64_t now_m
 
     if (!before_ms || !now_ms)
         return before_ms != now_ms;
-    return off_ms > TOLERANCE_MS && (left_ms <= 0 || off_ms * TOLERANCE_SHARE > left_ms);
+    return off_ms > TOLERANCE_MS && (left_ms <= 0 || off_ms * TOLERANCE_DIVISOR > left_ms);
 }
 
 static void add_cause(const struct hd_core *core, const struct core_job *job,
@@ -301,7 +305,7 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
         core_add_choice(core, &job->choice, true, text);
     else if (job->wait == CORE_WAIT_RESERVED && job->wait_job)
         hd_text_add(text, "job %" PRIu64 " comes before it", job->wait_job);
-    else if (start.after && core_gives_way(core_find_job(core, start.after)))
+    else if (start.after && core_is_being_preempted(core_find_job(core, start.after)))
         hd_text_add(text, "job %" PRIu64 " writes a checkpoint and gives its devices back then",
                     start.after);
     else if (start.after && start.after == job->waits_for)
@@ -322,9 +326,10 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
     }
 }
 
-static void promise(struct hd_core *core, struct core_job *job, struct core_start start)
+static void report_planned_start(struct hd_core *core, struct core_job *job,
+                                 struct core_start start)
 {
-    const int64_t before_ms = job->rec.promised_ms;
+    const int64_t before_ms = job->rec.planned_start_ms;
     const int64_t now_ms =
         start.mono_ms == INT64_MAX ? 0 : core->now.wall_ms + start.mono_ms - core->now.mono_ms;
     char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];
@@ -347,20 +352,20 @@ static void promise(struct hd_core *core, struct core_job *job, struct core_star
                    "the expected start moved from %s to %s: %s", was,
                    now_ms ? is : "a time that is not known", cause.failed ? "" : cause.data);
     hd_text_free(&cause);
-    job->rec.promised_ms = now_ms;
+    job->rec.planned_start_ms = now_ms;
     job->waits_for = start.after;
     core_dirty_job(core, job);
     if (now_ms)
-        core_jobs_add(core, &core->promised, job);
+        core_jobs_add(core, &core->planned_to_start, job);
     else
-        core_jobs_remove(&core->promised, job);
+        core_jobs_remove(&core->planned_to_start, job);
 }
 
 int64_t hd_core_expected_start_ms(const struct hd_job_record *job, struct hd_now now)
 {
-    if (job->state != HD_JOB_STATE_QUEUED || !job->promised_ms)
+    if (job->state != HD_JOB_STATE_QUEUED || !job->planned_start_ms)
         return 0;
-    return job->promised_ms > now.wall_ms ? job->promised_ms : now.wall_ms;
+    return job->planned_start_ms > now.wall_ms ? job->planned_start_ms : now.wall_ms;
 }
 
 void core_expect(struct hd_core *core, struct core_job *job, struct core_start start)
@@ -370,41 +375,41 @@ void core_expect(struct hd_core *core, struct core_job *job, struct core_start s
     job->expected_in = core->pass;
 }
 
-void core_promise_all(struct hd_core *core)
+void core_report_planned_starts(struct hd_core *core)
 {
     for (size_t i = 0; i < core->reservers.count; i++) {
         struct core_job *job = core->reservers.items[i];
 
-        if (job->expected_in == core->pass && job->line)
-            promise(core, job,
-                    (struct core_start){.mono_ms = job->expected_mono_ms,
-                                        .after = job->expected_after});
+        if (job->expected_in == core->pass && job->group)
+            report_planned_start(core, job,
+                                 (struct core_start){.mono_ms = job->expected_mono_ms,
+                                                     .after = job->expected_after});
         job->expected_in = 0;
     }
 }
 
-void core_promise_sweep(struct hd_core *core)
+void core_sweep_planned_starts(struct hd_core *core)
 {
-    core_promise_all(core);
-    for (size_t i = core->promised.count; i > 0; i--) {
-        struct core_job *job = core->promised.items[i - 1];
+    core_report_planned_starts(core);
+    for (size_t i = core->planned_to_start.count; i > 0; i--) {
+        struct core_job *job = core->planned_to_start.items[i - 1];
 
         if (!core_jobs_have(&core->reservers, job))
-            promise(core, job, (struct core_start){.mono_ms = INT64_MAX});
+            report_planned_start(core, job, (struct core_start){.mono_ms = INT64_MAX});
     }
 }
 
-void core_promise_end(struct hd_core *core, struct core_job *job)
+void core_planned_start_end(struct hd_core *core, struct core_job *job)
 {
-    if (!job->rec.promised_ms)
+    if (!job->rec.planned_start_ms)
         return;
-    job->rec.promised_ms = 0;
+    job->rec.planned_start_ms = 0;
     job->waits_for = 0;
-    core_jobs_remove(&core->promised, job);
+    core_jobs_remove(&core->planned_to_start, job);
     core_dirty_job(core, job);
 }
 
-void core_promise_timers(struct hd_core *core)
+void core_planned_start_timers(struct hd_core *core)
 {
     for (size_t i = 0; i < core->reservers.count; i++) {
         const struct core_job *job = core->reservers.items[i];
@@ -412,7 +417,7 @@ void core_promise_timers(struct hd_core *core)
         core->schedule_due |= job->wait == CORE_WAIT_PLAN && job->price_mono_ms &&
                               core->now.mono_ms >= job->price_mono_ms;
     }
-    for (size_t i = 0; i < core->promised.count; i++)
-        core->schedule_due |=
-            core->now.wall_ms > core->promised.items[i]->rec.promised_ms + TOLERANCE_MS;
+    for (size_t i = 0; i < core->planned_to_start.count; i++)
+        core->schedule_due |= core->now.wall_ms >
+                              core->planned_to_start.items[i]->rec.planned_start_ms + TOLERANCE_MS;
 }

@@ -59,15 +59,16 @@ enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_rec
     return check_memory(core);
 }
 
-static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *attempt)
+static enum hd_status restore_allocs(struct hd_core *core, struct core_attempt *attempt)
 {
     const struct hd_plan_record *plan = &attempt->rec.plan;
 
-    for (size_t i = 0; i < attempt->share_count; i++) {
-        attempt->shares[i].listed = attempt->rec.running_ms > 0;
-        attempt->shares[i].stop_generation = 1; /* reset by the caller if the attempt is to run */
-        /* I7: this share ended when its node was lost; the other shares may still run */
-        attempt->shares[i].ended = attempt->shares[i].node->rec.state == HD_NODE_STATE_LOST;
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        attempt->allocs[i].listed = attempt->rec.running_ms > 0;
+        attempt->allocs[i].stop_generation = 1; /* reset by the caller if the attempt is to run */
+        /* I7: this node allocation ended when its node was lost; the other node allocations may
+         * still run */
+        attempt->allocs[i].ended = attempt->allocs[i].node->rec.state == HD_NODE_STATE_LOST;
     }
     for (int32_t r = 0; r < plan->rank_count; r++) {
         struct core_node *node = core_find_node(core, plan->ranks[r].node_uuid);
@@ -90,14 +91,14 @@ static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *
 }
 
 /* The devices of a job that was asked to stop for another one are kept for that one. */
-static void restore_claim(struct hd_core *core, uint64_t number)
+static void restore_pending(struct hd_core *core, uint64_t number)
 {
     struct core_job *job = core_find_job(core, number);
 
     if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
         return;
-    job->claims = true;
-    core_jobs_add(core, &core->claimants, job);
+    job->is_preemptor = true;
+    core_jobs_add(core, &core->preemptors, job);
 }
 
 enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_attempt_record *record)
@@ -115,18 +116,18 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && !core_is_stop(record->end.cause);
     /* `echo` is not stored. In a gang, only an echo is a rank_exit or hang that names no rank. */
-    attempt->rec.end.echo =
-        attempt->share_count > 1 && record->end.rank < 0 &&
+    attempt->rec.end.secondary =
+        attempt->alloc_count > 1 && record->end.rank < 0 &&
         (record->end.cause == HD_END_CAUSE_RANK_EXIT || record->end.cause == HD_END_CAUSE_HANG);
     if (record->state != HD_ATTEMPT_STATE_ENDED) {
-        enum hd_status st = restore_shares(core, attempt);
+        enum hd_status st = restore_allocs(core, attempt);
 
         if (st)
             return st;
         core_quota_take(job, attempt->rec.plan.rank_count);
         if (core_wanted(job, attempt) == HD_WANTED_RUNNING) {
-            for (size_t i = 0; i < attempt->share_count; i++)
-                attempt->shares[i].stop_generation = 0;
+            for (size_t i = 0; i < attempt->alloc_count; i++)
+                attempt->allocs[i].stop_generation = 0;
         }
     }
     return check_memory(core);
@@ -141,13 +142,13 @@ enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
     if (!job)
         return hd_err(HD_CORRUPT, "a checkpoint belongs to job %" PRIu64 ", which is unknown",
                       checkpoint->job);
-    if (!core_reserve(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
-                      sizeof record))
+    if (!core_grow_array(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
+                         sizeof record))
         return check_memory(core);
     record.path = record.hash = record.node_uuid = NULL;
-    core_set(core, &record.path, checkpoint->path);
-    core_set(core, &record.hash, checkpoint->hash);
-    core_set(core, &record.node_uuid, checkpoint->node_uuid);
+    core_set_text(core, &record.path, checkpoint->path);
+    core_set_text(core, &record.hash, checkpoint->hash);
+    core_set_text(core, &record.node_uuid, checkpoint->node_uuid);
     job->checkpoints[job->checkpoint_count++] = record;
     if (record.state == HD_CHECKPOINT_STATE_DELETING)
         core_jobs_add(core, &core->deleting, job);
@@ -195,7 +196,7 @@ static void restore_times(struct hd_core *core, struct core_job *job)
         if (job->checkpoints[i].attempt == attempt->rec.attempt && job->checkpoints[i].time_ms)
             attempt->saved_mono_ms = job->checkpoints[i].time_ms - behind_ms;
     if (attempt->rec.stop_cause == HD_END_CAUSE_PREEMPTED && attempt->rec.stop_job)
-        restore_claim(core, attempt->rec.stop_job);
+        restore_pending(core, attempt->rec.stop_job);
 }
 
 enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_t cluster_sequence,
@@ -210,7 +211,7 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     }
     for (size_t i = 0; i < core->active.count; i++)
         restore_times(core, core->active.items[i]);
-    core->limit_told = core_reaches(core, HD_CTL_JOBS_WARN_PERCENT);
+    core->limit_reported = core_reaches(core, HD_CTL_JOBS_WARN_PERCENT);
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
         if (job->rec.state == HD_JOB_STATE_QUEUED && core_wants_search(job))
@@ -220,8 +221,8 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
         if (job->rec.state == HD_JOB_STATE_QUEUED && job->needs.after_count)
             core_waiting_again(core,
                                job); /* only now its attempts and the others' ends are known */
-        if (job->rec.state == HD_JOB_STATE_QUEUED && job->rec.promised_ms)
-            core_jobs_add(core, &core->promised, job);
+        if (job->rec.state == HD_JOB_STATE_QUEUED && job->rec.planned_start_ms)
+            core_jobs_add(core, &core->planned_to_start, job);
     }
     core->just_ended = true; /* dependents of jobs that ended in the last moment */
     core->schedule_due = true;

@@ -41,12 +41,12 @@ static void take_spec(struct hd_core *core, struct core_job *job, const struct h
     job->rec.spec = spec;
     job->rec.spec_bytes = event->resume.spec_bytes;
     job->rec.spec_changed = true;
-    core_set(core, &job->rec.name, event->resume.needs.name);
+    core_set_text(core, &job->rec.name, event->resume.needs.name);
     job->needs = event->resume.needs;
     job->needs.name = job->rec.name;
     queue = core_find_queue(core, job->needs.queue); /* core_check_quota has found it */
     job->account = queue ? core_account_of(core, queue, job->rec.owner) : job->account;
-    core_set(core, &job->rec.queue, job->account ? job->account->queue->rec.name : "");
+    core_set_text(core, &job->rec.queue, job->account ? job->account->queue->rec.name : "");
     job->needs.queue = job->rec.queue;
     job->rec.priority = job->needs.priority;
     job->rec.steps = job->needs.steps;
@@ -82,7 +82,7 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
     core_outcome_set(core, job->rec.job, HD_JOB_STATE_QUEUED);
     job->rec.ended_ms = 0;
     job->rec.devices = job->needs.devices_max;
-    core_set(core, &job->rec.reason, "");
+    core_set_text(core, &job->rec.reason, "");
     job->ended = false;
     job->not_before_mono_ms = core->now.mono_ms;
     core->live_count++;
@@ -186,7 +186,7 @@ enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_ev
     attempt->saves_asked++;
     core_event(core, job, "checkpoint_asked", attempt->rec.attempt, -1, "",
                "%s asked for a checkpoint", event->again.by);
-    for (size_t i = 0; i < attempt->share_count; i++)
-        core_dirty_desired(core, attempt->shares[i].node);
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        core_dirty_desired(core, attempt->allocs[i].node);
     return HD_OK;
 }

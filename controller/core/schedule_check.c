@@ -8,8 +8,8 @@
 
 #include "controller/core/core_internal.h"
 
-/* As pass_over_lines orders jobs while none starts. */
-static int by_order(const void *left, const void *right)
+/* As pass_over_groups orders jobs while none starts. */
+static int by_pass_order(const void *left, const void *right)
 {
     const struct core_job *a = *(struct core_job *const *)left;
     const struct core_job *b = *(struct core_job *const *)right;
@@ -17,12 +17,12 @@ static int by_order(const void *left, const void *right)
 
     if (a->rec.priority != b->rec.priority)
         return a->rec.priority > b->rec.priority ? -1 : 1;
-    if (a->claims != b->claims)
-        return a->claims ? -1 : 1;
-    if (!a->claims && (core_queue_is_behind(of_a, of_b) || core_queue_is_behind(of_b, of_a)))
+    if (a->is_preemptor != b->is_preemptor)
+        return a->is_preemptor ? -1 : 1;
+    if (!a->is_preemptor && (core_queue_is_behind(of_a, of_b) || core_queue_is_behind(of_b, of_a)))
         return core_queue_is_behind(of_b, of_a) ? -1 : 1;
-    if (!a->claims && a->turn.key != b->turn.key)
-        return a->turn.key < b->turn.key ? -1 : 1;
+    if (!a->is_preemptor && a->slowdown_priority.key != b->slowdown_priority.key)
+        return a->slowdown_priority.key < b->slowdown_priority.key ? -1 : 1;
     return a->rec.job < b->rec.job ? -1 : 1;
 }
 
@@ -30,19 +30,19 @@ static int by_order(const void *left, const void *right)
 static bool would_not_wait(struct hd_core *core, struct core_job *copy,
                            const struct core_view *view)
 {
-    struct core_first first = {.place = core_find_place(core, view),
+    struct core_first first = {.placement = core_find_placement(core, view),
                                .start = {.mono_ms = core->now.mono_ms}};
-    const struct core_wisher wisher = core_wisher_of(copy, view->needs);
-    const struct core_menu_entry *entry;
+    const struct core_layout_client client = core_layout_client_of(copy, view->needs);
+    const struct core_cached_layout *entry;
     struct hd_text why = {0};
     int64_t memory_bytes;
     bool waits;
 
-    (void)core_choose_layout(core, &wisher, &first.place, &memory_bytes, &entry, &why);
-    waits = core_weigh(core, copy, &copy->needs, &first) == CORE_TAKE_LATER;
+    (void)core_choose_layout(core, &client, &first.placement, &memory_bytes, &entry, &why);
+    waits = core_choose_start(core, copy, &copy->needs, &first) == CORE_TAKE_LATER;
     if (waits)
-        core_reserve_members(core, copy, &first.place, first.start.mono_ms);
-    free(first.place.members);
+        core_reserve_members(core, copy, &first.placement, first.start.mono_ms);
+    free(first.placement.members);
     hd_text_free(&why);
     return !waits;
 }
@@ -51,63 +51,63 @@ static bool would_not_wait(struct hd_core *core, struct core_job *copy,
 static bool would_start(struct hd_core *core, struct core_job *copy)
 {
     struct core_view view = core_view_of(core, copy);
-    struct core_placement place;
+    struct core_placement placement;
     struct core_start start;
     struct hd_job_needs needs;
 
     if (!core_within_quota(copy, &needs))
         return false;
     view.needs = &needs;
-    if (core_claim_of(core, copy, &start) == CORE_CLAIM_NONE)
-        copy->claim = NULL;
-    if (copy->claim)
-        core_limit_to(&view, &needs, copy->claim);
+    if (core_pending_check(core, copy, &start) == CORE_PENDING_NONE)
+        copy->pending = NULL;
+    if (copy->pending)
+        core_limit_to(&view, &needs, copy->pending);
     if (copy->wait == CORE_WAIT_PLAN && copy->reserved_in == core->pass) {
-        place = core_find_place(core, &view);
-        core_keep_while_planning(core, copy, &place);
-        free(place.members);
+        placement = core_find_placement(core, &view);
+        core_reserve_while_planning(core, copy, &placement);
+        free(placement.members);
         return false;
     }
     if (copy->wait == CORE_WAIT_PLAN)
         return false;
-    if (core_has_place(core, &view))
+    if (core_has_placement(core, &view))
         return copy->wait != CORE_WAIT_BETTER || would_not_wait(core, copy, &view);
-    if (copy->claim && core_claim_of(core, copy, &start) == CORE_CLAIM_OPENS) {
-        core_reserve_members(core, copy, copy->claim, start.mono_ms);
+    if (copy->pending && core_pending_check(core, copy, &start) == CORE_PENDING_CLEARING) {
+        core_reserve_members(core, copy, copy->pending, start.mono_ms);
         return false;
     }
-    (void)core_reserve_place(core, copy, &view, &start);
+    (void)core_reserve_earliest(core, copy, &view, &start);
     return false;
 }
 
-/* Whether the job would have a place, now and after some ends, as core_has_place says it and as a
- * search finds it. */
-static enum hd_status check_places(struct hd_core *core, const struct core_job *job)
+/* Whether the job would have a place, now and after some ends, as core_has_placement says it and as
+ * a search finds it. */
+static enum hd_status check_placements(struct hd_core *core, const struct core_job *job)
 {
     struct core_view view = core_view_of(core, job);
     enum hd_status st = HD_OK;
 
     view.needs = &job->needs;
     for (size_t part = 0; part <= 2 && !st; part++) {
-        const size_t lent = core->end_count * part / 2;
+        const size_t freed = core->end_count * part / 2;
 
-        core_lend(core, core->ends, lent, true);
+        core_assume_freed(core, core->ends, freed, true);
         for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
-            struct core_placement place;
+            struct core_placement placement;
             bool found;
 
-            core->scratch.thorough = true;
-            place = core_find_place(core, &view);
-            core->scratch.thorough = false;
-            found = place.device_count > 0;
-            free(place.members);
-            if (core_has_place(core, &view) != found)
+            core->scratch.ignores_fit_bounds = true;
+            placement = core_find_placement(core, &view);
+            core->scratch.ignores_fit_bounds = false;
+            found = placement.device_count > 0;
+            free(placement.members);
+            if (core_has_placement(core, &view) != found)
                 st = hd_err(HD_INTERNAL,
                             "I16: after %zu ends job %" PRIu64 " has %s place within tier %d, and "
                             "searches are told otherwise",
-                            lent, job->rec.job, found ? "a" : "no", view.tier_max);
+                            freed, job->rec.job, found ? "a" : "no", view.tier_max);
         }
-        core_lend(core, core->ends, lent, false);
+        core_assume_freed(core, core->ends, freed, false);
     }
     return st ? st : core_check_victims(core, job);
 }
@@ -117,9 +117,9 @@ static bool opens_after(struct hd_core *core, const struct core_view *view, size
 {
     bool opens;
 
-    core_lend(core, core->ends, ends, true);
-    opens = core_has_place(core, view);
-    core_lend(core, core->ends, ends, false);
+    core_assume_freed(core, core->ends, ends, true);
+    opens = core_has_placement(core, view);
+    core_assume_freed(core, core->ends, ends, false);
     return opens;
 }
 
@@ -137,12 +137,12 @@ static enum hd_status check_ends(struct hd_core *core, const struct core_job *jo
     view.needs = &least;
     view.reserves = true;
     for (view.tier_max = 0; view.tier_max <= core_tiers(core); view.tier_max++) {
-        struct core_placement place;
+        struct core_placement placement;
         const size_t all = core->end_count;
-        const size_t ends = core_lend_fewest(core, &view, kinds[0], &place);
+        const size_t ends = core_assume_fewest_freed(core, &view, kinds[0], &placement);
 
-        free(place.members);
-        core_lend_until(core, 0);
+        free(placement.members);
+        core_assume_ends_freed(core, 0);
         if ((ends && opens_after(core, &view, ends - 1)) ||
             (ends <= all && !opens_after(core, &view, ends)))
             return hd_err(HD_INTERNAL,
@@ -154,9 +154,9 @@ static enum hd_status check_ends(struct hd_core *core, const struct core_job *jo
     return HD_OK;
 }
 
-enum { PLACES_CHECKED = 2 }; /* jobs for which these are asked */
+enum { PLACEMENTS_CHECKED = 2 }; /* jobs for which these are asked */
 
-static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs, size_t count)
+static enum hd_status evaluate_each(struct hd_core *core, struct core_job **jobs, size_t count)
 {
     enum hd_status st = HD_OK;
 
@@ -169,10 +169,10 @@ static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs,
         *copy = *jobs[i];
         jobs[i] = copy;
         copy->wait_job = 0;
-        if (i < PLACES_CHECKED)
+        if (i < PLACEMENTS_CHECKED)
             st = check_ends(core, copy);
-        if (!st && i < PLACES_CHECKED)
-            st = check_places(core, copy);
+        if (!st && i < PLACEMENTS_CHECKED)
+            st = check_placements(core, copy);
         if (!st && would_start(core, copy))
             st = hd_err(HD_INTERNAL, "I13: job %" PRIu64 " waits and could start", copy->rec.job);
     }
@@ -181,7 +181,7 @@ static enum hd_status look_at_each(struct hd_core *core, struct core_job **jobs,
 
 /* The nodes' own marks are changed on the way and put back. */
 static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, size_t count,
-                                 struct core_reservation *kept)
+                                 struct core_reservation *saved)
 {
     const size_t reserver_count = core->reservers.count;
     struct core_job **reservers = malloc((reserver_count + 1) * sizeof *reservers);
@@ -192,21 +192,21 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
     if (reserver_count)
         memcpy(reservers, core->reservers.items, reserver_count * sizeof reservers[0]);
     for (size_t i = 0; i < core->node_count; i++)
-        kept[i] = core->nodes[i]->reserved;
-    core_reserve_none(core);
-    core_keep_what_is_left(core);
-    core_keep_rooms(core);
-    st = look_at_each(core, jobs, count);
+        saved[i] = core->nodes[i]->reserved;
+    core_unreserve_all(core);
+    core_reserve_for_failed(core);
+    core_reserve_migration_targets(core);
+    st = evaluate_each(core, jobs, count);
     for (size_t i = 0; i < core->node_count && !st; i++)
-        if (core->nodes[i]->reserved.by != kept[i].by)
+        if (core->nodes[i]->reserved.by != saved[i].by)
             st = hd_err(HD_INTERNAL,
                         "I13: %s is reserved for job %" PRIu64 " and not for job %" PRIu64,
-                        core->nodes[i]->rec.name, kept[i].by, core->nodes[i]->reserved.by);
-    core_reserve_none(core);
+                        core->nodes[i]->rec.name, saved[i].by, core->nodes[i]->reserved.by);
+    core_unreserve_all(core);
     for (size_t i = 0; i < core->node_count; i++)
-        if (kept[i].by)
-            core_reserve_node(core, core->nodes[i], kept[i].by, kept[i].kind, kept[i].start_mono_ms,
-                              kept[i].spare);
+        if (saved[i].by)
+            core_reserve_node(core, core->nodes[i], saved[i].by, saved[i].kind,
+                              saved[i].start_mono_ms, saved[i].surplus);
     core->reservers.count = reserver_count;
     if (reserver_count)
         memcpy(core->reservers.items, reservers, reserver_count * sizeof reservers[0]);
@@ -214,12 +214,12 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
     return st;
 }
 
-static size_t count_waiting(const struct hd_core *core)
+static size_t count_all_waiting(const struct hd_core *core)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < core->line_count; i++)
-        for (const struct core_job *job = core->lines[i]->first; job; job = job->after)
+    for (size_t i = 0; i < core->group_count; i++)
+        for (const struct core_job *job = core->groups[i]->first; job; job = job->after)
             count++;
     return count;
 }
@@ -227,9 +227,9 @@ static size_t count_waiting(const struct hd_core *core)
 enum hd_status core_schedule_check(const struct hd_core *given)
 {
     struct hd_core *core = (struct hd_core *)(uintptr_t)given;
-    const size_t count = count_waiting(core);
+    const size_t count = count_all_waiting(core);
     struct core_job **jobs, **own;
-    struct core_reservation *kept;
+    struct core_reservation *saved;
     size_t at = 0;
     enum hd_status st;
 
@@ -237,16 +237,16 @@ enum hd_status core_schedule_check(const struct hd_core *given)
         return HD_OK; /* the next pass will look */
     jobs = calloc(count + 1, sizeof(struct core_job *));
     own = calloc(count + 1, sizeof(struct core_job *));
-    kept = calloc(core->node_count + 1, sizeof *kept);
-    if (jobs && own && kept) {
-        for (size_t i = 0; i < core->line_count; i++)
-            for (struct core_job *job = core->lines[i]->first; job; job = job->after) {
-                core_order(core, job);
+    saved = calloc(core->node_count + 1, sizeof *saved);
+    if (jobs && own && saved) {
+        for (size_t i = 0; i < core->group_count; i++)
+            for (struct core_job *job = core->groups[i]->first; job; job = job->after) {
+                core_set_slowdown_priority(core, job);
                 jobs[at++] = job;
             }
-        qsort(jobs, count, sizeof(struct core_job *), by_order);
+        qsort(jobs, count, sizeof(struct core_job *), by_pass_order);
         memcpy(own, jobs, count * sizeof(struct core_job *));
-        st = check_each(core, jobs, count, kept);
+        st = check_each(core, jobs, count, saved);
     } else {
         st = hd_err(HD_NO_MEMORY, "no memory for a check");
     }
@@ -255,6 +255,6 @@ enum hd_status core_schedule_check(const struct hd_core *given)
             free(jobs[i]);
     free(jobs);
     free(own);
-    free(kept);
+    free(saved);
     return st;
 }

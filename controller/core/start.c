@@ -6,14 +6,14 @@
 
 /* Precision auto: bf16 if every held device computes it natively, else fp32. Threads auto: the
  * smallest number among the held devices. hold_devices has marked them with the job's number. */
-static void decide_precision_and_threads(const struct core_placement *place, uint64_t job,
+static void decide_precision_and_threads(const struct core_placement *placement, uint64_t job,
                                          struct hd_plan_record *plan)
 {
     int32_t threads_min = INT32_MAX;
     bool bf16 = true;
 
-    for (size_t m = 0; m < place->member_count; m++) {
-        const struct core_node *node = place->members[m].node;
+    for (size_t m = 0; m < placement->member_count; m++) {
+        const struct core_node *node = placement->members[m].node;
 
         for (int32_t d = 0; d < node->rec.device_count; d++) {
             const struct hd_device_record *device = &node->rec.devices[d];
@@ -29,14 +29,14 @@ static void decide_precision_and_threads(const struct core_placement *place, uin
 
 static void announce_start(struct hd_core *core, struct core_job *job,
                            const struct hd_attempt_record *record,
-                           const struct core_placement *place)
+                           const struct core_placement *placement)
 {
     const struct hd_layout_sizes *plan = &record->plan.layout;
     char from[64] = "from scratch", layout[96], experts[24] = "", zero[24] = "";
     struct hd_text nodes = {0};
 
-    for (size_t m = 0; m < place->member_count; m++)
-        hd_text_add(&nodes, "%s%s", m ? ", " : "", place->members[m].node->rec.name);
+    for (size_t m = 0; m < placement->member_count; m++)
+        hd_text_add(&nodes, "%s%s", m ? ", " : "", placement->members[m].node->rec.name);
     core->no_memory |= nodes.failed;
     if (record->base_attempt)
         (void)snprintf(from, sizeof from, "from step %lld of attempt %d",
@@ -64,49 +64,51 @@ static void announce_start(struct hd_core *core, struct core_job *job,
 /* Marks the devices of the ranks as held, and sets the record's ranks. devices: of each rank, as
  * positions on its node. */
 static void hold_devices(struct hd_core *core, struct hd_attempt_record *record,
-                         const struct core_placement *place, const int32_t *devices, uint64_t start)
+                         const struct core_placement *placement, const int32_t *devices,
+                         uint64_t start)
 {
-    for (size_t m = 0; m < place->member_count; m++) {
-        struct core_node *node = place->members[m].node;
+    for (size_t m = 0; m < placement->member_count; m++) {
+        struct core_node *node = placement->members[m].node;
 
-        for (int32_t i = 0; i < place->members[m].count; i++) {
+        for (int32_t i = 0; i < placement->members[m].count; i++) {
             const int32_t d = devices[record->plan.rank_count];
 
             node->holds[d] = (struct hd_device_hold){
                 .job = record->job, .attempt = record->attempt, .start = start};
             record->plan.ranks[record->plan.rank_count++] =
-                (struct hd_place){.node_uuid = node->rec.uuid,
-                                  .node_name = node->rec.name,
-                                  .device = node->rec.devices[d].index};
+                (struct hd_rank_location){.node_uuid = node->rec.uuid,
+                                          .node_name = node->rec.name,
+                                          .device = node->rec.devices[d].index};
         }
         core_node_changed(core, node);
     }
 }
 
 void core_attempt_start(struct hd_core *core, struct core_job *job,
-                        const struct core_placement *place, const char *why)
+                        const struct core_placement *placement, const char *why)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
     struct hd_attempt_record record = {.job = job->rec.job,
                                        .attempt = job->rec.attempt_count + 1,
                                        .state = HD_ATTEMPT_STATE_STARTING,
-                                       .plan = place->plan,
+                                       .plan = placement->plan,
                                        .end = {.rank = -1},
                                        .created_ms = core->now.wall_ms};
-    int32_t *devices = calloc((size_t)place->device_count + 1, sizeof *devices);
+    int32_t *devices = calloc((size_t)placement->device_count + 1, sizeof *devices);
     struct core_attempt *attempt;
 
-    record.plan.ranks = calloc((size_t)place->device_count + 1, sizeof *record.plan.ranks);
+    record.plan.ranks = calloc((size_t)placement->device_count + 1, sizeof *record.plan.ranks);
     record.plan.rank_count = 0;
-    if (!devices || !record.plan.ranks || !core_choose_devices(core, &job->needs, place, devices)) {
+    if (!devices || !record.plan.ranks ||
+        !core_choose_devices(core, &job->needs, placement, devices)) {
         core->no_memory = true;
         free(devices);
         free(record.plan.ranks);
         return;
     }
-    hold_devices(core, &record, place, devices, ++core->starts);
+    hold_devices(core, &record, placement, devices, ++core->starts);
     free(devices);
-    decide_precision_and_threads(place, record.job, &record.plan);
+    decide_precision_and_threads(placement, record.job, &record.plan);
     if (base) {
         record.base_attempt = base->attempt;
         record.base_step = base->step;
@@ -124,15 +126,15 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
             core->lowest_priority = job->rec.priority;
         core_quota_take(job, record.plan.rank_count);
         core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
-        attempt->timely = job->timely;
+        attempt->backfilled = job->backfilled;
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
         job->rec.devices = record.plan.rank_count;
         if (!job->rec.started_ms)
             job->rec.started_ms = core->now.wall_ms;
         core_dirty_attempt(core, job, attempt);
-        for (size_t m = 0; m < place->member_count; m++)
-            core_dirty_desired(core, place->members[m].node);
-        announce_start(core, job, &record, place);
+        for (size_t m = 0; m < placement->member_count; m++)
+            core_dirty_desired(core, placement->members[m].node);
+        announce_start(core, job, &record, placement);
         if (*why)
             core_event(core, job, "layout", record.attempt, -1, "", "%s", why);
     }

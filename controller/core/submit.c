@@ -24,13 +24,13 @@ void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning)
 }
 
 /* Once on the way up; the queue must shrink clearly before it is told again. */
-static void tell_limit(struct hd_core *core)
+static void report_limit(struct hd_core *core)
 {
     struct hd_text text = {0};
 
-    if (core->limit_told || !core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
+    if (core->limit_reported || !core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
         return;
-    core->limit_told = true;
+    core->limit_reported = true;
     hd_core_warn(core, &text);
     core->no_memory |= text.failed;
     core_event(core, NULL, "jobs_near_limit", 0, -1, "", "%s", text.failed ? "" : text.data);
@@ -54,8 +54,8 @@ bool core_request_put(struct hd_core *core, const char *id, const char *owner, u
     char key[REQUEST_KEY_MAX];
 
     if (!request_key(id, owner, key) ||
-        !core_reserve(core, &core->requests, core->request_count, &core->request_size,
-                      sizeof *core->requests) ||
+        !core_grow_array(core, &core->requests, core->request_count, &core->request_size,
+                         sizeof *core->requests) ||
         !core_map_put(&core->by_request, key, core->request_count))
         return false;
     core->requests[core->request_count++] =
@@ -175,8 +175,8 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
     core_dirty_job(core, job);
     core_event(core, job, "submitted", 0, -1, "", "submitted by %s", event->submit.owner);
     core->out->job = record.job;
-    core->newcomer = job;
-    tell_limit(core);
+    core->new_job = job;
+    report_limit(core);
     return HD_OK;
 }
 

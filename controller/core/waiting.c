@@ -1,12 +1,12 @@
-/* core_waiting: the queued jobs, sorted into classes and lines.
+/* core_waiting: the queued jobs, sorted into classes and groups.
  *
  * Jobs of a class are all the same to the search for a place: where one finds no place, and no
- * nodes to keep free, no other does either, until something changes. A line has the jobs of a class
+ * nodes to keep free, no other does either, until something changes. A group has the jobs of a class
  * that also have the same priority, queue and owner, in the order of numbers. So a pass looks at
  * classes instead of jobs, and what it costs depends on how many different kinds of job wait, not
  * on how many jobs do.
  *
- * A queued job is in exactly one line, or in none: a user holds it, it waits for other jobs to
+ * A queued job is in exactly one group, or in none: a user holds it, it waits for other jobs to
  * succeed (core->dependents), for its retry delay (core->delayed), for a search, or for checkpoints
  * that are missing (core->delayed: until the next search).
  */
@@ -18,8 +18,8 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    FAILURES_MAX = 2,        /* of a job on one node; then it goes elsewhere */
-    FAILURES_LOOKED_AT = 32, /* newest attempts of a job */
+    FAILURES_MAX = 2,         /* of a job on one node; then it goes elsewhere */
+    FAILURES_CONSIDERED = 32, /* newest attempts of a job */
 };
 
 /* ---- classes ----------------------------------------------------------------------------------*/
@@ -54,12 +54,12 @@ static struct core_class_key key_of(const struct hd_core *core, const struct cor
     key.base_shared = base && base->shared;
     key.base_node = base ? core_find_node(core, base->node_uuid) : NULL;
     key.length_minutes = round_up((core_predict_length_ms(core, job) + 59999) / 60000);
-    key.spares = core->config.spare_nodes && core_has_failed(job);
+    key.hot_spares = core->config.spare_nodes && core_has_failed(job);
     key.avoids = job->avoided_count ? job->rec.job : 0;
     return key;
 }
 
-static size_t place_of(const struct hd_core *core, const struct core_class_key *key)
+static size_t index_of_class(const struct hd_core *core, const struct core_class_key *key)
 {
     size_t low = 0, high = core->class_count;
 
@@ -76,14 +76,14 @@ static size_t place_of(const struct hd_core *core, const struct core_class_key *
 
 static struct core_class *class_of(struct hd_core *core, const struct core_class_key *key)
 {
-    const size_t at = place_of(core, key);
+    const size_t at = index_of_class(core, key);
     struct core_class *made;
 
     if (at < core->class_count && memcmp(&core->classes[at]->key, key, sizeof *key) == 0)
         return core->classes[at];
     made = calloc(1, sizeof *made);
     if (!made ||
-        !core_reserve(core, &core->classes, core->class_count, &core->class_size, sizeof made)) {
+        !core_grow_array(core, &core->classes, core->class_count, &core->class_size, sizeof made)) {
         free(made);
         core->no_memory = true;
         return NULL;
@@ -95,11 +95,11 @@ static struct core_class *class_of(struct hd_core *core, const struct core_class
     return made;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------*/
+/* ---- groups -----------------------------------------------------------------------------------*/
 
-/* Below 0: line `a` comes before `b` in core->lines. Only the order of priorities means anything.
+/* Below 0: group `a` comes before `b` in core->groups. Only the order of priorities means anything.
  */
-static int compare(const struct core_line_key *a, const struct core_line_key *b)
+static int compare(const struct core_job_group_key *a, const struct core_job_group_key *b)
 {
     if (a->priority != b->priority)
         return a->priority > b->priority ? -1 : 1;
@@ -110,103 +110,103 @@ static int compare(const struct core_line_key *a, const struct core_line_key *b)
     return 0;
 }
 
-static struct core_line *line_of(struct hd_core *core, const struct core_line_key *key)
+static struct core_job_group *group_of(struct hd_core *core, const struct core_job_group_key *key)
 {
-    size_t low = 0, high = core->line_count;
-    struct core_line *made;
+    size_t low = 0, high = core->group_count;
+    struct core_job_group *made;
 
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
 
-        if (compare(&core->lines[mid]->key, key) < 0)
+        if (compare(&core->groups[mid]->key, key) < 0)
             low = mid + 1;
         else
             high = mid;
     }
-    if (low < core->line_count && compare(&core->lines[low]->key, key) == 0)
-        return core->lines[low];
+    if (low < core->group_count && compare(&core->groups[low]->key, key) == 0)
+        return core->groups[low];
     made = calloc(1, sizeof *made);
     if (!made ||
-        !core_reserve(core, &core->lines, core->line_count, &core->line_size, sizeof made)) {
+        !core_grow_array(core, &core->groups, core->group_count, &core->group_size, sizeof made)) {
         free(made);
         core->no_memory = true;
         return NULL;
     }
     made->key = *key;
-    key->class->line_count++;
-    memmove(&core->lines[low + 1], &core->lines[low], (core->line_count - low) * sizeof made);
-    core->lines[low] = made;
-    core->line_count++;
+    key->class->group_count++;
+    memmove(&core->groups[low + 1], &core->groups[low], (core->group_count - low) * sizeof made);
+    core->groups[low] = made;
+    core->group_count++;
     return made;
 }
 
-/* Most jobs are the newest of their line. One that waits again was submitted before the others, so
+/* Most jobs are the newest of their group. One that waits again was submitted before the others, so
  * that only jobs that were started before it and wait again as well are before it. */
-static void link_job(struct core_line *line, struct core_job *job)
+static void link_job(struct core_job_group *group, struct core_job *job)
 {
     struct core_job *after = NULL;
 
-    if (line->last && line->last->rec.job > job->rec.job)
-        for (after = line->first; after->rec.job < job->rec.job;)
+    if (group->last && group->last->rec.job > job->rec.job)
+        for (after = group->first; after->rec.job < job->rec.job;)
             after = after->after;
-    job->line = line;
+    job->group = group;
     job->after = after;
-    job->before = after ? after->before : line->last;
-    *(job->before ? &job->before->after : &line->first) = job;
-    *(job->after ? &job->after->before : &line->last) = job;
+    job->before = after ? after->before : group->last;
+    *(job->before ? &job->before->after : &group->first) = job;
+    *(job->after ? &job->after->before : &group->last) = job;
 }
 
 static void unlink_job(struct hd_core *core, struct core_job *job)
 {
-    struct core_line *line = job->line;
+    struct core_job_group *group = job->group;
 
-    *(job->before ? &job->before->after : &line->first) = job->after;
-    *(job->after ? &job->after->before : &line->last) = job->before;
-    job->line = NULL;
+    *(job->before ? &job->before->after : &group->first) = job->after;
+    *(job->after ? &job->after->before : &group->last) = job->before;
+    job->group = NULL;
     job->before = job->after = NULL;
-    core->line_emptied |= !line->first;
+    core->group_emptied |= !group->first;
 }
 
 void core_waiting_sweep(struct hd_core *core)
 {
     size_t kept = 0;
 
-    if (!core->line_emptied)
+    if (!core->group_emptied)
         return;
-    for (size_t i = 0; i < core->line_count; i++) {
-        if (core->lines[i]->first) {
-            core->lines[kept++] = core->lines[i];
+    for (size_t i = 0; i < core->group_count; i++) {
+        if (core->groups[i]->first) {
+            core->groups[kept++] = core->groups[i];
             continue;
         }
-        core->lines[i]->key.class->line_count--;
-        free(core->lines[i]);
+        core->groups[i]->key.class->group_count--;
+        free(core->groups[i]);
     }
-    core->line_count = kept;
+    core->group_count = kept;
     kept = 0;
     for (size_t i = 0; i < core->class_count; i++) {
-        if (core->classes[i]->line_count)
+        if (core->classes[i]->group_count)
             core->classes[kept++] = core->classes[i];
         else
             free(core->classes[i]);
     }
     core->class_count = kept;
-    core->line_emptied = false;
+    core->group_emptied = false;
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------*/
 
-static void enter_line(struct hd_core *core, struct core_job *job)
+static void enter_group(struct hd_core *core, struct core_job *job)
 {
     const struct core_class_key key = key_of(core, job);
-    const struct core_line_key line_key = {
+    const struct core_job_group_key group_key = {
         .priority = job->rec.priority, .account = job->account, .class = class_of(core, &key)};
-    struct core_line *line = line_key.class ? line_of(core, &line_key) : NULL;
+    struct core_job_group *group = group_key.class ? group_of(core, &group_key) : NULL;
 
     job->wait = CORE_WAIT_NONE;
-    if (line)
-        link_job(line, job);
-    if (line && !job->foreseen && core->config.asks_layouts)
-        core_jobs_add(core, &core->unforeseen, job);
+    if (group)
+        link_job(group, job);
+    if (group && !job->price_predicted && core->config.asks_layouts)
+        core_jobs_add(core, &core->price_unpredicted, job);
 }
 
 enum { LOOK_MS = 60 * 1000 }; /* from one search for missing checkpoints to the next */
@@ -240,7 +240,7 @@ void core_waiting_add(struct hd_core *core, struct core_job *job)
         job->not_before_mono_ms = core->now.mono_ms + LOOK_MS;
         core_heap_put(core, &core->delayed, (uint64_t)job->not_before_mono_ms, job->rec.job);
     } else if (job->not_before_mono_ms <= core->now.mono_ms) {
-        enter_line(core, job);
+        enter_group(core, job);
     } else {
         job->wait = CORE_WAIT_DELAY;
         core_heap_put(core, &core->delayed, (uint64_t)job->not_before_mono_ms, job->rec.job);
@@ -249,12 +249,12 @@ void core_waiting_add(struct hd_core *core, struct core_job *job)
 
 void core_waiting_remove(struct hd_core *core, struct core_job *job)
 {
-    if (job->line)
+    if (job->group)
         unlink_job(core, job);
     core_jobs_remove(&core->dependents, job);
-    core_jobs_remove(&core->unforeseen, job);
+    core_jobs_remove(&core->price_unpredicted, job);
     job->open_s = 0;
-    job->planning = NULL;       /* the menu forgets answers that no job in a line waits for */
+    job->planning = NULL; /* the layout cache forgets answers that no job in a group waits for */
     job->wait = CORE_WAIT_NONE; /* what core->delayed says of it no longer counts */
 }
 
@@ -272,14 +272,14 @@ void core_waiting_moved(struct hd_core *core, struct core_job *job)
     uint64_t behind;
 
     core->unsettled = true;
-    if (!job->line || memcmp(&job->line->key.class->key, &key, sizeof key) == 0)
+    if (!job->group || memcmp(&job->group->key.class->key, &key, sizeof key) == 0)
         return;
     wait = core_wait_of(core, job, &behind);
     unlink_job(core, job);
-    enter_line(core, job);
+    enter_group(core, job);
     job->wait = wait; /* until the next pass looks at it */
     job->wait_job = behind;
-    job->looked_in = core->pass;
+    job->evaluated_in = core->pass;
 }
 
 /* The job that core->delayed has first; NULL: it is no longer delayed, or not by this entry. */
@@ -310,7 +310,7 @@ void core_waiting_release(struct hd_core *core)
         if (job->wait == CORE_WAIT_MISSING)
             core_search_begin(core, job);
         else
-            enter_line(core, job);
+            enter_group(core, job);
     }
 }
 
@@ -318,7 +318,7 @@ void core_waiting_release(struct hd_core *core)
 
 void core_search_begin(struct hd_core *core, struct core_job *job)
 {
-    core->schedule_due |= job->line != NULL; /* nodes may be reserved for it */
+    core->schedule_due |= job->group != NULL; /* nodes may be reserved for it */
     if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_waiting_remove(core, job);
     job->search = CORE_SEARCH_DUE;
@@ -344,8 +344,8 @@ void core_search_timers(struct hd_core *core, struct core_job *job)
     struct hd_core_out *out = core->out;
 
     if (job->search == CORE_SEARCH_DUE) {
-        if (!core_reserve(core, &out->searches, out->search_count, &out->search_size,
-                          sizeof *out->searches))
+        if (!core_grow_array(core, &out->searches, out->search_count, &out->search_size,
+                             sizeof *out->searches))
             return;
         out->searches[out->search_count++] = (struct hd_core_search){
             job->rec.job, job->rec.attempt_count, core_search_is_whole(job)};
@@ -364,16 +364,16 @@ void core_search_timers(struct hd_core *core, struct core_job *job)
 enum core_wait core_wait_of(const struct hd_core *core, const struct core_job *job,
                             uint64_t *ret_blocking_job)
 {
-    const struct core_line *line = job->line;
-    const bool missed = line && job->looked_in != core->pass;
+    const struct core_job_group *group = job->group;
+    const bool missed = group && job->evaluated_in != core->pass;
 
     *ret_blocking_job = job->wait_job;
-    if (missed && line->closed_in == core->pass)
+    if (missed && group->closed_in == core->pass)
         return CORE_WAIT_QUOTA;
-    if (!missed || line->key.class->closed_in != core->pass)
+    if (!missed || group->key.class->closed_in != core->pass)
         return job->wait;
-    *ret_blocking_job = line->key.class->wait_job;
-    return line->key.class->wait;
+    *ret_blocking_job = group->key.class->wait_job;
+    return group->key.class->wait;
 }
 
 /* ---- hold and release -------------------------------------------------------------------------*/
@@ -393,7 +393,7 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     if (job->rec.held == held)
         return HD_OK;
     job->rec.held = held;
-    core->schedule_due |= job->room_of != 0; /* nothing is kept for it while it is held */
+    core->schedule_due |= job->migration_group != 0; /* nothing is kept for it while it is held */
     core_dirty_job(core, job);
     core_event(core, job, held ? "held" : "released", job->rec.attempt_count, -1, "", "%s by %s%s",
                held ? "held" : "released", event->again.by,
@@ -460,7 +460,7 @@ enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_
 }
 
 /* Of one dependent: goes, is cancelled, or waits on. */
-static void tell_dependent(struct hd_core *core, struct core_job *job)
+static void notify_dependent(struct hd_core *core, struct core_job *job)
 {
     char why[128];
 
@@ -482,13 +482,13 @@ static void tell_dependent(struct hd_core *core, struct core_job *job)
 }
 
 /* A job that is cancelled here has dependents of its own: they are told in the next round. */
-void core_tell_dependents(struct hd_core *core)
+void core_notify_dependents(struct hd_core *core)
 {
     while (core->just_ended) {
         core->just_ended = false;
         for (size_t i = core->dependents.count; i > 0; i--)
             if (i <= core->dependents.count)
-                tell_dependent(core, core->dependents.items[i - 1]);
+                notify_dependent(core, core->dependents.items[i - 1]);
     }
 }
 
@@ -502,9 +502,9 @@ static const struct core_node *failed_on(const struct core_job *job,
     if (attempt->rec.state != HD_ATTEMPT_STATE_ENDED || !core_is_failure(attempt->rec.end.cause) ||
         core_attempt_found_base_damaged(attempt) || core_attempt_missed_base(job, attempt))
         return NULL;
-    for (size_t i = 0; i < attempt->share_count; i++)
-        if (core_same(attempt->shares[i].node->rec.name, attempt->rec.end.node))
-            return attempt->shares[i].node;
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        if (core_same(attempt->allocs[i].node->rec.name, attempt->rec.end.node))
+            return attempt->allocs[i].node;
     return NULL;
 }
 
@@ -519,8 +519,8 @@ static bool knows(const struct core_job *job, const struct core_node *node)
 void core_learn_failures(struct core_job *job)
 {
     const int32_t newest = job->rec.attempt_count;
-    const int32_t oldest = newest - job->rec.resumed_attempt > FAILURES_LOOKED_AT
-                               ? newest - FAILURES_LOOKED_AT
+    const int32_t oldest = newest - job->rec.resumed_attempt > FAILURES_CONSIDERED
+                               ? newest - FAILURES_CONSIDERED
                                : job->rec.resumed_attempt;
 
     job->avoided_count = 0;

@@ -577,7 +577,7 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
     record.exit_code = end->exit_code;
     record.signal = end->signal;
     record.bad_input = end->bad_input;
-    record.echo = end->echo;
+    record.secondary = end->echo;
     return record;
 }
 

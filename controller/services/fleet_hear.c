@@ -50,7 +50,7 @@ enum hd_status fleet_take_observed(struct node_stream *s, const Heddle__V1__Obse
                      .generation = m->generation,
                      .jobs_dir_visible = strcmp(m->jobs_dir_probe, s->c->probe) == 0,
                      .jobs_dir_problem = m->jobs_dir_problem,
-                     .no_room = m->no_room,
+                     .refuses_attempts = m->no_room,
                      .leaves = m->leaves}};
     struct hd_observed *attempts;
     struct hd_deletion *deleted;

@@ -157,7 +157,7 @@ static void plan(uv_work_t *work)
                                         .layout = best.sizes,
                                         .step_s = best.step_s,
                                         .memory_bytes = best.needed_bytes,
-                                        .hasty = best.hasty,
+                                        .preliminary = best.hasty,
                                         .why = p->why.failed ? "" : p->why.data};
 }
 

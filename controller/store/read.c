@@ -98,7 +98,7 @@ static struct hd_job_record job_row(struct hd_arena *arena, sqlite3_stmt *s, boo
         .queue = text_at(arena, s, 17),
         .priority = int_at(s, 18),
         .held = int_at(s, 19),
-        .promised_ms = long_at(s, 20),
+        .planned_start_ms = long_at(s, 20),
     };
 
     if (with_spec) {
@@ -220,9 +220,10 @@ static enum hd_status read_allocations(struct store_db *db, struct hd_arena *are
         if (!plan->ranks)
             st = no_memory();
         else
-            plan->ranks[plan->rank_count++] = (struct hd_place){.node_uuid = text_at(arena, s, 0),
-                                                                .node_name = text_at(arena, s, 1),
-                                                                .device = int_at(s, 2)};
+            plan->ranks[plan->rank_count++] =
+                (struct hd_rank_location){.node_uuid = text_at(arena, s, 0),
+                                          .node_name = text_at(arena, s, 1),
+                                          .device = int_at(s, 2)};
     }
     return st;
 }

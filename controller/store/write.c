@@ -25,7 +25,7 @@ static enum hd_status insert_job(struct store_db *db, const struct hd_job_record
         j->name, hd_job_state_name((int)j->state), j->reason, (int)j->cancel, (int)j->cancel_now,
         (int)j->attempt_count, j->steps, (int)j->devices, j->submitted_ms, j->started_ms,
         j->ended_ms, (int)j->resumed_attempt, (int)j->removal, j->spec, j->spec_bytes,
-        (int64_t)j->request_hash, queue_of(j), (int)j->priority, (int)j->held, j->promised_ms);
+        (int64_t)j->request_hash, queue_of(j), (int)j->priority, (int)j->held, j->planned_start_ms);
 }
 
 /* What a removed job leaves: until its folder is deleted, its attempts, which say on which nodes it
@@ -56,7 +56,7 @@ static enum hd_status update_job(struct store_db *db, const struct hd_job_record
                                      hd_job_state_name((int)j->state), j->reason, (int)j->cancel,
                                      (int)j->cancel_now, (int)j->attempt_count, (int)j->devices,
                                      j->started_ms, j->ended_ms, (int)j->resumed_attempt,
-                                     (int)j->removal, (int)j->held, j->promised_ms);
+                                     (int)j->removal, (int)j->held, j->planned_start_ms);
 
     if (!st && j->spec_changed)
         st = store_db_run(db, STORE_UPDATE_SPEC, "itibtn", (int64_t)j->job, j->name, j->steps,
@@ -69,7 +69,7 @@ static enum hd_status insert_allocations(struct store_db *db, const struct hd_at
     enum hd_status st = HD_OK;
 
     for (int32_t rank = 0; !st && rank < a->plan.rank_count; rank++) {
-        const struct hd_place *place = &a->plan.ranks[rank];
+        const struct hd_rank_location *place = &a->plan.ranks[rank];
 
         st = store_db_run(db, STORE_INSERT_ALLOCATION, "innttn", (int64_t)a->job, (int)a->attempt,
                           (int)rank, place->node_uuid, place->node_name, (int)place->device);

@@ -80,7 +80,7 @@ static void add_node(struct hd_batch *batch, int n)
 static void add_job(struct hd_batch *batch, uint64_t job, const void *spec, size_t spec_bytes)
 {
     const int64_t now_ms = hd_clock_wall_ms();
-    struct hd_place place = {.node_uuid = "uuid-0", .node_name = "node-0000"};
+    struct hd_rank_location place = {.node_uuid = "uuid-0", .node_name = "node-0000"};
     char request[32], name[32];
 
     (void)snprintf(request, sizeof request, "request-%016llu", (unsigned long long)job);

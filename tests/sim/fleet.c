@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 
-enum { WALL_MS = 1700000000, ECHO_MS = 30 * 1000, CHECK_EVERY = 1000, PRICED_MS = 2000 };
-enum timer { TICK, DESIRED, ECHO, PACE, FOUND, PRICED };
+enum { WALL_MS = 1700000000, SECONDARY_MS = 30 * 1000, CHECK_EVERY = 1000, PRICED_MS = 2000 };
+enum timer { TICK, DESIRED, SECONDARY, PACE, FOUND, PRICED };
 
 /* ---- steps of the core ------------------------------------------------------------------------*/
 
@@ -548,21 +548,21 @@ static void node_failed(void *of, int32_t node)
     daemon->silent = true;
     for (size_t i = 0; i < daemon->share_count; i++)
         if (daemon->shares[i].state != HD_ATTEMPT_STATE_ENDED)
-            sim_world_at(fleet->world, fleet->world->now_ms + ECHO_MS, ECHO,
+            sim_world_at(fleet->world, fleet->world->now_ms + SECONDARY_MS, SECONDARY,
                          daemon->shares[i].job << 16 | (uint64_t)daemon->shares[i].attempt);
     daemon->share_count = 0;
 }
 
 /* The other ranks of its attempts notice that a peer is gone. */
-static void echo(struct sim_fleet *fleet, uint64_t number, int32_t attempt)
+static void fail_secondary(struct sim_fleet *fleet, uint64_t number, int32_t attempt)
 {
     const size_t job = fleet->watch.job_of[number];
     const struct sim_run *run = &fleet->world->runs[job];
 
     if (run->state == SIM_RUN_HOLDING && run->attempt == attempt)
-        set_shares(
-            fleet, job, HD_ATTEMPT_STATE_ENDED,
-            &(struct hd_end_record){.cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .echo = true});
+        set_shares(fleet, job, HD_ATTEMPT_STATE_ENDED,
+                   &(struct hd_end_record){
+                       .cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .secondary = true});
 }
 
 static void node_back(void *of, int32_t node)
@@ -639,8 +639,8 @@ static void timer(void *of, int32_t what, uint64_t about)
         tick(fleet);
     else if (what == DESIRED)
         take_desired(fleet, (int32_t)about);
-    else if (what == ECHO)
-        echo(fleet, about >> 16, (int32_t)(about & 0xffff));
+    else if (what == SECONDARY)
+        fail_secondary(fleet, about >> 16, (int32_t)(about & 0xffff));
     else if (what == PACE)
         tell_pace(fleet, about >> 16, (int32_t)(about & 0xffff));
     else if (what == FOUND)

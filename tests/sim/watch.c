@@ -210,16 +210,16 @@ static void see_promise(struct sim_watch *watch, size_t job, const struct hd_job
 {
     struct sim_watched_job *seen = &watch->jobs[job];
 
-    if (record->promised_ms == seen->promised_ms)
+    if (record->planned_start_ms == seen->planned_start_ms)
         return;
     if (record->state == HD_JOB_STATE_QUEUED && !is_told(watch, record->job))
         sim_watch_break(watch,
                         "W5: the expected start of job %" PRIu64 " moves by %" PRId64
                         " ms without an event",
-                        record->job, record->promised_ms - seen->promised_ms);
-    if (!seen->promised_ms)
+                        record->job, record->planned_start_ms - seen->planned_start_ms);
+    if (!seen->planned_start_ms)
         append(watch, &watch->promised, &watch->promised_count, &watch->promised_size, job);
-    seen->promised_ms = record->promised_ms;
+    seen->planned_start_ms = record->planned_start_ms;
 }
 
 static void see_job(struct sim_watch *watch, const struct hd_job_record *record, bool is_new)
@@ -273,15 +273,15 @@ static void check_promises(struct sim_watch *watch, int64_t wall_ms, bool silent
     for (size_t i = 0; i < watch->promised_count;) {
         const struct sim_watched_job *seen = &watch->jobs[watch->promised[i]];
 
-        if (!seen->promised_ms || seen->state != HD_JOB_STATE_QUEUED) {
+        if (!seen->planned_start_ms || seen->state != HD_JOB_STATE_QUEUED) {
             watch->promised[i] = watch->promised[--watch->promised_count];
             continue;
         }
-        if (wall_ms > seen->promised_ms + LATE_MS && !silent)
+        if (wall_ms > seen->planned_start_ms + LATE_MS && !silent)
             sim_watch_break(watch,
                             "W7: a job was expected to start %" PRId64
                             " s ago, waits, and was told nothing",
-                            (wall_ms - seen->promised_ms) / 1000);
+                            (wall_ms - seen->planned_start_ms) / 1000);
         i++;
     }
 }
@@ -313,7 +313,7 @@ static void check_urgent(struct sim_watch *watch, int64_t wall_ms)
         if (seen->state != HD_JOB_STATE_QUEUED || trace->jobs[job].after >= 0 ||
             trace->jobs[job].priority != SIM_PRIORITY_URGENT)
             continue;
-        if (number != watch->urgent || (seen->chooses && wall_ms < seen->promised_ms) ||
+        if (number != watch->urgent || (seen->chooses && wall_ms < seen->planned_start_ms) ||
             count_for_urgent(watch) < trace->jobs[job].devices_min) {
             watch->urgent = number;
             watch->urgent_since_ms = watch->world->now_ms;

@@ -48,7 +48,7 @@ struct sim_watch {
         struct sim_held {
             int32_t node, device;
         } * held;
-        int64_t promised_ms;
+        int64_t planned_start_ms;
         bool chooses; /* it could start now, and says that it waits for a place where it ends sooner
                        */
     } * jobs;

@@ -110,7 +110,7 @@ static void add_step(struct fixture *f, struct hd_batch *batch, uint64_t job, in
 }
 
 static struct hd_attempt_record attempt_of(uint64_t job, int32_t attempt, int32_t ranks,
-                                           struct hd_place *places)
+                                           struct hd_rank_location *places)
 {
     struct hd_attempt_record record = {.job = job,
                                        .attempt = attempt,
@@ -123,7 +123,7 @@ static struct hd_attempt_record attempt_of(uint64_t job, int32_t attempt, int32_
 
         (void)snprintf(names[node], sizeof names[node], "gpu-%02d", node + 1);
         (void)snprintf(uuids[node], sizeof uuids[node], "uuid-%02d", node + 1);
-        places[r] = (struct hd_place){uuids[node], names[node], r % 2};
+        places[r] = (struct hd_rank_location){uuids[node], names[node], r % 2};
     }
     record.plan.layout = (struct hd_layout_sizes){.precision = "bf16",
                                                   .device = "cuda",
@@ -176,7 +176,7 @@ static void add_nodes(struct hd_batch *batch, int64_t now_ms)
 static void add_long_job(struct fixture *f, int64_t steps)
 {
     const int64_t begin_ms = f->now_ms - steps * STEP_MS - 3600000;
-    struct hd_place places[8];
+    struct hd_rank_location places[8];
     struct hd_attempt_record attempt = attempt_of(1, 1, 8, places);
     struct hd_job_record job = {.job = 1,
                                 .request_id = "fixture-000000000001",
@@ -247,7 +247,7 @@ static const char hang[] =
 static void add_hung_job(struct fixture *f)
 {
     const int64_t begin_ms = f->now_ms - 7200000;
-    struct hd_place places[8];
+    struct hd_rank_location places[8];
     struct hd_attempt_record attempt = attempt_of(2, 1, 8, places);
     struct hd_job_record job = {.job = 2,
                                 .request_id = "fixture-000000000002",

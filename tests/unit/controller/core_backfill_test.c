@@ -27,7 +27,7 @@ static enum hd_job_state state_of(const struct sim *sim, uint64_t job)
 /* Seconds from now to the expected start. */
 static int64_t expected_in_s(const struct sim *sim, uint64_t job)
 {
-    return (sim_job(sim, job)->promised_ms - sim->now.wall_ms) / 1000;
+    return (sim_job(sim, job)->planned_start_ms - sim->now.wall_ms) / 1000;
 }
 
 /* One node of two devices. Job 1 has one of them for 300 steps of a second; job 2 needs both. When
@@ -40,7 +40,7 @@ static void a_job_may_use_what_is_kept_if_it_ends_in_time(void **state)
     uint64_t unknown, too_long, fits;
 
     (void)state;
-    assert_int_equal(sim_job(sim, blocked)->promised_ms, 0); /* no step is measured yet */
+    assert_int_equal(sim_job(sim, blocked)->planned_start_ms, 0); /* no step is measured yet */
     sim_run(sim, 20);
     assert_in_range(expected_in_s(sim, blocked), 270, 300);
     assert_int_equal(sim_count_events(sim, blocked, "start_expected"), 1);
@@ -152,12 +152,13 @@ static void an_expected_start_moves_with_an_event(void **state)
 
     (void)state;
     sim_run(sim, 20);
-    before_ms = sim_job(sim, blocked)->promised_ms;
+    before_ms = sim_job(sim, blocked)->planned_start_ms;
     assert_true(before_ms > 0);
     higher = submit(sim, 3, 2, 10, 0);
     assert_int_equal(sim_count_events(sim, blocked, "start_moved"), 1);
-    assert_int_equal(sim_job(sim, blocked)->promised_ms, 0); /* the higher one's end is not known */
-    assert_true(sim_job(sim, higher)->promised_ms >= before_ms - 60000);
+    assert_int_equal(sim_job(sim, blocked)->planned_start_ms,
+                     0); /* the higher one's end is not known */
+    assert_true(sim_job(sim, higher)->planned_start_ms >= before_ms - 60000);
     sim_run_until_ended(sim, blocked, 300);
     assert_true(sim_attempt(sim, blocked, 1)->created_ms >= sim_attempt(sim, higher, 1)->ended_ms);
     (void)running;
@@ -174,11 +175,11 @@ static void an_expected_start_survives_a_restart(void **state)
 
     (void)state;
     sim_run(sim, 30);
-    before_ms = sim_job(sim, blocked)->promised_ms;
+    before_ms = sim_job(sim, blocked)->planned_start_ms;
     assert_true(before_ms > 0);
     sim_controller_crash(sim);
     sim_run(sim, 30);
-    assert_int_equal(sim_job(sim, blocked)->promised_ms, before_ms);
+    assert_int_equal(sim_job(sim, blocked)->planned_start_ms, before_ms);
     assert_int_equal(sim_count_events(sim, blocked, "start_moved"), 0);
     sim_run_until_ended(sim, running, 300);
     sim_run(sim, 3);
@@ -221,19 +222,19 @@ static void a_start_that_is_late_is_expected_now(void **state)
 {
     struct sim *sim = sim_joined(1);
     uint64_t blocked;
-    int64_t promised_ms;
+    int64_t planned_start_ms;
 
     (void)state;
     (void)submit(sim, 0, 2, 60, 0);
     blocked = submit(sim, 0, 2, 5, 0);
     sim_run(sim, 20);
-    promised_ms = sim_job(sim, blocked)->promised_ms;
-    assert_true(promised_ms > sim->now.wall_ms);
-    assert_int_equal(hd_core_expected_start_ms(sim_job(sim, blocked), sim->now), promised_ms);
+    planned_start_ms = sim_job(sim, blocked)->planned_start_ms;
+    assert_true(planned_start_ms > sim->now.wall_ms);
+    assert_int_equal(hd_core_expected_start_ms(sim_job(sim, blocked), sim->now), planned_start_ms);
     sim->nodes[0].cut = true;
-    while (sim->now.wall_ms < promised_ms + 30000)
+    while (sim->now.wall_ms < planned_start_ms + 30000)
         sim_second(sim);
-    assert_int_equal(sim_job(sim, blocked)->promised_ms, promised_ms);
+    assert_int_equal(sim_job(sim, blocked)->planned_start_ms, planned_start_ms);
     assert_int_equal(hd_core_expected_start_ms(sim_job(sim, blocked), sim->now), sim->now.wall_ms);
     sim->nodes[0].cut = false;
     sim_run_until_ended(sim, blocked, 300);
@@ -265,12 +266,12 @@ static void a_drain_is_the_cause_of_the_move(void **state)
     sim_run(sim, 20);
     blocked = submit(sim, 0, 4, 5, 0);
     sim_run(sim, 2);
-    assert_true(sim_job(sim, blocked)->promised_ms > 0);
+    assert_true(sim_job(sim, blocked)->planned_start_ms > 0);
     sim->on_durable = keep_cause;
     sim->on_durable_user = cause;
     assert_int_equal(sim_event(sim, &drain), HD_OK);
     sim_run(sim, 2);
-    assert_int_equal(sim_job(sim, blocked)->promised_ms, 0);
+    assert_int_equal(sim_job(sim, blocked)->planned_start_ms, 0);
     assert_non_null(strstr(cause, "not known: the nodes that it was to start on have changed"));
     sim_free(sim);
 }
@@ -284,7 +285,7 @@ static void a_wrong_prediction_ends_no_job(void **state)
 
     (void)state;
     sim_run(sim, 20);
-    assert_true(sim_job(sim, blocked)->promised_ms > 0);
+    assert_true(sim_job(sim, blocked)->planned_start_ms > 0);
     sim->nodes[0].cut = true; /* its ranks go on; nothing is heard of them */
     sim_run(sim, 150);
     assert_true(sim_count_events(sim, blocked, "start_moved") > 0);

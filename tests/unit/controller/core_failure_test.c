@@ -516,7 +516,7 @@ static void peers_of_a_node_that_waits_are_not_to_blame(void **state)
                                 .state = HD_ATTEMPT_STATE_ENDED,
                                 .end = {.cause = HD_END_CAUSE_RANK_EXIT,
                                         .rank = -1,
-                                        .echo = true,
+                                        .secondary = true,
                                         .message = "rank 2 is missing"}};
     struct hd_core_event observed = {
         .kind = HD_CORE_OBSERVED,

@@ -366,7 +366,7 @@ static void a_held_job_outlives_the_answers(void **state)
 static void choose_in_a_hurry(const struct hd_core_asked *asked, struct hd_core_answer *answer)
 {
     choose_stages(asked, answer);
-    answer->hasty = true;
+    answer->preliminary = true;
     answer->step_s = 0;
 }
 

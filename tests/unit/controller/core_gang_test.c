@@ -371,7 +371,7 @@ static void an_end_as_told_does_not_take_the_place_of_an_echo(void **state)
         .job = job,
         .attempt = 1,
         .state = HD_ATTEMPT_STATE_ENDED,
-        .end = {.cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .echo = true, .message = "echo"}};
+        .end = {.cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .secondary = true, .message = "echo"}};
     const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
                                            .observed = {.uuid = "uuid-1",
                                                         .stream = sim->nodes[0].stream,
@@ -403,7 +403,7 @@ static void a_hang_elsewhere_is_of_the_node_that_is_waited_for(void **state)
                                       .end = {.cause = HD_END_CAUSE_HANG,
                                               .rank = 3,
                                               .node = "n1",
-                                              .echo = true,
+                                              .secondary = true,
                                               .message = "rank 3 is waited for"}};
     const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
                                            .observed = {.uuid = "uuid-1",
@@ -464,7 +464,7 @@ static void two_echoes_without_a_cause_are_the_networks(void **state)
         assert_true(here->used && here->attempt == 1);
         here->state = HD_ATTEMPT_STATE_ENDED;
         here->end = (struct hd_end_record){
-            .cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .echo = true, .message = "echo"};
+            .cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .secondary = true, .message = "echo"};
         sim->nodes[n].changed = true;
     }
     sim_run(sim, 2);
@@ -590,7 +590,7 @@ static void a_stop_is_graceful_after_a_start_of_the_controller(void **state)
     sim_free(sim);
 }
 
-/* ---- spares ----------------------------------------------------------------------------------*/
+/* ---- spares -----------------------------------------------------------------------------------*/
 
 static struct sim *with_a_spare(int node_count)
 {

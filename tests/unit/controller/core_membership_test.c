@@ -429,7 +429,7 @@ static void an_attempt_that_was_never_started_takes_no_number(void **state)
     sim_run(sim, 3);
     assert_int_equal(sim_submitted(sim, &needs), 1);
     assert_int_equal(sim_event(sim, &hello), HD_OK);
-    observed.observed.no_room = "takes no new jobs";
+    observed.observed.refuses_attempts = "takes no new jobs";
     assert_int_equal(sim_event(sim, &observed), HD_OK);
     assert_int_equal(sim_event(sim, &observed), HD_OK);
     assert_int_equal(sim_job(sim, 1)->attempt_count, 0);

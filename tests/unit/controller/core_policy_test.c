@@ -63,7 +63,7 @@ static bool the_short_one_is_first(int first_s)
     needs.time_limit_ms = 10 * 3600 * 1000;
     long_one = sim_submitted(sim, &needs);
     sim_run(sim, 600);
-    assert_true(sim_job(sim, long_one)->promised_ms > 0);
+    assert_true(sim_job(sim, long_one)->planned_start_ms > 0);
     needs.time_limit_ms = 3600 * 1000;
     short_one = sim_submitted(sim, &needs);
     sim_run(sim, 600);
@@ -534,11 +534,11 @@ static void a_clock_that_is_set_ends_no_job(void **state)
     waits = submit(sim, NULL, 0, 2, 5);
     sim_run(sim, 3);
     begin_mono_ms = sim->now.mono_ms;
-    left_ms = sim_job(sim, waits)->promised_ms - sim->now.wall_ms;
+    left_ms = sim_job(sim, waits)->planned_start_ms - sim->now.wall_ms;
     sim->now.wall_ms += 3600 * 1000;
     sim_run(sim, 2);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_RUNNING);
-    assert_int_equal(sim_job(sim, waits)->promised_ms - sim->now.wall_ms, left_ms - 2000);
+    assert_int_equal(sim_job(sim, waits)->planned_start_ms - sim->now.wall_ms, left_ms - 2000);
     assert_int_equal(sim_count_events(sim, 0, "clock_set"), 1);
     sim->now.wall_ms -= 7200 * 1000;
     sim_run_until_ended(sim, job, 60);

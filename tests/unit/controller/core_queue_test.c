@@ -137,19 +137,19 @@ static void measure(struct queue *q, size_t costs[COSTS])
 
     q->now.mono_ms += 500;
     assert_int_equal(step(q, &tick), HD_OK);
-    costs[at++] = q->out.looked;
+    costs[at++] = q->out.evaluated;
     for (int devices = 1; devices <= 4; devices *= 2) {
         assert_int_equal(submit(q, devices), HD_OK);
-        costs[at++] = q->out.looked;
+        costs[at++] = q->out.evaluated;
         assert_int_equal(cancel(q, q->out.job), HD_OK);
     }
-    costs[at++] = q->out.looked; /* of the last cancel */
+    costs[at++] = q->out.evaluated; /* of the last cancel */
     assert_int_equal(observe(q, 1, 1, HD_ATTEMPT_STATE_RUNNING), HD_OK);
-    costs[at++] = q->out.looked;
+    costs[at++] = q->out.evaluated;
     assert_int_equal(step(q, &drain), HD_OK);
-    costs[at++] = q->out.looked;
+    costs[at++] = q->out.evaluated;
     assert_int_equal(step(q, &undrain), HD_OK);
-    costs[at++] = q->out.looked;
+    costs[at++] = q->out.evaluated;
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_core_desired(q->core, "uuid-1", &arena, &desired), HD_OK);
     assert_int_equal(desired.attempt_count, 1);

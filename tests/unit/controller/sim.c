@@ -65,7 +65,7 @@ static struct sim_desired *copy_desired(struct sim *sim, const struct sim_node *
         (void)snprintf(copy->attempts[i].base, 64, "%s", a->base_path ? a->base_path : "");
         (void)snprintf(copy->attempts[i].base_hash, 24, "%s", a->base_hash ? a->base_hash : "");
         for (int32_t r = 0; r < a->plan.rank_count; r++) {
-            const struct hd_place *place = &a->plan.ranks[r];
+            const struct hd_rank_location *place = &a->plan.ranks[r];
 
             copy->attempts[i].on[find_sim_node(sim, place->node_uuid) - sim->nodes] = true;
             if (strcmp(place->node_uuid, node->uuid) != 0)
@@ -606,7 +606,7 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, ""); /* the base was the last step */
     } else if (!node->faults.unaware && a_peer_left(sim, a, &cause)) {
         end_attempt(node, a, cause, -1, "a peer left");
-        a->end.echo = true;
+        a->end.secondary = true;
     } else {
         train_one_step(sim, node, a);
     }
@@ -625,9 +625,9 @@ static void send_observed(struct sim *sim, const struct sim_node *from, struct s
                      .deleted_count = from->deleted_count,
                      .jobs_dir_visible = sim->shared_disk && !node->blind,
                      .leaves = node->leaves,
-                     .no_room = node->leaves ? "takes no new jobs: it ends"
-                                : node->full ? "takes no new jobs: 3% are free"
-                                             : ""}};
+                     .refuses_attempts = node->leaves ? "takes no new jobs: it ends"
+                                         : node->full ? "takes no new jobs: 3% are free"
+                                                      : ""}};
 
     for (int i = 0; i < SIM_ATTEMPTS; i++) {
         const struct sim_attempt *a = &from->attempts[i];

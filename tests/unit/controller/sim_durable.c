@@ -52,14 +52,14 @@ static void expect_next(struct sim_db *db, uint64_t job, uint64_t sequence)
 static void expect_promise(struct sim_db *db, const struct hd_job_record *old,
                            const struct hd_job_record *new)
 {
-    if (old->state != HD_JOB_STATE_QUEUED || !old->promised_ms ||
-        old->promised_ms == new->promised_ms)
+    if (old->state != HD_JOB_STATE_QUEUED || !old->planned_start_ms ||
+        old->planned_start_ms == new->planned_start_ms)
         return;
     if (new->state == HD_JOB_STATE_QUEUED) {
         assert_true(db->moves[new->job] > db->moves_seen[new->job]);
         db->moves_seen[new->job] = db->moves[new->job];
     } else if (new->state == HD_JOB_STATE_RUNNING) {
-        assert_true(*db->now_ms <= old->promised_ms + 2 * 60 * 1000);
+        assert_true(*db->now_ms <= old->planned_start_ms + 2 * 60 * 1000);
     }
 }
 

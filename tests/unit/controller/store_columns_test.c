@@ -114,7 +114,7 @@ static struct hd_job_record job_of(int i, int age)
                                   .queue = word("queue", i),
                                   .priority = -70 - i,
                                   .held = !(k % 2),
-                                  .promised_ms = BIG + 1800 + k};
+                                  .planned_start_ms = BIG + 1800 + k};
 }
 
 /* A value for each key of a layout, another one for each i. */
@@ -145,12 +145,12 @@ static struct hd_layout_sizes layout_of(int i)
 static struct hd_attempt_record attempt_of(int i, int age)
 {
     const int k = i + age;
-    struct hd_place *ranks = hd_arena_array(&memory, RANKS, sizeof *ranks);
+    struct hd_rank_location *ranks = hd_arena_array(&memory, RANKS, sizeof *ranks);
 
     for (int r = 0; r < RANKS; r++)
-        ranks[r] = (struct hd_place){.node_uuid = word("uuid", i),
-                                     .node_name = word("place", i),
-                                     .device = 100 + 10 * i + r};
+        ranks[r] = (struct hd_rank_location){.node_uuid = word("uuid", i),
+                                             .node_name = word("place", i),
+                                             .device = 100 + 10 * i + r};
     return (struct hd_attempt_record){
         .job = (uint64_t)i,
         .attempt = 30 + i,

@@ -831,7 +831,7 @@ static void a_removed_job_keeps_only_its_number_and_request(void **state)
     static const char *const history[] = {"events", "step_metrics", "validations", "checkpoints",
                                           "report_positions"};
     const struct hd_node_record node = {.uuid = "u", .name = "n1", .state = HD_NODE_STATE_READY};
-    struct hd_place place = {.node_uuid = "u", .node_name = "n1"};
+    struct hd_rank_location place = {.node_uuid = "u", .node_name = "n1"};
     struct hd_attempt_record attempt = {.job = 2,
                                         .attempt = 1,
                                         .state = HD_ATTEMPT_STATE_ENDED,
@@ -1058,7 +1058,7 @@ static void a_removed_node_is_gone_from_disk(void **state)
 {
     struct hd_node_record node = {
         .uuid = "uuid-9", .name = "n9", .boot_id = "b", .build = "1", .state = HD_NODE_STATE_LOST};
-    struct hd_place place = {.node_uuid = "uuid-8", .node_name = "n8"};
+    struct hd_rank_location place = {.node_uuid = "uuid-8", .node_name = "n8"};
     const struct hd_attempt_record attempt = {.job = 1,
                                               .attempt = 1,
                                               .state = HD_ATTEMPT_STATE_ENDED,

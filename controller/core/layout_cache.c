@@ -1,9 +1,9 @@
-/* menu: the layouts of attempts.
+/* layout cache: the layouts of attempts.
  *
  * Placement decides how many devices a job gets, by arithmetic alone (plan.c). Which layout is best
  * on them, and whether any fits their memory, takes from a millisecond to seconds to find out. So
  * the core asks for it (hd_core_out.asked), the job waits, and the answer comes as an event. The
- * menu keeps the answers: jobs that ask the same share one, and nothing is asked twice. An answer
+ * layout cache keeps the answers: jobs that ask the same share one, and nothing is asked twice. An answer
  * follows from its question alone, so it may be forgotten, and is asked for again. One of a search
  * that was cut short (hasty) is replaced by a later search, while jobs use it.
  *
@@ -16,99 +16,103 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    MENU_MAX = 4096,        /* answers that are kept */
-    AHEAD_MAX = 16,         /* jobs that ask ahead in one step */
-    QUESTIONS_MAX = 1024,   /* without an answer; what would be one more is asked later */
-    IMPROVE_MS = 60 * 1000, /* an answer of a search that was cut short serves so long; then it is
+    LAYOUT_CACHE_MAX = 4096, /* answers that are kept */
+    AHEAD_MAX = 16,          /* jobs that ask ahead in one step */
+    QUESTIONS_MAX = 1024,    /* without an answer; what would be one more is asked later */
+    IMPROVE_MS = 60 * 1000,  /* an answer of a search that was cut short serves so long; then it is
                              * asked for once more, behind all questions for which jobs wait */
 };
 
 /* ---- entries ----------------------------------------------------------------------------------*/
 
-static struct core_menu_entry *entry_of(const struct hd_core *core, const char *key)
+static struct core_cached_layout *entry_of(const struct hd_core *core, const char *key)
 {
     uint64_t index;
 
-    return core_map_get(&core->menu_by_key, key, &index) ? core->menu[index] : NULL;
+    return core_map_get(&core->cached_layout_by_key, key, &index) ? core->layout_cache[index]
+                                                                  : NULL;
 }
 
-static void free_entry(struct core_menu_entry *entry)
+static void free_entry(struct core_cached_layout *entry)
 {
     if (!entry)
         return;
     free(entry->key);
-    free(entry->askers);
-    core_unset(&entry->why);
+    free(entry->waiters);
+    core_free_text(&entry->why);
     free(entry);
 }
 
-void core_menu_done(struct hd_core *core)
+void core_layout_cache_done(struct hd_core *core)
 {
-    for (size_t i = 0; i < core->menu_count; i++)
-        free_entry(core->menu[i]);
-    free(core->menu);
-    core_map_done(&core->menu_by_key);
+    for (size_t i = 0; i < core->cached_layout_count; i++)
+        free_entry(core->layout_cache[i]);
+    free(core->layout_cache);
+    core_map_done(&core->cached_layout_by_key);
 }
 
-/* Jobs that have waited for answers look at the menu again; what they remember of it goes. */
+/* Jobs that have waited for answers look at the layout cache again; what they remember of it goes.
+ */
 static void forget_known(struct hd_core *core)
 {
     size_t kept = 0;
 
-    for (size_t i = 0; i < core->line_count; i++)
-        for (struct core_job *job = core->lines[i]->first; job; job = job->after)
+    for (size_t i = 0; i < core->group_count; i++)
+        for (struct core_job *job = core->groups[i]->first; job; job = job->after)
             if (job->planning && job->planning->known)
                 job->planning = NULL;
-    core_map_done(&core->menu_by_key);
-    for (size_t i = 0; i < core->menu_count; i++) {
-        struct core_menu_entry *entry = core->menu[i];
+    core_map_done(&core->cached_layout_by_key);
+    for (size_t i = 0; i < core->cached_layout_count; i++) {
+        struct core_cached_layout *entry = core->layout_cache[i];
 
         if (entry->known) { /* what improves it is of before */
             free_entry(entry);
             continue;
         }
-        core->no_memory |= !core_map_put(&core->menu_by_key, entry->key, kept);
-        core->menu[kept++] = entry;
+        core->no_memory |= !core_map_put(&core->cached_layout_by_key, entry->key, kept);
+        core->layout_cache[kept++] = entry;
     }
-    core->menu_count = kept;
-    core->menu_known = 0;
+    core->cached_layout_count = kept;
+    core->cached_layout_known = 0;
 }
 
-static struct core_menu_entry *add_entry(struct hd_core *core, const char *key)
+static struct core_cached_layout *add_entry(struct hd_core *core, const char *key)
 {
-    struct core_menu_entry *entry = calloc(1, sizeof *entry);
+    struct core_cached_layout *entry = calloc(1, sizeof *entry);
 
-    if (core->menu_known >= MENU_MAX)
+    if (core->cached_layout_known >= LAYOUT_CACHE_MAX)
         forget_known(core);
     if (entry)
         entry->key = strdup(key);
     if (!entry || !entry->key ||
-        !core_reserve(core, &core->menu, core->menu_count, &core->menu_size, sizeof entry) ||
-        !core_map_put(&core->menu_by_key, key, core->menu_count)) {
+        !core_grow_array(core, &core->layout_cache, core->cached_layout_count,
+                         &core->cached_layout_size, sizeof entry) ||
+        !core_map_put(&core->cached_layout_by_key, key, core->cached_layout_count)) {
         core->no_memory = true;
         free_entry(entry);
         return NULL;
     }
-    core->menu[core->menu_count++] = entry;
+    core->layout_cache[core->cached_layout_count++] = entry;
     return entry;
 }
 
 /* How long a job will run is part of its class. */
-static void foresee(struct hd_core *core, struct core_job *job, const struct core_menu_entry *entry)
+static void predict_price(struct hd_core *core, struct core_job *job,
+                          const struct core_cached_layout *entry)
 {
-    job->foreseen_s = entry->fits && !entry->failed ? entry->step_s : 0;
-    if (job->line)
+    job->predicted_step_s = entry->fits && !entry->failed ? entry->step_s : 0;
+    if (job->group)
         core_waiting_moved(core, job);
 }
 
 enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event)
 {
     const struct hd_core_answer *answer = &event->planned;
-    struct core_menu_entry *entry = entry_of(core, answer->key);
+    struct core_cached_layout *entry = entry_of(core, answer->key);
 
     if (!entry || (entry->known && !entry->improves))
         return HD_OK; /* of before a restart */
-    core->menu_known += !entry->known;
+    core->cached_layout_known += !entry->known;
     entry->known = true;
     entry->improves = false;
     entry->failed = answer->failed;
@@ -116,39 +120,39 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     entry->layout = answer->layout;
     entry->step_s = answer->step_s;
     entry->memory_bytes = answer->memory_bytes;
-    entry->hasty = answer->hasty;
+    entry->preliminary = answer->preliminary;
     entry->known_mono_ms = core->now.mono_ms;
-    core_set(core, &entry->why, answer->why ? answer->why : "");
+    core_set_text(core, &entry->why, answer->why ? answer->why : "");
     /* What was asked ahead says how long jobs will run, and lets none start that could not before.
      */
     core->unsettled |= entry->ahead;
     core->schedule_due |= !entry->ahead;
-    for (size_t i = 0; i < entry->asker_count; i++) {
-        struct core_job *job = core_find_job(core, entry->askers[i]);
+    for (size_t i = 0; i < entry->waiter_count; i++) {
+        struct core_job *job = core_find_job(core, entry->waiters[i]);
 
         if (job && !job->ended && core_active(job))
-            core_jobs_add(core, &core->growers, job);
+            core_jobs_add(core, &core->resize_candidates, job);
         else if (job && !job->ended)
-            foresee(core, job, entry);
+            predict_price(core, job, entry);
     }
-    entry->asker_count = 0;
+    entry->waiter_count = 0;
     return HD_OK;
 }
 
 /* The job learns the answer. */
-static void add_asker(struct hd_core *core, struct core_menu_entry *entry, uint64_t job)
+static void add_waiter(struct hd_core *core, struct core_cached_layout *entry, uint64_t job)
 {
-    if (core_reserve(core, &entry->askers, entry->asker_count, &entry->asker_size,
-                     sizeof *entry->askers))
-        entry->askers[entry->asker_count++] = job;
+    if (core_grow_array(core, &entry->waiters, entry->waiter_count, &entry->waiter_size,
+                        sizeof *entry->waiters))
+        entry->waiters[entry->waiter_count++] = job;
 }
 
 /* ---- questions --------------------------------------------------------------------------------*/
 
-static int32_t next_device(const struct hd_job_needs *needs, const struct core_placement *place,
+static int32_t next_device(const struct hd_job_needs *needs, const struct core_placement *placement,
                            const struct core_node *node, enum hd_device_kind kind, int32_t from)
 {
-    if (!place->idle)
+    if (!placement->idle)
         return core_free_device(needs, node, kind, from);
     for (int32_t d = from; d < node->rec.device_count; d++)
         if (node->rec.devices[d].kind == kind && core_device_works(node, d) &&
@@ -158,17 +162,17 @@ static int32_t next_device(const struct hd_job_needs *needs, const struct core_p
 }
 
 /* Folds the devices that an attempt would hold. False: of one the memory is not known. */
-static bool fold_devices(const struct hd_job_needs *needs, const struct core_placement *place,
+static bool fold_devices(const struct hd_job_needs *needs, const struct core_placement *placement,
                          enum hd_device_kind kind, struct hd_core_asked *asked)
 {
     asked->threads = INT32_MAX;
     asked->bf16 = true;
-    for (size_t m = 0; m < place->member_count; m++) {
-        const struct core_node *node = place->members[m].node;
-        int32_t left = place->members[m].count;
+    for (size_t m = 0; m < placement->member_count; m++) {
+        const struct core_node *node = placement->members[m].node;
+        int32_t left = placement->members[m].count;
 
-        for (int32_t d = next_device(needs, place, node, kind, 0); d >= 0 && left > 0;
-             d = next_device(needs, place, node, kind, d + 1), left--) {
+        for (int32_t d = next_device(needs, placement, node, kind, 0); d >= 0 && left > 0;
+             d = next_device(needs, placement, node, kind, d + 1), left--) {
             const struct hd_device_record *device = &node->rec.devices[d];
 
             asked->bf16 = asked->bf16 && (device->precisions & (1u << HD_PRECISION_BF16));
@@ -190,14 +194,14 @@ static bool fold_devices(const struct hd_job_needs *needs, const struct core_pla
 /* The node whose figures count. CPU devices of one node were measured together, those of several
  * nodes were not. Kernels of GPUs take on each node what they take on one of them, as nodes of a
  * job have GPUs of one kind, and between nodes nothing was measured. */
-static const struct core_node *measured_node(const struct core_placement *place,
+static const struct core_node *measured_node(const struct core_placement *placement,
                                              enum hd_device_kind kind)
 {
     const size_t count =
-        kind == HD_DEVICE_KIND_CUDA || place->member_count == 1 ? place->member_count : 0;
+        kind == HD_DEVICE_KIND_CUDA || placement->member_count == 1 ? placement->member_count : 0;
 
     for (size_t m = 0; m < count; m++) {
-        const struct core_node *node = place->members[m].node;
+        const struct core_node *node = placement->members[m].node;
 
         if (node->probe.measured_ms && hd_probed_kind(&node->rec) == kind)
             return node;
@@ -207,12 +211,12 @@ static const struct core_node *measured_node(const struct core_placement *place,
 
 /* The most ranks that are together on one node whatever their number: what every node gives is a
  * multiple of it. */
-static int32_t together_on(const struct core_placement *place)
+static int32_t together_on(const struct core_placement *placement)
 {
     int32_t common = 0;
 
-    for (size_t m = 0; m < place->member_count; m++)
-        for (int32_t rest = place->members[m].count, swap; rest; rest = swap) {
+    for (size_t m = 0; m < placement->member_count; m++)
+        for (int32_t rest = placement->members[m].count, swap; rest; rest = swap) {
             swap = common % rest;
             common = rest;
         }
@@ -220,7 +224,7 @@ static int32_t together_on(const struct core_placement *place)
 }
 
 /* Some member is left open that would be searched. */
-static bool is_open(const struct hd_plan_request *wish)
+static bool leaves_sizes_open(const struct hd_plan_request *wish)
 {
     const struct hd_layout_sizes *s = &wish->sizes;
 
@@ -231,16 +235,16 @@ static bool is_open(const struct hd_plan_request *wish)
 
 /* Returns the layout of the newest attempt that had as many devices of this kind; NULL: there was
  * none. */
-static const struct hd_layout_sizes *layout_before(const struct core_wisher *wisher,
-                                                   const struct core_placement *place)
+static const struct hd_layout_sizes *layout_before(const struct core_layout_client *client,
+                                                   const struct core_placement *placement)
 {
-    const struct core_job *job = wisher->before;
+    const struct core_job *job = client->before;
 
     for (int32_t i = job ? job->rec.attempt_count : 0; i > 0; i--) {
         const struct core_attempt *attempt = job->attempts[i - 1];
 
-        if (attempt && attempt->rec.plan.rank_count == place->device_count &&
-            strcmp(attempt->rec.plan.layout.device, place->plan.layout.device) == 0)
+        if (attempt && attempt->rec.plan.rank_count == placement->device_count &&
+            strcmp(attempt->rec.plan.layout.device, placement->plan.layout.device) == 0)
             return &attempt->rec.plan.layout;
     }
     return NULL;
@@ -249,10 +253,10 @@ static const struct hd_layout_sizes *layout_before(const struct core_wisher *wis
 /* Writes the layout of an earlier attempt down as the wish, but for precision and threads, which
  * follow from the devices. False: there is none, the job does not allow it any more, or the place
  * parts ranks that must be on one node. */
-static bool keep_layout(const struct core_wisher *wisher, const struct core_placement *place,
-                        struct hd_core_asked *asked)
+static bool keep_layout(const struct core_layout_client *client,
+                        const struct core_placement *placement, struct hd_core_asked *asked)
 {
-    const struct hd_layout_sizes *before = layout_before(wisher, place);
+    const struct hd_layout_sizes *before = layout_before(client, placement);
     struct hd_plan_request kept = asked->wish;
     struct hd_layout_sizes sizes;
 
@@ -269,24 +273,24 @@ static bool keep_layout(const struct core_wisher *wisher, const struct core_plac
 
 /* Writes down all that the answer depends on. keep: the question is whether an earlier attempt's
  * layout fits. False: nothing is to be asked. */
-static bool form_question(struct hd_core *core, const struct core_wisher *wisher,
-                          const struct core_placement *place, bool keep,
+static bool form_question(struct hd_core *core, const struct core_layout_client *client,
+                          const struct core_placement *placement, bool keep,
                           struct hd_core_asked *asked, struct hd_text *key)
 {
-    const struct hd_job_needs *needs = wisher->needs;
-    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
-    const struct core_node *measured = measured_node(place, kind);
+    const struct hd_job_needs *needs = client->needs;
+    const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
+    const struct core_node *measured = measured_node(placement, kind);
     struct hd_text wish = {0};
 
     asked->probe_uuid = measured ? measured->rec.uuid : "";
-    asked->wish = core_wish_on(needs, kind);
-    asked->devices = place->device_count;
-    asked->together = together_on(place);
-    asked->tier = place->tier;
-    if (!core->config.asks_layouts || !is_open(&asked->wish) || !(needs->shape || wisher->job) ||
-        !fold_devices(needs, place, kind, asked))
+    asked->wish = core_plan_request_on(needs, kind);
+    asked->devices = placement->device_count;
+    asked->together = together_on(placement);
+    asked->tier = placement->tier;
+    if (!core->config.asks_layouts || !leaves_sizes_open(&asked->wish) ||
+        !(needs->shape || client->job) || !fold_devices(needs, placement, kind, asked))
         return false;
-    if (keep && !keep_layout(wisher, place, asked))
+    if (keep && !keep_layout(client, placement, asked))
         return false;
     if (hd_layout_write(&asked->wish.sizes, &wish)) { /* a word that no build knows: not searched */
         hd_text_free(&wish);
@@ -294,7 +298,7 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
     }
     core->no_memory |= wish.failed;
     hd_text_add(key, "%016" PRIx64 " %" PRIu64 " %s %d %d %d %s %s %lld %d %d", needs->shape,
-                needs->shape ? 0 : wisher->job, wish.data ? wish.data : "", asked->devices,
+                needs->shape ? 0 : client->job, wish.data ? wish.data : "", asked->devices,
                 asked->together, asked->tier, asked->device_name, asked->traits,
                 (long long)asked->memory_bytes, asked->threads, asked->bf16);
     if (measured)
@@ -306,18 +310,18 @@ static bool form_question(struct hd_core *core, const struct core_wisher *wisher
 
 bool core_asks_no_more(const struct hd_core *core)
 {
-    return core->menu_count - core->menu_known >= QUESTIONS_MAX;
+    return core->cached_layout_count - core->cached_layout_known >= QUESTIONS_MAX;
 }
 
 /* The entry of a question, which is asked if it is new. NULL: it is new and cannot be asked now, as
  * many others wait for their answers, or no step runs; or no memory. */
-static struct core_menu_entry *consult(struct hd_core *core, const char *key,
-                                       struct hd_core_asked *asked)
+static struct core_cached_layout *consult(struct hd_core *core, const char *key,
+                                          struct hd_core_asked *asked)
 {
-    struct core_menu_entry *entry = entry_of(core, key);
+    struct core_cached_layout *entry = entry_of(core, key);
     struct hd_core_out *out = core->out;
     const bool hurries = entry && !entry->known && entry->ahead && !asked->ahead;
-    const bool improves = entry && entry->known && entry->hasty && !entry->improves &&
+    const bool improves = entry && entry->known && entry->preliminary && !entry->improves &&
                           core->now.mono_ms - entry->known_mono_ms >= IMPROVE_MS;
 
     if (!out || (entry && !hurries && !improves) || (!entry && core_asks_no_more(core)))
@@ -328,15 +332,15 @@ static struct core_menu_entry *consult(struct hd_core *core, const char *key,
     else if (entry)
         entry->ahead = asked->ahead;
     if (!entry ||
-        !core_reserve(core, &out->asked, out->asked_count, &out->asked_size, sizeof *asked))
+        !core_grow_array(core, &out->asked, out->asked_count, &out->asked_size, sizeof *asked))
         return NULL;
     asked->key = entry->key;
     out->asked[out->asked_count++] = *asked;
     return entry;
 }
 
-static enum core_layout take(const struct core_menu_entry *entry, struct core_placement *place,
-                             struct hd_text *why)
+static enum core_layout take(const struct core_cached_layout *entry,
+                             struct core_placement *placement, struct hd_text *why)
 {
     if (!entry || !entry->known)
         return CORE_LAYOUT_LATER;
@@ -344,16 +348,16 @@ static enum core_layout take(const struct core_menu_entry *entry, struct core_pl
         return CORE_LAYOUT_FITS;
     hd_text_add(why, "%s", entry->why ? entry->why : "");
     if (!entry->fits)
-        return CORE_LAYOUT_MISFITS;
-    place->plan.layout = entry->layout;
-    place->plan.step_s = entry->step_s;
-    place->plan.memory_bytes = entry->memory_bytes;
+        return CORE_LAYOUT_INFEASIBLE;
+    placement->plan.layout = entry->layout;
+    placement->plan.step_s = entry->step_s;
+    placement->plan.memory_bytes = entry->memory_bytes;
     return CORE_LAYOUT_FITS;
 }
 
-enum core_layout core_choose_layout(struct hd_core *core, const struct core_wisher *wisher,
-                                    struct core_placement *place, int64_t *ret_memory_bytes,
-                                    const struct core_menu_entry **ret_entry,
+enum core_layout core_choose_layout(struct hd_core *core, const struct core_layout_client *client,
+                                    struct core_placement *placement, int64_t *ret_memory_bytes,
+                                    const struct core_cached_layout **ret_entry,
                                     struct hd_text *ret_why)
 {
     enum core_layout layout = CORE_LAYOUT_FITS;
@@ -363,16 +367,16 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_wish
     *ret_memory_bytes = 0;
     *ret_entry = NULL;
     for (int keep = 1; !taken && keep >= 0; keep--) {
-        struct hd_core_asked asked = {.spec = wisher->spec, .spec_bytes = wisher->spec_bytes};
+        struct hd_core_asked asked = {.spec = client->spec, .spec_bytes = client->spec_bytes};
 
         hd_text_clear(&key);
         hd_text_clear(&why);
-        if (!form_question(core, wisher, place, keep, &asked, &key))
+        if (!form_question(core, client, placement, keep, &asked, &key))
             continue;
         *ret_memory_bytes = asked.memory_bytes;
         *ret_entry = consult(core, key.data, &asked);
-        layout = take(*ret_entry, place, &why);
-        taken = layout != CORE_LAYOUT_MISFITS && !(*ret_entry && (*ret_entry)->failed);
+        layout = take(*ret_entry, placement, &why);
+        taken = layout != CORE_LAYOUT_INFEASIBLE && !(*ret_entry && (*ret_entry)->failed);
     }
     hd_text_add(ret_why, "%s", why.len_bytes ? why.data : "");
     core->no_memory |= why.failed;
@@ -381,16 +385,16 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_wish
     return layout;
 }
 
-enum core_layout core_ask_for(struct hd_core *core, const struct core_wisher *wisher,
-                              struct core_placement *place, struct hd_text *ret_why)
+enum core_layout core_ask_for(struct hd_core *core, const struct core_layout_client *client,
+                              struct core_placement *placement, struct hd_text *ret_why)
 {
-    const struct core_menu_entry *entry;
+    const struct core_cached_layout *entry;
     enum core_layout layout;
     int64_t memory_bytes;
 
-    layout = core_choose_layout(core, wisher, place, &memory_bytes, &entry, ret_why);
+    layout = core_choose_layout(core, client, placement, &memory_bytes, &entry, ret_why);
     if (layout == CORE_LAYOUT_LATER && entry)
-        add_asker(core, (struct core_menu_entry *)(uintptr_t)entry, wisher->job);
+        add_waiter(core, (struct core_cached_layout *)(uintptr_t)entry, client->job);
     return layout;
 }
 
@@ -398,54 +402,55 @@ enum core_layout core_ask_for(struct hd_core *core, const struct core_wisher *wi
 
 /* Asks for the best place on as few devices as the job may use: of the first kind of which there is
  * one. False: as many questions as may be wait for answers. */
-static bool ask_ahead(struct hd_core *core, struct core_job *job)
+static bool ask_early(struct hd_core *core, struct core_job *job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t kind_count = core_kinds(&job->needs, kinds);
-    const struct core_wisher wisher = core_wisher_of(job, &job->needs);
+    const struct core_layout_client client = core_layout_client_of(job, &job->needs);
     struct hd_core_asked asked = {
         .spec = job->rec.spec, .spec_bytes = job->rec.spec_bytes, .ahead = true};
-    struct core_placement place = {0};
-    struct core_menu_entry *entry = NULL;
+    struct core_placement placement = {0};
+    struct core_cached_layout *entry = NULL;
     struct hd_text key = {0};
     bool is_question = false;
 
-    for (size_t k = 0; k < kind_count && !place.device_count; k++)
-        place = core_best_place(core, &job->needs, kinds[k],
-                                core_devices_needed(&job->needs, kinds[k]));
-    for (int keep = 1; place.device_count && !is_question && keep >= 0; keep--)
-        is_question = form_question(core, &wisher, &place, keep, &asked, &key);
+    for (size_t k = 0; k < kind_count && !placement.device_count; k++)
+        placement = core_best_placement(core, &job->needs, kinds[k],
+                                        core_devices_needed(&job->needs, kinds[k]));
+    for (int keep = 1; placement.device_count && !is_question && keep >= 0; keep--)
+        is_question = form_question(core, &client, &placement, keep, &asked, &key);
     if (is_question)
         entry = consult(core, key.data, &asked);
-    free(place.members);
+    free(placement.members);
     hd_text_free(&key);
     if (is_question && !entry)
         return false;
-    job->foreseen = place.device_count > 0; /* else when nodes come: core_foresee_again */
+    job->price_predicted =
+        placement.device_count > 0; /* else when nodes come: core_predict_prices_again */
     if (entry && entry->known)
-        foresee(core, job, entry);
+        predict_price(core, job, entry);
     else if (entry)
-        add_asker(core, entry, job->rec.job);
+        add_waiter(core, entry, job->rec.job);
     return true;
 }
 
-void core_foresee_again(struct hd_core *core)
+void core_predict_prices_again(struct hd_core *core)
 {
     if (!core->config.asks_layouts)
         return;
-    for (size_t i = 0; i < core->line_count; i++)
-        for (struct core_job *job = core->lines[i]->first; job; job = job->after)
-            if (!job->foreseen)
-                core_jobs_add(core, &core->unforeseen, job);
+    for (size_t i = 0; i < core->group_count; i++)
+        for (struct core_job *job = core->groups[i]->first; job; job = job->after)
+            if (!job->price_predicted)
+                core_jobs_add(core, &core->price_unpredicted, job);
 }
 
-void core_foresee(struct hd_core *core)
+void core_predict_prices(struct hd_core *core)
 {
-    for (int asked = 0; core->unforeseen.count && asked < AHEAD_MAX; asked++) {
-        struct core_job *job = core->unforeseen.items[0];
+    for (int asked = 0; core->price_unpredicted.count && asked < AHEAD_MAX; asked++) {
+        struct core_job *job = core->price_unpredicted.items[0];
 
-        if (!ask_ahead(core, job))
+        if (!ask_early(core, job))
             return;
-        core_jobs_remove(&core->unforeseen, job);
+        core_jobs_remove(&core->price_unpredicted, job);
     }
 }

@@ -3,7 +3,7 @@
  * 1. A job for which others were stopped (preempt.c).
  * 2. The jobs of the queue with the smallest share (queue.c).
  * 3. Of one queue, a job that is expected to start soon: devices are being gathered for it, and
- * would be idle in vain if another job took its turn.
+ * would be idle without progress if another job took its turn.
  * 4. By expected slowdown (Feitelson et al. 1997, "Theory and Practice in Parallel Job
  * Scheduling"): (wait + length) / length. A job that takes half an hour comes before one that takes
  * a day, unless that one has waited 48 times as long; so none waits for ever. Where no length is
@@ -23,10 +23,10 @@ enum {
     JOB_BITS = 40,                    /* of the key; the rest is the slowdown */
 };
 
-/* Lengths are those of classes: of two jobs of a line the older one comes first. */
+/* Lengths are those of classes: of two jobs of a group the older one comes first. */
 static double slowdown_of(const struct hd_core *core, const struct core_job *job)
 {
-    const int64_t known_ms = job->line->key.class->key.length_minutes * 60 * 1000;
+    const int64_t known_ms = job->group->key.class->key.length_minutes * 60 * 1000;
     const int64_t length_ms = !known_ms ? UNKNOWN_MS : known_ms > SHORT_MS ? known_ms : SHORT_MS;
     const int64_t waited_ms = core->pass_wall_ms - job->rec.submitted_ms;
     const double slowdown = 1 + (double)(waited_ms > 0 ? waited_ms : 0) / (double)length_ms;
@@ -34,25 +34,27 @@ static double slowdown_of(const struct hd_core *core, const struct core_job *job
     return slowdown < SLOWDOWN_MAX ? slowdown : SLOWDOWN_MAX;
 }
 
-/* Of a line, the oldest jobs: one behind others of its class would only take what is theirs. */
-static bool keeps_its_turn(const struct hd_core *core, const struct core_job *job)
+/* Of a group, the oldest jobs: one behind others of its class would only take what is theirs. */
+static bool keeps_its_priority(const struct hd_core *core, const struct core_job *job)
 {
-    const bool soon = job->rec.promised_ms && job->rec.promised_ms - core->pass_wall_ms <= SOON_MS;
+    const bool soon =
+        job->rec.planned_start_ms && job->rec.planned_start_ms - core->pass_wall_ms <= SOON_MS;
 
     return (soon || job->rec.attempt_count) &&
-           (!job->before || (job->before->turn.pass == core->pass && job->before->turn.kept));
+           (!job->before || (job->before->slowdown_priority.pass == core->pass &&
+                             job->before->slowdown_priority.kept));
 }
 
-void core_order(struct hd_core *core, struct core_job *job)
+void core_set_slowdown_priority(struct hd_core *core, struct core_job *job)
 {
     const uint64_t number = job->rec.job & (((uint64_t)1 << JOB_BITS) - 1);
 
-    if (job->turn.pass == core->pass)
+    if (job->slowdown_priority.pass == core->pass)
         return;
-    job->turn.pass = core->pass;
-    job->turn.kept = keeps_its_turn(core, job);
-    job->turn.key = number;
-    if (!job->turn.kept)
-        job->turn.key |= (uint64_t)((SLOWDOWN_MAX + 1 - slowdown_of(core, job)) * STEPS)
-                         << JOB_BITS;
+    job->slowdown_priority.pass = core->pass;
+    job->slowdown_priority.kept = keeps_its_priority(core, job);
+    job->slowdown_priority.key = number;
+    if (!job->slowdown_priority.kept)
+        job->slowdown_priority.key |=
+            (uint64_t)((SLOWDOWN_MAX + 1 - slowdown_of(core, job)) * STEPS) << JOB_BITS;
 }

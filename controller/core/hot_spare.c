@@ -1,32 +1,32 @@
 /* spare: nodes that are kept free, so that a gang that loses a node starts again at once.
  *
- * Of each kind of node (the kind, name and number of its devices) config.spare_nodes are spares:
+ * Of each kind of node (the kind, name and number of its devices) config.spare_nodes are hot spares:
  * new attempts do not start there, but for
  *
  *     jobs whose last attempt ended by a fault (of a rank, a node, a disk, a launch)
- *     jobs that need more devices than the nodes have that are no spares
+ *     jobs that need more devices than the nodes have that are no hot spares
  *
- * Each pass chooses them: idle nodes first, then those that were spares before, then others, whose
+ * Each pass chooses them: idle nodes first, then those that were hot spares before, then others, whose
  * attempts run to their ends. A node that is kept for a job with an expected start becomes none: no
  * promise moves for a spare. So after a spare was used, the next node that is free for good takes
  * its part.
  *
- * While the checkpoints of a lost node are looked for, a failed job waits in no line; where there
- * are spares, what it still has of its nodes is kept for it meanwhile.
+ * While the checkpoints of a lost node are looked for, a failed job waits in no group; where there
+ * are hot spares, what it still has of its nodes is kept for it meanwhile.
  */
 #include <string.h>
 
 #include "controller/core/core_internal.h"
 
-enum { KINDS_MAX = 64 }; /* of nodes; those of further kinds have no spares */
+enum { KINDS_MAX = 64 }; /* of nodes; those of further kinds have no hot spares */
 
-/* Nodes of one kind, and how many of them are spares by now. */
+/* Nodes of one kind, and how many of them are hot spares by now. */
 struct node_kind {
     const struct core_node *like;
     int32_t chosen;
 };
 
-static const char *device_name(const struct core_node *node)
+static const char *first_device_name(const struct core_node *node)
 {
     const char *name = node->rec.device_count ? node->rec.devices[0].name : NULL;
 
@@ -37,7 +37,7 @@ static bool is_alike(const struct core_node *a, const struct core_node *b)
 {
     return a->rec.device_count == b->rec.device_count &&
            a->rec.devices[0].kind == b->rec.devices[0].kind &&
-           strcmp(device_name(a), device_name(b)) == 0;
+           strcmp(first_device_name(a), first_device_name(b)) == 0;
 }
 
 static struct node_kind *kind_of(struct node_kind *kinds, size_t *count,
@@ -60,49 +60,49 @@ static bool is_idle(const struct core_node *node)
     return true;
 }
 
-void core_spares_choose(struct hd_core *core)
+void core_choose_hot_spares(struct hd_core *core)
 {
     struct node_kind kinds[KINDS_MAX];
     size_t count = 0;
 
     if (!core->config.spare_nodes)
         return; /* no node ever is one */
-    memset(core->unspared, 0, sizeof core->unspared);
+    memset(core->not_hot_spares, 0, sizeof core->not_hot_spares);
     for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->was_spare = core->nodes[i]->spare;
+        core->nodes[i]->was_hot_spare = core->nodes[i]->hot_spare;
     for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->spare = false;
+        core->nodes[i]->hot_spare = false;
     for (int round = 0; round < 3; round++)
         for (size_t i = core->node_count; i > 0; i--) { /* jobs take the first ones */
             struct core_node *node = core->nodes[i - 1];
             struct node_kind *kind;
 
-            if (node->spare || !core_node_usable(node) || !node->rec.device_count ||
+            if (node->hot_spare || !core_node_usable(node) || !node->rec.device_count ||
                 node->reserved.by || (round == 0 && !is_idle(node)) ||
-                (round == 1 && !node->was_spare))
+                (round == 1 && !node->was_hot_spare))
                 continue;
             kind = kind_of(kinds, &count, node);
             if (!kind || kind->chosen >= core->config.spare_nodes)
                 continue;
             kind->chosen++;
-            node->spare = true;
+            node->hot_spare = true;
         }
     for (size_t i = 0; i < core->node_count; i++)
         core_node_note(core, core->nodes[i]);
     for (size_t i = 0; i < core->node_count; i++)
         for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++)
-            if (!core->nodes[i]->spare && core_node_may_come_back(core->nodes[i]))
-                core->unspared[k] += core->nodes[i]->counts[k].all;
+            if (!core->nodes[i]->hot_spare && core_node_may_come_back(core->nodes[i]))
+                core->not_hot_spares[k] += core->nodes[i]->counts[k].all;
 }
 
-bool core_needs_spares(const struct hd_core *core, const struct hd_job_needs *needs)
+bool core_needs_hot_spares(const struct hd_core *core, const struct hd_job_needs *needs)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t count = core_kinds(needs, kinds);
     bool fits_beside = false;
 
     for (size_t k = 0; k < count; k++)
-        fits_beside |= needs->devices_min <= core->unspared[kinds[k]];
+        fits_beside |= needs->devices_min <= core->not_hot_spares[kinds[k]];
     return core->config.spare_nodes && !fits_beside;
 }
 
@@ -117,15 +117,15 @@ static int32_t ranks_on(const struct core_attempt *attempt, const struct core_no
     return count;
 }
 
-void core_keep_what_is_left(struct hd_core *core)
+void core_reserve_for_failed(struct hd_core *core)
 {
     for (size_t i = 0; core->config.spare_nodes && i < core->searching.count; i++) {
         const struct core_job *job = core->searching.items[i];
         const struct core_attempt *attempt = core_newest(job);
         const enum hd_device_kind kind = attempt ? attempt->kind : HD_DEVICE_KIND_ANY;
 
-        for (size_t k = 0; attempt && core_has_failed(job) && k < attempt->share_count; k++) {
-            struct core_node *node = attempt->shares[k].node;
+        for (size_t k = 0; attempt && core_has_failed(job) && k < attempt->alloc_count; k++) {
+            struct core_node *node = attempt->allocs[k].node;
 
             if (core_node_usable(node) && !node->reserved.by)
                 core_reserve_node(core, node, job->rec.job, kind, core->now.mono_ms,

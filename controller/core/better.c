@@ -2,7 +2,7 @@
  *
  * A placement takes the fewest nodes of the fewest switches that have enough free devices now. On
  * nodes that are partly held, or at several switches, the same devices do a step in more time
- * (plan/price.h, which is asked by menu.c). So for a job that could start now in a worse place than
+ * (plan/price.h, which is asked by layout_cache.c). So for a job that could start now in a worse place than
  * so many devices could have, the places that open next are looked at: on as few nodes as would do,
  * at one switch of each tier in turn, and the job waits for the best of them, if that pays:
  *
@@ -109,11 +109,11 @@ static struct aim best_aim(struct hd_core *core, const struct hd_job_needs *need
 }
 
 bool core_is_near(struct hd_core *core, const struct hd_job_needs *needs,
-                  const struct core_placement *place)
+                  const struct core_placement *placement)
 {
-    const struct aim aim = best_aim(core, needs, place);
+    const struct aim aim = best_aim(core, needs, placement);
 
-    return place->member_count <= (size_t)aim.nodes && place->tier <= aim.tier + 1;
+    return placement->member_count <= (size_t)aim.nodes && placement->tier <= aim.tier + 1;
 }
 
 void core_limit_to_best(struct hd_core *core, struct core_view *view, enum hd_device_kind kind)
@@ -122,18 +122,18 @@ void core_limit_to_best(struct hd_core *core, struct core_view *view, enum hd_de
     view->tier_max = lowest_tier(core, view->nodes_max);
 }
 
-struct core_placement core_best_place(struct hd_core *core, const struct hd_job_needs *needs,
-                                      enum hd_device_kind kind, int32_t devices)
+struct core_placement core_best_placement(struct hd_core *core, const struct hd_job_needs *needs,
+                                          enum hd_device_kind kind, int32_t devices)
 {
     const int32_t nodes = devices ? fewest_nodes(core, needs, kind, devices) : 0;
-    struct core_placement place = {.tier = lowest_tier(core, nodes), .idle = true};
+    struct core_placement placement = {.tier = lowest_tier(core, nodes), .idle = true};
     int32_t left = devices;
 
-    place.members = calloc((size_t)nodes + 1, sizeof *place.members);
-    core->no_memory |= !place.members;
-    for (size_t i = 0; place.members && i < core->node_count && left > 0; i++) {
+    placement.members = calloc((size_t)nodes + 1, sizeof *placement.members);
+    core->no_memory |= !placement.members;
+    for (size_t i = 0; placement.members && i < core->node_count && left > 0; i++) {
         struct core_node *node = core->nodes[i];
-        const int32_t missing = nodes - (int32_t)place.member_count;
+        const int32_t missing = nodes - (int32_t)placement.member_count;
         int32_t count = core_node_may_come_back(node)
                             ? core_whole_groups(needs, core_count_devices(needs, node, kind, false))
                             : 0;
@@ -141,16 +141,16 @@ struct core_placement core_best_place(struct hd_core *core, const struct hd_job_
         count = count < left ? count : left;
         if (!count || count * missing < left)
             continue; /* so small a node would make more nodes necessary */
-        place.members[place.member_count++] =
+        placement.members[placement.member_count++] =
             (struct core_member){.node = node, .index = i, .count = count};
         left -= count;
     }
-    if (!devices || left > 0 || !core_plan(needs, kind, devices, &place.plan)) {
-        free(place.members);
+    if (!devices || left > 0 || !core_plan(needs, kind, devices, &placement.plan)) {
+        free(placement.members);
         return (struct core_placement){0};
     }
-    place.device_count = devices;
-    return place;
+    placement.device_count = devices;
+    return placement;
 }
 
 /* ---- offers -----------------------------------------------------------------------------------*/
@@ -163,9 +163,9 @@ struct scales {
 
 bool core_waits_for_devices(const struct hd_core *core, const struct core_job *job)
 {
-    const struct core_class *class = job->line ? job->line->key.class : NULL;
+    const struct core_class *class = job->group ? job->group->key.class : NULL;
     const bool by_class = class && class->closed_in + 1 >= core->pass &&
-                          class->closed_in > job->looked_in; /* for the look at another one */
+                          class->closed_in > job->evaluated_in; /* for the look at another one */
     struct hd_job_needs needs;
 
     return (by_class ? class->wait : job->wait) != CORE_WAIT_NEVER &&
@@ -175,15 +175,15 @@ bool core_waits_for_devices(const struct hd_core *core, const struct core_job *j
 enum { MANY = 3 };
 
 /* Jobs of this priority or a higher one that wait for devices, up to MANY. */
-static int count_waiting(const struct hd_core *core, int32_t priority)
+static int count_waiting_jobs(const struct hd_core *core, int32_t priority)
 {
     int count = 0;
 
-    for (size_t i = 0; i < core->line_count && count < MANY; i++) {
-        const struct core_line *line = core->lines[i];
-        const struct core_job *first = line->first;
+    for (size_t i = 0; i < core->group_count && count < MANY; i++) {
+        const struct core_job_group *group = core->groups[i];
+        const struct core_job *first = group->first;
 
-        if (line->key.priority < priority)
+        if (group->key.priority < priority)
             break;
         if (first && core_waits_for_devices(core, first))
             count += first->after ? 2 : 1;
@@ -194,12 +194,12 @@ static int count_waiting(const struct hd_core *core, int32_t priority)
 /* Jobs of its priority or a higher one wait for devices. */
 static bool others_wait(const struct hd_core *core, const struct core_job *job)
 {
-    return count_waiting(core, job->rec.priority) > 1;
+    return count_waiting_jobs(core, job->rec.priority) > 1;
 }
 
-bool core_ends_solitude(const struct hd_core *core, const struct core_job *newcomer)
+bool core_ends_lone_wait(const struct hd_core *core, const struct core_job *new_job)
 {
-    return count_waiting(core, newcomer->rec.priority) == 2;
+    return count_waiting_jobs(core, new_job->rec.priority) == 2;
 }
 
 static struct scales scales_of(const struct hd_core *core, const struct core_job *job)
@@ -213,7 +213,8 @@ static struct scales scales_of(const struct hd_core *core, const struct core_job
 static double gain_ms(const struct scales *scales, const struct core_first *first,
                       const struct core_first *offer)
 {
-    return 1000 * scales->steps_left * (first->place.plan.step_s - offer->place.plan.step_s);
+    return 1000 * scales->steps_left *
+           (first->placement.plan.step_s - offer->placement.plan.step_s);
 }
 
 static double wait_ms(const struct core_first *first, const struct core_first *offer)
@@ -227,8 +228,8 @@ static double value_of(const struct scales *scales, const struct core_first *fir
     return scales->weight * gain_ms(scales, first, offer) - wait_ms(first, offer);
 }
 
-static bool pays(const struct scales *scales, const struct core_first *first,
-                 const struct core_first *offer)
+static bool is_worth_waiting(const struct scales *scales, const struct core_first *first,
+                             const struct core_first *offer)
 {
     return value_of(scales, first, offer) > MARGIN_MS + wait_ms(first, offer) / 4;
 }
@@ -238,16 +239,16 @@ static bool pays(const struct scales *scales, const struct core_first *first,
 static bool may_wait(struct core_job *job, const struct scales *scales,
                      const struct core_first *first, const struct core_first *offer)
 {
-    if (!job->patience_mono_ms)
-        job->patience_mono_ms =
+    if (!job->better_until_mono_ms)
+        job->better_until_mono_ms =
             first->start.mono_ms + (int64_t)(scales->weight * gain_ms(scales, first, offer));
-    return offer->start.mono_ms <= job->patience_mono_ms;
+    return offer->start.mono_ms <= job->better_until_mono_ms;
 }
 
 static bool has_price(const struct core_first *offer)
 {
-    return offer->place.device_count && offer->layout == CORE_LAYOUT_FITS &&
-           offer->place.plan.step_s > 0;
+    return offer->placement.device_count && offer->layout == CORE_LAYOUT_FITS &&
+           offer->placement.plan.step_s > 0;
 }
 
 /* The offer of the most value; place.device_count 0: there is none. LATER: the price of
@@ -257,37 +258,38 @@ static enum core_layout find_best(struct hd_core *core, const struct core_job *j
                                   const struct core_first *first, struct core_first *ret_best)
 {
     struct hd_job_needs exact = *needs;
-    const int32_t tiers = core_tiers(core), devices = first->place.device_count;
-    const struct aim aim = best_aim(core, needs, &first->place);
-    const bool fewer = first->place.member_count > (size_t)aim.nodes;
+    const int32_t tiers = core_tiers(core), devices = first->placement.device_count;
+    const struct aim aim = best_aim(core, needs, &first->placement);
+    const bool fewer = first->placement.member_count > (size_t)aim.nodes;
     struct core_view view = core_view_of(core, job);
     int tried = 0;
 
     *ret_best = (struct core_first){0};
-    exact.device = hd_device_kind_of(first->place.plan.layout.device);
+    exact.device = hd_device_kind_of(first->placement.plan.layout.device);
     exact.devices_min = exact.devices_max = devices;
     view.needs = &exact;
     view.reserves = true;
     view.nodes_max = aim.nodes;
     for (int32_t tier = aim.tier;
-         tier <= tiers && tier < first->place.tier + fewer && tried < OFFERS_MAX; tier++, tried++) {
+         tier <= tiers && tier < first->placement.tier + fewer && tried < OFFERS_MAX;
+         tier++, tried++) {
         struct core_first offer;
 
         view.tier_max = tier;
         core_find_first(core, &view, exact.device, &offer);
         if (has_price(&offer) &&
-            (!ret_best->place.device_count ||
+            (!ret_best->placement.device_count ||
              value_of(scales, first, &offer) > value_of(scales, first, ret_best))) {
-            free(ret_best->place.members);
+            free(ret_best->placement.members);
             *ret_best = offer;
             continue;
         }
-        if (offer.place.device_count && offer.layout == CORE_LAYOUT_LATER) {
-            free(ret_best->place.members);
+        if (offer.placement.device_count && offer.layout == CORE_LAYOUT_LATER) {
+            free(ret_best->placement.members);
             *ret_best = offer;
             return CORE_LAYOUT_LATER;
         }
-        free(offer.place.members);
+        free(offer.placement.members);
     }
     return CORE_LAYOUT_FITS;
 }
@@ -296,13 +298,13 @@ static void note(const struct hd_core *core, struct core_job *job, const struct 
                  const struct core_first *first, const struct core_first *offer)
 {
     job->choice = (struct hd_core_choice){
-        .nodes_now = (int32_t)first->place.member_count,
-        .tier_now = first->place.tier,
-        .step_now_s = first->place.plan.step_s,
+        .nodes_now = (int32_t)first->placement.member_count,
+        .tier_now = first->placement.tier,
+        .step_now_s = first->placement.plan.step_s,
         .now_ms = core->now.wall_ms + first->start.mono_ms - core->now.mono_ms,
-        .nodes_later = (int32_t)offer->place.member_count,
-        .tier_later = offer->place.tier,
-        .step_later_s = offer->place.plan.step_s,
+        .nodes_later = (int32_t)offer->placement.member_count,
+        .tier_later = offer->placement.tier,
+        .step_later_s = offer->placement.plan.step_s,
         .later_ms = core->now.wall_ms + offer->start.mono_ms - core->now.mono_ms,
         .gain_ms = (int64_t)gain_ms(scales, first, offer),
         .saved_ms = (int64_t)(gain_ms(scales, first, offer) - wait_ms(first, offer))};
@@ -317,39 +319,40 @@ bool core_waits_for_price(const struct hd_core *core, struct core_job *job)
     return core->now.mono_ms < job->price_mono_ms;
 }
 
-enum core_weighed core_weigh(struct hd_core *core, struct core_job *job,
-                             const struct hd_job_needs *needs, struct core_first *first)
+enum core_start_choice core_choose_start(struct hd_core *core, struct core_job *job,
+                                         const struct hd_job_needs *needs, struct core_first *first)
 {
     const struct scales scales = scales_of(core, job);
-    enum core_weighed weighed = CORE_TAKE_FIRST;
+    enum core_start_choice start_choice = CORE_TAKE_FIRST;
     struct core_first best;
 
     job->choice = (struct hd_core_choice){0};
-    if (!has_price(first) || first->place.member_count < 2 || job->claim ||
+    if (!has_price(first) || first->placement.member_count < 2 || job->pending ||
         core->reservers.count >= CORE_RESERVERS_MAX)
         return CORE_TAKE_FIRST;
     if (find_best(core, job, needs, &scales, first, &best) == CORE_LAYOUT_LATER) {
         first->entry = best.entry;
         if (core_waits_for_price(core, job))
-            weighed = CORE_WAIT_FOR_PRICE;
-    } else if (best.place.device_count) {
+            start_choice = CORE_WAIT_FOR_PRICE;
+    } else if (best.placement.device_count) {
         note(core, job, &scales, first, &best);
-        if (pays(&scales, first, &best) && may_wait(job, &scales, first, &best)) {
+        if (is_worth_waiting(&scales, first, &best) && may_wait(job, &scales, first, &best)) {
             struct core_first swap = *first;
 
             *first = best;
             best = swap;
-            weighed = CORE_TAKE_LATER;
+            start_choice = CORE_TAKE_LATER;
         }
     }
     core_find_first_end(core);
-    free(best.place.members);
-    return weighed;
+    free(best.placement.members);
+    return start_choice;
 }
 
 /* ---- words ------------------------------------------------------------------------------------*/
 
-void core_add_place(const struct hd_core *core, int32_t nodes, int32_t tier, struct hd_text *text)
+void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t tier,
+                             struct hd_text *text)
 {
     const struct hd_node_tree *tree = core->config.tree;
 
@@ -375,9 +378,9 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
         hd_text_add(text, "could start at %s on ", first);
     else
         hd_text_add(text, waits ? "could start now on " : "started on ");
-    core_add_place(core, choice->nodes_now, choice->tier_now, text);
+    core_add_placement_text(core, choice->nodes_now, choice->tier_now, text);
     hd_text_add(text, " at %.3g s a step; %s", choice->step_now_s, waits ? "waits for " : "on ");
-    core_add_place(core, choice->nodes_later, choice->tier_later, text);
+    core_add_placement_text(core, choice->nodes_later, choice->tier_later, text);
     hd_text_add(text, " at %.3g s a step, %s at %s, %s %s %s", choice->step_later_s,
                 waits ? "expected" : "which would be free", at,
                 waits ? "where it ends" : "it would end", span,

@@ -71,7 +71,7 @@ static void a_job_waits_where_it_ends_earlier(void **state)
     (void)state;
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
     assert_true(is_blocked_by(sim, job, HD_CORE_WAITS_BETTER));
-    assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 60000, 100000);
+    assert_in_range(sim_job(sim, job)->planned_start_ms - sim->now.wall_ms, 60000, 100000);
     hd_core_explain(sim->core, job, sim->now, &reason);
     assert_non_null(strstr(reason.data, "could start now on 2 nodes at 2 s a step; waits for 1 "
                                         "node at 1 s a step, expected at "));
@@ -156,9 +156,9 @@ static void a_job_weighs_anew_when_one_comes_behind_it(void **state)
     sim_run(sim, 10);
     job = submit(sim, 2, 80);
     sim_run(sim, 2);
-    assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 40000, 60000);
+    assert_in_range(sim_job(sim, job)->planned_start_ms - sim->now.wall_ms, 40000, 60000);
     behind = submit(sim, 1, 400);
-    assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 125000, 150000);
+    assert_in_range(sim_job(sim, job)->planned_start_ms - sim->now.wall_ms, 125000, 150000);
     sim_run_until_ended(sim, job, 300);
     sim_assert_places(sim, behind, 1, "cpu n2:0");
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
@@ -195,7 +195,7 @@ static void a_job_does_not_weigh_with_those_that_cannot_start(void **state)
         sim_run(sim, 1);
         (void)sim_submitted(sim, &needs);
         sim->owner = "bob";
-        assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 40000, 60000);
+        assert_in_range(sim_job(sim, job)->planned_start_ms - sim->now.wall_ms, 40000, 60000);
     }
     assert_int_equal(sim_count_events(sim, job, "start_moved"), 0);
     sim_free(sim);
@@ -273,13 +273,13 @@ static void an_expected_better_place_survives_a_restart(void **state)
     uint64_t first;
     struct sim *sim = two_halves(100, 500, &first);
     const uint64_t job = submit(sim, 2, 300);
-    const int64_t promised_ms = sim_job(sim, job)->promised_ms;
+    const int64_t planned_start_ms = sim_job(sim, job)->planned_start_ms;
 
     (void)state;
     sim_controller_crash(sim);
     sim_run(sim, 20);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
-    assert_int_equal(sim_job(sim, job)->promised_ms, promised_ms);
+    assert_int_equal(sim_job(sim, job)->planned_start_ms, planned_start_ms);
     sim_run_until_ended(sim, first, 120);
     sim_run(sim, 3);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
@@ -301,7 +301,7 @@ static void a_price_says_whether_a_job_ends_in_time(void **state)
     (void)submit(sim, 1, 300);
     blocked = submit(sim, 2, 5);
     sim_run(sim, 20);
-    assert_true(sim_job(sim, blocked)->promised_ms > 0);
+    assert_true(sim_job(sim, blocked)->planned_start_ms > 0);
     too_long = submit(sim, 1, 400);
     fits = submit(sim, 1, 20);
     sim_run(sim, 2);
@@ -319,20 +319,20 @@ static void a_worse_place_is_lent_by_its_own_price(void **state)
     uint64_t first;
     struct sim *sim = two_halves(300, 300, &first);
     const uint64_t blocked = submit(sim, 4, 5);
-    int64_t promised_ms;
+    int64_t planned_start_ms;
     uint64_t too_long, fits;
 
     (void)state;
     sim_run(sim, 2);
-    promised_ms = sim_job(sim, blocked)->promised_ms;
-    assert_in_range(promised_ms - sim->now.wall_ms, 250000, 299000);
+    planned_start_ms = sim_job(sim, blocked)->planned_start_ms;
+    assert_in_range(planned_start_ms - sim->now.wall_ms, 250000, 299000);
     too_long = submit(sim, 2, 120);
     fits = submit(sim, 2, 50);
     sim_run(sim, 2);
     assert_int_equal(sim_job(sim, too_long)->state, HD_JOB_STATE_QUEUED);
     assert_int_equal(sim_job(sim, fits)->state, HD_JOB_STATE_RUNNING);
     sim_assert_places(sim, fits, 1, "cpu n1:1 n2:1");
-    assert_int_equal(sim_job(sim, blocked)->promised_ms, promised_ms);
+    assert_int_equal(sim_job(sim, blocked)->planned_start_ms, planned_start_ms);
     sim_free(sim);
 }
 
@@ -400,7 +400,7 @@ static void a_kept_place_says_what_it_was_weighed_with(void **state)
     sim_run(sim, 10);
     job = submit(sim, 2, 300);
     sim_run(sim, 2);
-    assert_in_range(sim_job(sim, job)->promised_ms - sim->now.wall_ms, 210000, 240000);
+    assert_in_range(sim_job(sim, job)->planned_start_ms - sim->now.wall_ms, 210000, 240000);
     hd_core_explain(sim->core, job, sim->now, &reason);
     assert_non_null(strstr(reason.data, "; could start at "));
     assert_non_null(strstr(reason.data, " on 2 nodes at 2 s a step; waits for 1 node at 1 s a "

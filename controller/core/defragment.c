@@ -1,0 +1,643 @@
+/* consolidate: running jobs that move, so that a gang can start at fewer switches.
+ *
+ * In a busy cluster devices come free a few at each switch, and a switch that is free as a whole is
+ * rare. A gang that could start now, but on nodes that are far apart, asks the jobs at one switch
+ * to move: they write a checkpoint and go on where the gang would have started. Both places are as
+ * large, so that often there is migration target for all.
+ *
+ *     gain = devices of the gang x steps left x (step now - step there)
+ *     cost = devices of the gang x a stop + of each migrating job: its devices x (its start + a stop)
+ *
+ * They move if the gain is twice the cost. A migrating job has at most the gang's priority, has run for
+ * twice as long as its move costs, ten times if its last attempt was preempted, too, and would not end
+ * sooner than it moves. It gets a place as good as its own: on as few nodes, at a switch of as low
+ * a tier, and free now. That place is its migration target. It is reserved until the migrating job has started there
+ * (core->migrating), and the gang's place is its pending allocation (pending.c), so that no other job takes either.
+ * The migrating jobs of one gang reserve their migration targets together, under the number of the first of them. If
+ * one of them is late or fails, the others do not wait for it.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+enum {
+    STOP_MS = 30 * 1000,    /* assumed for a last checkpoint */
+    GAIN_FACTOR = 2,        /* as for a job that grows (move.c) */
+    PAID_FACTOR = 2,        /* a migrating job has run for so many times what its move costs, */
+    PAID_AGAIN_FACTOR = 10, /* and one whose last attempt was preempted for so many times */
+    GANG_WEIGHT = 4, /* a migrating job on so many nodes counts twice when domains are compared:
+                      * migration targets for gangs are rarer */
+    AGAIN_MS = 5 * 60 * 1000, /* from one look for a job to the next */
+    MIGRATIONS_MAX = 256,     /* for one gang */
+    SWITCHES_TRIED = 4,
+};
+
+/* What is looked for: a better place than `now`. */
+struct defragmentation {
+    struct hd_core *core;
+    struct core_job *job;
+    struct hd_job_needs needs;        /* as many devices as `now` has */
+    const struct core_placement *now; /* where it could start; with its price */
+    struct core_view view;            /* of the better place */
+    enum hd_device_kind kind;
+    struct { /* the last answer of count_at: nodes of a gang are side by side, as a rule */
+        const struct core_attempt *attempt;
+        int32_t at;
+        size_t count;
+    } counted;
+};
+
+/* An attempt that moves. */
+struct job_migration {
+    struct core_job *job;
+    struct core_attempt *attempt;
+    double cost_ms;               /* device-milliseconds */
+    struct core_placement target; /* where it goes on */
+};
+
+/* A node that could be made free. */
+struct domain {
+    size_t node;     /* its index */
+    int32_t at;      /* its switch */
+    double cost_ms;  /* its part of what its attempts cost, gangs weighted */
+    uint64_t holder; /* one of them, so that nodes of a gang are side by side; 0: it is free */
+};
+
+/* ---- who may move -----------------------------------------------------------------------------*/
+
+/* Its start, and a stop. */
+static int64_t move_ms(const struct core_attempt *attempt)
+{
+    return attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
+}
+
+static double cost_of(const struct core_attempt *attempt)
+{
+    return (double)attempt->rec.plan.rank_count * (double)move_ms(attempt);
+}
+
+/* Its devices come free by themselves before a move would free them. */
+static bool ends_before_it_moves(const struct defragmentation *g,
+                                 const struct core_attempt *attempt)
+{
+    return attempt->ends_mono_ms - g->core->now.mono_ms <= move_ms(attempt);
+}
+
+static bool was_preempted_before(const struct core_job *job, const struct core_attempt *attempt)
+{
+    const struct core_attempt *before = core_find_attempt(job, attempt->rec.attempt - 1);
+
+    return before && before->rec.end.cause == HD_END_CAUSE_PREEMPTED;
+}
+
+/* All its nodes see the jobs directory, so that its checkpoint can be read elsewhere. */
+static bool is_shared(const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        if (!attempt->allocs[i].node->jobs_dir_visible)
+            return false;
+    return true;
+}
+
+/* It is held, or its queue is closed: once it has stopped, it does not start again. */
+static bool stays_stopped(const struct core_job *job)
+{
+    return job->rec.held || job->account->queue->rec.closed;
+}
+
+/* Its queue or its owner holds more than they may by now: what it gives back it would not get. */
+static bool is_over_quota(const struct core_job *job)
+{
+    bool by_user;
+
+    return core_quota_left(job->account, &by_user) < 0;
+}
+
+static bool may_move(const struct defragmentation *g, const struct core_job *other,
+                     const struct core_attempt *attempt)
+{
+    const double ran_ms = (double)(g->core->now.wall_ms - attempt->rec.running_ms);
+    const int factor = was_preempted_before(other, attempt) ? PAID_AGAIN_FACTOR : PAID_FACTOR;
+
+    return attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && attempt->rec.running_ms &&
+           !other->rec.cancel && other->rec.priority <= g->job->rec.priority &&
+           !attempt->rec.borrows && is_shared(attempt) && !stays_stopped(other) &&
+           !is_over_quota(other) && !ends_before_it_moves(g, attempt) &&
+           ran_ms * attempt->rec.plan.rank_count >= factor * cost_of(attempt);
+}
+
+/* ---- which nodes are made free ----------------------------------------------------------------*/
+
+/* The switch at which the gang could be together with this node: the node itself for one on one
+ * node; -1: none. */
+static int32_t switch_of(const struct defragmentation *g, size_t i)
+{
+    const int32_t tier = g->view.tier_max;
+
+    return tier ? g->core->switch_of[tier < core_tiers(g->core) ? tier : 0][i] : (int32_t)i;
+}
+
+/* It holds devices of the node, of the kind that the gang takes. */
+static bool is_blocking(const struct defragmentation *g, const struct core_attempt *attempt,
+                        const struct core_node *node)
+{
+    return attempt->kind == g->kind && core_find_node_alloc(attempt, node);
+}
+
+/* Nodes of the attempt there. */
+static size_t count_at(struct defragmentation *g, const struct core_attempt *attempt, int32_t at)
+{
+    size_t count = 0;
+
+    if (g->counted.attempt == attempt && g->counted.at == at)
+        return g->counted.count;
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        count += switch_of(g, attempt->allocs[i].node->index) == at;
+    g->counted.attempt = attempt;
+    g->counted.at = at;
+    g->counted.count = count;
+    return count;
+}
+
+/* False: the node cannot be made free, or has not as many devices as the gang takes on one. */
+static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *ret_domain)
+{
+    const struct core_node *node = g->core->nodes[i];
+    const int32_t least = g->now->device_count / g->view.nodes_max;
+    const int32_t at = switch_of(g, i);
+
+    *ret_domain = (struct domain){.node = i, .at = at};
+    if (at < 0 || !core_node_usable(node) || node->reserved.by ||
+        (node->hot_spare && !g->view.hot_spares) || core_avoids(&g->view, node) ||
+        core_count_devices(&g->needs, node, g->kind, false) < least)
+        return false;
+    for (size_t k = 0; k < node->active.count; k++) {
+        const struct core_job *other = node->active.items[k];
+        const struct core_attempt *attempt = core_active(other);
+
+        if (!is_blocking(g, attempt, node))
+            continue;
+        if (!may_move(g, other, attempt))
+            return false;
+        ret_domain->cost_ms += cost_of(attempt) * (1 + (double)attempt->alloc_count / GANG_WEIGHT) /
+                               (double)count_at(g, attempt, at);
+        ret_domain->holder = other->rec.job;
+    }
+    return true;
+}
+
+static int by_cost(const void *left, const void *right)
+{
+    const struct domain *a = left, *b = right;
+
+    if (a->at != b->at)
+        return a->at < b->at ? -1 : 1;
+    if (a->cost_ms != b->cost_ms)
+        return a->cost_ms < b->cost_ms ? -1 : 1;
+    if (a->holder != b->holder)
+        return a->holder < b->holder ? -1 : 1;
+    return a->node < b->node ? -1 : a->node > b->node;
+}
+
+static double sum_costs(const struct domain *domains, size_t count)
+{
+    double sum_ms = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum_ms += domains[i].cost_ms;
+    return sum_ms;
+}
+
+/* Sorts the domains by switch. The switches that have enough, the cheapest first: where the domains
+ * of each begin. Returns their number. */
+static size_t choose_switches(struct domain *domains, size_t count, size_t needed,
+                              const struct domain *ret_from[SWITCHES_TRIED])
+{
+    double costs_ms[SWITCHES_TRIED];
+    size_t chosen = 0;
+
+    qsort(domains, count, sizeof *domains, by_cost);
+    for (size_t from = 0, to; from < count; from = to) {
+        double cost_ms;
+        size_t k;
+
+        for (to = from; to < count && domains[to].at == domains[from].at;)
+            to++;
+        if (to - from < needed)
+            continue;
+        cost_ms = sum_costs(domains + from, needed);
+        if (chosen == SWITCHES_TRIED && cost_ms >= costs_ms[chosen - 1])
+            continue;
+        chosen += chosen < SWITCHES_TRIED;
+        for (k = chosen - 1; k > 0 && costs_ms[k - 1] > cost_ms; k--) {
+            costs_ms[k] = costs_ms[k - 1];
+            ret_from[k] = ret_from[k - 1];
+        }
+        costs_ms[k] = cost_ms;
+        ret_from[k] = domains + from;
+    }
+    return chosen;
+}
+
+static bool is_listed(const struct job_migration *migrations, size_t count,
+                      const struct core_job *job)
+{
+    for (size_t i = 0; i < count; i++)
+        if (migrations[i].job == job)
+            return true;
+    return false;
+}
+
+/* Those of the first domains; 0: none, or too many. */
+static size_t list_migrations(const struct defragmentation *g, const struct domain *domains,
+                              struct job_migration ret_migrations[MIGRATIONS_MAX])
+{
+    size_t count = 0;
+
+    for (int32_t i = 0; i < g->view.nodes_max; i++) {
+        const struct core_node *node = g->core->nodes[domains[i].node];
+
+        for (size_t k = 0; k < node->active.count; k++) {
+            struct core_job *other = node->active.items[k];
+            struct core_attempt *attempt = core_active(other);
+
+            if (!is_blocking(g, attempt, node) || is_listed(ret_migrations, count, other))
+                continue;
+            if (count == MIGRATIONS_MAX)
+                return 0;
+            ret_migrations[count++] = (struct job_migration){
+                .job = other, .attempt = attempt, .cost_ms = cost_of(attempt)};
+        }
+    }
+    return count;
+}
+
+/* The place that the migrating jobs make free; those that it does not need are left out. */
+static struct core_placement find_cleared(const struct defragmentation *g,
+                                          struct job_migration *migrations, size_t *count)
+{
+    struct core_placement placement;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < *count; i++)
+        core_assume_freed(g->core, &migrations[i].attempt, 1, true);
+    placement = core_find_placement(g->core, &g->view);
+    core_count_surplus(&g->needs, g->kind, &placement);
+    for (size_t i = 0; i < *count; i++)
+        core_assume_freed(g->core, &migrations[i].attempt, 1, false);
+    for (size_t i = 0; i < *count; i++)
+        if (core_is_on(&placement, migrations[i].attempt))
+            migrations[kept++] = migrations[i];
+    *count = kept;
+    return placement;
+}
+
+/* ---- where the migrating jobs go --------------------------------------------------------------*/
+
+static int by_size(const void *left, const void *right)
+{
+    const struct job_migration *a = left, *b = right;
+    const int32_t of_a = a->attempt->rec.plan.rank_count, of_b = b->attempt->rec.plan.rank_count;
+
+    if (of_a != of_b)
+        return of_a > of_b ? -1 : 1;
+    return a->job->rec.job < b->job->rec.job ? -1 : a->job->rec.job > b->job->rec.job;
+}
+
+static int32_t attempt_tier(struct hd_core *core, const struct core_attempt *attempt)
+{
+    struct core_member *members = calloc(attempt->alloc_count, sizeof *members);
+    int32_t tier = 0;
+
+    core->no_memory |= !members;
+    for (size_t i = 0; members && i < attempt->alloc_count; i++)
+        members[i] = (struct core_member){.node = attempt->allocs[i].node,
+                                          .index = attempt->allocs[i].node->index};
+    if (members)
+        tier = core_tier_of(core, members, attempt->alloc_count);
+    free(members);
+    return tier;
+}
+
+static const char *kind_device_name(const struct core_node *node, enum hd_device_kind kind)
+{
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        if (node->rec.devices[d].kind == kind && node->rec.devices[d].name)
+            return node->rec.devices[d].name;
+    return "";
+}
+
+/* The least memory of a device that the attempt holds. */
+static int64_t memory_of(const struct core_attempt *attempt)
+{
+    int64_t least_bytes = INT64_MAX;
+
+    for (size_t i = 0; i < attempt->alloc_count; i++) {
+        const struct core_node *node = attempt->allocs[i].node;
+
+        for (int32_t d = 0; d < node->rec.device_count; d++)
+            if (node->holds[d].by == attempt && node->rec.devices[d].memory_bytes < least_bytes)
+                least_bytes = node->rec.devices[d].memory_bytes;
+    }
+    return least_bytes == INT64_MAX ? 0 : least_bytes;
+}
+
+/* Devices of the node that a migrating job may have; other migrating jobs to it have what is kept
+ * in the name of `group`. */
+static int32_t usable_devices(const struct core_view *view, const struct core_node *node,
+                              enum hd_device_kind kind, uint64_t group)
+{
+    if (!core_node_usable(node) || !node->jobs_dir_visible || node->hot_spare ||
+        (node->reserved.by && node->reserved.by != group) || core_avoids(view, node))
+        return 0;
+    return node->reserved.by ? node->reserved.surplus
+                             : core_count_devices(view->needs, node, kind, true);
+}
+
+/* The node with the fewest devices that are enough; device_count 0: there is none. */
+static struct core_placement find_node_like(struct hd_core *core, const struct core_view *view,
+                                            enum hd_device_kind kind, const char *name,
+                                            uint64_t group)
+{
+    const int32_t need = view->needs->devices_min;
+    struct core_placement placement = {.member_count = 1, .device_count = need};
+    struct core_member best = {0};
+
+    for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
+         i = core_next_free(core, kind, i + 1)) {
+        const int32_t open = usable_devices(view, core->nodes[i], kind, group);
+
+        if (open >= need && strcmp(kind_device_name(core->nodes[i], kind), name) == 0 &&
+            (!best.node || open - need < best.surplus))
+            best = (struct core_member){
+                .node = core->nodes[i], .index = i, .count = need, .surplus = open - need};
+    }
+    if (!best.node || !core_plan(view->needs, kind, need, &placement.plan))
+        return (struct core_placement){0};
+    placement.members = malloc(sizeof best);
+    core->no_memory |= !placement.members;
+    if (!placement.members)
+        return (struct core_placement){0};
+    placement.members[0] = best;
+    return placement;
+}
+
+static void reserve_members(struct hd_core *core, const struct core_placement *placement,
+                            enum hd_device_kind kind, uint64_t by)
+{
+    for (size_t i = 0; i < placement->member_count; i++)
+        core_reserve_node(core, placement->members[i].node, by, kind, core->now.mono_ms,
+                          placement->members[i].surplus);
+}
+
+/* Finds a place as good as its own on nodes that are reserved for no other job, and reserves it. */
+static bool find_target(struct hd_core *core, struct job_migration *migration, uint64_t group)
+{
+    const enum hd_device_kind kind = migration->attempt->kind;
+    struct core_view view = core_view_of(core, migration->job);
+    struct hd_job_needs needs = migration->job->needs;
+    const char *name = kind_device_name(migration->attempt->allocs[0].node, kind);
+    const int64_t memory = memory_of(migration->attempt);
+
+    needs.device = kind;
+    needs.devices_min = needs.devices_max = migration->attempt->rec.plan.rank_count;
+    needs.memory_min = memory > needs.memory_min ? memory : needs.memory_min;
+    view.needs = &needs;
+    view.reserves = true;
+    view.nodes_max = (int32_t)migration->attempt->alloc_count;
+    view.tier_max = attempt_tier(core, migration->attempt);
+    if (view.nodes_max == 1) {
+        migration->target = find_node_like(core, &view, kind, name, group);
+    } else {
+        migration->target = core_find_placement(core, &view);
+        core_count_surplus(&needs, kind, &migration->target);
+    }
+    for (size_t i = 0; i < migration->target.member_count; i++)
+        if (strcmp(kind_device_name(migration->target.members[i].node, kind), name) != 0)
+            return false;
+    reserve_members(core, &migration->target, kind, group);
+    return migration->target.device_count > 0;
+}
+
+/* For all of them, beside the gang's place. */
+static bool find_targets(const struct defragmentation *g, const struct core_placement *placement,
+                         struct job_migration *migrations, size_t count)
+{
+    const uint64_t group = migrations[0].job->rec.job;
+    size_t found = 0;
+
+    reserve_members(g->core, placement, g->kind, g->job->rec.job);
+    while (found < count && find_target(g->core, &migrations[found], group))
+        found++;
+    core_unreserve_job(g->core, g->job->rec.job); /* its pending allocation keeps it from now on */
+    if (found < count)
+        core_unreserve_job(g->core, group);
+    return found == count;
+}
+
+/* ---- the move ---------------------------------------------------------------------------------*/
+
+static void begin_move(const struct defragmentation *g, struct job_migration *migration,
+                       uint64_t group)
+{
+    struct core_job *other = migration->job;
+
+    core_event(g->core, other, "moving", migration->attempt->rec.attempt, -1, "",
+               "attempt %d writes a checkpoint and goes on elsewhere, so that the %d devices "
+               "of job %" PRIu64 " are near one another",
+               migration->attempt->rec.attempt, g->now->device_count, g->job->rec.job);
+    core_attempt_stop_for(g->core, other, migration->attempt, HD_END_CAUSE_PREEMPTED,
+                          g->job->rec.job);
+    other->migration_target = malloc(sizeof *other->migration_target);
+    g->core->no_memory |= !other->migration_target;
+    if (!other->migration_target)
+        return;
+    *other->migration_target = migration->target;
+    migration->target.members = NULL;
+    other->migration_group = group;
+    core_jobs_add(g->core, &g->core->migrating, other);
+}
+
+static void report_defragmentation(const struct defragmentation *g,
+                                   const struct core_placement *placement,
+                                   const struct job_migration *migrations, size_t count)
+{
+    struct hd_text text = {0};
+
+    hd_text_add(&text, "could start on ");
+    core_add_placement_text(g->core, (int32_t)g->now->member_count, g->now->tier, &text);
+    hd_text_add(&text, " at %.3g s a step; ", g->now->plan.step_s);
+    for (size_t i = 0; i < count; i++)
+        hd_text_add(&text, "%s%" PRIu64, !i ? count == 1 ? "job " : "jobs " : ", ",
+                    migrations[i].job->rec.job);
+    hd_text_add(&text, " go%s on elsewhere after a checkpoint, so that it starts on ",
+                count == 1 ? "es" : "");
+    core_add_placement_text(g->core, (int32_t)placement->member_count, placement->tier, &text);
+    hd_text_add(&text, " at %.3g s a step", placement->plan.step_s);
+    g->core->no_memory |= text.failed;
+    core_event(g->core, g->job, "gathering", g->job->rec.attempt_count, -1, "", "%s",
+               text.failed ? "" : text.data);
+    hd_text_free(&text);
+}
+
+static void begin(const struct defragmentation *g, const struct core_placement *placement,
+                  struct job_migration *migrations, size_t count)
+{
+    const uint64_t group = migrations[0].job->rec.job;
+
+    report_defragmentation(g, placement, migrations, count);
+    for (size_t i = 0; i < count; i++)
+        begin_move(g, &migrations[i], group);
+    g->job->is_preemptor = true;
+    core_jobs_add(g->core, &g->core->preemptors, g->job);
+    core_pending_set(g->core, g->job, &g->needs, placement);
+    g->core->changed_in_pass = true;
+}
+
+static bool gain_exceeds_cost(const struct defragmentation *g,
+                              const struct core_placement *placement,
+                              const struct job_migration *migrations, size_t count)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(g->job);
+    const double steps_left = (double)(g->job->rec.steps - (base ? base->step : 0));
+    const double saved_s = g->now->plan.step_s - placement->plan.step_s;
+    double cost_ms = (double)STOP_MS * g->now->device_count;
+
+    for (size_t i = 0; i < count; i++)
+        cost_ms += migrations[i].cost_ms;
+    return placement->plan.step_s > 0 &&
+           1000 * g->now->device_count * steps_left * saved_s > GAIN_FACTOR * cost_ms;
+}
+
+/* Makes the first domains free. */
+static enum core_defragmented clear(const struct defragmentation *g, const struct domain *domains,
+                                    const struct core_cached_layout **ret_entry)
+{
+    const struct core_layout_client client = core_layout_client_of(g->job, &g->needs);
+    enum core_layout layout = CORE_LAYOUT_INFEASIBLE;
+    enum core_defragmented result = CORE_DEFRAGMENTS_NOT;
+    struct job_migration migrations[MIGRATIONS_MAX];
+    struct core_placement placement = {0};
+    size_t count = list_migrations(g, domains, migrations);
+    struct hd_text why = {0};
+    int64_t memory_bytes;
+
+    if (count)
+        placement = find_cleared(g, migrations, &count);
+    if (count && placement.device_count == g->now->device_count)
+        layout = core_choose_layout(g->core, &client, &placement, &memory_bytes, ret_entry, &why);
+    if (layout == CORE_LAYOUT_LATER)
+        result = CORE_DEFRAGMENTS_LATER;
+    if (layout == CORE_LAYOUT_FITS && gain_exceeds_cost(g, &placement, migrations, count)) {
+        qsort(migrations, count, sizeof *migrations, by_size);
+        if (find_targets(g, &placement, migrations, count)) {
+            begin(g, &placement, migrations, count);
+            result = CORE_DEFRAGMENTS;
+        }
+        for (size_t i = 0; i < count; i++)
+            free(migrations[i].target.members);
+    }
+    free(placement.members);
+    hd_text_free(&why);
+    return result;
+}
+
+enum core_defragmented core_defragment(struct hd_core *core, struct core_job *job,
+                                       const struct core_placement *now,
+                                       const struct core_cached_layout **ret_entry)
+{
+    struct defragmentation g = {.core = core,
+                                .job = job,
+                                .needs = job->needs,
+                                .now = now,
+                                .view = core_view_of(core, job),
+                                .kind = hd_device_kind_of(now->plan.layout.device)};
+    const struct domain *from[SWITCHES_TRIED];
+    size_t count = 0, switches;
+    struct domain *domains;
+    enum core_defragmented result = CORE_DEFRAGMENTS_NOT;
+
+    if (now->member_count < 2 || now->plan.step_s <= 0 || job->is_preemptor || !core->assembled ||
+        core->now.mono_ms < job->defragment_mono_ms || !core_free_by_node(core, g.kind))
+        return CORE_DEFRAGMENTS_NOT;
+    g.needs.device = g.kind;
+    g.needs.devices_min = g.needs.devices_max = now->device_count;
+    g.view.needs = &g.needs;
+    g.view.reserves = true;
+    core_limit_to_best(core, &g.view, g.kind);
+    if (now->tier <= g.view.tier_max && now->member_count <= (size_t)g.view.nodes_max)
+        return CORE_DEFRAGMENTS_NOT;
+    domains = calloc(core->node_count + 1, sizeof *domains);
+    core->no_memory |= !domains;
+    for (size_t i = 0; domains && i < core->node_count; i++)
+        count += evaluate_node(&g, i, &domains[count]);
+    switches = count ? choose_switches(domains, count, (size_t)g.view.nodes_max, from) : 0;
+    for (size_t k = 0; k < switches && !result; k++)
+        result = clear(&g, from[k], ret_entry);
+    if (result != CORE_DEFRAGMENTS_LATER)
+        job->defragment_mono_ms = core->now.mono_ms + AGAIN_MS;
+    free(domains);
+    return result;
+}
+
+/* ---- what is kept for migrating jobs ----------------------------------------------------------*/
+
+static void reserve_target(struct hd_core *core, const struct core_job *job,
+                           const struct core_placement *placement)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
+
+    for (size_t i = 0; i < placement->member_count; i++) {
+        const struct core_member *member = &placement->members[i];
+        const struct core_reservation *kept = &member->node->reserved;
+        const int32_t open = kept->by == job->migration_group
+                                 ? kept->surplus
+                                 : core_count_devices(&job->needs, member->node, kind, true);
+
+        if (!kept->by || kept->by == job->migration_group)
+            core_reserve_node(core, member->node, job->migration_group, kind, core->now.mono_ms,
+                              open - member->count);
+    }
+}
+
+/* The job can start there once it has stopped. */
+static bool can_have(const struct core_job *job, const struct core_placement *placement)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
+
+    if (stays_stopped(job))
+        return false;
+    for (size_t i = 0; i < placement->member_count; i++) {
+        const struct core_node *node = placement->members[i].node;
+
+        if (!core_node_usable(node) ||
+            core_count_devices(&job->needs, node, kind, true) < placement->members[i].count)
+            return false;
+    }
+    return true;
+}
+
+void core_reserve_migration_targets(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->migrating.count; i++) {
+        const struct core_job *job = core->migrating.items[i];
+        const struct core_placement *placement =
+            job->migration_target ? job->migration_target : job->pending;
+
+        if (placement && can_have(job, placement))
+            reserve_target(core, job, placement);
+    }
+}
+
+void core_migration_becomes_pending(struct hd_core *core, struct core_job *job)
+{
+    if (!job->migration_target)
+        return;
+    core_pending_drop(job);
+    job->pending = job->migration_target;
+    job->migration_target = NULL;
+    job->is_preemptor = true;
+    core_jobs_add(core, &core->preemptors, job);
+}
