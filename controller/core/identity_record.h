@@ -51,7 +51,7 @@ struct hd_audit_record {
     }
 enum { HD_AUDIT_TEXT_COUNT = 6 };
 
-/* What of ended jobs may go (identity.h: struct hd_keep). 0: nothing for that reason. */
+/* What of ended jobs may go (identity.h: struct hd_retention). 0: nothing for that reason. */
 struct hd_prune_record {
     int64_t now_ms, history_ms, history_jobs, step_lines, step_lines_ms;
 };

@@ -44,10 +44,10 @@ bool hd_role_has(enum hd_role role, enum hd_role least);
 /* ---- the policy (policy.c) --------------------------------------------------------------------*/
 
 /* What of the jobs of others. Operators and admins see all. */
-enum hd_sight {
-    HD_SIGHT_OWN,  /* nothing: they do not exist */
-    HD_SIGHT_JOBS, /* lists, states, progress; not specs, logs, checkpoints */
-    HD_SIGHT_ALL,
+enum hd_visibility {
+    HD_VISIBILITY_OWN,  /* nothing: they do not exist */
+    HD_VISIBILITY_JOBS, /* lists, states, progress; not specs, logs, checkpoints */
+    HD_VISIBILITY_ALL,
 };
 
 /* name, word, default of all but operators and admins, unit; 0: no limit. Operators and admins have
@@ -67,7 +67,7 @@ const char *hd_limit_name(enum hd_limit limit);
 const char *hd_limit_unit(enum hd_limit limit);
 
 /* How long the controller keeps what it knows of jobs that have ended; 0: for ever. */
-struct hd_keep {
+struct hd_retention {
     int64_t history_ms;    /* events, steps and validations, after the job's end */
     int64_t history_jobs;  /* of so many jobs, those that ended last */
     int64_t step_lines;    /* of an ended job, at most so many lines of steps */
@@ -86,17 +86,18 @@ enum hd_status hd_policy_parse(const char *name, const char *text, struct hd_pol
 enum hd_status hd_policy_read(const char *path, struct hd_policy **ret_policy);
 
 /* How a caller without a role of its credential has come. */
-enum hd_way {
-    HD_WAY_TOKEN_FILE, /* --token-file: user, unless the policy says otherwise */
-    HD_WAY_SOCKET,     /* another uid than the controller's and root: none */
+enum hd_login {
+    HD_LOGIN_TOKEN_FILE, /* --token-file: user, unless the policy says otherwise */
+    HD_LOGIN_SOCKET,     /* another uid than the controller's and root: none */
 };
 
-enum hd_role hd_policy_role(const struct hd_policy *policy, const char *name, enum hd_way way);
-enum hd_sight hd_policy_sight(const struct hd_policy *policy, const char *name, enum hd_role role);
+enum hd_role hd_policy_role(const struct hd_policy *policy, const char *name, enum hd_login login);
+enum hd_visibility hd_policy_visibility(const struct hd_policy *policy, const char *name,
+                                        enum hd_role role);
 /* INT64_MAX: no limit. */
 int64_t hd_policy_limit(const struct hd_policy *policy, const char *name, enum hd_role role,
                         enum hd_limit limit);
-struct hd_keep hd_policy_keep(const struct hd_policy *policy);
+struct hd_retention hd_policy_retention(const struct hd_policy *policy);
 /* As which system user the ranks of an owner's jobs run: *ret_user as base/user.h has it; "": as
  * heddled's own, because the policy has no rule for users, or says so. HD_DENIED: none; the message
  * says what to add. */

@@ -41,7 +41,7 @@ struct hd_policy {
     size_t count, room;
     enum hd_role uids, tokens;
     bool uids_given, tokens_given, history_given, history_jobs_given, step_lines_given;
-    struct hd_keep keep;
+    struct hd_retention retention;
     bool maps_users; /* there is a rule for users, so that each job needs one */
     char uids_user[HD_USER_BYTES_MAX + 1], others_user[HD_USER_BYTES_MAX + 1]; /* "": no rule */
 };
@@ -112,23 +112,24 @@ static const struct policy_rule *find_for(const struct hd_policy *policy, enum r
     return find(policy, kind, who, limit);
 }
 
-enum hd_role hd_policy_role(const struct hd_policy *policy, const char *name, enum hd_way way)
+enum hd_role hd_policy_role(const struct hd_policy *policy, const char *name, enum hd_login login)
 {
     const struct policy_rule *rule = find(policy, RULE_ROLE, name, 0);
 
     if (rule)
         return (enum hd_role)rule->value;
-    return way == HD_WAY_SOCKET ? policy->uids : policy->tokens;
+    return login == HD_LOGIN_SOCKET ? policy->uids : policy->tokens;
 }
 
-enum hd_sight hd_policy_sight(const struct hd_policy *policy, const char *name, enum hd_role role)
+enum hd_visibility hd_policy_visibility(const struct hd_policy *policy, const char *name,
+                                        enum hd_role role)
 {
     const struct policy_rule *rule;
 
     if (hd_role_has(role, HD_ROLE_OPERATOR))
-        return HD_SIGHT_ALL;
+        return HD_VISIBILITY_ALL;
     rule = find_for(policy, RULE_SEE, name, role, 0);
-    return rule ? (enum hd_sight)rule->value : HD_SIGHT_OWN;
+    return rule ? (enum hd_visibility)rule->value : HD_VISIBILITY_OWN;
 }
 
 int64_t hd_policy_limit(const struct hd_policy *policy, const char *name, enum hd_role role,
@@ -147,9 +148,9 @@ int64_t hd_policy_limit(const struct hd_policy *policy, const char *name, enum h
     return value ? value : INT64_MAX;
 }
 
-struct hd_keep hd_policy_keep(const struct hd_policy *policy)
+struct hd_retention hd_policy_retention(const struct hd_policy *policy)
 {
-    return policy->keep;
+    return policy->retention;
 }
 
 /* `same`: the name itself; of a certificate what follows cert:. */
@@ -282,13 +283,13 @@ static enum hd_status take_role_of(char **words, enum hd_role *ret_role, bool *g
 
 static enum hd_status take_see(struct hd_policy *policy, char **words)
 {
-    static const char *const sights[] = {
-        [HD_SIGHT_OWN] = "own", [HD_SIGHT_JOBS] = "jobs", [HD_SIGHT_ALL] = "all"};
+    static const char *const visibilities[] = {
+        [HD_VISIBILITY_OWN] = "own", [HD_VISIBILITY_JOBS] = "jobs", [HD_VISIBILITY_ALL] = "all"};
     struct policy_rule rule = {.kind = RULE_SEE, .value = -1};
     enum hd_status st = read_who(words[1], true, &rule);
 
     for (int i = 0; !st && i < 3; i++)
-        if (strcmp(words[2], sights[i]) == 0)
+        if (strcmp(words[2], visibilities[i]) == 0)
             rule.value = i;
     if (!st && rule.value < 0)
         st = hd_err(HD_INVALID, "\"%s\": write see %s own, jobs or all", words[2], words[1]);
@@ -329,24 +330,24 @@ static enum hd_status once(bool *given, const char *what)
     return HD_OK;
 }
 
-static enum hd_status take_keep(struct hd_policy *policy, char **words, size_t count)
+static enum hd_status take_retention(struct hd_policy *policy, char **words, size_t count)
 {
-    struct hd_keep *keep = &policy->keep;
+    struct hd_retention *retention = &policy->retention;
     enum hd_status st;
 
     if (count == 3 && strcmp(words[1], "history") == 0) {
         st = once(&policy->history_given, words[1]);
-        return st ? st : read_days(words[2], &keep->history_ms);
+        return st ? st : read_days(words[2], &retention->history_ms);
     }
     if (count == 3 && strcmp(words[1], "history-jobs") == 0) {
         st = once(&policy->history_jobs_given, words[1]);
-        return st ? st : hd_text_to_int64(words[2], 1, INT32_MAX, &keep->history_jobs);
+        return st ? st : hd_text_to_int64(words[2], 1, INT32_MAX, &retention->history_jobs);
     }
     if (count == 5 && strcmp(words[1], "step-lines") == 0 && strcmp(words[3], "after") == 0) {
         st = once(&policy->step_lines_given, words[1]);
         if (!st)
-            st = hd_text_to_int64(words[2], 16, INT32_MAX, &keep->step_lines);
-        return st ? st : read_days(words[4], &keep->step_lines_ms);
+            st = hd_text_to_int64(words[2], 16, INT32_MAX, &retention->step_lines);
+        return st ? st : read_days(words[4], &retention->step_lines_ms);
     }
     return hd_err(HD_INVALID, "write keep history DAYS, keep history-jobs COUNT, or keep "
                               "step-lines COUNT after DAYS");
@@ -418,7 +419,7 @@ static enum hd_status take_line(struct hd_policy *policy, char *line)
     if (strcmp(words[0], "user-of-others") == 0 && count == 2)
         return take_user_of(policy, words, policy->others_user);
     if (strcmp(words[0], "keep") == 0)
-        return take_keep(policy, words, count);
+        return take_retention(policy, words, count);
     return hd_err(HD_INVALID,
                   "this is no rule; write role NAME ROLE, role-of-uids ROLE, "
                   "role-of-tokens ROLE, see WHO WHAT, limit WHO LIMIT NUMBER, user NAME "

@@ -11,20 +11,20 @@ enum hd_status control_check_owner(const struct controller *c, const struct hd_r
 
     if (strcmp(caller, owner) == 0 || hd_role_has(guard_role(call), HD_ROLE_OPERATOR))
         return HD_OK;
-    if (guard_sight(c, call) == HD_SIGHT_OWN)
+    if (guard_visibility(c, call) == HD_VISIBILITY_OWN)
         return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64, job);
     return hd_err(HD_DENIED, "job %" PRIu64 " belongs to %s; you are %s", job, owner, caller);
 }
 
-void control_see(const struct controller *c, const struct hd_rpc_call *call, enum hd_sight needed,
-                 struct hd_query *query)
+void control_see(const struct controller *c, const struct hd_rpc_call *call,
+                 enum hd_visibility needed, struct hd_query *query)
 {
-    const enum hd_sight sight = guard_sight(c, call);
+    const enum hd_visibility visibility = guard_visibility(c, call);
 
-    if (sight >= needed)
+    if (visibility >= needed)
         return;
     query->only_of = control_caller(call);
-    query->hidden = sight == HD_SIGHT_OWN;
+    query->hidden = visibility == HD_VISIBILITY_OWN;
 }
 
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
@@ -33,7 +33,7 @@ enum hd_status control_check_after(const struct controller *c, const struct hd_r
     const struct hd_job_needs needs = convert_needs(job);
 
     for (int32_t i = 0; i < needs.after_count; i++)
-        if (guard_sight(c, call) == HD_SIGHT_OWN &&
+        if (guard_visibility(c, call) == HD_VISIBILITY_OWN &&
             !hd_core_job_is_of(c->core, needs.after[i], control_caller(call)))
             return hd_err(HD_NOT_FOUND, "after: there is no job %" PRIu64 " (heddle jobs)",
                           needs.after[i]);

@@ -55,7 +55,7 @@ static bool was_revoked(const struct controller *c, const struct hd_pki_certific
 }
 
 /* Adds an event for each such certificate, once in a run: the daemon tries again and again. */
-static void tell_unknown(struct controller *c, const struct hd_pki_certificate *cert)
+static void report_unknown(struct controller *c, const struct hd_pki_certificate *cert)
 {
     char message[HD_PKI_NAME_MAX + 256];
     const struct hd_core_event event = {
@@ -74,9 +74,9 @@ static void tell_unknown(struct controller *c, const struct hd_pki_certificate *
                    "node invite %s",
                    cert->name, cert->name);
     hd_log(HD_LOG_WARN, "%s", message);
-    turn_begin(c);
-    (void)turn_step(c, &event);
-    turn_end(c);
+    transaction_begin(c);
+    (void)transaction_step(c, &event);
+    transaction_end(c);
 }
 
 static enum hd_status keep(struct controller *c, struct hd_credential_record *made)
@@ -91,14 +91,14 @@ static enum hd_status keep(struct controller *c, struct hd_credential_record *ma
                    "node %s came with a certificate that it was given after the backup which was "
                    "restored; it is taken",
                    made->name);
-    turn_begin(c);
-    st = c->turn ? hd_credentials_add(c->credentials, made)
-                 : hd_err(HD_UNAVAILABLE, "the controller is stopping");
+    transaction_begin(c);
+    st = c->transaction ? hd_credentials_add(c->credentials, made)
+                        : hd_err(HD_UNAVAILABLE, "the controller is stopping");
     if (!st) {
-        hd_batch_add_credential(c->turn->batch, made);
-        st = turn_step(c, &event);
+        hd_batch_add_credential(c->transaction->batch, made);
+        st = transaction_step(c, &event);
     }
-    turn_end(c);
+    transaction_end(c);
     if (!st)
         hd_log(HD_LOG_INFO, "%s", message);
     return st;
@@ -120,7 +120,7 @@ const struct hd_credential_record *adopt_certificate(struct controller *c, const
         return NULL;
     if (!known) {
         if (hd_pki_is_node_name(cert->name))
-            tell_unknown(c, cert);
+            report_unknown(c, cert);
         return NULL;
     }
     if (cert->from_ms < known->made_ms - SLACK_MS)

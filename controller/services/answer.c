@@ -107,7 +107,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
             st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
     }
     if (!st && answer->kind == ANSWER_GET &&
-        (guard_sight(answer->c, answer->call) == HD_SIGHT_ALL ||
+        (guard_visibility(answer->c, answer->call) == HD_VISIBILITY_ALL ||
          strcmp(query->jobs[0].record.owner, control_caller(answer->call)) == 0))
         st = convert_job_details(&query->arena, &veil, query, status);
     if (st)
@@ -138,15 +138,15 @@ void answer_with_job(struct controller *c, struct hd_rpc_call *call, uint64_t jo
     query->job = job;
     query->done = on_job;
     query->user = answer;
-    control_see(c, call, HD_SIGHT_JOBS, query);
+    control_see(c, call, HD_VISIBILITY_JOBS, query);
     hd_store_query(c->store, query);
 }
 
 /* ---- replies that wait for the commit ---------------------------------------------------------*/
 
-static void run_reply(struct effect *effect, struct controller *c, enum hd_status st)
+static void run_reply(struct post_commit_action *action, struct controller *c, enum hd_status st)
 {
-    struct reply *reply = (struct reply *)(void *)effect;
+    struct reply *reply = (struct reply *)(void *)action;
 
     *(reply->before ? &reply->before->next : &c->replies) = reply->next;
     if (reply->next)
@@ -171,7 +171,7 @@ static struct reply *new_reply(struct controller *c, struct hd_rpc_call *call)
         hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
         return NULL;
     }
-    reply->effect.run = run_reply;
+    reply->action.run = run_reply;
     reply->call = hd_rpc_call_ref(call);
     hd_arena_init(&reply->arena, 0);
     reply->next = c->replies;
@@ -188,7 +188,7 @@ struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call
     if (!reply)
         return NULL;
     reply->send = send;
-    turn_when_durable(c, &reply->effect);
+    transaction_when_durable(c, &reply->action);
     return reply;
 }
 
@@ -206,7 +206,7 @@ enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
                                  const struct hd_core_event *event, answer_send send,
                                  struct reply **ret_reply)
 {
-    enum hd_status st = turn_step(c, event);
+    enum hd_status st = transaction_step(c, event);
 
     *ret_reply = st ? NULL : answer_when_durable(c, call, send);
     if (*ret_reply)
@@ -261,12 +261,12 @@ enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,
     struct reply *reply;
     enum hd_status st;
 
-    turn_begin(c);
+    transaction_begin(c);
     st = answer_after_step(c, call, event, send_job_answer, &reply);
     if (reply) {
         reply->kind = answer_to(event->kind);
         reply->job = c->out.job;
     }
-    turn_end(c);
+    transaction_end(c);
     return st;
 }

@@ -25,8 +25,8 @@ enum hd_status control_check_owner(const struct controller *c, const struct hd_r
                                    const char *owner, uint64_t job);
 /* A query about one job, which finds those of others only if the caller sees so much of them:
  * HD_NOT_FOUND, or HD_DENIED for a caller that sees that there is the job. */
-void control_see(const struct controller *c, const struct hd_rpc_call *call, enum hd_sight needed,
-                 struct hd_query *query);
+void control_see(const struct controller *c, const struct hd_rpc_call *call,
+                 enum hd_visibility needed, struct hd_query *query);
 /* The jobs that `after` names are the caller's, or the caller sees those of others. HD_INVALID:
  * what the core says of a job that is not there, so that nothing is told of one that is hidden. */
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
@@ -75,7 +75,7 @@ typedef void (*answer_send)(struct controller *c, struct reply *reply);
 
 /* An answer that waits until its step is on disk; `send` knows which members count. */
 struct reply {
-    struct effect effect;
+    struct post_commit_action action;
     struct hd_rpc_call *call; /* referenced; NULL: control_fail_waiting has answered it */
     answer_send send;
     enum answer_kind kind;
@@ -90,14 +90,15 @@ struct reply {
     struct reply *before, *next;     /* in controller.replies */
 };
 
-/* Between turn_begin and turn_end: takes a step; when it is on disk, `send` answers. *ret_reply,
- * for what it is to say, lives at least until turn_end. After a failure *ret_reply is NULL and the
- * call is not answered; but without memory for a reply it is, and HD_OK comes back with NULL. */
+/* Between transaction_begin and transaction_end: takes a step; when it is on disk, `send` answers.
+ * *ret_reply, for what it is to say, lives at least until transaction_end. After a failure
+ * *ret_reply is NULL and the call is not answered; but without memory for a reply it is, and HD_OK
+ * comes back with NULL. */
 enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
                                  const struct hd_core_event *event, answer_send send,
                                  struct reply **ret_reply);
-/* Between turn_begin and turn_end: `send` answers when the turn is on disk. NULL: the call has
- * failed for want of memory. */
+/* Between transaction_begin and transaction_end: `send` answers when the transaction is on disk.
+ * NULL: the call has failed for want of memory. */
 struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call, answer_send send);
 /* Takes a step about one job, which is the answer once it is on disk. A failure is not answered. */
 enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,

@@ -76,19 +76,19 @@ static enum hd_status load_job(void *user, const struct hd_job_record *job, uint
     }
     hd_arena_done(&arena);
     if (!st)
-        seen_restore_job(&loading->c->seen, job);
+        stats_restore_job(&loading->c->stats, job);
     return st;
 }
 
 static enum hd_status load_attempt(void *user, const struct hd_attempt_record *attempt)
 {
-    seen_restore_attempt(&((struct loading *)user)->c->seen, attempt);
+    stats_restore_attempt(&((struct loading *)user)->c->stats, attempt);
     return hd_core_restore_attempt(((struct loading *)user)->c->core, attempt);
 }
 
 static enum hd_status load_checkpoint(void *user, const struct hd_checkpoint_record *checkpoint)
 {
-    seen_restore_checkpoint(&((struct loading *)user)->c->seen, checkpoint);
+    stats_restore_checkpoint(&((struct loading *)user)->c->stats, checkpoint);
     return hd_core_restore_checkpoint(((struct loading *)user)->c->core, checkpoint);
 }
 
@@ -99,7 +99,7 @@ static enum hd_status load_position(void *user, const struct hd_position_record 
 
 static enum hd_status load_step(void *user, const struct hd_step_record *step)
 {
-    seen_restore_step(&((struct loading *)user)->c->seen, step);
+    stats_restore_step(&((struct loading *)user)->c->stats, step);
     return hd_core_restore_step(((struct loading *)user)->c->core, step);
 }
 
@@ -256,18 +256,18 @@ extern const size_t hd_proto_descriptors_bytes;
 
 /* ---- the server -------------------------------------------------------------------------------*/
 
-static void tell_health(struct controller *c)
+static void report_health(struct controller *c)
 {
     if (c->server)
-        hd_rpc_server_set_serving(c->server, !c->deaf && !c->unwritable);
+        hd_rpc_server_set_serving(c->server, !c->self_check_failed && !c->unwritable);
 }
 
 static void on_self_check(void *user, int in_a_row, const char *message)
 {
     struct controller *c = user;
 
-    c->deaf = in_a_row > 0;
-    tell_health(c);
+    c->self_check_failed = in_a_row > 0;
+    report_health(c);
     if (!message) {
         hd_log(HD_LOG_INFO, "the controller's own door opens again");
         return;
@@ -356,7 +356,7 @@ static enum hd_status start_server(struct controller *c, const struct hd_rpc_tok
 /* ---- time -------------------------------------------------------------------------------------*/
 
 /* The line of `systemctl status`, when it has changed. */
-static void tell_status(struct controller *c)
+static void report_status(struct controller *c)
 {
     const char *trouble = hd_store_trouble(c->store);
     const size_t nodes = hd_core_node_count(c->core), jobs = hd_core_live_jobs(c->core);
@@ -386,14 +386,14 @@ static void watch_delay(struct controller *c)
     const int64_t now_ms = hd_clock_now_ms();
 
     if (c->tick_due_ms)
-        hd_prom_observe(&c->seen.delays,
+        hd_prom_observe(&c->stats.delays,
                         now_ms > c->tick_due_ms ? 1e-3 * (double)(now_ms - c->tick_due_ms) : 0);
     c->tick_due_ms = now_ms + TICK_MS;
 }
 
-/* systemd's watchdog is fed while the loop turns (this is a timer of it), the own door opens, and
- * the store's thread lives. A disk that takes no writes is none of these: a new start would not
- * help. */
+/* systemd's watchdog is fed while the loop transactions (this is a timer of it), the own listener
+ * opens, and the store's thread lives. A disk that takes no writes is none of these: a new start
+ * would not help. */
 static void feed_watchdog(struct controller *c)
 {
     const int64_t now = hd_clock_now_ms();
@@ -401,7 +401,7 @@ static void feed_watchdog(struct controller *c)
     if (!c->watchdog_ms || now < c->fed_ms + c->watchdog_ms / 4)
         return;
     c->fed_ms = now;
-    if (!c->deaf && hd_store_silent_ms(c->store) < c->watchdog_ms / 2)
+    if (!c->self_check_failed && hd_store_silent_ms(c->store) < c->watchdog_ms / 2)
         hd_notify_watchdog();
 }
 
@@ -415,19 +415,19 @@ static void on_tick(uv_timer_t *timer)
     watch_delay(c);
     hd_credentials_settle(c->credentials,
                           hd_clock_settle(&c->settled, hd_clock_wall_ms(), hd_clock_now_ms()));
-    turn_begin(c);
-    (void)turn_step(c, &event);
-    turn_end(c);
+    transaction_begin(c);
+    (void)transaction_step(c, &event);
+    transaction_end(c);
     jobs_dir_tick(c);
     rendezvous_tick(c);
     credential_tick(c);
-    keep_tick(c);
+    retention_tick(c);
     guard_tick(c, false);
     watch_tick(c);
     read_log_tick(c);
     fleet_tick(c);
     web_tick(c);
-    tell_status(c);
+    report_status(c);
     feed_watchdog(c);
 }
 
@@ -436,7 +436,7 @@ static void on_trouble(void *user, const char *message)
     struct controller *c = user;
 
     c->unwritable = message != NULL;
-    tell_health(c);
+    report_health(c);
     if (message) {
         hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
         if (hd_store_room(c->store) == HD_STORE_STUCK)
@@ -471,7 +471,7 @@ static void free_controller(struct controller *c)
     hd_authority_free(c->authority);
     topology_free_all(c); /* the core's tree of switches is its */
     hd_core_out_done(&c->out);
-    seen_done(&c->seen);
+    stats_done(&c->stats);
     free(c);
     if (on_stopped)
         on_stopped(user);
@@ -540,7 +540,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         return hd_err(HD_NO_MEMORY, "no memory for the controller");
     c->loop = loop;
     c->options = *options;
-    seen_init(&c->seen);
+    stats_init(&c->stats);
     c->options.tokens = NULL; /* the server has a copy */
     c->takes_nodes = takes_nodes(options->tokens);
     c->watchdog_ms = hd_notify_watchdog_ms();
@@ -574,7 +574,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     if (!st)
         st = load_core(c);
     if (!st) /* behind the look at the folder */
-        st = jobs_dir_claim(c);
+        st = jobs_dir_acquire(c);
     if (!st)
         st = start_server(c, options->tokens);
     if (!st)
@@ -584,14 +584,14 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */
         return hd_err_restore(&error);
     }
-    jobs_dir_tell(c);
+    jobs_dir_report(c);
     if (options->end_jobs) {
         const struct hd_core_event event = {.kind = HD_CORE_END_ALL,
                                             .end_all = {.reason = options->end_jobs}};
 
-        turn_begin(c);
-        (void)turn_step(c, &event);
-        turn_end(c);
+        transaction_begin(c);
+        (void)transaction_step(c, &event);
+        transaction_end(c);
     }
     (void)uv_timer_start(&c->tick, on_tick, TICK_MS, TICK_MS);
     *ret_controller = c;

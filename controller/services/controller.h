@@ -1,13 +1,13 @@
 /* controller: core and store on one event loop, behind two gRPC services.
  *
  *   Control    calls of users                  control.c watch.c read_log.c
- *   Fleet      streams of daemons              fleet.c fleet_tell.c fleet_hear.c copies.c
+ *   Fleet      streams of daemons              fleet.c fleet_send.c fleet_receive.c copies.c
  *                                              rendezvous.c
  *   Identity   callers and their credentials   credential.c audit.c limits.c
  *   guard.c    who may call what (rpcs.def), and the audit log
- *   turn.c     core step -> store -> effects   everything that waits for the commit
+ *   transaction.c     core step -> store -> post-commit actions   everything that waits for the commit
  *   convert.c  records <-> messages
- *   web.c      metrics, dashboard and its data by HTTP    web_api.c curve.c metrics.c seen.c
+ *   web.c      metrics, dashboard and its data by HTTP    web_api.c curve.c metrics.c job_stats.c
  *
  * Used by: main.c, tests.   Uses: core, store, rpc, spec, libuv.   Threads: the loop's.
  */
@@ -35,7 +35,8 @@ struct controller_options {
     int64_t certificate_ms; /* life of the certificates that it signs; 0: HD_PKI_CERTIFICATE_DAYS */
     const struct hd_rpc_tokens *tokens; /* of users and nodes, for HOST:PORT; copied; NULL: none */
     const struct hd_rpc_tls *tls;
-    const char *http; /* unix:PATH or HOST:PORT of the HTTP door, with `tls` and the users' tokens;
+    const char
+        *http; /* unix:PATH or HOST:PORT of the HTTP listener, with `tls` and the users' tokens;
                        * NULL: none */
     const char *const *http_hosts; /* further names by which it may be asked (http/http.h) */
     size_t http_host_count;
@@ -47,8 +48,8 @@ struct controller_options {
     /* Not NULL: jobs that have not ended when the controller starts have failed, with this reason,
      * and no node of before exists any more. */
     const char *end_jobs;
-    int64_t jobs_look_ms;  /* from one look at the jobs directory to the next; 0: 5 s */
-    int64_t self_check_ms; /* between two test connections to the own address; 0: 10 s */
+    int64_t jobs_dir_check_ms; /* from one look at the jobs directory to the next; 0: 5 s */
+    int64_t self_check_ms;     /* between two test connections to the own address; 0: 10 s */
     /* The controller has failed: log the error, call controller_stop and exit. */
     void (*on_fatal)(void *user, const struct hd_error *error);
     void *user;
@@ -67,7 +68,7 @@ enum hd_status controller_reload(struct controller *controller,
 
 /* The port of HOST:PORT (with HOST:0, the one chosen by the system); 0 for a Unix socket. */
 int controller_port(const struct controller *controller);
-int controller_http_port(const struct controller *controller); /* the same of the HTTP door */
+int controller_http_port(const struct controller *controller); /* the same of the HTTP listener */
 bool controller_http_is_tls(const struct controller *controller);
 const char *controller_jobs_dir(const struct controller *controller); /* absolute */
 

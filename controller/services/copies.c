@@ -12,10 +12,10 @@
 #include "controller/services/fleet.h"
 
 enum {
-    TWIN_ECHO_MS = 1000,                      /* what was sent by a process that is gone */
+    TWIN_IN_FLIGHT_MS = 1000,                 /* what was sent by a process that is gone */
     TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* so long a daemon that lives is never silent */
-    SHOWN_MS = 60 * 1000,       /* a copy that was refused so long ago has not come again */
-    TOLD_AGAIN_MS = 3600 * 1000 /* an event tells it at most so often */
+    SHOWN_MS = 60 * 1000,           /* a copy that was refused so long ago has not come again */
+    REPORTED_AGAIN_MS = 3600 * 1000 /* an event tells it at most so often */
 };
 
 struct node_stream *copies_find_twin(const struct node_stream *s, const Heddle__V1__Hello *hello)
@@ -44,9 +44,9 @@ static enum hd_status refuse_copy(const struct node_stream *s, struct node_strea
 
     (void)snprintf(twin->copy.from, sizeof twin->copy.from, "%s", hd_rpc_call_peer(s->call));
     twin->copy.refused_ms = now_ms;
-    if (!twin->copy.told_ms || now_ms - twin->copy.told_ms >= TOLD_AGAIN_MS) {
-        twin->copy.told_ms = now_ms;
-        if (turn_step(s->c, &event))
+    if (!twin->copy.reported_ms || now_ms - twin->copy.reported_ms >= REPORTED_AGAIN_MS) {
+        twin->copy.reported_ms = now_ms;
+        if (transaction_step(s->c, &event))
             hd_log(HD_LOG_WARN, "no event tells of a copy of node %s: %s", twin->name,
                    hd_err_message());
     }
@@ -60,7 +60,7 @@ static enum hd_status refuse_copy(const struct node_stream *s, struct node_strea
 }
 
 /* A daemon that was started again has no older stream, or one that nothing comes from any more. */
-static void look_at_held(struct node_stream *s)
+static void check_held(struct node_stream *s)
 {
     struct node_stream *twin = copies_find_twin(s, s->held->hello);
     const int64_t now_ms = hd_clock_now_ms();
@@ -68,25 +68,27 @@ static void look_at_held(struct node_stream *s)
     struct controller *c = s->c;
     enum hd_status st;
 
-    if (twin && twin->heard_ms <= s->held_ms + TWIN_ECHO_MS && now_ms < s->held_ms + TWIN_SILENT_MS)
+    if (twin && twin->received_ms <= s->held_ms + TWIN_IN_FLIGHT_MS &&
+        now_ms < s->held_ms + TWIN_SILENT_MS)
         return;
-    turn_begin(c);
-    st = twin && twin->heard_ms > s->held_ms + TWIN_ECHO_MS ? refuse_copy(s, twin)
-                                                            : fleet_take_hello(s, held->hello);
+    transaction_begin(c);
+    st = twin && twin->received_ms > s->held_ms + TWIN_IN_FLIGHT_MS
+             ? refuse_copy(s, twin)
+             : fleet_take_hello(s, held->hello);
     s->held = NULL;
     hd_rpc_message_free(&held->base);
     if (st) {
         hd_log(HD_LOG_WARN, "closing the stream of a daemon: %s", hd_err_message());
         hd_rpc_call_fail(s->call, st);
     }
-    turn_end(c);
+    transaction_end(c);
 }
 
-void copies_look(struct controller *c)
+void copies_check(struct controller *c)
 {
     for (struct node_stream *s = c->streams; s; s = s->next)
         if (s->held)
-            look_at_held(s);
+            check_held(s);
 }
 
 void copies_describe(const struct controller *c, const char *uuid, struct hd_text *ret_text)

@@ -28,20 +28,20 @@ static int64_t certificate_ms(const struct controller *c)
 
 /* ---- making and ending ------------------------------------------------------------------------*/
 
-/* In a turn. Sets the record's id. */
+/* In a transaction. Sets the record's id. */
 static enum hd_status add(struct controller *c, struct hd_credential_record *made)
 {
     enum hd_status st;
 
-    if (!c->turn)
+    if (!c->transaction)
         return hd_err(HD_UNAVAILABLE, "the controller is stopping");
     st = hd_credentials_add(c->credentials, made);
     if (!st)
-        hd_batch_add_credential(c->turn->batch, made);
+        hd_batch_add_credential(c->transaction->batch, made);
     return st;
 }
 
-/* In a turn. cut: open streams of the credential end, too. */
+/* In a transaction. cut: open streams of the credential end, too. */
 static void end(struct controller *c, const struct hd_credential_record *credential, const char *by,
                 bool cut)
 {
@@ -49,7 +49,7 @@ static void end(struct controller *c, const struct hd_credential_record *credent
 
     ended.ended_ms = hd_clock_wall_ms();
     ended.ended_by = by;
-    hd_batch_add_credential(c->turn->batch, &ended);
+    hd_batch_add_credential(c->transaction->batch, &ended);
     hd_credentials_keep_ended(c->credentials, &ended);
     hd_credentials_end(c->credentials, ended.id);
     if (!cut)
@@ -83,7 +83,7 @@ enum { OF_NODES = 1u << HD_CREDENTIAL_KIND_NODE | 1u << HD_CREDENTIAL_KIND_INVIT
 
 void credential_end_node(struct controller *c, const char *node, const char *by)
 {
-    if (c->turn)
+    if (c->transaction)
         (void)end_all(c, OF_NODES, node, by, false);
 }
 
@@ -93,13 +93,13 @@ static void send_made(struct controller *c, struct reply *reply)
     (void)hd_rpc_call_reply(reply->call, reply->message);
 }
 
-/* Ends the turn of a call that has made `message`, in the reply's arena or longer. */
+/* Ends the transaction of a call that has made `message`, in the reply's arena or longer. */
 static void finish(struct controller *c, struct hd_rpc_call *call, struct reply *reply,
                    const ProtobufCMessage *message, enum hd_status st)
 {
     if (reply && !st)
         reply->message = message;
-    turn_end(c);
+    transaction_end(c);
     if (st)
         hd_rpc_call_fail(call, st);
 }
@@ -156,7 +156,7 @@ static void create_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
         return;
     }
     hd_pki_hash(secret, strlen(secret), made.hash);
-    turn_begin(c);
+    transaction_begin(c);
     st = add(c, &made);
     reply = st ? NULL : begin_change(c, call);
     response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
@@ -193,8 +193,8 @@ static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
         hd_rpc_call_fail(call, st);
         return;
     }
-    turn_begin(c);
-    if (!c->turn) {
+    transaction_begin(c);
+    if (!c->transaction) {
         st = hd_err(HD_UNAVAILABLE, "the controller is stopping");
     } else if (m->id) {
         hd_rpc_call_set_label(call, one->name);
@@ -307,8 +307,8 @@ static const char *way_of(const struct controller *c, const struct hd_rpc_princi
 
 static void who_am_i(struct hd_rpc_call *call, const ProtobufCMessage *request)
 {
-    static const char *const sights[] = {
-        [HD_SIGHT_OWN] = "own", [HD_SIGHT_JOBS] = "jobs", [HD_SIGHT_ALL] = "all"};
+    static const char *const visibilities[] = {
+        [HD_VISIBILITY_OWN] = "own", [HD_VISIBILITY_JOBS] = "jobs", [HD_VISIBILITY_ALL] = "all"};
     Heddle__V1__WhoAmIResponse response = HEDDLE__V1__WHO_AM_IRESPONSE__INIT;
     const struct controller *c = hd_rpc_call_user(call);
     const struct hd_rpc_principal *caller = hd_rpc_call_principal(call);
@@ -321,7 +321,7 @@ static void who_am_i(struct hd_rpc_call *call, const ProtobufCMessage *request)
     response.way = convert_text(way_of(c, caller));
     response.credential = caller->credential;
     response.expires_unix_ms = credential ? credential->expires_ms : 0;
-    response.sees = convert_text(sights[guard_sight(c, call)]);
+    response.sees = convert_text(visibilities[guard_visibility(c, call)]);
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
@@ -399,8 +399,8 @@ static void invite_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
         return;
     }
     hd_pki_hash(secret, strlen(secret), made.hash);
-    turn_begin(c);
-    if (c->turn)
+    transaction_begin(c);
+    if (c->transaction)
         (void)end_all(c, 1u << HD_CREDENTIAL_KIND_INVITATION, m->node, control_caller(call), true);
     st = add(c, &made);
     reply = st ? NULL : begin_change(c, call);
@@ -430,8 +430,8 @@ static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
         hd_rpc_call_fail(call, st);
         return;
     }
-    turn_begin(c);
-    if (c->turn)
+    transaction_begin(c);
+    if (c->transaction)
         count = end_all(c, OF_NODES, m->node, control_caller(call), true);
     if (!count)
         st = hd_err(HD_NOT_FOUND, "node %s has no certificate and no invitation; see heddle nodes",
@@ -445,7 +445,8 @@ static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     finish(c, call, reply, response ? &response->base : NULL, st);
 }
 
-/* Signs `request` for a node or a person, as a credential of this turn. The text is in `arena`. */
+/* Signs `request` for a node or a person, as a credential of this transaction. The text is in
+ * `arena`. */
 static enum hd_status sign(struct controller *c, const char *request, struct hd_arena *arena,
                            struct hd_credential_record *made, const char **ret_cert)
 {
@@ -506,7 +507,7 @@ static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
         return;
     }
     hd_arena_init(&arena, 0);
-    turn_begin(c);
+    transaction_begin(c);
     st = sign(c, m->request, &arena, &made, &cert);
     if (!st) { /* the new one stays: it is the last, and what ends is older */
         hd_credentials_end(c->credentials, made.id);
@@ -630,7 +631,7 @@ static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request
     (void)snprintf(name, sizeof name, "%s", old->name);
     made.name = name;
     hd_arena_init(&arena, 0);
-    turn_begin(c);
+    transaction_begin(c);
     st = sign(c, m->request, &arena, &made, &cert);
     reply = st ? NULL : begin_change(c, call);
     response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
@@ -671,7 +672,7 @@ static void sign_person(struct hd_rpc_call *call, const ProtobufCMessage *reques
         return;
     }
     hd_arena_init(&arena, 0);
-    turn_begin(c);
+    transaction_begin(c);
     st = sign(c, m->request, &arena, &made, &cert);
     reply = st ? NULL : begin_change(c, call);
     response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
@@ -708,7 +709,7 @@ bool credential_is_valid(const struct controller *c, const struct hd_rpc_princip
     return caller->party == HD_RPC_PARTY_NODE && newest_of_node(c, caller->token_name, now_ms);
 }
 
-/* Both doors show the renewed certificate. */
+/* Both listeners show the renewed certificate. */
 static enum hd_status show_certificate(struct controller *c)
 {
     const enum hd_status st = hd_rpc_server_set_tls(c->server, &c->tls);

@@ -1,4 +1,4 @@
-/* curve: the steps of a job, thinned (thin.h) so that a page can draw them.
+/* curve: the steps of a job, thinned (downsample.h) so that a page can draw them.
  *
  *   request --> read what is new, a piece of the history at a time --> all, or 0.3 s are over:
  * answer
@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "controller/services/thin.h"
+#include "controller/services/downsample.h"
 #include "controller/services/web.h"
 #include "controller/show/show.h"
 
@@ -25,11 +25,11 @@ enum {
 };
 
 struct curve {
-    struct controller *c; /* NULL: the door has been closed */
+    struct controller *c; /* NULL: the listener has been closed */
     struct curve *next;   /* asked for before this one */
     uint64_t job, after;  /* after: sequence of the newest entry */
     bool busy;            /* a query is in flight */
-    struct thin thin;
+    struct downsample downsample;
     struct {
         struct hd_http_request *request;
         int64_t since_ms, buckets;
@@ -43,9 +43,9 @@ static void fold(struct curve *curve, const struct hd_query *query)
         const struct hd_history_entry *entry = &query->entries[i];
 
         if (entry->kind == HD_OP_STEP)
-            thin_add_step(&curve->thin, &entry->step);
+            downsample_add_step(&curve->downsample, &entry->step);
         else
-            thin_add_validation(&curve->thin, &entry->validation);
+            downsample_add_validation(&curve->downsample, &entry->validation);
         curve->after = entry->sequence;
     }
 }
@@ -61,8 +61,8 @@ static void add_number(struct hd_text *out, bool comma, double value)
         hd_text_add(out, "%snull", comma ? "," : "");
 }
 
-static void add_series(struct hd_json_writer *w, const struct thin_bucket *buckets, size_t count,
-                       int metric)
+static void add_series(struct hd_json_writer *w, const struct downsample_bucket *buckets,
+                       size_t count, int metric)
 {
     static const char *const keys[] = {"min", "max", "last"};
 
@@ -81,33 +81,33 @@ static void add_series(struct hd_json_writer *w, const struct thin_bucket *bucke
 }
 
 static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64_t wish,
-                      bool complete, struct thin_bucket *buckets, int64_t *first)
+                      bool complete, struct downsample_bucket *buckets, int64_t *first)
 {
-    const struct thin *thin = &curve->thin;
-    const size_t stride = thin_stride(thin, (size_t)wish);
-    const size_t count = thin_row(thin, stride, buckets, first);
+    const struct downsample *downsample = &curve->downsample;
+    const size_t stride = downsample_stride(downsample, (size_t)wish);
+    const size_t count = downsample_row(downsample, stride, buckets, first);
 
     show_envelope_begin(w, "Curve");
     hd_json_add_int64(w, "job", (int64_t)curve->job);
     hd_json_add_bool(w, "complete", complete);
     hd_json_add_int64(w, "sequence", (int64_t)curve->after);
-    hd_json_add_int64(w, "steps", thin->steps);
-    hd_json_add_int64(w, "last_step", thin->last_step);
-    hd_json_add_int64(w, "bucket_steps", thin->width * (int64_t)stride);
+    hd_json_add_int64(w, "steps", downsample->steps);
+    hd_json_add_int64(w, "last_step", downsample->last_step);
+    hd_json_add_int64(w, "bucket_steps", downsample->width * (int64_t)stride);
     hd_json_begin(w, "first_steps", '[');
     for (size_t i = 0; i < count; i++)
         hd_json_add_int64(w, NULL, first[i]);
     hd_json_end(w, ']');
     hd_json_begin(w, "series", '[');
     for (int i = 0; i < HD_METRIC_COUNT; i++)
-        if (thin->present & 1u << i)
+        if (downsample->present & 1u << i)
             add_series(w, buckets, count, i);
     hd_json_end(w, ']');
     hd_json_begin(w, "validations", '[');
-    for (size_t i = 0; i < thin->validation_count; i++) {
+    for (size_t i = 0; i < downsample->validation_count; i++) {
         hd_json_begin(w, NULL, '{');
-        hd_json_add_int64(w, "step", thin->validations[i].step);
-        hd_json_add_real(w, "loss", thin->validations[i].loss);
+        hd_json_add_int64(w, "step", downsample->validations[i].step);
+        hd_json_add_real(w, "loss", downsample->validations[i].loss);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -118,8 +118,8 @@ static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64
 static void answer_one(const struct curve *curve, struct hd_http_request *request, int64_t wish,
                        bool complete)
 {
-    struct thin_bucket *buckets = malloc(THIN_BUCKETS * sizeof *buckets);
-    int64_t *first = malloc(THIN_BUCKETS * sizeof *first);
+    struct downsample_bucket *buckets = malloc(DOWNSAMPLE_BUCKETS * sizeof *buckets);
+    int64_t *first = malloc(DOWNSAMPLE_BUCKETS * sizeof *first);
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
 
@@ -158,7 +158,7 @@ static void fail_waiters(struct curve *curve, enum hd_status st)
 
 static void free_curve(struct curve *curve)
 {
-    thin_done(&curve->thin);
+    downsample_done(&curve->downsample);
     free(curve);
 }
 
@@ -185,7 +185,7 @@ static void on_steps(struct hd_query *query, enum hd_status st)
         fold(curve, query);
     more = query->more;
     hd_query_free(query);
-    if (!curve->c) { /* the door has been closed */
+    if (!curve->c) { /* the listener has been closed */
         fail_waiters(curve, hd_err(HD_UNAVAILABLE, "the controller is stopping"));
         free_curve(curve);
         return;
@@ -242,7 +242,7 @@ static struct curve *find_curve(struct controller *c, uint64_t job)
     if (!curve)
         return NULL;
     *curve = (struct curve){.c = c, .next = web->curves, .job = job};
-    if (!thin_init(&curve->thin)) {
+    if (!downsample_init(&curve->downsample)) {
         free(curve);
         return NULL;
     }
@@ -258,7 +258,8 @@ void curve_answer(struct controller *c, struct hd_http_request *request, uint64_
     int64_t buckets = 0;
 
     if (!st)
-        st = web_number(request, "buckets", 16, THIN_BUCKETS, THIN_BUCKETS / 2, &buckets);
+        st = web_number(request, "buckets", 16, DOWNSAMPLE_BUCKETS, DOWNSAMPLE_BUCKETS / 2,
+                        &buckets);
     if (st) {
         hd_http_fail(request, st);
         return;

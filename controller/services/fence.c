@@ -71,40 +71,40 @@ Heddle__V1__Epoch fence_claim(struct controller *c, uint64_t progress)
 
 /* ---- progress ---------------------------------------------------------------------------------*/
 
-struct progress_effect {
-    struct effect effect;
+struct progress_action {
+    struct post_commit_action action;
     uint64_t progress;
 };
 
-static void run_progress(struct effect *effect, struct controller *c, enum hd_status st)
+static void run_progress(struct post_commit_action *action, struct controller *c, enum hd_status st)
 {
-    struct progress_effect *p = (struct progress_effect *)(void *)effect;
+    struct progress_action *p = (struct progress_action *)(void *)action;
 
     if (!st && p->progress > c->fence.durable)
         c->fence.durable = p->progress;
     free(p);
 }
 
-void fence_count(struct controller *c, struct turn *turn)
+void fence_count(struct controller *c, struct transaction *transaction)
 {
     const int64_t now_ms = hd_clock_now_ms();
-    struct progress_effect *p;
+    struct progress_action *p;
     char text[32];
 
-    if (!turn->batch->count || now_ms < c->fence.progress_due_ms)
+    if (!transaction->batch->count || now_ms < c->fence.progress_due_ms)
         return;
     p = calloc(1, sizeof *p);
     if (!p)
         return;
     c->fence.progress_due_ms = now_ms + PROGRESS_MS;
-    p->effect.run = run_progress;
+    p->action.run = run_progress;
     p->progress = ++c->fence.progress;
     (void)snprintf(text, sizeof text, "%" PRIu64, p->progress);
-    hd_batch_add_meta(turn->batch, "progress", text);
+    hd_batch_add_meta(transaction->batch, "progress", text);
     (void)snprintf(text, sizeof text, "%" PRId64, c->settled.wall_ms);
-    hd_batch_add_meta(turn->batch, "settled_ms", text);
-    *turn->end = &p->effect;
-    turn->end = &p->effect.next;
+    hd_batch_add_meta(transaction->batch, "settled_ms", text);
+    *transaction->end = &p->action;
+    transaction->end = &p->action.next;
 }
 
 /* ---- claims of daemons ------------------------------------------------------------------------*/
@@ -133,11 +133,11 @@ static void rise_above(struct controller *c, const char *node, const Heddle__V1_
            " from now on; what was done in between is unknown (docs/operations.md, \"Backup\")",
            node, seen->number, c->fence.number);
     (void)snprintf(text, sizeof text, "%" PRIu64, c->fence.number);
-    hd_batch_add_meta(c->turn->batch, "epoch", text);
-    hd_batch_add_meta(c->turn->batch, "takeover", text);
+    hd_batch_add_meta(c->transaction->batch, "epoch", text);
+    hd_batch_add_meta(c->transaction->batch, "takeover", text);
     (void)snprintf(text, sizeof text, "%" PRId64, c->fence.taken_over_ms);
-    hd_batch_add_meta(c->turn->batch, "taken_over_ms", text);
-    hd_batch_add_meta(c->turn->batch, "copied_ms", "0");
+    hd_batch_add_meta(c->transaction->batch, "taken_over_ms", text);
+    hd_batch_add_meta(c->transaction->batch, "copied_ms", "0");
 }
 
 static enum hd_status stop(struct controller *c, const char *node, const Heddle__V1__Epoch *seen,
@@ -148,7 +148,7 @@ static enum hd_status stop(struct controller *c, const char *node, const Heddle_
 
     (void)snprintf(text, sizeof text, "%" PRIu64 " in %.*s", seen->number,
                    (int)hd_record_fit(seen->place, HD_STORE_PLACE_MAX - 1), seen->place);
-    hd_batch_add_meta(c->turn->batch, "fenced", text);
+    hd_batch_add_meta(c->transaction->batch, "fenced", text);
     (void)hd_err(HD_CONFLICT,
                  "%s: node %s has obeyed the controller of epoch %s; this one, in %s, has epoch "
                  "%" PRIu64 ", and stops, because two must not lead the same nodes. If the other "
@@ -185,7 +185,7 @@ enum hd_status fence_take(struct controller *c, const char *node, const Heddle__
                node, seen->number, seen->place);
         return HD_OK;
     }
-    if (!c->turn)
+    if (!c->transaction)
         return hd_err(HD_UNAVAILABLE, "the controller is stopping");
     if (strcmp(seen->place, e->place) != 0)
         return stop(c, node, seen, lost);

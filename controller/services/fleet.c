@@ -58,14 +58,14 @@ void fleet_send_message(struct node_stream *s, const Heddle__V1__ControllerMessa
 
 /* ---- Hello ------------------------------------------------------------------------------------*/
 
-struct welcome_effect {
-    struct effect effect;
+struct welcome_action {
+    struct post_commit_action action;
     uint64_t stream;
 };
 
-static void run_welcome(struct effect *effect, struct controller *c, enum hd_status st)
+static void run_welcome(struct post_commit_action *action, struct controller *c, enum hd_status st)
 {
-    struct welcome_effect *w = (struct welcome_effect *)(void *)effect;
+    struct welcome_action *w = (struct welcome_action *)(void *)action;
     struct node_stream *s = fleet_find_stream(c, w->stream);
     Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
     Heddle__V1__Welcome welcome = HEDDLE__V1__WELCOME__INIT;
@@ -85,7 +85,7 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.probe_unix_ms = hd_core_probe_ended(c->core, s->uuid);
     welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;
     epoch = fence_claim(c, c->fence.durable);
-    s->told_progress = epoch.progress;
+    s->sent_progress = epoch.progress;
     welcome.epoch = &epoch;
     s->welcomed = true;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
@@ -163,7 +163,7 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
 {
     struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
     struct hd_node_links links;
-    struct welcome_effect *welcome;
+    struct welcome_action *welcome;
     struct hd_core_event event = {.kind = HD_CORE_HELLO,
                                   .hello = {.uuid = hello->node_uuid,
                                             .name = hello->node_name,
@@ -192,7 +192,7 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
     if (!st)
         st = fence_take(s->c, hello->node_name, hello->epoch);
     if (!st && !s->held && copies_find_twin(s, hello))
-        return copies_hold(s); /* copies_look comes back to it */
+        return copies_hold(s); /* copies_check comes back to it */
     event.hello.obeyed_before = fence_is_before(s->c, hello->epoch);
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
         st = hd_err(HD_LIMIT, "%zu devices on one node, the limit is %d", hello->n_devices,
@@ -216,22 +216,22 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
     if (topology_links(hello->inventory, hello->n_devices, &links))
         event.hello.links = &links;
     if (!st)
-        st = turn_step(s->c, &event);
+        st = transaction_step(s->c, &event);
     if (st)
         return st;
     topology_keep(s->c, hello->node_uuid, hello->inventory);
     (void)snprintf(s->uuid, sizeof s->uuid, "%s", hello->node_uuid);
     (void)snprintf(s->name, sizeof s->name, "%s", hello->node_name);
     (void)snprintf(s->instance, sizeof s->instance, "%s", hello->instance_id);
-    s->heard_ms = hd_clock_now_ms();
+    s->received_ms = hd_clock_now_ms();
     s->number = event.hello.stream;
     end_older_streams(s);
     welcome = calloc(1, sizeof *welcome);
     if (!welcome)
         return hd_err(HD_NO_MEMORY, "no memory for a node");
-    welcome->effect.run = run_welcome;
+    welcome->action.run = run_welcome;
     welcome->stream = s->number;
-    turn_when_durable(s->c, &welcome->effect);
+    transaction_when_durable(s->c, &welcome->action);
     hd_log(HD_LOG_INFO, "node %s connected (%zu devices, build %s)", s->name, hello->n_devices,
            hello->build);
     return HD_OK;
@@ -246,9 +246,9 @@ static void answer_heartbeat(struct node_stream *s, const Heddle__V1__Heartbeat 
     Heddle__V1__Epoch epoch;
 
     body.nonce = m->nonce;
-    if (s->welcomed && s->told_progress != s->c->fence.durable) {
-        s->told_progress = s->c->fence.durable;
-        epoch = fence_claim(s->c, s->told_progress);
+    if (s->welcomed && s->sent_progress != s->c->fence.durable) {
+        s->sent_progress = s->c->fence.durable;
+        epoch = fence_claim(s->c, s->sent_progress);
         body.epoch = &epoch;
     }
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT;
@@ -268,13 +268,13 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
         return hd_err(HD_INVALID, "Hello may be sent only once on a stream");
     if (!s->number)
         return fleet_take_hello(s, m->hello);
-    s->heard_ms = hd_clock_now_ms();
-    st = turn_step(s->c, &alive);
+    s->received_ms = hd_clock_now_ms();
+    st = transaction_step(s->c, &alive);
     if (st)
         return st;
     switch (m->body_case) {
     case HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED:
-        return fleet_take_observed(s, m->observed);
+        return fleet_receive_observed(s, m->observed);
     case HEDDLE__V1__NODE_MESSAGE__BODY_REPORTS:
         return fleet_take_reports(s, m->reports);
     case HEDDLE__V1__NODE_MESSAGE__BODY_RENDEZVOUS_PUT:
@@ -315,14 +315,14 @@ static void on_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
     if (!s || s->removed)
         return;
     c = s->c;
-    turn_begin(c);
+    transaction_begin(c);
     st = take_message(s, (const Heddle__V1__NodeMessage *)(const void *)message);
     if (st) {
         hd_log(HD_LOG_WARN, "closing the stream of %s: %s", *s->name ? s->name : "a daemon",
                hd_err_message());
         hd_rpc_call_fail(call, st);
     }
-    turn_end(c);
+    transaction_end(c);
 }
 
 static void on_half_close(struct hd_rpc_call *call)
@@ -347,9 +347,9 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
                status ? message : "");
         gone.node.uuid = s->uuid;
         gone.node.stream = s->number;
-        turn_begin(c);
-        (void)turn_step(c, &gone);
-        turn_end(c);
+        transaction_begin(c);
+        (void)transaction_step(c, &gone);
+        transaction_end(c);
     }
     if (s->logs) {
         hd_rpc_call_cancel(s->logs);
@@ -359,7 +359,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
         hd_rpc_message_free(&s->held->base);
     free(s);
     if (!c->stopping)
-        copies_look(c); /* one may have waited for this */
+        copies_check(c); /* one may have waited for this */
 }
 
 /* ---- Logs streams -----------------------------------------------------------------------------*/
@@ -430,7 +430,7 @@ void fleet_tick(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();
 
-    copies_look(c);
+    copies_check(c);
     for (struct node_stream *s = c->streams; s; s = s->next) {
         const struct hd_core_event alive = {.kind = HD_CORE_ALIVE,
                                             .node = {.uuid = s->uuid, .stream = s->number}};
@@ -441,9 +441,9 @@ void fleet_tick(struct controller *c)
             continue;
         s->kept_ms = now_ms;
         if (!s->welcomed) {
-            turn_begin(c);
-            (void)turn_step(c, &alive);
-            turn_end(c);
+            transaction_begin(c);
+            (void)transaction_step(c, &alive);
+            transaction_end(c);
         }
         answer_heartbeat(s, &nothing);
     }

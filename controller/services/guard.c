@@ -182,11 +182,11 @@ enum hd_status guard_identify(void *user, const struct hd_rpc_shown *shown,
     if (principal->transport == HD_RPC_TRANSPORT_UNIX)
         principal->role = principal->uid == 0 || principal->uid == geteuid()
                               ? HD_ROLE_ADMIN
-                              : hd_policy_role(c->policy, principal->name, HD_WAY_SOCKET);
+                              : hd_policy_role(c->policy, principal->name, HD_LOGIN_SOCKET);
     else if (principal->party == HD_RPC_PARTY_NODE)
         principal->role = HD_ROLE_NODE;
     else
-        principal->role = hd_policy_role(c->policy, principal->name, HD_WAY_TOKEN_FILE);
+        principal->role = hd_policy_role(c->policy, principal->name, HD_LOGIN_TOKEN_FILE);
     return HD_OK;
 }
 
@@ -197,17 +197,18 @@ enum hd_role guard_role(const struct hd_rpc_call *call)
     return (enum hd_role)hd_rpc_call_principal(call)->role;
 }
 
-enum hd_sight guard_sight(const struct controller *c, const struct hd_rpc_call *call)
+enum hd_visibility guard_visibility(const struct controller *c, const struct hd_rpc_call *call)
 {
-    return hd_policy_sight(c->policy, hd_rpc_call_principal(call)->name, guard_role(call));
+    return hd_policy_visibility(c->policy, hd_rpc_call_principal(call)->name, guard_role(call));
 }
 
 struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call)
 {
-    return (struct veil){
-        .core = c->core,
-        .jobs_dir = c->jobs_dir,
-        .reader = guard_sight(c, call) == HD_SIGHT_OWN ? hd_rpc_call_principal(call)->name : NULL};
+    return (struct veil){.core = c->core,
+                         .jobs_dir = c->jobs_dir,
+                         .reader = guard_visibility(c, call) == HD_VISIBILITY_OWN
+                                       ? hd_rpc_call_principal(call)->name
+                                       : NULL};
 }
 
 /* A node is sent the jobs of all users and is believed what it says of them, so a person's
@@ -434,10 +435,10 @@ static struct hd_audit_record row_about(const struct hd_rpc_call *call, const ch
 
 static void add_row(struct controller *c, const struct hd_audit_record *record)
 {
-    turn_begin(c);
-    if (c->turn)
-        hd_batch_add_audit(c->turn->batch, record);
-    turn_end(c);
+    transaction_begin(c);
+    if (c->transaction)
+        hd_batch_add_audit(c->transaction->batch, record);
+    transaction_end(c);
 }
 
 void guard_audit(struct controller *c, struct hd_rpc_call *call, const char *object)
@@ -456,7 +457,7 @@ static bool is_kept(const struct guard_row *row, enum hd_status st)
 {
     if (st == HD_LIMIT)
         return false;
-    return row->keep == GUARD_CHANGE || st == HD_DENIED ||
+    return row->keep == GUARD_WRITE || st == HD_DENIED ||
            (st == HD_NOT_FOUND && row->object == GUARD_JOB);
 }
 

@@ -2,7 +2,7 @@
  *
  * A call goes through: identify (who is it), authorize (role and rates, before its request is
  * unpacked), open (what it is about, open streams), its handler, answered (audit). A handler that
- * changes something calls guard_audit in the turn of the change, so that both are on disk
+ * changes something calls guard_audit in the transaction of the change, so that both are on disk
  * together.
  *
  * Used by: the files of services, tests.   Threads: the loop's.
@@ -18,14 +18,14 @@
 struct controller;
 
 enum guard_object { GUARD_NONE, GUARD_JOB, GUARD_NODE, GUARD_NODE_NAME, GUARD_QUEUE, GUARD_PERSON };
-enum guard_keep { GUARD_CHANGE, GUARD_LOOK };
+enum guard_access { GUARD_WRITE, GUARD_READ };
 enum guard_cost { GUARD_SUBMIT, GUARD_QUERY, GUARD_STREAM, GUARD_FREE };
 
 struct guard_row {
     const char *path, *method;
     enum hd_role least;
     enum guard_object object;
-    enum guard_keep keep;
+    enum guard_access keep;
     enum guard_cost cost;
 };
 
@@ -43,12 +43,12 @@ void guard_answered(void *user, struct hd_rpc_call *call, enum hd_status st);
 /* Writes rows about refusals that were counted (refusals.h). all_of_them: the controller stops. */
 void guard_tick(struct controller *c, bool all_of_them);
 
-/* In a turn: the row of a call that succeeds, beside its change. object: what it turned out to be
- * about; NULL: as the request said. */
+/* In a transaction: the row of a call that succeeds, beside its change. object: what it turned out
+ * to be about; NULL: as the request said. */
 void guard_audit(struct controller *c, struct hd_rpc_call *call, const char *object);
 
 enum hd_role guard_role(const struct hd_rpc_call *call);
-enum hd_sight guard_sight(const struct controller *c, const struct hd_rpc_call *call);
+enum hd_visibility guard_visibility(const struct controller *c, const struct hd_rpc_call *call);
 /* Returns the veil of answers to the caller; it lives as long as the call. */
 struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call);
 /* HD_LIMIT: the caller has as many jobs as it may. */

@@ -7,8 +7,8 @@
 #include "controller/identity/identity.h"
 #include "controller/services/controller.h"
 #include "controller/services/guard.h"
+#include "controller/services/job_stats.h"
 #include "controller/services/jobs_mark.h"
-#include "controller/services/seen.h"
 #include "controller/services/veil.h"
 #include "controller/store/store.h"
 #include "heddle/v1/control.pb-c.h"
@@ -26,18 +26,19 @@ enum {
     RENDEZVOUS_ROUNDS_MAX = 16,  /* of one attempt */
 };
 
-/* An action that must wait until the turn's batch is durable. run gets HD_OK then; any other status
- * means that the batch was dropped and nothing of it is stored. run frees the effect. */
-struct effect {
-    void (*run)(struct effect *effect, struct controller *c, enum hd_status st);
-    struct effect *next;
+/* An action that must wait until the transaction's batch is durable. run gets HD_OK then; any other
+ * status means that the batch was dropped and nothing of it is stored. run frees the post-commit
+ * action. */
+struct post_commit_action {
+    void (*run)(struct post_commit_action *action, struct controller *c, enum hd_status st);
+    struct post_commit_action *next;
 };
 
-/* One or several core steps, written in one batch, and the effects that wait for it. */
-struct turn {
+/* One or several core steps, written in one batch, and the post-commit actions that wait for it. */
+struct transaction {
     struct controller *c;
     struct hd_batch *batch;
-    struct effect *first, **end;
+    struct post_commit_action *first, **end;
     int64_t handed_over_ns; /* to the store */
     uint64_t *jobs;         /* that changed: their watchers are notified */
     size_t job_count, job_size;
@@ -54,7 +55,7 @@ struct ckpt_search;
 struct planning;
 struct validation;
 struct job_plan;
-struct jobs_look;
+struct jobs_dir_check;
 
 enum { CONTROLLER_UNKNOWN_MAX = 64 };
 
@@ -68,15 +69,15 @@ struct controller {
     char jobs_dir_problem[HD_ERR_MAX];  /* why jobs_dir is not it; "": it is */
     bool jobs_marked;                   /* the file was this start's when it was looked at */
     bool lacks_jobs; /* jobs_dir has no trace of the jobs that the database knows */
-    struct jobs_look *jobs_look;
+    struct jobs_dir_check *jobs_dir_check;
     int port;
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;
     struct hd_job_store *store;
     struct hd_core *core;
-    struct hd_core_out out; /* of the last step */
-    struct turn *turn;      /* between turn_begin and turn_end; else NULL */
-    int turn_depth;
+    struct hd_core_out out;          /* of the last step */
+    struct transaction *transaction; /* between transaction_begin and transaction_end; else NULL */
+    int transaction_depth;
     uv_timer_t tick;
     uint64_t last_stream, last_log_request;
     struct node_stream *streams;
@@ -93,8 +94,8 @@ struct controller {
     void *probes;                   /* what nodes have measured of their devices: probe.c */
     struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
     struct hd_arena tree_arena;     /* its memory, if there is one */
-    struct seen seen;
-    struct web *web;     /* the HTTP door; NULL: there is none */
+    struct stats stats;
+    struct web *web;     /* the HTTP listener; NULL: there is none */
     int64_t tick_due_ms; /* of the next tick; 0: there was none yet */
     struct hd_credentials *credentials;
     struct hd_policy *policy;
@@ -105,7 +106,7 @@ struct controller {
     struct hd_authority *authority; /* NULL: heddle-controller init has not made one */
     struct hd_rpc_tls tls;          /* of the authority, if the options name no certificate */
     bool own_tls;
-    bool certificate_due;  /* it is renewed, and not shown by both doors yet */
+    bool certificate_due;  /* it is renewed, and not shown by both listeners yet */
     struct {               /* fence.c */
         uint64_t number;   /* the epoch */
         uint64_t progress; /* the last one given out; `durable`: on disk */
@@ -119,11 +120,11 @@ struct controller {
     unsigned char unknown[CONTROLLER_UNKNOWN_MAX][HD_CREDENTIAL_HASH_BYTES]; /* told (adopt.c) */
     size_t unknown_count;
     struct hd_clock_settled settled; /* for what cannot be undone (base/clock.h) */
-    int64_t keep_due_ms;
+    int64_t retention_due_ms;
     int64_t credentials_due_ms;  /* when to look for those that have expired */
     int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
     bool takes_nodes;            /* there are tokens of nodes */
-    bool deaf;                   /* the own door does not open (the self-check) */
+    bool self_check_failed;      /* the own listener does not open (the self-check) */
     bool unwritable;             /* nothing can be committed */
     char status[256];            /* the last STATUS= for systemd */
     bool stopping;
@@ -135,13 +136,13 @@ struct hd_now controller_now(void); /* now.c */
 /* Calls on_fatal with hd_err's message, once; the controller then refuses all steps. */
 void controller_fail(struct controller *c, enum hd_status st);
 
-/* ---- turn.c -----------------------------------------------------------------------------------*/
+/* ---- transaction.c ----------------------------------------------------------------------------*/
 
-/* Any number of steps between begin and end. Turns nest: the outermost turn_end commits. */
-void turn_begin(struct controller *c);
-enum hd_status turn_step(struct controller *c, const struct hd_core_event *event);
-void turn_when_durable(struct controller *c, struct effect *effect);
-void turn_end(struct controller *c);
+/* Any number of steps between begin and end. Turns nest: the outermost transaction_end commits. */
+void transaction_begin(struct controller *c);
+enum hd_status transaction_step(struct controller *c, const struct hd_core_event *event);
+void transaction_when_durable(struct controller *c, struct post_commit_action *action);
+void transaction_end(struct controller *c);
 
 /* ---- adopt.c ----------------------------------------------------------------------------------*/
 
@@ -157,16 +158,16 @@ enum hd_status adopt_refuse_token(const struct controller *c);
 /* ---- fence.c ----------------------------------------------------------------------------------*/
 
 void fence_open(struct controller *c); /* needs the open store */
-/* Adds the counter of commits to a turn that is to be committed, every so often. */
-void fence_count(struct controller *c, struct turn *turn);
+/* Adds the counter of commits to a transaction that is to be committed, every so often. */
+void fence_count(struct controller *c, struct transaction *transaction);
 
 /* ---- credential.c, audit.c, limits.c
  * ------------------------------------------------------------*/
 
 enum hd_status credential_register(struct controller *c);
 void credential_tick(struct controller *c);
-void keep_tick(struct controller *c); /* keep.c: old history */
-/* In a turn: the node was removed, and its certificates end; its stream may still say so. */
+void retention_tick(struct controller *c); /* retention.c: old history */
+/* In a transaction: the node was removed, and its certificates end; its stream may still say so. */
 void credential_end_node(struct controller *c, const char *node, const char *by);
 /* The credential of a certificate, valid now; or one that has expired while its connection was
  * open, of a node that has the next one. NULL: there is none. */
@@ -229,14 +230,16 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 
 /* Lists an attempt's complete checkpoints in the background, and tells the core. */
 void search_begin(struct controller *c, const struct hd_core_search *asked);
-void search_forget_all(struct controller *c); /* the ones in progress end without effect */
+void search_forget_all(
+    struct controller *c); /* the ones in progress end without post-commit action */
 
 /* ---- planner.c --------------------------------------------------------------------------------*/
 
 /* Finds the layouts that the core's newest step asked for, and tells the core. */
 void planner_ask(struct controller *c, const struct hd_core_out *out);
-void planner_forget_all(struct controller *c);    /* the searches in progress end without effect */
-size_t planner_count(const struct controller *c); /* in progress or waiting for their turn */
+void planner_forget_all(
+    struct controller *c); /* the searches in progress end without post-commit action */
+size_t planner_count(const struct controller *c); /* in progress or waiting for their transaction */
 /* Times of GPUs of this kind are from now on those of the calibration, a text, if it is of such. It
  * lives in `arena`. */
 void planner_calibrate(struct hd_arena *arena, const char *calibration,
@@ -249,17 +252,19 @@ bool planner_measured(struct hd_arena *arena, const char *calibration,
 
 /* ---- plan_job.c -------------------------------------------------------------------------------*/
 
-void plan_job_forget_all(struct controller *c); /* the search in progress ends without effect */
+void plan_job_forget_all(
+    struct controller *c); /* the search in progress ends without post-commit action */
 
 /* ---- topology.c -------------------------------------------------------------------------------*/
 
 /* Reads options.cluster_file. HD_INVALID: the message says what is wrong with it. */
 enum hd_status topology_read_file(struct controller *c);
 /* Keeps what a node has said of its links; NULL: nothing. */
-void topology_keep(struct controller *c, const char *uuid, const Heddle__V1__NodeInventory *said);
+void topology_keep(struct controller *c, const char *uuid,
+                   const Heddle__V1__NodeInventory *reported);
 void topology_free_all(struct controller *c);
 /* The same for the core. False: it is not known of all pairs, or makes no sense. */
-bool topology_links(const Heddle__V1__NodeInventory *said, size_t devices,
+bool topology_links(const Heddle__V1__NodeInventory *reported, size_t devices,
                     struct hd_node_links *ret_links);
 void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
@@ -267,9 +272,9 @@ void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* Makes c->probe, and marks the jobs directory as this cluster's where it may. HD_CONFLICT: it is
  * another cluster's. Where it is none that the database knows, c->jobs_dir_problem says so. */
-enum hd_status jobs_dir_claim(struct controller *c);
-void jobs_dir_tell(struct controller *c); /* the core, whether jobs_dir_problem is "" */
-void jobs_dir_tick(struct controller *c); /* looks at the directory now and then */
+enum hd_status jobs_dir_acquire(struct controller *c);
+void jobs_dir_report(struct controller *c); /* the core, whether jobs_dir_problem is "" */
+void jobs_dir_tick(struct controller *c);   /* looks at the directory now and then */
 void jobs_dir_close(struct controller *c);
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/
@@ -289,12 +294,13 @@ void probe_free_all(struct controller *c);
 
 /* ---- web.c ------------------------------------------------------------------------------------*/
 
-/* Opens the HTTP door that options.http names; without it nothing. */
+/* Opens the HTTP listener that options.http names; without it nothing. */
 enum hd_status web_open(struct controller *c);
-/* HD_DENIED: with a policy several people use the controller, and its HTTP door asks for no token.
+/* HD_DENIED: with a policy several people use the controller, and its HTTP listener asks for no
+ * token.
  */
 enum hd_status web_check_policy(const struct controller *c, bool has_policy);
-/* The door shows this certificate from now on, if it shows one. */
+/* The listener shows this certificate from now on, if it shows one. */
 enum hd_status web_set_tls(struct controller *c, const struct hd_rpc_tls *tls);
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user);
 void web_announce(struct controller *c, uint64_t job); /* a change of the job is durable */
@@ -331,19 +337,20 @@ void read_log_node_gone(struct controller *c, const char *uuid); /* its Logs str
 void read_log_cut(struct controller *c, uint64_t credential);
 int64_t read_log_count_of(const struct controller *c, const char *name);
 void read_log_tick(struct controller *c);
-void read_log_forget_all(struct controller *c); /* reads in progress end without effect */
+void read_log_forget_all(
+    struct controller *c); /* reads in progress end without post-commit action */
 
 /* The node's Logs stream; NULL: not connected. */
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
 void fleet_cut(struct controller *c, uint64_t credential);
 /* Keeps streams that wait for the disk: their nodes are there. */
 void fleet_tick(struct controller *c);
-/* Builds the node's desired set now and sends it when the turn is durable. */
+/* Builds the node's desired set now and sends it when the transaction is durable. */
 void fleet_send_desired(struct controller *c, const char *uuid);
-/* Asks the node's daemon for the probe that the core waits for, when the turn is durable. */
+/* Asks the node's daemon for the probe that the core waits for, when the transaction is durable. */
 void fleet_send_probe_request(struct controller *c, const char *uuid);
-/* The node was removed, by this caller: tells its daemon so when the turn is durable, and ends its
- * stream. */
+/* The node was removed, by this caller: tells its daemon so when the transaction is durable, and
+ * ends its stream. */
 void fleet_send_removed(struct controller *c, const char *uuid, const char *by);
 void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record *attempt,
                            const Heddle__V1__ControllerMessage *message);

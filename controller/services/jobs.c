@@ -63,7 +63,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
 
     if (st)
         return st;
-    turn_begin(c);
+    transaction_begin(c);
     st = answer_after_step(c, call, &event, send_new_job, &reply);
     if (reply) {
         reply->job = c->out.job;
@@ -71,7 +71,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
         if (!reply->repeated)
             reply->status = new_job(c, call, reply->job, &reply->arena);
     }
-    turn_end(c);
+    transaction_end(c);
     return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
 }
 

@@ -17,7 +17,7 @@
  *   a share    another file, or none                        away (heddle-controller adopt)
  *
  * While it is away the controller serves, running attempts go on, and nothing starts. The directory
- * is looked at every LOOK_MS, in libuv's pool: a file server may not answer.
+ * is looked at every CHECK_MS, in libuv's pool: a file server may not answer.
  *
  * Two clusters in one directory would take each other's files for their own, because the numbers of
  * jobs are the same. Versions before wrote neither `share` nor, still earlier, `cluster`.
@@ -36,11 +36,11 @@
 #include "controller/services/jobs_mark.h"
 
 enum {
-    LOOK_MS = 5000,    /* from one look at the directory to the next */
+    CHECK_MS = 5000,   /* from one look at the directory to the next */
     SILENT_MS = 30000, /* a look that takes longer: the file server does not answer */
 };
 
-struct jobs_look {
+struct jobs_dir_check {
     uv_work_t work;
     struct controller *c; /* NULL: it has been freed */
     bool busy;
@@ -50,9 +50,9 @@ struct jobs_look {
     struct hd_error error; /* of reading it */
 };
 
-static int64_t look_ms(const struct controller *c)
+static int64_t check_ms(const struct controller *c)
 {
-    return c->options.jobs_look_ms ? c->options.jobs_look_ms : LOOK_MS;
+    return c->options.jobs_dir_check_ms ? c->options.jobs_dir_check_ms : CHECK_MS;
 }
 
 /* The state directory on this machine; "": it does not fit a line. */
@@ -197,7 +197,7 @@ static enum hd_status judge(struct controller *c, const struct jobs_mark *mark, 
     return HD_OK;
 }
 
-enum hd_status jobs_dir_claim(struct controller *c)
+enum hd_status jobs_dir_acquire(struct controller *c)
 {
     char path[HD_CTL_PATH_BYTES_MAX + 32];
     struct jobs_mark mark;
@@ -218,23 +218,23 @@ enum hd_status jobs_dir_claim(struct controller *c)
         hd_log(HD_LOG_ERROR, "no job starts: %s", c->jobs_dir_problem);
         st = HD_OK;
     }
-    c->probe_due_ms = hd_clock_now_ms() + look_ms(c);
+    c->probe_due_ms = hd_clock_now_ms() + check_ms(c);
     return st;
 }
 
-void jobs_dir_tell(struct controller *c)
+void jobs_dir_report(struct controller *c)
 {
     const struct hd_core_event event = {.kind = HD_CORE_JOBS_DIR,
                                         .jobs_dir = {.problem = c->jobs_dir_problem}};
 
-    turn_begin(c);
-    (void)turn_step(c, &event);
-    turn_end(c);
+    transaction_begin(c);
+    (void)transaction_step(c, &event);
+    transaction_end(c);
 }
 
 /* ---- later ---- */
 
-static void tell_change(struct controller *c, const char *before)
+static void report_change(struct controller *c, const char *before)
 {
     if (strcmp(before, c->jobs_dir_problem) == 0)
         return;
@@ -242,21 +242,21 @@ static void tell_change(struct controller *c, const char *before)
         hd_log(HD_LOG_ERROR, "no job starts: %s", c->jobs_dir_problem);
     else
         hd_log(HD_LOG_INFO, "the jobs directory %s is seen again", c->jobs_dir);
-    jobs_dir_tell(c);
+    jobs_dir_report(c);
 }
 
-static void look(uv_work_t *work)
+static void check(uv_work_t *work)
 {
-    struct jobs_look *l = work->data;
+    struct jobs_dir_check *l = work->data;
 
     l->error.status = jobs_mark_read(l->path, &l->mark);
     if (l->error.status)
         hd_err_save(l->error.status, &l->error);
 }
 
-static void looked(uv_work_t *work, int status)
+static void checked(uv_work_t *work, int status)
 {
-    struct jobs_look *l = work->data;
+    struct jobs_dir_check *l = work->data;
     struct controller *c = l->c;
     char before[sizeof c->jobs_dir_problem];
 
@@ -273,10 +273,10 @@ static void looked(uv_work_t *work, int status)
         (void)snprintf(c->jobs_dir_problem, sizeof c->jobs_dir_problem, "%s", l->error.message);
     else
         (void)judge(c, &l->mark, l->path);
-    tell_change(c, before);
+    report_change(c, before);
 }
 
-static void tell_silence(struct controller *c, int64_t silent_ms)
+static void report_silence(struct controller *c, int64_t silent_ms)
 {
     char before[sizeof c->jobs_dir_problem];
 
@@ -286,35 +286,35 @@ static void tell_silence(struct controller *c, int64_t silent_ms)
     (void)snprintf(c->jobs_dir_problem, sizeof c->jobs_dir_problem,
                    "the jobs directory %.500s has not answered for %d s", c->jobs_dir,
                    SILENT_MS / 1000);
-    tell_change(c, before);
+    report_change(c, before);
 }
 
 void jobs_dir_tick(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();
-    struct jobs_look *l = c->jobs_look;
+    struct jobs_dir_check *l = c->jobs_dir_check;
 
     if (l && l->busy)
-        tell_silence(c, now_ms - l->begun_ms);
+        report_silence(c, now_ms - l->begun_ms);
     if ((l && l->busy) || now_ms < c->probe_due_ms)
         return;
-    c->probe_due_ms = now_ms + look_ms(c);
+    c->probe_due_ms = now_ms + check_ms(c);
     if (!l)
-        l = c->jobs_look = calloc(1, sizeof *l);
+        l = c->jobs_dir_check = calloc(1, sizeof *l);
     if (!l)
         return;
     l->c = c;
     l->work.data = l;
     l->begun_ms = now_ms;
     (void)snprintf(l->path, sizeof l->path, "%s/" JOBS_DIR_MARK, c->jobs_dir);
-    l->busy = uv_queue_work(c->loop, &l->work, look, looked) == 0;
+    l->busy = uv_queue_work(c->loop, &l->work, check, checked) == 0;
 }
 
 void jobs_dir_close(struct controller *c)
 {
-    if (c->jobs_look && c->jobs_look->busy)
-        c->jobs_look->c = NULL; /* `looked` frees it */
+    if (c->jobs_dir_check && c->jobs_dir_check->busy)
+        c->jobs_dir_check->c = NULL; /* `checked` frees it */
     else
-        free(c->jobs_look);
-    c->jobs_look = NULL;
+        free(c->jobs_dir_check);
+    c->jobs_dir_check = NULL;
 }

@@ -82,8 +82,9 @@ static void find_role(struct asking *a)
             return;
         }
     }
-    a->role = hd_policy_role(a->c->policy, a->name,
-                             strncmp(a->name, "uid:", 4) == 0 ? HD_WAY_SOCKET : HD_WAY_TOKEN_FILE);
+    a->role =
+        hd_policy_role(a->c->policy, a->name,
+                       strncmp(a->name, "uid:", 4) == 0 ? HD_LOGIN_SOCKET : HD_LOGIN_TOKEN_FILE);
 }
 
 void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request)

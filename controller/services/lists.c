@@ -77,7 +77,7 @@ void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message
 {
     const Heddle__V1__ListJobsRequest *m = (const void *)message;
     const struct controller *c = hd_rpc_call_user(call);
-    const bool own = guard_sight(c, call) == HD_SIGHT_OWN;
+    const bool own = guard_visibility(c, call) == HD_VISIBILITY_OWN;
     struct hd_query *query;
     int64_t before = 0;
 
@@ -130,7 +130,7 @@ void control_list_events(struct hd_rpc_call *call, const ProtobufCMessage *messa
         query->job = m->job;
         query->after = m->after_sequence;
         query->limit = control_page_size(m->limit);
-        control_see(hd_rpc_call_user(call), call, HD_SIGHT_JOBS, query);
+        control_see(hd_rpc_call_user(call), call, HD_VISIBILITY_JOBS, query);
     }
     query_list(hd_rpc_call_user(call), call, query, on_events);
 }
@@ -169,7 +169,7 @@ void control_list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *
 
     if (query) {
         query->job = m->job;
-        control_see(hd_rpc_call_user(call), call, HD_SIGHT_ALL, query);
+        control_see(hd_rpc_call_user(call), call, HD_VISIBILITY_ALL, query);
     }
     query_list(hd_rpc_call_user(call), call, query, on_checkpoints);
 }

@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 
 #include "controller/services/internal.h"
-#include "controller/services/seen.h"
+#include "controller/services/job_stats.h"
 
 static void add_label(struct hd_text *out, enum hd_prom_family family, const char *name,
                       const char *value, double number)
@@ -28,11 +28,11 @@ static void add_label(struct hd_text *out, enum hd_prom_family family, const cha
 
 static void add_states(const struct controller *c, struct hd_text *out)
 {
-    size_t states[SEEN_STATES] = {0}, blockers[HD_CORE_BLOCKERS_MAX] = {0};
+    size_t states[STATS_STATES] = {0}, blockers[HD_CORE_BLOCKERS_MAX] = {0};
 
-    for (size_t i = 0; i < c->seen.count; i++) {
+    for (size_t i = 0; i < c->stats.count; i++) {
         enum hd_core_blocker why[HD_CORE_BLOCKERS_MAX];
-        const struct hd_job_record *job = hd_core_job(c->core, c->seen.jobs[i].job);
+        const struct hd_job_record *job = hd_core_job(c->core, c->stats.jobs[i].job);
 
         if (!job || job->state > HD_JOB_STATE_STOPPING)
             continue;
@@ -49,7 +49,7 @@ static void add_states(const struct controller *c, struct hd_text *out)
                   hd_core_blocker_word((enum hd_core_blocker)b), (double)blockers[b]);
 }
 
-static void add_totals(const struct seen *s, struct hd_text *out)
+static void add_totals(const struct stats *s, struct hd_text *out)
 {
     hd_prom_add_one(out, HD_PROM_jobs_submitted_total, (double)s->submitted);
     hd_prom_begin(out, HD_PROM_jobs_ended_total);
@@ -59,7 +59,7 @@ static void add_totals(const struct seen *s, struct hd_text *out)
     hd_prom_add_histogram(out, HD_PROM_job_wait_seconds, &s->waits);
     hd_prom_add_one(out, HD_PROM_attempts_started_total, (double)s->attempts_started);
     hd_prom_begin(out, HD_PROM_attempts_ended_total);
-    for (int cause = HD_END_CAUSE_COMPLETED; cause < SEEN_CAUSES; cause++)
+    for (int cause = HD_END_CAUSE_COMPLETED; cause < STATS_CAUSES; cause++)
         add_label(out, HD_PROM_attempts_ended_total, "cause", hd_end_cause_name(cause),
                   (double)s->attempts_ended[cause]);
     hd_prom_add_one(out, HD_PROM_steps_total, (double)s->steps);
@@ -70,7 +70,7 @@ static void add_totals(const struct seen *s, struct hd_text *out)
 /* ---- each job ---------------------------------------------------------------------------------*/
 
 struct metrics_row {
-    const struct seen_job *seen;
+    const struct job_stats *seen;
     const struct hd_job_record *record;
 };
 
@@ -82,7 +82,7 @@ static double seconds(int64_t unix_ms)
 /* The sample of a family; NaN: it is not known. A loss that is NaN is known: see add_jobs. */
 static double value_of(enum hd_prom_family family, const struct metrics_row *row, int64_t now_ms)
 {
-    const struct seen_job *s = row->seen;
+    const struct job_stats *s = row->seen;
     const struct hd_step_metrics *m = s->has_step ? &s->metrics : NULL;
 
     switch (family) {
@@ -119,7 +119,7 @@ static double value_of(enum hd_prom_family family, const struct metrics_row *row
     case HD_PROM_job_checkpoint_timestamp_seconds:
         return seconds(s->checkpoint_ms);
     case HD_PROM_job_goodput_ratio:
-        return seen_goodput(s, now_ms);
+        return stats_goodput(s, now_ms);
     default:
         return NAN;
     }
@@ -151,7 +151,7 @@ static void add_info(const struct metrics_row *rows, size_t count, struct hd_tex
 
 static void add_jobs(const struct controller *c, struct hd_text *out)
 {
-    const struct seen *s = &c->seen;
+    const struct stats *s = &c->stats;
     const int64_t now_ms = controller_now().wall_ms;
     const size_t most = s->count < METRICS_JOBS_MAX ? s->count : METRICS_JOBS_MAX;
     struct metrics_row *rows = calloc(most + 1, sizeof *rows);
@@ -286,7 +286,7 @@ static void add_store(const struct controller *c, struct hd_text *out)
 {
     struct statvfs disk;
 
-    hd_prom_add_histogram(out, HD_PROM_commit_duration_seconds, &c->seen.commits);
+    hd_prom_add_histogram(out, HD_PROM_commit_duration_seconds, &c->stats.commits);
     hd_prom_add_one(out, HD_PROM_store_queued, (double)hd_store_queued(c->store));
     hd_prom_add_one(out, HD_PROM_store_writable, hd_store_trouble(c->store) == NULL);
     hd_prom_add_one(out, HD_PROM_store_reserve_bytes, (double)hd_store_reserve_left(c->store));
@@ -298,12 +298,12 @@ static void add_store(const struct controller *c, struct hd_text *out)
         hd_prom_add_one(out, HD_PROM_state_size_bytes,
                         (double)disk.f_blocks * (double)disk.f_frsize);
     }
-    hd_prom_add_histogram(out, HD_PROM_loop_delay_seconds, &c->seen.delays);
+    hd_prom_add_histogram(out, HD_PROM_loop_delay_seconds, &c->stats.delays);
     hd_prom_add_one(out, HD_PROM_rpc_calls, (double)hd_rpc_server_calls(c->server));
     hd_prom_add_one(out, HD_PROM_layout_searches, (double)planner_count(c));
 }
 
-static void add_door(struct hd_http *http, struct hd_text *out)
+static void add_listener(struct hd_http *http, struct hd_text *out)
 {
     static const char *const codes[] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
     struct hd_http_stats stats;
@@ -319,9 +319,9 @@ void metrics_add(struct controller *c, struct hd_http *http, struct hd_text *out
 {
     hd_prom_add_process(out, "heddle-controller", c->options.build);
     if (http)
-        add_door(http, out);
+        add_listener(http, out);
     add_states(c, out);
-    add_totals(&c->seen, out);
+    add_totals(&c->stats, out);
     add_jobs(c, out);
     add_queues(c, out);
     add_nodes(c, out);

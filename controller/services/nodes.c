@@ -79,12 +79,12 @@ static void change_drain(struct hd_rpc_call *call, const struct hd_core_event *e
         hd_rpc_call_fail(call, st);
         return;
     }
-    turn_begin(c);
+    transaction_begin(c);
     st = answer_after_step(c, call, event,
                            event->kind == HD_CORE_UNDRAIN ? send_undrained : send_drained, &reply);
     if (reply)
         (void)snprintf(reply->name, sizeof reply->name, "%s", event->drain.node);
-    turn_end(c);
+    transaction_end(c);
     if (st)
         hd_rpc_call_fail(call, st);
 }
@@ -148,7 +148,7 @@ void control_probe_node(struct hd_rpc_call *call, const ProtobufCMessage *messag
         hd_rpc_call_fail(call, st);
         return;
     }
-    turn_begin(c);
+    transaction_begin(c);
     st = answer_after_step(c, call, &event, send_probe, &reply);
     if (reply)
         (void)snprintf(reply->name, sizeof reply->name, "%s", m->node);
@@ -156,7 +156,7 @@ void control_probe_node(struct hd_rpc_call *call, const ProtobufCMessage *messag
         hd_core_node_at(c->core, index, &view);
         fleet_send_probe_request(c, view.record->uuid);
     }
-    turn_end(c);
+    transaction_end(c);
     if (st)
         hd_rpc_call_fail(call, st);
 }
@@ -193,7 +193,7 @@ void control_remove_node(struct hd_rpc_call *call, const ProtobufCMessage *messa
         hd_rpc_call_fail(call, st);
         return;
     }
-    turn_begin(c);
+    transaction_begin(c);
     st = answer_after_step(c, call, &event, send_removed, &reply);
     if (reply) {
         (void)snprintf(reply->name, sizeof reply->name, "%s", m->node);
@@ -203,7 +203,7 @@ void control_remove_node(struct hd_rpc_call *call, const ProtobufCMessage *messa
         credential_end_node(c, m->node, control_caller(call));
         fleet_send_removed(c, uuid, control_caller(call));
     }
-    turn_end(c);
+    transaction_end(c);
     if (st)
         hd_rpc_call_fail(call, st);
 }

@@ -18,7 +18,7 @@
 enum {
     SEARCHES_MAX = 2, /* at a time */
     /* A question is answered so long after it was asked, by the search or by memory; but a search
-     * whose turn comes late has a second. */
+     * whose transaction comes late has a second. */
     ANSWER_MS = 10 * 1000,
     SEARCH_MIN_MS = 1000,
 };
@@ -190,9 +190,9 @@ static void planned(uv_work_t *work, int status)
     if (c)
         unlink_planning(p);
     if (c && !c->stopping && !status) {
-        turn_begin(c);
-        (void)turn_step(c, &event);
-        turn_end(c);
+        transaction_begin(c);
+        (void)transaction_step(c, &event);
+        transaction_end(c);
         control_go_on_validating(c);
         begin_some(c);
     }

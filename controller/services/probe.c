@@ -263,7 +263,7 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
         record->calibration_bytes = 0;
     }
     if (!st)
-        st = turn_step(c, &event);
+        st = transaction_step(c, &event);
     if (!st && kept)
         empty(kept);
     if (!st && record->calibration_bytes)

@@ -58,11 +58,11 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
         hd_rpc_call_fail(call, st);
         return;
     }
-    turn_begin(c);
+    transaction_begin(c);
     st = answer_after_step(c, call, &event, send_queue, &reply);
     if (reply)
         (void)snprintf(reply->name, sizeof reply->name, "%s", m->name);
-    turn_end(c);
+    transaction_end(c);
     if (st)
         hd_rpc_call_fail(call, st);
 }
@@ -89,11 +89,11 @@ void control_remove_queue(struct hd_rpc_call *call, const ProtobufCMessage *mess
         hd_rpc_call_fail(call, st);
         return;
     }
-    turn_begin(c);
+    transaction_begin(c);
     st = answer_after_step(c, call, &event, send_removed, &reply);
     if (reply)
         (void)snprintf(reply->name, sizeof reply->name, "%s", m->name);
-    turn_end(c);
+    transaction_end(c);
     if (st)
         hd_rpc_call_fail(call, st);
 }

@@ -386,7 +386,7 @@ void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
     query->job = m->job;
     query->done = on_job;
     query->user = r;
-    control_see(c, call, HD_SIGHT_ALL, query);
+    control_see(c, call, HD_VISIBILITY_ALL, query);
     r->busy = true;
     hd_store_query(c->store, query);
 }

@@ -65,7 +65,7 @@ static bool is_alike(const struct kind *a, const struct kind *b)
 /* The kind of this record, a new one if need be; NULL: there is no room. */
 static struct kind *find(struct refusals *all, const struct hd_audit_record *record, int64_t now_ms)
 {
-    struct kind wanted, *room = NULL;
+    struct kind wanted, *unused = NULL;
 
     fill(&wanted, record);
     for (size_t i = 0; i < REFUSALS_MAX; i++) {
@@ -73,14 +73,14 @@ static struct kind *find(struct refusals *all, const struct hd_audit_record *rec
 
         if (kind->used && is_alike(kind, &wanted))
             return kind;
-        if (!kind->used && !room)
-            room = kind;
+        if (!kind->used && !unused)
+            unused = kind;
     }
-    if (room) {
-        *room = wanted;
-        room->end_ms = now_ms + room->window_ms;
+    if (unused) {
+        *unused = wanted;
+        unused->end_ms = now_ms + unused->window_ms;
     }
-    return room;
+    return unused;
 }
 
 static void count(struct kind *kind, const char *object)

@@ -12,7 +12,7 @@
 enum { USERS_MAX = 16 };
 
 struct removal {
-    struct effect effect;
+    struct post_commit_action action;
     struct controller *c;
     struct hd_rpc_call *call; /* referenced */
     bool check;
@@ -53,9 +53,9 @@ static void answer(struct removal *r)
         hd_rpc_call_fail(r->call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
 }
 
-static void run_answer(struct effect *effect, struct controller *c, enum hd_status st)
+static void run_answer(struct post_commit_action *action, struct controller *c, enum hd_status st)
 {
-    struct removal *r = (struct removal *)(void *)effect;
+    struct removal *r = (struct removal *)(void *)action;
 
     (void)c;
     if (st)
@@ -126,16 +126,16 @@ static enum hd_status step(struct removal *r)
         return st;
     event.resume.needs = convert_needs(&spec);
     event.resume.checkpoint_step = r->step;
-    turn_begin(r->c);
-    st = turn_step(r->c, &event);
+    transaction_begin(r->c);
+    st = transaction_step(r->c, &event);
     if (!st) {
         if (r->c->out.waits_for)
             (void)snprintf(r->waits_for, sizeof r->waits_for, "%s", r->c->out.waits_for);
-        r->effect.run = run_answer;
-        turn_when_durable(r->c, &r->effect);
+        r->action.run = run_answer;
+        transaction_when_durable(r->c, &r->action);
         guard_audit(r->c, r->call, NULL);
     }
-    turn_end(r->c);
+    transaction_end(r->c);
     return st;
 }
 
@@ -211,6 +211,6 @@ void control_remove_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     query->job = m->job;
     query->done = on_records;
     query->user = r;
-    control_see(c, call, HD_SIGHT_JOBS, query);
+    control_see(c, call, HD_VISIBILITY_JOBS, query);
     hd_store_query(c->store, query);
 }

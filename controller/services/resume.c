@@ -210,7 +210,7 @@ void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     query->job = m->job;
     query->done = on_records;
     query->user = r;
-    control_see(c, call, HD_SIGHT_JOBS, query);
+    control_see(c, call, HD_VISIBILITY_JOBS, query);
     hd_store_query(c->store, query);
 }
 
@@ -239,7 +239,7 @@ static void on_ended(struct hd_query *query, enum hd_status st)
 }
 
 /* Says how and when a job has ended, which the core has forgotten. */
-static void tell_end(struct controller *c, struct hd_rpc_call *call, uint64_t number)
+static void report_end(struct controller *c, struct hd_rpc_call *call, uint64_t number)
 {
     struct hd_query *query = hd_query_new(HD_QUERY_JOB);
 
@@ -250,7 +250,7 @@ static void tell_end(struct controller *c, struct hd_rpc_call *call, uint64_t nu
     query->job = number;
     query->done = on_ended;
     query->user = hd_rpc_call_ref(call);
-    control_see(c, call, HD_SIGHT_JOBS, query);
+    control_see(c, call, HD_VISIBILITY_JOBS, query);
     hd_store_query(c->store, query);
 }
 
@@ -263,7 +263,7 @@ static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_ev
     enum hd_status st;
 
     if (!job) {
-        tell_end(c, call, number);
+        report_end(c, call, number);
         return;
     }
     st = control_check_owner(c, call, job->owner, number);

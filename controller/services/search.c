@@ -107,9 +107,9 @@ static void listed(uv_work_t *work, int status)
     if (c)
         unlink_search(s);
     if (c && !c->stopping && !status) {
-        turn_begin(c);
-        (void)turn_step(c, &event);
-        turn_end(c);
+        transaction_begin(c);
+        (void)transaction_step(c, &event);
+        transaction_end(c);
     }
     hd_arena_done(&s->arena);
     free(s);

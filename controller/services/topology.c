@@ -53,11 +53,12 @@ static void free_inventory(void *inventory)
     free(inventory);
 }
 
-void topology_keep(struct controller *c, const char *uuid, const Heddle__V1__NodeInventory *said)
+void topology_keep(struct controller *c, const char *uuid,
+                   const Heddle__V1__NodeInventory *reported)
 {
-    const size_t count = said ? heddle__v1__node_inventory__get_packed_size(said) : 0;
+    const size_t count = reported ? heddle__v1__node_inventory__get_packed_size(reported) : 0;
     struct inventory *kept = find(c, uuid);
-    void *bytes = said ? malloc(count + 1) : NULL;
+    void *bytes = reported ? malloc(count + 1) : NULL;
 
     if (!kept && bytes)
         kept = add(c, uuid);
@@ -67,7 +68,7 @@ void topology_keep(struct controller *c, const char *uuid, const Heddle__V1__Nod
     }
     free(kept->bytes);
     kept->bytes = bytes;
-    kept->count = bytes ? heddle__v1__node_inventory__pack(said, bytes) : 0;
+    kept->count = bytes ? heddle__v1__node_inventory__pack(reported, bytes) : 0;
 }
 
 /* ---- the cluster file -------------------------------------------------------------------------*/
@@ -116,21 +117,21 @@ void topology_free_all(struct controller *c)
 
 /* ---- for the core -----------------------------------------------------------------------------*/
 
-static bool is_place(int32_t place, size_t devices)
+static bool is_device_index(int32_t device_index, size_t devices)
 {
-    return place >= 0 && (size_t)place < devices;
+    return device_index >= 0 && (size_t)device_index < devices;
 }
 
 /* Every pair once, with a rate. */
-static bool take_links(const Heddle__V1__NodeInventory *said, size_t devices,
+static bool take_links(const Heddle__V1__NodeInventory *reported, size_t devices,
                        struct hd_node_links *links)
 {
     uint64_t seen[HD_NODE_LINKS_MAX] = {0};
 
-    for (size_t i = 0; i < said->n_links; i++) {
-        const Heddle__V1__DeviceLink *l = said->links[i];
+    for (size_t i = 0; i < reported->n_links; i++) {
+        const Heddle__V1__DeviceLink *l = reported->links[i];
 
-        if (!is_place(l->a, devices) || !is_place(l->b, devices) || l->a == l->b ||
+        if (!is_device_index(l->a, devices) || !is_device_index(l->b, devices) || l->a == l->b ||
             (seen[l->a] >> l->b & 1) || !(l->bytes_per_s > 0))
             return false;
         seen[l->a] |= 1ull << l->b;
@@ -141,18 +142,18 @@ static bool take_links(const Heddle__V1__NodeInventory *said, size_t devices,
                                                         : pcie_latency_s,
                           l->direct);
     }
-    return said->n_links == devices * (devices - 1) / 2;
+    return reported->n_links == devices * (devices - 1) / 2;
 }
 
-static bool take_shared(const Heddle__V1__NodeInventory *said, size_t devices,
+static bool take_shared(const Heddle__V1__NodeInventory *reported, size_t devices,
                         struct hd_node_links *links)
 {
-    for (size_t i = 0; i < said->n_shared; i++) {
-        const Heddle__V1__SharedLink *s = said->shared[i];
+    for (size_t i = 0; i < reported->n_shared; i++) {
+        const Heddle__V1__SharedLink *s = reported->shared[i];
         uint64_t set = 0;
 
         for (size_t d = 0; d < s->n_devices; d++) {
-            if (!is_place(s->devices[d], devices))
+            if (!is_device_index(s->devices[d], devices))
                 return false;
             set |= 1ull << s->devices[d];
         }
@@ -162,14 +163,14 @@ static bool take_shared(const Heddle__V1__NodeInventory *said, size_t devices,
     return true;
 }
 
-bool topology_links(const Heddle__V1__NodeInventory *said, size_t devices,
+bool topology_links(const Heddle__V1__NodeInventory *reported, size_t devices,
                     struct hd_node_links *ret_links)
 {
     memset(ret_links, 0, sizeof *ret_links);
-    if (!said || devices < 2 || devices > HD_NODE_LINKS_MAX)
+    if (!reported || devices < 2 || devices > HD_NODE_LINKS_MAX)
         return false;
     ret_links->devices = (int32_t)devices;
-    return take_links(said, devices, ret_links) && take_shared(said, devices, ret_links);
+    return take_links(reported, devices, ret_links) && take_shared(reported, devices, ret_links);
 }
 
 /* ---- GetTopology ------------------------------------------------------------------------------*/

@@ -238,7 +238,7 @@ static void start_query(struct watcher *w, enum hd_query_kind kind,
     query->done = done;
     query->user = w;
     if (kind == HD_QUERY_JOB) /* the first query; it is asked before any history is */
-        control_see(w->c, w->call, HD_SIGHT_JOBS, query);
+        control_see(w->c, w->call, HD_VISIBILITY_JOBS, query);
     w->busy = true;
     hd_store_query(w->c->store, query);
 }

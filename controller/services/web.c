@@ -1,4 +1,4 @@
-/* web: the HTTP door: who may read, which page is which, and streams of changes. */
+/* web: the HTTP listener: who may read, which page is which, and streams of changes. */
 #include "controller/services/web.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ enum {
 
 /* ---- who may read -----------------------------------------------------------------------------*/
 
-/* A controller without people's tokens opens no other door than one of this machine. */
+/* A controller without people's tokens opens no other listener than one of this machine. */
 static bool asks_tokens(const struct controller *c)
 {
     return c->authority || hd_credentials_count(c->credentials) ||
@@ -41,7 +41,7 @@ static enum hd_status know_token(const struct controller *c, const char *given,
         return hd_err(HD_DENIED, "this token is a node's, not a person's");
     (void)snprintf(ret_identity->name, sizeof ret_identity->name, "%s",
                    token->name[0] ? token->name : "token");
-    ret_identity->role = hd_policy_role(c->policy, ret_identity->name, HD_WAY_TOKEN_FILE);
+    ret_identity->role = hd_policy_role(c->policy, ret_identity->name, HD_LOGIN_TOKEN_FILE);
     return HD_OK;
 }
 
@@ -53,7 +53,7 @@ static enum hd_status know(const struct controller *c, const struct hd_http_call
                        (unsigned)caller->uid);
         ret_identity->role = caller->uid == 0 || caller->uid == geteuid()
                                  ? HD_ROLE_ADMIN
-                                 : hd_policy_role(c->policy, ret_identity->name, HD_WAY_SOCKET);
+                                 : hd_policy_role(c->policy, ret_identity->name, HD_LOGIN_SOCKET);
         return HD_OK;
     }
     if (caller->token)
@@ -86,23 +86,23 @@ static enum hd_status authorize_reader(void *user, const struct hd_http_caller *
     if (st)
         return st;
     (void)snprintf(reader->name, sizeof reader->name, "%s", identity.name);
-    reader->sight = hd_policy_sight(c->policy, identity.name, identity.role);
+    reader->visibility = hd_policy_visibility(c->policy, identity.name, identity.role);
     return HD_OK;
 }
 
-void web_see(const struct web_reader *reader, enum hd_sight needed, struct hd_query *query)
+void web_see(const struct web_reader *reader, enum hd_visibility needed, struct hd_query *query)
 {
-    if (reader->sight >= needed)
+    if (reader->visibility >= needed)
         return;
     query->only_of = reader->name; /* the store copies it */
-    query->hidden = reader->sight == HD_SIGHT_OWN;
+    query->hidden = reader->visibility == HD_VISIBILITY_OWN;
 }
 
 struct veil web_veil(const struct controller *c, const struct web_reader *reader)
 {
     return (struct veil){.core = c->core,
                          .jobs_dir = c->jobs_dir,
-                         .reader = reader->sight == HD_SIGHT_OWN ? reader->name : NULL};
+                         .reader = reader->visibility == HD_VISIBILITY_OWN ? reader->name : NULL};
 }
 
 /* ---- the dashboard's files --------------------------------------------------------------------*/
@@ -155,7 +155,8 @@ struct web_stream {
     bool hides;   /* jobs of others */
     bool cluster; /* nodes, queues, or events of the cluster have changed */
     int64_t since_ms;
-    int64_t told_ms, stalled_ms; /* of the last line; since when none can be queued, 0: they can */
+    int64_t reported_ms,
+        stalled_ms; /* of the last line; since when none can be queued, 0: they can */
 };
 
 static void free_stream(struct web_stream *stream)
@@ -189,7 +190,7 @@ static bool send_line(struct web_stream *stream, struct hd_text *line)
         return false;
     }
     stream->stalled_ms = 0;
-    stream->told_ms = now_ms;
+    stream->reported_ms = now_ms;
     return true;
 }
 
@@ -212,12 +213,12 @@ static void add_line(struct hd_text *out, const struct web_stream *stream, const
     hd_text_add(out, "\n");
 }
 
-static void tell_stream(struct web_stream *stream)
+static void send_to_stream(struct web_stream *stream)
 {
     const bool changed = stream->all || stream->job_count || stream->cluster;
     struct hd_text line = {0};
 
-    if (!changed && hd_clock_now_ms() - stream->told_ms < ALIVE_MS)
+    if (!changed && hd_clock_now_ms() - stream->reported_ms < ALIVE_MS)
         return;
     add_line(&line, stream, changed ? "changed" : "alive");
     if (send_line(stream, &line)) {
@@ -248,7 +249,7 @@ static void open_stream(struct controller *c, struct hd_http_request *request)
                                   .request = request,
                                   .next = c->web->streams,
                                   .since_ms = hd_clock_now_ms(),
-                                  .hides = c->web->reader.sight == HD_SIGHT_OWN};
+                                  .hides = c->web->reader.visibility == HD_VISIBILITY_OWN};
     c->web->streams = stream;
     hd_http_stream_begin(request, "application/jsonl; charset=utf-8", on_stream_gone, stream);
     add_line(&line, stream, "hello");
@@ -283,8 +284,8 @@ void web_tick(struct controller *c)
 
     if (!c->web)
         return;
-    cluster = c->web->cluster_changes != c->seen.cluster_changes;
-    c->web->cluster_changes = c->seen.cluster_changes;
+    cluster = c->web->cluster_changes != c->stats.cluster_changes;
+    c->web->cluster_changes = c->stats.cluster_changes;
     for (struct web_stream *s = c->web->streams; s; s = next) {
         next = s->next;
         s->cluster |= cluster;
@@ -292,7 +293,7 @@ void web_tick(struct controller *c)
             now_ms - s->since_ms > STREAM_AGE_MS)
             end_stream(s);
         else
-            tell_stream(s);
+            send_to_stream(s);
     }
 }
 
@@ -307,7 +308,7 @@ static void on_request(void *user, struct hd_http_request *request)
 
     if (answer_page(request, path))
         return;
-    if (strcmp(path, "/metrics") == 0 && c->web->reader.sight == HD_SIGHT_OWN) {
+    if (strcmp(path, "/metrics") == 0 && c->web->reader.visibility == HD_VISIBILITY_OWN) {
         hd_http_fail(request, hd_err(HD_DENIED,
                                      "metrics name the jobs of all, which the policy hides from "
                                      "%s; use a token of an operator, or one that sees jobs",

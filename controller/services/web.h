@@ -1,4 +1,4 @@
-/* web: what the files of the HTTP door share (web.c, web_api.c, web_param.c, curve.c).
+/* web: what the files of the HTTP listener share (web.c, web_api.c, web_param.c, curve.c).
  *
  *   GET /  /app.js  /app.css  /icon.svg      the dashboard; no data, so no token
  *   GET /metrics                             metrics.c
@@ -17,13 +17,13 @@
 /* Who asks, and what of the jobs of others they see. */
 struct web_reader {
     char name[HD_CTL_NAME_BYTES_MAX + 1];
-    enum hd_sight sight;
+    enum hd_visibility visibility;
 };
 
 struct web {
     struct hd_http *http;
     bool tls;
-    bool asks_tokens; /* when it was opened: a reload may take tokens away, and the door stays
+    bool asks_tokens; /* when it was opened: a reload may take tokens away, and the listener stays
                          closed */
     struct web_reader reader; /* of the request that is being answered */
     struct web_stream *streams;
@@ -49,11 +49,11 @@ enum hd_status web_check_params(const struct hd_http_request *request, const cha
 
 /* Lets the query find only the reader's own jobs, if seeing those of others needs more than the
  * reader has; control_see for a reader. */
-void web_see(const struct web_reader *reader, enum hd_sight needed, struct hd_query *query);
+void web_see(const struct web_reader *reader, enum hd_visibility needed, struct hd_query *query);
 /* Returns the veil of answers to the reader; guard_veil for a reader. */
 struct veil web_veil(const struct controller *c, const struct web_reader *reader);
 
 void curve_answer(struct controller *c, struct hd_http_request *request, uint64_t job);
-void curve_free_all(struct controller *c); /* queries in progress end without effect */
+void curve_free_all(struct controller *c); /* queries in progress end without post-commit action */
 
 #endif

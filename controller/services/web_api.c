@@ -125,7 +125,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
     }
     job = convert_job(&query->arena, asked->c, &veil, &query->jobs[0]);
     st = job ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for an answer");
-    if (!st && (asked->reader.sight == HD_SIGHT_ALL ||
+    if (!st && (asked->reader.visibility == HD_VISIBILITY_ALL ||
                 strcmp(query->jobs[0].record.owner, asked->reader.name) == 0))
         st = convert_job_details(&query->arena, &veil, query, job);
     if (st) {
@@ -244,7 +244,7 @@ static void list_jobs(struct controller *c, struct hd_http_request *request)
     }
     if (query) {
         const char *owner = hd_http_param(request, "owner");
-        const bool own = c->web->reader.sight == HD_SIGHT_OWN;
+        const bool own = c->web->reader.visibility == HD_VISIBILITY_OWN;
 
         query->owner = own && !owner ? c->web->reader.name : owner;
         query->states = own && strcmp(query->owner, c->web->reader.name) != 0
@@ -257,7 +257,7 @@ static void list_jobs(struct controller *c, struct hd_http_request *request)
 }
 
 static void ask_about(struct controller *c, struct hd_http_request *request, uint64_t job,
-                      enum hd_query_kind kind, enum hd_sight needed, const char *params,
+                      enum hd_query_kind kind, enum hd_visibility needed, const char *params,
                       void (*done)(struct hd_query *query, enum hd_status st))
 {
     int64_t limit = PAGE_DEFAULT;
@@ -339,8 +339,8 @@ static void add_counts(const struct controller *c, struct hd_json_writer *w)
     const size_t nodes = hd_core_node_count(c->core);
     struct hd_node_view v;
 
-    for (size_t i = 0; i < c->seen.count; i++) {
-        const struct hd_job_record *job = hd_core_job(c->core, c->seen.jobs[i].job);
+    for (size_t i = 0; i < c->stats.count; i++) {
+        const struct hd_job_record *job = hd_core_job(c->core, c->stats.jobs[i].job);
 
         if (job && job->state <= HD_JOB_STATE_STOPPING)
             states[job->state]++;
@@ -411,13 +411,13 @@ static bool answer_job(struct controller *c, struct hd_http_request *request, co
     if (!read_job(path, &job, &rest))
         return false;
     if (!*rest)
-        ask_about(c, request, job, HD_QUERY_JOB, HD_SIGHT_JOBS, "", on_job);
+        ask_about(c, request, job, HD_QUERY_JOB, HD_VISIBILITY_JOBS, "", on_job);
     else if (strcmp(rest, "curve") == 0)
-        ask_about(c, request, job, HD_QUERY_JOB, HD_SIGHT_JOBS, "buckets", on_seen);
+        ask_about(c, request, job, HD_QUERY_JOB, HD_VISIBILITY_JOBS, "buckets", on_seen);
     else if (strcmp(rest, "events") == 0)
-        ask_about(c, request, job, HD_QUERY_LAST_EVENTS, HD_SIGHT_JOBS, "limit", on_events);
+        ask_about(c, request, job, HD_QUERY_LAST_EVENTS, HD_VISIBILITY_JOBS, "limit", on_events);
     else if (strcmp(rest, "checkpoints") == 0)
-        ask_about(c, request, job, HD_QUERY_CHECKPOINTS, HD_SIGHT_ALL, "", on_checkpoints);
+        ask_about(c, request, job, HD_QUERY_CHECKPOINTS, HD_VISIBILITY_ALL, "", on_checkpoints);
     else
         return false;
     return true;
@@ -443,7 +443,7 @@ void web_api(struct controller *c, struct hd_http_request *request, const char *
     if (strcmp(path, "jobs") == 0)
         list_jobs(c, request);
     else if (strcmp(path, "events") == 0)
-        ask_about(c, request, 0, HD_QUERY_LAST_EVENTS, HD_SIGHT_OWN, "limit", on_events);
+        ask_about(c, request, 0, HD_QUERY_LAST_EVENTS, HD_VISIBILITY_OWN, "limit", on_events);
     else if (!hd_text_starts(path, "jobs/") || !answer_job(c, request, path + strlen("jobs/")))
         hd_http_fail(request, hd_err(HD_NOT_FOUND, "there is no /api/v1/%.200s", path));
 }

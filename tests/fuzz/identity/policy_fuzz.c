@@ -27,16 +27,16 @@ static void check(const struct hd_policy *p)
 
     for (size_t i = 0; i < sizeof unnamed / sizeof unnamed[0]; i++) {
         for (int way = 0; way < 2; way++) {
-            const enum hd_role role = hd_policy_role(p, unnamed[i], (enum hd_way)way);
+            const enum hd_role role = hd_policy_role(p, unnamed[i], (enum hd_login)way);
 
             need(role == HD_ROLE_NONE || role == HD_ROLE_VIEWER || role == HD_ROLE_USER);
         }
         for (int limit = 0; limit < HD_LIMIT_COUNT; limit++)
             need(hd_policy_limit(p, unnamed[i], HD_ROLE_USER, (enum hd_limit)limit) > 0);
-        need(hd_policy_sight(p, unnamed[i], HD_ROLE_ADMIN) == HD_SIGHT_ALL);
+        need(hd_policy_visibility(p, unnamed[i], HD_ROLE_ADMIN) == HD_VISIBILITY_ALL);
     }
-    need(hd_policy_keep(p).history_ms >= 0 && hd_policy_keep(p).step_lines >= 0);
-    need(!hd_policy_keep(p).step_lines == !hd_policy_keep(p).step_lines_ms);
+    need(hd_policy_retention(p).history_ms >= 0 && hd_policy_retention(p).step_lines >= 0);
+    need(!hd_policy_retention(p).step_lines == !hd_policy_retention(p).step_lines_ms);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)

@@ -88,14 +88,14 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
     struct hd_job_needs needs = sim_needs(2, 400);
     int64_t base;
     struct hd_node_view view;
-    int64_t heard_ms;
+    int64_t received_ms;
     uint64_t job;
 
     (void)state;
     needs.restart_max = 0;
     job = sim_submitted(sim, &needs);
     sim_run(sim, 9); /* past step 5 */
-    heard_ms = sim->now.wall_ms;
+    received_ms = sim->now.wall_ms;
     sim->nodes[0].cut = true;
     sim_run(sim, 14);
     assert_int_equal(sim_count_events(sim, 0, "unreachable"), 0);
@@ -110,7 +110,7 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
     assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
     hd_core_node_at(sim->core, 0, &view);
     assert_int_equal(view.record->state, HD_NODE_STATE_LOST);
-    assert_int_equal(view.record->seen_ms, heard_ms); /* not when it was given up */
+    assert_int_equal(view.record->seen_ms, received_ms); /* not when it was given up */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
     assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n2");

@@ -136,7 +136,7 @@ static void the_victim_is_the_one_that_loses_least(void **state)
 
 /* The jobs of n1 and n2 give way; that of n2 takes 10 s to write its checkpoint. Those of n3 and n4
  * end before, as far as is predicted. Meanwhile n1 is not for others, who would have to give way in
- * their turn. */
+ * their transaction. */
 static void a_place_that_is_made_free_is_kept_until_all_of_it_is(void **state)
 {
     struct sim *sim = sim_joined(4);

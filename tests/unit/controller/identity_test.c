@@ -75,23 +75,23 @@ static void a_rule_of_a_name_goes_before_that_of_its_role(void **state)
 
     (void)state;
     assert_int_equal(hd_policy_parse("policy", sample, &p), HD_OK);
-    assert_int_equal(hd_policy_role(p, "ann", HD_WAY_TOKEN_FILE), HD_ROLE_OPERATOR);
-    assert_int_equal(hd_policy_role(p, "uid:1001", HD_WAY_SOCKET), HD_ROLE_VIEWER);
-    assert_int_equal(hd_policy_role(p, "uid:1002", HD_WAY_SOCKET), HD_ROLE_USER);
-    assert_int_equal(hd_policy_role(p, "carl", HD_WAY_TOKEN_FILE), HD_ROLE_USER);
-    assert_int_equal(hd_policy_sight(p, "carl", HD_ROLE_USER), HD_SIGHT_OWN);
-    assert_int_equal(hd_policy_sight(p, "bob", HD_ROLE_USER), HD_SIGHT_JOBS);
-    assert_int_equal(hd_policy_sight(p, "carl", HD_ROLE_VIEWER), HD_SIGHT_ALL);
-    assert_int_equal(hd_policy_sight(p, "carl", HD_ROLE_OPERATOR), HD_SIGHT_ALL);
+    assert_int_equal(hd_policy_role(p, "ann", HD_LOGIN_TOKEN_FILE), HD_ROLE_OPERATOR);
+    assert_int_equal(hd_policy_role(p, "uid:1001", HD_LOGIN_SOCKET), HD_ROLE_VIEWER);
+    assert_int_equal(hd_policy_role(p, "uid:1002", HD_LOGIN_SOCKET), HD_ROLE_USER);
+    assert_int_equal(hd_policy_role(p, "carl", HD_LOGIN_TOKEN_FILE), HD_ROLE_USER);
+    assert_int_equal(hd_policy_visibility(p, "carl", HD_ROLE_USER), HD_VISIBILITY_OWN);
+    assert_int_equal(hd_policy_visibility(p, "bob", HD_ROLE_USER), HD_VISIBILITY_JOBS);
+    assert_int_equal(hd_policy_visibility(p, "carl", HD_ROLE_VIEWER), HD_VISIBILITY_ALL);
+    assert_int_equal(hd_policy_visibility(p, "carl", HD_ROLE_OPERATOR), HD_VISIBILITY_ALL);
     assert_int_equal(hd_policy_limit(p, "carl", HD_ROLE_USER, HD_LIMIT_JOBS_LIVE), 4);
     assert_true(hd_policy_limit(p, "bob", HD_ROLE_USER, HD_LIMIT_JOBS_LIVE) == INT64_MAX);
     assert_true(hd_policy_limit(p, "bob", HD_ROLE_USER, HD_LIMIT_CHECKPOINT_BYTES) == INT64_C(2)
                                                                                           << 40);
     assert_true(hd_policy_limit(p, "ada", HD_ROLE_ADMIN, HD_LIMIT_SUBMISSIONS) == INT64_MAX);
     assert_int_equal(hd_policy_limit(p, "eve", HD_ROLE_NONE, HD_LIMIT_QUERIES), 1000);
-    assert_int_equal(hd_policy_keep(p).history_ms, 30 * day_ms);
-    assert_int_equal(hd_policy_keep(p).step_lines, 1000);
-    assert_int_equal(hd_policy_keep(p).step_lines_ms, 7 * day_ms);
+    assert_int_equal(hd_policy_retention(p).history_ms, 30 * day_ms);
+    assert_int_equal(hd_policy_retention(p).step_lines, 1000);
+    assert_int_equal(hd_policy_retention(p).step_lines_ms, 7 * day_ms);
     hd_policy_free(p);
 }
 
@@ -104,7 +104,7 @@ static void names_are_compared_exactly(void **state)
     (void)state;
     assert_int_equal(hd_policy_parse("policy", "role ann admin\n", &p), HD_OK);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        assert_int_equal(hd_policy_role(p, others[i], HD_WAY_TOKEN_FILE), HD_ROLE_USER);
+        assert_int_equal(hd_policy_role(p, others[i], HD_LOGIN_TOKEN_FILE), HD_ROLE_USER);
     hd_policy_free(p);
     assert_int_equal(hd_policy_parse("policy", "role ann* admin\n", &p), HD_INVALID);
     assert_int_equal(hd_policy_parse("policy", "role * admin\n", &p), HD_INVALID);

@@ -39,7 +39,7 @@ enum hd_status start_controller(struct bench *b)
                                                .policy_file = b->policy_file,
                                                .certificate_ms = b->certificate_ms,
                                                .reserve_bytes = b->reserve_bytes,
-                                               .jobs_look_ms = b->jobs_look_ms,
+                                               .jobs_dir_check_ms = b->jobs_dir_check_ms,
                                                .on_fatal = on_fatal,
                                                .user = b};
 

@@ -26,7 +26,7 @@ struct bench {
     const char *policy_file;                  /* likewise; NULL: none */
     int64_t certificate_ms;                   /* likewise; 0: the default */
     int64_t reserve_bytes;                    /* likewise; 0: none */
-    int64_t jobs_look_ms;                     /* likewise; 0: the default */
+    int64_t jobs_dir_check_ms;                /* likewise; 0: the default */
     int devices;                              /* of daemons that connect, up to 4; 0: 2 */
     Heddle__V1__NodeInventory *inventory;     /* that they send; NULL: none */
     const char *gpu;                          /* what their devices are; NULL: CPU devices */

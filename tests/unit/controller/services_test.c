@@ -384,7 +384,7 @@ static void a_jobs_share_that_is_not_mounted_at_the_start_starts_nothing(void **
 
     (void)state;
     start(&b, NULL);
-    b.jobs_look_ms = 50;
+    b.jobs_dir_check_ms = 50;
     join(&d, &b, "n1"); /* it has seen the directory: the database knows that */
     assert_false(d.welcome->saw_jobs_dir);
     free_daemon(&d);
@@ -415,7 +415,7 @@ static void a_jobs_share_that_vanishes_starts_nothing_until_it_is_back(void **st
 
     (void)state;
     start(&b, NULL);
-    b.jobs_look_ms = 50;
+    b.jobs_dir_check_ms = 50;
     stop_controller(&b);
     assert_int_equal(start_controller(&b), HD_OK);
     join(&d, &b, "n1");

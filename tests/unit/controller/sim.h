@@ -213,8 +213,8 @@ void sim_live_through(uint64_t seed, int node_count);
 /* The same with priorities, queues with limits, held jobs, time limits and jobs after jobs. */
 void sim_live_with_policies(uint64_t seed, int node_count);
 void sim_live_among_switches(uint64_t seed, int node_count); /* with policies, too */
-/* So for the seeds 1 to seed_count, on fewest_nodes to most_nodes in turn; or only for the seed
- * that HEDDLE_SIM_SEED says. */
+/* So for the seeds 1 to seed_count, on fewest_nodes to most_nodes in transaction; or only for the
+ * seed that HEDDLE_SIM_SEED says. */
 void sim_live_through_all(uint64_t seed_count, int fewest_nodes, int most_nodes);
 
 uint64_t sim_draw(struct sim *sim, uint64_t below); /* a random number of this seed */

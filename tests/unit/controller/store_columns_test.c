@@ -249,7 +249,7 @@ static struct hd_position_record position_of(int i, int age)
         .job = (uint64_t)i, .attempt = 30 + i, .rank = i % RANKS, .seq = (uint64_t)(BIG + i + age)};
 }
 
-/* Of each kind in turn; what `age` made first has not ended yet. */
+/* Of each kind in transaction; what `age` made first has not ended yet. */
 static struct hd_credential_record credential_of(int i, int age)
 {
     struct hd_credential_record made = {.id = (uint64_t)i,

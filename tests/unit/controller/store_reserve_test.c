@@ -84,7 +84,7 @@ static void on_done(void *user, enum hd_status st)
     *(st ? &b->aborted : &b->done) += 1;
 }
 
-static void turn(struct bench *b, int64_t end_ms)
+static void transaction(struct bench *b, int64_t end_ms)
 {
     (void)uv_run(&b->loop, UV_RUN_ONCE);
     assert_true(hd_clock_now_ms() < end_ms);
@@ -116,7 +116,7 @@ static bool settle(struct bench *b)
     const int64_t end_ms = hd_clock_now_ms() + WAIT_MS;
 
     while (b->done < b->queued && hd_store_room(b->store) != HD_STORE_STUCK)
-        turn(b, end_ms);
+        transaction(b, end_ms);
     return b->done == b->queued;
 }
 
@@ -162,7 +162,7 @@ static size_t count_jobs(struct bench *b)
     b->answer = NULL;
     hd_store_query(b->store, query);
     while (!b->answer)
-        turn(b, end_ms);
+        transaction(b, end_ms);
     count = query->job_count;
     hd_query_free(query);
     return count;
@@ -327,7 +327,7 @@ static size_t count_steps(struct bench *b, uint64_t *ret_newest)
     b->answer = NULL;
     hd_store_query(b->store, query);
     while (!b->answer)
-        turn(b, end_ms);
+        transaction(b, end_ms);
     count = query->entry_count;
     *ret_newest = count ? query->entries[count - 1].sequence : 0;
     hd_query_free(query);

@@ -163,8 +163,8 @@ const struct hd_rpc_principal *hd_rpc_call_principal(const struct hd_rpc_call *c
     return &ann;
 }
 
-void control_see(const struct controller *c, const struct hd_rpc_call *call, enum hd_sight needed,
-                 struct hd_query *query)
+void control_see(const struct controller *c, const struct hd_rpc_call *call,
+                 enum hd_visibility needed, struct hd_query *query)
 {
     (void)c;
     (void)call;

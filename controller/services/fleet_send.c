@@ -10,22 +10,22 @@
 
 /* ---- desired sets -----------------------------------------------------------------------------*/
 
-struct desired_effect {
-    struct effect effect;
+struct desired_action {
+    struct post_commit_action action;
     uint64_t stream;
     struct hd_arena arena;
     Heddle__V1__DesiredState state;
 };
 
-static void free_desired(struct desired_effect *d)
+static void free_desired(struct desired_action *d)
 {
     hd_arena_done(&d->arena);
     free(d);
 }
 
-static void run_desired(struct effect *effect, struct controller *c, enum hd_status st)
+static void run_desired(struct post_commit_action *action, struct controller *c, enum hd_status st)
 {
-    struct desired_effect *d = (struct desired_effect *)(void *)effect;
+    struct desired_action *d = (struct desired_action *)(void *)action;
     struct node_stream *s = fleet_find_stream(c, d->stream);
     Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
 
@@ -37,7 +37,7 @@ static void run_desired(struct effect *effect, struct controller *c, enum hd_sta
 }
 
 /* Sets m->resolved_job, or m->problem, with which the daemon ends the attempt. */
-static enum hd_status resolve(struct desired_effect *d, const struct hd_job_record *job,
+static enum hd_status resolve(struct desired_action *d, const struct hd_job_record *job,
                               const struct hd_attempt_record *record, Heddle__V1__DesiredAttempt *m)
 {
     const struct hd_spec_attempt attempt = {
@@ -68,7 +68,7 @@ static enum hd_status resolve(struct desired_effect *d, const struct hd_job_reco
 
 /* Why no daemon may start the attempt, or this one may not; NULL: it may. An older daemon does not
  * know run_as, and would run the ranks as its own user. */
-static const char *find_user_problem(struct desired_effect *d, const struct controller *c,
+static const char *find_user_problem(struct desired_action *d, const struct controller *c,
                                      const struct hd_desired_attempt *desired)
 {
     const struct node_stream *s = fleet_find_stream(c, d->stream);
@@ -90,7 +90,7 @@ static const char *find_user_problem(struct desired_effect *d, const struct cont
                            s->name, run_as);
 }
 
-static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct controller *c,
+static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_action *d, struct controller *c,
                                                 const struct hd_desired_attempt *desired)
 {
     const struct hd_attempt_record record = hd_record_copy_attempt(&d->arena, desired->attempt);
@@ -122,7 +122,7 @@ static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct
     return m;
 }
 
-static void copy_deletions(struct desired_effect *d, const struct controller *c,
+static void copy_deletions(struct desired_action *d, const struct controller *c,
                            const struct hd_desired *desired)
 {
     d->state.deletions =
@@ -145,7 +145,7 @@ static void copy_deletions(struct desired_effect *d, const struct controller *c,
     }
 }
 
-static enum hd_status fill_desired(struct desired_effect *d, struct controller *c, const char *uuid)
+static enum hd_status fill_desired(struct desired_action *d, struct controller *c, const char *uuid)
 {
     struct hd_desired desired;
     enum hd_status st = hd_core_desired(c->core, uuid, &d->arena, &desired);
@@ -168,7 +168,7 @@ static enum hd_status fill_desired(struct desired_effect *d, struct controller *
 void fleet_send_desired(struct controller *c, const char *uuid)
 {
     struct node_stream *s = fleet_find_node(c, uuid);
-    struct desired_effect *d;
+    struct desired_action *d;
 
     if (!s)
         return; /* it gets its desired set after it reconnects */
@@ -179,27 +179,27 @@ void fleet_send_desired(struct controller *c, const char *uuid)
     }
     hd_arena_init(&d->arena, 0);
     heddle__v1__desired_state__init(&d->state);
-    d->effect.run = run_desired;
+    d->action.run = run_desired;
     d->stream = s->number;
     if (fill_desired(d, c, uuid)) {
         free_desired(d);
         hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
         return;
     }
-    turn_when_durable(c, &d->effect);
+    transaction_when_durable(c, &d->action);
 }
 
 /* ---- removal ----------------------------------------------------------------------------------*/
 
-struct removed_effect {
-    struct effect effect;
+struct removed_action {
+    struct post_commit_action action;
     uint64_t stream;
     char text[HD_CTL_NAME_BYTES_MAX + 16];
 };
 
-static void run_removed(struct effect *effect, struct controller *c, enum hd_status st)
+static void run_removed(struct post_commit_action *action, struct controller *c, enum hd_status st)
 {
-    struct removed_effect *r = (struct removed_effect *)(void *)effect;
+    struct removed_action *r = (struct removed_action *)(void *)action;
     struct node_stream *s = fleet_find_stream(c, r->stream);
     Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
     Heddle__V1__Removed body = HEDDLE__V1__REMOVED__INIT;
@@ -217,7 +217,7 @@ static void run_removed(struct effect *effect, struct controller *c, enum hd_sta
 void fleet_send_removed(struct controller *c, const char *uuid, const char *by)
 {
     struct node_stream *s = fleet_find_node(c, uuid);
-    struct removed_effect *r = s ? calloc(1, sizeof *r) : NULL;
+    struct removed_action *r = s ? calloc(1, sizeof *r) : NULL;
 
     if (!s)
         return;
@@ -226,16 +226,16 @@ void fleet_send_removed(struct controller *c, const char *uuid, const char *by)
         hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory to tell node %s", s->name));
         return;
     }
-    r->effect.run = run_removed;
+    r->action.run = run_removed;
     r->stream = s->number;
     (void)snprintf(r->text, sizeof r->text, "%s", by);
-    turn_when_durable(c, &r->effect);
+    transaction_when_durable(c, &r->action);
 }
 
 /* ---- probes -----------------------------------------------------------------------------------*/
 
-struct probe_effect {
-    struct effect effect;
+struct probe_action {
+    struct post_commit_action action;
     uint64_t stream;
 };
 
@@ -253,9 +253,9 @@ void fleet_ask_for_probe(struct node_stream *s)
     fleet_send_message(s, &message);
 }
 
-static void run_probe(struct effect *effect, struct controller *c, enum hd_status st)
+static void run_probe(struct post_commit_action *action, struct controller *c, enum hd_status st)
 {
-    struct probe_effect *p = (struct probe_effect *)(void *)effect;
+    struct probe_action *p = (struct probe_action *)(void *)action;
     struct node_stream *s = fleet_find_stream(c, p->stream);
 
     if (!st && s)
@@ -266,7 +266,7 @@ static void run_probe(struct effect *effect, struct controller *c, enum hd_statu
 void fleet_send_probe_request(struct controller *c, const char *uuid)
 {
     const struct node_stream *s = fleet_find_node(c, uuid);
-    struct probe_effect *p = s ? calloc(1, sizeof *p) : NULL;
+    struct probe_action *p = s ? calloc(1, sizeof *p) : NULL;
 
     if (!s)
         return; /* it is asked when it has reconnected */
@@ -274,7 +274,7 @@ void fleet_send_probe_request(struct controller *c, const char *uuid)
         hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory to ask node %s", s->name));
         return;
     }
-    p->effect.run = run_probe;
+    p->action.run = run_probe;
     p->stream = s->number;
-    turn_when_durable(c, &p->effect);
+    transaction_when_durable(c, &p->action);
 }

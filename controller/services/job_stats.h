@@ -7,13 +7,13 @@
  *
  * Used by: the files of services.   Uses: core, prometheus.   Threads: the loop's.
  */
-#ifndef HD_CONTROLLER_SERVICES_SEEN_H
-#define HD_CONTROLLER_SERVICES_SEEN_H
+#ifndef HD_CONTROLLER_SERVICES_JOB_STATS_H
+#define HD_CONTROLLER_SERVICES_JOB_STATS_H
 
 #include "controller/core/record.h"
 #include "prometheus/prometheus.h"
 
-struct seen_job {
+struct job_stats {
     uint64_t job;
     char label[40]; /* job_id="7" */
     int32_t attempt, attempts_ended;
@@ -26,34 +26,34 @@ struct seen_job {
     double val_loss;                        /* NaN: not known */
 };
 
-enum { SEEN_STATES = HD_JOB_STATE_CANCELLED + 1, SEEN_CAUSES = HD_END_CAUSE_OOM + 1 };
+enum { STATS_STATES = HD_JOB_STATE_CANCELLED + 1, STATS_CAUSES = HD_END_CAUSE_OOM + 1 };
 
-struct seen {
-    struct seen_job *jobs; /* by number */
+struct stats {
+    struct job_stats *jobs; /* by number */
     size_t count, size;
-    uint64_t submitted, ended[SEEN_STATES];
-    uint64_t attempts_started, attempts_ended[SEEN_CAUSES];
+    uint64_t submitted, ended[STATS_STATES];
+    uint64_t attempts_started, attempts_ended[STATS_CAUSES];
     uint64_t steps, tokens, steps_lost;
     struct hd_prom_histogram waits, commits, delays;
     uint64_t cluster_changes; /* changes of nodes and queues, and events of the cluster */
 };
 
-void seen_init(struct seen *seen);
-void seen_done(struct seen *seen);
+void stats_init(struct stats *stats);
+void stats_done(struct stats *stats);
 
 /* At start, as the store loads. */
-void seen_restore_job(struct seen *seen, const struct hd_job_record *job);
-void seen_restore_attempt(struct seen *seen, const struct hd_attempt_record *attempt);
-void seen_restore_checkpoint(struct seen *seen, const struct hd_checkpoint_record *checkpoint);
-void seen_restore_step(struct seen *seen, const struct hd_step_record *step);
+void stats_restore_job(struct stats *stats, const struct hd_job_record *job);
+void stats_restore_attempt(struct stats *stats, const struct hd_attempt_record *attempt);
+void stats_restore_checkpoint(struct stats *stats, const struct hd_checkpoint_record *checkpoint);
+void stats_restore_step(struct stats *stats, const struct hd_step_record *step);
 
 /* A batch, before it is committed. */
-void seen_take(struct seen *seen, const struct hd_batch *batch);
+void stats_take(struct stats *stats, const struct hd_batch *batch);
 
 /* NULL: the job does not live. */
-struct seen_job *seen_find(const struct seen *seen, uint64_t job);
+struct job_stats *stats_find(const struct stats *stats, uint64_t job);
 
 /* Steps that count x their usual duration / time since the first start; NaN: not known. */
-double seen_goodput(const struct seen_job *job, int64_t now_ms);
+double stats_goodput(const struct job_stats *job, int64_t now_ms);
 
 #endif

@@ -41,7 +41,7 @@ static void take_checkpoints(struct node_stream *s, struct hd_arena *arena,
     }
 }
 
-enum hd_status fleet_take_observed(struct node_stream *s, const Heddle__V1__ObservedState *m)
+enum hd_status fleet_receive_observed(struct node_stream *s, const Heddle__V1__ObservedState *m)
 {
     struct hd_core_event event = {
         .kind = HD_CORE_OBSERVED,
@@ -83,24 +83,24 @@ enum hd_status fleet_take_observed(struct node_stream *s, const Heddle__V1__Obse
     event.observed.deleted = deleted;
     event.observed.deleted_count = m->n_deleted;
     st = hd_arena_failed(&arena) ? hd_err(HD_NO_MEMORY, "no memory for an observed set")
-                                 : turn_step(s->c, &event);
+                                 : transaction_step(s->c, &event);
     hd_arena_done(&arena);
     return st;
 }
 
 /* ---- reports ----------------------------------------------------------------------------------*/
 
-/* Acknowledges, when the turn is durable, the highest seq of each (job, attempt, rank). */
-struct ack_effect {
-    struct effect effect;
+/* Acknowledges, when the transaction is durable, the highest seq of each (job, attempt, rank). */
+struct ack_action {
+    struct post_commit_action action;
     uint64_t stream;
     size_t count;
     struct hd_position_record positions[];
 };
 
-static void run_ack(struct effect *effect, struct controller *c, enum hd_status st)
+static void run_ack(struct post_commit_action *action, struct controller *c, enum hd_status st)
 {
-    struct ack_effect *ack = (struct ack_effect *)(void *)effect;
+    struct ack_action *ack = (struct ack_action *)(void *)action;
     struct node_stream *s = fleet_find_stream(c, ack->stream);
     Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
     Heddle__V1__ReportAck body = HEDDLE__V1__REPORT_ACK__INIT;
@@ -126,7 +126,7 @@ static void run_ack(struct effect *effect, struct controller *c, enum hd_status 
     free(ack);
 }
 
-static void acknowledge(struct ack_effect *ack, const Heddle__V1__Report *r)
+static void acknowledge(struct ack_action *ack, const Heddle__V1__Report *r)
 {
     for (size_t i = 0; i < ack->count; i++) {
         struct hd_position_record *p = &ack->positions[i];
@@ -217,7 +217,7 @@ static enum hd_status take_report(struct node_stream *s, const Heddle__V1__Repor
 
     if (!fill_report(s, r, &event, text, sizeof text))
         return HD_OK;
-    st = turn_step(s->c, &event);
+    st = transaction_step(s->c, &event);
     if (st == HD_NOT_FOUND || st == HD_INVALID) {
         hd_log(HD_LOG_DEBUG, "a report of node %s is dropped: %s", s->name, hd_err_message());
         return HD_OK; /* acknowledged, so that the daemon deletes it */
@@ -227,18 +227,18 @@ static enum hd_status take_report(struct node_stream *s, const Heddle__V1__Repor
 
 enum hd_status fleet_take_reports(struct node_stream *s, const Heddle__V1__Reports *m)
 {
-    struct ack_effect *ack = calloc(1, sizeof *ack + (m->n_reports + 1) * sizeof ack->positions[0]);
+    struct ack_action *ack = calloc(1, sizeof *ack + (m->n_reports + 1) * sizeof ack->positions[0]);
     enum hd_status st = HD_OK;
 
     if (!ack)
         return hd_err(HD_NO_MEMORY, "no memory for reports");
-    ack->effect.run = run_ack;
+    ack->action.run = run_ack;
     ack->stream = s->number;
     for (size_t i = 0; !st && i < m->n_reports; i++) {
         st = take_report(s, m->reports[i]);
         if (!st)
             acknowledge(ack, m->reports[i]);
     }
-    turn_when_durable(s->c, &ack->effect);
+    transaction_when_durable(s->c, &ack->action);
     return st;
 }

@@ -1,0 +1,238 @@
+#include "controller/services/job_stats.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORGETTING_STEPS = 32 }; /* of the mean duration: a step of so long ago counts 1/e */
+
+void stats_init(struct stats *stats)
+{
+    *stats = (struct stats){.waits = {.bounds = &hd_prom_waits},
+                            .commits = {.bounds = &hd_prom_latencies},
+                            .delays = {.bounds = &hd_prom_latencies}};
+}
+
+void stats_done(struct stats *stats)
+{
+    free(stats->jobs);
+    stats->jobs = NULL;
+    stats->count = stats->size = 0;
+}
+
+/* The first place whose job is not lower. */
+static size_t index_of(const struct stats *stats, uint64_t job)
+{
+    size_t low = 0, high = stats->count;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (stats->jobs[middle].job < job)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct job_stats *stats_find(const struct stats *stats, uint64_t job)
+{
+    const size_t at = index_of(stats, job);
+
+    return at < stats->count && stats->jobs[at].job == job ? &stats->jobs[at] : NULL;
+}
+
+/* NULL: no memory; then this job has no numbers. */
+static struct job_stats *add(struct stats *stats, const struct hd_job_record *record)
+{
+    size_t at = index_of(stats, record->job);
+    struct job_stats *job = stats_find(stats, record->job);
+
+    if (job)
+        return job;
+    if (stats->count == stats->size) {
+        const size_t bigger = stats->size ? 2 * stats->size : 64;
+        struct job_stats *moved = realloc(stats->jobs, bigger * sizeof *moved);
+
+        if (!moved)
+            return NULL;
+        stats->jobs = moved;
+        stats->size = bigger;
+    }
+    job = &stats->jobs[at];
+    memmove(job + 1, job, (stats->count - at) * sizeof *job);
+    stats->count++;
+    *job = (struct job_stats){.job = record->job,
+                              .attempt = record->attempt_count,
+                              .attempts_ended = record->attempt_count,
+                              .submitted_ms = record->submitted_ms,
+                              .started_ms = record->started_ms,
+                              .val_loss = NAN};
+    (void)snprintf(job->label, sizeof job->label, "job_id=\"%" PRIu64 "\"", record->job);
+    return job;
+}
+
+static void forget(struct stats *stats, struct job_stats *job)
+{
+    const size_t at = (size_t)(job - stats->jobs);
+
+    memmove(job, job + 1, (stats->count - at - 1) * sizeof *job);
+    stats->count--;
+}
+
+/* ---- what has happened ------------------------------------------------------------------------*/
+
+static bool is_live(const struct hd_job_record *job)
+{
+    return job->state <= HD_JOB_STATE_STOPPING && job->removal == HD_REMOVAL_NONE;
+}
+
+static void take_step(struct job_stats *job, const struct hd_step_record *step)
+{
+    const double ms = step->metrics.step_ms;
+
+    job->usual_step_ms = job->usual_step_ms > 0 && ms > 0
+                             ? job->usual_step_ms + (ms - job->usual_step_ms) / FORGETTING_STEPS
+                         : ms > 0 ? ms
+                                  : job->usual_step_ms;
+    job->has_step = true;
+    job->step = step->step;
+    job->step_time_ms = step->time_ms;
+    job->metrics = step->metrics;
+}
+
+static void take_checkpoint(struct job_stats *job, const struct hd_checkpoint_record *checkpoint)
+{
+    if (checkpoint->state != HD_CHECKPOINT_STATE_PRESENT || checkpoint->missing ||
+        checkpoint->time_ms < job->checkpoint_ms)
+        return;
+    job->checkpoint_step = checkpoint->step;
+    job->checkpoint_ms = checkpoint->time_ms;
+}
+
+static void take_attempt(struct stats *stats, struct job_stats *job,
+                         const struct hd_attempt_record *attempt)
+{
+    if (attempt->attempt > job->attempt) {
+        job->attempt = attempt->attempt;
+        stats->attempts_started++;
+        if (job->has_step && job->step > attempt->base_step)
+            stats->steps_lost += (uint64_t)(job->step - attempt->base_step);
+        job->step = attempt->base_step; /* its steps begin there */
+    }
+    if (attempt->state == HD_ATTEMPT_STATE_ENDED && attempt->attempt > job->attempts_ended) {
+        job->attempts_ended = attempt->attempt;
+        stats->attempts_ended[(int)attempt->end.cause < STATS_CAUSES ? attempt->end.cause : 0]++;
+    }
+}
+
+static void take_job(struct stats *stats, const struct hd_job_record *record)
+{
+    struct job_stats *job = stats_find(stats, record->job);
+
+    if (is_live(record)) {
+        if (!job)
+            job = add(stats, record); /* it was resumed */
+        if (job && !job->started_ms && record->started_ms) {
+            job->started_ms = record->started_ms;
+            hd_prom_observe(&stats->waits,
+                            (double)(record->started_ms - record->submitted_ms) / 1e3);
+        }
+    } else if (job) {
+        stats->ended[(int)record->state < STATS_STATES ? record->state : 0]++;
+        forget(stats, job);
+    }
+}
+
+/* Attempts come behind their job in a batch, so the jobs that have ended are forgotten last. */
+void stats_take(struct stats *stats, const struct hd_batch *batch)
+{
+    struct job_stats *job;
+
+    for (const struct hd_batch_op *op = batch->first; op; op = op->next) {
+        switch (op->kind) {
+        case HD_OP_JOB_NEW:
+            stats->submitted++;
+            (void)add(stats, &op->job);
+            break;
+        case HD_OP_ATTEMPT:
+            if ((job = stats_find(stats, op->attempt.job)) != NULL)
+                take_attempt(stats, job, &op->attempt);
+            break;
+        case HD_OP_STEP:
+            stats->steps++;
+            stats->tokens += (uint64_t)(op->step.metrics.tokens > 0 ? op->step.metrics.tokens : 0);
+            if ((job = stats_find(stats, op->step.job)) != NULL)
+                take_step(job, &op->step);
+            break;
+        case HD_OP_CHECKPOINT:
+            if ((job = stats_find(stats, op->checkpoint.job)) != NULL)
+                take_checkpoint(job, &op->checkpoint);
+            break;
+        case HD_OP_VALIDATION:
+            if ((job = stats_find(stats, op->validation.job)) != NULL)
+                job->val_loss = op->validation.loss;
+            break;
+        case HD_OP_EVENT:
+            stats->cluster_changes += op->event.job == 0;
+            break;
+        case HD_OP_NODE:
+        case HD_OP_QUEUE:
+            stats->cluster_changes++;
+            break;
+        default:
+            break;
+        }
+    }
+    for (const struct hd_batch_op *op = batch->first; op; op = op->next)
+        if (op->kind == HD_OP_JOB || op->kind == HD_OP_JOB_NEW)
+            take_job(stats, &op->job);
+}
+
+/* ---- at start ---------------------------------------------------------------------------------*/
+
+void stats_restore_job(struct stats *stats, const struct hd_job_record *job)
+{
+    if (is_live(job))
+        (void)add(stats, job);
+}
+
+void stats_restore_attempt(struct stats *stats, const struct hd_attempt_record *attempt)
+{
+    struct job_stats *job = stats_find(stats, attempt->job);
+
+    if (!job)
+        return;
+    if (attempt->state != HD_ATTEMPT_STATE_ENDED && job->attempts_ended >= attempt->attempt)
+        job->attempts_ended = attempt->attempt - 1; /* its end is still to be counted */
+}
+
+void stats_restore_checkpoint(struct stats *stats, const struct hd_checkpoint_record *checkpoint)
+{
+    struct job_stats *job = stats_find(stats, checkpoint->job);
+
+    if (job)
+        take_checkpoint(job, checkpoint);
+}
+
+void stats_restore_step(struct stats *stats, const struct hd_step_record *step)
+{
+    struct job_stats *job = stats_find(stats, step->job);
+
+    if (job)
+        take_step(job, step);
+}
+
+double stats_goodput(const struct job_stats *job, int64_t now_ms)
+{
+    const double elapsed_ms = (double)(now_ms - job->started_ms);
+    double ratio;
+
+    if (!job->started_ms || !job->has_step || elapsed_ms <= 0 || !(job->usual_step_ms > 0))
+        return NAN;
+    ratio = (double)job->step * job->usual_step_ms / elapsed_ms;
+    return ratio < 1 ? ratio : 1;
+}
