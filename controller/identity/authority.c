@@ -90,7 +90,7 @@ static enum hd_status make_server(const struct hd_authority *authority, const st
 }
 
 /* When two thirds of server.pem's life are over. */
-static enum hd_status look_at_server(struct hd_authority *authority)
+static enum hd_status check_server(struct hd_authority *authority)
 {
     struct hd_pki_certificate cert;
     struct hd_text text = {0};
@@ -118,7 +118,7 @@ static enum hd_status renew(struct hd_authority *authority, int64_t now_ms)
     if (!st)
         st = make_server(authority, &hosts, now_ms);
     hd_text_free(&hosts.text);
-    return st ? st : look_at_server(authority);
+    return st ? st : check_server(authority);
 }
 
 enum hd_status hd_authority_renew(struct hd_authority *authority, int64_t now_ms, bool *ret_renewed)
@@ -245,7 +245,7 @@ enum hd_status hd_authority_open(const char *state_dir, int64_t now_ms,
     if (!st)
         st = read_authority(state_dir, made);
     if (!st && hd_file_exists(made->server_path))
-        st = look_at_server(made);
+        st = check_server(made);
     if (!st)
         st = hd_authority_renew(made, now_ms, &renewed);
     if (st)

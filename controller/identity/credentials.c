@@ -16,7 +16,7 @@ struct ended_node {
 
 struct hd_credentials {
     struct hd_credential_record *items; /* their texts are their own memory */
-    size_t count, room;
+    size_t count, capacity;
     uint32_t *slots; /* position + 1; 0: empty. A power of two, at most half full */
     size_t slot_count;
     struct ended_node *ended;
@@ -76,24 +76,24 @@ static void enter_all(struct hd_credentials *all)
         enter(all, i);
 }
 
-static enum hd_status make_room(struct hd_credentials *all)
+static enum hd_status grow(struct hd_credentials *all)
 {
-    const size_t room = all->room ? 2 * all->room : 16;
+    const size_t capacity = all->capacity ? 2 * all->capacity : 16;
     struct hd_credential_record *items;
     uint32_t *slots;
 
-    if (all->count < all->room)
+    if (all->count < all->capacity)
         return HD_OK;
-    items = realloc(all->items, room * sizeof *items);
+    items = realloc(all->items, capacity * sizeof *items);
     if (items)
         all->items = items;
-    slots = items ? calloc(2 * room, sizeof *slots) : NULL;
+    slots = items ? calloc(2 * capacity, sizeof *slots) : NULL;
     if (!slots)
         return hd_err(HD_NO_MEMORY, "no memory for credentials");
     free(all->slots);
     all->slots = slots;
-    all->slot_count = 2 * room;
-    all->room = room;
+    all->slot_count = 2 * capacity;
+    all->capacity = capacity;
     enter_all(all);
     return HD_OK;
 }
@@ -116,7 +116,7 @@ enum hd_status hd_credentials_restore(struct hd_credentials *all,
 {
     struct hd_credential_record made = *credential;
     bool failed = false;
-    enum hd_status st = make_room(all);
+    enum hd_status st = grow(all);
 
     if (st)
         return st;
@@ -166,7 +166,7 @@ enum hd_status hd_credentials_add(struct hd_credentials *all,
 {
     enum hd_status st;
 
-    if (all->count == all->room || all->count >= HD_CREDENTIALS_MAX)
+    if (all->count == all->capacity || all->count >= HD_CREDENTIALS_MAX)
         drop_expired(all,
                      all->settled_ms < credential->made_ms ? all->settled_ms : credential->made_ms);
     if (all->count >= HD_CREDENTIALS_MAX)
@@ -177,8 +177,8 @@ enum hd_status hd_credentials_add(struct hd_credentials *all,
     return st;
 }
 
-static struct hd_credential_record *look_up(const struct hd_credentials *all,
-                                            const unsigned char *hash)
+static struct hd_credential_record *find_or_add(const struct hd_credentials *all,
+                                                const unsigned char *hash)
 {
     if (!all->count)
         return NULL;
@@ -194,7 +194,7 @@ static struct hd_credential_record *look_up(const struct hd_credentials *all,
 const struct hd_credential_record *hd_credentials_find(const struct hd_credentials *all,
                                                        const unsigned char *hash, int64_t now_ms)
 {
-    const struct hd_credential_record *c = look_up(all, hash);
+    const struct hd_credential_record *c = find_or_add(all, hash);
 
     return c && c->expires_ms > now_ms ? c : NULL;
 }

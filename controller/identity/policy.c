@@ -38,7 +38,7 @@ struct policy_rule {
 
 struct hd_policy {
     struct policy_rule *rules;
-    size_t count, room;
+    size_t count, capacity;
     enum hd_role uids, tokens;
     bool uids_given, tokens_given, history_given, history_jobs_given, step_lines_given;
     struct hd_retention retention;
@@ -200,19 +200,19 @@ enum hd_status hd_policy_user(const struct hd_policy *policy, const char *owner,
 static enum hd_status add(struct hd_policy *policy, const struct policy_rule *rule)
 {
     struct policy_rule *bigger;
-    size_t room;
+    size_t capacity;
 
     if (find(policy, rule->kind, rule->who, rule->limit))
         return hd_err(HD_INVALID, "a second rule for %s; keep one of them", rule->who);
     if (policy->count == RULES_MAX)
         return hd_err(HD_LIMIT, "more than %d rules", RULES_MAX);
-    if (policy->count == policy->room) {
-        room = policy->room ? 2 * policy->room : 16;
-        bigger = realloc(policy->rules, room * sizeof *bigger);
+    if (policy->count == policy->capacity) {
+        capacity = policy->capacity ? 2 * policy->capacity : 16;
+        bigger = realloc(policy->rules, capacity * sizeof *bigger);
         if (!bigger)
             return hd_err(HD_NO_MEMORY, "no memory for a policy");
         policy->rules = bigger;
-        policy->room = room;
+        policy->capacity = capacity;
     }
     policy->rules[policy->count++] = *rule;
     return HD_OK;

@@ -29,7 +29,7 @@ struct counted {
 
 struct hd_usages {
     struct user *users;
-    size_t count, room;
+    size_t count, capacity;
     uint32_t *slots; /* of names: position + 1; 0: empty */
     size_t slot_count;
     struct counted *jobs; /* by number, open addressing, at most half full */
@@ -64,31 +64,31 @@ static size_t slot_of(const struct hd_usages *usages, const char *name)
     return at;
 }
 
-static struct user *look_up(const struct hd_usages *usages, const char *name)
+static struct user *find_or_add(const struct hd_usages *usages, const char *name)
 {
     const size_t at = usages->count ? slot_of(usages, name) : 0;
 
     return usages->count && usages->slots[at] ? &usages->users[usages->slots[at] - 1] : NULL;
 }
 
-static bool make_room(struct hd_usages *usages)
+static bool grow(struct hd_usages *usages)
 {
-    const size_t room = usages->room ? 2 * usages->room : 16;
+    const size_t capacity = usages->capacity ? 2 * usages->capacity : 16;
     struct user *users;
     uint32_t *slots;
 
-    if (usages->count < usages->room)
+    if (usages->count < usages->capacity)
         return true;
-    users = realloc(usages->users, room * sizeof *users);
+    users = realloc(usages->users, capacity * sizeof *users);
     if (users)
         usages->users = users;
-    slots = users ? calloc(2 * room, sizeof *slots) : NULL;
+    slots = users ? calloc(2 * capacity, sizeof *slots) : NULL;
     if (!slots)
         return false;
     free(usages->slots);
     usages->slots = slots;
-    usages->slot_count = 2 * room;
-    usages->room = room;
+    usages->slot_count = 2 * capacity;
+    usages->capacity = capacity;
     for (size_t i = 0; i < usages->count; i++)
         usages->slots[slot_of(usages, usages->users[i].name)] = (uint32_t)i + 1;
     return true;
@@ -97,12 +97,12 @@ static bool make_room(struct hd_usages *usages)
 /* NULL: no memory. */
 static struct user *user_of(struct hd_usages *usages, const char *name)
 {
-    struct user *found = look_up(usages, name);
+    struct user *found = find_or_add(usages, name);
     char *copy;
 
     if (found)
         return found;
-    if (!make_room(usages) || !(copy = strdup(name)))
+    if (!grow(usages) || !(copy = strdup(name)))
         return NULL;
     usages->slots[slot_of(usages, name)] = (uint32_t)usages->count + 1;
     usages->users[usages->count] = (struct user){.name = copy};
@@ -150,7 +150,7 @@ enum hd_status hd_usages_take(struct hd_usages *usages, const char *name, enum h
 int64_t hd_usages_rate(const struct hd_usages *usages, const char *name, enum hd_limit limit,
                        int64_t most, int64_t now_ms)
 {
-    const struct user *user = look_up(usages, name);
+    const struct user *user = find_or_add(usages, name);
 
     return user && most != INT64_MAX ? (int64_t)ceil(level(user, limit, most, now_ms)) : 0;
 }
@@ -166,7 +166,7 @@ static size_t job_slot(const struct counted *jobs, size_t slots, uint64_t job)
     return at;
 }
 
-static bool make_job_room(struct hd_usages *usages)
+static bool grow_jobs(struct hd_usages *usages)
 {
     const size_t slots = usages->job_slots ? 2 * usages->job_slots : 64;
     struct counted *jobs;
@@ -214,7 +214,7 @@ void hd_usages_see_job(struct hd_usages *usages, const struct hd_job_record *job
 
     if (!live && !usages->job_slots)
         return;
-    if (!make_job_room(usages))
+    if (!grow_jobs(usages))
         return; /* the count is too low then; memory for the job itself is used up, too */
     at = job_slot(usages->jobs, usages->job_slots, job->job);
     if (usages->jobs[at].job)
@@ -236,7 +236,7 @@ void hd_usages_see_job(struct hd_usages *usages, const struct hd_job_record *job
 
 int64_t hd_usages_jobs(const struct hd_usages *usages, const char *name, bool queued_alone)
 {
-    const struct user *user = look_up(usages, name);
+    const struct user *user = find_or_add(usages, name);
 
     return !user ? 0 : queued_alone ? user->queued : user->live;
 }

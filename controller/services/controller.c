@@ -439,7 +439,7 @@ static void on_trouble(void *user, const char *message)
     report_health(c);
     if (message) {
         hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
-        if (hd_store_room(c->store) == HD_STORE_STUCK)
+        if (hd_store_disk_space(c->store) == HD_STORE_STUCK)
             control_fail_waiting(c, message);
     } else {
         hd_log(HD_LOG_INFO, "the state can be written again");

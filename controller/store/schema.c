@@ -197,7 +197,7 @@ static const struct migration {
     {.sql = "ALTER TABLE attempts ADD COLUMN borrows INTEGER NOT NULL DEFAULT 0;"},
     /* 14: who may call, and the audit log. An old row of either is never changed or deleted; a
        credential ends once */
-    {.sql = "ALTER TABLE jobs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0;" /* keep.c */
+    {.sql = "ALTER TABLE jobs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0;" /* retention.c */
             "CREATE INDEX jobs_ended ON jobs (ended_ms) WHERE pruned<2 AND removal=0 AND"
             " state IN ('succeeded','failed','cancelled');"
             "CREATE TABLE credentials (id INTEGER PRIMARY KEY, kind TEXT NOT NULL,"

@@ -61,17 +61,17 @@ struct hd_job_store {
     struct hd_store_epoch epoch;
     uv_thread_t thread;
     uv_async_t async;
-    uv_prepare_t before_wait;     /* of the loop, in each round */
-    struct items queued;          /* queued in this round; the loop's own */
-    size_t unanswered;            /* items in all queues; the loop's own */
-    struct store_reserve reserve; /* the writer's, as `db` */
-    int64_t log_bytes_max;        /* at which the log is copied into the database */
-    int64_t make_due_ms;          /* likewise: when to try to make it again (monotonic) */
+    uv_prepare_t before_wait;    /* of the loop, in each round */
+    struct items queued;         /* queued in this round; the loop's own */
+    size_t unanswered;           /* items in all queues; the loop's own */
+    struct disk_reserve reserve; /* the writer's, as `db` */
+    int64_t log_bytes_max;       /* at which the log is copied into the database */
+    int64_t make_due_ms;         /* likewise: when to try to make it again (monotonic) */
     uv_work_t join_work;
     void (*on_closed)(void *user);
     void *closed_user;
     /* The loop's copies. */
-    enum hd_store_room room;
+    enum hd_store_disk_space space;
     int64_t full_ms, stuck_ms; /* since when it is not FINE, and STUCK; wall clock */
     int64_t reserve_left;
     char trouble_shown[HD_ERR_MAX];
@@ -224,13 +224,13 @@ static void answer_queries_now(struct hd_job_store *store, struct items *items)
 
 /* ---- the reserve ------------------------------------------------------------------------------*/
 
-static bool runs_out(const struct store_reserve *reserve)
+static bool runs_out(const struct disk_reserve *reserve)
 {
     return 2 * reserve->left_bytes < reserve->whole_bytes;
 }
 
 /* What the loop is to know of it. */
-static void tell_reserve(struct hd_job_store *store)
+static void report_reserve(struct hd_job_store *store)
 {
     store->db.thins = runs_out(&store->reserve);
     uv_mutex_lock(&store->mutex);
@@ -242,15 +242,15 @@ static void tell_reserve(struct hd_job_store *store)
 /* After a transaction for which there was no room. The log is copied into the database and begun
  * anew, in the room that its file has, which may be enough; then a piece of the reserve goes.
  * False: there is nothing more to give. */
-static bool make_room(struct hd_job_store *store, bool *emptied)
+static bool free_reserve(struct hd_job_store *store, bool *emptied)
 {
     bool gave;
 
     if (!store->db.full)
         return false;
-    gave = *emptied && store_reserve_give(&store->reserve);
+    gave = *emptied && disk_reserve_release(&store->reserve);
     if (gave)
-        tell_reserve(store);
+        report_reserve(store);
     store_db_empty_log(&store->db, store->log_bytes_max);
     gave |= !*emptied;
     *emptied = true;
@@ -268,11 +268,11 @@ static void restore_reserve(struct hd_job_store *store)
 {
     const int64_t now_ms = hd_clock_now_ms();
 
-    if (!store_reserve_is_short(&store->reserve) || now_ms < store->make_due_ms)
+    if (!disk_reserve_is_short(&store->reserve) || now_ms < store->make_due_ms)
         return;
     store->make_due_ms = now_ms + make_pause_ms(store);
-    if (store_reserve_make(&store->reserve))
-        tell_reserve(store);
+    if (disk_reserve_make(&store->reserve))
+        report_reserve(store);
 }
 
 /* Writes all batches of `items` in one transaction, with retries, then answers the queries. */
@@ -287,7 +287,7 @@ static void process(struct hd_job_store *store, struct items *items)
         if (!st)
             break;
         hd_err_save(st, &error);
-        if (make_room(store, &emptied))
+        if (free_reserve(store, &emptied))
             continue;
         answer_queries_now(store, items);
         if (after_failure(store, &error, items))
@@ -310,7 +310,7 @@ static void writer_main(void *arg)
         uv_mutex_lock(&store->mutex);
         store->asked_ms = 0;
         while (!store->todo.first && !store->closing) {
-            if (!store_reserve_is_short(&store->reserve))
+            if (!disk_reserve_is_short(&store->reserve))
                 uv_cond_wait(&store->wake, &store->mutex);
             else if (uv_cond_timedwait(&store->wake, &store->mutex,
                                        (uint64_t)make_pause_ms(store) * 1000000))
@@ -361,23 +361,23 @@ struct writer_report {
 
 static void report_trouble(struct hd_job_store *store, const struct writer_report *report)
 {
-    const enum hd_store_room before = store->room;
+    const enum hd_store_disk_space before = store->space;
     char message[HD_ERR_MAX] = "", since[HD_CLOCK_TEXT_MAX];
 
     store->reserve_left = report->left_bytes;
-    store->room = report->trouble.status                            ? HD_STORE_STUCK
-                  : report->left_bytes < store->reserve.whole_bytes ? HD_STORE_RESERVE
-                                                                    : HD_STORE_FINE;
+    store->space = report->trouble.status                            ? HD_STORE_STUCK
+                   : report->left_bytes < store->reserve.whole_bytes ? HD_STORE_RESERVE
+                                                                     : HD_STORE_FINE;
     if (before == HD_STORE_FINE)
         store->full_ms = hd_clock_wall_ms();
     if (before != HD_STORE_STUCK)
         store->stuck_ms = hd_clock_wall_ms();
-    hd_clock_format_utc(store->room == HD_STORE_STUCK ? store->stuck_ms : store->full_ms, since);
-    if (store->room == HD_STORE_STUCK)
+    hd_clock_format_utc(store->space == HD_STORE_STUCK ? store->stuck_ms : store->full_ms, since);
+    if (store->space == HD_STORE_STUCK)
         (void)snprintf(message, sizeof message,
                        "the controller cannot write its state since %s: %.*s", since,
                        HD_ERR_MAX - 128, report->trouble.message);
-    else if (store->room == HD_STORE_RESERVE)
+    else if (store->space == HD_STORE_RESERVE)
         (void)snprintf(
             message, sizeof message,
             "the disk of the controller's state directory %.512s is full since %s: only "
@@ -532,15 +532,15 @@ static enum hd_status open_epoch(struct hd_job_store *store)
 static enum hd_status open_database(struct hd_job_store *store)
 {
     const struct hd_store_options *o = &store->options;
-    struct store_reserve *reserve = &store->reserve;
-    int64_t log_bytes = store_reserve_size(o->dir, (int64_t)LOG_PAGES_MAX * PAGE_BYTES);
+    struct disk_reserve *reserve = &store->reserve;
+    int64_t log_bytes = disk_reserve_size(o->dir, (int64_t)LOG_PAGES_MAX * PAGE_BYTES);
     struct hd_error error;
     enum hd_status st;
 
-    store_reserve_open(reserve, o->dir, o->vfs, store_reserve_size(o->dir, o->reserve_bytes));
+    disk_reserve_open(reserve, o->dir, o->vfs, disk_reserve_size(o->dir, o->reserve_bytes));
     do {
         st = open_epoch(store);
-    } while (st == HD_IO && store_reserve_give(reserve));
+    } while (st == HD_IO && disk_reserve_release(reserve));
     if (reserve->whole_bytes && reserve->whole_bytes < log_bytes)
         log_bytes = reserve->whole_bytes;
     if (log_bytes < LOG_PAGES_MIN * PAGE_BYTES)
@@ -549,14 +549,14 @@ static enum hd_status open_database(struct hd_job_store *store)
     if (!st)
         st = store_db_bound_log(&store->db, log_bytes / PAGE_BYTES);
     if (!st)
-        (void)store_reserve_make(reserve);
+        (void)disk_reserve_make(reserve);
     store->left_bytes = store->reserve_left = reserve->left_bytes;
     store->db.thins = runs_out(reserve);
     store->db.opened = !st;
     if (!st)
         return HD_OK;
     hd_err_save(st, &error);
-    store_reserve_close(reserve);
+    disk_reserve_close(reserve);
     return hd_err_restore(&error);
 }
 
@@ -593,7 +593,7 @@ enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *opt
 
 fail_open:
     store_db_close(&store->db);
-    store_reserve_close(&store->reserve);
+    disk_reserve_close(&store->reserve);
 fail_locked:
     (void)close(store->lock_fd);
 fail:
@@ -623,7 +623,7 @@ static void join(uv_work_t *work)
 
     (void)uv_thread_join(&store->thread);
     store_db_close(&store->db);
-    store_reserve_close(&store->reserve);
+    disk_reserve_close(&store->reserve);
     (void)close(store->lock_fd);
 }
 
@@ -711,9 +711,9 @@ int64_t hd_store_silent_ms(struct hd_job_store *store)
     return silent;
 }
 
-enum hd_store_room hd_store_room(const struct hd_job_store *store)
+enum hd_store_disk_space hd_store_disk_space(const struct hd_job_store *store)
 {
-    return store->room;
+    return store->space;
 }
 
 int64_t hd_store_reserve_left(const struct hd_job_store *store)

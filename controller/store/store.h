@@ -12,7 +12,7 @@
  *        ^                          |     '---- a write succeeds ---------'
  *        '--- the reserve is made again
  *
- * In the reserve (reserve.c) batches are written on; the caller asks for less. In the second half
+ * In the reserve (disk_reserve.c) batches are written on; the caller asks for less. In the second half
  * of it, of a job's steps only every sixteenth and the newest stay. STUCK: the writer keeps the
  * batches and retries every second. All that goes back by itself when the disk has room. Errors
  * that a retry cannot fix (a damaged database, a violated constraint) lead to on_fatal.
@@ -91,12 +91,12 @@ const char *hd_store_jobs_share(const struct hd_job_store *store);
 /* Batches and queries that have not been answered. */
 size_t hd_store_queued(const struct hd_job_store *store);
 
-enum hd_store_room {
+enum hd_store_disk_space {
     HD_STORE_FINE,
     HD_STORE_RESERVE, /* the disk is full: what is written takes of the reserve */
     HD_STORE_STUCK,   /* nothing can be written */
 };
-enum hd_store_room hd_store_room(const struct hd_job_store *store);
+enum hd_store_disk_space hd_store_disk_space(const struct hd_job_store *store);
 /* What is wrong, since when, where, and what helps, as a sentence for people; NULL: FINE. */
 const char *hd_store_trouble(const struct hd_job_store *store);
 /* What is left of the reserve. */

@@ -5,8 +5,8 @@
  *   write.c   writes one batch into the open transaction
  *   read.c    queries, and loading at start
  *   identity.c  credentials and the audit log
- *   keep.c    old history that goes
- *   reserve.c  room on the disk that is given up when the disk is full
+ *   retention.c    old history that goes
+ *   disk_reserve.c  room on the disk that is given up when the disk is full
  *   restore.c  a backup that takes the place of the database
  *   epoch.c    which of several controllers of one cluster is the newest
  *   backup.c  a copy of the database, by another process than the controller; or by the
@@ -166,7 +166,7 @@
     X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")                                        \
     X(GET_BYTES, "SELECT ifnull(sum(size_bytes), 0) FROM jobs JOIN checkpoints USING (job)"        \
                  " WHERE owner=? AND checkpoints.state='present'")                                 \
-    /* keep.c; the index jobs_ended has what is not gone yet */                                    \
+    /* retention.c; the index jobs_ended has what is not gone yet */                               \
     X(FIND_OLD, "SELECT job FROM jobs WHERE " STORE_KEPT " AND ended_ms<? ORDER BY ended_ms")      \
     X(FIND_MANY, "SELECT job FROM jobs WHERE " STORE_KEPT " ORDER BY ended_ms DESC"                \
                  " LIMIT 1000 OFFSET ?")                                                           \
@@ -177,13 +177,13 @@
                     " AND seq<(SELECT max(seq) FROM events WHERE job=?1)")                         \
     X(PRUNE_STEPS, "DELETE FROM step_metrics WHERE job=?1"                                         \
                    " AND seq<(SELECT max(seq) FROM step_metrics WHERE job=?1)")                    \
-    X(SAY_PRUNED, "INSERT OR IGNORE INTO events (job, seq, time_ms, attempt, rank, kind, node,"    \
-                  " message) VALUES (?1, 1, ?2, 0, -1, 'history_removed', '', ?3)")                \
+    X(REPORT_PRUNED, "INSERT OR IGNORE INTO events (job, seq, time_ms, attempt, rank, kind, node," \
+                     " message) VALUES (?1, 1, ?2, 0, -1, 'history_removed', '', ?3)")             \
     /* write.c, while room is running out */                                                       \
     X(DROP_STEP, "DELETE FROM step_metrics WHERE job=?1 AND seq=(SELECT max(seq)"                  \
                  " FROM step_metrics WHERE job=?1) AND seq % 16 <> 0")                             \
     X(COUNT_STEPS, "SELECT count(*) FROM step_metrics WHERE job=?")                                \
-    X(THIN_STEPS,                                                                                  \
+    X(DOWNSAMPLE_STEPS,                                                                            \
       "DELETE FROM step_metrics WHERE job=?1 AND seq IN (SELECT seq FROM (SELECT seq,"             \
       " row_number() OVER (ORDER BY seq) AS n FROM step_metrics WHERE job=?1) WHERE n % ?2 <> 1)"  \
       " AND seq<(SELECT max(seq) FROM step_metrics WHERE job=?1)")                                 \
@@ -231,7 +231,7 @@ struct store_db {
     bool thins;  /* of the steps that are written now, few are kept: room is running out */
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
-    int64_t log_told_bytes; /* of the log, when it was last said to be long; 0: it is not */
+    int64_t log_reported_bytes; /* of the log, when it was last said to be long; 0: it is not */
     char cluster_id[40];
     char jobs_share[HD_JOBS_SHARE_MAX]; /* when it was opened; "": there was none */
     struct store_audit_head { /* the newest row of the audit log, written or about to be */
@@ -240,28 +240,28 @@ struct store_db {
     } audit;
 };
 
-/* ---- reserve.c: used by one thread at a time, as `store_db` is ---- */
+/* ---- disk_reserve.c: used by one thread at a time, as `store_db` is ---- */
 
-struct store_reserve {
+struct disk_reserve {
     sqlite3_file *file; /* NULL: there is none */
     const char *dir;
     char path[HD_CTL_PATH_BYTES_MAX];
     int64_t whole_bytes, left_bytes; /* whole 0: none is wanted */
-    bool looks;                      /* on a real disk: asks it for room before it writes */
+    bool checks;                     /* on a real disk: asks it for room before it writes */
 };
 
 /* What the disk of `dir` can spare of wanted_bytes: at most a sixteenth of it. */
-int64_t store_reserve_size(const char *dir, int64_t wanted_bytes);
+int64_t disk_reserve_size(const char *dir, int64_t wanted_bytes);
 /* Finds what is left of it; writes nothing. `reserve` and `dir` stay where they are. A file that
  * cannot be opened is an empty reserve. */
-void store_reserve_open(struct store_reserve *reserve, const char *dir, const char *vfs_name,
-                        int64_t bytes);
-void store_reserve_close(struct store_reserve *reserve);
-bool store_reserve_is_short(const struct store_reserve *reserve);
+void disk_reserve_open(struct disk_reserve *reserve, const char *dir, const char *vfs_name,
+                       int64_t bytes);
+void disk_reserve_close(struct disk_reserve *reserve);
+bool disk_reserve_is_short(const struct disk_reserve *reserve);
 /* Frees a piece. False: nothing is left. */
-bool store_reserve_give(struct store_reserve *reserve);
+bool disk_reserve_release(struct disk_reserve *reserve);
 /* Makes it whole, if the disk has the room and half of the reserve more. True: it is whole. */
-bool store_reserve_make(struct store_reserve *reserve);
+bool disk_reserve_make(struct disk_reserve *reserve);
 /* Copies the log into the database, so that it begins anew; what its file has beyond keep_bytes is
  * freed, the rest is for its next frames. Best effort: a backup that reads may be in the way. */
 void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
@@ -351,7 +351,7 @@ enum hd_status store_put_credential(struct store_db *db, const struct hd_credent
 enum hd_status store_insert_audit(struct store_db *db, const struct hd_audit_record *a);
 enum hd_status store_read_audit_head(struct store_db *db);
 enum hd_status store_query_audit(struct store_db *db, struct hd_query *query);
-/* keep.c */
+/* retention.c */
 enum hd_status store_prune(struct store_db *db, const struct hd_prune_record *p);
 enum hd_status store_query_bytes(struct store_db *db, struct hd_query *query);
 enum hd_status store_query_credentials(struct store_db *db, struct hd_query *query);

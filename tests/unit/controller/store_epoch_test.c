@@ -278,12 +278,12 @@ static void a_reader_that_lets_the_log_grow_is_told(void **state)
             assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT * FROM meta", 0, 0, 0), SQLITE_OK);
         assert_int_equal(store_db_put_meta(&db, "x", text), HD_OK);
         store_watch_log(&db, BOUND);
-        assert_int_equal(db.log_told_bytes > 2 * BOUND, reads);
+        assert_int_equal(db.log_reported_bytes > 2 * BOUND, reads);
         if (reads) {
             assert_int_equal(sqlite3_exec(reader, "COMMIT", 0, 0, 0), SQLITE_OK);
             store_db_empty_log(&db, BOUND);
             store_watch_log(&db, BOUND);
-            assert_int_equal(db.log_told_bytes, 0);
+            assert_int_equal(db.log_reported_bytes, 0);
         }
         (void)sqlite3_close(reader);
         store_db_close(&db);

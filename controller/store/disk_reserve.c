@@ -1,8 +1,8 @@
 /* reserve: room on the disk that is kept for the day on which it is full.
  *
- *   WHOLE --no room for a write: store_reserve_give--> SHORT --an eighth each time--> EMPTY
+ *   WHOLE --no room for a write: disk_reserve_release--> SHORT --an eighth each time--> EMPTY
  *     ^                                                  |                              |
- *     '------- the disk has room: store_reserve_make ----+------------------------------'
+ *     '------- the disk has room: disk_reserve_make ----+------------------------------'
  *
  * A file of zeros beside the database, written to its last byte: a sparse file would keep no room.
  * It is given up in pieces, so that another program that fills the disk takes one piece at a time,
@@ -24,9 +24,9 @@
 #include "base/text.h"
 #include "controller/store/store_internal.h"
 
-enum { PIECES = 8, BLOCK_BYTES = 64 * 1024, DISK_SHARE = 16 };
+enum { PIECES = 8, BLOCK_BYTES = 64 * 1024, DISK_DIVISOR = 16 };
 
-int64_t store_reserve_size(const char *dir, int64_t wanted_bytes)
+int64_t disk_reserve_size(const char *dir, int64_t wanted_bytes)
 {
     struct rlimit sizes; /* of files: what is above it can never be made */
     struct statvfs disk;
@@ -37,18 +37,18 @@ int64_t store_reserve_size(const char *dir, int64_t wanted_bytes)
         wanted_bytes = (int64_t)sizes.rlim_cur;
     if (wanted_bytes <= 0 || statvfs(dir, &disk) < 0)
         return wanted_bytes > 0 ? wanted_bytes : 0;
-    most = (int64_t)disk.f_blocks * (int64_t)disk.f_frsize / DISK_SHARE;
+    most = (int64_t)disk.f_blocks * (int64_t)disk.f_frsize / DISK_DIVISOR;
     return wanted_bytes < most ? wanted_bytes : most;
 }
 
-void store_reserve_open(struct store_reserve *reserve, const char *dir, const char *vfs_name,
-                        int64_t bytes)
+void disk_reserve_open(struct disk_reserve *reserve, const char *dir, const char *vfs_name,
+                       int64_t bytes)
 {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_TRANSIENT_DB;
     sqlite3_vfs *vfs = sqlite3_vfs_find(vfs_name);
     sqlite3_int64 size = 0;
 
-    *reserve = (struct store_reserve){.dir = dir, .whole_bytes = bytes, .looks = !vfs_name};
+    *reserve = (struct disk_reserve){.dir = dir, .whole_bytes = bytes, .checks = !vfs_name};
     (void)snprintf(reserve->path, sizeof reserve->path, "%s/reserve", dir);
     if (!bytes || !vfs || !(reserve->file = calloc(1, (size_t)vfs->szOsFile)))
         return;
@@ -59,7 +59,7 @@ void store_reserve_open(struct store_reserve *reserve, const char *dir, const ch
             "%s cannot be opened or made: there is no reserve for a full disk; mend its owner or "
             "remove it, and start the controller again",
             reserve->path);
-        store_reserve_close(reserve);
+        disk_reserve_close(reserve);
         reserve->whole_bytes = 0; /* or the store would wait for it for ever */
         return;
     }
@@ -68,7 +68,7 @@ void store_reserve_open(struct store_reserve *reserve, const char *dir, const ch
         reserve->left_bytes = bytes;
 }
 
-void store_reserve_close(struct store_reserve *reserve)
+void disk_reserve_close(struct disk_reserve *reserve)
 {
     if (reserve->file && reserve->file->pMethods)
         (void)reserve->file->pMethods->xClose(reserve->file);
@@ -76,12 +76,12 @@ void store_reserve_close(struct store_reserve *reserve)
     reserve->file = NULL;
 }
 
-bool store_reserve_is_short(const struct store_reserve *reserve)
+bool disk_reserve_is_short(const struct disk_reserve *reserve)
 {
     return reserve->left_bytes < reserve->whole_bytes;
 }
 
-bool store_reserve_give(struct store_reserve *reserve)
+bool disk_reserve_release(struct disk_reserve *reserve)
 {
     const int64_t piece = (reserve->whole_bytes + PIECES - 1) / PIECES;
     const int64_t left = reserve->left_bytes > piece ? reserve->left_bytes - piece : 0;
@@ -94,7 +94,7 @@ bool store_reserve_give(struct store_reserve *reserve)
 }
 
 /* True: all of it is written and flushed. */
-static bool fill(const struct store_reserve *reserve)
+static bool fill(const struct disk_reserve *reserve)
 {
     static const unsigned char zeros[BLOCK_BYTES];
     const sqlite3_io_methods *m = reserve->file->pMethods;
@@ -109,7 +109,7 @@ static bool fill(const struct store_reserve *reserve)
     return m->xSync(reserve->file, SQLITE_SYNC_NORMAL) == SQLITE_OK;
 }
 
-bool store_reserve_make(struct store_reserve *reserve)
+bool disk_reserve_make(struct disk_reserve *reserve)
 {
     const int64_t missing = reserve->whole_bytes - reserve->left_bytes;
 
@@ -117,7 +117,7 @@ bool store_reserve_make(struct store_reserve *reserve)
         return true;
     /* half of it more: else the next write would take it again */
     if (!reserve->file ||
-        (reserve->looks && hd_file_check_room(reserve->dir, missing + reserve->whole_bytes / 2)))
+        (reserve->checks && hd_file_check_room(reserve->dir, missing + reserve->whole_bytes / 2)))
         return false;
     if (fill(reserve)) {
         reserve->left_bytes = reserve->whole_bytes;
@@ -127,7 +127,7 @@ bool store_reserve_make(struct store_reserve *reserve)
     return false;
 }
 
-/* ---- the log of the database ----------------------------------------------------------*/
+/* ---- the log of the database ------------------------------------------------------------------*/
 
 static int64_t log_bytes(struct store_db *db)
 {
@@ -186,17 +186,17 @@ void store_watch_log(struct store_db *db, int64_t bytes_max)
     char size[32], bound[32], who[64];
 
     if (bytes <= 2 * bytes_max) {
-        if (db->log_told_bytes)
+        if (db->log_reported_bytes)
             hd_log(HD_LOG_INFO, "the write-ahead log %s-wal is short again", db->path);
-        db->log_told_bytes = 0;
+        db->log_reported_bytes = 0;
         return;
     }
-    if (bytes < 2 * db->log_told_bytes ||
+    if (bytes < 2 * db->log_reported_bytes ||
         sqlite3_wal_checkpoint_v2(db->sqlite, NULL, SQLITE_CHECKPOINT_PASSIVE, &in_log, &copied) !=
             SQLITE_OK ||
         copied >= in_log) /* no reader: a large transaction was written */
         return;
-    db->log_told_bytes = bytes;
+    db->log_reported_bytes = bytes;
     hd_text_format_bytes(bytes, size);
     hd_text_format_bytes(bytes_max, bound);
     find_reader(db, who);

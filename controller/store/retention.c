@@ -39,7 +39,7 @@ static enum hd_status forget(struct store_db *db, int64_t job, int64_t now_ms, c
     for (size_t i = 0; !st && i < sizeof each / sizeof each[0]; i++)
         st = store_db_run(db, each[i], "i", job);
     if (!st)
-        st = store_db_run(db, STORE_SAY_PRUNED, "iit", job, now_ms, why);
+        st = store_db_run(db, STORE_REPORT_PRUNED, "iit", job, now_ms, why);
     return st ? st : store_db_run(db, STORE_SET_PRUNED, "in", job, 2);
 }
 
@@ -56,7 +56,7 @@ static enum hd_status forget_all(struct store_db *db, sqlite3_stmt *found, int64
 }
 
 /* Keeps the first line, every so many, and the newest. */
-static enum hd_status thin(struct store_db *db, int64_t job, int64_t lines)
+static enum hd_status downsample(struct store_db *db, int64_t job, int64_t lines)
 {
     sqlite3_stmt *s = store_db_bind(db, STORE_COUNT_STEPS, "i", job);
     bool row = false;
@@ -66,11 +66,12 @@ static enum hd_status thin(struct store_db *db, int64_t job, int64_t lines)
     if (s)
         (void)sqlite3_reset(s);
     if (!st && count > lines && lines > 1) /* the newest is one of the lines */
-        st = store_db_run(db, STORE_THIN_STEPS, "ii", job, (count - 1 + lines - 2) / (lines - 1));
+        st = store_db_run(db, STORE_DOWNSAMPLE_STEPS, "ii", job,
+                          (count - 1 + lines - 2) / (lines - 1));
     return st ? st : store_db_run(db, STORE_SET_PRUNED, "in", job, 1);
 }
 
-static enum hd_status thin_all(struct store_db *db, const struct hd_prune_record *p)
+static enum hd_status downsample_all(struct store_db *db, const struct hd_prune_record *p)
 {
     int64_t jobs[JOBS_A_BATCH];
     size_t count;
@@ -78,7 +79,7 @@ static enum hd_status thin_all(struct store_db *db, const struct hd_prune_record
         db, store_db_bind(db, STORE_FIND_LONG, "i", p->now_ms - p->step_lines_ms), jobs, &count);
 
     for (size_t i = 0; !st && i < count; i++)
-        st = thin(db, jobs[i], p->step_lines);
+        st = downsample(db, jobs[i], p->step_lines);
     return st;
 }
 
@@ -99,5 +100,5 @@ enum hd_status store_prune(struct store_db *db, const struct hd_prune_record *p)
         st = forget_all(db, store_db_bind(db, STORE_FIND_MANY, "i", p->history_jobs), p->now_ms,
                         why);
     }
-    return !st && p->step_lines ? thin_all(db, p) : st;
+    return !st && p->step_lines ? downsample_all(db, p) : st;
 }
