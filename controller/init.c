@@ -115,7 +115,8 @@ static enum hd_status make_admin(const char *state_dir, const char *path)
     return st;
 }
 
-static enum hd_status say(const char *state_dir, const char *token_path, const struct names *names)
+static enum hd_status print(const char *state_dir, const char *token_path,
+                            const struct names *names)
 {
     struct hd_text text = {0};
     enum hd_status st;
@@ -162,7 +163,7 @@ enum hd_status controller_init(const char *state_dir, const char *hosts)
     if (!st)
         st = hd_authority_init(state_dir, names.items, names.count, hd_clock_wall_ms());
     if (!st)
-        st = say(state_dir, token_path, &names);
+        st = print(state_dir, token_path, &names);
     hd_arena_done(&names.arena);
     return st;
 }

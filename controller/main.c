@@ -373,7 +373,7 @@ static void watch_signals(struct program *p)
 }
 
 /* HOST:0 took some port: say which. */
-static void tell_ready(const struct program *p)
+static void report_ready(const struct program *p)
 {
     const char *address = p->options.listen, *colon = strrchr(address, ':');
 
@@ -384,7 +384,7 @@ static void tell_ready(const struct program *p)
                controller_port(p->controller), controller_jobs_dir(p->controller));
 }
 
-static void tell_http(const struct program *p)
+static void print_http(const struct program *p)
 {
     const char *address = p->options.http, *colon = address ? strrchr(address, ':') : NULL;
 
@@ -416,8 +416,8 @@ static enum hd_status run(struct program *p)
         (void)uv_run(&p->loop, UV_RUN_DEFAULT);
         st = hd_err_restore(&error);
     } else {
-        tell_ready(p);
-        tell_http(p);
+        report_ready(p);
+        print_http(p);
         hd_notify_ready();
         (void)uv_run(&p->loop, UV_RUN_DEFAULT);
     }

@@ -73,7 +73,7 @@ struct cli {
     int64_t ahead_ms; /* the controller's clock less this one's, by its newest answer */
     /* Not NULL: cli_parse does nothing but call it with the flags that the command takes, without
      * those that all have, and returns CLI_OK. For tests. */
-    void (*tell_flags)(const struct cli_flag *flags, size_t count);
+    void (*print_flags)(const struct cli_flag *flags, size_t count);
 };
 
 struct cli_command {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/cli/data_look.h"
+#include "controller/cli/data_check.h"
 #include "controller/cli/process.h"
 #include "controller/cli/submit.h"
 
@@ -70,8 +70,8 @@ static int show(struct cli *cli, const struct cli_list *overrides, const char *f
     hd_arena_init(&arena, 0);
     code = cli_read_spec(cli->args[1], overrides, &arena, &job);
     if (code == CLI_CONTINUE)
-        code = data_look_show(job, first ? first : "0", count ? count : "3",
-                              cli->format >= CLI_JSON, cli->colour);
+        code = data_check_show(job, first ? first : "0", count ? count : "3",
+                               cli->format >= CLI_JSON, cli->colour);
     hd_arena_done(&arena);
     return code;
 }

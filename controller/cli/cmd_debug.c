@@ -22,14 +22,14 @@
 
 enum { BLOCK = 512, LOG_BYTES = 256 << 10, TOKEN_MIN = 16 /* as in token files */ };
 
-/* ---- secrets ---------------------------------------------------------------------------------*/
+/* ---- secrets ----------------------------------------------------------------------------------*/
 
 static bool is_word(char c)
 {
     return isalnum((unsigned char)c) || c == '+' || c == '/' || c == '_' || c == '-';
 }
 
-static bool looks_secret(const char *word, size_t len)
+static bool may_be_secret(const char *word, size_t len)
 {
     size_t digits = 0, letters = 0, others = 0;
 
@@ -99,7 +99,7 @@ void debug_redact(const char *text, size_t count, struct hd_text *out)
         if (is_after_secret_key(text, i) || is_after_bearer(text, i)) {
             len = value_length(text, i, count);
             hd_text_add(out, "[removed]");
-        } else if (looks_secret(text + i, len)) {
+        } else if (may_be_secret(text + i, len)) {
             hd_text_add(out, "[removed]");
         } else {
             hd_text_add_bytes(out, text + i, len);
@@ -108,7 +108,7 @@ void debug_redact(const char *text, size_t count, struct hd_text *out)
     }
 }
 
-/* ---- the tar file ----------------------------------------------------------------------------*/
+/* ---- the tar file -----------------------------------------------------------------------------*/
 
 /* A member in the form of POSIX (ustar): a header of 512 bytes, the bytes, zeros to a block. */
 void debug_add_member(struct hd_text *tar, const char *name, const char *bytes, size_t count,
@@ -135,7 +135,7 @@ void debug_add_member(struct hd_text *tar, const char *name, const char *bytes, 
     hd_text_add_bytes(tar, zeros, (BLOCK - count % BLOCK) % BLOCK);
 }
 
-/* ---- what goes in ----------------------------------------------------------------------------*/
+/* ---- what goes in -----------------------------------------------------------------------------*/
 
 struct bundle {
     struct cli *cli;
@@ -159,7 +159,7 @@ static size_t line_behind(const struct hd_text *text, size_t at)
 static enum hd_status add_command(struct bundle *b, const char *member, const char *const *words)
 {
     const char *argv[24] = {b->self};
-    struct hd_text said = {0}, clean = {0};
+    struct hd_text output = {0}, clean = {0};
     size_t n = 1;
     int code = 0;
     char name[160];
@@ -177,23 +177,23 @@ static enum hd_status add_command(struct bundle *b, const char *member, const ch
         argv[n++] = "--tls-ca", argv[n++] = b->cli->tls_ca;
     if (b->cli->tls_cert)
         argv[n++] = "--tls-cert", argv[n++] = b->cli->tls_cert;
-    st = process_ask(argv, NULL, PROCESS_QUESTION_MS, &said, NULL, &code);
+    st = process_ask(argv, NULL, PROCESS_QUESTION_MS, &output, NULL, &code);
     b->code = code;
     if (!st && code)
         hd_text_add(&b->failures, "%s: heddle %s ended with %d\n", member, argv[1], code);
-    if (!st && said.len_bytes) {
-        const size_t from = said.len_bytes > LOG_BYTES && strncmp(argv[1], "logs", 4) == 0
-                                ? line_behind(&said, said.len_bytes - LOG_BYTES)
+    if (!st && output.len_bytes) {
+        const size_t from = output.len_bytes > LOG_BYTES && strncmp(argv[1], "logs", 4) == 0
+                                ? line_behind(&output, output.len_bytes - LOG_BYTES)
                                 : 0;
 
-        debug_redact(said.data + from, said.len_bytes - from, &clean);
+        debug_redact(output.data + from, output.len_bytes - from, &clean);
         (void)snprintf(name, sizeof name, "heddle-debug/%s", member);
         if (!clean.failed)
             debug_add_member(&b->tar, name, clean.data, clean.len_bytes, b->unix_s);
     }
     if (!st && (clean.failed || b->tar.failed))
         st = hd_err(HD_NO_MEMORY, "no memory for the bundle");
-    hd_text_free(&said);
+    hd_text_free(&output);
     hd_text_free(&clean);
     return st;
 }

@@ -74,7 +74,7 @@ int cli_whoami(struct cli *cli, int argc, char **argv)
 
 /* Creates the file before the token: a token whose file cannot be written would be valid and lost.
  */
-static int make_room(const char *path)
+static int grow(const char *path)
 {
     const int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     char why[HD_FILE_WHY_MAX];
@@ -130,7 +130,7 @@ static int create_token(struct cli *cli, const char *role, int64_t ttl_ms, const
     Heddle__V1__CreateTokenRequest request = HEDDLE__V1__CREATE_TOKEN_REQUEST__INIT;
     Heddle__V1__CreateTokenResponse *response = NULL;
     struct hd_text text = {0};
-    int code = make_room(out);
+    int code = grow(out);
 
     if (code != CLI_CONTINUE)
         return code;
@@ -158,7 +158,7 @@ static int create_cert(struct cli *cli, const char *role, const char *out)
     Heddle__V1__SignPersonRequest request = HEDDLE__V1__SIGN_PERSON_REQUEST__INIT;
     Heddle__V1__SignPersonResponse *response = NULL;
     struct hd_text asked = {0}, key = {0}, both = {0};
-    int code = make_room(out);
+    int code = grow(out);
 
     if (code != CLI_CONTINUE)
         return code;

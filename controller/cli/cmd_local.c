@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
-#include "controller/cli/data_look.h"
+#include "controller/cli/data_check.h"
 #include "controller/cli/process.h"
 #include "controller/cli/runs.h"
 #include "controller/cli/submit.h"
@@ -341,7 +341,7 @@ static void note_command(const struct local *l, const char *verb, const char *af
 }
 
 /* How long it took, and what to do next: the last line is the command. */
-static void say_end(struct local *l, int code, int64_t begin_ms)
+static void print_end(struct local *l, int code, int64_t begin_ms)
 {
     char span[HD_CLOCK_TEXT_MAX], more[64];
     struct hd_text resume = {0};
@@ -361,8 +361,8 @@ static void say_end(struct local *l, int code, int64_t begin_ms)
     add_command(l, "heddle local --resume", "", &resume);
     cli_note("heddle: took %s; logs and checkpoints are in %s", span, l->run.path);
     if (!resume.failed)
-        cli_say_onward_by(l->cli, code == CLI_JOB_FAILED || cli_is_interrupted(code) ? l->job : 0,
-                          resume.data);
+        cli_print_next_commands_by(
+            l->cli, code == CLI_JOB_FAILED || cli_is_interrupted(code) ? l->job : 0, resume.data);
     hd_text_free(&resume);
 }
 
@@ -503,7 +503,7 @@ static int run_job(struct local *l)
     }
     if (l->interrupted && code != CLI_OK)
         code = cli_exit_of_signal(l->interrupted);
-    say_end(l, code, begin_ms);
+    print_end(l, code, begin_ms);
     return code;
 }
 
@@ -515,7 +515,7 @@ static int run_local(struct local *l)
     if (!l->resume)
         code = cli_read_spec(l->cli->args[0], &l->overrides, &l->arena, &l->spec);
     if (code == CLI_CONTINUE && !l->resume)
-        code = data_look_at_tokenizer(l->spec);
+        code = data_check_tokenizer(l->spec);
     if (code != CLI_CONTINUE)
         return code;
     catch_early_signals();

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "controller/cli/bar.h"
-#include "controller/cli/data_look.h"
+#include "controller/cli/data_check.h"
 #include "controller/cli/plan_flags.h"
 #include "controller/cli/plan_layouts.h"
 #include "controller/cli/plan_machine.h"
@@ -196,7 +196,7 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
 
     if (!cluster)
         return hd_err(HD_NO_MEMORY, "no memory for a cluster");
-    plan_machine_share(a);
+    plan_machine_divide(a);
     st = plan_machine_measure(a);
     measured = a->rates;
     if (!st)
@@ -272,7 +272,7 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
     enum hd_status st =
         f->calibration && !a->kind ? measured_cluster(f, a, &asked) : find_clusters(f, a, &asked);
 
-    hd_spec_plan_request(a->spec, &request); /* after plan_machine_share, which changes the spec */
+    hd_spec_plan_request(a->spec, &request); /* after plan_machine_divide, which changes the spec */
     request.only_planned = true;
     for (int i = 0; !st && i < asked.cluster_count; i++)
         plan_machine_note_memory(a->memory_bytes, asked.clusters[i].traits.memory_bytes,
@@ -336,7 +336,7 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     enum hd_status st;
     int code;
 
-    plan_machine_share(a);
+    plan_machine_divide(a);
     st = plan_machine_measure(a);
     if (!st) {
         plan_machine_find_memory(a,
@@ -372,7 +372,7 @@ static void show_epoch(const struct hd_job *job, const struct hd_json *epoch)
 {
     struct hd_text out = {0};
 
-    data_look_describe(job, epoch, &out);
+    data_check_describe(job, epoch, &out);
     (void)cli_out(&out);
     hd_text_free(&out);
 }
@@ -416,9 +416,9 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     if (missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
     if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)
-        code = data_look_at_epoch(a->spec, &a->arena, &epoch, &problem);
+        code = data_check_epoch(a->spec, &a->arena, &epoch, &problem);
     if (problem.len_bytes)
-        cli_say_problem(cli->args[0], &f->overrides, searched, &problem);
+        cli_print_problem(cli->args[0], &f->overrides, searched, &problem);
     if (code == CLI_CONTINUE && epoch && cli->format <= CLI_WIDE)
         show_epoch(a->spec, epoch);
     if (code == CLI_CONTINUE && f->live)

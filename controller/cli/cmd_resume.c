@@ -257,7 +257,7 @@ static void add_remedy(const Heddle__V1__JobStatus *status, struct hd_text *line
     add_lower_rate(status, line);
 }
 
-void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume)
+void cli_print_next_commands_by(struct cli *cli, uint64_t job, const char *resume)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
@@ -285,7 +285,7 @@ void cli_say_onward_by(struct cli *cli, uint64_t job, const char *resume)
         hd_rpc_message_free(&response->base);
 }
 
-void cli_say_onward(struct cli *cli, uint64_t job, int code)
+void cli_print_next_commands(struct cli *cli, uint64_t job, int code)
 {
     const char *const flags[][2] = {{"--controller", cli->controller},
                                     {"--token-file", cli->token_file},
@@ -302,6 +302,6 @@ void cli_say_onward(struct cli *cli, uint64_t job, int code)
         cli_add_quoted(&resume, flags[i][1]);
     }
     if (!resume.failed)
-        cli_say_onward_by(cli, job, resume.data);
+        cli_print_next_commands_by(cli, job, resume.data);
     hd_text_free(&resume);
 }

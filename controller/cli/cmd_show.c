@@ -95,20 +95,23 @@ static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
 /* "0-1 on n1, 2 on n2": ranks of a node are neighbours. */
 static void add_ranks(struct hd_text *out, const Heddle__V1__Plan *p)
 {
-    struct hd_text places = {0};
+    struct hd_text placements = {0};
 
     for (size_t first = 0, last; first < p->n_ranks; first = last + 1) {
         last = first;
         while (last + 1 < p->n_ranks &&
                strcmp(p->ranks[last + 1]->node, p->ranks[first]->node) == 0)
             last++;
-        hd_text_add(&places, "%s%d", first ? ", " : "", p->ranks[first]->rank);
+        hd_text_add(&placements, "%s%d", first ? ", " : "", p->ranks[first]->rank);
         if (last > first)
-            hd_text_add(&places, "-%d", p->ranks[last]->rank);
-        hd_text_add(&places, " on %s", p->ranks[first]->node);
+            hd_text_add(&placements, "-%d", p->ranks[last]->rank);
+        hd_text_add(&placements, " on %s", p->ranks[first]->node);
     }
-    add_fact(out, "ranks", "%s", places.failed ? "?" : places.len_bytes ? places.data : "");
-    hd_text_free(&places);
+    add_fact(out, "ranks", "%s",
+             placements.failed      ? "?"
+             : placements.len_bytes ? placements.data
+                                    : "");
+    hd_text_free(&placements);
 }
 
 static const struct table_column attempt_columns[] = {

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/random.h"
-#include "controller/cli/data_look.h"
+#include "controller/cli/data_check.h"
 #include "controller/cli/plan_file.h"
 #include "controller/cli/show.h"
 #include "controller/cli/watch.h"
@@ -134,7 +134,7 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
                  "%llu",
                  (unsigned long long)options.job, (unsigned long long)options.job,
                  (unsigned long long)options.job);
-    cli_say_onward(cli, options.job, code);
+    cli_print_next_commands(cli, options.job, code);
     return code;
 }
 
@@ -205,7 +205,7 @@ int cli_submit(struct cli *cli, int argc, char **argv)
         code = plan ? plan_file_read_job(cli->args[0], plan, &overrides, &arena, &job)
                     : cli_read_spec(cli->args[0], &overrides, &arena, &job);
     if (code == CLI_CONTINUE) /* before the connection starts threads */
-        code = data_look_at_tokenizer(job);
+        code = data_check_tokenizer(job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)

@@ -8,12 +8,12 @@
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
 
-static void show_places(struct hd_json_writer *w, const char *key, const int32_t *places,
-                        size_t count)
+static void show_devices(struct hd_json_writer *w, const char *key, const int32_t *device_indices,
+                         size_t count)
 {
     hd_json_begin(w, key, '[');
     for (size_t i = 0; i < count; i++)
-        hd_json_add_int64(w, NULL, places[i]);
+        hd_json_add_int64(w, NULL, device_indices[i]);
     hd_json_end(w, ']');
 }
 
@@ -39,7 +39,7 @@ static void show_inventory(struct hd_json_writer *w, const Heddle__V1__NodeInven
     for (size_t i = 0; i < v->n_shared; i++) {
         hd_json_begin(w, NULL, '{');
         hd_json_add_string(w, "name", v->shared[i]->name);
-        show_places(w, "devices", v->shared[i]->devices, v->shared[i]->n_devices);
+        show_devices(w, "devices", v->shared[i]->devices, v->shared[i]->n_devices);
         hd_json_add_real(w, "bytes_per_s", v->shared[i]->bytes_per_s);
         hd_json_end(w, '}');
     }
@@ -50,7 +50,7 @@ static void show_inventory(struct hd_json_writer *w, const Heddle__V1__NodeInven
         hd_json_add_string(w, "name", v->adapters[i]->name);
         hd_json_add_int64(w, "numa_node", v->adapters[i]->numa_node);
         hd_json_add_real(w, "bytes_per_s", v->adapters[i]->bytes_per_s);
-        show_places(w, "devices", v->adapters[i]->devices, v->adapters[i]->n_devices);
+        show_devices(w, "devices", v->adapters[i]->devices, v->adapters[i]->n_devices);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -106,11 +106,11 @@ static void add_rate(struct hd_text *out, double bytes_per_s)
     hd_text_add(out, "%.4g GB/s", bytes_per_s / 1e9);
 }
 
-static void add_numbers(const Heddle__V1__NodeTopology *n, const int32_t *places, size_t count,
-                        struct hd_text *out)
+static void add_numbers(const Heddle__V1__NodeTopology *n, const int32_t *device_indices,
+                        size_t count, struct hd_text *out)
 {
     for (size_t i = 0; i < count; i++)
-        hd_text_add(out, "%s%d", i ? " " : "", probe_show_number(n, places[i]));
+        hd_text_add(out, "%s%d", i ? " " : "", probe_show_number(n, device_indices[i]));
 }
 
 /* The node's switches above the first tier are those of the one before. */
@@ -128,12 +128,12 @@ static void add_switches(const Heddle__V1__GetTopologyResponse *t, struct hd_tex
     hd_text_add(out, "switches by %s:\n", t->cluster_file);
     for (size_t i = 0; i < t->n_nodes; i++) {
         const Heddle__V1__NodeTopology *n = t->nodes[i];
-        bool told = false;
+        bool shown = false;
 
         far = far || !n->n_switches;
         for (size_t k = 0; k < i; k++)
-            told = told || is_beside(t->nodes[k], n);
-        if (told || !n->n_switches)
+            shown = shown || is_beside(t->nodes[k], n);
+        if (shown || !n->n_switches)
             continue;
         for (size_t k = n->n_switches; k > 0; k--) {
             hd_text_add(out, "%s", k == n->n_switches ? "  " : ", ");

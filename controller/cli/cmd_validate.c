@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "controller/cli/data_look.h"
+#include "controller/cli/data_check.h"
 #include "controller/cli/show.h"
 #include "controller/cli/submit.h"
 #include "spec/spec.h"
@@ -161,7 +161,7 @@ static void print_people(const struct validated *v, struct hd_text *out)
             print_source(v, s, out);
     }
     if (v->epoch)
-        data_look_describe(spec, v->epoch, out);
+        data_check_describe(spec, v->epoch, out);
     if (v->verdict) {
         hd_text_add(out, "%s%s", v->verdict->fits_now ? "it would start now" : "it would wait",
                     *v->verdict->reason ? ": " : "");
@@ -202,11 +202,11 @@ int cli_validate(struct cli *cli, int argc, char **argv)
         code = cli_read_spec_and_epoch(cli->args[0], &overrides, &v.arena, &spec, &v.epoch);
     v.spec = spec;
     if (code == CLI_CONTINUE) /* before the connection starts threads */
-        code = data_look_at_files(spec, &v.arena, &v.data, &problem);
+        code = data_check_files(spec, &v.arena, &v.data, &problem);
     if (code == CLI_CONTINUE && !v.epoch)
-        code = data_look_at_epoch(spec, &v.arena, &v.epoch, &problem);
+        code = data_check_epoch(spec, &v.arena, &v.epoch, &problem);
     if (problem.len_bytes)
-        cli_say_problem(cli->args[0], &overrides, false, &problem);
+        cli_print_problem(cli->args[0], &overrides, false, &problem);
     if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
         code = ask_controller(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;

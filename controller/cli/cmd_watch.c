@@ -21,7 +21,7 @@ int cli_watch(struct cli *cli, int argc, char **argv)
         cli_note("heddle: the watching has ended; job %s goes on if it has not ended; heddle watch "
                  "%s | heddle cancel %s",
                  cli->args[0], cli->args[0], cli->args[0]);
-    cli_say_onward(cli, options.job, code);
+    cli_print_next_commands(cli, options.job, code);
     return code;
 }
 
@@ -38,6 +38,6 @@ int cli_wait(struct cli *cli, int argc, char **argv)
         code = cli_watch_job(cli, &options);
     if (cli_is_interrupted(code))
         cli_note("heddle: the waiting has ended, job %s goes on", cli->args[0]);
-    cli_say_onward(cli, options.job, code);
+    cli_print_next_commands(cli, options.job, code);
     return code;
 }

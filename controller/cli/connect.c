@@ -376,13 +376,13 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
 {
     enum hd_status st = cli_try_call(cli, method, response, request, ret_response);
     const int64_t since_ms = hd_clock_now_ms();
-    bool told = false;
+    bool reported = false;
 
     while (is_away(st) && cli->interrupted && cli->has_answered &&
            hd_clock_now_ms() - since_ms < WATCH_PATIENCE_MS) {
-        if (!told)
+        if (!reported)
             cli_note("heddle: the controller does not answer (%s); trying again", hd_err_message());
-        told = true;
+        reported = true;
         pause_loop(cli, RETRY_MS);
         if (*cli->interrupted)
             return CLI_INTERRUPTED;

@@ -179,8 +179,8 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
     bool only_args = false;
     int code = CLI_CONTINUE;
 
-    if (cli->tell_flags) {
-        cli->tell_flags(flags, flag_count);
+    if (cli->print_flags) {
+        cli->print_flags(flags, flag_count);
         return CLI_OK;
     }
     if (flag_count)

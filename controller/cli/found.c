@@ -20,14 +20,14 @@ static enum hd_status add(struct found *f, const Heddle__V1__CheckpointInfo *inf
 {
     Heddle__V1__CheckpointInfo *copy;
 
-    if (f->count == f->room) {
-        size_t room = f->room ? 2 * f->room : 16;
-        Heddle__V1__CheckpointInfo *items = realloc(f->items, room * sizeof *items);
+    if (f->count == f->capacity) {
+        size_t capacity = f->capacity ? 2 * f->capacity : 16;
+        Heddle__V1__CheckpointInfo *items = realloc(f->items, capacity * sizeof *items);
 
         if (!items)
             return no_memory();
         f->items = items;
-        f->room = room;
+        f->capacity = capacity;
     }
     copy = &f->items[f->count];
     *copy = *info;

@@ -15,7 +15,7 @@
 struct found {
     struct hd_arena arena;             /* owns the strings of items */
     Heddle__V1__CheckpointInfo *items; /* oldest first: the newest is the last */
-    size_t count, room;
+    size_t count, capacity;
     bool damaged_too;
 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "controller/cli/cli.h"
-#include "controller/cli/data_look.h"
+#include "controller/cli/data_check.h"
 #include "controller/cli/submit.h"
 #include "hf/hf.h"
 #include "plan/plan.h"
@@ -60,8 +60,8 @@ static int read_once(const char *path, const struct cli_list *overrides, enum pu
                                                                           : cli_exit_of(st);
 }
 
-void cli_say_problem(const char *path, const struct cli_list *overrides, bool only_planned,
-                     struct hd_text *problem)
+void cli_print_problem(const char *path, const struct cli_list *overrides, bool only_planned,
+                       struct hd_text *problem)
 {
     struct hd_job *job = NULL;
     struct hd_arena arena;
@@ -96,15 +96,15 @@ static int read_spec(const char *path, const struct cli_list *overrides, enum pu
     if (missing_data && missing_data->len_bytes)
         return cli_usage("train.epochs: cannot be counted without the data: %s; give train.steps",
                          missing_data->data);
-    code = data_look_at_epoch(job, arena, &epoch, &problem);
+    code = data_check_epoch(job, arena, &epoch, &problem);
     if (problem.len_bytes)
-        cli_say_problem(path, overrides, purpose == TO_PLAN, &problem);
+        cli_print_problem(path, overrides, purpose == TO_PLAN, &problem);
     if (code != CLI_CONTINUE)
         return code;
     *ret_epoch = epoch;
     return read_once(
         path, overrides, purpose, missing_data,
-        hd_spec_epoch_steps(job->epochs, data_look_sequences(epoch), job->global_batch), NULL,
+        hd_spec_epoch_steps(job->epochs, data_check_sequences(epoch), job->global_batch), NULL,
         arena, ret_job);
 }
 

@@ -125,7 +125,7 @@ static void add_status(struct hd_text *out, const Heddle__V1__JobStatus *status)
     char word[CLI_WORD_MAX];
 
     if (status->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING && !*status->reason)
-        return; /* lines_add_place has a line for the attempt */
+        return; /* lines_add_placement has a line for the attempt */
     hd_text_add(out, "%s", cli_job_state(status->state, word));
     if (*status->reason) {
         hd_text_add(out, ": ");
@@ -217,8 +217,8 @@ static void add_axes(struct hd_text *out, const Heddle__V1__Plan *plan)
     hd_text_add(out, "dp %d", plan->dp);
 }
 
-void lines_add_place(struct hd_text *out, const struct lines *lines,
-                     const Heddle__V1__AttemptStatus *attempt)
+void lines_add_placement(struct hd_text *out, const struct lines *lines,
+                         const Heddle__V1__AttemptStatus *attempt)
 {
     const Heddle__V1__Plan *plan = attempt->plan;
     char word[CLI_WORD_MAX];

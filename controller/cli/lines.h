@@ -37,7 +37,7 @@ bool lines_add(struct hd_text *out, const struct lines *lines,
 
 /* "running on 2 cpu devices, 1 thread each: dp 2, micro-batch 4 x 1, fp32, from step 20". The
  * attempt has a plan. */
-void lines_add_place(struct hd_text *out, const struct lines *lines,
-                     const Heddle__V1__AttemptStatus *attempt);
+void lines_add_placement(struct hd_text *out, const struct lines *lines,
+                         const Heddle__V1__AttemptStatus *attempt);
 
 #endif

@@ -9,7 +9,7 @@
 #include "controller/cli/process.h"
 #include "spec/spec.h"
 
-void plan_machine_share(struct plan_asked *a)
+void plan_machine_divide(struct plan_asked *a)
 {
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;

@@ -9,7 +9,7 @@
 #include "controller/cli/plan_show.h"
 
 /* As many devices as the job may have, which share the usable cores as those of heddled do. */
-void plan_machine_share(struct plan_asked *a);
+void plan_machine_divide(struct plan_asked *a);
 /* Sets traits, rates and between_bytes for the job's kind of device. */
 enum hd_status plan_machine_measure(struct plan_asked *a);
 /* Sets between_bytes: what messages between nodes take is the same on every machine; not known

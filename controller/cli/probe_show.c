@@ -6,9 +6,9 @@
 #include "base/clock.h"
 #include "controller/cli/cli.h"
 
-int32_t probe_show_number(const Heddle__V1__NodeTopology *n, int64_t place)
+int32_t probe_show_number(const Heddle__V1__NodeTopology *n, int64_t slot)
 {
-    return place >= 0 && (size_t)place < n->n_devices ? n->devices[place]->index : (int32_t)place;
+    return slot >= 0 && (size_t)slot < n->n_devices ? n->devices[slot]->index : (int32_t)slot;
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------*/

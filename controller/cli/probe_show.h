@@ -12,7 +12,7 @@
 #include "heddle/v1/control.pb-c.h"
 
 /* The number that heddle nodes gives a device, by its place in the node's list. */
-int32_t probe_show_number(const Heddle__V1__NodeTopology *n, int64_t place);
+int32_t probe_show_number(const Heddle__V1__NodeTopology *n, int64_t slot);
 
 /* A member "probe" of a node: an object, or null. n NULL: the node was removed. */
 void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n);

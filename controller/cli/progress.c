@@ -23,7 +23,7 @@ enum part {
 };
 
 /* From left to right. */
-static const enum part places[PART_COUNT] = {
+static const enum part positions[PART_COUNT] = {
     PART_PERCENT, PART_BAR,  PART_STEP, PART_LOSS, PART_VALIDATION,
     PART_LR,      PART_GRAD, PART_RATE, PART_MFU,  PART_LEFT,
 };
@@ -78,7 +78,7 @@ static void fill_parts(const struct progress *p, double done, char parts[PART_CO
  * the columns that are left. */
 static int drop_parts(char parts[PART_COUNT][PART_MAX], int columns)
 {
-    int room = columns, i;
+    int columns_left = columns, i;
 
     for (i = 0; i < PART_COUNT; i++) {
         /* between two parts are two blanks, behind the percentage one */
@@ -87,13 +87,13 @@ static int drop_parts(char parts[PART_COUNT][PART_MAX], int columns)
 
         if (!parts[i][0])
             continue;
-        if (need > room)
+        if (need > columns_left)
             break;
-        room -= need;
+        columns_left -= need;
     }
     for (; i < PART_COUNT; i++)
         parts[i][0] = '\0';
-    return room;
+    return columns_left;
 }
 
 static void add_bar(double done, int width, const struct progress_style *style, struct hd_text *out)
@@ -115,23 +115,23 @@ void progress_render(const struct progress *p, const struct progress_style *styl
     double done = p->steps > 0 ? (double)p->step / (double)p->steps : 0;
     char parts[PART_COUNT][PART_MAX];
     const char *gap = "";
-    int room;
+    int columns_left;
 
     if (done > 1)
         done = 1;
     fill_parts(p, done, parts);
-    room = drop_parts(parts, style->columns - 1);
-    if (room > BAR_MAX - BAR_MIN)
-        room = BAR_MAX - BAR_MIN;
+    columns_left = drop_parts(parts, style->columns - 1);
+    if (columns_left > BAR_MAX - BAR_MIN)
+        columns_left = BAR_MAX - BAR_MIN;
     hd_text_add(out, "%s", "");
     for (int i = 0; i < PART_COUNT; i++) {
-        if (!parts[places[i]][0])
+        if (!parts[positions[i]][0])
             continue;
         hd_text_add(out, "%s", gap);
-        if (places[i] == PART_BAR)
-            add_bar(done, BAR_MIN + room, style, out);
+        if (positions[i] == PART_BAR)
+            add_bar(done, BAR_MIN + columns_left, style, out);
         else
-            hd_text_add(out, "%s", parts[places[i]]);
-        gap = places[i] == PART_PERCENT ? " " : "  ";
+            hd_text_add(out, "%s", parts[positions[i]]);
+        gap = positions[i] == PART_PERCENT ? " " : "  ";
     }
 }

@@ -71,7 +71,7 @@ struct marker {
     char path[RUN_PATH_MAX];     /* of the run's folder when it was made */
 };
 
-static void take_line(const char *text, const char *key, char ret_value[RUN_PATH_MAX])
+static void find_value(const char *text, const char *key, char ret_value[RUN_PATH_MAX])
 {
     const char *at = strstr(text, key);
     const size_t n = at ? strcspn(at + strlen(key), "\n") : 0;
@@ -99,8 +99,8 @@ static enum hd_status read_marker(const char *dir, struct marker *ret_marker)
     if (!st && text.len_bytes && !hd_text_starts(text.data, MARKER_FORM "\n"))
         st = hd_err(HD_UNSUPPORTED, "%s was written by a newer version of Heddle", path);
     if (!st) {
-        take_line(text.data ? text.data : "", "\njob_file ", ret_marker->job_file);
-        take_line(text.data ? text.data : "", "\npath ", ret_marker->path);
+        find_value(text.data ? text.data : "", "\njob_file ", ret_marker->job_file);
+        find_value(text.data ? text.data : "", "\npath ", ret_marker->path);
     }
     hd_text_free(&text);
     return st;
@@ -305,14 +305,14 @@ void runs_free_list(struct run_list *list)
 
 static enum hd_status add_run(struct run_list *list, const char *path, int64_t used_ms)
 {
-    if (list->count == list->room) {
-        const size_t room = list->room ? 2 * list->room : 16;
-        struct listed *items = realloc(list->items, room * sizeof *items);
+    if (list->count == list->capacity) {
+        const size_t capacity = list->capacity ? 2 * list->capacity : 16;
+        struct run_entry *items = realloc(list->items, capacity * sizeof *items);
 
         if (!items)
             return runs_no_memory();
         list->items = items;
-        list->room = room;
+        list->capacity = capacity;
     }
     list->items[list->count].path = strdup(path);
     list->items[list->count].used_ms = used_ms;
@@ -321,7 +321,7 @@ static enum hd_status add_run(struct run_list *list, const char *path, int64_t u
 
 static int newest_first(const void *left, const void *right)
 {
-    const struct listed *a = left, *b = right;
+    const struct run_entry *a = left, *b = right;
 
     if (a->used_ms != b->used_ms)
         return a->used_ms < b->used_ms ? 1 : -1;

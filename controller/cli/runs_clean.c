@@ -89,7 +89,7 @@ static void show_runs(const struct cleaned *c)
     if (c->cli->format >= CLI_JSON)
         show_list_begin(&list, &out, c->cli->format, "RunList", "run");
     for (size_t i = 0; i < c->runs.count; i++) {
-        const struct listed *run = &c->runs.items[i];
+        const struct run_entry *run = &c->runs.items[i];
 
         if (c->cli->format >= CLI_JSON) {
             show_item_begin(&list);

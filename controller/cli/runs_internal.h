@@ -8,14 +8,14 @@
 #define RUN_MARKER HD_MARK_RUN
 #define RUN_LATEST "latest"
 
-struct listed {
+struct run_entry {
     char *path;
     int64_t used_ms; /* when it was started or resumed last */
 };
 
 struct run_list {
-    struct listed *items;
-    size_t count, room;
+    struct run_entry *items;
+    size_t count, capacity;
 };
 
 enum hd_status runs_no_memory(void);

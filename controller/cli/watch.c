@@ -36,7 +36,7 @@ struct watch {
 
     Heddle__V1__GetJobResponse *job; /* with spec and attempts; NULL: not asked for */
     struct hd_rpc_call *job_call;    /* that fetches it anew for the plan of an attempt; or NULL */
-    int32_t place_of;                /* the attempt that it is fetched for */
+    int32_t placement_of;            /* the attempt that it is fetched for */
 
     struct progress progress;
     struct eta eta;
@@ -173,14 +173,14 @@ static void show_line(struct watch *w, const Heddle__V1__WatchJobResponse *entry
 }
 
 /* The place of an attempt, if the job as it was last fetched has it. */
-static bool show_place(struct watch *w, int32_t attempt)
+static bool show_placement(struct watch *w, int32_t attempt)
 {
     const Heddle__V1__JobStatus *job = w->job ? w->job->job : NULL;
 
     for (size_t i = 0; job && i < job->n_attempts; i++) {
         if (job->attempts[i]->attempt != attempt || !job->attempts[i]->plan)
             continue;
-        lines_add_place(&w->out, &w->lines, job->attempts[i]);
+        lines_add_placement(&w->out, &w->lines, job->attempts[i]);
         print_note(w, &w->out);
         return true;
     }
@@ -196,7 +196,7 @@ static void on_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
         hd_rpc_message_free(&w->job->base);
     w->job = (Heddle__V1__GetJobResponse *)hd_rpc_call_take(call);
     if (w->code == CLI_CONTINUE)
-        (void)show_place(w, w->place_of);
+        (void)show_placement(w, w->placement_of);
 }
 
 static void on_job_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
@@ -209,7 +209,7 @@ static void on_job_done(struct hd_rpc_call *call, enum hd_status status, const c
 }
 
 /* Prints where an attempt runs, now or when the controller has answered. */
-static void tell_place(struct watch *w, int32_t attempt)
+static void describe_placement(struct watch *w, int32_t attempt)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     char path[64];
@@ -221,9 +221,9 @@ static void tell_place(struct watch *w, int32_t attempt)
         .user = w,
     };
 
-    if (show_place(w, attempt))
+    if (show_placement(w, attempt))
         return;
-    w->place_of = attempt;
+    w->placement_of = attempt;
     request.job = w->options->job;
     if (!w->job_call && hd_rpc_client_call(w->cli->client, &options, &request.base, &w->job_call))
         w->job_call = NULL;
@@ -264,7 +264,7 @@ static void show_people(struct watch *w, const Heddle__V1__WatchJobResponse *ent
         break;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT:
         if (strcmp(entry->event->kind, "starting") == 0)
-            tell_place(w, entry->event->attempt);
+            describe_placement(w, entry->event->attempt);
         else
             show_line(w, entry);
         break;

@@ -161,8 +161,8 @@ static void add_spec(struct hd_json_writer *w, const Heddle__V1__JobSpec *spec)
     hd_arena_done(&arena);
 }
 
-static void add_place(struct hd_json_writer *w, const char *name, int32_t nodes,
-                      const char *switches, double step_s)
+static void add_placement(struct hd_json_writer *w, const char *name, int32_t nodes,
+                          const char *switches, double step_s)
 {
     hd_json_begin(w, name, '{');
     hd_json_add_int64(w, "nodes", nodes);
@@ -174,8 +174,8 @@ static void add_place(struct hd_json_writer *w, const char *name, int32_t nodes,
 static void add_choice(struct hd_json_writer *w, const Heddle__V1__PlaceChoice *choice)
 {
     hd_json_begin(w, "choice", '{');
-    add_place(w, "now", choice->now_nodes, choice->now_switch, choice->now_step_s);
-    add_place(w, "later", choice->later_nodes, choice->later_switch, choice->later_step_s);
+    add_placement(w, "now", choice->now_nodes, choice->now_switch, choice->now_step_s);
+    add_placement(w, "later", choice->later_nodes, choice->later_switch, choice->later_step_s);
     show_time(w, "later_at", choice->later_unix_ms);
     hd_json_add_real(w, "saved_s", choice->saved_s);
     hd_json_end(w, '}');

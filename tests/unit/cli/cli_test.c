@@ -204,7 +204,7 @@ static void every_help_has_the_flags_that_its_command_takes(void **state)
         (void)snprintf(name, sizeof name, "heddle %s", verb->name);
         page_read(name, verb->help, &page);
         for (size_t s = 0; s < (page.subcommand_count ? page.subcommand_count : 1); s++) {
-            struct cli cli = {.command = verb, .tell_flags = keep_flags};
+            struct cli cli = {.command = verb, .print_flags = keep_flags};
             char *words[] = {page.subcommands[s], (char *)"x", NULL};
             const int argc = page.subcommand_count ? 2 : 0;
 

@@ -620,7 +620,7 @@ static void an_attempt_is_placed_in_one_line(void **state)
     attempt.plan = &plan;
     attempt.base_checkpoint = &base;
     base.step = 20;
-    lines_add_place(&out, &here, &attempt);
+    lines_add_placement(&out, &here, &attempt);
     assert_string_equal(out.data, "attempt 2 running on 4 cpu devices of n1, n2, 8 threads each: "
                                   "tp 2 x dp 2, micro-batch 4 x 3, bf16, from step 20");
     hd_text_clear(&out);
@@ -631,7 +631,7 @@ static void an_attempt_is_placed_in_one_line(void **state)
     plan.tp = plan.dp = 1;
     attempt.attempt = 1;
     attempt.base_checkpoint = NULL;
-    lines_add_place(&out, &here, &attempt);
+    lines_add_placement(&out, &here, &attempt);
     assert_string_equal(out.data, "running on 1 cuda device: dp 1, micro-batch 4 x 3, bf16");
     hd_text_free(&out);
 }

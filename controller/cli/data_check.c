@@ -1,4 +1,4 @@
-#include "controller/cli/data_look.h"
+#include "controller/cli/data_check.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -160,8 +160,8 @@ static enum hd_status run_samples(const struct hd_job *job, const char *const *f
     return st;
 }
 
-int data_look_at_epoch(const struct hd_job *job, struct hd_arena *arena,
-                       const struct hd_json **ret_epoch, struct hd_text *ret_problem)
+int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
+                     const struct hd_json **ret_epoch, struct hd_text *ret_problem)
 {
     static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 8};
     static const char *const flags[] = {"--facts", NULL};
@@ -202,12 +202,12 @@ static int64_t fact(const struct hd_json *epoch, const char *name)
     return hd_json_need_int64(epoch, name, 0, INT64_MAX, &value) ? 0 : value;
 }
 
-int64_t data_look_sequences(const struct hd_json *epoch)
+int64_t data_check_sequences(const struct hd_json *epoch)
 {
     return epoch ? fact(epoch, "sequences") : 0;
 }
 
-void data_look_describe(const struct hd_job *job, const struct hd_json *epoch, struct hd_text *out)
+void data_check_describe(const struct hd_job *job, const struct hd_json *epoch, struct hd_text *out)
 {
     const struct hd_json *forms = hd_json_member(epoch, "forms");
     const int64_t rows = fact(epoch, "rows");
@@ -241,8 +241,8 @@ void data_look_describe(const struct hd_job *job, const struct hd_json *epoch, s
                     (long long)job->global_batch);
 }
 
-int data_look_show(const struct hd_job *job, const char *first, const char *count, bool as_json,
-                   bool colour)
+int data_check_show(const struct hd_job *job, const char *first, const char *count, bool as_json,
+                    bool colour)
 {
     const char *flags[8] = {"--first", first, "--count", count};
     struct hd_text answer = {0};
@@ -277,8 +277,8 @@ static void print_notes(const struct hd_json *data)
     }
 }
 
-static int look(const struct hd_job *job, bool files, struct hd_arena *arena,
-                const struct hd_json **ret_data, struct hd_text *ret_problem)
+static int check_data(const struct hd_job *job, bool files, struct hd_arena *arena,
+                      const struct hd_json **ret_data, struct hd_text *ret_problem)
 {
     struct hd_text program = {0}, errors = {0};
     bool has_problem;
@@ -304,13 +304,13 @@ static int look(const struct hd_job *job, bool files, struct hd_arena *arena,
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
-int data_look_at_files(const struct hd_job *job, struct hd_arena *arena,
-                       const struct hd_json **ret_data, struct hd_text *ret_problem)
+int data_check_files(const struct hd_job *job, struct hd_arena *arena,
+                     const struct hd_json **ret_data, struct hd_text *ret_problem)
 {
-    return look(job, true, arena, ret_data, ret_problem);
+    return check_data(job, true, arena, ret_data, ret_problem);
 }
 
-int data_look_at_tokenizer(const struct hd_job *job)
+int data_check_tokenizer(const struct hd_job *job)
 {
     const struct hd_json *data = NULL;
     struct hd_arena arena;
@@ -319,7 +319,7 @@ int data_look_at_tokenizer(const struct hd_job *job)
     if (job->tokenizer[0] != '/') /* bytes or none */
         return CLI_CONTINUE;
     hd_arena_init(&arena, 0);
-    code = look(job, false, &arena, &data, NULL);
+    code = check_data(job, false, &arena, &data, NULL);
     hd_arena_done(&arena);
     return code;
 }
