@@ -27,7 +27,7 @@ enum {
 /* ---- what systemd is told ---- */
 
 /* The line of `systemctl status`, when it has changed. */
-static void tell_status(struct agent *agent)
+static void report_status(struct agent *agent)
 {
     char text[sizeof agent->status];
     int running = 0;
@@ -46,7 +46,7 @@ static void tell_status(struct agent *agent)
 }
 
 /* A reload is over when the check of the GPUs that it asked for is. */
-static void tell_reloaded(struct agent *agent)
+static void report_reloaded(struct agent *agent)
 {
     if (!agent->reload || !hd_health_has_checked(&agent->health, agent->reload))
         return;
@@ -125,7 +125,7 @@ static void feed_watchdog(struct agent *agent)
 /* Ends this process, to be started anew as after an upgrade (ranks go on), if the wall clock was
  * set back and the controller is not reached. gRPC before 1.53 sleeps until times of the wall
  * clock: if that is set back by days, its timers sleep for days, and it never connects again. */
-static void look_at_clock(struct agent *agent)
+static void check_clock(struct agent *agent)
 {
     const int64_t now_ms = hd_clock_now_ms(), ahead_ms = hd_clock_wall_ms() - now_ms;
 
@@ -149,10 +149,10 @@ static void on_tick(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
 
-    look_at_clock(agent);
+    check_clock(agent);
     web_tick(agent);
-    locals_look_after(&agent->locals);
-    tell_status(agent);
+    locals_tick(&agent->locals);
+    report_status(agent);
     feed_watchdog(agent);
     agent_leave_tick(agent);
     if (agent->stopping) {
@@ -169,7 +169,7 @@ static void on_tick(uv_timer_t *timer)
         probing_choose(agent);
         stream_introduce(agent);
     }
-    tell_reloaded(agent);
+    report_reloaded(agent);
     probing_tick(agent);
     agent_joined_tick(agent);
     stream_tick(agent);
@@ -286,7 +286,7 @@ void agent_use_new_certificate(struct agent *agent)
 {
     struct hd_rpc_client *client;
 
-    if (agent_joined_look(&agent->joined))
+    if (agent_check_joined(&agent->joined))
         web_use_certificate(agent);
     if (!agent->joined.renewed || agent->logs || agent->joined.asking)
         return;
@@ -415,7 +415,7 @@ enum hd_status agent_open(struct agent *agent)
 }
 
 /* What a join has left: the controller's address, unless another one was given. */
-static void look_at_joined(struct agent *agent, struct doctor *doctor)
+static void check_joined(struct agent *agent, struct doctor *doctor)
 {
     struct agent_joined *joined = &agent->joined;
     enum hd_status st = agent_joined_open(joined, &agent->options);
@@ -442,11 +442,11 @@ enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
         doctor ? find_self(agent) : hd_err(HD_NO_MEMORY, "no memory for the findings");
 
     if (!st) {
-        look_at_joined(agent, doctor);
+        check_joined(agent, doctor);
         options.controller = agent->options.controller;
         worker_path(agent, worker, sizeof worker);
         options.worker = worker;
-        doctor_look(doctor, &options);
+        doctor_check(doctor, &options);
         doctor_print(doctor, agent->options.json, &text);
         *ret_exit_code = doctor->problems ? EXIT_FAILURE : EXIT_SUCCESS;
         if (text.failed)
@@ -462,7 +462,7 @@ enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
 
 int agent_run(struct agent *agent)
 {
-    locals_look_after(&agent->locals);
+    locals_tick(&agent->locals);
     (void)uv_timer_start(&agent->tick, on_tick, AGENT_TICK_MS, AGENT_TICK_MS);
     stream_open(agent);
     agent->watchdog_ms = hd_notify_watchdog_ms();

@@ -21,10 +21,10 @@
 
 #include "config/config.h"
 #include "daemon/agent/address.h"
+#include "daemon/agent/disk_space.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/join.h"
 #include "daemon/agent/local.h"
-#include "daemon/agent/room.h"
 #include "daemon/devices/health.h"
 #include "daemon/devices/prober.h"
 #include "heddle/v1/fleet.pb-c.h"
@@ -60,7 +60,7 @@ struct agent_options {
     int64_t supervisor_lost_ms;  /* 0: the default */
     int64_t device_memory_bytes; /* 0: not given */
     int64_t log_limit_bytes;     /* of a rank's log; 0: none */
-    int64_t min_free_percent;    /* of the disks, to take new jobs (room.h); 0: always */
+    int64_t min_free_percent;    /* of the disks, to take new jobs (disk_space.h); 0: always */
 };
 
 /* One checkpoint that the controller wants removed. */
@@ -110,8 +110,8 @@ struct agent {
     int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
 
     /* probing.c: what the controller has of the probe */
-    int64_t probe_told_ms;
-    uint64_t probe_told_request;
+    int64_t probe_reported_ms;
+    uint64_t probe_reported_request;
 
     struct agent_web *web; /* web.c; NULL: there is no HTTP door */
 
@@ -121,15 +121,16 @@ struct agent {
     bool welcomed, ever_welcomed;
     char refusal[HD_ERR_MAX]; /* why this node does not obey the controller; "": it does */
     char why[HD_ERR_MAX];     /* last logged reason why a connection ended */
-    int64_t said_ms, heard_ms, lost_ms, heartbeat_ms;
+    int64_t reported_ms, received_ms, lost_ms, heartbeat_ms;
     int attempts_in_a_row;
     uint64_t nonce;
     char jobs_dir[PATH_MAX], probe_name[256], probe_text[256], probe[256], probe_problem[512];
     int64_t probed_ms;
-    bool probe_taken;              /* its file is that of another cluster's controller */
-    bool probe_seen;               /* the jobs directory was the controller's, under this path */
-    char no_room[ROOM_REASON_MAX]; /* why there are no new attempts here; "": there are */
-    int64_t room_ms;               /* when that was looked at */
+    bool probe_taken; /* its file is that of another cluster's controller */
+    bool probe_seen;  /* the jobs directory was the controller's, under this path */
+    char refuses_attempts
+        [DISK_SPACE_REASON_MAX]; /* why there are no new attempts here; "": there are */
+    int64_t disk_space_ms;       /* when that was looked at */
     bool observed_dirty;
     struct hd_link_report batch[AGENT_REPORTS_A_MESSAGE];
 
@@ -158,10 +159,10 @@ struct agent {
     uint8_t log_bytes[AGENT_LOG_BYTES_MAX];
 };
 
-/* The files, each of which calls only those before it: turn.c, isolate.c, deletion.c, send.c,
+/* The files, each of which calls only those before it: loop.c, isolate.c, deletion.c, send.c,
  * probing.c, desired.c, logs.c, stream.c, agent.c. */
 
-/* ---- turn.c ---- */
+/* ---- loop.c ---- */
 
 /* How long to wait before trying to connect once more: doubles with each attempt in a row from 100
  * ms to 5 s; `noise`, a random number, says how much of the second half of it, so that nodes do not
@@ -169,7 +170,7 @@ struct agent {
 int64_t agent_retry_ms(int attempts_in_a_row, uint64_t noise);
 /* Whether a controller that has been silent for so long is to be given up: five heartbeats, and not
  * less than 15 s. */
-bool agent_is_deaf(int64_t silent_ms, int64_t heartbeat_ms);
+bool agent_lost_controller(int64_t silent_ms, int64_t heartbeat_ms);
 
 /* Between two connections: a certificate that was renewed meanwhile is shown from now on. */
 void agent_use_new_certificate(struct agent *agent);

@@ -81,7 +81,7 @@ static enum hd_status check_job_dir(const char *path, const char *jobs_dir, int6
     return HD_OK;
 }
 
-static enum hd_status remove_by_way_of(const char *path)
+static enum hd_status remove_through(const char *path)
 {
     char aside[PATH_MAX];
     enum hd_status st;
@@ -114,14 +114,14 @@ enum hd_status deletion_remove(const char *path, const char *hash)
 
     if (!st)
         st = check_manifest(path, hash);
-    return st ? st : remove_by_way_of(path);
+    return st ? st : remove_through(path);
 }
 
 enum hd_status deletion_remove_job(const char *path, const char *jobs_dir, int64_t job)
 {
     enum hd_status st = check_job_dir(path, jobs_dir, job);
 
-    return st ? st : remove_by_way_of(path);
+    return st ? st : remove_through(path);
 }
 
 static void remove_one(uv_work_t *work)

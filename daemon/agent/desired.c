@@ -10,15 +10,15 @@
 
 enum { TRY_AGAIN_MS = 2000 };
 
-static enum hd_wish wish_of(const Heddle__V1__DesiredAttempt *d)
+static enum hd_target_state target_state_of(const Heddle__V1__DesiredAttempt *d)
 {
     switch (d->wanted) {
     case HEDDLE__V1__WANTED__WANTED_RUNNING:
-        return HD_WISH_RUNNING;
+        return HD_TARGET_RUNNING;
     case HEDDLE__V1__WANTED__WANTED_STOPPED:
-        return HD_WISH_STOPPED;
+        return HD_TARGET_STOPPED;
     default: /* unknown, from a newer controller: the mildest that starts nothing */
-        return HD_WISH_STOPPING;
+        return HD_TARGET_STOPPING;
     }
 }
 
@@ -78,7 +78,7 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
         st = local_record(local);
     if (st) { /* nothing on record, nothing started */
         agent->try_again_ms = hd_clock_now_ms() + TRY_AGAIN_MS;
-        agent->room_ms = 0; /* why, is told to users */
+        agent->disk_space_ms = 0; /* why, is told to users */
     }
     if (st == HD_STORAGE) {
         local_wait_to_start(local);
@@ -138,7 +138,7 @@ void desired_apply(struct agent *agent)
 {
     const Heddle__V1__DesiredState *desired = agent->desired->desired;
     struct hd_action *actions;
-    struct hd_wished *wanted;
+    struct hd_wanted_attempt *wanted;
     struct agent_attempt **locals;
     struct hd_here *here;
     struct hd_arena arena;
@@ -153,9 +153,9 @@ void desired_apply(struct agent *agent)
     actions = hd_arena_array(&arena, desired->n_attempts + count + 1, sizeof *actions);
     if (!hd_arena_failed(&arena)) {
         for (size_t i = 0; i < desired->n_attempts; i++)
-            wanted[i] =
-                (struct hd_wished){(int64_t)desired->attempts[i]->job,
-                                   desired->attempts[i]->attempt, wish_of(desired->attempts[i])};
+            wanted[i] = (struct hd_wanted_attempt){(int64_t)desired->attempts[i]->job,
+                                                   desired->attempts[i]->attempt,
+                                                   target_state_of(desired->attempts[i])};
         n = 0;
         for (struct agent_attempt *l = agent->locals.first; l; l = l->next, n++) {
             here[n] = (struct hd_here){l->job, l->attempt, here_of(l)};

@@ -53,7 +53,7 @@ void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area
 
 /* ---- programs ---- */
 
-static void look_at_programs(struct doctor *doctor, const struct doctor_options *options)
+static void check_programs(struct doctor *doctor, const struct doctor_options *options)
 {
     struct hd_processor cpu;
 
@@ -103,7 +103,7 @@ int doctor_count_on_bus(const char *devices)
     return count;
 }
 
-static void look_at_gpu(struct doctor *doctor, int index)
+static void check_gpu(struct doctor *doctor, int index)
 {
     const struct hd_gpu *gpu = &doctor->gpus.gpus[index];
     char area[16], memory[32];
@@ -122,7 +122,7 @@ static void look_at_gpu(struct doctor *doctor, int index)
                    "the kernel's log has %s", gpu->fault);
 }
 
-void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus)
+void doctor_check_gpus(struct doctor *doctor, int on_the_bus)
 {
     const struct hd_gpu_list *gpus = &doctor->gpus;
 
@@ -151,7 +151,7 @@ void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus)
                    "CAP_SYSLOG",
                    "a GPU with a fatal error is not withdrawn: %s", gpus->log_problem);
     for (int i = 0; i < gpus->count; i++)
-        look_at_gpu(doctor, i);
+        check_gpu(doctor, i);
 }
 
 /* A driver that hangs is this function's finding, too. */
@@ -173,7 +173,7 @@ static void ask_gpus(const char *worker, struct hd_gpu_list *ret_gpus)
 
 /* ---- the system ---- */
 
-static void look_at_memory(struct doctor *doctor)
+static void check_memory(struct doctor *doctor)
 {
     const int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     int fd = memfd_create("heddle-doctor", MFD_CLOEXEC);
@@ -195,7 +195,7 @@ static void look_at_memory(struct doctor *doctor)
         (void)close(fd);
 }
 
-static void look_at_huge_pages(struct doctor *doctor)
+static void check_huge_pages(struct doctor *doctor)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
     struct hd_text text = {0};
@@ -214,7 +214,7 @@ static void look_at_huge_pages(struct doctor *doctor)
 }
 
 /* NCCL lays its buffers there for the GPUs of one node. */
-static void look_at_shm(struct doctor *doctor)
+static void check_shm(struct doctor *doctor)
 {
     struct statvfs fs;
     char text[32];
@@ -236,7 +236,7 @@ static void look_at_shm(struct doctor *doctor)
         doctor_add(doctor, DOCTOR_OK, "/dev/shm", "", "%s free", text);
 }
 
-static void look_at_nccl(struct doctor *doctor)
+static void check_nccl(struct doctor *doctor)
 {
     if (!doctor->gpus.count)
         return;
@@ -248,7 +248,7 @@ static void look_at_nccl(struct doctor *doctor)
                    "it was not found; a job on several GPUs needs it");
 }
 
-static void look_at_limits(struct doctor *doctor)
+static void check_limits(struct doctor *doctor)
 {
     struct rlimit files;
 
@@ -261,7 +261,7 @@ static void look_at_limits(struct doctor *doctor)
 /* ---- places and doors ---- */
 
 /* heddled makes a folder that does not exist: its nearest existing parent is checked. */
-static void look_at_folder(struct doctor *doctor, const char *area, const char *given, bool needed)
+static void check_folder(struct doctor *doctor, const char *area, const char *given, bool needed)
 {
     char path[PATH_MAX];
     struct statvfs fs;
@@ -314,7 +314,7 @@ static enum hd_status try_to_connect(const char *text)
     return st;
 }
 
-static void look_at_controller(struct doctor *doctor, const char *given)
+static void check_controller(struct doctor *doctor, const char *given)
 {
     struct hd_text address = {0};
     const bool named = given || getenv(HD_RPC_CONTROLLER_ENV);
@@ -333,7 +333,7 @@ static void look_at_controller(struct doctor *doctor, const char *given)
     hd_text_free(&address);
 }
 
-static void look_at_data_address(struct doctor *doctor, const char *given)
+static void check_data_address(struct doctor *doctor, const char *given)
 {
     if (given && agent_address_check(given))
         doctor_add(doctor, DOCTOR_PROBLEM, "data address", "ip addr shows this machine's", "%s",
@@ -345,7 +345,7 @@ static void look_at_data_address(struct doctor *doctor, const char *given)
 
 /* ---- all ---- */
 
-static void look_at_grpc(struct doctor *doctor)
+static void check_grpc(struct doctor *doctor)
 {
     const char *weakness = hd_rpc_library_weakness(NULL);
     char name[HD_RPC_LIBRARY_MAX];
@@ -356,21 +356,21 @@ static void look_at_grpc(struct doctor *doctor)
                weakness ? ": " : "", weakness ? weakness : "");
 }
 
-void doctor_look(struct doctor *doctor, const struct doctor_options *options)
+void doctor_check(struct doctor *doctor, const struct doctor_options *options)
 {
-    look_at_programs(doctor, options);
-    look_at_grpc(doctor);
+    check_programs(doctor, options);
+    check_grpc(doctor);
     ask_gpus(options->worker, &doctor->gpus);
-    doctor_look_at_gpus(doctor, doctor_count_on_bus("/sys/bus/pci/devices"));
-    look_at_memory(doctor);
-    look_at_huge_pages(doctor);
-    look_at_shm(doctor);
-    look_at_nccl(doctor);
-    look_at_limits(doctor);
-    look_at_folder(doctor, "state dir", options->state_dir, false);
-    look_at_folder(doctor, "jobs dir", options->jobs_dir, true);
-    look_at_controller(doctor, options->controller);
-    look_at_data_address(doctor, options->data_address);
+    doctor_check_gpus(doctor, doctor_count_on_bus("/sys/bus/pci/devices"));
+    check_memory(doctor);
+    check_huge_pages(doctor);
+    check_shm(doctor);
+    check_nccl(doctor);
+    check_limits(doctor);
+    check_folder(doctor, "state dir", options->state_dir, false);
+    check_folder(doctor, "jobs dir", options->jobs_dir, true);
+    check_controller(doctor, options->controller);
+    check_data_address(doctor, options->data_address);
 }
 
 static void print_json(const struct doctor *doctor, struct hd_text *text)

@@ -37,13 +37,13 @@ struct doctor_options {
 };
 
 struct doctor *doctor_new(void); /* NULL: no memory. free() it */
-void doctor_look(struct doctor *doctor, const struct doctor_options *options);
+void doctor_check(struct doctor *doctor, const struct doctor_options *options);
 void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area, const char *hint,
                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void doctor_print(const struct doctor *doctor, bool json, struct hd_text *ret_text);
 
 /* Adds the findings about doctor->gpus, of which `on_the_bus` are on the PCI bus. */
-void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus);
+void doctor_check_gpus(struct doctor *doctor, int on_the_bus);
 /* NVIDIA's GPUs in a folder that is like /sys/bus/pci/devices; 0 as well if it is not there. */
 int doctor_count_on_bus(const char *devices);
 

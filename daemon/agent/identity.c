@@ -135,7 +135,7 @@ static enum hd_status find_name(struct agent_identity *id, const char *given)
     return st;
 }
 
-static enum hd_status claim_state_dir(struct agent_identity *id, const char *state_dir)
+static enum hd_status acquire_state_dir(struct agent_identity *id, const char *state_dir)
 {
     char lock[PATH_MAX + 8];
     enum hd_status st = hd_file_make_dirs(state_dir, 0700);
@@ -160,7 +160,7 @@ enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
     enum hd_status st = node_name ? check_name(node_name, "") : HD_OK;
 
     if (!st)
-        st = claim_state_dir(&id, state_dir);
+        st = acquire_state_dir(&id, state_dir);
     if (!st)
         st = find_name(&id, node_name);
     if (!st)

@@ -7,10 +7,11 @@
 
 struct writer {
     struct hd_arena *arena;
-    int place[HD_INVENTORY_GPUS_MAX]; /* of a GPU in the list of devices; -1: it is not offered */
+    int device_of
+        [HD_INVENTORY_GPUS_MAX]; /* of a GPU in the list of devices; -1: it is not offered */
 };
 
-static int find_place(const struct hd_devices *devices, const char *uuid)
+static int find_device(const struct hd_devices *devices, const char *uuid)
 {
     for (int i = 0; i < devices->gpu_count; i++)
         if (strcmp(devices->list[i].uuid, uuid) == 0)
@@ -18,15 +19,15 @@ static int find_place(const struct hd_devices *devices, const char *uuid)
     return -1;
 }
 
-/* ret_places: [HD_INVENTORY_GPUS_MAX] */
-static size_t list_places(const struct writer *w, uint64_t gpus, int32_t **ret_places)
+/* ret_devices: [HD_INVENTORY_GPUS_MAX] */
+static size_t list_devices(const struct writer *w, uint64_t gpus, int32_t **ret_devices)
 {
     size_t count = 0;
 
-    *ret_places = hd_arena_array(w->arena, HD_INVENTORY_GPUS_MAX, sizeof **ret_places);
-    for (int g = 0; *ret_places && g < HD_INVENTORY_GPUS_MAX; g++)
-        if ((gpus >> g & 1) && w->place[g] >= 0)
-            (*ret_places)[count++] = w->place[g];
+    *ret_devices = hd_arena_array(w->arena, HD_INVENTORY_GPUS_MAX, sizeof **ret_devices);
+    for (int g = 0; *ret_devices && g < HD_INVENTORY_GPUS_MAX; g++)
+        if ((gpus >> g & 1) && w->device_of[g] >= 0)
+            (*ret_devices)[count++] = w->device_of[g];
     return count;
 }
 
@@ -36,7 +37,7 @@ static void add_links(const struct writer *w, const struct hd_inventory *v,
     m->links = hd_arena_array(w->arena, (size_t)v->pair_count + 1, sizeof *m->links);
     for (int i = 0; m->links && i < v->pair_count; i++) {
         const struct hd_inventory_pair *p = &v->pairs[i];
-        const int a = w->place[p->a], b = w->place[p->b];
+        const int a = w->device_of[p->a], b = w->device_of[p->b];
         Heddle__V1__DeviceLink *link = hd_arena_alloc(w->arena, sizeof *link);
 
         if (!link)
@@ -65,7 +66,7 @@ static void add_shared(const struct writer *w, const struct hd_inventory *v,
         heddle__v1__shared_link__init(shared);
         shared->name = (char *)v->shared[i].name;
         shared->bytes_per_s = v->shared[i].bytes_per_s;
-        shared->n_devices = list_places(w, v->shared[i].gpus, &shared->devices);
+        shared->n_devices = list_devices(w, v->shared[i].gpus, &shared->devices);
         m->shared[m->n_shared++] = shared;
     }
 }
@@ -83,7 +84,7 @@ static void add_adapters(const struct writer *w, const struct hd_inventory *v,
         adapter->name = (char *)v->adapters[i].name;
         adapter->numa_node = v->adapters[i].numa;
         adapter->bytes_per_s = v->adapters[i].bytes_per_s;
-        adapter->n_devices = list_places(w, v->adapters[i].nearest, &adapter->devices);
+        adapter->n_devices = list_devices(w, v->adapters[i].nearest, &adapter->devices);
         m->adapters[m->n_adapters++] = adapter;
     }
 }
@@ -99,7 +100,7 @@ Heddle__V1__NodeInventory *convert_inventory(struct hd_arena *arena, const struc
     heddle__v1__node_inventory__init(m);
     m->taken_unix_ms = v->taken_ms;
     for (int g = 0; g < HD_INVENTORY_GPUS_MAX; g++)
-        w.place[g] = g < v->gpu_count ? find_place(devices, v->gpus[g].uuid) : -1;
+        w.device_of[g] = g < v->gpu_count ? find_device(devices, v->gpus[g].uuid) : -1;
     add_links(&w, v, m);
     add_shared(&w, v, m);
     add_adapters(&w, v, m);

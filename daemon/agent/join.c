@@ -305,7 +305,7 @@ static bool choose_pair(struct agent_joined *joined)
 
 /* Reads the newest certificate, and sets when the next one is due: when two thirds of its life are
  * over. */
-static enum hd_status look_at_cert(struct agent_joined *joined)
+static enum hd_status check_cert(struct agent_joined *joined)
 {
     struct hd_pki_certificate cert;
     enum hd_status st;
@@ -369,7 +369,7 @@ enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_optio
     if (!st)
         st = read_controller(path, joined);
     if (!st)
-        st = look_at_cert(joined);
+        st = check_cert(joined);
     if (st)
         return st;
     joined->joined = true;
@@ -385,7 +385,7 @@ enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_optio
     return HD_OK;
 }
 
-bool agent_joined_look(struct agent_joined *joined)
+bool agent_check_joined(struct agent_joined *joined)
 {
     const struct agent_cert_file now = version_of(joined->newest_path);
 
@@ -395,7 +395,7 @@ bool agent_joined_look(struct agent_joined *joined)
         joined->renewed |= choose_pair(joined); /* time has passed, or the clock was set */
         return false;
     }
-    if (look_at_cert(joined)) {
+    if (check_cert(joined)) {
         hd_log(HD_LOG_ERROR, "cannot use the node's new certificate: %s", hd_err_message());
         return false;
     }
@@ -434,7 +434,7 @@ static void on_renewed(struct hd_rpc_call *call, const ProtobufCMessage *message
 
     keep_previous(joined);
     if (write_pair(joined->newest_path, response->certificate, joined->key->data) ||
-        look_at_cert(joined)) {
+        check_cert(joined)) {
         hd_log(HD_LOG_ERROR, "cannot keep the node's new certificate: %s", hd_err_message());
         return;
     }

@@ -58,7 +58,7 @@ enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_optio
 /* HD_DENIED: the certificate of a node that has joined has expired, or is not valid yet. */
 enum hd_status agent_joined_check(const struct agent_joined *joined);
 /* Before a connection: whether heddled join has put another certificate there. Then `renewed`. */
-bool agent_joined_look(struct agent_joined *joined);
+bool agent_check_joined(struct agent_joined *joined);
 void agent_joined_close(struct agent_joined *joined);
 void agent_joined_tick(struct agent *agent); /* asks for the next certificate when it is due */
 

@@ -29,7 +29,7 @@ enum {
     SEND_MS = 1000,
     LAUNCH_BYTES = 1 << 20, /* for the files of a supervisor and the first lines of logs */
     CONCLUDE_MS = 2000,     /* from one try to the next while the disk takes no writes */
-    SAY_AGAIN_MS = 60 * 1000,
+    REPORT_AGAIN_MS = 60 * 1000,
 };
 
 /* ---- what it waits for ---- */
@@ -40,7 +40,7 @@ static void set_trouble(struct agent_attempt *l, bool waits, const char *text)
     const int64_t now_ms = hd_clock_now_ms();
     const bool same_kind = waits && l->waits && l->trouble[0] && *text;
 
-    if (strcmp(text, l->trouble) == 0 || (same_kind && now_ms - l->trouble_ms < SAY_AGAIN_MS))
+    if (strcmp(text, l->trouble) == 0 || (same_kind && now_ms - l->trouble_ms < REPORT_AGAIN_MS))
         return;
     l->waits = waits;
     l->trouble_ms = now_ms;
@@ -88,7 +88,7 @@ static void send_command(struct agent_attempt *l, enum hd_link_message type, int
     if (type == HD_LINK_MSG_STOP)
         hd_pack_int(&pack, number);
     if (hd_frame_send(l->fd, bytes, hd_pack_end(&pack, (uint16_t)type), SEND_MS))
-        disconnect(l); /* look_after connects and sends it again */
+        disconnect(l); /* tick connects and sends it again */
 }
 
 /* A supervisor that is stopped reads nothing: what does not fit its socket is left out. */
@@ -149,13 +149,13 @@ static void take_put(struct agent_attempt *l, const struct hd_frame *frame)
 static void take_status(struct agent_attempt *l, const struct hd_frame *frame)
 {
     struct hd_unpack unpack;
-    int64_t share;
+    int64_t alloc;
 
     hd_unpack_begin(&unpack, frame);
-    share = hd_unpack_int(&unpack);
-    if (hd_unpack_end(&unpack) || share < HD_SHARE_STARTING || share > HD_SHARE_ENDED)
+    alloc = hd_unpack_int(&unpack);
+    if (hd_unpack_end(&unpack) || alloc < HD_ALLOC_STARTING || alloc > HD_ALLOC_ENDED)
         return;
-    l->share = (enum hd_share_state)share;
+    l->alloc = (enum hd_alloc_state)alloc;
     l->all->on_change(l->all->user, l);
 }
 
@@ -182,12 +182,12 @@ static enum hd_status take_message(struct agent_attempt *l, const struct hd_fram
         l->greeted = !st;
         l->answers_pings = !st && hello.protocol_max >= HD_LINK_PROTOCOL_PING;
         if (!st) {
-            watch_heard(l, hd_clock_now_ms());
+            watchdog_received(l, hd_clock_now_ms());
             send_commands(l);
         }
         return st;
     }
-    watch_heard(l, hd_clock_now_ms());
+    watchdog_received(l, hd_clock_now_ms());
     if (frame->type == HD_LINK_MSG_STATUS)
         take_status(l, frame);
     else if (frame->type == HD_LINK_MSG_PUT)
@@ -215,7 +215,7 @@ static void supervisor_speaks(uv_poll_t *poll, int status, int events)
         hd_log(HD_LOG_WARN, "job %" PRId64 " attempt %" PRId64 ": %s", l->job, l->attempt,
                hd_err_message());
     disconnect(l);
-    locals_look_after(l->all);
+    locals_tick(l->all);
 }
 
 static enum hd_status connect_to(struct agent_attempt *l)
@@ -247,7 +247,7 @@ static void became_ended(struct agent_attempt *l, const struct hd_link_report *e
     l->problem[0] = l->trouble[0] = '\0';
     l->waits = false;
     l->state = LOCAL_ENDED;
-    l->share = HD_SHARE_ENDED;
+    l->alloc = HD_ALLOC_ENDED;
     l->end = *end;
     hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 " ended here: %s %s", l->job, l->attempt,
            hd_link_cause_name((enum hd_link_cause)end->end.cause), end->end.message);
@@ -268,7 +268,7 @@ static enum hd_status make_folders(struct agent_attempt *l, bool may_make_base)
     if (!st)
         st = folders_make(l->attempt_dir, l->run_dir, may_make_base);
     if (!st)
-        st = owner_claim(job_dir, l->all->cluster, l->job);
+        st = owner_acquire(job_dir, l->all->cluster, l->job);
     l->refused_run_dir = st == HD_CONFLICT;
     return st;
 }
@@ -362,7 +362,7 @@ static void examine(struct agent_attempt *l)
     conclude(l);
 }
 
-static void look_after(struct agent_attempt *l)
+static void tick(struct agent_attempt *l)
 {
     const int64_t now_ms = hd_clock_now_ms();
     struct hd_link_report end;
@@ -393,11 +393,11 @@ static void look_after(struct agent_attempt *l)
         examine(l);
 }
 
-void locals_look_after(struct locals *locals)
+void locals_tick(struct locals *locals)
 {
     for (struct agent_attempt *l = locals->first, *next; l; l = next) {
         next = l->next;
-        look_after(l);
+        tick(l);
     }
 }
 
@@ -426,7 +426,7 @@ static void supervisor_exited(uv_process_t *child, int64_t status, int signal)
                l->job, l->attempt, status, signal);
     l->alive_ms = 0; /* no supervisor is starting */
     disconnect(l);
-    look_after(l);
+    tick(l);
 }
 
 struct launch {
@@ -639,7 +639,7 @@ bool local_take_up(struct agent_attempt *local, bool ran)
 {
     if (local->all->jobs_dir_away)
         return false;               /* local_launch says so, and waits */
-    if (local_was_started(local)) { /* its files are back: look_after finds out how it is */
+    if (local_was_started(local)) { /* its files are back: tick finds out how it is */
         local->state = LOCAL_ALIVE;
         local->alive_ms = hd_clock_now_ms();
         set_trouble(local, false, "");
@@ -678,7 +678,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
     }
     set_trouble(local, false, "");
     local->state = LOCAL_ALIVE;
-    local->share = HD_SHARE_STARTING;
+    local->alloc = HD_ALLOC_STARTING;
     local->alive_ms = hd_clock_now_ms();
     hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": started ranks %s of %" PRId64,
            local->job, local->attempt, launch.ranks, ranks->world);

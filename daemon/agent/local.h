@@ -6,7 +6,7 @@
  * attempt. A new heddled finds the records, connects to the supervisors that live, and derives the
  * end of an attempt whose supervisor is dead (hd_attempt_conclude).
  *
- *   PLANNED --local_launch--> ALIVE --`end` was written or derived (locals_look_after)--> ENDED
+ *   PLANNED --local_launch--> ALIVE --`end` was written or derived (locals_tick)--> ENDED
  *
  * While the jobs directory or the state directory takes no writes, what is PLANNED stays so, and
  * what is ALIVE and whose supervisor is dead, too; `trouble` says why.
@@ -46,13 +46,13 @@ struct agent_attempt {
     int64_t unit_due_ms, end_seen_ms; /* job_user.c */
     enum local_state state;
     bool recorded;             /* else the state directory takes no writes */
-    enum hd_share_state share; /* as its supervisor has sent it */
+    enum hd_alloc_state alloc; /* as its supervisor has sent it */
     bool stop_wanted, kill_wanted;
     bool save_wanted;          /* and not sent yet */
     int32_t saves_asked;       /* of the desired set; told to the supervisor */
     struct hd_link_report end; /* with ENDED */
     struct agent_outbox *outbox;
-    bool end_told; /* ENDED and every report acknowledged: may be shown as ended */
+    bool end_reported; /* ENDED and every report acknowledged: may be shown as ended */
     int64_t check; /* of the GPUs, that must be over before the end is told (hd_health); 0: none */
 
     uv_process_t *child; /* the supervisor, if this heddled started it and it lives */
@@ -63,15 +63,15 @@ struct agent_attempt {
     bool refused_run_dir; /* a part of it is a link, or it is another cluster's, or another
                              attempt's: nothing is written below it */
 
-    /* watch.c; times by the monotonic clock, 0: never */
-    bool answers_pings; /* the supervisor's build knows them */
-    int64_t heard_ms;   /* the supervisor's last message */
-    int64_t watched_ms; /* the last look */
+    /* watchdog.c; times by the monotonic clock, 0: never */
+    bool answers_pings;  /* the supervisor's build knows them */
+    int64_t received_ms; /* the supervisor's last message */
+    int64_t watched_ms;  /* the last look */
     int64_t pinged_ms, continued_ms, kill_ms;
-    struct hd_starve starve;       /* of the silence since heard_ms */
+    struct hd_starve starve;       /* of the silence since received_ms */
     int64_t log_bytes, stepped_ms; /* of the ranks' logs, while the supervisor is silent */
     char problem[256];             /* of the supervisor, while it does not answer; "": none */
-    int64_t said_ms;               /* since when there is a problem */
+    int64_t reported_ms;           /* since when there is a problem */
 
     /* What its ranks or its supervisor do without, or what keeps it from starting or from ending;
      * "": nothing. waits: it does not go on until that is over. */
@@ -166,17 +166,18 @@ void local_values(struct agent_attempt *local, int64_t rank, int64_t round, cons
  * becomes ALIVE instead and stays. */
 void local_forget(struct agent_attempt *local);
 
-/* ---- watch.c: supervisors that do not answer ---- */
+/* ---- watchdog.c: supervisors that do not answer ---- */
 
 /* A few times a second, of an attempt that is ALIVE. */
 void watch_supervisor(struct agent_attempt *local, int64_t now_ms);
-void watch_heard(struct agent_attempt *local, int64_t now_ms); /* any message of the supervisor */
+void watchdog_received(struct agent_attempt *local,
+                       int64_t now_ms); /* any message of the supervisor */
 bool watch_wants_ping(struct agent_attempt *local, int64_t now_ms); /* true: it is to be sent now */
 
 /* ---- local.c: all of them ---- */
 
 /* Called a few times a second: connects to supervisors, notices and derives ends. */
-void locals_look_after(struct locals *locals);
+void locals_tick(struct locals *locals);
 bool locals_any_alive(const struct locals *locals);
 /* Frees the list and leaves the supervisors alone. The loop must run once more for the handles. */
 void locals_close(struct locals *locals);

@@ -82,7 +82,7 @@ static enum hd_status write_mark(const char *path, const char *mark)
     return st;
 }
 
-enum hd_status owner_claim(const char *job_dir, const char *cluster, int64_t job)
+enum hd_status owner_acquire(const char *job_dir, const char *cluster, int64_t job)
 {
     char path[PATH_MAX], mark[MARK_BYTES_MAX];
     enum hd_status st = name_file(path, job_dir);

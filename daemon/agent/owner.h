@@ -22,6 +22,6 @@
  * do. cluster: NULL or "" if it is not known yet; then all are one's own. */
 enum hd_status owner_check(const char *job_dir, const char *cluster, int64_t job);
 /* Marks a folder that is not, and checks it. HD_STORAGE: the disk takes no writes. */
-enum hd_status owner_claim(const char *job_dir, const char *cluster, int64_t job);
+enum hd_status owner_acquire(const char *job_dir, const char *cluster, int64_t job);
 
 #endif

@@ -133,8 +133,8 @@ static bool has_news(const struct agent *agent)
 {
     const struct hd_prober *p = &agent->prober;
 
-    return p->ended_ms != agent->probe_told_ms ||
-           (p->asked && p->asked == p->answered && p->asked != agent->probe_told_request);
+    return p->ended_ms != agent->probe_reported_ms ||
+           (p->asked && p->asked == p->answered && p->asked != agent->probe_reported_request);
 }
 
 static void send_report(struct agent *agent)
@@ -153,8 +153,8 @@ static void send_report(struct agent *agent)
     message.probe_report = &body;
     if (send_message(agent, &message)) /* the queue is full: the next tick tries again */
         return;
-    agent->probe_told_ms = p->ended_ms;
-    agent->probe_told_request = p->answered;
+    agent->probe_reported_ms = p->ended_ms;
+    agent->probe_reported_request = p->answered;
 }
 
 /* Devices count as idle only when the controller has said what is to run here. */
@@ -174,13 +174,13 @@ void probing_tick(struct agent *agent)
 
 void probing_welcome(struct agent *agent, int64_t known_ms)
 {
-    agent->probe_told_ms = known_ms;
-    agent->probe_told_request =
+    agent->probe_reported_ms = known_ms;
+    agent->probe_reported_request =
         agent->prober.answered; /* if it was not told, it is asked for again */
 }
 
 void probing_ask(struct agent *agent, uint64_t request)
 {
     hd_prober_ask(&agent->prober, request);
-    agent->probe_told_request = 0;
+    agent->probe_reported_request = 0;
 }

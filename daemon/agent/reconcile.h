@@ -26,11 +26,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum hd_wish { HD_WISH_RUNNING, HD_WISH_STOPPING, HD_WISH_STOPPED };
+enum hd_target_state { HD_TARGET_RUNNING, HD_TARGET_STOPPING, HD_TARGET_STOPPED };
 
-struct hd_wished {
+struct hd_wanted_attempt {
     int64_t job, attempt;
-    enum hd_wish wish;
+    enum hd_target_state target;
 };
 
 enum hd_here_state {
@@ -56,7 +56,7 @@ struct hd_action {
 
 /* Compares the sets, each without repetitions, in any order. ret_actions has room for
  * wanted_count + here_count; returns how many there are. Kills and stops come before launches. */
-size_t hd_reconcile(const struct hd_wished *wanted, size_t wanted_count, const struct hd_here *here,
-                    size_t here_count, struct hd_action *ret_actions);
+size_t hd_reconcile(const struct hd_wanted_attempt *wanted, size_t wanted_count,
+                    const struct hd_here *here, size_t here_count, struct hd_action *ret_actions);
 
 #endif

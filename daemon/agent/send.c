@@ -21,7 +21,7 @@ enum hd_status send_message(struct agent *agent, Heddle__V1__NodeMessage *messag
         return hd_err(HD_UNAVAILABLE, "the controller is not connected");
     st = hd_rpc_call_write(agent->stream, &message->base);
     if (!st)
-        agent->said_ms = hd_clock_now_ms();
+        agent->reported_ms = hd_clock_now_ms();
     return st;
 }
 
@@ -38,7 +38,7 @@ static bool is_taken(const struct agent *agent, const char *lines)
            (strncmp(lines + strlen(word), id, n) != 0 || lines[strlen(word) + n] != '\n');
 }
 
-static void tell_taken(struct agent *agent, const char *lines)
+static void report_taken(struct agent *agent, const char *lines)
 {
     static const char word[] = "\nstate ";
     const char *state = strstr(lines, word);
@@ -73,7 +73,7 @@ void send_read_probe(struct agent *agent)
         if (!agent->probe_problem[0] && first + 1 < text.len_bytes &&
             hd_text_is_utf8(text.data + first + 1, text.len_bytes - first - 1) &&
             is_taken(agent, text.data + first + 1))
-            tell_taken(agent, text.data + first + 1);
+            report_taken(agent, text.data + first + 1);
         if (!agent->probe_problem[0] && agent->probe_text[0] &&
             strcmp(agent->probe, agent->probe_text) != 0)
             (void)snprintf(agent->probe_problem, sizeof agent->probe_problem,
@@ -88,13 +88,13 @@ void send_read_probe(struct agent *agent)
 static Heddle__V1__AttemptState shown_state(const struct agent_attempt *l)
 {
     if (l->state == LOCAL_ENDED) /* STOPPING until the controller has every report */
-        return l->end_told ? HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED
-                           : HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STOPPING;
-    switch (l->share) {
-    case HD_SHARE_RUNNING:
+        return l->end_reported ? HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED
+                               : HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STOPPING;
+    switch (l->alloc) {
+    case HD_ALLOC_RUNNING:
         return HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING;
-    case HD_SHARE_STOPPING:
-    case HD_SHARE_ENDED:
+    case HD_ALLOC_STOPPING:
+    case HD_ALLOC_ENDED:
         return HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STOPPING;
     default:
         return HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STARTING;
@@ -161,7 +161,7 @@ enum hd_status send_observed(struct agent *agent)
     state.generation = agent->generation;
     state.jobs_dir_probe = agent->probe;
     state.jobs_dir_problem = agent->probe_problem;
-    state.no_room = agent->no_room;
+    state.no_room = agent->refuses_attempts;
     state.leaves = agent->leave_deadline_ms != 0;
     for (struct agent_attempt *l = agent->locals.first; l; l = l->next)
         count++;
@@ -257,9 +257,9 @@ static void send_reports(struct agent *agent)
                 agent_outbox_unsend(l->outbox);
             return;
         }
-        if (l->state == LOCAL_ENDED && !l->end_told &&
+        if (l->state == LOCAL_ENDED && !l->end_reported &&
             hd_health_has_checked(&agent->health, l->check) && agent_outbox_is_empty(l->outbox))
-            l->end_told = agent->observed_dirty = true;
+            l->end_reported = agent->observed_dirty = true;
     }
 }
 

@@ -72,8 +72,8 @@ static enum hd_status record_all(const struct agent_identity *id, struct locals 
     return st;
 }
 
-void state_dir_look(struct agent_identity *identity, struct locals *locals,
-                    char reason[STATE_DIR_REASON_MAX])
+void state_dir_check(struct agent_identity *identity, struct locals *locals,
+                     char reason[STATE_DIR_REASON_MAX])
 {
     enum hd_status st = try_to_write(identity->state_dir);
 

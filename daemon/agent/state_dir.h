@@ -17,8 +17,8 @@ enum { STATE_DIR_REASON_MAX = 512 };
 
 /* Writes and removes a file there. A directory that was made anew gets all that heddled knows: its
  * lock, its UUID, its cluster, and the records of its attempts. `reason` becomes why there are no
- * new attempts, in the form of room_look; "": all is well. */
-void state_dir_look(struct agent_identity *identity, struct locals *locals,
-                    char reason[STATE_DIR_REASON_MAX]);
+ * new attempts, in the form of disk_space_check; "": all is well. */
+void state_dir_check(struct agent_identity *identity, struct locals *locals,
+                     char reason[STATE_DIR_REASON_MAX]);
 
 #endif

@@ -12,7 +12,7 @@
 #include "daemon/agent/state_dir.h"
 
 enum {
-    ROOM_EVERY_MS = 10000,
+    DISK_SPACE_EVERY_MS = 10000,
     EPOCH_EVERY_MS = 10000, /* between two writes of the controller's progress */
     PROBE_EVERY_MS = 5000,  /* looks at the jobs directory */
     HELLO_ARENA_MAX = 1 << 20,
@@ -127,8 +127,8 @@ static void take_progress(struct agent *agent, const Heddle__V1__Epoch *m)
 
 /* Where it is not a folder that all nodes share, each job's checkpoints stay on its node. But one
  * that was the controller's and is not any more has lost its mount: what a job wrote there now, no
- * one would find when the mount is back. So the node takes none (look_for_room). */
-static void look_at_jobs_dir(struct agent *agent)
+ * one would find when the mount is back. So the node takes none (check_disk_space). */
+static void check_jobs_dir(struct agent *agent)
 {
     char before[sizeof agent->probe_problem];
 
@@ -141,38 +141,38 @@ static void look_at_jobs_dir(struct agent *agent)
 }
 
 /* Tells the controller with the next observed set, if it has changed. */
-static void look_for_room(struct agent *agent)
+static void check_disk_space(struct agent *agent)
 {
-    char before[ROOM_REASON_MAX], unusable[STATE_DIR_REASON_MAX];
+    char before[DISK_SPACE_REASON_MAX], unusable[STATE_DIR_REASON_MAX];
 
     if (agent->leave_deadline_ms) /* there is none any more */
         return;
-    memcpy(before, agent->no_room, sizeof before);
-    agent->room_ms = hd_clock_now_ms();
-    room_look(agent->jobs_dir, agent->identity.state_dir, agent->options.min_free_percent,
-              agent->no_room);
-    state_dir_look(&agent->identity, &agent->locals, unusable);
+    memcpy(before, agent->refuses_attempts, sizeof before);
+    agent->disk_space_ms = hd_clock_now_ms();
+    disk_space_check(agent->jobs_dir, agent->identity.state_dir, agent->options.min_free_percent,
+                     agent->refuses_attempts);
+    state_dir_check(&agent->identity, &agent->locals, unusable);
     if (unusable[0])
-        memcpy(agent->no_room, unusable, sizeof agent->no_room);
+        memcpy(agent->refuses_attempts, unusable, sizeof agent->refuses_attempts);
     else if (agent->probe_taken)
-        (void)snprintf(agent->no_room, sizeof agent->no_room,
+        (void)snprintf(agent->refuses_attempts, sizeof agent->refuses_attempts,
                        "takes no new jobs: %.100s is not the cluster's jobs directory any more: "
                        "%.180s. Give each controller a --jobs-dir of its own; to take this one "
                        "back, stop the other one, remove %.20s in it, and start "
                        "heddle-controller again",
                        agent->jobs_dir, agent->probe_problem, agent->probe_name);
     else if (agent->probe_seen && agent->probe_problem[0])
-        (void)snprintf(agent->no_room, sizeof agent->no_room,
+        (void)snprintf(agent->refuses_attempts, sizeof agent->refuses_attempts,
                        "takes no new jobs: %.150s is not the cluster's jobs directory any more "
                        "(%.200s); mount it here, or look at heddle-controller's log if it is. If "
                        "this node is to have a folder of its own now: heddle node rm, and start "
                        "heddled again",
                        agent->jobs_dir, agent->probe_problem);
-    if (strcmp(before, agent->no_room) == 0)
+    if (strcmp(before, agent->refuses_attempts) == 0)
         return;
     agent->observed_dirty = true;
-    if (agent->no_room[0])
-        hd_log(HD_LOG_WARN, "this node %s", agent->no_room);
+    if (agent->refuses_attempts[0])
+        hd_log(HD_LOG_WARN, "this node %s", agent->refuses_attempts);
     else
         hd_log(HD_LOG_INFO, "this node takes new jobs again");
 }
@@ -207,8 +207,8 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;
     agent->joined.asked_ms = 0; /* the answer may have been lost with the connection */
-    look_at_jobs_dir(agent);
-    look_for_room(agent);
+    check_jobs_dir(agent);
+    check_disk_space(agent);
     probing_welcome(agent, welcome->probe_unix_ms);
     /* first of all: whether a reported checkpoint can be read elsewhere is said in it */
     agent->observed_dirty = send_observed(agent) != HD_OK;
@@ -235,7 +235,7 @@ static void on_message(struct hd_rpc_call *call, const ProtobufCMessage *base)
 
     if (call != agent->stream)
         return;
-    agent->heard_ms = hd_clock_now_ms();
+    agent->received_ms = hd_clock_now_ms();
     if (m->body_case == HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME) {
         take_welcome(agent, m->welcome);
         return;
@@ -296,7 +296,7 @@ static bool is_hopeless(const struct agent *agent, enum hd_status st)
 }
 
 /* Logs why the connection ended: a new reason at once, one that stays at every 12th try. */
-static void tell_why(struct agent *agent, const char *message)
+static void report_refusal(struct agent *agent, const char *message)
 {
     const char *why = message[0] ? message : "the stream ended";
 
@@ -330,7 +330,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
         agent_end(agent, EXIT_FAILURE);
         return;
     }
-    tell_why(agent, agent->refusal[0] ? agent->refusal : message);
+    report_refusal(agent, agent->refusal[0] ? agent->refusal : message);
     retry_later(agent);
 }
 
@@ -366,7 +366,7 @@ void stream_open(struct agent *agent)
     hd_arena_init(&arena, HELLO_ARENA_MAX);
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_HELLO;
     message.hello = convert_hello(&arena, &agent->identity);
-    agent->said_ms = agent->heard_ms = hd_clock_now_ms();
+    agent->reported_ms = agent->received_ms = hd_clock_now_ms();
     st = message.hello ? hd_rpc_client_call(agent->client, &options, &message.base, &agent->stream)
                        : hd_err(HD_NO_MEMORY, "no memory for a hello");
     hd_arena_done(&arena);
@@ -401,24 +401,24 @@ void stream_tick(struct agent *agent)
 
     if (!agent->stream)
         return;
-    if (agent_is_deaf(now_ms - agent->heard_ms, agent->heartbeat_ms)) {
+    if (agent_lost_controller(now_ms - agent->received_ms, agent->heartbeat_ms)) {
         hd_log(HD_LOG_WARN, "%s has sent nothing for %" PRId64 " s; reconnecting", agent->address,
-               (now_ms - agent->heard_ms) / 1000);
-        agent->heard_ms = now_ms;
+               (now_ms - agent->received_ms) / 1000);
+        agent->received_ms = now_ms;
         hd_rpc_call_cancel(agent->stream);
         return;
     }
     if (!agent->welcomed)
         return;
-    if (now_ms - agent->said_ms >= agent->heartbeat_ms)
+    if (now_ms - agent->reported_ms >= agent->heartbeat_ms)
         send_heartbeat(agent);
     if (now_ms - agent->probed_ms >= PROBE_EVERY_MS) {
         const bool had_problem = agent->probe_problem[0];
 
-        look_at_jobs_dir(agent);
+        check_jobs_dir(agent);
         if (had_problem != (agent->probe_problem[0] != '\0'))
-            agent->room_ms = now_ms - ROOM_EVERY_MS;
+            agent->disk_space_ms = now_ms - DISK_SPACE_EVERY_MS;
     }
-    if (now_ms - agent->room_ms >= ROOM_EVERY_MS)
-        look_for_room(agent);
+    if (now_ms - agent->disk_space_ms >= DISK_SPACE_EVERY_MS)
+        check_disk_space(agent);
 }

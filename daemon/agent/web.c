@@ -41,7 +41,7 @@ static bool has_gpus(const struct agent *agent)
     return agent->health.devices.gpu_count > 0;
 }
 
-static void tell_failure(struct agent_web *web)
+static void report_failure(struct agent_web *web)
 {
     if (!web->failed)
         hd_log(HD_LOG_WARN, "no metrics of GPUs: %s", hd_err_message());
@@ -61,7 +61,7 @@ static void take_sample(struct agent_web *web)
         web->sampled_at_ms = hd_clock_wall_ms();
         web->failed = false;
     } else {
-        tell_failure(web);
+        report_failure(web);
     }
     free(list);
 }
@@ -75,7 +75,7 @@ static void step_sample(struct agent *agent, struct agent_web *web)
     if (web->asking && hd_ask_step(&web->ask, &st)) {
         web->asking = false;
         if (st)
-            tell_failure(web);
+            report_failure(web);
         else
             take_sample(web);
     }
@@ -85,7 +85,7 @@ static void step_sample(struct agent *agent, struct agent_web *web)
     web->next_ms = now_ms + SAMPLE_EVERY_MS;
     web->asking = !hd_ask_begin(&web->ask, argv, SAMPLE_ANSWER_MS);
     if (!web->asking)
-        tell_failure(web);
+        report_failure(web);
 }
 
 /* ---- the page ---------------------------------------------------------------------------------*/
@@ -105,7 +105,7 @@ static void add_label(struct hd_text *out, enum hd_prom_family family, const cha
 
 static void add_connection(struct agent *agent, struct hd_text *out)
 {
-    const int64_t silent_ms = hd_clock_now_ms() - agent->heard_ms;
+    const int64_t silent_ms = hd_clock_now_ms() - agent->received_ms;
     size_t states[3] = {0}, troubled = 0;
     static const char *const words[] = {"planned", "alive", "ended"};
 
@@ -114,7 +114,7 @@ static void add_connection(struct agent *agent, struct hd_text *out)
         troubled += l->trouble[0] != '\0';
     }
     hd_prom_add_one(out, HD_PROM_daemon_connected, agent->welcomed);
-    if (agent->heard_ms)
+    if (agent->received_ms)
         hd_prom_add_one(out, HD_PROM_daemon_heard_timestamp_seconds,
                         (double)(hd_clock_wall_ms() - silent_ms) / 1e3);
     hd_prom_begin(out, HD_PROM_daemon_attempts);
@@ -256,7 +256,7 @@ static void add_gpus(const struct agent *agent, struct hd_text *out)
     add_xids(agent, out);
 }
 
-static void add_door(struct hd_http *http, struct hd_text *out)
+static void add_listener(struct hd_http *http, struct hd_text *out)
 {
     static const char *const codes[] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
     struct hd_http_stats stats;
@@ -281,7 +281,7 @@ static void on_request(void *user, struct hd_http_request *request)
     web->scraped_ms = hd_clock_now_ms();
     hd_prom_add_process(&page, "heddled", hd_version_text);
     hd_prom_add_histogram(&page, HD_PROM_loop_delay_seconds, &web->delays);
-    add_door(web->http, &page);
+    add_listener(web->http, &page);
     add_connection(agent, &page);
     add_devices(agent, &page);
     add_gpus(agent, &page);

@@ -50,11 +50,11 @@ enum { HD_ATTEMPT_FILE_MODE = 0640, HD_ATTEMPT_DIR_MODE = 0770 };
 enum { HD_ATTEMPT_BOOT_MAX = 40, HD_ATTEMPT_RANKS_MAX = 64 /* on one node */ };
 
 /* State of an attempt's share on one node, as STATUS messages carry it. */
-enum hd_share_state {
-    HD_SHARE_STARTING, /* until every rank here has left its setup */
-    HD_SHARE_RUNNING,
-    HD_SHARE_STOPPING, /* told to stop, or a rank is gone and the others are being ended */
-    HD_SHARE_ENDED,    /* `end` is written */
+enum hd_alloc_state {
+    HD_ALLOC_STARTING, /* until every rank here has left its setup */
+    HD_ALLOC_RUNNING,
+    HD_ALLOC_STOPPING, /* told to stop, or a rank is gone and the others are being ended */
+    HD_ALLOC_ENDED,    /* `end` is written */
 };
 
 /* Adds ATTEMPT_DIR/nodes/NODE. */

@@ -20,7 +20,7 @@ void sup_ask_stop(struct sup *sup, int64_t grace_ms)
     sup->stop_asked = true;
     if (grace_ms > 0 && !sup->stop_deadline_ms)
         sup->stop_deadline_ms = hd_clock_now_ms() + grace_ms;
-    sup->state = HD_SHARE_STOPPING;
+    sup->state = HD_ALLOC_STOPPING;
     for (int i = 0; i < sup->options.rank_count; i++)
         sup_command(&sup->ranks[i], HD_LINK_MSG_STOP);
     sup_tell_state(sup);
@@ -49,7 +49,7 @@ void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bo
         sup->kill_at_ms = sup->term_at_ms + HD_SUP_TERM_MS;
     }
     sup->give_up_at_ms = sup->kill_at_ms + HD_SUP_GONE_MS;
-    sup->state = HD_SHARE_STOPPING;
+    sup->state = HD_ALLOC_STOPPING;
     hd_log(HD_LOG_WARN, "ending all ranks: %s", sup->reason);
     if (cause != HD_LINK_CAUSE_RANK_EXIT) /* else the dead rank was marked, with its reason */
         hd_shm_control_abort(sup->shm, sup->reason);
@@ -245,7 +245,7 @@ enum hd_status sup_write_end(struct sup *sup, const struct hd_link_report *end)
         st = hd_attempt_write_end(sup->options.run_dir, end);
     if (st)
         return st;
-    sup->state = HD_SHARE_ENDED;
+    sup->state = HD_ALLOC_ENDED;
     hd_log(HD_LOG_INFO, "ended: %s %s", hd_link_cause_name((enum hd_link_cause)end->end.cause),
            end->end.message);
     sup_tell_state(sup);

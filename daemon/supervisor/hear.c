@@ -162,12 +162,12 @@ static void note_sign_of_life(struct sup *sup, struct sup_rank *rank)
 static void rank_moves_on(struct sup *sup, struct sup_rank *rank, enum hd_link_phase phase)
 {
     rank->phase = phase;
-    if (sup->state != HD_SHARE_STARTING)
+    if (sup->state != HD_ALLOC_STARTING)
         return;
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].phase == HD_LINK_PHASE_SETUP)
             return;
-    sup->state = HD_SHARE_RUNNING;
+    sup->state = HD_ALLOC_RUNNING;
     hd_log(HD_LOG_INFO, "all ranks of this node run");
     sup_tell_state(sup);
 }

@@ -215,7 +215,7 @@ void sup_close(struct sup *sup)
 
 static void shut_down(struct sup *sup, int signal)
 {
-    if (sup->state != HD_SHARE_STOPPING && !sup->options.parent && !sup_spans(sup)) {
+    if (sup->state != HD_ALLOC_STOPPING && !sup->options.parent && !sup_spans(sup)) {
         hd_log(HD_LOG_INFO, "signal %d: the ranks write a checkpoint within %d s, and end", signal,
                HD_SUP_SHUT_MS / 1000);
         sup->shut_down = true;

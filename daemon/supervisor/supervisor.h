@@ -143,7 +143,7 @@ struct sup {
     struct hd_shm_control *shm;
     struct hd_spool_writer *spool;
     int lock_fd, signal_fd, listen_fd, daemon_fd; /* daemon_fd -1: heddled is not connected */
-    enum hd_share_state state;
+    enum hd_alloc_state state;
     struct sup_rank *ranks; /* [options.rank_count] */
     struct sup_bounds bounds;
     struct sup_network network; /* of GPUs that work with GPUs of other nodes; else interface "" */

@@ -51,7 +51,7 @@ static void a_gpu_that_works_is_described_and_no_more(void **state)
     struct doctor *d = with_gpu();
 
     (void)state;
-    doctor_look_at_gpus(d, 1);
+    doctor_check_gpus(d, 1);
     assert_true(d->problems == 0 && d->count == 2);
     assert_finds(d, DOCTOR_OK, "gpus", "CUDA lists 1; on the PCI bus are 1");
     assert_finds(d, DOCTOR_OK, "gpu 0", "G, GPU-a, 0000:3b:00.0, 80.0 GiB");
@@ -67,7 +67,7 @@ static void what_is_wrong_with_a_gpu_is_said(void **state)
     (void)snprintf(g->problem, sizeof g->problem, "too old");
     (void)snprintf(g->fault, sizeof g->fault, "Xid 79: it fell off the bus");
     (void)snprintf(d->gpus.log_problem, sizeof d->gpus.log_problem, "not allowed");
-    doctor_look_at_gpus(d, 2);
+    doctor_check_gpus(d, 2);
     assert_int_equal(d->problems, 2);
     assert_finds(d, DOCTOR_NOTE, "gpus", "CUDA lists 1; on the PCI bus are 2");
     assert_finds(d, DOCTOR_PROBLEM, "gpu 0", "too old");
@@ -84,10 +84,10 @@ static void a_missing_driver_matters_where_a_gpu_is(void **state)
     (void)state;
     assert_non_null(d);
     (void)snprintf(d->gpus.problem, sizeof d->gpus.problem, "no driver");
-    doctor_look_at_gpus(d, 0);
+    doctor_check_gpus(d, 0);
     assert_int_equal(d->problems, 0);
     assert_finds(d, DOCTOR_NOTE, "gpus", "the CPU is used (no driver)");
-    doctor_look_at_gpus(d, 2);
+    doctor_check_gpus(d, 2);
     assert_int_equal(d->problems, 1);
     assert_finds(d, DOCTOR_PROBLEM, "gpus", "of 2 NVIDIA GPUs on the PCI bus none can be used");
     free(d);

@@ -148,12 +148,12 @@ static void an_end_that_cannot_be_recorded_is_waited_for(void **state)
     assert_int_equal(hd_attempt_process_write(f->local->run_dir, &dead), HD_OK);
     f->local->state = LOCAL_ALIVE;
     full = true;
-    locals_look_after(&f->all);
+    locals_tick(&f->all);
     assert_int_equal(f->local->state, LOCAL_ALIVE);
     assert_non_null(strstr(f->local->trouble, "waits to record how the attempt ended: "));
     full = false;
     f->local->conclude_ms = 0; /* its time has come */
-    locals_look_after(&f->all);
+    locals_tick(&f->all);
     assert_int_equal(f->local->state, LOCAL_ENDED);
     assert_string_equal(f->local->trouble, "");
     assert_int_equal(hd_attempt_read_end(f->local->run_dir, &end), HD_OK);
@@ -170,10 +170,10 @@ static void a_stop_ends_the_wait(void **state)
     assert_int_equal(hd_attempt_process_write(f->local->run_dir, &dead), HD_OK);
     f->local->state = LOCAL_ALIVE;
     full = true;
-    locals_look_after(&f->all);
+    locals_tick(&f->all);
     assert_int_equal(f->local->state, LOCAL_ALIVE);
     local_stop(f->local);
-    locals_look_after(&f->all);
+    locals_tick(&f->all);
     assert_int_equal(f->local->state, LOCAL_ENDED);
     assert_int_equal(f->local->end.end.cause, HD_LINK_CAUSE_STORAGE);
 }

@@ -14,12 +14,12 @@
 enum { NOT_HERE = -1, NOT_WANTED = -1, NO_DEED = -1, SETS_MAX = 8 };
 
 /* One attempt alone. */
-static int deed_of(int wish, int state)
+static int deed_of(int target, int state)
 {
-    const struct hd_wished wanted = {7, 1, (enum hd_wish)wish};
+    const struct hd_wanted_attempt wanted = {7, 1, (enum hd_target_state)target};
     const struct hd_here here = {7, 1, (enum hd_here_state)state};
     struct hd_action actions[2];
-    size_t n = hd_reconcile(&wanted, wish != NOT_WANTED, &here, state != NOT_HERE, actions);
+    size_t n = hd_reconcile(&wanted, target != NOT_WANTED, &here, state != NOT_HERE, actions);
 
     assert_in_range(n, 0, 1);
     return n ? (int)actions[0].deed : NO_DEED;
@@ -29,26 +29,26 @@ static int deed_of(int wish, int state)
 static void each_pair_of_wish_and_state_has_its_deed(void **state)
 {
     static const struct {
-        int wish, here, deed;
+        int target, here, deed;
     } cells[] = {
-        {HD_WISH_RUNNING, NOT_HERE, HD_DEED_LAUNCH},
-        {HD_WISH_RUNNING, HD_HERE_PLANNED, HD_DEED_LAUNCH},
-        {HD_WISH_RUNNING, HD_HERE_ALIVE, NO_DEED},
-        {HD_WISH_RUNNING, HD_HERE_STOPPING, NO_DEED},
-        {HD_WISH_RUNNING, HD_HERE_DYING, NO_DEED},
-        {HD_WISH_RUNNING, HD_HERE_ENDED, NO_DEED},
-        {HD_WISH_STOPPING, NOT_HERE, NO_DEED},
-        {HD_WISH_STOPPING, HD_HERE_PLANNED, HD_DEED_FORGET},
-        {HD_WISH_STOPPING, HD_HERE_ALIVE, HD_DEED_STOP},
-        {HD_WISH_STOPPING, HD_HERE_STOPPING, NO_DEED},
-        {HD_WISH_STOPPING, HD_HERE_DYING, NO_DEED},
-        {HD_WISH_STOPPING, HD_HERE_ENDED, NO_DEED},
-        {HD_WISH_STOPPED, NOT_HERE, NO_DEED},
-        {HD_WISH_STOPPED, HD_HERE_PLANNED, HD_DEED_FORGET},
-        {HD_WISH_STOPPED, HD_HERE_ALIVE, HD_DEED_KILL},
-        {HD_WISH_STOPPED, HD_HERE_STOPPING, HD_DEED_KILL},
-        {HD_WISH_STOPPED, HD_HERE_DYING, NO_DEED},
-        {HD_WISH_STOPPED, HD_HERE_ENDED, NO_DEED},
+        {HD_TARGET_RUNNING, NOT_HERE, HD_DEED_LAUNCH},
+        {HD_TARGET_RUNNING, HD_HERE_PLANNED, HD_DEED_LAUNCH},
+        {HD_TARGET_RUNNING, HD_HERE_ALIVE, NO_DEED},
+        {HD_TARGET_RUNNING, HD_HERE_STOPPING, NO_DEED},
+        {HD_TARGET_RUNNING, HD_HERE_DYING, NO_DEED},
+        {HD_TARGET_RUNNING, HD_HERE_ENDED, NO_DEED},
+        {HD_TARGET_STOPPING, NOT_HERE, NO_DEED},
+        {HD_TARGET_STOPPING, HD_HERE_PLANNED, HD_DEED_FORGET},
+        {HD_TARGET_STOPPING, HD_HERE_ALIVE, HD_DEED_STOP},
+        {HD_TARGET_STOPPING, HD_HERE_STOPPING, NO_DEED},
+        {HD_TARGET_STOPPING, HD_HERE_DYING, NO_DEED},
+        {HD_TARGET_STOPPING, HD_HERE_ENDED, NO_DEED},
+        {HD_TARGET_STOPPED, NOT_HERE, NO_DEED},
+        {HD_TARGET_STOPPED, HD_HERE_PLANNED, HD_DEED_FORGET},
+        {HD_TARGET_STOPPED, HD_HERE_ALIVE, HD_DEED_KILL},
+        {HD_TARGET_STOPPED, HD_HERE_STOPPING, HD_DEED_KILL},
+        {HD_TARGET_STOPPED, HD_HERE_DYING, NO_DEED},
+        {HD_TARGET_STOPPED, HD_HERE_ENDED, NO_DEED},
         {NOT_WANTED, HD_HERE_PLANNED, HD_DEED_FORGET},
         {NOT_WANTED, HD_HERE_ALIVE, HD_DEED_KILL},
         {NOT_WANTED, HD_HERE_STOPPING, HD_DEED_KILL},
@@ -58,12 +58,12 @@ static void each_pair_of_wish_and_state_has_its_deed(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
-        assert_int_equal(deed_of(cells[i].wish, cells[i].here), cells[i].deed);
+        assert_int_equal(deed_of(cells[i].target, cells[i].here), cells[i].deed);
 }
 
 static void a_launch_waits_for_what_nobody_wants_any_more(void **state)
 {
-    const struct hd_wished wanted = {7, 2, HD_WISH_RUNNING};
+    const struct hd_wanted_attempt wanted = {7, 2, HD_TARGET_RUNNING};
     struct hd_here here = {7, 1, HD_HERE_ALIVE};
     struct hd_action actions[2];
 
@@ -81,7 +81,8 @@ static void a_launch_waits_for_what_nobody_wants_any_more(void **state)
 
 static void a_launch_does_not_wait_for_what_is_listed(void **state)
 {
-    const struct hd_wished wanted[] = {{7, 1, HD_WISH_STOPPING}, {8, 1, HD_WISH_RUNNING}};
+    const struct hd_wanted_attempt wanted[] = {{7, 1, HD_TARGET_STOPPING},
+                                               {8, 1, HD_TARGET_RUNNING}};
     const struct hd_here here = {7, 1, HD_HERE_STOPPING};
     struct hd_action actions[3];
 
@@ -94,7 +95,7 @@ static void a_launch_does_not_wait_for_what_is_listed(void **state)
 /* ---- properties ---- */
 
 struct sets {
-    struct hd_wished wanted[SETS_MAX];
+    struct hd_wanted_attempt wanted[SETS_MAX];
     struct hd_here here[2 * SETS_MAX];
     size_t wanted_count, here_count;
 };
@@ -105,11 +106,12 @@ static void draw_sets(uint64_t key, struct sets *ret_sets)
     struct sets s = {.wanted_count = 0};
 
     for (int k = 1; k <= SETS_MAX; k++) {
-        const int wish = (int)(hd_random_u64(key, 2 * (uint64_t)k) % 4) - 1;
+        const int target = (int)(hd_random_u64(key, 2 * (uint64_t)k) % 4) - 1;
         const int state = (int)(hd_random_u64(key, 2 * (uint64_t)k + 1) % 6) - 1;
 
-        if (wish != NOT_WANTED)
-            s.wanted[s.wanted_count++] = (struct hd_wished){1, k, (enum hd_wish)wish};
+        if (target != NOT_WANTED)
+            s.wanted[s.wanted_count++] =
+                (struct hd_wanted_attempt){1, k, (enum hd_target_state)target};
         if (state != NOT_HERE)
             s.here[s.here_count++] = (struct hd_here){1, k, (enum hd_here_state)state};
     }
@@ -157,7 +159,7 @@ static void processes_end(struct sets *sets)
             sets->here[i].state = HD_HERE_ENDED;
 }
 
-static const struct hd_wished *wanted_of(const struct sets *sets, int64_t attempt)
+static const struct hd_wanted_attempt *wanted_of(const struct sets *sets, int64_t attempt)
 {
     for (size_t i = 0; i < sets->wanted_count; i++)
         if (sets->wanted[i].attempt == attempt)
@@ -198,18 +200,18 @@ static void the_node_gets_what_it_should_have(void **state)
             processes_end(&sets);
         }
         for (size_t i = 0; i < sets.here_count; i++) {
-            const struct hd_wished *w = wanted_of(&sets, sets.here[i].attempt);
+            const struct hd_wanted_attempt *w = wanted_of(&sets, sets.here[i].attempt);
 
             assert_non_null(w);
             assert_int_not_equal(sets.here[i].state, HD_HERE_PLANNED);
-            assert_true(sets.here[i].state == HD_HERE_ENDED || w->wish == HD_WISH_RUNNING);
+            assert_true(sets.here[i].state == HD_HERE_ENDED || w->target == HD_TARGET_RUNNING);
         }
         for (size_t i = 0; i < sets.wanted_count; i++) {
             size_t found = 0;
 
             for (size_t k = 0; k < sets.here_count; k++)
                 found += sets.here[k].attempt == sets.wanted[i].attempt;
-            assert_int_equal(found, sets.wanted[i].wish == HD_WISH_RUNNING ? 1 : found);
+            assert_int_equal(found, sets.wanted[i].target == HD_TARGET_RUNNING ? 1 : found);
             assert_in_range(found, 0, 1);
         }
     }
@@ -229,12 +231,12 @@ static void no_deed_breaks_a_rule(void **state)
         for (size_t i = 0; i < n; i++) {
             const struct hd_here *here =
                 actions[i].here_index == SIZE_MAX ? NULL : &sets.here[actions[i].here_index];
-            const struct hd_wished *w = here ? wanted_of(&sets, here->attempt) : NULL;
+            const struct hd_wanted_attempt *w = here ? wanted_of(&sets, here->attempt) : NULL;
 
             if (actions[i].deed == HD_DEED_LAUNCH)
                 assert_true(!here || here->state == HD_HERE_PLANNED);
             else
-                assert_true(!w || w->wish != HD_WISH_RUNNING);
+                assert_true(!w || w->target != HD_TARGET_RUNNING);
             if (actions[i].deed == HD_DEED_FORGET)
                 assert_true(here->state == HD_HERE_PLANNED || here->state == HD_HERE_ENDED);
         }

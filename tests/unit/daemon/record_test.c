@@ -126,7 +126,7 @@ static void attempts_on_record_are_known_after_a_start(void **state)
     l = locals_find(&f->locals, 9, 3);
     assert_non_null(l);
     assert_int_equal(l->state, LOCAL_ALIVE); /* until it was looked after */
-    locals_look_after(&f->locals);
+    locals_tick(&f->locals);
     assert_int_equal(l->state, LOCAL_ENDED);
     assert_null(locals_find(&f->locals, 7, 2));
 }
@@ -214,8 +214,8 @@ static void an_end_of_another_cluster_is_not_believed(void **state)
         end.attempt = 1;
         assert_int_equal(hd_attempt_write_end(l->run_dir, &end), HD_OK);
         (void)snprintf(dir, sizeof dir, "%s/jobs/%d", f->dir, job);
-        assert_int_equal(owner_claim(dir, "theirs", job), HD_OK);
-        assert_int_equal(owner_claim(dir, "ours", job), HD_CONFLICT);
+        assert_int_equal(owner_acquire(dir, "theirs", job), HD_OK);
+        assert_int_equal(owner_acquire(dir, "ours", job), HD_CONFLICT);
         assert_int_equal(owner_check(dir, "theirs", job + 1), HD_CONFLICT); /* a copied folder */
     }
     stop(f);
@@ -225,7 +225,7 @@ static void an_end_of_another_cluster_is_not_believed(void **state)
     assert_int_equal(l->state, LOCAL_PLANNED);
     l = locals_find(&f->locals, 9, 1);
     l->state = LOCAL_ALIVE;
-    locals_look_after(&f->locals);
+    locals_tick(&f->locals);
     assert_int_equal(l->state, LOCAL_ENDED);
     assert_int_equal(l->end.end.cause, HD_LINK_CAUSE_LAUNCH_FAILED);
     assert_true(l->end.end.bad_input);
@@ -236,7 +236,7 @@ static void an_end_of_another_cluster_is_not_believed(void **state)
     f->cluster = "theirs"; /* and they believe it */
     stop(f);
     assert_int_equal(start(f), HD_OK);
-    locals_look_after(&f->locals);
+    locals_tick(&f->locals);
     l = locals_find(&f->locals, 9, 1);
     assert_int_equal(l->state, LOCAL_ENDED);
     assert_int_equal(l->end.end.cause, HD_LINK_CAUSE_COMPLETED);
@@ -332,7 +332,7 @@ static void a_launch_that_failed_is_remembered_with_its_reason(void **state)
             break;
         stop(f);
         assert_int_equal(start(f), HD_OK);
-        locals_look_after(&f->locals);
+        locals_tick(&f->locals);
         l = locals_find(&f->locals, 8, 1);
         assert_non_null(l);
     }
@@ -504,28 +504,28 @@ static void a_state_directory_that_was_lost_is_told_and_mended(void **state)
     assert_int_equal(agent_identity_write_cluster(&id, "a-cluster"), HD_OK);
     assert_int_equal(start(f), HD_OK);
     (void)add(f, 7, 2);
-    state_dir_look(&id, &f->locals, reason);
+    state_dir_check(&id, &f->locals, reason);
     assert_string_equal(reason, "");
 
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
-    state_dir_look(&id, &f->locals, reason);
+    state_dir_check(&id, &f->locals, reason);
     assert_non_null(strstr(reason, "takes no new jobs: its state directory "));
     assert_non_null(strstr(reason, "it is not there"));
     assert_int_equal(agent_identity_read_cluster(&id, cluster), HD_OK);
     assert_string_equal(cluster, "a-cluster"); /* a reconnect must not take it for another one */
     assert_int_equal(hd_file_write_atomic(dir, "", 0, 0600), HD_OK);
-    state_dir_look(&id, &f->locals, reason);
+    state_dir_check(&id, &f->locals, reason);
     assert_non_null(strstr(reason, "it is not there"));
     assert_int_equal(unlink(dir), 0);
 
     assert_int_equal(hd_file_make_dirs(dir, 0700), HD_OK);
     assert_int_equal(hd_file_write_atomic(uuid_file, "another\n", 8, 0600), HD_OK);
-    state_dir_look(&id, &f->locals, reason);
+    state_dir_check(&id, &f->locals, reason);
     assert_non_null(strstr(reason, "that of another node, another"));
 
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
     assert_int_equal(hd_file_make_dirs(dir, 0700), HD_OK);
-    state_dir_look(&id, &f->locals, reason);
+    state_dir_check(&id, &f->locals, reason);
     assert_string_equal(reason, "");
     assert_int_equal(agent_identity_open(dir, "n1", &second), HD_CONFLICT);
     stop(f);
@@ -559,10 +559,10 @@ static void attempts_to_connect_are_spaced_out(void **state)
 static void a_silent_controller_is_given_up_in_time(void **state)
 {
     (void)state;
-    assert_false(agent_is_deaf(15000, 100)); /* five heartbeats are less than that */
-    assert_true(agent_is_deaf(15001, 100));
-    assert_false(agent_is_deaf(50000, 10000));
-    assert_true(agent_is_deaf(50001, 10000));
+    assert_false(agent_lost_controller(15000, 100)); /* five heartbeats are less than that */
+    assert_true(agent_lost_controller(15001, 100));
+    assert_false(agent_lost_controller(50000, 10000));
+    assert_true(agent_lost_controller(50001, 10000));
 }
 
 int main(void)

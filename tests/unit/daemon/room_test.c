@@ -1,4 +1,4 @@
-/* room: a nearly full disk takes no new attempts. The test stands between room.c and statvfs. */
+/* room: a nearly full disk takes no new attempts. The test stands between disk_space.c and statvfs. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/agent/room.h"
+#include "daemon/agent/disk_space.h"
 
 static int jobs_free, state_free; /* per cent; negative: the disk cannot be asked */
 
@@ -29,40 +29,41 @@ int __wrap_statvfs(const char *path, struct statvfs *ret_disk)
 
 static void a_disk_below_the_limit_is_told_until_it_is_clearly_above(void **state)
 {
-    char reason[ROOM_REASON_MAX] = "";
+    char reason[DISK_SPACE_REASON_MAX] = "";
 
     (void)state;
     jobs_free = 5;
     state_free = 90;
-    room_look("/jobs", "/state", 5, reason);
+    disk_space_check("/jobs", "/state", 5, reason);
     assert_string_equal(reason, "");
     jobs_free = 4;
-    room_look("/jobs", "/state", 5, reason);
+    disk_space_check("/jobs", "/state", 5, reason);
     assert_non_null(strstr(reason, "takes no new jobs: 4% of the disk of /jobs are free"));
     jobs_free = 5; /* as before it began: it would come and go */
-    room_look("/jobs", "/state", 5, reason);
+    disk_space_check("/jobs", "/state", 5, reason);
     assert_non_null(strstr(reason, "5% of the disk of /jobs are free, less than 6%"));
     jobs_free = 6;
-    room_look("/jobs", "/state", 5, reason);
+    disk_space_check("/jobs", "/state", 5, reason);
     assert_string_equal(reason, "");
 }
 
 static void either_disk_counts_and_one_that_cannot_be_asked_does_not(void **state)
 {
-    char reason[ROOM_REASON_MAX] = "";
+    char reason[DISK_SPACE_REASON_MAX] = "";
 
     (void)state;
     jobs_free = 90;
     state_free = 0;
-    room_look("/jobs", "/state", 5, reason);
+    disk_space_check("/jobs", "/state", 5, reason);
     assert_non_null(strstr(reason, "0% of the disk of /state"));
-    room_look("/jobs", "/state", 0, reason); /* switched off */
+    disk_space_check("/jobs", "/state", 0, reason); /* switched off */
     assert_string_equal(reason, "");
     jobs_free = state_free = -1;
-    room_look("/jobs", "/state", 5, reason);
+    disk_space_check("/jobs", "/state", 5, reason);
     assert_string_equal(reason, "");
     state_free = 0;
-    room_look("", "/state", 5, reason); /* before the controller has named the jobs directory */
+    disk_space_check("", "/state", 5,
+                     reason); /* before the controller has named the jobs directory */
     assert_non_null(strstr(reason, "/state"));
 }
 

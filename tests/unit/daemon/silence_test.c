@@ -48,7 +48,7 @@ static int set_up(void **state)
         f->ranks[i].rank = i;
         f->ranks[i].link_fd = -1;
         f->ranks[i].pid = 1; /* it looks alive; nothing here sends a signal */
-        f->ranks[i].heard_ms = f->now_ms;
+        f->ranks[i].received_ms = f->now_ms;
         f->ranks[i].phase = HD_LINK_PHASE_TRAINING;
     }
     *state = f;
@@ -130,7 +130,7 @@ static void a_hang_may_only_be_told(void **state)
     assert_int_equal(f->sup.held[1].event.level, HD_LINK_LEVEL_HANG);
     assert_string_equal(f->sup.held[1].event.text, f->sup.hang);
     for (int i = 0; i < RANKS; i++)
-        f->ranks[i].heard_ms = f->now_ms + 500 * MINUTE;
+        f->ranks[i].received_ms = f->now_ms + 500 * MINUTE;
     sup_look_for_hang(&f->sup, f->now_ms + 500 * MINUTE);
     assert_string_equal(f->sup.hang, "");
     assert_non_null(strstr(f->sup.held[2].event.text, "signs of life again"));
@@ -179,7 +179,7 @@ static void the_rank_that_waits_for_none_is_to_blame(void **state)
     struct hd_comm *comm[RANKS] = {join(f, 0), join(f, 1)};
 
     f->sup.job.pp = RANKS;
-    f->ranks[0].heard_ms -= 5;
+    f->ranks[0].received_ms -= 5;
     set_limits(f, 700);
     enter(comm[1], true);
     enter(comm[1], true);
@@ -215,7 +215,7 @@ static void a_rank_that_gives_up_waiting_says_for_whom(void **state)
     struct hd_comm *comm[RANKS] = {join(f, 0), join(f, 1)};
 
     wait_in_vain(comm[0]);
-    f->ranks[0].heard_ms = hd_clock_now_ms();
+    f->ranks[0].received_ms = hd_clock_now_ms();
     f->ranks[0].has_failure = true;
     f->ranks[0].failure.status = HD_TIMEOUT;
     sup_blame_for_timeout(&f->sup, &f->ranks[0]);
@@ -238,7 +238,7 @@ static void a_rank_of_another_node_is_left_to_its_supervisor(void **state)
     f->sup.options.rank_count = 1;
     wait_in_vain(comm);
     f->now_ms = hd_clock_now_ms() - 700; /* silent since before its wait was told last */
-    f->ranks[0].heard_ms = f->now_ms;
+    f->ranks[0].received_ms = f->now_ms;
     set_limits(f, 1 * SECOND);
     sup_look_for_hang(&f->sup, f->now_ms + 1 * SECOND);
     sup_look_for_hang(&f->sup, f->now_ms + 1499);
@@ -260,7 +260,7 @@ static void a_rank_of_another_node_is_left_to_its_supervisor(void **state)
 /* In so much of the silence since now_ms the rank waited for a processor. */
 static void starve(struct fixture *f, int rank, int64_t starved_ms)
 {
-    f->ranks[rank].starve.heard_ms = f->ranks[rank].heard_ms;
+    f->ranks[rank].starve.received_ms = f->ranks[rank].received_ms;
     f->ranks[rank].starve.starved_ms = starved_ms;
 }
 
@@ -360,7 +360,7 @@ static void a_stopped_rank_is_told_and_then_hangs(void **state)
     look_for_stopped(f, 29 * MINUTE); /* silent, as a long set-up is */
     assert_string_equal(f->sup.stopped, "");
     tell_child(pid, SIGSTOP, WUNTRACED);
-    f->ranks[1].heard_ms = f->now_ms + 29 * MINUTE;
+    f->ranks[1].received_ms = f->now_ms + 29 * MINUTE;
     look_for_stopped(f, 29 * MINUTE + 9 * SECOND); /* it may be stopped for a moment */
     assert_string_equal(f->sup.stopped, "");
     look_for_stopped(f, 29 * MINUTE + 10 * SECOND);

@@ -303,7 +303,7 @@ static void the_end_waits_for_the_disk(void **state)
     tell(f, HD_LINK_CHECKPOINT, 400);
     disk.refusals = 1; /* of sup_finish's first try */
     sup_finish(&f->sup, 0);
-    assert_int_equal(f->sup.state, HD_SHARE_ENDED);
+    assert_int_equal(f->sup.state, HD_ALLOC_ENDED);
     assert_non_null(strstr(f->sup.problem, "cannot record how the attempt ended: "));
     assert_non_null(strstr(f->sup.problem, strerror(ENOSPC)));
     assert_int_equal(hd_attempt_read_end(f->dir, &report), HD_OK);

@@ -129,7 +129,7 @@ static void a_silent_supervisor_is_continued_and_said(void **state)
     (void)state;
     begin(&w);
     pass(&w, 1);
-    watch_heard(&w.local, w.now_ms);
+    watchdog_received(&w.local, w.now_ms);
     stop(&w);
     pass(&w, 14);
     assert_true(is_still_stopped(&w));
@@ -143,7 +143,7 @@ static void a_silent_supervisor_is_continued_and_said(void **state)
     assert_true(was_continued(&w));
     assert_int_equal(w.changes, 1); /* said once */
 
-    watch_heard(&w.local, w.now_ms);
+    watchdog_received(&w.local, w.now_ms);
     assert_string_equal(w.local.problem, "");
     assert_int_equal(w.changes, 2);
     finish(&w);
@@ -158,14 +158,14 @@ static void what_was_said_stays_until_it_can_be_sent(void **state)
     (void)state;
     begin(&w);
     pass(&w, 1);
-    watch_heard(&w.local, w.now_ms);
+    watchdog_received(&w.local, w.now_ms);
     stop(&w);
     pass(&w, 15);
     assert_true(was_continued(&w));
-    watch_heard(&w.local, w.now_ms);
+    watchdog_received(&w.local, w.now_ms);
     assert_non_null(strstr(w.local.problem, "does not answer"));
     pass(&w, 5);
-    watch_heard(&w.local, w.now_ms); /* of the next ping */
+    watchdog_received(&w.local, w.now_ms); /* of the next ping */
     assert_string_equal(w.local.problem, "");
     assert_int_equal(w.changes, 2);
     finish(&w);
@@ -179,7 +179,7 @@ static void one_whose_ranks_make_no_steps_is_killed(void **state)
     (void)state;
     begin(&w);
     pass(&w, 1);
-    watch_heard(&w.local, w.now_ms);
+    watchdog_received(&w.local, w.now_ms);
     write_step(&w);
     for (int i = 0; i < 12; i++) {
         pass(&w, 10);
@@ -203,7 +203,7 @@ static void one_that_gets_no_processor_has_so_much_longer(void **state)
     (void)state;
     begin(&w);
     pass(&w, 1);
-    watch_heard(&w.local, w.now_ms);
+    watchdog_received(&w.local, w.now_ms);
     pass(&w, 20); /* from the first look on the numbers are the test's */
     for (int i = 0; i < 250; i++) {
         w.local.starve.seen_ms = w.now_ms + 200;
@@ -228,13 +228,13 @@ static void a_kill_continues_it_at_once_and_kills_it_after_15_s(void **state)
     (void)state;
     begin(&w);
     pass(&w, 1);
-    watch_heard(&w.local, w.now_ms);
+    watchdog_received(&w.local, w.now_ms);
     stop(&w);
     w.local.kill_wanted = true;
     pass(&w, 1);
     assert_true(was_continued(&w));
     pass(&w, 13);
-    watch_heard(&w.local, w.now_ms); /* it answers, but does not end */
+    watchdog_received(&w.local, w.now_ms); /* it answers, but does not end */
     assert_int_equal(waitpid(w.supervisor, NULL, WNOHANG), 0);
     pass(&w, 2);
     assert_true(was_killed(&w));
@@ -249,7 +249,7 @@ static void silence_does_not_count_while_heddled_was_stopped(void **state)
     (void)state;
     begin(&w);
     pass(&w, 1);
-    watch_heard(&w.local, w.now_ms);
+    watchdog_received(&w.local, w.now_ms);
     w.now_ms += 3600 * 1000;
     pass(&w, 14);
     assert_string_equal(w.local.problem, "");

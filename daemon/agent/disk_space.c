@@ -1,4 +1,4 @@
-#include "daemon/agent/room.h"
+#include "daemon/agent/disk_space.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@ static int64_t free_percent(const char *dir)
     return (int64_t)((double)disk.f_bavail * 100 / (double)disk.f_blocks);
 }
 
-void room_look(const char *jobs_dir, const char *state_dir, int64_t min_free_percent,
-               char reason[ROOM_REASON_MAX])
+void disk_space_check(const char *jobs_dir, const char *state_dir, int64_t min_free_percent,
+                      char reason[DISK_SPACE_REASON_MAX])
 {
     const char *const dirs[] = {jobs_dir, state_dir};
     const int64_t limit = min_free_percent + (*reason ? 1 : 0);
@@ -25,7 +25,7 @@ void room_look(const char *jobs_dir, const char *state_dir, int64_t min_free_per
         const int64_t percent = free_percent(dirs[i]);
 
         if (percent >= 0 && percent < limit)
-            (void)snprintf(reason, ROOM_REASON_MAX,
+            (void)snprintf(reason, DISK_SPACE_REASON_MAX,
                            "takes no new jobs: %lld%% of the disk of %.350s are free, less than "
                            "%lld%%; free some space there (heddled --min-free)",
                            (long long)percent, dirs[i], (long long)limit);

@@ -26,9 +26,9 @@ enum {
     PING_MS = 5000,
     SILENT_MS = 15000, /* without any message, then the supervisor counts as silent */
     KILL_MS = 15000,   /* a sound supervisor has ended its ranks well before */
-    STARVED_LOOK_MS = 1000,
-    SAID_MS = 1000,   /* a problem stays so long: an observed set has it before it is gone */
-    PAUSED_MS = 5000, /* between two looks: this process was stopped, so silence means nothing */
+    STARVED_CHECK_MS = 1000,
+    REPORTED_MS = 1000, /* a problem stays so long: an observed set has it before it is gone */
+    PAUSED_MS = 5000,   /* between two looks: this process was stopped, so silence means nothing */
 };
 
 static void set_problem(struct agent_attempt *l, const char *fmt, ...)
@@ -51,11 +51,11 @@ static void set_problem(struct agent_attempt *l, const char *fmt, ...)
     l->all->on_change(l->all->user, l);
 }
 
-void watch_heard(struct agent_attempt *l, int64_t now_ms)
+void watchdog_received(struct agent_attempt *l, int64_t now_ms)
 {
-    l->heard_ms = now_ms;
+    l->received_ms = now_ms;
     l->continued_ms = 0;
-    if (!l->problem[0] || now_ms - l->said_ms < SAID_MS) /* its next answer ends it */
+    if (!l->problem[0] || now_ms - l->reported_ms < REPORTED_MS) /* its next answer ends it */
         return;
     hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": heddle-supervisor answers again",
            l->job, l->attempt);
@@ -88,7 +88,7 @@ static void note_steps(struct agent_attempt *l, int64_t now_ms)
     const int64_t bytes = log_bytes(l);
 
     if (l->continued_ms == 0) /* the first look: the last step may be as old as the silence */
-        l->stepped_ms = l->heard_ms;
+        l->stepped_ms = l->received_ms;
     else if (bytes != l->log_bytes)
         l->stepped_ms = now_ms;
     l->log_bytes = bytes;
@@ -113,14 +113,14 @@ static int64_t note_starved(struct agent_attempt *l, pid_t pid, int64_t now_ms)
 {
     struct hd_starve_thread threads[HD_STARVE_THREADS_MAX];
 
-    if (l->starve.heard_ms != l->heard_ms || now_ms - l->starve.seen_ms >= STARVED_LOOK_MS)
-        hd_starve_note(&l->starve, l->heard_ms, threads, hd_starve_look(pid, threads), now_ms);
-    return hd_starve_ms(&l->starve, l->heard_ms);
+    if (l->starve.received_ms != l->received_ms || now_ms - l->starve.seen_ms >= STARVED_CHECK_MS)
+        hd_starve_note(&l->starve, l->received_ms, threads, hd_starve_look(pid, threads), now_ms);
+    return hd_starve_ms(&l->starve, l->received_ms);
 }
 
 static void watch_silence(struct agent_attempt *l, int64_t now_ms)
 {
-    const int64_t silent_ms = now_ms - l->heard_ms, lost_ms = l->all->supervisor_lost_ms;
+    const int64_t silent_ms = now_ms - l->received_ms, lost_ms = l->all->supervisor_lost_ms;
     struct hd_attempt_process process;
     int64_t starved_ms;
 
@@ -137,7 +137,7 @@ static void watch_silence(struct agent_attempt *l, int64_t now_ms)
     } else if (!l->continued_ms || now_ms - l->continued_ms >= SILENT_MS) {
         l->continued_ms = now_ms;
         if (!l->problem[0])
-            l->said_ms = now_ms;
+            l->reported_ms = now_ms;
         job_user_signal(l, process.pid, SIGCONT);
         set_problem(
             l,
@@ -182,7 +182,7 @@ bool watch_wants_ping(struct agent_attempt *l, int64_t now_ms)
 void watch_supervisor(struct agent_attempt *l, int64_t now_ms)
 {
     if (now_ms - l->watched_ms > PAUSED_MS)
-        l->heard_ms = now_ms;
+        l->received_ms = now_ms;
     l->watched_ms = now_ms;
     if (l->kill_wanted)
         watch_kill(l, now_ms);

@@ -12,8 +12,8 @@ enum {
     KILL_MS = 8000, /* for supervisors to end their ranks, where they do not outlive heddled */
     RETRY_MIN_MS = 100,
     RETRY_MAX_MS = 5000,
-    DEAF_MS = 15000,
-    DEAF_HEARTBEATS = 5,
+    CONTROLLER_SILENT_MS = 15000,
+    SILENT_HEARTBEATS = 5,
 };
 
 int64_t agent_retry_ms(int attempts_in_a_row, uint64_t noise)
@@ -26,11 +26,11 @@ int64_t agent_retry_ms(int attempts_in_a_row, uint64_t noise)
     return wait_ms / 2 + (int64_t)(noise % (uint64_t)(wait_ms / 2));
 }
 
-bool agent_is_deaf(int64_t silent_ms, int64_t heartbeat_ms)
+bool agent_lost_controller(int64_t silent_ms, int64_t heartbeat_ms)
 {
-    const int64_t limit_ms = DEAF_HEARTBEATS * heartbeat_ms;
+    const int64_t limit_ms = SILENT_HEARTBEATS * heartbeat_ms;
 
-    return silent_ms > (limit_ms > DEAF_MS ? limit_ms : DEAF_MS);
+    return silent_ms > (limit_ms > CONTROLLER_SILENT_MS ? limit_ms : CONTROLLER_SILENT_MS);
 }
 
 void agent_soon(struct agent *agent)
@@ -49,7 +49,7 @@ void agent_leave(struct agent *agent)
     const int64_t within_ms = agent->options.leave_within_ms;
 
     agent->leave_deadline_ms = hd_clock_now_ms() + within_ms;
-    (void)snprintf(agent->no_room, sizeof agent->no_room,
+    (void)snprintf(agent->refuses_attempts, sizeof agent->refuses_attempts,
                    "takes no new jobs: its heddled ends (--leave-within)");
     hd_log(HD_LOG_INFO, "jobs leave this node at a checkpoint, within %" PRId64 " s",
            within_ms / 1000);
