@@ -232,7 +232,7 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
     e->exit_code = (int32_t)end->end.code;
     e->signal = (int32_t)end->end.signal;
     e->bad_input = end->end.bad_input != 0;
-    e->echo = end->end.echo != 0;
+    e->echo = end->end.secondary != 0;
     return hd_arena_failed(arena) ? NULL : e;
 }
 

@@ -7,8 +7,8 @@
 #include "daemon/supervisor/supervisor.h"
 
 enum {
-    STALE_MS = 1000, /* a wait is refreshed ten times a second; ... */
-    STALE_SHARE = 4, /* ... and counts if it was within this part of the silence */
+    STALE_MS = 1000,   /* a wait is refreshed ten times a second; ... */
+    STALE_DIVISOR = 4, /* ... and counts if it was within this part of the silence */
     WAITERS_NAMED = 4,
     RANKS_TEXT_MAX = 128,
     SILENCE_TEXT_MAX = 160,
@@ -28,42 +28,42 @@ static const struct sup_rank *missing_at_rendezvous(const struct sup *sup,
 
 static bool is_fresh(const struct hd_flight_wait *wait, const struct sup_rank *rank, int64_t now_ms)
 {
-    const int64_t silent_ms = now_ms - rank->heard_ms;
+    const int64_t silent_ms = now_ms - rank->received_ms;
     const int64_t stale_ms =
-        silent_ms / STALE_SHARE > STALE_MS ? silent_ms / STALE_SHARE : STALE_MS;
+        silent_ms / STALE_DIVISOR > STALE_MS ? silent_ms / STALE_DIVISOR : STALE_MS;
 
     return wait->waits && now_ms - wait->seen_ms <= stale_ms;
 }
 
-static struct sup_told look_at(const struct sup *sup, const struct sup_rank *rank, int64_t now_ms,
-                               struct hd_flight_wait *ret_wait)
+static struct sup_rank_state gather_state(const struct sup *sup, const struct sup_rank *rank,
+                                          int64_t now_ms, struct hd_flight_wait *ret_wait)
 {
-    struct sup_told told = {.rank = rank->rank,
-                            .silent_ms = sup_silence_ms(rank, now_ms),
-                            .doing = SUP_COMPUTES,
-                            .waits_for = -1};
+    struct sup_rank_state states = {.rank = rank->rank,
+                                    .silent_ms = sup_silence_ms(rank, now_ms),
+                                    .doing = SUP_COMPUTES,
+                                    .waits_for = -1};
     const struct sup_rank *missing;
 
     hd_shm_control_wait(sup->shm, (int)(rank - sup->ranks), ret_wait);
     ret_wait->waits = is_fresh(ret_wait, rank, now_ms);
     if (!rank->pid) {
-        told.doing = SUP_EXITED;
+        states.doing = SUP_EXITED;
     } else if (sup_is_stopped(rank)) {
-        told.doing = SUP_STOPPED;
+        states.doing = SUP_STOPPED;
     } else if (ret_wait->waits) {
-        told.doing = SUP_WAITS;
-        told.waits_for = ret_wait->rank;
+        states.doing = SUP_WAITS;
+        states.waits_for = ret_wait->rank;
     } else if (!ret_wait->is_told && (missing = missing_at_rendezvous(sup, rank))) {
-        told.doing = SUP_WAITS;
-        told.waits_for = missing->rank;
+        states.doing = SUP_WAITS;
+        states.waits_for = missing->rank;
     } else if (!ret_wait->is_told && rank->phase == HD_LINK_PHASE_SETUP && rank->put_round >= 0 &&
                sup_spans(sup) && !sup->options.gpu_count) {
-        told.doing = SUP_CONNECTS;
+        states.doing = SUP_CONNECTS;
     } else if (!ret_wait->is_told && (rank->phase != HD_LINK_PHASE_SETUP ||
                                       (rank->put_round >= 0 && sup->options.gpu_count))) {
-        told.doing = SUP_UNSEEN; /* it awaits others on its device */
+        states.doing = SUP_UNSEEN; /* it awaits others on its device */
     }
-    return told;
+    return states;
 }
 
 /* ---- where waits are not seen ---- */
@@ -130,7 +130,7 @@ static struct sup_rank *guess(const struct sup *sup, struct sup_rank *silent, in
 struct findings {
     const struct sup *sup;
     int64_t now_ms;
-    struct sup_told told[HD_ATTEMPT_RANKS_MAX];
+    struct sup_rank_state states[HD_ATTEMPT_RANKS_MAX];
     struct hd_flight_wait waits[HD_ATTEMPT_RANKS_MAX];
 };
 
@@ -166,14 +166,14 @@ static void describe_waiters(const struct findings *f, int64_t blamed, char *ret
     size_t n = 0;
 
     for (int i = 0; i < ranks; i++) {
-        if (!sup_judge_leads_to(f->told, ranks, i, blamed))
+        if (!sup_judge_leads_to(f->states, ranks, i, blamed))
             continue;
-        if (direct < 0 && f->told[i].waits_for == blamed)
+        if (direct < 0 && f->states[i].waits_for == blamed)
             direct = i;
         last = i;
         if (count++ < WAITERS_NAMED && n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%" PRId64, count > 1 ? ", " : "",
-                                  f->told[i].rank);
+                                  f->states[i].rank);
     }
     ret_text[0] = '\0';
     if (!count)
@@ -201,16 +201,16 @@ static const char *describe_doing(enum sup_doing doing)
 static void describe_silence(const struct sup_rank *rank, int64_t now_ms,
                              char ret_text[SILENCE_TEXT_MAX])
 {
-    const int64_t starved_s = hd_starve_ms(&rank->starve, rank->heard_ms) / 1000;
+    const int64_t starved_s = hd_starve_ms(&rank->starve, rank->received_ms) / 1000;
     int n = snprintf(ret_text, SILENCE_TEXT_MAX, "gave no sign of life for %" PRId64 " s while %s",
-                     (now_ms - rank->heard_ms) / 1000, sup_phase_text(rank));
+                     (now_ms - rank->received_ms) / 1000, sup_phase_text(rank));
 
     if (starved_s)
         (void)snprintf(ret_text + n, SILENCE_TEXT_MAX - (size_t)n,
                        " (it waited for a processor in %" PRId64 " s of them)", starved_s);
 }
 
-static void tell_found(struct findings *f, struct sup_rank *blamed, struct sup_blame *b)
+static void report_found(struct findings *f, struct sup_rank *blamed, struct sup_blame *b)
 {
     char silence[SILENCE_TEXT_MAX], flight[SUP_FLIGHT_MAX], waiters[512];
     const int index = (int)(blamed - f->sup->ranks);
@@ -220,10 +220,10 @@ static void tell_found(struct findings *f, struct sup_rank *blamed, struct sup_b
     describe_waiters(f, blamed->rank, waiters, sizeof waiters);
     b->here = blamed;
     (void)snprintf(b->text, sizeof b->text, "rank %" PRId64 " %s%s%s%s", blamed->rank, silence,
-                   describe_doing(f->told[index].doing), flight, waiters);
+                   describe_doing(f->states[index].doing), flight, waiters);
 }
 
-static void tell_elsewhere(struct findings *f, const struct sup_rank *silent, struct sup_blame *b)
+static void report_elsewhere(struct findings *f, const struct sup_rank *silent, struct sup_blame *b)
 {
     char who[64] = "", waiters[512] = "";
 
@@ -234,10 +234,10 @@ static void tell_elsewhere(struct findings *f, const struct sup_rank *silent, st
     }
     (void)snprintf(b->text, sizeof b->text,
                    "%sno rank here gave a sign of life for %" PRId64 " s while %s%s", who,
-                   (f->now_ms - silent->heard_ms) / 1000, sup_phase_text(silent), waiters);
+                   (f->now_ms - silent->received_ms) / 1000, sup_phase_text(silent), waiters);
 }
 
-static void tell_circle(struct findings *f, struct sup_rank *in_it, struct sup_blame *b)
+static void report_circle(struct findings *f, struct sup_rank *in_it, struct sup_blame *b)
 {
     const int ranks = f->sup->options.rank_count;
     char silence[SILENCE_TEXT_MAX];
@@ -254,9 +254,9 @@ static void tell_circle(struct findings *f, struct sup_rank *in_it, struct sup_b
 
         describe_wait(f, index, wait, sizeof wait);
         n += (size_t)snprintf(b->text + n, sizeof b->text - n, "%s %s waits for rank %" PRId64,
-                              i ? ";" : ":", wait, f->told[index].waits_for);
+                              i ? ";" : ":", wait, f->states[index].waits_for);
         for (int k = 0; k < ranks; k++)
-            if (f->told[k].rank == f->told[index].waits_for) {
+            if (f->states[k].rank == f->states[index].waits_for) {
                 index = k;
                 break;
             }
@@ -292,8 +292,8 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
     int64_t rank;
 
     for (int i = 0; i < sup->options.rank_count; i++)
-        f.told[i] = look_at(sup, &sup->ranks[i], now_ms, &f.waits[i]);
-    b.finding = sup_judge(f.told, sup->options.rank_count, &rank);
+        f.states[i] = gather_state(sup, &sup->ranks[i], now_ms, &f.waits[i]);
+    b.finding = sup_judge(f.states, sup->options.rank_count, &rank);
     found = rank_numbered(sup, rank);
     if ((b.finding == SUP_FOUND_NOTHING || b.finding == SUP_FOUND_ELSEWHERE) &&
         some_rank_starves(sup, now_ms)) {
@@ -305,11 +305,11 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
         b.rank = rank;
     }
     if (b.finding == SUP_FOUND)
-        tell_found(&f, found, &b);
+        report_found(&f, found, &b);
     else if (b.finding == SUP_FOUND_CIRCLE)
-        tell_circle(&f, found, &b);
+        report_circle(&f, found, &b);
     else if (b.finding == SUP_FOUND_ELSEWHERE)
-        tell_elsewhere(&f, silent, &b);
+        report_elsewhere(&f, silent, &b);
     *ret_blame = b;
 }
 
@@ -321,7 +321,7 @@ struct sup_rank *sup_find_silent(struct sup *sup, int64_t now_ms)
         struct sup_rank *rank = &sup->ranks[i];
 
         if (rank->pid &&
-            sup_silence_ms(rank, now_ms) >= sup_limits_of(&sup->limits, rank->phase).told_ms &&
+            sup_silence_ms(rank, now_ms) >= sup_limits_of(&sup->limits, rank->phase).reported_ms &&
             (!silent || sup_silence_ms(rank, now_ms) > sup_silence_ms(silent, now_ms)))
             silent = rank;
     }
@@ -334,8 +334,8 @@ void sup_blame_for_overdue(struct sup *sup)
     struct sup_rank *silent = sup_find_silent(sup, now_ms);
     struct sup_blame blame;
 
-    if (sup->ending || sup->stop_asked || sup->limits.tells || !sup_spans(sup) || !silent ||
-        now_ms - sup->turn_ms > SUP_FROZEN_MS || /* what the ranks have said is not read yet */
+    if (sup->ending || sup->stop_asked || sup->limits.reports_only || !sup_spans(sup) || !silent ||
+        now_ms - sup->pass_ms > SUP_FROZEN_MS || /* what the ranks have said is not read yet */
         sup_silence_ms(silent, now_ms) < sup_limits_of(&sup->limits, silent->phase).ends_ms)
         return;
     sup_find_blame(sup, silent, now_ms, &blame);

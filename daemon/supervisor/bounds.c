@@ -240,7 +240,7 @@ bool sup_bounds_is_watched(const struct sup *sup)
            !(sup->bounds.group.dir_fd >= 0 && sup->bounds.group.has & HD_CGROUP_MEMORY);
 }
 
-void sup_bounds_look(struct sup *sup, int64_t now_ms)
+void sup_bounds_check(struct sup *sup, int64_t now_ms)
 {
     struct sup_bounds *b = &sup->bounds;
     const int64_t kills = b->on ? machine_kills() : 0;
@@ -266,7 +266,7 @@ bool sup_bounds_was_oom(struct sup *sup, const struct sup_rank *rank, char *ret_
     const int64_t kills = hd_cgroup_oom_kills(&b->group);
     char limit[256];
 
-    if (rank->signal != SIGKILL || rank->told_to_end || !b->on)
+    if (rank->signal != SIGKILL || rank->is_ending || !b->on)
         return false;
     if (kills > b->group_kills) {
         describe_limit(sup, limit, sizeof limit);
@@ -276,7 +276,7 @@ bool sup_bounds_was_oom(struct sup *sup, const struct sup_rank *rank, char *ret_
                        rank->rank, sup->options.node, limit);
         return true;
     }
-    sup_bounds_look(sup, hd_clock_now_ms());
+    sup_bounds_check(sup, hd_clock_now_ms());
     if (!b->machine_killed_ms || hd_clock_now_ms() - b->machine_killed_ms > LATE_KILL_MS)
         return false;
     (void)snprintf(

@@ -23,7 +23,7 @@ void sup_ask_stop(struct sup *sup, int64_t grace_ms)
     sup->state = HD_ALLOC_STOPPING;
     for (int i = 0; i < sup->options.rank_count; i++)
         sup_command(&sup->ranks[i], HD_LINK_MSG_STOP);
-    sup_tell_state(sup);
+    sup_send_state(sup);
 }
 
 void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bool at_once,
@@ -53,7 +53,7 @@ void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bo
     hd_log(HD_LOG_WARN, "ending all ranks: %s", sup->reason);
     if (cause != HD_LINK_CAUSE_RANK_EXIT) /* else the dead rank was marked, with its reason */
         hd_shm_control_abort(sup->shm, sup->reason);
-    sup_tell_state(sup);
+    sup_send_state(sup);
 }
 
 static void signal_ranks(struct sup *sup, int signal)
@@ -62,7 +62,7 @@ static void signal_ranks(struct sup *sup, int signal)
         if (!sup->ranks[i].pid)
             continue;
         (void)kill(sup->ranks[i].pid, signal);
-        sup->ranks[i].told_to_end = true;
+        sup->ranks[i].is_ending = true;
     }
 }
 
@@ -99,7 +99,7 @@ static struct sup_rank *find_rank(struct sup *sup, int64_t number)
 }
 
 /* It gave up because others did not answer or had given up. */
-static bool only_echoes(const struct sup_rank *rank)
+static bool only_secondary(const struct sup_rank *rank)
 {
     return rank->has_failure &&
            (rank->failure.status == HD_ABORTED || rank->failure.status == HD_TIMEOUT);
@@ -109,7 +109,7 @@ static bool only_echoes(const struct sup_rank *rank)
 static struct sup_rank *find_cause(struct sup *sup)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].gone_bad && !sup->ranks[i].told_to_end && !only_echoes(&sup->ranks[i]))
+        if (sup->ranks[i].gone_bad && !sup->ranks[i].is_ending && !only_secondary(&sup->ranks[i]))
             return &sup->ranks[i];
     return NULL;
 }
@@ -154,10 +154,10 @@ static enum hd_link_cause quiet_cause(const struct sup *sup)
 }
 
 /* What the first rank said that echoes a failure elsewhere. */
-static const char *echoed(const struct sup *sup)
+static const char *secondary_message(const struct sup *sup)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].gone_bad && only_echoes(&sup->ranks[i]))
+        if (sup->ranks[i].gone_bad && only_secondary(&sup->ranks[i]))
             return sup->ranks[i].failure.message;
     return sup->reason;
 }
@@ -214,9 +214,10 @@ void sup_describe_end(struct sup *sup, int left, struct hd_link_report *ret_end)
     if (end->cause == HD_LINK_CAUSE_RANK_EXIT || sup->blamed >= 0)
         blamed = find_blamed(sup);
     end->first_rank = blamed ? blamed->rank : sup->elsewhere;
-    end->echo = sup->echo || (end->cause == HD_LINK_CAUSE_RANK_EXIT && !blamed && sup_spans(sup));
-    if (end->echo && end->cause == HD_LINK_CAUSE_RANK_EXIT)
-        message = echoed(sup);
+    end->secondary =
+        sup->secondary || (end->cause == HD_LINK_CAUSE_RANK_EXIT && !blamed && sup_spans(sup));
+    if (end->secondary && end->cause == HD_LINK_CAUSE_RANK_EXIT)
+        message = secondary_message(sup);
     if (blamed) {
         end->code = blamed->code;
         end->signal = blamed->signal;
@@ -248,6 +249,6 @@ enum hd_status sup_write_end(struct sup *sup, const struct hd_link_report *end)
     sup->state = HD_ALLOC_ENDED;
     hd_log(HD_LOG_INFO, "ended: %s %s", hd_link_cause_name((enum hd_link_cause)end->end.cause),
            end->end.message);
-    sup_tell_state(sup);
+    sup_send_state(sup);
     return HD_OK;
 }

@@ -1,31 +1,32 @@
 #include "daemon/supervisor/judge.h"
 
 /* -1: it is on another node. */
-static int index_of(const struct sup_told *told, int count, int64_t rank)
+static int index_of(const struct sup_rank_state *states, int count, int64_t rank)
 {
     for (int i = 0; i < count; i++)
-        if (told[i].rank == rank)
+        if (states[i].rank == rank)
             return i;
     return -1;
 }
 
 /* The end of the chain of waits from told[start]. */
-static enum sup_finding follow(const struct sup_told *told, int count, int start, int64_t *ret_rank)
+static enum sup_finding follow(const struct sup_rank_state *states, int count, int start,
+                               int64_t *ret_rank)
 {
     int at = start;
 
     for (int hops = 0; hops <= count; hops++) {
-        const struct sup_told *t = &told[at];
+        const struct sup_rank_state *t = &states[at];
 
         *ret_rank = t->rank;
         if (t->doing == SUP_UNSEEN || (t->doing == SUP_CONNECTS && at == start) ||
             (t->doing == SUP_WAITS && t->waits_for < 0))
             return SUP_FOUND_NOTHING;
         if (t->doing != SUP_WAITS)
-            return t->doing == SUP_EXITED || t->silent_ms >= told[start].silent_ms / 2
+            return t->doing == SUP_EXITED || t->silent_ms >= states[start].silent_ms / 2
                        ? SUP_FOUND
                        : SUP_FOUND_ALIVE;
-        at = index_of(told, count, t->waits_for);
+        at = index_of(states, count, t->waits_for);
         if (at < 0) {
             *ret_rank = t->waits_for;
             return SUP_FOUND_ELSEWHERE;
@@ -37,16 +38,16 @@ static enum sup_finding follow(const struct sup_told *told, int count, int start
 /* In the order of their silence, the longest first: the rank after `before`, or the first; -1:
  * none.
  */
-static int next_silent(const struct sup_told *told, int count, int before)
+static int next_silent(const struct sup_rank_state *states, int count, int before)
 {
     int next = -1;
 
     for (int i = 0; i < count; i++) {
-        const bool comes_later = before < 0 || told[i].silent_ms < told[before].silent_ms ||
-                                 (told[i].silent_ms == told[before].silent_ms && i > before);
+        const bool comes_later = before < 0 || states[i].silent_ms < states[before].silent_ms ||
+                                 (states[i].silent_ms == states[before].silent_ms && i > before);
 
-        if (told[i].doing != SUP_EXITED && comes_later &&
-            (next < 0 || told[i].silent_ms > told[next].silent_ms))
+        if (states[i].doing != SUP_EXITED && comes_later &&
+            (next < 0 || states[i].silent_ms > states[next].silent_ms))
             next = i;
     }
     return next;
@@ -54,20 +55,20 @@ static int next_silent(const struct sup_told *told, int count, int before)
 
 /* A rank here that waits for none is to blame, also if the chain of one that is silent longer leads
  * to another node: it leads back from there. */
-enum sup_finding sup_judge(const struct sup_told *told, int count, int64_t *ret_rank)
+enum sup_finding sup_judge(const struct sup_rank_state *states, int count, int64_t *ret_rank)
 {
-    const int first = next_silent(told, count, -1);
+    const int first = next_silent(states, count, -1);
     enum sup_finding finding = SUP_FOUND_NOTHING;
 
-    *ret_rank = told[0].rank;
+    *ret_rank = states[0].rank;
     if (first < 0)
         return finding;
-    finding = follow(told, count, first, ret_rank);
-    for (int i = first; i >= 0 && told[i].silent_ms >= told[first].silent_ms / 2;
-         i = next_silent(told, count, i)) {
+    finding = follow(states, count, first, ret_rank);
+    for (int i = first; i >= 0 && states[i].silent_ms >= states[first].silent_ms / 2;
+         i = next_silent(states, count, i)) {
         int64_t rank;
 
-        if (follow(told, count, i, &rank) != SUP_FOUND)
+        if (follow(states, count, i, &rank) != SUP_FOUND)
             continue;
         *ret_rank = rank;
         return SUP_FOUND;
@@ -75,16 +76,16 @@ enum sup_finding sup_judge(const struct sup_told *told, int count, int64_t *ret_
     return finding;
 }
 
-bool sup_judge_leads_to(const struct sup_told *told, int count, int index, int64_t rank)
+bool sup_judge_leads_to(const struct sup_rank_state *states, int count, int index, int64_t rank)
 {
     int at = index;
 
     for (int hops = 0; hops <= count && at >= 0; hops++) {
-        if (told[at].doing != SUP_WAITS)
+        if (states[at].doing != SUP_WAITS)
             return false;
-        if (told[at].waits_for == rank)
+        if (states[at].waits_for == rank)
             return true;
-        at = index_of(told, count, told[at].waits_for);
+        at = index_of(states, count, states[at].waits_for);
     }
     return false;
 }

@@ -23,7 +23,7 @@ enum sup_doing {
     SUP_EXITED,
 };
 
-struct sup_told {
+struct sup_rank_state {
     int64_t rank;
     int64_t silent_ms; /* since its last sign of life */
     enum sup_doing doing;
@@ -41,9 +41,9 @@ enum sup_finding {
 /* Follows the waits of the ranks that are silent, the one that is so longest first: a rank that is
  * silent for less than half as long does not count. *ret_rank: the rank that was found; NOTHING:
  * the one that is silent longest. `count` is at least 1. */
-enum sup_finding sup_judge(const struct sup_told *told, int count, int64_t *ret_rank);
+enum sup_finding sup_judge(const struct sup_rank_state *states, int count, int64_t *ret_rank);
 
 /* Whether told[index] waits for the rank, or for one that does; false for the rank itself. */
-bool sup_judge_leads_to(const struct sup_told *told, int count, int index, int64_t rank);
+bool sup_judge_leads_to(const struct sup_rank_state *states, int count, int index, int64_t rank);
 
 #endif

@@ -33,7 +33,7 @@ enum hd_status sup_limits_init(struct sup_limits *limits, const struct hd_job *j
 
     memset(limits, 0, sizeof *limits);
     limits->rank_count = rank_count;
-    limits->tells = strcmp(job->hang_action, "tell") == 0;
+    limits->reports_only = strcmp(job->hang_action, "tell") == 0;
     for (int p = 0; p < HD_LINK_PHASE_COUNT; p++) {
         const enum hd_status st = hd_hang_limit_read(texts[p], &limits->set_ms[p]);
 
@@ -67,9 +67,9 @@ void sup_limits_learn(struct sup_limits *limits, enum hd_link_phase phase, int64
 }
 
 /* The bin below whose end the share of all silences lies. */
-static int percentile(const struct sup_limits *limits, enum hd_link_phase phase, double share)
+static int percentile(const struct sup_limits *limits, enum hd_link_phase phase, double part)
 {
-    const double wanted = share * (double)limits->count[phase];
+    const double wanted = part * (double)limits->count[phase];
     int64_t sum = 0;
     int bin = 0;
 
@@ -110,7 +110,7 @@ struct sup_limit sup_limits_of(const struct sup_limits *limits, enum hd_link_pha
         limit = (struct sup_limit){learned, learned};
     else if (learned)
         limit = (struct sup_limit){learned, largest(learned, SUP_LIMIT_UNLEARNED_MS)};
-    if (limits->tells)
+    if (limits->reports_only)
         limit.ends_ms = SUP_LIMIT_NEVER;
     return limit;
 }
@@ -119,7 +119,7 @@ int64_t sup_wait_limit_ms(const struct sup_limits *limits)
 {
     const struct sup_limit limit = sup_limits_of(limits, HD_LINK_PHASE_TRAINING);
 
-    if (limits->tells)
+    if (limits->reports_only)
         return SUP_LIMIT_NEVER / 2;
     return limit.ends_ms == SUP_LIMIT_UNLEARNED_MS && !limits->set_ms[HD_LINK_PHASE_TRAINING]
                ? 0

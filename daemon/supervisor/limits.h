@@ -30,7 +30,7 @@ enum {
 
 struct sup_limits {
     int rank_count;                      /* ranks that are learned from */
-    bool tells;                          /* hang.action: tell */
+    bool reports_only;                   /* hang.action: tell */
     int64_t set_ms[HD_LINK_PHASE_COUNT]; /* by the job file, or for all phases by an option; 0:
                                             learned */
     int64_t count[HD_LINK_PHASE_COUNT];  /* of silences */
@@ -50,7 +50,7 @@ void sup_limits_learn(struct sup_limits *limits, enum hd_link_phase phase, int64
  * disk must not end a job because it was fast before. */
 #define SUP_LIMIT_NEVER INT64_MAX
 struct sup_limit {
-    int64_t told_ms, ends_ms;
+    int64_t reported_ms, ends_ms;
 };
 struct sup_limit sup_limits_of(const struct sup_limits *limits, enum hd_link_phase phase);
 

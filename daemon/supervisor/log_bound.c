@@ -50,7 +50,7 @@ static enum hd_status make_hole(int fd, int64_t begin, int64_t *end)
 }
 
 /* Of a fixed length, so that a larger hole has its line in the same place. */
-static enum hd_status tell(int fd, int64_t begin, int64_t end, int64_t limit_bytes)
+static enum hd_status report(int fd, int64_t begin, int64_t end, int64_t limit_bytes)
 {
     char line[160];
     const int n = snprintf(line, sizeof line,
@@ -76,7 +76,7 @@ static enum hd_status bound(int fd, int64_t limit_bytes, int64_t *ret_size_bytes
         return HD_OK;
     end = (info.st_size - limit_bytes / 2) / PAGE_BYTES * PAGE_BYTES;
     st = make_hole(fd, begin, &end);
-    return st ? st : tell(fd, begin, end, limit_bytes);
+    return st ? st : report(fd, begin, end, limit_bytes);
 }
 
 enum hd_status sup_log_bound(const char *path, int64_t limit_bytes, int64_t *ret_size_bytes)

@@ -100,10 +100,10 @@ static bool serves(const char *sys, const char *adapter, const char *interface, 
     return found;
 }
 
-/* Calls `look` for each adapter with an active port. */
+/* Calls `sample` for each adapter with an active port. */
 static void each_adapter(const char *sys, struct sup_network *network, char layer[WORD_MAX],
-                         void (*look)(const char *sys, const char *adapter, int port,
-                                      const char *found, struct sup_network *, char *layer))
+                         void (*sample)(const char *sys, const char *adapter, int port,
+                                        const char *found, struct sup_network *, char *layer))
 {
     char path[PATH_MAX], found[WORD_MAX];
     const struct dirent *entry;
@@ -114,7 +114,7 @@ static void each_adapter(const char *sys, struct sup_network *network, char laye
     dir = opendir(path);
     while (dir && (entry = readdir(dir)))
         if (entry->d_name[0] != '.' && find_port(sys, entry->d_name, &port, found))
-            look(sys, entry->d_name, port, found, network, layer);
+            sample(sys, entry->d_name, port, found, network, layer);
     if (dir)
         (void)closedir(dir);
 }

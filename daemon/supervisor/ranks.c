@@ -208,7 +208,7 @@ static enum hd_status fork_rank(struct sup *sup, struct sup_rank *rank, int log_
     }
     rank->pid = pid;
     rank->link_fd = link[0];
-    rank->heard_ms = hd_clock_now_ms();
+    rank->received_ms = hd_clock_now_ms();
     return HD_OK;
 }
 
@@ -340,7 +340,7 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
     char reason[HD_LINK_TEXT_MAX];
     bool oom;
 
-    sup_hear_rank(sup, rank); /* its last messages may be unread */
+    sup_receive_from_rank(sup, rank); /* its last messages may be unread */
     rank->pid = 0;
     rank->exited = true;
     rank->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;

@@ -8,11 +8,11 @@
 #include "daemon/supervisor/supervisor.h"
 
 enum {
-    STOPPED_TOLD_MS = 10 * 1000,
+    STOPPED_REPORTED_MS = 10 * 1000,
     STOPPED_ENDS_MS = 60 * 1000,
     KEEP_EVERY_MS = 5 * 60 * 1000,
-    STARVED_LOOK_MIN_MS = 250, /* between two looks at a silent rank's threads */
-    STARVED_LOOK_MAX_MS = 5 * 1000,
+    STARVED_CHECK_MIN_MS = 250, /* between two looks at a silent rank's threads */
+    STARVED_CHECK_MAX_MS = 5 * 1000,
     PATIENCE_MS = 30 * 1000, /* for waits; longer than from one look to the next */
 };
 
@@ -53,26 +53,27 @@ void sup_keep_limits(struct sup *sup, int64_t now_ms, bool at_end)
 
 /* ---- ranks that get no processor ---- */
 
-static int64_t look_every_ms(const struct sup *sup, const struct sup_rank *rank)
+static int64_t check_every_ms(const struct sup *sup, const struct sup_rank *rank)
 {
-    const int64_t every_ms = sup_limits_of(&sup->limits, rank->phase).told_ms / 8;
+    const int64_t every_ms = sup_limits_of(&sup->limits, rank->phase).reported_ms / 8;
 
-    return every_ms < STARVED_LOOK_MIN_MS   ? STARVED_LOOK_MIN_MS
-           : every_ms > STARVED_LOOK_MAX_MS ? STARVED_LOOK_MAX_MS
-                                            : every_ms;
+    return every_ms < STARVED_CHECK_MIN_MS   ? STARVED_CHECK_MIN_MS
+           : every_ms > STARVED_CHECK_MAX_MS ? STARVED_CHECK_MAX_MS
+                                             : every_ms;
 }
 
-void sup_look_for_starved(struct sup *sup, int64_t now_ms)
+void sup_check_starved(struct sup *sup, int64_t now_ms)
 {
     struct hd_starve_thread threads[HD_STARVE_THREADS_MAX];
 
     for (int i = 0; i < sup->options.rank_count; i++) {
         struct sup_rank *rank = &sup->ranks[i];
-        const bool is_known = rank->starve.begin_ms && rank->starve.heard_ms == rank->heard_ms;
-        const int64_t before_ms = is_known ? rank->starve.seen_ms : rank->heard_ms;
+        const bool is_known =
+            rank->starve.begin_ms && rank->starve.received_ms == rank->received_ms;
+        const int64_t before_ms = is_known ? rank->starve.seen_ms : rank->received_ms;
 
-        if (rank->pid && now_ms - before_ms >= look_every_ms(sup, rank))
-            hd_starve_note(&rank->starve, rank->heard_ms, threads,
+        if (rank->pid && now_ms - before_ms >= check_every_ms(sup, rank))
+            hd_starve_note(&rank->starve, rank->received_ms, threads,
                            hd_starve_look(rank->pid, threads), now_ms);
         if (sup_is_starved(sup, rank, now_ms))
             hd_shm_control_be_patient(sup->shm, now_ms + PATIENCE_MS);
@@ -86,14 +87,14 @@ static struct sup_rank *find_starved(struct sup *sup, int64_t now_ms)
         struct sup_rank *rank = &sup->ranks[i];
 
         if (sup_is_starved(sup, rank, now_ms) &&
-            now_ms - rank->heard_ms >= sup_limits_of(&sup->limits, rank->phase).told_ms)
+            now_ms - rank->received_ms >= sup_limits_of(&sup->limits, rank->phase).reported_ms)
             return rank;
     }
     return NULL;
 }
 
 /* Once for each rank that is found; a hang is more important news. */
-static void tell_starved(struct sup *sup, int64_t now_ms)
+static void report_starved(struct sup *sup, int64_t now_ms)
 {
     struct sup_rank *rank = find_starved(sup, now_ms);
     char text[HD_LINK_TEXT_MAX];
@@ -106,8 +107,8 @@ static void tell_starved(struct sup *sup, int64_t now_ms)
                        " s since its last sign of life it was ready to run and waited; it does "
                        "not count as hanging. Look which other programs use the processors of "
                        "node %s",
-                       rank->rank, hd_starve_ms(&rank->starve, rank->heard_ms) / 1000,
-                       (now_ms - rank->heard_ms) / 1000, sup->options.node);
+                       rank->rank, hd_starve_ms(&rank->starve, rank->received_ms) / 1000,
+                       (now_ms - rank->received_ms) / 1000, sup->options.node);
         sup_set_hang(sup, text);
     } else if (sup->starving >= 0) {
         sup_set_hang(sup, "");
@@ -117,7 +118,7 @@ static void tell_starved(struct sup *sup, int64_t now_ms)
 
 /* ---- hangs ---- */
 
-static void tell_over(struct sup *sup)
+static void report_over(struct sup *sup)
 {
     char text[128];
 
@@ -125,13 +126,13 @@ static void tell_over(struct sup *sup)
         return;
     (void)snprintf(text, sizeof text, "rank %" PRId64 ": signs of life again; it goes on",
                    sup->hanging);
-    sup_say(sup, &sup->ranks[0], sup->hanging, HD_LINK_LEVEL_HANG, text);
+    sup_report_event(sup, &sup->ranks[0], sup->hanging, HD_LINK_LEVEL_HANG, text);
     sup->hanging = -1;
     sup_set_hang(sup, "");
 }
 
 /* Once for each rank that is found. */
-static void tell_hang(struct sup *sup, struct sup_rank *silent, int64_t now_ms)
+static void report_hang(struct sup *sup, struct sup_rank *silent, int64_t now_ms)
 {
     struct sup_blame blame;
     int64_t rank;
@@ -144,7 +145,7 @@ static void tell_hang(struct sup *sup, struct sup_rank *silent, int64_t now_ms)
     rank = blame.here ? blame.here->rank : blame.rank >= 0 ? blame.rank : silent->rank;
     sup->hanging = rank;
     sup->starving = -1;
-    sup_say(sup, blame.here ? blame.here : silent, rank, HD_LINK_LEVEL_HANG, blame.text);
+    sup_report_event(sup, blame.here ? blame.here : silent, rank, HD_LINK_LEVEL_HANG, blame.text);
     sup_set_hang(sup, blame.text);
 }
 
@@ -159,29 +160,29 @@ static void end_hang(struct sup *sup, struct sup_rank *silent, int64_t ends_ms, 
     }
     if (blame.finding == SUP_FOUND_ALIVE || sup_silence_ms(silent, now_ms) < ends_ms + ends_ms / 2)
         return; /* the supervisor of the other node knows more of its rank */
-    sup->echo = true;
+    sup->secondary = true;
     sup->elsewhere = blame.rank;
     sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false, "%s", blame.text);
 }
 
-void sup_look_for_hang(struct sup *sup, int64_t now_ms)
+void sup_check_hang(struct sup *sup, int64_t now_ms)
 {
     struct sup_rank *silent;
     struct sup_limit limit;
 
     if (sup->ending)
         return;
-    tell_starved(sup, now_ms);
+    report_starved(sup, now_ms);
     silent = sup_find_silent(sup, now_ms);
     if (!silent) {
-        tell_over(sup);
+        report_over(sup);
         return;
     }
     limit = sup_limits_of(&sup->limits, silent->phase);
     if (sup_silence_ms(silent, now_ms) >= limit.ends_ms)
         end_hang(sup, silent, limit.ends_ms, now_ms);
     else
-        tell_hang(sup, silent, now_ms);
+        report_hang(sup, silent, now_ms);
 }
 
 /* ---- ranks that are stopped ---- */
@@ -196,20 +197,20 @@ static int64_t stopped_limit_ms(const struct sup *sup, const struct sup_rank *ra
 
 /* In any phase: a rank that is stopped by a signal does nothing, however long its phase may take.
  */
-void sup_look_for_stopped(struct sup *sup, int64_t now_ms)
+void sup_check_stopped(struct sup *sup, int64_t now_ms)
 {
     char text[HD_LINK_TEXT_MAX] = "";
 
     for (int i = 0; i < sup->options.rank_count && !sup->ending; i++) {
         struct sup_rank *rank = &sup->ranks[i];
 
-        if (now_ms - rank->heard_ms < STOPPED_TOLD_MS || !sup_is_stopped(rank))
+        if (now_ms - rank->received_ms < STOPPED_REPORTED_MS || !sup_is_stopped(rank))
             rank->stopped_ms = 0;
         else if (!rank->stopped_ms)
             rank->stopped_ms = now_ms;
         if (!rank->stopped_ms)
             continue;
-        if (now_ms - rank->stopped_ms >= STOPPED_ENDS_MS && !sup->limits.tells)
+        if (now_ms - rank->stopped_ms >= STOPPED_ENDS_MS && !sup->limits.reports_only)
             sup_begin_end(sup, HD_LINK_CAUSE_HANG, rank->rank, false,
                           "rank %" PRId64 " was stopped by a signal (SIGSTOP) for %" PRId64
                           " s while %s",
@@ -218,7 +219,7 @@ void sup_look_for_stopped(struct sup *sup, int64_t now_ms)
                        "rank %" PRId64 " (process %d) is stopped by a signal; kill -CONT %d lets "
                        "it go on",
                        rank->rank, (int)rank->pid, (int)rank->pid);
-        if (!sup->limits.tells)
+        if (!sup->limits.reports_only)
             (void)snprintf(text + strlen(text), sizeof text - strlen(text),
                            ", and after %lld s it is ended",
                            (long long)stopped_limit_ms(sup, rank) / 1000);
@@ -230,5 +231,5 @@ void sup_look_for_stopped(struct sup *sup, int64_t now_ms)
 void sup_forgive_silence(struct sup *sup, int64_t now_ms)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
-        sup->ranks[i].heard_ms = now_ms;
+        sup->ranks[i].received_ms = now_ms;
 }

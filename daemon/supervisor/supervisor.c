@@ -25,12 +25,12 @@ enum {
     SWEEP_TICK_MS = 10,
     END_TRIES = 10,    /* to write `end`, a second apart, unless it is worth waiting longer */
     HURRIED_TRIES = 3, /* the same when the attempt is to end */
-    SAY_TRIES = 60,    /* from one line in the log to the next */
+    SEND_TRIES = 60,   /* from one line in the log to the next */
 };
 
 /* ---- opening ---- */
 
-static enum hd_status claim_run_dir(struct sup *sup)
+static enum hd_status acquire_run_dir(struct sup *sup)
 {
     const char *dir = sup->options.run_dir;
     struct hd_attempt_process process;
@@ -174,7 +174,7 @@ enum hd_status sup_open(struct sup *sup)
         sup->ranks[i].link_fd = -1;
         sup->ranks[i].put_round = -1;
     }
-    st = claim_run_dir(sup);
+    st = acquire_run_dir(sup);
     if (st)
         return st;
     st = open_rest(sup);
@@ -251,11 +251,11 @@ static void wait_and_act(struct sup *sup, int timeout_ms)
         return;
     for (int i = 0; i < sup->options.rank_count; i++)
         if (fds[3 + i].revents)
-            sup_hear_rank(sup, &sup->ranks[i]);
+            sup_receive_from_rank(sup, &sup->ranks[i]);
     if (fds[0].revents)
         take_signal(sup);
     if (fds[2].revents)
-        sup_hear_daemon(sup);
+        sup_receive_from_daemon(sup);
     if (fds[1].revents)
         sup_accept_daemon(sup);
 }
@@ -283,7 +283,7 @@ void sup_finish(struct sup *sup, int left)
     for (int tries = 1; (st = sup_write_end(sup, &end)); tries++) {
         const bool hurried = sup->at_once || sup->stop_asked;
 
-        if (tries % SAY_TRIES == 1)
+        if (tries % SEND_TRIES == 1)
             hd_log(HD_LOG_ERROR, "%s", hd_err_message());
         if (tries >= (hurried ? HURRIED_TRIES : END_TRIES) && (hurried || st != HD_STORAGE)) {
             sup_drop_held(sup);
@@ -320,17 +320,17 @@ void sup_run(struct sup *sup)
                             : sup_bounds_is_watched(sup) ? WATCH_TICK_MS
                                                          : TICK_MS;
 
-        sup->turn_ms = now_ms;
+        sup->pass_ms = now_ms;
         wait_and_act(sup, logs_ms < wait_ms ? logs_ms : wait_ms);
         now_ms = hd_clock_now_ms();
-        if (now_ms - sup->turn_ms > SUP_FROZEN_MS)
+        if (now_ms - sup->pass_ms > SUP_FROZEN_MS)
             sup_forgive_silence(sup, now_ms);
         (void)sup_retry_held(sup);
-        sup_bounds_look(sup, now_ms);
+        sup_bounds_check(sup, now_ms);
         sup_climb(sup, now_ms);
-        sup_look_for_stopped(sup, now_ms);
-        sup_look_for_starved(sup, now_ms);
-        sup_look_for_hang(sup, now_ms);
+        sup_check_stopped(sup, now_ms);
+        sup_check_starved(sup, now_ms);
+        sup_check_hang(sup, now_ms);
         sup_keep_limits(sup, now_ms, false);
         sup_reap(sup);
         if (!sup_all_exited(sup))

@@ -20,7 +20,7 @@
  *  7. All ranks here together take no more memory than their plans and a slack, or they are ended
  *     with the cause oom (bounds.c); the ranks of other jobs do not notice.
  *  8. Of an attempt on several nodes, `end` says whether a rank here failed by itself or because
- *     ranks elsewhere did (an echo); no rank here is blamed for an echo.
+ *     ranks elsewhere did (a secondary failure); no rank here is blamed for a secondary failure.
  *
  * The environment of a rank on a GPU: CUDA_VISIBLE_DEVICES is its GPU's UUID, always, so that a
  * rank opens device 0 whatever other GPUs exist. With several ranks also, unless they are set
@@ -103,13 +103,13 @@ struct sup_rank {
     pid_t pid;   /* 0: not started, or reaped */
     int link_fd; /* -1: closed */
     bool greeted, exited, gone_bad;
-    bool told_to_end;      /* by a signal of this supervisor */
+    bool is_ending;        /* by a signal of this supervisor */
     int64_t planned_bytes; /* host memory of its plan; 0: not told yet */
     int code, signal;
     char exit_text[HD_LINK_TEXT_MAX]; /* of a failed rank: its last message, or advice */
     enum hd_link_phase phase;
     int64_t seq;
-    int64_t heard_ms;
+    int64_t received_ms;
     struct hd_starve starve; /* of its silence: how long it waited for a processor */
     int64_t stopped_ms; /* when it was first seen stopped by a signal (SIGSTOP); 0: it is not */
     bool has_failure;
@@ -148,7 +148,7 @@ struct sup {
     struct sup_bounds bounds;
     struct sup_network network; /* of GPUs that work with GPUs of other nodes; else interface "" */
 
-    int64_t turn_ms; /* when this turn of the loop began */
+    int64_t pass_ms; /* when this turn of the loop began */
     bool stop_asked;
     bool shut_down; /* the stop was asked by SIGTERM, as by systemd before the machine goes down */
     int64_t stop_deadline_ms; /* when the ranks are killed; 0: never */
@@ -160,15 +160,15 @@ struct sup {
     bool ending;  /* the ranks that still run are being ended, because: */
     enum hd_link_cause cause;
     char reason[HD_LINK_TEXT_MAX];
-    bool echo;      /* the reason may be a failure on another node */
+    bool secondary; /* the reason may be a failure on another node */
     int64_t blamed; /* rank; -1: none, or found when `end` is written */
     int64_t term_at_ms, kill_at_ms, give_up_at_ms;
 
     struct sup_limits limits;
     int64_t limits_kept_ms; /* when they were written last */
-    int64_t elsewhere;      /* `echo`: the rank of another node for which ranks here waited; -1 */
-    int64_t hanging;        /* the rank of which `hang` tells that it hangs; -1: none */
-    int64_t starving;       /* the same: that it waits for a processor; -1: none */
+    int64_t elsewhere; /* `secondary`: the rank of another node for which ranks here waited; -1 */
+    int64_t hanging;   /* the rank of which `hang` tells that it hangs; -1: none */
+    int64_t starving;  /* the same: that it waits for a processor; -1: none */
 
     /* What heddled is told of the share; the first that is not "". */
     char stopped[HD_LINK_TEXT_MAX];    /* a rank is stopped by a signal */
@@ -191,23 +191,23 @@ static inline bool sup_spans(const struct sup *sup)
 /* How long a rank gave no sign of life, without the time in which it waited for a processor. */
 static inline int64_t sup_silence_ms(const struct sup_rank *rank, int64_t now_ms)
 {
-    return now_ms - rank->heard_ms - hd_starve_ms(&rank->starve, rank->heard_ms);
+    return now_ms - rank->received_ms - hd_starve_ms(&rank->starve, rank->received_ms);
 }
 
 /* Whether a rank has waited for a processor for most of its silence, and the rest is no hang. */
 static inline bool sup_is_starved(const struct sup *sup, const struct sup_rank *rank,
                                   int64_t now_ms)
 {
-    const int64_t starved_ms = hd_starve_ms(&rank->starve, rank->heard_ms);
+    const int64_t starved_ms = hd_starve_ms(&rank->starve, rank->received_ms);
 
-    return rank->pid && starved_ms > 0 && 2 * starved_ms >= now_ms - rank->heard_ms &&
-           sup_silence_ms(rank, now_ms) < sup_limits_of(&sup->limits, rank->phase).told_ms;
+    return rank->pid && starved_ms > 0 && 2 * starved_ms >= now_ms - rank->received_ms &&
+           sup_silence_ms(rank, now_ms) < sup_limits_of(&sup->limits, rank->phase).reported_ms;
 }
 
-/* The files, each of which calls only those before it: say.c, look.c, end.c, bounds.c, blame.c,
- * hear.c, ranks.c, silence.c, supervisor.c. */
+/* The files, each of which calls only those before it: send.c, inspect.c, end.c, bounds.c, blame.c,
+ * receive.c, ranks.c, silence.c, supervisor.c. */
 
-/* ---- say.c: what the supervisor tells ---- */
+/* ---- send.c: what the supervisor tells ---- */
 
 /* Stamps and spools. What the disk refuses is held. Of steps that come while reports are held, or
  * beyond the spool's bound, the newest is kept until there is room, at the longest until the rank's
@@ -216,16 +216,16 @@ void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *r
 /* Spools what was held or kept; the failure that keeps some, or HD_OK. */
 enum hd_status sup_retry_held(struct sup *sup);
 void sup_drop_held(struct sup *sup);  /* they are lost */
-void sup_tell_state(struct sup *sup); /* to heddled */
+void sup_send_state(struct sup *sup); /* to heddled */
 /* Keeps the share's problem, or that a rank is stopped, and tells it to heddled; "": it is over. */
 void sup_set_problem(struct sup *sup, const char *text);
 void sup_set_stopped(struct sup *sup, const char *text);
 void sup_set_hang(struct sup *sup, const char *text);
 void sup_set_stragglers(struct sup *sup, const char *text);
 /* An event of the job about a rank, which may be on another node; in the name of a rank here. */
-void sup_say(struct sup *sup, struct sup_rank *rank, int64_t about, enum hd_link_level level,
-             const char *text);
-void sup_tell_problem(struct sup *sup);
+void sup_report_event(struct sup *sup, struct sup_rank *rank, int64_t about,
+                      enum hd_link_level level, const char *text);
+void sup_send_problem(struct sup *sup);
 void sup_lose_daemon(struct sup *sup); /* closes the connection to heddled */
 /* Tells a rank, if it has said hello; a rank that has not is told when it does. */
 void sup_command(const struct sup_rank *rank, enum hd_link_message type);
@@ -235,7 +235,7 @@ void sup_put_to_daemon(struct sup *sup, const struct sup_rank *rank);
 void sup_value_to_ranks(struct sup *sup, int64_t of_rank, int64_t round, const uint8_t *value,
                         size_t value_bytes);
 
-/* ---- look.c: what it sees of its ranks ---- */
+/* ---- inspect.c: what it sees of its ranks ---- */
 
 /* "training", "setting up": after "while". */
 const char *sup_phase_text(const struct sup_rank *rank);
@@ -275,10 +275,11 @@ enum hd_status sup_bounds_open(struct sup *sup);
 /* In the child, between fork and exec. False: it cannot enter the group; errno. */
 bool sup_bounds_join(const struct sup *sup);
 void sup_bounds_planned(struct sup *sup, struct sup_rank *rank, int64_t bytes);
-/* Whether sup_bounds_look is to be called several times a second: no kernel bounds their memory. */
+/* Whether sup_bounds_check is to be called several times a second: no kernel bounds their memory.
+ */
 bool sup_bounds_is_watched(const struct sup *sup);
 /* Ends all ranks if they take too much. */
-void sup_bounds_look(struct sup *sup, int64_t now_ms);
+void sup_bounds_check(struct sup *sup, int64_t now_ms);
 /* Whether a rank that has ended was killed by the kernel for want of memory, and how to say it. */
 bool sup_bounds_was_oom(struct sup *sup, const struct sup_rank *rank, char *ret_text, size_t size);
 /* Kills what is left in the group; returns 0 when nothing is. */
@@ -307,10 +308,10 @@ struct sup_rank *sup_find_silent(struct sup *sup, int64_t now_ms);
  * that is overdue. */
 void sup_blame_for_overdue(struct sup *sup);
 
-/* ---- hear.c: what the supervisor hears ---- */
+/* ---- receive.c: what the supervisor hears ---- */
 
-void sup_hear_rank(struct sup *sup, struct sup_rank *rank);
-void sup_hear_daemon(struct sup *sup);
+void sup_receive_from_rank(struct sup *sup, struct sup_rank *rank);
+void sup_receive_from_daemon(struct sup *sup);
 void sup_accept_daemon(struct sup *sup);
 
 /* ---- ranks.c: processes ---- */
@@ -329,16 +330,16 @@ int sup_kill_descendants(void); /* returns how many children there are still */
 /* Tells ranks that have been silent for longer than the limit of their phase, and ends the attempt
  * where hang.action says so. If those here wait for a rank of another node, its supervisor is given
  * half the limit more to say why. */
-void sup_look_for_hang(struct sup *sup, int64_t now_ms);
+void sup_check_hang(struct sup *sup, int64_t now_ms);
 /* Looks now and then how long silent ranks wait for a processor: that time is no hang. While one
- * starves, waits of the others for it have no end. Before sup_look_for_hang. */
-void sup_look_for_starved(struct sup *sup, int64_t now_ms);
+ * starves, waits of the others for it have no end. Before sup_check_hang. */
+void sup_check_starved(struct sup *sup, int64_t now_ms);
 /* Reads and keeps what was learned of silences; rank 0's supervisor keeps it, now and then and at
  * the end. */
 void sup_read_limits(struct sup *sup);
 void sup_keep_limits(struct sup *sup, int64_t now_ms, bool at_end);
 /* A rank that is stopped by a signal is told as a problem after 10 s, and hangs after 60 s. */
-void sup_look_for_stopped(struct sup *sup, int64_t now_ms);
+void sup_check_stopped(struct sup *sup, int64_t now_ms);
 /* After the machine slept, or this process was stopped: all ranks count as just heard. */
 void sup_forgive_silence(struct sup *sup, int64_t now_ms);
 

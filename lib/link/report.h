@@ -115,7 +115,7 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, code)                                                                 \
     X(INT, signal)                                                               \
     X(INT, bad_input) /* 1: a retry would fail again */                          \
-    X(INT, echo)      /* 1: ranks failed here only because another node's did */ \
+    X(INT, secondary) /* 1: ranks failed here only because another node's did */ \
     X(WORD, operation)                                                           \
     X(TEXT, message)
 /* What the ranks wait for, or could not do and will try again; "": that is over. */

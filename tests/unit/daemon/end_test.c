@@ -124,7 +124,7 @@ static void the_rank_that_failed_is_named_with_its_words(void **state)
     assert_int_equal(end.first_rank, 1);
     assert_int_equal(end.code, HD_LINK_EXIT_FAILED);
     assert_int_equal(end.signal, 0);
-    assert_int_equal(end.echo, 0);
+    assert_int_equal(end.secondary, 0);
     assert_string_equal(end.operation, "all_reduce");
     assert_string_equal(end.message, "the disk is full");
 }

@@ -146,18 +146,18 @@ static void start_runaway(void)
 
 static int tell_gpus(void)
 {
-    const char *told = getenv("FAKE_GPUS");
+    const char *states = getenv("FAKE_GPUS");
     char text[8192] = "";
-    FILE *file = told && told[0] == '/' ? fopen(told, "re") : NULL;
+    FILE *file = states && states[0] == '/' ? fopen(states, "re") : NULL;
 
     if (file) {
         text[fread(text, 1, sizeof text - 1, file)] = '\0';
         (void)fclose(file);
-        told = text;
+        states = text;
     }
-    while (told && strncmp(told, "hang", 4) == 0)
+    while (states && strncmp(states, "hang", 4) == 0)
         (void)pause();
-    return puts(told ? told : "") < 0;
+    return puts(states ? states : "") < 0;
 }
 
 static int echo(struct hd_link *link)

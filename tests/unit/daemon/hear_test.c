@@ -73,7 +73,7 @@ static void greet(struct fixture *f, int rank)
     struct hd_hello hello;
 
     assert_int_equal(hd_hello_send(f->fds[rank], rank, 1000), HD_OK);
-    sup_hear_rank(&f->sup, &f->ranks[rank]);
+    sup_receive_from_rank(&f->sup, &f->ranks[rank]);
     assert_int_equal(hd_hello_receive(f->fds[rank], 1000, &hello), HD_OK);
     assert_true(f->ranks[rank].greeted);
 }
@@ -89,7 +89,7 @@ static void put(struct fixture *f, int rank, int64_t who, int64_t round)
     hd_pack_bytes(&pack, "card", 4);
     assert_int_equal(hd_frame_send(f->fds[rank], bytes, hd_pack_end(&pack, HD_LINK_MSG_PUT), 1000),
                      HD_OK);
-    sup_hear_rank(&f->sup, &f->ranks[rank]);
+    sup_receive_from_rank(&f->sup, &f->ranks[rank]);
 }
 
 static void send_report(struct fixture *f, int rank, enum hd_link_kind kind)
@@ -99,7 +99,7 @@ static void send_report(struct fixture *f, int rank, enum hd_link_kind kind)
     const size_t n = hd_link_report_encode(&report, bytes, sizeof bytes);
 
     assert_int_equal(hd_frame_send(f->fds[rank], bytes, n, 1000), HD_OK);
-    sup_hear_rank(&f->sup, &f->ranks[rank]);
+    sup_receive_from_rank(&f->sup, &f->ranks[rank]);
 }
 
 static int count_spooled(struct fixture *f)
@@ -214,7 +214,7 @@ static void what_ranks_wait_for_is_passed_on(void **state)
     assert_int_equal(
         hd_frame_send(f->fds[0], bytes, hd_link_report_encode(&waits, bytes, sizeof bytes), 1000),
         HD_OK);
-    sup_hear_rank(&f->sup, &f->ranks[0]);
+    sup_receive_from_rank(&f->sup, &f->ranks[0]);
     expect_problem(pair[1], "waits: no space");
     assert_int_equal(count_spooled(f), 0);
     (void)close(pair[1]);

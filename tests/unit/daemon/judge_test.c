@@ -12,35 +12,35 @@
 
 static void a_chain_ends_at_the_rank_that_waits_for_none(void **state)
 {
-    const struct sup_told told[] = {
+    const struct sup_rank_state states[] = {
         {0, 90, SUP_WAITS, 2}, {1, 60, SUP_COMPUTES, -1}, {2, 80, SUP_WAITS, 1}};
     int64_t rank;
 
     (void)state;
-    assert_int_equal(sup_judge(told, 3, &rank), SUP_FOUND);
+    assert_int_equal(sup_judge(states, 3, &rank), SUP_FOUND);
     assert_int_equal(rank, 1);
-    assert_true(sup_judge_leads_to(told, 3, 0, 1));
-    assert_true(sup_judge_leads_to(told, 3, 2, 1));
-    assert_false(sup_judge_leads_to(told, 3, 1, 1));
-    assert_false(sup_judge_leads_to(told, 3, 2, 0));
+    assert_true(sup_judge_leads_to(states, 3, 0, 1));
+    assert_true(sup_judge_leads_to(states, 3, 2, 1));
+    assert_false(sup_judge_leads_to(states, 3, 1, 1));
+    assert_false(sup_judge_leads_to(states, 3, 2, 0));
 }
 
 /* Rank 1 was heard a moment ago: it computes, and is waited for by none. */
 static void a_rank_that_was_just_heard_is_not_blamed(void **state)
 {
-    const struct sup_told told[] = {{0, 90, SUP_WAITS, 7}, {1, 2, SUP_COMPUTES, -1}};
+    const struct sup_rank_state states[] = {{0, 90, SUP_WAITS, 7}, {1, 2, SUP_COMPUTES, -1}};
     int64_t rank;
 
     (void)state;
-    assert_int_equal(sup_judge(told, 2, &rank), SUP_FOUND_ELSEWHERE);
+    assert_int_equal(sup_judge(states, 2, &rank), SUP_FOUND_ELSEWHERE);
     assert_int_equal(rank, 7);
 }
 
 /* Rank 1 has taken long to set up and goes on: rank 0 will, too. */
 static void a_rank_that_is_waited_for_and_lives_is_no_hang(void **state)
 {
-    const struct sup_told lives[] = {{0, 90, SUP_WAITS, 1}, {1, 44, SUP_COMPUTES, -1}},
-                          silent[] = {{0, 90, SUP_WAITS, 1}, {1, 45, SUP_COMPUTES, -1}};
+    const struct sup_rank_state lives[] = {{0, 90, SUP_WAITS, 1}, {1, 44, SUP_COMPUTES, -1}},
+                                silent[] = {{0, 90, SUP_WAITS, 1}, {1, 45, SUP_COMPUTES, -1}};
     int64_t rank;
 
     (void)state;
@@ -52,29 +52,29 @@ static void a_rank_that_is_waited_for_and_lives_is_no_hang(void **state)
 /* Rank 0 waits for a rank of another node, which waits for rank 1 here. */
 static void a_chain_over_another_node_is_found_at_its_end(void **state)
 {
-    const struct sup_told told[] = {{0, 90, SUP_WAITS, 7}, {1, 89, SUP_STOPPED, -1}};
+    const struct sup_rank_state states[] = {{0, 90, SUP_WAITS, 7}, {1, 89, SUP_STOPPED, -1}};
     int64_t rank;
 
     (void)state;
-    assert_int_equal(sup_judge(told, 2, &rank), SUP_FOUND);
+    assert_int_equal(sup_judge(states, 2, &rank), SUP_FOUND);
     assert_int_equal(rank, 1);
 }
 
 static void a_circle_has_no_end(void **state)
 {
-    const struct sup_told told[] = {
+    const struct sup_rank_state states[] = {
         {4, 9, SUP_WAITS, 5}, {5, 9, SUP_WAITS, 6}, {6, 9, SUP_WAITS, 5}};
     int64_t rank;
 
     (void)state;
-    assert_int_equal(sup_judge(told, 3, &rank), SUP_FOUND_CIRCLE);
+    assert_int_equal(sup_judge(states, 3, &rank), SUP_FOUND_CIRCLE);
     assert_true(rank == 5 || rank == 6); /* 4 only leads to it */
 }
 
 static void a_wait_that_is_not_seen_is_no_finding(void **state)
 {
-    const struct sup_told unseen[] = {{0, 9, SUP_WAITS, 1}, {1, 8, SUP_UNSEEN, -1}},
-                          unknown[] = {{0, 9, SUP_WAITS, -1}, {1, 8, SUP_WAITS, 0}};
+    const struct sup_rank_state unseen[] = {{0, 9, SUP_WAITS, 1}, {1, 8, SUP_UNSEEN, -1}},
+                                unknown[] = {{0, 9, SUP_WAITS, -1}, {1, 8, SUP_WAITS, 0}};
     int64_t rank;
 
     (void)state;
@@ -85,8 +85,8 @@ static void a_wait_that_is_not_seen_is_no_finding(void **state)
 /* Rank 1 has told nothing since all ranks met; rank 0 is connecting, and misses it. */
 static void a_rank_that_is_missed_while_ranks_connect_is_found(void **state)
 {
-    const struct sup_told missed[] = {{0, 9, SUP_WAITS, 1}, {1, 9, SUP_CONNECTS, -1}},
-                          alone[] = {{0, 9, SUP_CONNECTS, -1}, {1, 9, SUP_CONNECTS, -1}};
+    const struct sup_rank_state missed[] = {{0, 9, SUP_WAITS, 1}, {1, 9, SUP_CONNECTS, -1}},
+                                alone[] = {{0, 9, SUP_CONNECTS, -1}, {1, 9, SUP_CONNECTS, -1}};
     int64_t rank;
 
     (void)state;
@@ -190,7 +190,7 @@ static void each_culprit_of_each_place_is_found(void **state)
                 for (int node = 0; node < nodes; node++)
                     for (int longest = 0; longest < WORLD / nodes; longest++) {
                         const int here = WORLD / nodes;
-                        struct sup_told told[WORLD];
+                        struct sup_rank_state states[WORLD];
                         enum sup_finding finding;
                         int64_t rank;
 
@@ -198,15 +198,15 @@ static void each_culprit_of_each_place_is_found(void **state)
                             /* two nodes: even and odd ranks, so that chains go to and fro */
                             const int r = nodes == 1 ? i : 2 * i + node;
 
-                            told[i] =
-                                (struct sup_told){.rank = r,
-                                                  .silent_ms = i == longest ? 70 : 60,
-                                                  .doing = r == culprit ? SUP_COMPUTES : SUP_WAITS,
-                                                  .waits_for = -1};
+                            states[i] = (struct sup_rank_state){.rank = r,
+                                                                .silent_ms = i == longest ? 70 : 60,
+                                                                .doing = r == culprit ? SUP_COMPUTES
+                                                                                      : SUP_WAITS,
+                                                                .waits_for = -1};
                             if (r != culprit)
-                                told[i].waits_for = missing(&s, at, r, culprit, place);
+                                states[i].waits_for = missing(&s, at, r, culprit, place);
                         }
-                        finding = sup_judge(told, here, &rank);
+                        finding = sup_judge(states, here, &rank);
                         if (nodes == 1 || culprit % 2 == node) {
                             assert_int_equal(finding, SUP_FOUND);
                             assert_int_equal(rank, culprit);

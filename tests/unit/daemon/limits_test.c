@@ -74,13 +74,13 @@ static void what_is_learned_of_other_phases_only_tells(void **state)
         learn(&limits, (enum hd_link_phase)p, 16, SECOND);
     for (int p = 0; p < HD_LINK_PHASE_COUNT; p++) {
         limit = sup_limits_of(&limits, (enum hd_link_phase)p);
-        assert_int_equal(limit.told_ms, MINUTE);
+        assert_int_equal(limit.reported_ms, MINUTE);
         assert_int_equal(limit.ends_ms, p == HD_LINK_PHASE_TRAINING ? MINUTE : 30 * MINUTE);
     }
     limits = fresh("tell", 1);
     learn(&limits, HD_LINK_PHASE_TRAINING, 16, SECOND);
     limit = sup_limits_of(&limits, HD_LINK_PHASE_TRAINING);
-    assert_int_equal(limit.told_ms, MINUTE);
+    assert_int_equal(limit.reported_ms, MINUTE);
     assert_int_equal(limit.ends_ms, SUP_LIMIT_NEVER);
 }
 
@@ -107,7 +107,7 @@ static void the_job_sets_each_phase(void **state)
     for (int p = 0; p < HD_LINK_PHASE_COUNT; p++) {
         const struct sup_limit limit = sup_limits_of(&limits, (enum hd_link_phase)p);
 
-        assert_int_equal(limit.told_ms, expected_ms[p]);
+        assert_int_equal(limit.reported_ms, expected_ms[p]);
         assert_int_equal(limit.ends_ms, expected_ms[p]);
     }
     assert_int_equal(sup_limits_init(&limits, &job, 1, 700), HD_OK); /* an option is for all */

@@ -93,7 +93,7 @@ static int64_t taken(const struct bench *b)
 static void expect_bounded(const struct bench *b)
 {
     const int64_t begin = LIMIT / 4, end = (b->lines * LINE - LIMIT / 2) / 4096 * 4096;
-    char text[4096 + 1] = "", told[64];
+    char text[4096 + 1] = "", states[64];
     size_t count;
     int64_t offset;
 
@@ -104,8 +104,8 @@ static void expect_bounded(const struct bench *b)
     expect_line(b, b->lines - 1);
     assert_int_equal(hd_file_read_piece(b->path, begin - 256, text, 4096, &count, &offset), HD_OK);
     assert_int_equal(count, 256); /* not into the hole */
-    (void)snprintf(told, sizeof told, "beyond 1 MiB; from here to byte %lld ", (long long)end);
-    assert_non_null(strstr(text, told));
+    (void)snprintf(states, sizeof states, "beyond 1 MiB; from here to byte %lld ", (long long)end);
+    assert_non_null(strstr(text, states));
     assert_int_equal(hd_file_read_piece(b->path, begin + 8192, text, 16, &count, &offset), HD_OK);
     assert_int_equal(offset, end);
     assert_int_equal(count, 16);

@@ -68,9 +68,9 @@ static int tear_down(void **state)
 static void assert_limit(struct fixture *f, int64_t limit_ms)
 {
     f->sup.ending = false;
-    sup_look_for_hang(&f->sup, f->now_ms + limit_ms - 1);
+    sup_check_hang(&f->sup, f->now_ms + limit_ms - 1);
     assert_false(f->sup.ending);
-    sup_look_for_hang(&f->sup, f->now_ms + limit_ms);
+    sup_check_hang(&f->sup, f->now_ms + limit_ms);
     assert_true(f->sup.ending);
     assert_int_equal(f->sup.cause, HD_LINK_CAUSE_HANG);
 }
@@ -120,10 +120,10 @@ static void a_hang_may_only_be_told(void **state)
     (void)strcpy(f->sup.job.hang_step, "5m");
     set_limits(f, 0);
     f->sup.held_count = 1;
-    sup_look_for_hang(&f->sup, f->now_ms + 5 * MINUTE - 1);
+    sup_check_hang(&f->sup, f->now_ms + 5 * MINUTE - 1);
     assert_string_equal(f->sup.hang, "");
-    sup_look_for_hang(&f->sup, f->now_ms + 5 * MINUTE);
-    sup_look_for_hang(&f->sup, f->now_ms + 500 * MINUTE); /* told once */
+    sup_check_hang(&f->sup, f->now_ms + 5 * MINUTE);
+    sup_check_hang(&f->sup, f->now_ms + 500 * MINUTE); /* told once */
     assert_false(f->sup.ending);
     assert_non_null(strstr(f->sup.hang, "gave no sign of life for 300 s while training"));
     assert_int_equal(f->sup.held_count, 2);
@@ -131,7 +131,7 @@ static void a_hang_may_only_be_told(void **state)
     assert_string_equal(f->sup.held[1].event.text, f->sup.hang);
     for (int i = 0; i < RANKS; i++)
         f->ranks[i].received_ms = f->now_ms + 500 * MINUTE;
-    sup_look_for_hang(&f->sup, f->now_ms + 500 * MINUTE);
+    sup_check_hang(&f->sup, f->now_ms + 500 * MINUTE);
     assert_string_equal(f->sup.hang, "");
     assert_non_null(strstr(f->sup.held[2].event.text, "signs of life again"));
 }
@@ -184,7 +184,7 @@ static void the_rank_that_waits_for_none_is_to_blame(void **state)
     enter(comm[1], true);
     enter(comm[1], true);
     wait_in_vain(comm[0]);
-    sup_look_for_hang(&f->sup, f->now_ms + 700);
+    sup_check_hang(&f->sup, f->now_ms + 700);
     for (int i = 0; i < RANKS; i++)
         hd_comm_free(comm[i]);
     assert_int_equal(f->sup.blamed, 1);
@@ -203,7 +203,7 @@ static void a_rank_that_was_stopped_while_it_waited_is_to_blame(void **state)
 
     set_limits(f, 60 * SECOND);
     wait_in_vain(comm);
-    sup_look_for_hang(&f->sup, f->now_ms + 60 * SECOND);
+    sup_check_hang(&f->sup, f->now_ms + 60 * SECOND);
     hd_comm_free(comm);
     assert_int_equal(f->sup.blamed, 0);
 }
@@ -240,15 +240,15 @@ static void a_rank_of_another_node_is_left_to_its_supervisor(void **state)
     f->now_ms = hd_clock_now_ms() - 700; /* silent since before its wait was told last */
     f->ranks[0].received_ms = f->now_ms;
     set_limits(f, 1 * SECOND);
-    sup_look_for_hang(&f->sup, f->now_ms + 1 * SECOND);
-    sup_look_for_hang(&f->sup, f->now_ms + 1499);
+    sup_check_hang(&f->sup, f->now_ms + 1 * SECOND);
+    sup_check_hang(&f->sup, f->now_ms + 1499);
     assert_false(f->sup.ending);
-    sup_look_for_hang(&f->sup, f->now_ms + 1500);
+    sup_check_hang(&f->sup, f->now_ms + 1500);
     assert_true(f->sup.ending);
     sup_describe_end(&f->sup, 0, &end);
     hd_comm_free(comm);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
-    assert_int_equal(end.end.echo, 1);
+    assert_int_equal(end.end.secondary, 1);
     assert_int_equal(end.end.first_rank, 1);
     assert_non_null(strstr(end.end.message, "rank 1, on another node, is waited for: no rank here "
                                             "gave a sign of life for 1 s while training; rank 0 "
@@ -274,7 +274,7 @@ static void a_rank_that_gets_no_processor_does_not_hang(void **state)
     learn(f, 16, 1 * SECOND);
     for (int i = 0; i < RANKS; i++)
         starve(f, i, 90 * SECOND);
-    sup_look_for_hang(&f->sup, f->now_ms + 2 * MINUTE);
+    sup_check_hang(&f->sup, f->now_ms + 2 * MINUTE);
     assert_false(f->sup.ending);
     assert_non_null(strstr(f->sup.hang, "rank 0 gets no processor: in 90 of the 120 s since its "
                                         "last sign of life it was ready to run"));
@@ -292,7 +292,7 @@ static void a_rank_that_waits_for_a_starved_one_does_not_hang(void **state)
     set_limits(f, 700);
     wait_in_vain(comm);
     starve(f, 1, 600);
-    sup_look_for_hang(&f->sup, f->now_ms + 1100);
+    sup_check_hang(&f->sup, f->now_ms + 1100);
     hd_comm_free(comm);
     assert_false(f->sup.ending);
 }
@@ -304,7 +304,7 @@ static void a_silent_peer_of_a_starved_rank_does_not_hang(void **state)
 
     learn(f, 16, 1 * SECOND);
     starve(f, 1, 110 * SECOND);
-    sup_look_for_hang(&f->sup, f->now_ms + 2 * MINUTE);
+    sup_check_hang(&f->sup, f->now_ms + 2 * MINUTE);
     assert_false(f->sup.ending);
 }
 
@@ -334,7 +334,7 @@ static void a_sleep_of_the_machine_is_forgiven(void **state)
 
 static void look_for_stopped(struct fixture *f, int64_t after_ms)
 {
-    sup_look_for_stopped(&f->sup, f->now_ms + after_ms);
+    sup_check_stopped(&f->sup, f->now_ms + after_ms);
 }
 
 /* Waits until the child has taken the signal. */

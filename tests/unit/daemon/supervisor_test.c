@@ -702,7 +702,7 @@ static void an_echo_of_a_failure_elsewhere_blames_nobody_here(void **state)
     (void)state;
     run_share("echo", "wait", &bench, &end);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_RANK_EXIT);
-    assert_int_equal(end.end.echo, 1);
+    assert_int_equal(end.end.secondary, 1);
     assert_int_equal(end.end.first_rank, -1); /* nor rank 1, which was ended by SIGTERM */
     assert_string_equal(end.end.message, "rank 2 on n2 left");
     bench_done(&bench);
@@ -718,7 +718,7 @@ static void a_rank_that_failed_by_itself_is_no_echo(void **state)
     run_share("echo", "exit3", &bench, &end);
     assert_int_equal(unsetenv("FAKE_ECHO_LAST"), 0);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_RANK_EXIT);
-    assert_int_equal(end.end.echo, 0);
+    assert_int_equal(end.end.secondary, 0);
     assert_int_equal(end.end.first_rank, 1);
     assert_int_equal(end.end.code, 3);
     bench_done(&bench);
@@ -745,12 +745,12 @@ static void ranks_that_sleep_may_wait_for_those_of_another_node(void **state)
     (void)state;
     run_share("silent", "silent", &bench, &end);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
-    assert_int_equal(end.end.echo, 1);
+    assert_int_equal(end.end.secondary, 1);
     assert_int_equal(end.end.first_rank, -1);
     bench_done(&bench);
     run_share("silent", "frozen", &bench, &end);
     assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
-    assert_int_equal(end.end.echo, 0);
+    assert_int_equal(end.end.secondary, 0);
     assert_int_equal(end.end.first_rank, 1);
     bench_done(&bench);
 }

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "daemon/supervisor/supervisor.h"
 
-enum { BUSY_LOOKS = 10, BUSY_LOOK_US = 20 * 1000 };
+enum { BUSY_SAMPLES = 10, BUSY_SAMPLE_US = 20 * 1000 };
 
 const char *sup_phase_text(const struct sup_rank *rank)
 {
@@ -78,10 +78,10 @@ bool sup_is_busy(const struct sup_rank *rank)
 
     if (!rank->pid)
         return false;
-    for (int i = 0; i < BUSY_LOOKS; i++) { /* a rank that is seen asleep once is not busy */
+    for (int i = 0; i < BUSY_SAMPLES; i++) { /* a rank that is seen asleep once is not busy */
         if (!sup_read_stat(rank->pid, &state, &parent) || state == 'S')
             return false;
-        (void)usleep(BUSY_LOOK_US);
+        (void)usleep(BUSY_SAMPLE_US);
     }
     return true;
 }

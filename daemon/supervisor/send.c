@@ -25,10 +25,10 @@ static bool must_be_durable(enum hd_link_kind kind)
 /* Keeps what the disk refused. The last HD_ATTEMPT_RANKS_MAX / 2 places are for exits alone. */
 static void hold(struct sup *sup, const struct hd_link_report *report, bool durable)
 {
-    const int room =
+    const int space =
         report->kind == HD_LINK_EXIT ? HD_SUP_HELD_MAX : HD_SUP_HELD_MAX - HD_ATTEMPT_RANKS_MAX / 2;
 
-    if (sup->held_count >= room) {
+    if (sup->held_count >= space) {
         hd_log(HD_LOG_ERROR,
                "a %s report of rank %" PRId64
                " is lost: the disk refuses it, and no more are kept in memory",
@@ -70,7 +70,7 @@ static void leave_out(struct sup_rank *rank, int64_t count, int64_t first, int64
 }
 
 /* Spools how many steps were left out, and the newest of them. */
-static enum hd_status tell_left_out(struct sup *sup, struct sup_rank *rank)
+static enum hd_status report_left_out(struct sup *sup, struct sup_rank *rank)
 {
     struct hd_link_report gap = {.kind = HD_LINK_GAP,
                                  .gap = {rank->gap_count, rank->gap_first, rank->gap_last}};
@@ -114,10 +114,10 @@ enum hd_status sup_retry_held(struct sup *sup)
 
         if (rank->newest_step.kind == HD_LINK_STEP &&
             (rank->exited || !hd_spool_is_full(sup->spool)))
-            st = tell_left_out(sup, rank);
+            st = report_left_out(sup, rank);
     }
     if (done)
-        sup_tell_state(sup);
+        sup_send_state(sup);
     return st;
 }
 
@@ -139,9 +139,9 @@ void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *r
         return;
     }
     if (!sup->held_count)
-        (void)tell_left_out(sup, rank);
+        (void)report_left_out(sup, rank);
     (void)stamp_and_spool(sup, rank, report);
-    sup_tell_state(sup);
+    sup_send_state(sup);
 }
 
 /* ---- states and commands ---- */
@@ -164,7 +164,7 @@ void sup_lose_daemon(struct sup *sup)
     sup->daemon_fd = -1;
 }
 
-void sup_tell_state(struct sup *sup)
+void sup_send_state(struct sup *sup)
 {
     uint8_t bytes[SMALL_FRAME];
     struct hd_pack pack;
@@ -189,7 +189,7 @@ static const char *first_text(const struct sup *sup)
     return "";
 }
 
-void sup_tell_problem(struct sup *sup)
+void sup_send_problem(struct sup *sup)
 {
     uint8_t bytes[PROBLEM_FRAME];
     struct hd_pack pack;
@@ -207,7 +207,7 @@ static void set_text(struct sup *sup, char kept[HD_LINK_TEXT_MAX], const char *t
     if (strcmp(kept, text) == 0)
         return;
     (void)snprintf(kept, HD_LINK_TEXT_MAX, "%s", text);
-    sup_tell_problem(sup);
+    sup_send_problem(sup);
 }
 
 void sup_set_problem(struct sup *sup, const char *text)
@@ -230,8 +230,8 @@ void sup_set_stragglers(struct sup *sup, const char *text)
     set_text(sup, sup->stragglers, text);
 }
 
-void sup_say(struct sup *sup, struct sup_rank *rank, int64_t about, enum hd_link_level level,
-             const char *text)
+void sup_report_event(struct sup *sup, struct sup_rank *rank, int64_t about,
+                      enum hd_link_level level, const char *text)
 {
     struct hd_link_report report = {
         .kind = HD_LINK_EVENT,

@@ -8,7 +8,7 @@
 #include "daemon/supervisor/supervisor.h"
 #include "link/hello.h"
 
-enum { FRAMES_A_TURN = 1024 };
+enum { FRAMES_PER_PASS = 1024 };
 
 /* ---- the rendezvous ---- */
 
@@ -72,7 +72,7 @@ static void rank_plans(struct sup *sup, struct sup_rank *rank, const struct hd_f
 
 /* ---- heddled ---- */
 
-static void daemon_said(struct sup *sup, const struct hd_frame *frame)
+static void daemon_sent(struct sup *sup, const struct hd_frame *frame)
 {
     struct hd_unpack unpack;
     struct hd_hello hello;
@@ -105,16 +105,16 @@ static void daemon_said(struct sup *sup, const struct hd_frame *frame)
         daemon_values(sup, frame);
         break;
     case HD_LINK_MSG_PING:
-        sup_tell_state(sup);
+        sup_send_state(sup);
         break;
     default:
         break; /* a newer heddled may say more */
     }
 }
 
-void sup_hear_daemon(struct sup *sup)
+void sup_receive_from_daemon(struct sup *sup)
 {
-    for (int n = 0; n < FRAMES_A_TURN && sup->daemon_fd >= 0; n++) {
+    for (int n = 0; n < FRAMES_PER_PASS && sup->daemon_fd >= 0; n++) {
         struct hd_frame frame;
         enum hd_status st = hd_frame_receive(sup->daemon_fd, sup->received, 0, &frame);
 
@@ -125,7 +125,7 @@ void sup_hear_daemon(struct sup *sup)
             sup_lose_daemon(sup);
             return;
         }
-        daemon_said(sup, &frame);
+        daemon_sent(sup, &frame);
     }
 }
 
@@ -141,8 +141,8 @@ void sup_accept_daemon(struct sup *sup)
         sup_lose_daemon(sup);
         return;
     }
-    sup_tell_state(sup);
-    sup_tell_problem(sup); /* also that there is none any more */
+    sup_send_state(sup);
+    sup_send_problem(sup); /* also that there is none any more */
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].put_round >= 0 && sup_spans(sup))
             sup_put_to_daemon(sup, &sup->ranks[i]);
@@ -156,7 +156,7 @@ static void note_sign_of_life(struct sup *sup, struct sup_rank *rank)
 
     if (!rank->stopped_ms) /* a debugger's silence says nothing */
         sup_limits_learn(&sup->limits, rank->phase, sup_silence_ms(rank, now_ms));
-    rank->heard_ms = now_ms;
+    rank->received_ms = now_ms;
 }
 
 static void rank_moves_on(struct sup *sup, struct sup_rank *rank, enum hd_link_phase phase)
@@ -169,7 +169,7 @@ static void rank_moves_on(struct sup *sup, struct sup_rank *rank, enum hd_link_p
             return;
     sup->state = HD_ALLOC_RUNNING;
     hd_log(HD_LOG_INFO, "all ranks of this node run");
-    sup_tell_state(sup);
+    sup_send_state(sup);
 }
 
 static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd_frame *frame)
@@ -233,9 +233,9 @@ static void rank_greets(struct sup *sup, struct sup_rank *rank, const struct hd_
         sup_command(rank, HD_LINK_MSG_STOP);
 }
 
-void sup_hear_rank(struct sup *sup, struct sup_rank *rank)
+void sup_receive_from_rank(struct sup *sup, struct sup_rank *rank)
 {
-    for (int n = 0; n < FRAMES_A_TURN && rank->link_fd >= 0; n++) {
+    for (int n = 0; n < FRAMES_PER_PASS && rank->link_fd >= 0; n++) {
         struct hd_frame frame;
         enum hd_status st = hd_frame_receive(rank->link_fd, sup->received, 0, &frame);
 
