@@ -359,8 +359,8 @@ enum hd_status agent_open(struct agent *agent)
     if (!st)
         st = isolate_open(agent); /* first: it may take processors away */
     if (!st)
-        st = hd_device_wish_parse(agent->options.devices, &agent->health.wish);
-    agent->health.wish.memory_bytes = agent->options.device_memory_bytes;
+        st = hd_device_selection_parse(agent->options.devices, &agent->health.selection);
+    agent->health.selection.memory_bytes = agent->options.device_memory_bytes;
     if (!st)
         st = find_programs(agent);
     if (!st)

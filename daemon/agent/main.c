@@ -231,8 +231,8 @@ static enum hd_status check_certificates(const struct agent_options *given)
 static int check_config(const struct hd_config *config, const struct agent_options *options)
 {
     char line[PATH_MAX + 128], token[HD_RPC_TOKEN_MAX + 1];
-    struct hd_device_wish wish;
-    enum hd_status st = hd_device_wish_parse(options->devices, &wish);
+    struct hd_device_selection selection;
+    enum hd_status st = hd_device_selection_parse(options->devices, &selection);
 
     if (!st && options->token_file)
         st = hd_rpc_read_token(options->token_file, 0, token);

@@ -114,7 +114,7 @@ static int64_t note_starved(struct agent_attempt *l, pid_t pid, int64_t now_ms)
     struct hd_starve_thread threads[HD_STARVE_THREADS_MAX];
 
     if (l->starve.received_ms != l->received_ms || now_ms - l->starve.seen_ms >= STARVED_CHECK_MS)
-        hd_starve_note(&l->starve, l->received_ms, threads, hd_starve_look(pid, threads), now_ms);
+        hd_starve_note(&l->starve, l->received_ms, threads, hd_starve_sample(pid, threads), now_ms);
     return hd_starve_ms(&l->starve, l->received_ms);
 }
 

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "daemon/attempt/attempt.h"
 
-enum { LOOK_EVERY_MS = 1000, READ_BYTES = 2 * HD_FRAME_BYTES_MAX };
+enum { CHECK_EVERY_MS = 1000, READ_BYTES = 2 * HD_FRAME_BYTES_MAX };
 
 static enum hd_status spool_path(char ret_path[PATH_MAX], const char *run_dir)
 {
@@ -34,7 +34,7 @@ struct spool_extent {
     int64_t oldest, newest, count;
 };
 
-static struct spool_extent look(const char *dir)
+static struct spool_extent check(const char *dir)
 {
     struct spool_extent extent = {0};
     DIR *d = opendir(dir);
@@ -62,7 +62,7 @@ struct hd_spool_writer {
     struct hd_spool_limits limits;
     int fd; /* of the newest segment; -1: none yet */
     int64_t segment, size_bytes;
-    int64_t looked_ms; /* when the directory was last looked at; 0: never */
+    int64_t checked_ms; /* when the directory was last looked at; 0: never */
     bool full;
     uint8_t frame[HD_FRAME_BYTES_MAX];
 };
@@ -88,7 +88,7 @@ enum hd_status hd_spool_writer_open(const char *run_dir, const struct hd_spool_l
         free(w);
         return st;
     }
-    w->segment = look(w->dir).newest;
+    w->segment = check(w->dir).newest;
     *ret_writer = w;
     return HD_OK;
 }
@@ -106,9 +106,9 @@ bool hd_spool_is_full(struct hd_spool_writer *writer)
 {
     const int64_t now_ms = hd_clock_now_ms();
 
-    if (!writer->looked_ms || now_ms - writer->looked_ms >= LOOK_EVERY_MS) {
-        writer->full = look(writer->dir).count >= writer->limits.segments_max;
-        writer->looked_ms = now_ms;
+    if (!writer->checked_ms || now_ms - writer->checked_ms >= CHECK_EVERY_MS) {
+        writer->full = check(writer->dir).count >= writer->limits.segments_max;
+        writer->checked_ms = now_ms;
     }
     return writer->full;
 }
@@ -137,7 +137,7 @@ static enum hd_status next_segment(struct hd_spool_writer *w)
     w->fd = fd;
     w->segment++;
     w->size_bytes = 0;
-    w->looked_ms = 0;
+    w->checked_ms = 0;
     return HD_OK;
 }
 
@@ -219,7 +219,7 @@ void hd_spool_seek(struct hd_spool_reader *reader, struct hd_spool_position posi
 /* Opens the segment at the reading position, or the oldest one after it. */
 static enum hd_status open_segment(struct hd_spool_reader *r)
 {
-    const struct spool_extent extent = look(r->dir);
+    const struct spool_extent extent = check(r->dir);
     char path[PATH_MAX];
 
     if (!extent.count || r->at.segment > extent.newest)
@@ -280,7 +280,7 @@ enum hd_status hd_spool_read(struct hd_spool_reader *reader, struct hd_link_repo
         st = decode_here(reader, &frame, &size);
         if (st) {
             /* asked before reading: the writer finishes a segment before it makes the next */
-            is_final = look(reader->dir).newest > reader->at.segment;
+            is_final = check(reader->dir).newest > reader->at.segment;
             st = fill(reader);
             if (!st)
                 st = decode_here(reader, &frame, &size);
@@ -314,7 +314,7 @@ void hd_spool_remove_before(const char *run_dir, int64_t segment)
 
     if (spool_path(dir, run_dir))
         return;
-    extent = look(dir);
+    extent = check(dir);
     for (int64_t n = extent.oldest; n && n < segment && n < extent.newest; n++) {
         segment_path(path, dir, n);
         (void)unlink(path); /* a segment that stays is sent again, and the controller ignores it */

@@ -27,7 +27,7 @@ static bool read_line(const char *path, char *ret_line, size_t size_bytes)
     return true;
 }
 
-static bool look_at_thread(pid_t pid, pid_t tid, struct hd_starve_thread *ret_thread)
+static bool sample_thread(pid_t pid, pid_t tid, struct hd_starve_thread *ret_thread)
 {
     struct hd_starve_thread thread = {.tid = tid};
     char path[96], line[512];
@@ -46,7 +46,7 @@ static bool look_at_thread(pid_t pid, pid_t tid, struct hd_starve_thread *ret_th
     return true;
 }
 
-int hd_starve_look(pid_t pid, struct hd_starve_thread ret_threads[HD_STARVE_THREADS_MAX])
+int hd_starve_sample(pid_t pid, struct hd_starve_thread ret_threads[HD_STARVE_THREADS_MAX])
 {
     const struct dirent *entry;
     char path[64];
@@ -58,7 +58,7 @@ int hd_starve_look(pid_t pid, struct hd_starve_thread ret_threads[HD_STARVE_THRE
     while (tasks && count < HD_STARVE_THREADS_MAX && (entry = readdir(tasks)) != NULL) {
         const pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
 
-        if (tid > 0 && look_at_thread(pid, tid, &ret_threads[count]))
+        if (tid > 0 && sample_thread(pid, tid, &ret_threads[count]))
             count++;
     }
     if (tasks)
@@ -85,14 +85,14 @@ static int64_t waited_between(const struct hd_starve_thread *before,
     return waited_ns;
 }
 
-void hd_starve_note(struct hd_starve *starve, int64_t heard_ms,
+void hd_starve_note(struct hd_starve *starve, int64_t received_ms,
                     const struct hd_starve_thread *threads, int count, int64_t now_ms)
 {
-    const bool is_first = !starve->begin_ms || starve->heard_ms != heard_ms;
+    const bool is_first = !starve->begin_ms || starve->received_ms != received_ms;
     const struct hd_starve before = *starve;
     int64_t starved_ns = 0;
 
-    *starve = (struct hd_starve){.heard_ms = heard_ms,
+    *starve = (struct hd_starve){.received_ms = received_ms,
                                  .begin_ms = is_first ? now_ms : before.begin_ms,
                                  .seen_ms = now_ms,
                                  .count = count};
@@ -115,7 +115,7 @@ void hd_starve_note(struct hd_starve *starve, int64_t heard_ms,
         starve->starved_ms = now_ms - starve->begin_ms;
 }
 
-int64_t hd_starve_ms(const struct hd_starve *starve, int64_t heard_ms)
+int64_t hd_starve_ms(const struct hd_starve *starve, int64_t received_ms)
 {
-    return starve->heard_ms == heard_ms ? starve->starved_ms : 0;
+    return starve->received_ms == received_ms ? starve->starved_ms : 0;
 }

@@ -26,7 +26,7 @@ struct hd_starve_thread {
 
 /* What is known of one silence of a process. All zero: nothing. */
 struct hd_starve {
-    int64_t heard_ms;          /* the sign of life with which the silence began */
+    int64_t received_ms;       /* the sign of life with which the silence began */
     int64_t begin_ms, seen_ms; /* the first look at this silence, and the last */
     int64_t starved_ms;        /* waited for a processor from the first look to the last */
     int count;
@@ -38,15 +38,15 @@ struct hd_starve {
 };
 
 /* The threads of a process; 0: there is none. */
-int hd_starve_look(pid_t pid, struct hd_starve_thread ret_threads[HD_STARVE_THREADS_MAX]);
+int hd_starve_sample(pid_t pid, struct hd_starve_thread ret_threads[HD_STARVE_THREADS_MAX]);
 
-/* Adds a look at the silence that began at heard_ms. Another silence than at the look before
+/* Adds a look at the silence that began at received_ms. Another silence than at the look before
  * begins anew. */
-void hd_starve_note(struct hd_starve *starve, int64_t heard_ms,
+void hd_starve_note(struct hd_starve *starve, int64_t received_ms,
                     const struct hd_starve_thread *threads, int count, int64_t now_ms);
 
-/* Of the silence that began at heard_ms: how long the process waited for a processor, as far as was
- * looked. */
-int64_t hd_starve_ms(const struct hd_starve *starve, int64_t heard_ms);
+/* Of the silence that began at received_ms: how long the process waited for a processor, as far as
+ * was looked. */
+int64_t hd_starve_ms(const struct hd_starve *starve, int64_t received_ms);
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-enum { ANSWER_BYTES_MAX = 1 << 20, PIECE_BYTES = 4096, KILLED_MS = 200, LOOK_US = 5000 };
+enum { ANSWER_BYTES_MAX = 1 << 20, PIECE_BYTES = 4096, KILLED_MS = 200, CHECK_US = 5000 };
 
 extern char **environ;
 
@@ -84,7 +84,7 @@ static enum hd_status fail_silent(struct hd_worker_run *ask)
     const int64_t end_ms = hd_clock_now_ms() + KILLED_MS;
 
     while (!reap(ask) && hd_clock_now_ms() < end_ms)
-        (void)usleep(LOOK_US);
+        (void)usleep(CHECK_US);
     if (!ask->pid && WIFSIGNALED(ask->ended))
         return hd_err(
             HD_IO, "it was killed by signal %d before it printed anything%s", WTERMSIG(ask->ended),
@@ -154,7 +154,7 @@ void hd_ask_reap(struct hd_worker_run *ask)
     if (ask->pid)
         (void)kill(ask->pid, SIGKILL);
     while (!reap(ask) && hd_clock_now_ms() < end_ms)
-        (void)usleep(LOOK_US);
+        (void)usleep(CHECK_US);
 }
 
 void hd_ask_end(struct hd_worker_run *ask)

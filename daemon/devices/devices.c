@@ -13,83 +13,85 @@ enum { CPUINFO_MAX = 16 << 20, THREADS_MAX = 4096 };
 
 /* ---- what is wanted ---- */
 
-static enum hd_status refuse(const struct hd_device_wish *wish)
+static enum hd_status refuse(const struct hd_device_selection *selection)
 {
     return hd_err(HD_INVALID,
                   "--devices %s: say auto, cpu:N or cpu:N:T (N devices, 1 to %d, of T threads), "
                   "cuda, cuda:0,2 or cuda:GPU-UUID, and + between several of them",
-                  wish->text, HD_ATTEMPT_RANKS_MAX);
+                  selection->text, HD_ATTEMPT_RANKS_MAX);
 }
 
-static enum hd_status parse_cpu(char *rest, struct hd_device_wish *wish)
+static enum hd_status parse_cpu(char *rest, struct hd_device_selection *selection)
 {
     char *count = strsep(&rest, ":"), *threads = strsep(&rest, ":");
     int64_t n, t = 0;
 
-    if (rest || !count || wish->cpu_count || hd_text_to_int64(count, 1, HD_ATTEMPT_RANKS_MAX, &n) ||
+    if (rest || !count || selection->cpu_count ||
+        hd_text_to_int64(count, 1, HD_ATTEMPT_RANKS_MAX, &n) ||
         (threads && hd_text_to_int64(threads, 1, THREADS_MAX, &t)))
-        return refuse(wish);
-    wish->cpu_count = (int)n;
-    wish->threads = (int)t;
+        return refuse(selection);
+    selection->cpu_count = (int)n;
+    selection->threads = (int)t;
     return HD_OK;
 }
 
-static enum hd_status parse_gpus(char *rest, struct hd_device_wish *wish)
+static enum hd_status parse_gpus(char *rest, struct hd_device_selection *selection)
 {
-    if (wish->gpus_all || wish->gpu_count)
-        return refuse(wish);
-    wish->gpus_all = !rest;
+    if (selection->gpus_all || selection->gpu_count)
+        return refuse(selection);
+    selection->gpus_all = !rest;
     for (char *word; (word = strsep(&rest, ",")) != NULL;) {
         int64_t number;
 
-        if (wish->gpu_count == HD_ATTEMPT_RANKS_MAX || strlen(word) >= HD_GPU_UUID_MAX ||
+        if (selection->gpu_count == HD_ATTEMPT_RANKS_MAX || strlen(word) >= HD_GPU_UUID_MAX ||
             (strncmp(word, "GPU-", 4) != 0 && hd_text_to_int64(word, 0, HD_GPU_MAX - 1, &number)))
-            return refuse(wish);
-        for (int i = 0; i < wish->gpu_count; i++)
-            if (strcmp(wish->gpus[i], word) == 0)
-                return hd_err(HD_INVALID, "--devices %s: %s is named twice", wish->text, word);
-        (void)snprintf(wish->gpus[wish->gpu_count++], HD_GPU_UUID_MAX, "%s", word);
+            return refuse(selection);
+        for (int i = 0; i < selection->gpu_count; i++)
+            if (strcmp(selection->gpus[i], word) == 0)
+                return hd_err(HD_INVALID, "--devices %s: %s is named twice", selection->text, word);
+        (void)snprintf(selection->gpus[selection->gpu_count++], HD_GPU_UUID_MAX, "%s", word);
     }
     return HD_OK;
 }
 
-enum hd_status hd_device_wish_parse(const char *text, struct hd_device_wish *ret_wish)
+enum hd_status hd_device_selection_parse(const char *text,
+                                         struct hd_device_selection *ret_selection)
 {
-    char copy[sizeof ret_wish->text], *rest = copy;
+    char copy[sizeof ret_selection->text], *rest = copy;
     enum hd_status st = HD_OK;
 
     text = text ? text : "auto";
-    *ret_wish = (struct hd_device_wish){.cpu_count = 0};
-    (void)snprintf(ret_wish->text, sizeof ret_wish->text, "%.300s", text);
+    *ret_selection = (struct hd_device_selection){.cpu_count = 0};
+    (void)snprintf(ret_selection->text, sizeof ret_selection->text, "%.300s", text);
     if (strlen(text) >= sizeof copy)
-        return refuse(ret_wish);
+        return refuse(ret_selection);
     (void)snprintf(copy, sizeof copy, "%s", text);
     for (char *part; !st && (part = strsep(&rest, "+")) != NULL;) {
         char *kind = strsep(&part, ":");
 
         if (strcmp(kind, "cpu") == 0)
-            st = parse_cpu(part, ret_wish);
+            st = parse_cpu(part, ret_selection);
         else if (strcmp(kind, "cuda") == 0)
-            st = parse_gpus(part, ret_wish);
-        else if (strcmp(kind, "auto") == 0 && !part && !ret_wish->gpus_if_any)
-            ret_wish->gpus_if_any = true;
+            st = parse_gpus(part, ret_selection);
+        else if (strcmp(kind, "auto") == 0 && !part && !ret_selection->gpus_if_any)
+            ret_selection->gpus_if_any = true;
         else
-            st = refuse(ret_wish);
+            st = refuse(ret_selection);
     }
-    if (!st && ret_wish->gpus_if_any && (ret_wish->gpus_all || ret_wish->gpu_count))
-        st = refuse(ret_wish);
+    if (!st && ret_selection->gpus_if_any && (ret_selection->gpus_all || ret_selection->gpu_count))
+        st = refuse(ret_selection);
     return st;
 }
 
-bool hd_device_wish_has_gpus(const struct hd_device_wish *wish)
+bool hd_device_selection_has_gpus(const struct hd_device_selection *selection)
 {
-    return wish->gpus_if_any || wish->gpus_all || wish->gpu_count;
+    return selection->gpus_if_any || selection->gpus_all || selection->gpu_count;
 }
 
 /* ---- GPUs ---- */
 
 struct device_choice {
-    const struct hd_device_wish *wish;
+    const struct hd_device_selection *selection;
     const struct hd_gpu_list *list;
     struct hd_numbers *numbers;
     const char *named[HD_ATTEMPT_RANKS_MAX]; /* UUIDs of the GPUs that the wish names */
@@ -97,10 +99,10 @@ struct device_choice {
 
 static bool is_wished(const struct device_choice *c, const char *uuid)
 {
-    for (int i = 0; i < c->wish->gpu_count; i++)
+    for (int i = 0; i < c->selection->gpu_count; i++)
         if (strcmp(c->named[i], uuid) == 0)
             return true;
-    return !c->wish->gpu_count;
+    return !c->selection->gpu_count;
 }
 
 /* Finds a GPU by number or UUID: one that has a number, else one of the list. */
@@ -125,7 +127,7 @@ static enum hd_status find_named(const struct device_choice *c, const char *word
             return HD_OK;
         }
     return hd_err(HD_UNSUPPORTED, "--devices %s: there is no GPU %s; this machine has %d%s%s",
-                  c->wish->text, word, (int)list->count, list->problem[0] ? ": " : "",
+                  c->selection->text, word, (int)list->count, list->problem[0] ? ": " : "",
                   list->problem);
 }
 
@@ -178,8 +180,8 @@ static enum hd_status add_gpus(struct device_choice *c, struct hd_devices *devic
     const struct hd_gpu_list *list = c->list;
     bool any = false; /* offered before, or working */
 
-    for (int i = 0; i < c->wish->gpu_count; i++)
-        if (find_named(c, c->wish->gpus[i], &c->named[i]))
+    for (int i = 0; i < c->selection->gpu_count; i++)
+        if (find_named(c, c->selection->gpus[i], &c->named[i]))
             return HD_UNSUPPORTED;
     for (int i = 0; i < c->numbers->count; i++)
         any |= hd_numbered_is_gpu(&c->numbers->list[i]);
@@ -188,12 +190,12 @@ static enum hd_status add_gpus(struct device_choice *c, struct hd_devices *devic
     if (!any) {
         (void)snprintf(devices->note, sizeof devices->note, "no GPU can be used: %s",
                        list->problem[0] || !list->count ? list->problem : list->gpus[0].problem);
-        return c->wish->gpus_if_any
+        return c->selection->gpus_if_any
                    ? HD_OK
                    : hd_err(HD_UNSUPPORTED,
                             "--devices %s: %s; heddled --doctor tells more, device: cpu needs no "
                             "GPU",
-                            c->wish->text, devices->note);
+                            c->selection->text, devices->note);
     }
     for (int64_t i = 0; i < list->count; i++)
         take_note(c->numbers, &list->gpus[i], (int)i);
@@ -286,13 +288,14 @@ static void add_cpus(int count, int threads, struct hd_devices *devices)
 
 /* --device-memory: a CPU device may get more than its share, but no more than the machine has; a
  * GPU no more than it has. */
-static enum hd_status limit_memory(const struct hd_device_wish *wish, struct hd_devices *devices)
+static enum hd_status limit_memory(const struct hd_device_selection *selection,
+                                   struct hd_devices *devices)
 {
     const int64_t machine = machine_memory();
-    const int64_t memory_bytes = wish->memory_bytes;
+    const int64_t memory_bytes = selection->memory_bytes;
     char given[32], own[32];
 
-    if (wish->cpu_count && memory_bytes > machine) {
+    if (selection->cpu_count && memory_bytes > machine) {
         hd_text_format_bytes(memory_bytes, given);
         hd_text_format_bytes(machine, own);
         return hd_err(HD_INVALID,
@@ -345,36 +348,37 @@ static enum hd_status number_cpus(struct hd_numbers *numbers, const char *unknow
     return HD_OK;
 }
 
-enum hd_status hd_devices_choose(const struct hd_device_wish *wish, const struct hd_gpu_list *list,
-                                 bool answered, int cores, struct hd_numbers *numbers,
-                                 struct hd_devices *ret_devices)
+enum hd_status hd_devices_choose(const struct hd_device_selection *selection,
+                                 const struct hd_gpu_list *list, bool answered, int cores,
+                                 struct hd_numbers *numbers, struct hd_devices *ret_devices)
 {
-    struct device_choice c = {wish, list, numbers, {NULL}};
-    int cpu_count = wish->cpu_count, threads = wish->threads;
+    struct device_choice c = {selection, list, numbers, {NULL}};
+    int cpu_count = selection->cpu_count, threads = selection->threads;
     enum hd_status st = HD_OK;
     bool waits;
 
     memset(ret_devices, 0, sizeof *ret_devices); /* padding as well: callers compare the bytes */
-    if (hd_device_wish_has_gpus(wish))
+    if (hd_device_selection_has_gpus(selection))
         st = add_gpus(&c, ret_devices);
     if (st)
         return st;
     name_compute(list, ret_devices);
-    if (wish->gpus_if_any && !ret_devices->count && !cpu_count)
+    if (selection->gpus_if_any && !ret_devices->count && !cpu_count)
         cpu_count = 1;
     if (ret_devices->count + cpu_count > HD_ATTEMPT_RANKS_MAX)
-        return hd_err(HD_LIMIT, "--devices %s: %d devices; a node has at most %d", wish->text,
+        return hd_err(HD_LIMIT, "--devices %s: %d devices; a node has at most %d", selection->text,
                       ret_devices->count + cpu_count, HD_ATTEMPT_RANKS_MAX);
     if (cpu_count && !threads)
         threads = cores / cpu_count > 1 ? cores / cpu_count : 1;
     /* CPU devices beside `auto` without a number of threads are for jobs that want more devices
      * than there are GPUs: they take no cores from the GPUs' ranks */
-    share_cores(cores, wish->gpus_if_any && !wish->threads ? 0 : cpu_count * threads, ret_devices);
+    share_cores(cores, selection->gpus_if_any && !selection->threads ? 0 : cpu_count * threads,
+                ret_devices);
     if (cpu_count)
         add_cpus(cpu_count, threads, ret_devices);
-    st = limit_memory(wish, ret_devices);
+    st = limit_memory(selection, ret_devices);
     if (st)
         return st;
-    waits = !answered && wish->gpus_if_any && !ret_devices->gpu_count;
+    waits = !answered && selection->gpus_if_any && !ret_devices->gpu_count;
     return number_cpus(numbers, waits ? list->problem : NULL, ret_devices);
 }

@@ -32,7 +32,7 @@ enum {
 };
 
 /* What --devices says. */
-struct hd_device_wish {
+struct hd_device_selection {
     char text[1024]; /* as it was given, for messages */
     bool gpus_if_any, gpus_all;
     char gpus[HD_ATTEMPT_RANKS_MAX][HD_GPU_UUID_MAX]; /* numbers or UUIDs */
@@ -42,9 +42,10 @@ struct hd_device_wish {
 };
 
 /* NULL is "auto". HD_INVALID: the message says what is allowed. */
-enum hd_status hd_device_wish_parse(const char *text, struct hd_device_wish *ret_wish);
+enum hd_status hd_device_selection_parse(const char *text,
+                                         struct hd_device_selection *ret_selection);
 /* Whether `heddle-worker gpus` has to be asked. */
-bool hd_device_wish_has_gpus(const struct hd_device_wish *wish);
+bool hd_device_selection_has_gpus(const struct hd_device_selection *selection);
 
 struct hd_device {
     int number; /* the controller's name for it */
@@ -72,9 +73,9 @@ struct hd_devices {
  * devices of `auto` are: jobs for any device would otherwise start on the cores of a GPU node.
  * HD_UNSUPPORTED: --devices asks for GPUs by `cuda`, none works, and none has a number;
  * HD_LIMIT: more than HD_ATTEMPT_RANKS_MAX devices. */
-enum hd_status hd_devices_choose(const struct hd_device_wish *wish, const struct hd_gpu_list *list,
-                                 bool answered, int cores, struct hd_numbers *numbers,
-                                 struct hd_devices *ret_devices);
+enum hd_status hd_devices_choose(const struct hd_device_selection *selection,
+                                 const struct hd_gpu_list *list, bool answered, int cores,
+                                 struct hd_numbers *numbers, struct hd_devices *ret_devices);
 
 /* NULL: no device has this number. */
 const struct hd_device *hd_devices_at(const struct hd_devices *devices, int number);

@@ -27,20 +27,20 @@ static void log_changes(const struct hd_devices *now, const struct hd_devices *b
 }
 
 /* --device-memory that a GPU does not have; what it has is offered. */
-static void log_memory(const struct hd_devices *now, int64_t wish_bytes)
+static void log_memory(const struct hd_devices *now, int64_t selection_bytes)
 {
-    char wish[32], own[32];
+    char selection[32], own[32];
 
-    hd_text_format_bytes(wish_bytes, wish);
+    hd_text_format_bytes(selection_bytes, selection);
     for (int i = 0; i < now->gpu_count; i++) {
         const struct hd_device *d = &now->list[i];
 
-        if (!d->memory_bytes || d->memory_bytes >= wish_bytes)
+        if (!d->memory_bytes || d->memory_bytes >= selection_bytes)
             continue;
         hd_text_format_bytes(d->memory_bytes, own);
         hd_log(HD_LOG_WARN,
-               "--device-memory: %s is more than device %d has, which is %s: that is offered", wish,
-               d->number, own);
+               "--device-memory: %s is more than device %d has, which is %s: that is offered",
+               selection, d->number, own);
     }
 }
 
@@ -53,8 +53,8 @@ static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list 
 
     if (!now)
         return hd_err(HD_NO_MEMORY, "no memory for a list of devices");
-    st =
-        hd_devices_choose(&health->wish, list, answered, hd_devices_cores(), &health->numbers, now);
+    st = hd_devices_choose(&health->selection, list, answered, hd_devices_cores(), &health->numbers,
+                           now);
     if (!st && !answered) /* unknown at present; what it was is the best guess */
         memcpy(now->compute, devices->compute, sizeof now->compute);
     for (int i = now->gpu_count; !st && i < now->count; i++)
@@ -62,7 +62,7 @@ static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list 
     *ret_changed = !st && memcmp(devices, now, sizeof *now) != 0;
     if (*ret_changed) {
         log_changes(now, devices);
-        log_memory(now, health->wish.memory_bytes);
+        log_memory(now, health->selection.memory_bytes);
         *devices = *now;
     }
     free(now);
@@ -194,7 +194,7 @@ enum hd_status hd_health_open(struct hd_health *health, const char *state_dir, c
 
     if (hd_numbers_read(&health->numbers, state_dir, boot_id))
         hd_log(HD_LOG_WARN, "devices get new numbers: %s", hd_err_message());
-    if (hd_device_wish_has_gpus(&health->wish)) {
+    if (hd_device_selection_has_gpus(&health->selection)) {
         if (hd_devices_visible())
             hd_log(
                 HD_LOG_INFO,

@@ -35,7 +35,7 @@ enum {
 
 struct hd_health {
     /* set by the caller before hd_health_open */
-    struct hd_device_wish wish;
+    struct hd_device_selection selection;
     char worker[PATH_MAX + 16];
 
     /* to be read */

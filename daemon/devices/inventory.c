@@ -273,8 +273,8 @@ static bool is_there(const char *folder, const char *name)
 }
 
 /* "200 Gb/sec (4X HDR)"; a port that is not active counts as no adapter. */
-static void look_at_infiniband(struct hd_inventory *v, struct pci_path *paths, const char *name,
-                               const char *folder)
+static void list_infiniband(struct hd_inventory *v, struct pci_path *paths, const char *name,
+                            const char *folder)
 {
     char path[PATH_MAX + 32], state[WORD_MAX];
 
@@ -284,8 +284,8 @@ static void look_at_infiniband(struct hd_inventory *v, struct pci_path *paths, c
 }
 
 /* speed: Mb/s, -1 of a link that is down. What InfiniBand lists as well is not listed again. */
-static void look_at_net(struct hd_inventory *v, struct pci_path *paths, const char *name,
-                        const char *folder)
+static void list_net(struct hd_inventory *v, struct pci_path *paths, const char *name,
+                     const char *folder)
 {
     if (!is_there(folder, "device/infiniband"))
         add_adapter(v, paths, name, folder, 1e6 / 8 * read_number(folder, "speed", 0));
@@ -298,7 +298,7 @@ static int by_name(const void *left, const void *right)
 
 static void
 each_of_class(const char *sys, const char *class, struct hd_inventory *v, struct pci_path *paths,
-              void (*look)(struct hd_inventory *, struct pci_path *, const char *, const char *))
+              void (*scan)(struct hd_inventory *, struct pci_path *, const char *, const char *))
 {
     char folder[PATH_MAX], *names[2 * HD_INVENTORY_ADAPTERS_MAX];
     const int most = (int)(sizeof names / sizeof names[0]);
@@ -315,7 +315,7 @@ each_of_class(const char *sys, const char *class, struct hd_inventory *v, struct
     qsort(names, (size_t)count, sizeof names[0], by_name);
     for (int i = 0; i < count; i++) {
         (void)snprintf(folder, sizeof folder, "%s/class/%s/%s", sys, class, names[i]);
-        look(v, paths, names[i], folder);
+        scan(v, paths, names[i], folder);
         free(names[i]);
     }
 }
@@ -361,8 +361,8 @@ void hd_inventory_read(const char *sys, const char *const *uuids, const char *co
         add_bridges(paths, v);
         add_sockets(v);
     }
-    each_of_class(sys, "infiniband", v, adapters, look_at_infiniband);
-    each_of_class(sys, "net", v, adapters, look_at_net);
+    each_of_class(sys, "infiniband", v, adapters, list_infiniband);
+    each_of_class(sys, "net", v, adapters, list_net);
     take_nearest(paths, adapters, v);
     free(paths);
 }

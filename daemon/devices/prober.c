@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-#define BUSY_SHARE 0.2 /* share of the processors' time above which figures are not reliable */
+#define BUSY_FRACTION 0.2 /* share of the processors' time above which figures are not reliable */
 
 static const char head[] = "heddle-probe 2\nhash ";
 
@@ -178,16 +178,16 @@ static bool is_disturbed(struct hd_prober *p)
     const struct hd_load now = load_now(p);
     const double others = hd_load_of_others(&p->since, &now);
 
-    if (p->beside_others || p->asked != p->answered || others <= BUSY_SHARE)
+    if (p->beside_others || p->asked != p->answered || others <= BUSY_FRACTION)
         return false;
-    if (!p->has_told_busy)
+    if (!p->has_reported_busy)
         hd_log(
             HD_LOG_WARN,
             "the devices are not probed while other programs use %.0f%% of the processors; plans "
             "go "
             "on by the tables until it is quiet (heddle probe, or --probe anyway, measure at once)",
             100 * others);
-    p->has_told_busy = true;
+    p->has_reported_busy = true;
     return true;
 }
 

@@ -64,8 +64,8 @@ struct hd_prober {
     struct hd_worker_run run;
     bool has_failed; /* since the start: not tried again by itself */
     int64_t idle_since_ms;
-    struct hd_load since; /* reading when the devices became idle, or the probe began */
-    bool has_told_busy;   /* since the start */
+    struct hd_load since;   /* reading when the devices became idle, or the probe began */
+    bool has_reported_busy; /* since the start */
 };
 
 /* Reads the result in the state directory; a damaged file counts as none, and is logged. */

@@ -74,22 +74,22 @@ static bool is_given(const char *log)
 }
 
 /* The given log is read from its first record on. All programs that heddled starts share its
- * position, so they take turns; *ret_turn is to be closed behind the reading. */
-static enum hd_status begin_given(int *ret_turn)
+ * position, so they take turns; *ret_round is to be closed behind the reading. */
+static enum hd_status begin_given(int *ret_round)
 {
-    const int turn = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    const int round = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     const int flags = fcntl(STDIN_FILENO, F_GETFL);
 
-    if (turn < 0 || flock(turn, LOCK_EX) < 0 || flags < 0 ||
+    if (round < 0 || flock(round, LOCK_EX) < 0 || flags < 0 ||
         fcntl(STDIN_FILENO, F_SETFL, flags | O_NONBLOCK) < 0 ||
         lseek(STDIN_FILENO, 0, SEEK_SET) < 0) {
         const int error = errno;
 
-        if (turn >= 0)
-            (void)close(turn);
+        if (round >= 0)
+            (void)close(round);
         return hd_err(HD_IO, "cannot read the kernel's log: %s", strerror(error));
     }
-    *ret_turn = turn;
+    *ret_round = round;
     return HD_OK;
 }
 

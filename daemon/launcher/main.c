@@ -215,24 +215,25 @@ static enum hd_status check_words(const struct launch_request *r)
 }
 
 /* Reads the first line of what the program writes until it ends. Kills it after START_MS. */
-static enum hd_status wait_for(pid_t pid, int fd, const char *name, char *ret_said, size_t size)
+static enum hd_status wait_for(pid_t pid, int fd, const char *name, char *ret_output, size_t size)
 {
     struct hd_text text = {0};
     int status;
     enum hd_status st = hd_child_wait(pid, fd, START_MS, size - 1, &text, &status);
 
-    (void)snprintf(ret_said, size, "%.*s", (int)strcspn(text.data ? text.data : "", "\n"),
+    (void)snprintf(ret_output, size, "%.*s", (int)strcspn(text.data ? text.data : "", "\n"),
                    text.data ? text.data : "");
     hd_text_free(&text);
     if (st)
         return hd_err_prefix(st, "%s", name);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return HD_OK;
-    return hd_err(HD_IO, "%s: %s", name, *ret_said ? ret_said : "it failed and did not say why");
+    return hd_err(HD_IO, "%s: %s", name,
+                  *ret_output ? ret_output : "it failed and did not say why");
 }
 
-/* Runs a program of systemd's; *ret_said: the first line of what it says. */
-static enum hd_status run(char **words, char *ret_said, size_t size)
+/* Runs a program of systemd's; *ret_output: the first line of what it says. */
+static enum hd_status run(char **words, char *ret_output, size_t size)
 {
     posix_spawn_file_actions_t actions;
     enum hd_status st;
@@ -251,7 +252,7 @@ static enum hd_status run(char **words, char *ret_said, size_t size)
     if (error)
         st = hd_err(HD_IO, "cannot run %s: %s", words[0], strerror(error));
     else
-        st = wait_for(pid, fds[0], words[0], ret_said, size);
+        st = wait_for(pid, fds[0], words[0], ret_output, size);
     (void)close(fds[0]);
     return st;
 }
@@ -266,7 +267,7 @@ static enum hd_status find_as(const struct launcher *l, const struct launch_requ
 
 static enum hd_status start(const struct launcher *l, const struct launch_request *r)
 {
-    char texts[TEXTS_MAX][128], said[512] = "", *words[WORDS_MAX];
+    char texts[TEXTS_MAX][128], output[512] = "", *words[WORDS_MAX];
     struct launch_user as;
     enum hd_status st = check_words(r);
 
@@ -275,7 +276,7 @@ static enum hd_status start(const struct launcher *l, const struct launch_reques
     if (st)
         return st;
     fill_words(l, r, &as, texts, words);
-    return run(words, said, sizeof said);
+    return run(words, output, sizeof output);
 }
 
 /* systemd knows a unit as long as one of its processes lives: heddle-supervisor's units are
@@ -283,7 +284,7 @@ static enum hd_status start(const struct launcher *l, const struct launch_reques
 static enum hd_status end_unit(const struct launcher *l, const struct launch_request *r,
                                bool *ret_gone)
 {
-    char unit[96], signal[24], said[512] = "";
+    char unit[96], signal[24], output[512] = "";
     char *show[] = {(char *)l->systemctl, (char *)"show", (char *)"--property=ActiveState",
                     (char *)"--value",    unit,           NULL};
     char *end[] = {(char *)l->systemctl, (char *)"kill", signal, unit, NULL};
@@ -292,9 +293,9 @@ static enum hd_status end_unit(const struct launcher *l, const struct launch_req
     (void)snprintf(unit, sizeof unit, "heddle-job-%" PRId64 "-attempt-%" PRId64 ".service", r->job,
                    r->attempt);
     (void)snprintf(signal, sizeof signal, "--signal=SIG%s", r->signal);
-    st = run(show, said, sizeof said);
-    *ret_gone = !st && (strcmp(said, "inactive") == 0 || strcmp(said, "failed") == 0);
-    return st || *ret_gone || strcmp(r->signal, "0") == 0 ? st : run(end, said, sizeof said);
+    st = run(show, output, sizeof output);
+    *ret_gone = !st && (strcmp(output, "inactive") == 0 || strcmp(output, "failed") == 0);
+    return st || *ret_gone || strcmp(r->signal, "0") == 0 ? st : run(end, output, sizeof output);
 }
 
 /* Carries the request out; *ret_words: what is answered behind "ok". */

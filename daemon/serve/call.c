@@ -142,14 +142,14 @@ static bool add_token(struct serve_choice *c, const struct serve_event *e)
 {
     struct serve_token *t;
 
-    if (c->token_count == c->token_room) {
-        const size_t room = c->token_room ? 2 * c->token_room : 16;
+    if (c->token_count == c->context_tokens_left) {
+        const size_t room = c->context_tokens_left ? 2 * c->context_tokens_left : 16;
 
         t = realloc(c->tokens, room * sizeof *t);
         if (!t)
             return false;
         c->tokens = t;
-        c->token_room = room;
+        c->context_tokens_left = room;
     }
     t = &c->tokens[c->token_count++];
     t->id = e->id;
@@ -273,7 +273,8 @@ static enum hd_status echo_prompt(struct serve_choice *c, const struct hd_json *
 }
 
 /* Checked here, where it is an answer with a status, and not a failure of the item. */
-static enum hd_status check_room(const struct serve_call *call, const struct hd_id_list *ids)
+static enum hd_status check_context_space(const struct serve_call *call,
+                                          const struct hd_id_list *ids)
 {
     const struct hd_decoder *decoder = serve_work_decoder(call->serve->work);
     const int64_t context = hd_decoder_context(decoder), count = (int64_t)ids->count;
@@ -331,7 +332,7 @@ static enum hd_status make_choices(struct serve_call *call, int64_t prompt)
              ? encode_text(serve_work_language(call->serve->work), json->text, ids)
              : encode_ids(json, ids);
     if (!st)
-        st = check_room(call, ids);
+        st = check_context_space(call, ids);
     for (int64_t i = 0; !st && i < call->ask.n; i++) {
         struct serve_choice *c = first + i;
 

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 
-enum { LOOK_MS = 100, QUIET_MS = 5000 };
+enum { CHECK_MS = 100, QUIET_MS = 5000 };
 
 /* ---- requests ---- */
 
@@ -199,7 +199,7 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* ---- the beginning ---- */
 
-static enum hd_status open_door(struct serve *s)
+static enum hd_status open_listener(struct serve *s)
 {
     struct hd_http_options *o = &s->options.http;
     enum hd_status st = HD_OK;
@@ -234,7 +234,7 @@ static void choose_name(struct serve *s)
     s->options.name = hd_decoder_is_checkpoint(decoder) ? hd_decoder_job(decoder)->name : s->name;
 }
 
-static void say_memory(const struct serve *s, const struct hd_decoder *d)
+static void print_memory(const struct serve *s, const struct hd_decoder *d)
 {
     int64_t all = 0, most = 0;
     char memory[32], of_one[32];
@@ -254,14 +254,14 @@ static void say_memory(const struct serve *s, const struct hd_decoder *d)
 }
 
 /* The URL on standard output, for which a script may wait. */
-static enum hd_status say_address(const struct serve *s)
+static enum hd_status print_address(const struct serve *s)
 {
     const char *address = s->options.http.address, *colon = strrchr(address, ':');
     const struct hd_decoder *d = serve_work_decoder(s->work);
     struct hd_text text = {0};
     enum hd_status st;
 
-    say_memory(s, d);
+    print_memory(s, d);
     if (serve_work_chat(s->work))
         hd_log(HD_LOG_WARN, "there is no /v1/chat/completions: %s", hd_err_message());
     if (hd_http_port(s->http))
@@ -280,7 +280,7 @@ static void watch(struct serve *s)
 
     s->timer.data = s;
     (void)uv_timer_init(&s->loop, &s->timer);
-    (void)uv_timer_start(&s->timer, on_timer, LOOK_MS, LOOK_MS);
+    (void)uv_timer_start(&s->timer, on_timer, CHECK_MS, CHECK_MS);
     for (int i = 0; i < SERVE_SIGNALS; i++) {
         s->signals[i].data = s;
         (void)uv_signal_init(&s->loop, &s->signals[i]);
@@ -305,10 +305,10 @@ enum hd_status serve_run(const struct serve_options *options)
     }
     st = serve_work_new(&s->loop, &s->options.work, &s->work);
     if (!st)
-        st = open_door(s);
+        st = open_listener(s);
     if (!st) {
         choose_name(s);
-        st = say_address(s);
+        st = print_address(s);
         if (st)
             hd_http_close(s->http, NULL, NULL);
     }

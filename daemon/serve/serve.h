@@ -51,7 +51,7 @@ struct serve_choice {
     struct serve_call *call;
     struct hd_text text;        /* UTF-8; of a stream what is not sent yet */
     struct serve_token *tokens; /* of a stream those that are not sent yet */
-    size_t token_count, token_room;
+    size_t token_count, context_tokens_left;
     int64_t characters; /* of the tokens before those: text_offset */
     int64_t drawn;
     bool ended, has_begun; /* has_begun: a stream has sent something of it */

@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 
-struct cancel_order {
-    struct cancel_order *next;
+struct cancel_request {
+    struct cancel_request *next;
     uint64_t number; /* of the item */
 };
 
@@ -33,7 +33,7 @@ struct serve_work {
     uv_mutex_t lock;
     uv_cond_t changed;
     struct serve_item *added, **added_end;
-    struct cancel_order *cancelled;
+    struct cancel_request *cancelled;
     struct serve_event *events, **events_end;
     struct hd_error failure; /* the decoder's first */
     bool ready, closing;
@@ -187,10 +187,10 @@ static void cancel_item(struct serve_work *w, uint64_t number)
 }
 
 /* Waits for something to do where there is nothing. False: the thread ends. */
-static bool take_orders(struct serve_work *w, bool idle)
+static bool take_requests(struct serve_work *w, bool idle)
 {
     struct serve_item *added;
-    struct cancel_order *cancelled;
+    struct cancel_request *cancelled;
     bool closing;
 
     uv_mutex_lock(&w->lock);
@@ -207,7 +207,7 @@ static bool take_orders(struct serve_work *w, bool idle)
         next = added->next;
         begin_item(w, added);
     }
-    for (struct cancel_order *next; cancelled; cancelled = next) {
+    for (struct cancel_request *next; cancelled; cancelled = next) {
         next = cancelled->next;
         cancel_item(w, cancelled->number);
         free(cancelled);
@@ -278,7 +278,7 @@ static void run(void *user)
     w->ready = true;
     uv_cond_broadcast(&w->changed);
     uv_mutex_unlock(&w->lock);
-    while (!st && take_orders(w, idle)) {
+    while (!st && take_requests(w, idle)) {
         bool busy = false;
         const enum hd_status failed = hd_generator_step(w->generator, &busy);
 
@@ -369,7 +369,7 @@ void serve_work_free(struct serve_work *w)
 {
     if (!w)
         return;
-    for (struct cancel_order *o = w->cancelled, *next; o; o = next) {
+    for (struct cancel_request *o = w->cancelled, *next; o; o = next) {
         next = o->next;
         free(o);
     }
@@ -422,14 +422,14 @@ void serve_work_add(struct serve_work *w, struct serve_item *item)
 
 void serve_work_cancel(struct serve_work *w, struct serve_item *item)
 {
-    struct cancel_order *order = malloc(sizeof *order);
+    struct cancel_request *request = malloc(sizeof *request);
 
-    if (!order)
+    if (!request)
         return;
-    order->number = item->number;
+    request->number = item->number;
     uv_mutex_lock(&w->lock);
-    order->next = w->cancelled;
-    w->cancelled = order;
+    request->next = w->cancelled;
+    w->cancelled = request;
     uv_cond_signal(&w->changed);
     uv_mutex_unlock(&w->lock);
 }

@@ -74,7 +74,7 @@ void sup_check_starved(struct sup *sup, int64_t now_ms)
 
         if (rank->pid && now_ms - before_ms >= check_every_ms(sup, rank))
             hd_starve_note(&rank->starve, rank->received_ms, threads,
-                           hd_starve_look(rank->pid, threads), now_ms);
+                           hd_starve_sample(rank->pid, threads), now_ms);
         if (sup_is_starved(sup, rank, now_ms))
             hd_shm_control_be_patient(sup->shm, now_ms + PATIENCE_MS);
     }

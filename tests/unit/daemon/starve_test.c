@@ -91,11 +91,11 @@ static void a_process_shows_its_threads(void **state)
     struct hd_starve_thread threads[HD_STARVE_THREADS_MAX] = {0};
 
     (void)state;
-    assert_int_equal(hd_starve_look(getpid(), threads), 1);
+    assert_int_equal(hd_starve_sample(getpid(), threads), 1);
     assert_int_equal(threads[0].tid, getpid());
     assert_true(threads[0].runnable);
     assert_true(threads[0].ran_ns > 0);
-    assert_int_equal(hd_starve_look(-1, threads), 0);
+    assert_int_equal(hd_starve_sample(-1, threads), 0);
 }
 
 int main(void)

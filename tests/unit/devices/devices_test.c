@@ -42,10 +42,10 @@ static void have_none(const char *problem)
 
 static enum hd_status choose(const char *text, bool answered)
 {
-    struct hd_device_wish wish;
-    enum hd_status st = hd_device_wish_parse(text, &wish);
+    struct hd_device_selection selection;
+    enum hd_status st = hd_device_selection_parse(text, &selection);
 
-    return st ? st : hd_devices_choose(&wish, &gpus, answered, CORES, &numbers, &devices);
+    return st ? st : hd_devices_choose(&selection, &gpus, answered, CORES, &numbers, &devices);
 }
 
 /* "0 GPU-0, 2 GPU-2!, 3 cpu:6": number, UUID or threads; ! is a device with a problem. */
@@ -124,7 +124,7 @@ static void a_gpu_that_cannot_be_used_is_shown_with_its_problem(void **state)
 static void ranks_of_gpus_share_the_cores_that_are_left(void **state)
 {
     static const struct {
-        const char *wish;
+        const char *selection;
         int threads;
     } cases[] = {
         {"cuda", 6},         /* 12 / 2 */
@@ -140,7 +140,7 @@ static void ranks_of_gpus_share_the_cores_that_are_left(void **state)
     have(2, -1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         numbers.count = 0;
-        assert_int_equal(choose(cases[i].wish, true), HD_OK);
+        assert_int_equal(choose(cases[i].selection, true), HD_OK);
         assert_int_equal(devices.list[0].threads, cases[i].threads);
     }
 }
@@ -265,27 +265,28 @@ static void numbers_outlive_heddled_but_not_the_boot(void **state)
 /* --device-memory: of a CPU device more or less than its share, of a GPU no more than it has. */
 static void memory_is_what_the_option_says(void **state)
 {
-    struct hd_device_wish wish;
+    struct hd_device_selection selection;
 
     (void)state;
     have(2, -1); /* of 1000 and 1001 bytes */
     memset(&numbers, 0, sizeof numbers);
-    assert_int_equal(hd_device_wish_parse("cuda+cpu:1:1", &wish), HD_OK);
-    wish.memory_bytes = 1001;
-    assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_OK);
+    assert_int_equal(hd_device_selection_parse("cuda+cpu:1:1", &selection), HD_OK);
+    selection.memory_bytes = 1001;
+    assert_int_equal(hd_devices_choose(&selection, &gpus, true, CORES, &numbers, &devices), HD_OK);
     assert_int_equal(devices.list[0].memory_bytes, 1000);
     assert_int_equal(devices.list[1].memory_bytes, 1001);
     assert_int_equal(devices.list[2].memory_bytes, 1001);
-    wish.memory_bytes = 10;
-    assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_OK);
+    selection.memory_bytes = 10;
+    assert_int_equal(hd_devices_choose(&selection, &gpus, true, CORES, &numbers, &devices), HD_OK);
     for (int i = 0; i < 3; i++)
         assert_int_equal(devices.list[i].memory_bytes, 10);
-    wish.memory_bytes = INT64_MAX; /* no machine has that */
-    assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_INVALID);
+    selection.memory_bytes = INT64_MAX; /* no machine has that */
+    assert_int_equal(hd_devices_choose(&selection, &gpus, true, CORES, &numbers, &devices),
+                     HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "more than this machine has"));
-    assert_int_equal(hd_device_wish_parse("cuda", &wish), HD_OK);
-    wish.memory_bytes = INT64_MAX;
-    assert_int_equal(hd_devices_choose(&wish, &gpus, true, CORES, &numbers, &devices), HD_OK);
+    assert_int_equal(hd_device_selection_parse("cuda", &selection), HD_OK);
+    selection.memory_bytes = INT64_MAX;
+    assert_int_equal(hd_devices_choose(&selection, &gpus, true, CORES, &numbers, &devices), HD_OK);
     assert_int_equal(devices.list[0].memory_bytes, 1000);
 }
 

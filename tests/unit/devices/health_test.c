@@ -65,7 +65,7 @@ static void worker_says(const char *problem, int fault_at)
 
 static enum hd_status open_with(const char *devices)
 {
-    assert_int_equal(hd_device_wish_parse(devices, &health.wish), HD_OK);
+    assert_int_equal(hd_device_selection_parse(devices, &health.selection), HD_OK);
     return hd_health_open(&health, dir, "boot-1");
 }
 
