@@ -1,5 +1,5 @@
 /* accept: takes connections, on the loop's thread, and gives them to libmicrohttpd. Which ones stay
- * while they have not shown who they are is rpc/strangers.h: a connection is known once a request
+ * while they have not shown who they are is rpc/unauthenticated.h: a connection is known once a request
  * of it was authorised, and one that is not makes room for a new one, the oldest first. A
  * connection that has sent nothing, or whose address has broken bounds, waits outside, where it is
  * a descriptor and nothing more.
@@ -18,11 +18,11 @@
 
 enum {
     ACCEPTS_PER_WAKE = 64,
-    TURN_MS = 2, /* between two looks at what is outside, while something has just come */
-    SLOW_TURN_MS = 20,
+    ROUND_MS = 2, /* between two looks at what is outside, while something has just come */
+    SLOW_ROUND_MS = 20,
     YOUNG_MS = 50,
     RETRY_MS = 100,
-    STRANGERS = 4, /* times connections_max */
+    UNAUTHENTICATED = 4, /* times connections_max */
 };
 
 /* ---- under the lock ---- */
@@ -48,7 +48,7 @@ static bool has_bytes(const struct http_connection *c)
 static void uncount(struct hd_http *http, struct http_connection *c, int64_t now_ms)
 {
     if (c->counted)
-        hd_strangers_leave(http->table, &c->stranger, now_ms);
+        hd_unauth_leave(http->table, &c->connection, now_ms);
     c->counted = false;
 }
 
@@ -77,16 +77,16 @@ bool http_prove(struct hd_http *http, struct http_connection *c)
 {
     if (!c || !c->counted)
         return true;
-    if (!hd_strangers_may_prove(http->table, &c->stranger))
+    if (!hd_unauth_may_prove(http->table, &c->connection))
         return false;
-    hd_strangers_prove(http->table, &c->stranger);
+    hd_unauth_prove(http->table, &c->connection);
     return true;
 }
 
 void http_break(struct http_connection *c, int64_t now_ms)
 {
     if (c && c->counted)
-        hd_strangers_break(&c->stranger, now_ms);
+        hd_unauth_break(&c->connection, now_ms);
 }
 
 struct http_connection *http_adopt(struct hd_http *http, int fd)
@@ -103,14 +103,14 @@ struct http_connection *http_adopt(struct hd_http *http, int fd)
 /* Decides whether a connection may go in, and makes room for it. */
 static bool enter(struct hd_http *http, struct http_connection *c, int64_t now_ms)
 {
-    struct hd_stranger *victim;
+    struct hd_unauth_connection *victim;
 
     c->outside = true;
     if (!has_bytes(c))
         return false;
-    c->outside = !hd_strangers_enter(http->table, &c->stranger, now_ms, &victim);
+    c->outside = !hd_unauth_enter(http->table, &c->connection, now_ms, &victim);
     if (victim) {
-        hd_strangers_break(victim, now_ms);
+        hd_unauth_break(victim, now_ms);
         http_end(http, (struct http_connection *)victim);
     }
     return !c->outside;
@@ -143,12 +143,12 @@ static struct http_connection *find_next(struct hd_http *http, int64_t now_ms,
         if (enter(http, c, now_ms))
             return c;
         if (!*ret_next_ms)
-            *ret_next_ms = now_ms - c->since_ms < YOUNG_MS ? TURN_MS : SLOW_TURN_MS;
+            *ret_next_ms = now_ms - c->since_ms < YOUNG_MS ? ROUND_MS : SLOW_ROUND_MS;
     }
     return NULL;
 }
 
-static void on_turn(uv_timer_t *timer)
+static void on_round(uv_timer_t *timer)
 {
     struct hd_http *http = timer->data;
     struct http_connection *in;
@@ -162,15 +162,15 @@ static void on_turn(uv_timer_t *timer)
             give(http, in);
     } while (in);
     if (next_ms)
-        (void)uv_timer_start(timer, on_turn, next_ms, 0);
+        (void)uv_timer_start(timer, on_round, next_ms, 0);
 }
 
 /* False: it was refused. A few that are refused are told so. */
 static bool arrive(struct hd_http *http, struct http_connection *c, int64_t now_ms)
 {
-    struct hd_stranger *victim;
+    struct hd_unauth_connection *victim;
 
-    c->counted = hd_strangers_arrive(http->table, &c->stranger, &c->from, now_ms, &victim);
+    c->counted = hd_unauth_arrive(http->table, &c->connection, &c->from, now_ms, &victim);
     if (victim)
         http_end(http, (struct http_connection *)victim);
     c->too_many = !c->counted;
@@ -204,7 +204,7 @@ static void take(struct hd_http *http, int fd, const struct sockaddr_storage *fr
     if (goes_in)
         give(http, c);
     else
-        (void)uv_timer_start(&http->turn, on_turn, TURN_MS, 0);
+        (void)uv_timer_start(&http->round, on_round, ROUND_MS, 0);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events);
@@ -242,24 +242,24 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 
 enum hd_status http_accept_start(struct hd_http *http)
 {
-    const size_t max = http->options.connections_max, share = http_share_of_one(http);
-    const struct hd_strangers_limits limits = {.connections = (STRANGERS + 1) * max,
-                                               .connections_of_address = (STRANGERS + 1) * share,
-                                               .known = max,
-                                               .known_of_address = share,
-                                               .strangers = STRANGERS * max,
-                                               .strangers_of_address = STRANGERS * share,
-                                               .inside = INSIDE * max,
-                                               .inside_of_address = INSIDE * share};
+    const size_t max = http->options.connections_max, limit = http_limit_of_one(http);
+    const struct hd_unauth_limits limits = {.connections = (UNAUTHENTICATED + 1) * max,
+                                            .connections_of_address = (UNAUTHENTICATED + 1) * limit,
+                                            .known = max,
+                                            .known_of_address = limit,
+                                            .unauthenticated = UNAUTHENTICATED * max,
+                                            .unauthenticated_of_address = UNAUTHENTICATED * limit,
+                                            .inside = INSIDE * max,
+                                            .inside_of_address = INSIDE * limit};
 
-    http->table = hd_strangers_new(&limits);
+    http->table = hd_unauth_new(&limits);
     if (!http->table)
         return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
     if (uv_poll_init(http->loop, &http->poll, http->listener.fd))
         return hd_err(HD_IO, "cannot watch the HTTP door %s", http->options.address);
-    (void)uv_timer_init(http->loop, &http->turn);
+    (void)uv_timer_init(http->loop, &http->round);
     (void)uv_timer_init(http->loop, &http->retry);
-    http->poll.data = http->turn.data = http->retry.data = http;
+    http->poll.data = http->round.data = http->retry.data = http;
     http->accepting = true;
     (void)uv_poll_start(&http->poll, UV_READABLE, on_connection);
     return HD_OK;
@@ -271,7 +271,7 @@ int http_accept_stop(struct hd_http *http, uv_close_cb on_closed)
         return 0;
     http->accepting = false;
     uv_close((uv_handle_t *)&http->poll, on_closed);
-    uv_close((uv_handle_t *)&http->turn, on_closed);
+    uv_close((uv_handle_t *)&http->round, on_closed);
     uv_close((uv_handle_t *)&http->retry, on_closed);
     uv_mutex_lock(&http->lock);
     for (struct http_connection *c = http->connections, *next; c; c = next) {

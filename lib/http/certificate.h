@@ -1,9 +1,9 @@
-/* certificate: what a door with TLS shows, replaced while it serves. Only for lib/http.
+/* certificate: what a listener with TLS shows, replaced while it serves. Only for lib/http.
  *
  * GnuTLS asks for the certificate in each handshake, so that a renewed one is shown to the next
  * caller, and no connection ends for it.
  *
- * Threads: hd_http_certificate_give on the door's, the others on the loop's.
+ * Threads: hd_http_certificate_give on the listener's, the others on the loop's.
  */
 #ifndef HD_HTTP_CERTIFICATE_H
 #define HD_HTTP_CERTIFICATE_H

@@ -1,9 +1,9 @@
 /* check: whether the head of an HTTP request is let in, before anything is done for it.
  *
- * A page of another site that a user has open may send requests to a door on this machine. What it
- * may read of the answer is decided by names: the browser takes a door for the page's own site if
- * the site's name leads to this machine (DNS rebinding). So a request must name this door in Host,
- * by an address or by a name that the door knows, and a request that a page of another site has
+ * A page of another site that a user has open may send requests to a listener on this machine. What it
+ * may read of the answer is decided by names: the browser takes a listener for the page's own site if
+ * the site's name leads to this machine (DNS rebinding). So a request must name this listener in Host,
+ * by an address or by a name that the listener knows, and a request that a page of another site has
  * made (Origin, Sec-Fetch-Site) is refused. Browsers set these headers; no page can change them.
  *
  * Used by: http.   Uses: base.   Threads: any; pure.
@@ -16,7 +16,7 @@
 
 enum { HD_HTTP_NAMES_MAX = 16, HD_HTTP_NAME_MAX = 255, HD_HTTP_REFUSAL_MAX = 400 };
 
-/* Names of the door, beside localhost and addresses in numbers. */
+/* Names of the listener, beside localhost and addresses in numbers. */
 struct hd_http_names {
     char name[HD_HTTP_NAMES_MAX][HD_HTTP_NAME_MAX + 1];
     size_t count;

@@ -1,4 +1,4 @@
-/* http: opening and closing the door: see http.h. */
+/* http: opening and closing the listener: see http.h. */
 #include "http/http_internal.h"
 
 #include <errno.h>
@@ -129,7 +129,7 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
         free(http);
         return hd_err(HD_LIMIT, "no descriptor for an HTTP door");
     }
-    http->async.data = http->look.data = http;
+    http->async.data = http->check.data = http;
     st = start_daemon(http);
     if (!st)
         st = http_accept_start(http);
@@ -140,8 +140,8 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
         hd_http_close(http, NULL, NULL);
         return hd_err_restore(&error);
     }
-    (void)uv_timer_init(loop, &http->look);
-    (void)uv_timer_start(&http->look, http_look_at_clients, LOOK_MS, LOOK_MS);
+    (void)uv_timer_init(loop, &http->check);
+    (void)uv_timer_start(&http->check, http_check_clients, CHECK_MS, CHECK_MS);
     *ret_http = http;
     return HD_OK;
 }
@@ -166,7 +166,7 @@ static void on_handle_closed(uv_handle_t *handle)
 
     if (--http->open_handles)
         return;
-    http->closed = true; /* the door's thread has ended: no lock is needed */
+    http->closed = true; /* the listener's thread has ended: no lock is needed */
     if (!http->all)
         http_free(http);
     if (on_closed)
@@ -183,7 +183,7 @@ static void end_requests(struct hd_http *http)
             http_request_resume(r); /* one that has no answer is closed */
     uv_mutex_unlock(&http->lock);
     if (http->daemon)
-        MHD_stop_daemon(http->daemon); /* the door's thread has ended behind this */
+        MHD_stop_daemon(http->daemon); /* the listener's thread has ended behind this */
     while (http->arrived) {            /* on_request was not called for these */
         struct hd_http_request *r = http->arrived;
 
@@ -201,11 +201,11 @@ void hd_http_close(struct hd_http *http, void (*on_closed)(void *user), void *us
     }
     http->on_closed = on_closed;
     http->closed_user = user;
-    http->open_handles = 1 + (http->look.loop != NULL);
+    http->open_handles = 1 + (http->check.loop != NULL);
     http->open_handles += http_accept_stop(http, on_handle_closed);
     end_requests(http);
     hd_http_unlisten(&http->listener);
     uv_close((uv_handle_t *)&http->async, on_handle_closed);
-    if (http->look.loop)
-        uv_close((uv_handle_t *)&http->look, on_handle_closed);
+    if (http->check.loop)
+        uv_close((uv_handle_t *)&http->check, on_handle_closed);
 }

@@ -1,10 +1,10 @@
-/* http: a door for requests: GET, for metrics and the dashboard with its data, and where the
+/* http: a listener for requests: GET, for metrics and the dashboard with its data, and where the
  * program takes bodies also POST, for a model that is served.
  *
  * A request is answered with one reply, or with a stream of bytes. Each connection carries one
  * request, so no second request can hide in the first one.
  *
- *   browser, Prometheus          the door's thread (libmicrohttpd)        the loop's thread
+ *   browser, Prometheus          the listener's thread (libmicrohttpd)        the loop's thread
  *   -- request ------------->    head checked (check.h, target.h)
  *                                waits  ------------------------------->  authorize, on_request
  *   <- answer ---------------    sends  <-------------------------------  hd_http_reply
@@ -14,19 +14,19 @@
  * HTML; all other failures by write_failure.
  *
  * Everything is bounded: connections, of one address as well, where the oldest that was not
- * authorised makes room for a new one (rpc/strangers.h); bytes of a head, a body and of a
+ * authorised makes room for a new one (rpc/unauthenticated.h); bytes of a head, a body and of a
  * stream's queue; seconds until head and body are complete and until a reply is taken (a slow
  * client is cut off). A body is read when its caller is authorised. A body is JSON whose length the
  * head says, so a page of another site cannot send one without being asked first (CORS), which is
  * refused.
  *
  * Security: `unix:PATH` is a socket with mode 0600. `HOST:PORT` beyond loopback needs TLS and a
- * caller that shows a token; without them the door does not open (HD_DENIED). Responses forbid the
+ * caller that shows a token; without them the listener does not open (HD_DENIED). Responses forbid the
  * browser to load anything from elsewhere.
  *
  * Used by: controller, daemon, serve.   Uses: base, rpc (the form of addresses), libuv, GnuTLS, and
  * libmicrohttpd, whose header is included in this room alone.   Threads: all functions and
- * callbacks on the loop's thread. The door has one thread of its own, which sees nothing but its
+ * callbacks on the loop's thread. The listener has one thread of its own, which sees nothing but its
  * connections and requests, under a lock.
  */
 #ifndef HD_HTTP_HTTP_H
@@ -79,11 +79,11 @@ struct hd_http_options {
     size_t stream_bytes_max; /* 256 KiB: of a stream's queue */
 };
 
-/* Listens and starts the door's thread. HD_DENIED: TLS or tokens are missing; HD_CONFLICT: another
- * program listens there. */
+/* Listens and starts the listener's thread. HD_DENIED: TLS or tokens are missing; HD_CONFLICT:
+ * another program listens there. */
 enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *options,
                            struct hd_http **ret_http);
-/* Ends all connections, waits for the door's thread, and frees; then on_closed (may be NULL) is
+/* Ends all connections, waits for the listener's thread, and frees; then on_closed (may be NULL) is
  * called. Requests that are not answered stay valid: answer them, and end the streams, as ever.
  * NULL is fine: on_closed is called at once. */
 void hd_http_close(struct hd_http *http, void (*on_closed)(void *user), void *user);
@@ -94,7 +94,7 @@ int hd_http_port(const struct hd_http *http); /* 0 for unix: */
  * happens. HD_INVALID: not PEM, or the key is another's; the one before stays. */
 enum hd_status hd_http_set_tls(struct hd_http *http, const char *cert_path, const char *key_path);
 
-/* Numbers since the door was opened. */
+/* Numbers since the listener was opened. */
 struct hd_http_stats {
     uint64_t answered[6]; /* answers by the first digit of their status; [0]: cut off without one */
     uint64_t connections; /* open now */

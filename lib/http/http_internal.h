@@ -9,11 +9,11 @@
  *                                STREAM --client gone, on `gone` [async]--> on_gone, freed
  *                                       --hd_http_stream_end [resume]--> sent, freed
  *
- * Two own a request: the door's thread until libmicrohttpd has completed it, the loop from HANDED
+ * Two own a request: the listener's thread until libmicrohttpd has completed it, the loop from HANDED
  * until it has answered. The last one frees it.
  *
  *   http.c     opening and closing        accept.c   which connections come in, on the loop's
- *                                         door.c     what libmicrohttpd calls, on the door's thread
+ *                                         handler.c     what libmicrohttpd calls, on the listener's thread
  *   answer.c   responses, on both         request.c  http.h's functions of a request, on the loop's
  */
 #ifndef HD_HTTP_INTERNAL_H
@@ -30,7 +30,7 @@
 #include "http/listen.h"
 #include "http/target.h"
 #include "rpc/rpc.h"
-#include "rpc/strangers.h"
+#include "rpc/unauthenticated.h"
 
 /* Debian 12 has 0.9.75, Ubuntu 24.04 and Debian 13 have 1.0. */
 _Static_assert(MHD_VERSION >= 0x00097500, "libmicrohttpd 0.9.75 or newer is needed");
@@ -43,10 +43,11 @@ enum {
     STREAM_BYTES_DEFAULT = 256 * 1024,
     CONNECTION_BYTES = 16 * 1024, /* head, and buffer of what is sent */
     STREAM_PIECE_BYTES = 16 * 1024,
-    LOOK_MS = 1000, /* between two looks for clients that are slow, or have gone */
-    REFUSALS = 16,  /* connections over a limit that are told so at a time */
-    INSIDE = 2,     /* times connections_max may be strangers that libmicrohttpd has */
-    ENDING = 64,    /* connections that were ended, and that libmicrohttpd has not closed yet */
+    CHECK_MS = 1000, /* between two looks for clients that are slow, or have gone */
+    REFUSALS = 16,   /* connections over a limit that are told so at a time */
+    INSIDE =
+        2, /* times connections_max may be unauthenticated connections that libmicrohttpd has */
+    ENDING = 64, /* connections that were ended, and that libmicrohttpd has not closed yet */
 };
 
 #define HTTP_TOO_MANY                                                                         \
@@ -57,7 +58,7 @@ enum request_state { FRESH, HANDED, ANSWERED, STREAM };
 
 /* One connection, which carries one request. */
 struct http_connection {
-    struct hd_stranger stranger; /* first: the table hands it back; with `counted` */
+    struct hd_unauth_connection connection; /* first: the table hands it back; with `counted` */
     struct http_connection *before, *next;
     int fd;
     struct sockaddr_storage from;
@@ -76,7 +77,7 @@ struct hd_http_request {
     struct hd_http_request *next; /* in `arrived` or `gone` */
     struct hd_http_request *all_before, *all_next;
     struct MHD_Connection *connection;
-    struct http_connection *place;
+    struct http_connection *slot;
     enum request_state state;
     bool seen; /* the head was checked */
     bool is_post;
@@ -84,7 +85,7 @@ struct hd_http_request {
     bool admitted;    /* authorised before its body */
     bool reads_body;
     struct hd_text body;
-    bool by_door, by_loop; /* owners */
+    bool by_handler, by_loop; /* owners */
     bool suspended, ended, completed;
     bool left; /* of a stream: the loop has ended it */
     char token[HD_RPC_TOKEN_MAX + 1];
@@ -108,9 +109,9 @@ struct hd_http {
     struct hd_http_certificate certificate; /* with `tls` */
     struct MHD_Daemon *daemon;
     uv_async_t async;
-    uv_timer_t look;
+    uv_timer_t check;
     uv_poll_t poll; /* this and the next two: accept.c, while `accepting` */
-    uv_timer_t turn, retry;
+    uv_timer_t round, retry;
     bool accepting;
     int open_handles;
     bool tls;
@@ -121,7 +122,7 @@ struct hd_http {
     uv_mutex_t lock;
     struct hd_http_request *arrived, **arrived_end, *gone, *all;
     struct http_connection *connections; /* the newest first */
-    struct hd_strangers_table *table;
+    struct hd_unauth_table *table;
     size_t refused; /* of these, the number with too_many */
     struct hd_http_stats stats;
     bool closing;
@@ -131,14 +132,14 @@ struct hd_http {
 /* ---- request.c --------------------------------------------------------------------------------*/
 
 /* One of the two owners lets go. Call it without the lock. */
-void http_request_let_go(struct hd_http_request *r, bool door);
+void http_request_let_go(struct hd_http_request *r, bool handler);
 void http_request_resume(struct hd_http_request *r); /* under the lock */
 void http_request_enter(struct hd_http_request *r, int phase);
 void http_free(struct hd_http *http);
 /* Callbacks of libuv, on the loop's thread: requests have arrived, or have gone; clients are slow.
  */
 void http_on_wake(uv_async_t *async);
-void http_look_at_clients(uv_timer_t *timer);
+void http_check_clients(uv_timer_t *timer);
 
 /* ---- accept.c ---------------------------------------------------------------------------------*/
 
@@ -165,9 +166,9 @@ void http_add_headers(const struct hd_http *http, struct MHD_Response *response,
                       const char *type);
 int http_status_of(enum hd_status st);
 
-/* ---- door.c: callbacks of libmicrohttpd -------------------------------------------------------*/
+/* ---- handler.c: callbacks of libmicrohttpd ----------------------------------------------------*/
 
-size_t http_share_of_one(const struct hd_http *http); /* the most connections of one address */
+size_t http_limit_of_one(const struct hd_http *http); /* the most connections of one address */
 void http_drop_log(void *cls, const char *fmt, va_list ap);
 void http_on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
                         enum MHD_ConnectionNotificationCode code);

@@ -1,4 +1,4 @@
-/* listen: the listening socket of an HTTP door. Only for lib/http. */
+/* listen: the listening socket of an HTTP listener. Only for lib/http. */
 #ifndef HD_HTTP_LISTEN_H
 #define HD_HTTP_LISTEN_H
 

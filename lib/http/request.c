@@ -33,20 +33,20 @@ void http_free(struct hd_http *http)
 {
     if (http->tls)
         hd_http_certificate_done(&http->certificate);
-    hd_strangers_free(http->table);
+    hd_unauth_free(http->table);
     uv_mutex_destroy(&http->lock);
     free(http);
 }
 
 /* One of the two owners lets go. Call it without the lock. */
-void http_request_let_go(struct hd_http_request *r, bool door)
+void http_request_let_go(struct hd_http_request *r, bool handler)
 {
     struct hd_http *http = r->http;
     bool last, all;
 
     uv_mutex_lock(&http->lock);
-    *(door ? &r->by_door : &r->by_loop) = false;
-    last = !r->by_door && !r->by_loop;
+    *(handler ? &r->by_handler : &r->by_loop) = false;
+    last = !r->by_handler && !r->by_loop;
     if (last)
         unlist(r);
     all = http->closed && !http->all;
@@ -68,10 +68,10 @@ void http_request_resume(struct hd_http_request *r)
 
 void http_request_enter(struct hd_http_request *r, int phase)
 {
-    if (!r->place)
+    if (!r->slot)
         return;
-    r->place->phase = phase;
-    r->place->since_ms = hd_clock_now_ms();
+    r->slot->phase = phase;
+    r->slot->since_ms = hd_clock_now_ms();
 }
 
 /* ---- the loop's thread ------------------------------------------------------------------------*/
@@ -217,13 +217,13 @@ void hd_http_stream_end(struct hd_http_request *r)
     http_request_let_go(r, false);
 }
 
-/* Gives the request back to the door's thread, which reads its body. */
+/* Gives the request back to the listener's thread, which reads its body. */
 static void admit(struct hd_http *http, struct hd_http_request *r)
 {
     bool lives;
 
     uv_mutex_lock(&http->lock);
-    lives = r->by_door;
+    lives = r->by_handler;
     r->admitted = true;
     r->state = FRESH;
     if (lives) {
@@ -239,15 +239,15 @@ static void admit(struct hd_http *http, struct hd_http_request *r)
  * known. */
 static bool note_caller(struct hd_http *http, struct hd_http_request *r, bool known)
 {
-    bool has_place = true;
+    bool has_slot = true;
 
     uv_mutex_lock(&http->lock);
     if (known)
-        has_place = http_prove(http, r->place);
+        has_slot = http_prove(http, r->slot);
     else
-        http_break(r->place, hd_clock_now_ms());
+        http_break(r->slot, hd_clock_now_ms());
     uv_mutex_unlock(&http->lock);
-    return has_place;
+    return has_slot;
 }
 
 static enum hd_status check_caller(struct hd_http *http, struct hd_http_request *r)
@@ -318,7 +318,7 @@ static bool has_left(const struct http_connection *c)
 }
 
 /* Its connection is closed without an answer. */
-static void tell_gone(struct hd_http_request *r)
+static void report_gone(struct hd_http_request *r)
 {
     void (*on_gone)(void *user) = r->on_gone;
 
@@ -337,8 +337,8 @@ static bool is_overdue(const struct hd_http *http, const struct http_connection 
 }
 
 /* A client that sends its head byte by byte, or does not read, keeps a place only for so long.
- * The door's thread sees the end of the connection as if the client had closed it. */
-void http_look_at_clients(uv_timer_t *timer)
+ * The listener's thread sees the end of the connection as if the client had closed it. */
+void http_check_clients(uv_timer_t *timer)
 {
     struct hd_http *http = timer->data;
     struct hd_http_request *left = NULL;
@@ -361,6 +361,6 @@ void http_look_at_clients(uv_timer_t *timer)
     for (struct hd_http_request *next; left; left = next) {
         next = left->next;
         left->next = NULL;
-        tell_gone(left);
+        report_gone(left);
     }
 }

@@ -6,7 +6,7 @@
  * points to. gRPC then does TLS, its handshake's deadline and the peer's name as for a port of its
  * own. docs/decisions/listeners-and-strangers.md says why, and what would break it.
  *
- * Used by: server.c, tcp_door.c, relay.c.   Uses: gRPC.
+ * Used by: server.c, tcp_listener.c, relay.c.   Uses: gRPC.
  * Threads: the loop's; hd_rpc_acceptor_give any one.
  */
 #ifndef HD_RPC_ACCEPTOR_H

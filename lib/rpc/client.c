@@ -420,8 +420,8 @@ static const char *explain(const char *details, size_t len_bytes)
     return hd_rpc_explain_no_connection(details, len_bytes);
 }
 
-/* Returns whether gRPC's words are of a connection that was closed, or that was not let in. A door
- * that speaks another protocol closes connections, too. */
+/* Returns whether gRPC's words are of a connection that was closed, or that was not let in. A
+ * listener that speaks another protocol closes connections, too. */
 static bool is_cut(const char *details, size_t len_bytes)
 {
     static const char *const cuts[] = {"reset by peer",  "ocket closed", "ndpoint closed",

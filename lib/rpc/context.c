@@ -13,7 +13,7 @@
 #include "rpc/rpc_internal.h"
 #include "rpc/server_internal.h"
 
-enum { ROOM_START = 256, LOG_INTERVAL_MS = 1000 };
+enum { CAPACITY_START = 256, LOG_INTERVAL_MS = 1000 };
 
 /* gRPC logs a line per failed handshake or accept, from any of its threads. To protect the journal
  * from port scanners at most one per second is logged; failed assertions always are. */
@@ -104,22 +104,22 @@ static void on_async(uv_async_t *async)
     stop_queue_when_idle(rpc);
 }
 
-static enum hd_status grow(struct hd_rpc *rpc, size_t room)
+static enum hd_status grow(struct hd_rpc *rpc, size_t capacity)
 {
     struct hd_rpc_event *incoming, *current;
 
-    current = realloc(rpc->current, room * sizeof *current);
+    current = realloc(rpc->current, capacity * sizeof *current);
     if (!current)
-        return hd_err(HD_NO_MEMORY, "no memory for %zu calls in flight", room);
+        return hd_err(HD_NO_MEMORY, "no memory for %zu calls in flight", capacity);
     rpc->current = current;
     uv_mutex_lock(&rpc->mutex);
-    incoming = realloc(rpc->incoming, room * sizeof *incoming);
+    incoming = realloc(rpc->incoming, capacity * sizeof *incoming);
     if (incoming)
         rpc->incoming = incoming;
     uv_mutex_unlock(&rpc->mutex);
     if (!incoming)
-        return hd_err(HD_NO_MEMORY, "no memory for %zu calls in flight", room);
-    rpc->room = room;
+        return hd_err(HD_NO_MEMORY, "no memory for %zu calls in flight", capacity);
+    rpc->capacity = capacity;
     return HD_OK;
 }
 
@@ -127,8 +127,8 @@ enum hd_status hd_rpc_expect(struct hd_rpc *rpc)
 {
     enum hd_status st;
 
-    if (rpc->expected == rpc->room) {
-        st = grow(rpc, rpc->room * 2);
+    if (rpc->expected == rpc->capacity) {
+        st = grow(rpc, rpc->capacity * 2);
         if (st)
             return st;
     }
@@ -189,9 +189,9 @@ enum hd_status hd_rpc_new(uv_loop_t *loop, struct hd_rpc **ret_rpc)
     if (!rpc)
         return hd_err(HD_NO_MEMORY, "no memory for the RPC context");
     rpc->loop = loop;
-    rpc->room = ROOM_START;
-    rpc->incoming = calloc(rpc->room, sizeof *rpc->incoming);
-    rpc->current = calloc(rpc->room, sizeof *rpc->current);
+    rpc->capacity = CAPACITY_START;
+    rpc->incoming = calloc(rpc->capacity, sizeof *rpc->incoming);
+    rpc->current = calloc(rpc->capacity, sizeof *rpc->current);
     code = rpc->incoming && rpc->current ? uv_mutex_init(&rpc->mutex) : UV_ENOMEM;
     if (code)
         goto no_mutex;

@@ -88,7 +88,7 @@ static void watch_done(struct hd_rpc_call *call, enum hd_status status, const ch
     free(watcher);
 }
 
-void hd_rpc_health_tell(struct hd_rpc_standard *standard)
+void hd_rpc_health_set(struct hd_rpc_standard *standard)
 {
     for (struct hd_rpc_watcher *w = standard->watchers; w; w = w->next)
         if (w->known)

@@ -1,4 +1,4 @@
-/* rate: a line of the log that a stranger can cause, at most one in ten seconds.
+/* rate: a line of the log that a unauthenticated connection can cause, at most one in ten seconds.
  *
  * Used by: the files of rpc.   Uses: base.   Threads: one.
  */

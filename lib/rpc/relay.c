@@ -22,12 +22,12 @@
 #include "rpc/server_internal.h"
 
 enum {
-    FILES_RESERVED = 128,      /* descriptors for everything but TCP connections */
+    FILES_SPARED = 128,        /* descriptors for everything but TCP connections */
     FILES_OF_A_CONNECTION = 3, /* its own, and both ends of the pair */
     CONNECTIONS_MIN = 16,      /* of the default, however low the limit of open files is */
     CONNECTIONS_MAX = 32768,
-    SHARE_OF_ONE_PEER = 4, /* by default one address has at most a fourth of all connections */
-    STRANGERS_MAX = 4096,  /* outside each costs a descriptor alone */
+    DIVISOR_OF_ONE_PEER = 4,    /* by default one address has at most a fourth of all connections */
+    UNAUTHENTICATED_MAX = 4096, /* outside each costs a descriptor alone */
     INSIDE_MAX = 128,
     INSIDE_OF_ADDRESS_MAX = 32,
     TLS_BYTES_MAX = 24 * 1024, /* relay.h explains these bounds and the next */
@@ -39,7 +39,8 @@ enum {
     HELD_MS = 2000,
     HELD_SUSPECT_MS = 250,
     DENIED_MAX = 32, /* calls without a token by one connection */
-    SPENT_MS = 1000, /* from the last byte that a stranger may send until it must be known */
+    SPENT_MS = 1000, /* from the last byte that a unauthenticated connection may send until it must
+                        be known */
     TICK_MS = 10,
     RETRY_MS = 100,
     EVENTS_MAX = 32,
@@ -58,16 +59,17 @@ struct hd_rpc_relay {
     bool started;
 
     uv_mutex_t lock; /* guards what follows; the thread holds it while it handles a batch */
-    struct hd_strangers_table *table;
+    struct hd_unauth_table *table;
     struct relay_link **slots;
     size_t slot_count, open, next_slot;
     struct relay_pump pump;
-    size_t debt; /* bytes of strangers that were closed: they come back to the budget in time */
+    size_t debt; /* bytes of unauthenticated connections that were closed: they come back to the
+                    budget in time */
     int64_t debt_ms;
     uint32_t dice;
-    uint32_t turn;
+    uint32_t round;
     struct relay_link *dead;
-    struct hd_rpc_rate refusals, strangers;
+    struct hd_rpc_rate refusals, unauthenticated;
     bool closing, stop;
 
     int gives[EVENTS_MAX * ACCEPTS_PER_WAKE]; /* gRPC's ends of pairs, until the lock is left */
@@ -84,9 +86,9 @@ static size_t default_max(void)
     size_t most;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
-        limit.rlim_cur < FILES_RESERVED + FILES_OF_A_CONNECTION * CONNECTIONS_MIN)
+        limit.rlim_cur < FILES_SPARED + FILES_OF_A_CONNECTION * CONNECTIONS_MIN)
         return CONNECTIONS_MIN;
-    most = (size_t)(limit.rlim_cur - FILES_RESERVED) / FILES_OF_A_CONNECTION;
+    most = (size_t)(limit.rlim_cur - FILES_SPARED) / FILES_OF_A_CONNECTION;
     return most < CONNECTIONS_MAX ? most : CONNECTIONS_MAX;
 }
 
@@ -95,20 +97,21 @@ static size_t at_most(size_t value, size_t most)
     return value < most ? value : most;
 }
 
-static struct hd_strangers_limits limits_of(const struct hd_rpc_server_options *o)
+static struct hd_unauth_limits limits_of(const struct hd_rpc_server_options *o)
 {
     const size_t max = o->connections_max ? o->connections_max : default_max();
-    const size_t of_address = o->connections_of_peer_max ? o->connections_of_peer_max
-                              : max >= SHARE_OF_ONE_PEER ? max / SHARE_OF_ONE_PEER
-                                                         : 1;
+    const size_t of_address = o->connections_of_peer_max   ? o->connections_of_peer_max
+                              : max >= DIVISOR_OF_ONE_PEER ? max / DIVISOR_OF_ONE_PEER
+                                                           : 1;
 
-    return (struct hd_strangers_limits){
+    return (struct hd_unauth_limits){
         .connections = max,
         .connections_of_address = of_address,
         .known = max,
         .known_of_address = of_address,
-        .strangers = at_most(max, STRANGERS_MAX),
-        .strangers_of_address = at_most(of_address, STRANGERS_MAX / SHARE_OF_ONE_PEER),
+        .unauthenticated = at_most(max, UNAUTHENTICATED_MAX),
+        .unauthenticated_of_address =
+            at_most(of_address, UNAUTHENTICATED_MAX / DIVISOR_OF_ONE_PEER),
         .inside = at_most(max, INSIDE_MAX),
         .inside_of_address = at_most(of_address, INSIDE_OF_ADDRESS_MAX),
     };
@@ -116,11 +119,11 @@ static struct hd_strangers_limits limits_of(const struct hd_rpc_server_options *
 
 /* ---- lines of the log, and what a refused client hears ---- */
 
-static void tell_strangers(struct hd_rpc_relay *relay, const char *why)
+static void report_unauthenticated(struct hd_rpc_relay *relay, const char *why)
 {
     size_t left_out;
 
-    if (hd_rpc_rate_allows(&relay->strangers, &left_out))
+    if (hd_rpc_rate_allows(&relay->unauthenticated, &left_out))
         hd_log(HD_LOG_WARN,
                "closed a TCP connection by which no call with a token has come: %s (%zu more "
                "closed since the last such line)",
@@ -134,15 +137,15 @@ static const void *host_of(const struct sockaddr_storage *from)
                : (const void *)&((const struct sockaddr_in *)from)->sin_addr;
 }
 
-static void tell_refused(struct hd_rpc_relay *relay, const struct sockaddr_storage *from)
+static void report_refused(struct hd_rpc_relay *relay, const struct sockaddr_storage *from)
 {
-    const struct hd_strangers_limits limits = limits_of(&relay->server->options);
+    const struct hd_unauth_limits limits = limits_of(&relay->server->options);
     char host[INET6_ADDRSTRLEN] = "?";
     size_t all, mine, left_out;
 
     if (!hd_rpc_rate_allows(&relay->refusals, &left_out))
         return;
-    all = hd_strangers_count(relay->table, from, &mine);
+    all = hd_unauth_count(relay->table, from, &mine);
     (void)inet_ntop(from->ss_family, host_of(from), host, sizeof host);
     hd_log(
         HD_LOG_WARN,
@@ -153,11 +156,11 @@ static void tell_refused(struct hd_rpc_relay *relay, const struct sockaddr_stora
 
 /* Tells a client without TLS why it is refused: an HTTP/2 client shows the text of GOAWAY in its
  * error. */
-static void tell_client(const struct hd_rpc_relay *relay, int fd,
-                        const struct sockaddr_storage *from)
+static void notify_client(const struct hd_rpc_relay *relay, int fd,
+                          const struct sockaddr_storage *from)
 {
     static const unsigned char settings[9] = {[3] = 4};
-    const struct hd_strangers_limits limits = limits_of(&relay->server->options);
+    const struct hd_unauth_limits limits = limits_of(&relay->server->options);
     unsigned char goaway[9 + 8] = {[3] = 7, [16] = 11}; /* ENHANCE_YOUR_CALM; no stream was taken */
     const size_t head = sizeof settings + sizeof goaway;
     char text[sizeof settings + sizeof goaway + 200];
@@ -165,7 +168,7 @@ static void tell_client(const struct hd_rpc_relay *relay, int fd,
     bool peer_full;
     int length;
 
-    all = hd_strangers_count(relay->table, from, &mine);
+    all = hd_unauth_count(relay->table, from, &mine);
     peer_full = mine >= limits.connections_of_address;
     length = snprintf(text + head, sizeof text - head,
                       "refused: too many connections%s are open (%zu of at most %zu); close some "
@@ -204,7 +207,7 @@ static bool take_slot(struct hd_rpc_relay *relay, struct relay_link *link)
     link->slot = (uint32_t)(relay->next_slot++ % relay->slot_count);
     relay->slots[link->slot] = link;
     relay->open++;
-    link->turn = ++relay->turn;
+    link->round = ++relay->round;
     return true;
 }
 
@@ -218,20 +221,20 @@ static void end_link(struct hd_rpc_relay *relay, struct relay_link *link)
         relay->debt_ms = hd_clock_now_ms();
     relay->debt += relay_link_charge(link);
     relay_link_close(&relay->pump, link);
-    hd_strangers_leave(relay->table, &link->stranger, hd_clock_now_ms());
+    hd_unauth_leave(relay->table, &link->connection, hd_clock_now_ms());
     relay->slots[link->slot] = NULL;
     relay->open--;
     link->next = relay->dead;
     relay->dead = link;
 }
 
-static void end_victim(struct hd_rpc_relay *relay, struct hd_stranger *victim)
+static void end_victim(struct hd_rpc_relay *relay, struct hd_unauth_connection *victim)
 {
     if (!victim)
         return;
-    if (victim->stage == HD_STRANGER_INSIDE) {
-        hd_strangers_break(victim, hd_clock_now_ms());
-        tell_strangers(relay, "a new connection needs its place");
+    if (victim->stage == HD_UNAUTH_INSIDE) {
+        hd_unauth_break(victim, hd_clock_now_ms());
+        report_unauthenticated(relay, "a new connection needs its place");
     }
     end_link(relay, (struct relay_link *)victim);
 }
@@ -250,23 +253,23 @@ static void take(struct hd_rpc_relay *relay, int fd, const struct sockaddr_stora
 {
     struct relay_link *link = calloc(1, sizeof *link);
     const int64_t now_ms = hd_clock_now_ms();
-    struct hd_stranger *victim;
+    struct hd_unauth_connection *victim;
 
     if (!link) {
         (void)close(fd);
         return;
     }
-    if (!hd_strangers_arrive(relay->table, &link->stranger, from, now_ms, &victim)) {
-        tell_refused(relay, from);
+    if (!hd_unauth_arrive(relay->table, &link->connection, from, now_ms, &victim)) {
+        report_refused(relay, from);
         if (!relay->server->tls)
-            tell_client(relay, fd, from);
+            notify_client(relay, fd, from);
         (void)close(fd);
         free(link);
         return;
     }
     end_victim(relay, victim);
     if (!take_slot(relay, link)) {
-        hd_strangers_leave(relay->table, &link->stranger, now_ms);
+        hd_unauth_leave(relay->table, &link->connection, now_ms);
         (void)close(fd);
         free(link);
         return;
@@ -289,7 +292,7 @@ static bool make_pair(const struct hd_rpc_relay *relay, const struct relay_link 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
         return false;
     length = snprintf(un.sun_path + 1, sizeof un.sun_path - 1, "%s%" PRIu32 "-%" PRIu32,
-                      relay->name, link->slot, link->turn);
+                      relay->name, link->slot, link->round);
     if (bind(fds[0], (const struct sockaddr *)&un,
              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0)
         return true;
@@ -313,18 +316,18 @@ static bool open_pair(struct hd_rpc_relay *relay, struct relay_link *link)
     return true;
 }
 
-/* Lets a stranger in. Returns false if it stays outside for now. */
+/* Lets a unauthenticated connection in. Returns false if it stays outside for now. */
 static bool let_in(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
 {
-    struct hd_stranger *victim;
+    struct hd_unauth_connection *victim;
 
-    if (relay->closing || !hd_strangers_enter(relay->table, &link->stranger, now_ms, &victim))
+    if (relay->closing || !hd_unauth_enter(relay->table, &link->connection, now_ms, &victim))
         return false;
     end_victim(relay, victim);
     link->inside_ms = now_ms;
-    link->taken_max = hd_strangers_level(&link->stranger, now_ms) ? SUSPECT_BYTES_MAX
-                      : relay->server->tls                        ? TLS_BYTES_MAX
-                                                                  : PLAIN_BYTES_MAX;
+    link->taken_max = hd_unauth_level(&link->connection, now_ms) ? SUSPECT_BYTES_MAX
+                      : relay->server->tls                       ? TLS_BYTES_MAX
+                                                                 : PLAIN_BYTES_MAX;
     link->taken_free = relay->server->tls ? TLS_BYTES_FREE : PLAIN_BYTES_FREE;
     (void)open_pair(relay, link);
     return true;
@@ -343,28 +346,28 @@ static void give_all(struct hd_rpc_relay *relay)
     uv_mutex_unlock(&relay->give_lock);
 }
 
-/* ---- strangers, by the clock ---- */
+/* ---- unauthenticated connections, by the clock ---- */
 
-/* Returns whether a stranger holds bytes of the budget that others wait for, and has held them for
- * long. */
+/* Returns whether a unauthenticated connection holds bytes of the budget that others wait for, and
+ * has held them for long. */
 static bool holds_too_long(const struct hd_rpc_relay *relay, const struct relay_link *link,
                            int64_t now_ms)
 {
     const bool suspect =
-        link->taken >= RELAY_SHARE_BYTES || hd_strangers_level(&link->stranger, now_ms) > 0;
+        link->taken >= RELAY_LINK_BYTES || hd_unauth_level(&link->connection, now_ms) > 0;
 
     return relay->pump.budget <= RELAY_BUDGET_BYTES / 2 && link->charged_ms &&
            now_ms - link->charged_ms >= (suspect ? HELD_SUSPECT_MS : HELD_MS);
 }
 
-static void look_at_inside(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
+static void check_inside(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
 {
     const int64_t first_call_ms = relay->server->options.first_call_ms;
     char why[128];
 
     if (link->spent_ms && now_ms - link->spent_ms >= SPENT_MS) {
         (void)snprintf(why, sizeof why, "it has sent %zu KiB without one", link->taken / 1024);
-        hd_strangers_break(&link->stranger, now_ms);
+        hd_unauth_break(&link->connection, now_ms);
     } else if (now_ms - link->inside_ms >= first_call_ms) {
         (void)snprintf(why, sizeof why, "none came within %g s; or this machine is overloaded",
                        (double)first_call_ms / 1e3);
@@ -372,13 +375,13 @@ static void look_at_inside(struct hd_rpc_relay *relay, struct relay_link *link, 
         (void)snprintf(why, sizeof why,
                        "all such connections together have sent too much; or this "
                        "machine is overloaded");
-        hd_strangers_break(&link->stranger, now_ms);
+        hd_unauth_break(&link->connection, now_ms);
     } else {
         if (link->pair.source.fd < 0)
             (void)open_pair(relay, link);
         return;
     }
-    tell_strangers(relay, why);
+    report_unauthenticated(relay, why);
     end_link(relay, link);
 }
 
@@ -392,52 +395,53 @@ static void refill(struct hd_rpc_relay *relay, int64_t now_ms)
     relay->debt_ms = now_ms;
 }
 
-static void look_at_outside(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
+static void check_outside(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
 {
     const struct hd_rpc_server_options *o = &relay->server->options;
     const int64_t limit_ms = o->first_bytes_ms + (link->ready ? o->first_call_ms : 0);
 
-    if (now_ms - link->stranger.since_ms >= limit_ms)
+    if (now_ms - link->connection.since_ms >= limit_ms)
         end_link(relay, link);
     else if (link->ready)
         (void)let_in(relay, link, now_ms);
 }
 
-/* Serves strangers whose bytes the budget may now allow: those below their share first. */
-static void move_waiting(struct hd_rpc_relay *relay, bool below_share)
+/* Serves unauthenticated connections whose bytes the budget may now allow: those below their share
+ * first. */
+static void move_waiting(struct hd_rpc_relay *relay, bool is_below_limit)
 {
-    struct hd_stranger *newer;
+    struct hd_unauth_connection *newer;
 
-    for (struct hd_stranger *s = hd_strangers_oldest(relay->table); s; s = newer) {
+    for (struct hd_unauth_connection *s = hd_unauth_oldest(relay->table); s; s = newer) {
         struct relay_link *link = (struct relay_link *)s;
 
         newer = s->newer;
-        if (s->stage == HD_STRANGER_INSIDE && (link->taken < RELAY_SHARE_BYTES) == below_share)
+        if (s->stage == HD_UNAUTH_INSIDE && (link->taken < RELAY_LINK_BYTES) == is_below_limit)
             relay_link_move(&relay->pump, link, &link->net, EPOLLIN);
     }
 }
 
-/* Looks at all strangers: in seven rounds of eight from the newest, else from the oldest, at
- * random. An attacker's connections that wait outside connect anew only when one of them was let in
- * and closed, so a client that has just come is the newest when its address has the next turn; a
- * client that has missed it connects again. A crowd of clients that only wait must not starve its
- * oldest.
+/* Looks at all unauthenticated connections: in seven rounds of eight from the newest, else from the
+ * oldest, at random. An attacker's connections that wait outside connect anew only when one of them
+ * was let in and closed, so a client that has just come is the newest when its address has the next
+ * turn; a client that has missed it connects again. A crowd of clients that only wait must not
+ * starve its oldest.
  */
-static void look_at_strangers(struct hd_rpc_relay *relay, int64_t now_ms)
+static void check_unauthenticated(struct hd_rpc_relay *relay, int64_t now_ms)
 {
-    struct hd_stranger *s, *next;
+    struct hd_unauth_connection *s, *next;
     bool from_oldest;
 
     refill(relay, now_ms);
     relay->dice = relay->dice * 1664525u + 1013904223u;
     from_oldest = relay->dice >> 29 == 0;
-    s = from_oldest ? hd_strangers_oldest(relay->table) : hd_strangers_newest(relay->table);
+    s = from_oldest ? hd_unauth_oldest(relay->table) : hd_unauth_newest(relay->table);
     for (; s; s = next) {
         next = from_oldest ? s->newer : s->older;
-        if (s->stage == HD_STRANGER_INSIDE)
-            look_at_inside(relay, (struct relay_link *)s, now_ms);
+        if (s->stage == HD_UNAUTH_INSIDE)
+            check_inside(relay, (struct relay_link *)s, now_ms);
         else
-            look_at_outside(relay, (struct relay_link *)s, now_ms);
+            check_outside(relay, (struct relay_link *)s, now_ms);
         if (next && ((struct relay_link *)next)->dead)
             break; /* it made room; the rest has its turn in the next round */
     }
@@ -454,7 +458,7 @@ static void on_link(struct hd_rpc_relay *relay, const struct relay_source *sourc
 
     if (link->dead)
         return;
-    if (link->stranger.stage == HD_STRANGER_OUTSIDE) {
+    if (link->connection.stage == HD_UNAUTH_OUTSIDE) {
         char byte;
 
         if (recv(source->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
@@ -568,10 +572,10 @@ static int handle(struct hd_rpc_relay *relay, const struct epoll_event *events, 
     by_the_clock = retry_listeners(relay, now_ms);
     if (now_ms - *tick_ms >= TICK_MS) {
         *tick_ms = now_ms;
-        look_at_strangers(relay, now_ms);
+        check_unauthenticated(relay, now_ms);
     }
     free_dead(relay);
-    return by_the_clock || relay->debt || hd_strangers_oldest(relay->table) ? TICK_MS : -1;
+    return by_the_clock || relay->debt || hd_unauth_oldest(relay->table) ? TICK_MS : -1;
 }
 
 static void run(void *arg)
@@ -603,13 +607,13 @@ static struct relay_link *find(struct hd_rpc_relay *relay, const char *peer)
 {
     const char *at = strstr(peer, relay->name);
     struct relay_link *link;
-    uint32_t slot, turn;
+    uint32_t slot, round;
 
-    if (!at || sscanf(at + strlen(relay->name), "%" SCNu32 "-%" SCNu32, &slot, &turn) != 2 ||
+    if (!at || sscanf(at + strlen(relay->name), "%" SCNu32 "-%" SCNu32, &slot, &round) != 2 ||
         slot >= relay->slot_count)
         return NULL;
     link = relay->slots[slot];
-    return link && link->turn == turn ? link : NULL;
+    return link && link->round == round ? link : NULL;
 }
 
 bool hd_rpc_relay_name(struct hd_rpc_relay *relay, const char *peer,
@@ -640,9 +644,9 @@ void hd_rpc_relay_prove(struct hd_rpc_relay *relay, const char *peer)
 
     uv_mutex_lock(&relay->lock);
     link = find(relay, peer);
-    if (link && link->stranger.stage != HD_STRANGER_KNOWN) {
+    if (link && link->connection.stage != HD_UNAUTH_KNOWN) {
         relay->pump.budget += relay_link_charge(link);
-        hd_strangers_prove(relay->table, &link->stranger);
+        hd_unauth_prove(relay->table, &link->connection);
         relay_link_watch(&relay->pump, link);
     }
     uv_mutex_unlock(&relay->lock);
@@ -654,7 +658,7 @@ void hd_rpc_relay_deny(struct hd_rpc_relay *relay, const char *peer)
 
     uv_mutex_lock(&relay->lock);
     link = find(relay, peer);
-    if (link && link->stranger.stage != HD_STRANGER_KNOWN && ++link->denied == DENIED_MAX) {
+    if (link && link->connection.stage != HD_UNAUTH_KNOWN && ++link->denied == DENIED_MAX) {
         link->taken_max = link->taken; /* it hears the answers, and is closed soon */
         link->spent_ms = hd_clock_now_ms();
         relay_link_watch(&relay->pump, link);
@@ -700,7 +704,7 @@ static void free_relay(struct hd_rpc_relay *relay)
         (void)close(relay->wake.fd);
     uv_mutex_destroy(&relay->lock);
     uv_mutex_destroy(&relay->give_lock);
-    hd_strangers_free(relay->table);
+    hd_unauth_free(relay->table);
     free(relay->slots);
     free(relay->pump.scratch);
     free(relay);
@@ -708,7 +712,7 @@ static void free_relay(struct hd_rpc_relay *relay)
 
 enum hd_status hd_rpc_relay_open(struct hd_rpc_server *server, struct hd_rpc_relay **ret_relay)
 {
-    const struct hd_strangers_limits limits = limits_of(&server->options);
+    const struct hd_unauth_limits limits = limits_of(&server->options);
     struct hd_rpc_relay *relay = calloc(1, sizeof *relay);
     uint64_t number = 0;
     enum hd_status st;
@@ -725,7 +729,7 @@ enum hd_status hd_rpc_relay_open(struct hd_rpc_server *server, struct hd_rpc_rel
     relay->server = server;
     relay->pump.budget = RELAY_BUDGET_BYTES;
     relay->debt_ms = hd_clock_now_ms();
-    relay->table = hd_strangers_new(&limits);
+    relay->table = hd_unauth_new(&limits);
     relay->pump.scratch = malloc(RELAY_SCRATCH_BYTES);
     relay->pump.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     relay->wake.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -761,7 +765,7 @@ enum hd_status hd_rpc_relay_start(struct hd_rpc_relay *relay)
 
 void hd_rpc_relay_close(struct hd_rpc_relay *relay)
 {
-    struct hd_stranger *newer;
+    struct hd_unauth_connection *newer;
 
     uv_mutex_lock(&relay->lock);
     relay->closing = true;
@@ -770,9 +774,9 @@ void hd_rpc_relay_close(struct hd_rpc_relay *relay)
         (void)close(relay->listeners[i].source.fd);
         relay->listeners[i].source.fd = -1;
     }
-    for (struct hd_stranger *s = hd_strangers_oldest(relay->table); s; s = newer) {
+    for (struct hd_unauth_connection *s = hd_unauth_oldest(relay->table); s; s = newer) {
         newer = s->newer;
-        if (s->stage == HD_STRANGER_OUTSIDE)
+        if (s->stage == HD_UNAUTH_OUTSIDE)
             end_link(relay, (struct relay_link *)s);
     }
     uv_mutex_unlock(&relay->lock);

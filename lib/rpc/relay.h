@@ -7,16 +7,16 @@
  * gRPC 1.51 (Debian 12) can be made deaf, or to fill the memory, by some hundred kilobytes a second
  * of HTTP/2 headers without end, before it has looked for a token; with TLS only gRPC sees those
  * headers. So gRPC never has the TCP socket: a thread of this room moves the bytes between it and
- * one end of a socket pair, and moves so many of a stranger's at most:
+ * one end of a socket pair, and moves so many of a unauthenticated connection's at most:
  *
  *   24 KiB with TLS     TLS, and the head of the first call, which may share a record of 16 KiB
  *                       with the beginning of its message
  *   12 KiB without      the head alone; gRPC takes 8 KiB of headers
  *   8 KiB               from an address that has broken a bound of late
- *   64 KiB              of all strangers, but for the first 1 KiB of each with TLS, in which are no
- *                       headers, and 128 bytes without; half of it for strangers that have sent
- *                       below 4 KiB. Bytes are given back when a stranger becomes known, else 128
- *                       KiB a second. While that half is all that is left, strangers wait, and
+ *   64 KiB              of all unauthenticated connections, but for the first 1 KiB of each with TLS, in which are no
+ *                       headers, and 128 bytes without; half of it for unauthenticated connections that have sent
+ *                       below 4 KiB. Bytes are given back when a unauthenticated connection becomes known, else 128
+ *                       KiB a second. While that half is all that is left, unauthenticated connections wait, and
  *                       those are closed that have held some for 2 s, or for 250 ms if they have
  *                       4 KiB or an address that has broken a bound.
  *
@@ -25,11 +25,11 @@
  * pieces are gathered, because gRPC reads an unfinished header anew with each piece. Behind 32
  * calls without a token a connection is read no further.
  *
- * Who must make room for whom is strangers.h.
+ * Who must make room for whom is unauthenticated.h.
  *
  * A call tells its connection by the pair's name, which gRPC takes for the peer's address.
  *
- * Used by: server.c, tcp_door.c, server_call.c.   Uses: base, gRPC (acceptor.h).
+ * Used by: server.c, tcp_listener.c, server_call.c.   Uses: base, gRPC (acceptor.h).
  * Threads: all functions on the loop's thread; the bytes move on a thread of its own.
  */
 #ifndef HD_RPC_RELAY_H

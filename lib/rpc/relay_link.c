@@ -10,7 +10,7 @@ enum { PIECES_PER_EVENT = 4 };
 
 static bool is_known(const struct relay_link *link)
 {
-    return link->stranger.stage == HD_STRANGER_KNOWN;
+    return link->connection.stage == HD_UNAUTH_KNOWN;
 }
 
 static struct relay_end *other_of(struct relay_link *link, const struct relay_end *end)
@@ -20,34 +20,34 @@ static struct relay_end *other_of(struct relay_link *link, const struct relay_en
 
 size_t relay_link_charge(const struct relay_link *link)
 {
-    return link->stranger.stage == HD_STRANGER_INSIDE && link->taken > link->taken_free
+    return link->connection.stage == HD_UNAUTH_INSIDE && link->taken > link->taken_free
                ? link->taken - link->taken_free
                : 0;
 }
 
-/* Returns how many bytes a stranger may send inwards now. */
-static size_t room_of_stranger(const struct relay_pump *pump, const struct relay_link *link)
+/* Returns how many bytes a unauthenticated connection may send inwards now. */
+static size_t bytes_of_unauthenticated(const struct relay_pump *pump, const struct relay_link *link)
 {
     const size_t free = link->taken < link->taken_free ? link->taken_free - link->taken : 0;
-    const size_t kept = link->taken < RELAY_SHARE_BYTES ? 0 : RELAY_BUDGET_BYTES / 2;
-    size_t room = free + (pump->budget > kept ? pump->budget - kept : 0);
+    const size_t kept = link->taken < RELAY_LINK_BYTES ? 0 : RELAY_BUDGET_BYTES / 2;
+    size_t space = free + (pump->budget > kept ? pump->budget - kept : 0);
 
-    if (link->stranger.stage == HD_STRANGER_OUTSIDE || link->taken >= link->taken_max ||
+    if (link->connection.stage == HD_UNAUTH_OUTSIDE || link->taken >= link->taken_max ||
         (link->moves >= RELAY_FREE_MOVES && pump->now_ms - link->moved_ms < RELAY_MOVE_PAUSE_MS))
         return 0;
-    if (room > link->taken_max - link->taken)
-        room = link->taken_max - link->taken;
-    return room < RELAY_PIECE_BYTES ? room : RELAY_PIECE_BYTES;
+    if (space > link->taken_max - link->taken)
+        space = link->taken_max - link->taken;
+    return space < RELAY_PIECE_BYTES ? space : RELAY_PIECE_BYTES;
 }
 
 /* Returns how many bytes may be read from this end now. */
-static size_t room_for(const struct relay_pump *pump, struct relay_link *link,
-                       const struct relay_end *end)
+static size_t bytes_free_for(const struct relay_pump *pump, struct relay_link *link,
+                             const struct relay_end *end)
 {
     if (end->ended || other_of(link, end)->rest || other_of(link, end)->source.fd < 0)
         return 0;
     return end == &link->pair || is_known(link) ? RELAY_SCRATCH_BYTES
-                                                : room_of_stranger(pump, link);
+                                                : bytes_of_unauthenticated(pump, link);
 }
 
 static void drop_rest(struct relay_end *end)
@@ -126,13 +126,13 @@ static void count_piece(struct relay_pump *pump, struct relay_link *link, size_t
 /* Moves one piece from this end to the other; false: there is none, or no room. */
 static bool move_piece(struct relay_pump *pump, struct relay_link *link, struct relay_end *end)
 {
-    const size_t room = room_for(pump, link, end);
+    const size_t space = bytes_free_for(pump, link, end);
     struct relay_end *to = other_of(link, end);
     ssize_t count, written;
 
-    if (!room)
+    if (!space)
         return false;
-    count = recv(end->source.fd, pump->scratch, room, MSG_DONTWAIT);
+    count = recv(end->source.fd, pump->scratch, space, MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (count <= 0) {
@@ -146,7 +146,7 @@ static bool move_piece(struct relay_pump *pump, struct relay_link *link, struct 
         break_end(link, to);
     else if (written < count)
         keep_rest(link, to, pump->scratch + written, (size_t)(count - written));
-    return (size_t)count == room && !to->rest;
+    return (size_t)count == space && !to->rest;
 }
 
 static void pass_end_on(struct relay_link *link, struct relay_end *end)
@@ -179,9 +179,9 @@ static void watch(int epoll_fd, struct relay_source *source, uint32_t events)
  */
 void relay_link_watch(const struct relay_pump *pump, struct relay_link *link)
 {
-    const bool outside = link->stranger.stage == HD_STRANGER_OUTSIDE,
-               net_in = outside ? !link->ready : room_for(pump, link, &link->net) > 0,
-               pair_in = room_for(pump, link, &link->pair) > 0;
+    const bool outside = link->connection.stage == HD_UNAUTH_OUTSIDE,
+               net_in = outside ? !link->ready : bytes_free_for(pump, link, &link->net) > 0,
+               pair_in = bytes_free_for(pump, link, &link->pair) > 0;
 
     watch(pump->epoll_fd, &link->net.source,
           (net_in ? EPOLLIN : 0) | (link->net.rest ? EPOLLOUT : 0));

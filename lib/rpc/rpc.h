@@ -245,7 +245,7 @@ struct hd_rpc_token {
 /* The tokens that a server takes; {0}: none. */
 struct hd_rpc_tokens {
     struct hd_rpc_token *items;
-    size_t count, room;
+    size_t count, capacity;
 };
 
 /* A token file has lines `NAME TOKEN`, and at most one line with a TOKEN alone; empty lines and
@@ -351,7 +351,7 @@ void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* in flight */
 /* Of the tokens that the server takes now: the one that is given (NULL: it is not among them), in a
- * time that says nothing of them; and whether some are of this party. For other doors. */
+ * time that says nothing of them; and whether some are of this party. For other listeners. */
 const struct hd_rpc_token *hd_rpc_server_find_token(const struct hd_rpc_server *server,
                                                     const char *given);
 bool hd_rpc_server_has_tokens(const struct hd_rpc_server *server, enum hd_rpc_party party);
@@ -398,8 +398,8 @@ enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
 /* Cancels calls in flight; their on_done is called later. The client is invalid afterwards. */
 void hd_rpc_client_close(struct hd_rpc_client *client);
 /* Returns whether the newest call by hd_rpc_call_wait failed because its connection was closed
- * before the answer, or was not let in: a listener does so to make room (strangers.h). A call that
- * may be repeated is then to be tried again soon. */
+ * before the answer, or was not let in: a listener does so to make room (unauthenticated.h). A call
+ * that may be repeated is then to be tried again soon. */
 bool hd_rpc_client_was_cut(const struct hd_rpc_client *client);
 
 struct hd_rpc_metadata {

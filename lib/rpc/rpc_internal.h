@@ -48,7 +48,7 @@ struct hd_rpc {
     bool queue_ended;
 
     struct hd_rpc_event *current; /* processed by the loop */
-    size_t room;                  /* capacity of each of the two buffers */
+    size_t capacity;              /* capacity of each of the two buffers */
     size_t expected;              /* events that have not been processed */
 
     size_t live; /* invariant 2 */

@@ -3,7 +3,7 @@
  * A server whose descriptors are used up, or whose loop is stuck, takes no connection, while calls
  * on its old connections may go on as if nothing had happened. The kernel still completes
  * connections into the backlog, so connecting proves nothing. Hence each check connects, sends the
- * first byte that a client of this door would send and the end of the stream, and waits for a byte
+ * first byte that a client of this listener would send and the end of the stream, and waits for a byte
  * or the end: an HTTP/2 server sends its settings at once, a TLS server hangs up on a client that
  * does not finish its hello. Both only after accepting.
  */

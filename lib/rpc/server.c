@@ -214,8 +214,8 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
     listener = calloc(1, sizeof *listener);
     if (!listener)
         return hd_err(HD_NO_MEMORY, "no memory to listen");
-    st = parsed.is_unix ? hd_rpc_unix_door_open(server, parsed.path)
-                        : hd_rpc_tcp_doors_open(server, address, &parsed);
+    st = parsed.is_unix ? hd_rpc_unix_listener_open(server, parsed.path)
+                        : hd_rpc_tcp_listeners_open(server, address, &parsed);
     if (!st)
         st = hd_rpc_resolve(&parsed, &listener->peer, &listener->peer_bytes);
     if (st) {
@@ -240,8 +240,9 @@ enum hd_status hd_rpc_server_start(struct hd_rpc_server *server)
     grpc_server_start(server->server);
     server->started = true;
     st = hd_rpc_server_fill_slots(server);
-    for (struct hd_rpc_door_socket *door = server->doors; !st && door; door = door->next)
-        st = hd_rpc_door_start(door);
+    for (struct hd_rpc_unix_listener *unix_listener = server->unix_listeners; !st && unix_listener;
+         unix_listener = unix_listener->next)
+        st = hd_rpc_listener_start(unix_listener);
     return st || !server->relay ? st : hd_rpc_relay_start(server->relay);
 }
 
@@ -280,7 +281,7 @@ static void on_shutdown(struct hd_rpc_op *op, bool ok)
 void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user)
 {
-    struct hd_rpc_door_socket *next;
+    struct hd_rpc_unix_listener *next;
 
     if (server->closing)
         return;
@@ -292,11 +293,12 @@ void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
     if (server->check)
         hd_rpc_self_check_close(server->check);
     server->check = NULL;
-    for (struct hd_rpc_door_socket *door = server->doors; door; door = next) {
-        next = door->next;
-        hd_rpc_door_close(door);
+    for (struct hd_rpc_unix_listener *unix_listener = server->unix_listeners; unix_listener;
+         unix_listener = next) {
+        next = unix_listener->next;
+        hd_rpc_listener_close(unix_listener);
     }
-    server->doors = NULL;
+    server->unix_listeners = NULL;
     if (server->relay)
         hd_rpc_relay_close(server->relay);
     (void)uv_timer_init(server->rpc->loop, &server->grace);
@@ -366,7 +368,7 @@ void hd_rpc_server_set_serving(struct hd_rpc_server *server, bool serving)
         return;
     server->unfit = !serving;
     if (server->standard && !server->closing)
-        hd_rpc_health_tell(server->standard);
+        hd_rpc_health_set(server->standard);
 }
 
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server)

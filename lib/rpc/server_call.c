@@ -128,8 +128,8 @@ static void name_tcp_peer(struct hd_rpc_call *call, const struct hd_rpc_token *t
 
 /* Somebody who guesses tokens, or a node with an old one, should not go unnoticed; neither should
  * they fill the log. */
-static void tell_denied(struct hd_rpc_server *server, const struct hd_rpc_call *call,
-                        const char *why)
+static void report_denied(struct hd_rpc_server *server, const struct hd_rpc_call *call,
+                          const char *why)
 {
     size_t left_out;
 
@@ -176,7 +176,7 @@ static void name_connection(struct hd_rpc_call *call, const char *peer)
         call->peer = strdup(name);
 }
 
-static void tell_relay(struct hd_rpc_relay *relay, const char *peer, enum hd_status st)
+static void notify_relay(struct hd_rpc_relay *relay, const char *peer, enum hd_status st)
 {
     if (st)
         hd_rpc_relay_deny(relay, peer);
@@ -199,13 +199,13 @@ static enum hd_status identify(struct hd_rpc_call *call, const grpc_metadata_arr
         name_connection(call, peer);
         st = identify_tcp(call, metadata);
         if (peer && server->relay)
-            tell_relay(server->relay, peer, st);
+            notify_relay(server->relay, peer, st);
     }
     gpr_free(peer);
     if (st) {
         call->principal.name[0] = '\0';
         call->unauthenticated = true;
-        tell_denied(server, call, hd_err_message());
+        report_denied(server, call, hd_err_message());
         st = hd_err(HD_DENIED, "%s", hd_err_message());
     }
     return st;
@@ -219,7 +219,7 @@ static enum hd_status authorize(struct hd_rpc_call *call)
     if (options->authorize)
         st = options->authorize(options->authorize_user, call);
     if (st == HD_DENIED)
-        tell_denied(call->server, call, hd_err_message());
+        report_denied(call->server, call, hd_err_message());
     return st;
 }
 

@@ -1,4 +1,4 @@
-/* server_internal: a server's parts: accept slots (server.c), doors (door.c, tcp_door.c,
+/* server_internal: a server's parts: accept slots (server.c), listeners (listener.c, tcp_listener.c,
  * relay.c) and the check of its own listeners (self_check.c). */
 #ifndef HD_RPC_SERVER_INTERNAL_H
 #define HD_RPC_SERVER_INTERNAL_H
@@ -23,8 +23,8 @@ struct hd_rpc_registration {
 
 /* A listening Unix socket of our own: gRPC's would not tell a Unix peer's uid, and would accept
  * nothing any more after one accept without a free descriptor. */
-struct hd_rpc_door_socket {
-    struct hd_rpc_door_socket *next;
+struct hd_rpc_unix_listener {
+    struct hd_rpc_unix_listener *next;
     struct hd_rpc_server *server;
     char name[HD_RPC_ADDRESS_MAX + 1]; /* for messages: unix:PATH */
     char path[HD_RPC_UNIX_PATH_MAX + 1];
@@ -57,11 +57,12 @@ struct hd_rpc_server {
 
     struct hd_rpc_registration *methods;
     struct hd_rpc_listener *listeners;
-    struct hd_rpc_door_socket *doors;
-    struct hd_rpc_relay *relay;       /* NULL: without a TCP door; likewise acceptor */
+    struct hd_rpc_unix_listener *unix_listeners;
+    struct hd_rpc_relay *relay;       /* NULL: without a TCP listener; likewise acceptor */
     struct hd_rpc_acceptor *acceptor; /* filled by gRPC */
     struct hd_rpc_rate denials;       /* calls without the token */
-    uid_t *uids; /* of the peers at the Unix doors, by descriptor; gRPC names such a peer "fd:N" */
+    uid_t *
+        uids; /* of the peers at the Unix listeners, by descriptor; gRPC names such a peer "fd:N" */
     size_t uids_count;
     struct hd_rpc_self_check *check;
     struct hd_rpc_standard *standard; /* NULL: without health and reflection */
@@ -80,16 +81,17 @@ void hd_rpc_server_stop(struct hd_rpc_server *server); /* closes without grace p
 void hd_rpc_server_release(struct hd_rpc_server *server);
 void hd_rpc_server_handle_closed(struct hd_rpc_server *server); /* one of `handles` */
 
-/* door.c */
-enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *path);
-enum hd_status hd_rpc_door_start(struct hd_rpc_door_socket *door); /* with the server */
-void hd_rpc_door_close(struct hd_rpc_door_socket *door);           /* frees it, some time later */
+/* listener.c */
+enum hd_status hd_rpc_unix_listener_open(struct hd_rpc_server *server, const char *path);
+enum hd_status
+hd_rpc_listener_start(struct hd_rpc_unix_listener *unix_listener); /* with the server */
+void hd_rpc_listener_close(
+    struct hd_rpc_unix_listener *unix_listener); /* frees it, some time later */
 
-/* tcp_door.c: one listening socket for each address that the host has, which becomes the relay's;
- * a port of 0 becomes the one found.
- * `text` is the address in messages. */
-enum hd_status hd_rpc_tcp_doors_open(struct hd_rpc_server *server, const char *text,
-                                     struct hd_rpc_address *address);
+/* tcp_listener.c: one listening socket for each address that the host has, which becomes the
+ * relay's; a port of 0 becomes the one found. `text` is the address in messages. */
+enum hd_status hd_rpc_tcp_listeners_open(struct hd_rpc_server *server, const char *text,
+                                         struct hd_rpc_address *address);
 
 /* self_check.c */
 void hd_rpc_self_check_close(struct hd_rpc_self_check *check);

@@ -19,7 +19,7 @@ bool hd_rpc_has_service(const struct hd_rpc_server *server, const char *service)
 
 enum hd_status hd_rpc_health_add(struct hd_rpc_standard *standard);
 /* Tells those who watch whether the server serves, which has changed. */
-void hd_rpc_health_tell(struct hd_rpc_standard *standard);
+void hd_rpc_health_set(struct hd_rpc_standard *standard);
 /* Sends NOT_SERVING to all watchers and ends their calls. Returns the number of watchers. */
 size_t hd_rpc_health_end(struct hd_rpc_standard *standard);
 

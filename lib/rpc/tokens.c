@@ -103,9 +103,9 @@ static enum hd_status check_new(const struct hd_rpc_tokens *tokens, size_t befor
 static enum hd_status grow(struct hd_rpc_tokens *tokens)
 {
     struct hd_rpc_tokens bigger = {.count = tokens->count,
-                                   .room = tokens->room ? 2 * tokens->room : 16};
+                                   .capacity = tokens->capacity ? 2 * tokens->capacity : 16};
 
-    bigger.items = calloc(bigger.room, sizeof *bigger.items);
+    bigger.items = calloc(bigger.capacity, sizeof *bigger.items);
     if (!bigger.items)
         return hd_err(HD_NO_MEMORY, "no memory for tokens");
     if (tokens->count)
@@ -120,7 +120,7 @@ static enum hd_status add(struct hd_rpc_tokens *tokens, size_t before,
 {
     enum hd_status st = check_new(tokens, before, made);
 
-    if (!st && tokens->count == tokens->room)
+    if (!st && tokens->count == tokens->capacity)
         st = grow(tokens);
     if (!st)
         tokens->items[tokens->count++] = *made;
@@ -187,7 +187,7 @@ enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path
 void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens)
 {
     if (tokens->items)
-        explicit_bzero(tokens->items, tokens->room * sizeof *tokens->items);
+        explicit_bzero(tokens->items, tokens->capacity * sizeof *tokens->items);
     free(tokens->items);
     *tokens = (struct hd_rpc_tokens){0};
 }
@@ -238,7 +238,7 @@ enum hd_status hd_rpc_token_set_init(struct hd_rpc_token_set *ret_set,
         free(set.hashes);
         return hd_err(HD_NO_MEMORY, "no memory for tokens");
     }
-    set.tokens.count = set.tokens.room = count;
+    set.tokens.count = set.tokens.capacity = count;
     for (size_t i = 0; i < count; i++) {
         set.tokens.items[i] = tokens->items[i];
         set.hashes[i] = hash_of(&set, tokens->items[i].token);

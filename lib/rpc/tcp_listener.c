@@ -1,4 +1,4 @@
-/* TCP doors: listening TCP sockets of our own, one for each address that a HOST has. relay.c
+/* TCP listeners: listening TCP sockets of our own, one for each address that a HOST has. relay.c
  * accepts on them.
  */
 #include <errno.h>
@@ -106,7 +106,7 @@ static bool may_be_skipped(const struct addrinfo *first, const struct addrinfo *
     return false;
 }
 
-/* Opens a door at each address; the first one's port is that of all. */
+/* Opens a listener at each address; the first one's port is that of all. */
 static enum hd_status open_at(struct hd_rpc_server *server, const char *text, const char *host,
                               int *port)
 {
@@ -146,8 +146,8 @@ static enum hd_status make_ready(struct hd_rpc_server *server, const char *text)
     return st;
 }
 
-enum hd_status hd_rpc_tcp_doors_open(struct hd_rpc_server *server, const char *text,
-                                     struct hd_rpc_address *address)
+enum hd_status hd_rpc_tcp_listeners_open(struct hd_rpc_server *server, const char *text,
+                                         struct hd_rpc_address *address)
 {
     const bool wildcard = is_wildcard(address->host);
     enum hd_status st = make_ready(server, text);

@@ -1,4 +1,4 @@
-/* door: what libmicrohttpd calls, all on the door's thread: connections, heads and bodies of
+/* listener: what libmicrohttpd calls, all on the listener's thread: connections, heads and bodies of
  * requests, and what is left of a stream. */
 #include "http/http_internal.h"
 
@@ -14,11 +14,11 @@ void http_drop_log(void *cls, const char *fmt, va_list ap)
     (void)cls, (void)fmt, (void)ap;
 }
 
-/* libmicrohttpd does not say of which door a handshake is. Its thread serves one alone. */
+/* libmicrohttpd does not say of which listener a handshake is. Its thread serves one alone. */
 static _Thread_local struct hd_http *serving;
 
 /* The most connections of one address. */
-size_t http_share_of_one(const struct hd_http *http)
+size_t http_limit_of_one(const struct hd_http *http)
 {
     return (http->options.connections_max + 1) / 2;
 }
@@ -38,7 +38,7 @@ void http_on_connection(void *cls, struct MHD_Connection *connection, void **soc
         c = http_adopt(http, info->connect_fd);
         *socket_context = c;
         http->stats.connections++;
-    } else { /* its descriptor is still open: http_look_at_clients cannot hit another's */
+    } else { /* its descriptor is still open: http_check_clients cannot hit another's */
         http->stats.connections--;
         if (c) {
             http->stats.answered[0] += c->phase <= PHASE_BODY;
@@ -61,12 +61,12 @@ void *http_on_target(void *cls, const char *raw, struct MHD_Connection *connecti
     r->http = http;
     r->connection = connection;
     r->raw = strndup(raw, HD_HTTP_TARGET_MAX + 1);
-    r->by_door = true;
+    r->by_handler = true;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    r->place = info ? info->socket_context : NULL;
+    r->slot = info ? info->socket_context : NULL;
     uv_mutex_lock(&http->lock);
-    if (r->place)
-        r->place->request = r;
+    if (r->slot)
+        r->slot->request = r;
     r->all_next = http->all;
     if (r->all_next)
         r->all_next->all_before = r;
@@ -218,7 +218,7 @@ static enum MHD_Result take_head(struct hd_http_request *r, const char *method, 
     int status;
 
     r->seen = true;
-    if (r->place && r->place->too_many)
+    if (r->slot && r->slot->too_many)
         return refuse(r, MHD_HTTP_SERVICE_UNAVAILABLE, HTTP_TOO_MANY);
     (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, read_header, &reading);
     status = hd_http_check_head(&reading.head, &r->http->names, &body_bytes, message);
@@ -270,9 +270,9 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **cont
         return;
     uv_mutex_lock(&http->lock);
     r->completed = true;
-    if (r->place)
-        r->place->request = NULL;
-    r->place = NULL;
+    if (r->slot)
+        r->slot->request = NULL;
+    r->slot = NULL;
     if (r->state == STREAM) {
         http->stats.streams--;
         if (r->by_loop && !r->left) {

@@ -1,10 +1,10 @@
-/* Unix doors: listening sockets of our own, whose connections are handed to gRPC.
+/* Unix listeners: listening sockets of our own, whose connections are handed to gRPC.
  *
  * Accepting here and not in gRPC tells who is at the other end (SO_PEERCRED), and survives the
  * moment when descriptors run out: gRPC's own listener would stay deaf afterwards. TCP is in
- * tcp_door.c and relay.c.
+ * tcp_listener.c and relay.c.
  *
- * A Unix door holds a lock on PATH.lock as long as it lives, so that two servers that start at the
+ * A Unix listener holds a lock on PATH.lock as long as it lives, so that two servers that start at the
  * same moment cannot take the socket file from each other. The lock file stays; the lock dies with
  * the process. With the lock, a socket file on which no server listens is left from a server
  * that has died, and is replaced.
@@ -90,74 +90,75 @@ static enum hd_status clear_path(const char *path)
     return HD_OK;
 }
 
-static enum hd_status bind_socket(struct hd_rpc_door_socket *door)
+static enum hd_status bind_socket(struct hd_rpc_unix_listener *unix_listener)
 {
-    const struct sockaddr_un un = socket_address(door->path);
+    const struct sockaddr_un un = socket_address(unix_listener->path);
     struct stat info;
 
-    door->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (door->listen_fd < 0)
+    unix_listener->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (unix_listener->listen_fd < 0)
         return hd_err(HD_LIMIT, "cannot make a socket: %m");
     /* the mode of a socket before bind is the mode of its file, whatever the umask leaves */
-    if (fchmod(door->listen_fd, 0600) < 0 ||
-        bind(door->listen_fd, (const struct sockaddr *)&un, sizeof un) < 0)
-        return hd_err(HD_IO, "cannot make the socket %s: %m", door->path);
-    if (group_of(door->server) != (gid_t)-1 &&
-        lchown(door->path, (uid_t)-1, group_of(door->server)) < 0)
-        return hd_err(HD_IO, "cannot give the socket %s to its group: %m", door->path);
-    if (stat(door->path, &info) < 0 || chmod(door->path, mode_of(door->server)) < 0)
-        return hd_err(HD_IO, "cannot look at the socket %s: %m", door->path);
-    door->device = info.st_dev;
-    door->inode = info.st_ino;
-    if (listen(door->listen_fd, BACKLOG) < 0)
-        return hd_err(HD_IO, "cannot listen on unix:%s: %m", door->path);
+    if (fchmod(unix_listener->listen_fd, 0600) < 0 ||
+        bind(unix_listener->listen_fd, (const struct sockaddr *)&un, sizeof un) < 0)
+        return hd_err(HD_IO, "cannot make the socket %s: %m", unix_listener->path);
+    if (group_of(unix_listener->server) != (gid_t)-1 &&
+        lchown(unix_listener->path, (uid_t)-1, group_of(unix_listener->server)) < 0)
+        return hd_err(HD_IO, "cannot give the socket %s to its group: %m", unix_listener->path);
+    if (stat(unix_listener->path, &info) < 0 ||
+        chmod(unix_listener->path, mode_of(unix_listener->server)) < 0)
+        return hd_err(HD_IO, "cannot look at the socket %s: %m", unix_listener->path);
+    unix_listener->device = info.st_dev;
+    unix_listener->inode = info.st_ino;
+    if (listen(unix_listener->listen_fd, BACKLOG) < 0)
+        return hd_err(HD_IO, "cannot listen on unix:%s: %m", unix_listener->path);
     return HD_OK;
 }
 
-static void remove_socket(struct hd_rpc_door_socket *door)
+static void remove_socket(struct hd_rpc_unix_listener *unix_listener)
 {
     struct stat info;
 
-    if (door->listen_fd >= 0)
-        (void)close(door->listen_fd);
-    if (door->inode && lstat(door->path, &info) == 0 && info.st_dev == door->device &&
-        info.st_ino == door->inode)
-        (void)unlink(door->path); /* best effort: the next server clears it */
-    if (door->lock_fd >= 0)
-        (void)close(door->lock_fd);
-    door->listen_fd = door->lock_fd = -1;
+    if (unix_listener->listen_fd >= 0)
+        (void)close(unix_listener->listen_fd);
+    if (unix_listener->inode && lstat(unix_listener->path, &info) == 0 &&
+        info.st_dev == unix_listener->device && info.st_ino == unix_listener->inode)
+        (void)unlink(unix_listener->path); /* best effort: the next server clears it */
+    if (unix_listener->lock_fd >= 0)
+        (void)close(unix_listener->lock_fd);
+    unix_listener->listen_fd = unix_listener->lock_fd = -1;
 }
 
-enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *path)
+enum hd_status hd_rpc_unix_listener_open(struct hd_rpc_server *server, const char *path)
 {
-    struct hd_rpc_door_socket *door = calloc(1, sizeof *door);
+    struct hd_rpc_unix_listener *unix_listener = calloc(1, sizeof *unix_listener);
     char lock_path[HD_RPC_UNIX_PATH_MAX + 8];
     enum hd_status st;
 
-    if (!door)
+    if (!unix_listener)
         return hd_err(HD_NO_MEMORY, "no memory to listen");
-    door->server = server;
-    door->listen_fd = door->lock_fd = -1;
-    (void)snprintf(door->name, sizeof door->name, "unix:%s", path);
-    (void)snprintf(door->path, sizeof door->path, "%s", path);
+    unix_listener->server = server;
+    unix_listener->listen_fd = unix_listener->lock_fd = -1;
+    (void)snprintf(unix_listener->name, sizeof unix_listener->name, "unix:%s", path);
+    (void)snprintf(unix_listener->path, sizeof unix_listener->path, "%s", path);
     (void)snprintf(lock_path, sizeof lock_path, "%s.lock", path);
 
     st = make_dir(server, path);
     if (!st)
-        st = hd_file_lock(lock_path, &door->lock_fd);
+        st = hd_file_lock(lock_path, &unix_listener->lock_fd);
     if (st == HD_CONFLICT)
         (void)hd_err(st, "another server listens on unix:%s", path);
     if (!st)
         st = clear_path(path);
     if (!st)
-        st = bind_socket(door);
+        st = bind_socket(unix_listener);
     if (st) {
-        remove_socket(door);
-        free(door);
+        remove_socket(unix_listener);
+        free(unix_listener);
         return st;
     }
-    door->next = server->doors;
-    server->doors = door;
+    unix_listener->next = server->unix_listeners;
+    server->unix_listeners = unix_listener;
     return HD_OK;
 }
 
@@ -165,18 +166,18 @@ enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *p
 
 static enum hd_status remember_uid(struct hd_rpc_server *server, int fd, uid_t uid)
 {
-    size_t needed = (size_t)fd + 1, room;
+    size_t needed = (size_t)fd + 1, capacity;
     uid_t *uids;
 
     if (needed > server->uids_count) {
-        room = needed < 64 ? 64 : needed * 2;
-        uids = realloc(server->uids, room * sizeof *uids);
+        capacity = needed < 64 ? 64 : needed * 2;
+        uids = realloc(server->uids, capacity * sizeof *uids);
         if (!uids)
-            return hd_err(HD_NO_MEMORY, "no memory for %zu connections", room);
-        for (size_t i = server->uids_count; i < room; i++)
+            return hd_err(HD_NO_MEMORY, "no memory for %zu connections", capacity);
+        for (size_t i = server->uids_count; i < capacity; i++)
             uids[i] = (uid_t)-1;
         server->uids = uids;
-        server->uids_count = room;
+        server->uids_count = capacity;
     }
     server->uids[fd] = uid;
     return HD_OK;
@@ -199,78 +200,78 @@ static void on_connection(uv_poll_t *poll, int status, int events);
 
 static void on_retry(uv_timer_t *retry)
 {
-    struct hd_rpc_door_socket *door = retry->data;
+    struct hd_rpc_unix_listener *unix_listener = retry->data;
 
-    (void)uv_poll_start(&door->poll, UV_READABLE, on_connection);
+    (void)uv_poll_start(&unix_listener->poll, UV_READABLE, on_connection);
 }
 
-static void tell_not_accepted(struct hd_rpc_door_socket *door, int error)
+static void report_not_accepted(struct hd_rpc_unix_listener *unix_listener, int error)
 {
     size_t left_out;
 
-    if (hd_rpc_rate_allows(&door->failures, &left_out))
+    if (hd_rpc_rate_allows(&unix_listener->failures, &left_out))
         hd_log(HD_LOG_WARN,
                "cannot accept on %s, trying on: %s (%zu more failures since the last such line)",
-               door->name, strerror(error), left_out);
+               unix_listener->name, strerror(error), left_out);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
-    struct hd_rpc_door_socket *door = poll->data;
+    struct hd_rpc_unix_listener *unix_listener = poll->data;
     int fd;
 
     (void)status, (void)events;
     for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
-        fd = accept4(door->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        fd = accept4(unix_listener->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            admit_connection(door->server, fd);
+            admit_connection(unix_listener->server, fd);
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
             /* The connection stays in the backlog and would wake us again and again. */
-            tell_not_accepted(door, errno);
-            (void)uv_poll_stop(&door->poll);
-            (void)uv_timer_start(&door->retry, on_retry, RETRY_MS, 0);
+            report_not_accepted(unix_listener, errno);
+            (void)uv_poll_stop(&unix_listener->poll);
+            (void)uv_timer_start(&unix_listener->retry, on_retry, RETRY_MS, 0);
             return;
         }
     }
 }
 
-enum hd_status hd_rpc_door_start(struct hd_rpc_door_socket *door)
+enum hd_status hd_rpc_listener_start(struct hd_rpc_unix_listener *unix_listener)
 {
-    struct hd_rpc_server *server = door->server;
-    int code = uv_poll_init(server->rpc->loop, &door->poll, door->listen_fd);
+    struct hd_rpc_server *server = unix_listener->server;
+    int code = uv_poll_init(server->rpc->loop, &unix_listener->poll, unix_listener->listen_fd);
 
     if (code)
-        return hd_err(HD_IO, "cannot watch %s: %s", door->name, uv_strerror(code));
-    (void)uv_timer_init(server->rpc->loop, &door->retry);
-    door->poll.data = door->retry.data = door;
-    door->started = true;
+        return hd_err(HD_IO, "cannot watch %s: %s", unix_listener->name, uv_strerror(code));
+    (void)uv_timer_init(server->rpc->loop, &unix_listener->retry);
+    unix_listener->poll.data = unix_listener->retry.data = unix_listener;
+    unix_listener->started = true;
     server->handles += 2;
-    return uv_poll_start(&door->poll, UV_READABLE, on_connection)
-               ? hd_err(HD_IO, "cannot watch %s", door->name)
+    return uv_poll_start(&unix_listener->poll, UV_READABLE, on_connection)
+               ? hd_err(HD_IO, "cannot watch %s", unix_listener->name)
                : HD_OK;
 }
 
-static void on_door_closed(uv_handle_t *handle)
+static void on_listener_closed(uv_handle_t *handle)
 {
-    struct hd_rpc_door_socket *door = handle->data;
-    struct hd_rpc_server *server = door->server;
+    struct hd_rpc_unix_listener *unix_listener = handle->data;
+    struct hd_rpc_server *server = unix_listener->server;
 
-    if (--door->open_handles == 0)
-        free(door);
+    if (--unix_listener->open_handles == 0)
+        free(unix_listener);
     hd_rpc_server_handle_closed(server);
 }
 
-void hd_rpc_door_close(struct hd_rpc_door_socket *door)
+void hd_rpc_listener_close(struct hd_rpc_unix_listener *unix_listener)
 {
-    if (!door->started) {
-        remove_socket(door);
-        free(door);
+    if (!unix_listener->started) {
+        remove_socket(unix_listener);
+        free(unix_listener);
         return;
     }
-    door->open_handles = 2;
-    uv_close((uv_handle_t *)&door->poll, on_door_closed);
-    uv_close((uv_handle_t *)&door->retry, on_door_closed);
-    remove_socket(door);
+    unix_listener->open_handles = 2;
+    uv_close((uv_handle_t *)&unix_listener->poll, on_listener_closed);
+    uv_close((uv_handle_t *)&unix_listener->retry, on_listener_closed);
+    remove_socket(unix_listener);
 }
