@@ -628,7 +628,7 @@ static int serve(struct program *p)
         code = usage_error();
     } else {
         hd_log_set_json(p->json_log);
-        hd_config_tell_replaced(&p->config, hd_config_log_line, NULL);
+        hd_config_log_replaced(&p->config, hd_config_log_line, NULL);
         if (check_certificates(p))
             hd_log(HD_LOG_ERROR, "%s; nodes and people refuse it", hd_err_message());
         st = run(p);

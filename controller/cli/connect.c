@@ -192,7 +192,7 @@ static enum hd_status judge_own_certificate(const char *path)
     enum hd_status st = hd_file_read(path, HD_PKI_PEM_BYTES_MAX, &text);
 
     if (!st)
-        st = hd_pki_look(text.data ? text.data : "", &cert);
+        st = hd_pki_inspect(text.data ? text.data : "", &cert);
     if (text.data)
         explicit_bzero(text.data, text.size_bytes);
     hd_text_free(&text);

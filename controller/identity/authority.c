@@ -97,7 +97,7 @@ static enum hd_status check_server(struct hd_authority *authority)
     enum hd_status st = hd_file_read(authority->server_path, 4 * HD_PKI_PEM_BYTES_MAX, &text);
 
     if (!st)
-        st = hd_pki_look(text.data ? text.data : "", &cert);
+        st = hd_pki_inspect(text.data ? text.data : "", &cert);
     if (!st)
         authority->from_ms = cert.from_ms;
     if (!st)
@@ -224,7 +224,7 @@ static enum hd_status read_authority(const char *state_dir, struct hd_authority 
     if (!st)
         st = hd_pki_authority_open(authority->cert.data, key.data, &authority->pki);
     if (!st)
-        st = hd_pki_look(authority->cert.data, &cert);
+        st = hd_pki_inspect(authority->cert.data, &cert);
     if (!st)
         memcpy(authority->hash, cert.hash, sizeof authority->hash);
     forget(&key);
@@ -274,7 +274,7 @@ enum hd_status hd_authority_sign(const struct hd_authority *authority, const cha
     enum hd_status st = hd_pki_sign(authority->pki, request, &terms, ret_cert);
 
     if (!st)
-        st = hd_pki_look(ret_cert->data, &cert);
+        st = hd_pki_inspect(ret_cert->data, &cert);
     if (!st)
         memcpy(ret_hash, cert.hash, sizeof cert.hash);
     return st;

@@ -155,7 +155,7 @@ static enum hd_status identify_by_hash(struct controller *c, const struct hd_rpc
         if (!found)
             return adopt_refuse_token(c);
     } else if (*shown->cert) {
-        if (!hd_pki_look(shown->cert, &cert))
+        if (!hd_pki_inspect(shown->cert, &cert))
             found = credential_of_cert(c, cert.hash);
         if (!found && *cert.name)
             found = adopt_certificate(c, shown->cert, &cert);

@@ -203,7 +203,7 @@ bool agent_has_joined(const char *state_dir)
         return false;
     valid = path_of(state_dir, "node.pem", path) == HD_OK &&
             hd_file_read(path, 4 * HD_PKI_PEM_BYTES_MAX, &text) == HD_OK &&
-            hd_pki_look(text.data ? text.data : "", &cert) == HD_OK &&
+            hd_pki_inspect(text.data ? text.data : "", &cert) == HD_OK &&
             cert.to_ms > hd_clock_wall_ms();
     forget(&text);
     return valid;
@@ -270,7 +270,7 @@ static enum hd_status read_pair(const char *path, struct hd_pki_certificate *ret
     enum hd_status st = hd_file_read(path, 4 * HD_PKI_PEM_BYTES_MAX, &text);
 
     if (!st)
-        st = hd_pki_look(text.data ? text.data : "", ret_cert);
+        st = hd_pki_inspect(text.data ? text.data : "", ret_cert);
     forget(&text);
     return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }

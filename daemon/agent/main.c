@@ -292,7 +292,7 @@ static int command(struct agent *agent)
         return check_config(&agent->config, &agent->options);
     if (agent->options.doctor)
         return doctor(agent);
-    hd_config_tell_replaced(&agent->config, hd_config_log_line, NULL);
+    hd_config_log_replaced(&agent->config, hd_config_log_line, NULL);
     st = agent_open(agent);
     if (st)
         return fail(exit_code_of(st));

@@ -83,16 +83,17 @@ void *hd_arena_array(struct hd_arena *arena, size_t count, size_t item_bytes)
     return hd_arena_alloc(arena, count * item_bytes);
 }
 
-void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *room, size_t item_bytes)
+void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *capacity,
+                    size_t item_bytes)
 {
     void *more;
 
-    if (count < *room)
+    if (count < *capacity)
         return items;
-    more = hd_arena_array(arena, (size_t)(*room ? 2 * *room : 64), item_bytes);
+    more = hd_arena_array(arena, (size_t)(*capacity ? 2 * *capacity : 64), item_bytes);
     if (!more)
         return NULL;
-    *room = *room ? 2 * *room : 64;
+    *capacity = *capacity ? 2 * *capacity : 64;
     if (count)
         memcpy(more, items, (size_t)count * item_bytes);
     return more;

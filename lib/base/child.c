@@ -10,7 +10,7 @@
 #include "base/clock.h"
 
 enum {
-    LOOK_MS = 20,     /* from one look at a child that says nothing to the next */
+    CHECK_MS = 20,    /* from one look at a child that says nothing to the next */
     KILLED_MS = 1000, /* for a killed child to end; one that hangs in a driver does not */
 };
 
@@ -26,7 +26,7 @@ static bool has_ended(pid_t pid, int *ret_status)
 
 /* Waits up to wait_ms for bytes and takes one piece. false: none came, or no more can come (*open
  * is cleared then). */
-static bool take_piece(int fd, int wait_ms, size_t max_bytes, struct hd_text *said, bool *open)
+static bool take_piece(int fd, int wait_ms, size_t max_bytes, struct hd_text *output, bool *open)
 {
     struct pollfd poller = {.fd = fd, .events = POLLIN};
     char piece[4096];
@@ -43,8 +43,8 @@ static bool take_piece(int fd, int wait_ms, size_t max_bytes, struct hd_text *sa
     *open = n > 0 || (n < 0 && errno == EINTR);
     if (n <= 0)
         return false;
-    room = said->len_bytes < max_bytes ? max_bytes - said->len_bytes : 0;
-    hd_text_add_bytes(said, piece, (size_t)n < room ? (size_t)n : room);
+    room = output->len_bytes < max_bytes ? max_bytes - output->len_bytes : 0;
+    hd_text_add_bytes(output, piece, (size_t)n < room ? (size_t)n : room);
     return true;
 }
 
@@ -54,11 +54,11 @@ static void end_now(pid_t pid, int *ret_status)
 
     (void)kill(pid, SIGKILL);
     while (!has_ended(pid, ret_status) && hd_clock_now_ms() < end_ms)
-        (void)poll(NULL, 0, LOOK_MS);
+        (void)poll(NULL, 0, CHECK_MS);
 }
 
 enum hd_status hd_child_wait(pid_t pid, int fd, int64_t timeout_ms, size_t max_bytes,
-                             struct hd_text *ret_said, int *ret_status)
+                             struct hd_text *ret_output, int *ret_status)
 {
     const int64_t end_ms = timeout_ms ? hd_clock_now_ms() + timeout_ms : INT64_MAX;
     bool open = true;
@@ -69,10 +69,10 @@ enum hd_status hd_child_wait(pid_t pid, int fd, int64_t timeout_ms, size_t max_b
             end_now(pid, ret_status);
             return hd_err(HD_TIMEOUT, "it did not end within %.3g s", (double)timeout_ms / 1e3);
         }
-        (void)take_piece(fd, LOOK_MS, max_bytes, ret_said, &open);
+        (void)take_piece(fd, CHECK_MS, max_bytes, ret_output, &open);
     }
-    while (ret_said->len_bytes < max_bytes && hd_clock_now_ms() < end_ms &&
-           take_piece(fd, 0, max_bytes, ret_said, &open))
+    while (ret_output->len_bytes < max_bytes && hd_clock_now_ms() < end_ms &&
+           take_piece(fd, 0, max_bytes, ret_output, &open))
         ; /* what it said before it ended, as far as it is kept */
     return HD_OK;
 }

@@ -18,7 +18,7 @@ static void collect(pid_t program)
             _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-static _Noreturn void look_after(pid_t program, const sigset_t *all)
+static _Noreturn void wait_for(pid_t program, const sigset_t *all)
 {
     for (;;) {
         const int number = sigwaitinfo(all, NULL);
@@ -46,7 +46,7 @@ enum hd_status hd_first_split(void)
                       strerror(errno));
     }
     if (program > 0)
-        look_after(program, &all);
+        wait_for(program, &all);
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
     return HD_OK;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool make_room(struct hd_text *text, size_t more)
+static bool grow(struct hd_text *text, size_t more)
 {
     size_t size = text->size_bytes ? text->size_bytes : 128;
     char *data;
@@ -36,7 +36,7 @@ void hd_text_add(struct hd_text *text, const char *fmt, ...)
     va_start(ap, fmt);
     n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n < 0 || !make_room(text, (size_t)n))
+    if (n < 0 || !grow(text, (size_t)n))
         return;
     va_start(ap, fmt);
     (void)vsnprintf(text->data + text->len_bytes, (size_t)n + 1, fmt, ap);
@@ -46,7 +46,7 @@ void hd_text_add(struct hd_text *text, const char *fmt, ...)
 
 void hd_text_add_bytes(struct hd_text *text, const void *bytes, size_t count)
 {
-    if (!make_room(text, count))
+    if (!grow(text, count))
         return;
     if (count)
         memcpy(text->data + text->len_bytes, bytes, count);

@@ -21,7 +21,7 @@ enum { DEPTH_MAX = 4096, STAYING_MAX = 4096 /* names of one folder that are reme
 
 /* Place of a folder: the device tells file systems apart, the mount also two mounts of one file
  * system. */
-struct tree_place {
+struct file_identity {
     dev_t device;
     uint64_t mount; /* 0: the system does not say */
 };
@@ -57,17 +57,17 @@ static uint64_t mount_of(int fd)
     return read_fdinfo(fd);
 }
 
-static int find_place(int fd, struct tree_place *ret_place)
+static int find_identity(int fd, struct file_identity *ret_identity)
 {
     struct stat info;
 
     if (fstat(fd, &info) < 0)
         return -1;
-    *ret_place = (struct tree_place){.device = info.st_dev, .mount = mount_of(fd)};
+    *ret_identity = (struct file_identity){.device = info.st_dev, .mount = mount_of(fd)};
     return 0;
 }
 
-static bool is_same_place(const struct tree_place *a, const struct tree_place *b)
+static bool is_same_identity(const struct file_identity *a, const struct file_identity *b)
 {
     return a->device == b->device && a->mount == b->mount;
 }
@@ -75,14 +75,14 @@ static bool is_same_place(const struct tree_place *a, const struct tree_place *b
 int hd_tree_is_mount(int dir_fd)
 {
     const int above = openat(dir_fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    struct tree_place here, there;
+    struct file_identity here, there;
     struct stat mine, its;
     int is = 0;
 
     if (above < 0)
         return 0;
-    if (find_place(dir_fd, &here) == 0 && find_place(above, &there) == 0)
-        is = !is_same_place(&here, &there);
+    if (find_identity(dir_fd, &here) == 0 && find_identity(above, &there) == 0)
+        is = !is_same_identity(&here, &there);
     if (!is && fstat(dir_fd, &mine) == 0 && fstat(above, &its) == 0)
         is = mine.st_dev == its.st_dev && mine.st_ino == its.st_ino; /* the root */
     (void)close(above);
@@ -106,7 +106,7 @@ struct tree_walk {
     size_t depth, size; /* of levels */
     size_t open_from;   /* lower ones have no DIR */
     const char *const *marks;
-    struct tree_place place; /* of all that may go */
+    struct file_identity identity; /* of all that may go */
     struct hd_tree_left left;
 };
 
@@ -262,15 +262,15 @@ static void enter(struct tree_walk *w, const char *name, int unlink_error)
 {
     struct tree_level *level = &w->levels[w->depth - 1];
     enum hd_tree_why why = HD_TREE_FAILED;
-    struct tree_place place;
+    struct file_identity identity;
     int error = 0, fd;
 
     fd = openat(dirfd(level->dir), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return;
-    if (fd < 0 || find_place(fd, &place) < 0)
+    if (fd < 0 || find_identity(fd, &identity) < 0)
         error = errno == ENOTDIR ? unlink_error : errno; /* a file that may not be removed */
-    else if (!is_same_place(&place, &w->place))
+    else if (!is_same_identity(&identity, &w->identity))
         why = HD_TREE_MOUNTED;
     else if (is_marked(w, fd))
         why = HD_TREE_MARKED;
@@ -322,7 +322,7 @@ static void walk(struct tree_walk *w)
 
 /* ---- the whole ---- */
 
-static enum hd_status tell(const char *path, const struct hd_tree_left *left)
+static enum hd_status report(const char *path, const struct hd_tree_left *left)
 {
     static const char *const words[] = {
         [HD_TREE_MOUNTED] = "a file system is mounted there",
@@ -346,7 +346,7 @@ static void remove_folder(struct tree_walk *w, int fd, const char *path)
 {
     int error;
 
-    if (hd_tree_is_mount(fd) || find_place(fd, &w->place) < 0) {
+    if (hd_tree_is_mount(fd) || find_identity(fd, &w->identity) < 0) {
         (void)close(fd);
         stays(w, path, HD_TREE_MOUNTED, 0);
         return;
@@ -376,7 +376,7 @@ enum hd_status hd_tree_remove(const char *path, const char *const *marks,
     free(w.levels);
     if (ret_left)
         *ret_left = w.left;
-    return w.left.count ? tell(path, &w.left) : HD_OK;
+    return w.left.count ? report(path, &w.left) : HD_OK;
 }
 
 enum hd_status hd_file_remove_tree(const char *path)

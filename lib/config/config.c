@@ -333,8 +333,8 @@ void hd_config_log_line(void *user, const char *line)
     hd_log(HD_LOG_INFO, "%s%s", user ? (const char *)user : "", line);
 }
 
-void hd_config_tell_replaced(const struct hd_config *config,
-                             void (*say)(void *user, const char *line), void *user)
+void hd_config_log_replaced(const struct hd_config *config,
+                            void (*log)(void *user, const char *line), void *user)
 {
     char line[2 * PATH_MAX + 128];
 
@@ -345,7 +345,7 @@ void hd_config_tell_replaced(const struct hd_config *config,
             continue;
         (void)snprintf(line, sizeof line, "--%s is given twice: %s counts, and %s does not",
                        config->program->settings[i].name, value->text, value->replaced);
-        say(user, line);
+        log(user, line);
     }
 }
 
@@ -355,7 +355,7 @@ static bool same(const char *a, const char *b)
 }
 
 int hd_config_compare(const struct hd_config *before, const struct hd_config *after,
-                      void (*say)(void *user, const char *line), void *user)
+                      void (*log)(void *user, const char *line), void *user)
 {
     const struct hd_program_table *program = before->program;
     int changed = 0, waiting = 0;
@@ -374,9 +374,9 @@ int hd_config_compare(const struct hd_config *before, const struct hd_config *af
         waiting += !live;
         (void)snprintf(line, sizeof line, "%s: %.400s -> %.400s, %s", name, old ? old : "(default)",
                        new ? new : "(default)", live ? "in force now" : "waits for a restart");
-        say(user, line);
+        log(user, line);
     }
     if (!changed)
-        say(user, "no setting of flags and configuration file has changed");
+        log(user, "no setting of flags and configuration file has changed");
     return waiting;
 }

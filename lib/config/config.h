@@ -95,14 +95,14 @@ enum hd_status hd_config_apply(const struct hd_config *config,
  * force (HD_SETTING_LIVE) or waits for a restart; one line if none differs. Returns how many wait.
  */
 int hd_config_compare(const struct hd_config *before, const struct hd_config *after,
-                      void (*say)(void *user, const char *line), void *user);
+                      void (*log)(void *user, const char *line), void *user);
 
-/* A `say` that logs the line as information, after the text `user`; NULL: none. */
+/* A `log` that logs the line as information, after the text `user`; NULL: none. */
 void hd_config_log_line(void *user, const char *line);
 
 /* One line per flag that was given twice with different values: which one counts. */
-void hd_config_tell_replaced(const struct hd_config *config,
-                             void (*say)(void *user, const char *line), void *user);
+void hd_config_log_replaced(const struct hd_config *config,
+                            void (*log)(void *user, const char *line), void *user);
 
 /* ---- texts for people (page.c) ---- */
 

@@ -47,7 +47,7 @@ void hd_pack_begin(struct hd_pack *pack, void *bytes, size_t size_bytes)
     pack->failed = size_bytes < HD_FRAME_HEAD_BYTES;
 }
 
-static uint8_t *reserve(struct hd_pack *pack, size_t count)
+static uint8_t *append_space(struct hd_pack *pack, size_t count)
 {
     uint8_t *at = pack->bytes + pack->len_bytes;
 
@@ -61,7 +61,7 @@ static uint8_t *reserve(struct hd_pack *pack, size_t count)
 
 void hd_pack_int(struct hd_pack *pack, int64_t value)
 {
-    uint8_t *at = reserve(pack, 8);
+    uint8_t *at = append_space(pack, 8);
 
     if (at)
         put_le(at, (uint64_t)value, 8);
@@ -77,7 +77,7 @@ void hd_pack_real(struct hd_pack *pack, double value)
 
 void hd_pack_bytes(struct hd_pack *pack, const void *bytes, size_t count)
 {
-    uint8_t *at = count <= HD_FRAME_PAYLOAD_MAX ? reserve(pack, 4 + count) : NULL;
+    uint8_t *at = count <= HD_FRAME_PAYLOAD_MAX ? append_space(pack, 4 + count) : NULL;
 
     if (!at) {
         pack->failed = true;

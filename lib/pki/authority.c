@@ -365,7 +365,7 @@ static int64_t to_ms(const ASN1_TIME *time)
     return ASN1_TIME_to_tm(time, &parts) ? (int64_t)timegm(&parts) * 1000 : 0;
 }
 
-enum hd_status hd_pki_look(const char *text, struct hd_pki_certificate *ret_certificate)
+enum hd_status hd_pki_inspect(const char *text, struct hd_pki_certificate *ret_certificate)
 {
     X509 *cert = read_cert(text);
     struct hd_pki_certificate made = {.name = ""};

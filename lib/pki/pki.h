@@ -89,7 +89,7 @@ struct hd_pki_certificate {
 
 /* The first certificate of a PEM text, which may hold a key, too. HD_INVALID: there is none, or its
  * name is not a name. */
-enum hd_status hd_pki_look(const char *cert, struct hd_pki_certificate *ret_certificate);
+enum hd_status hd_pki_inspect(const char *cert, struct hd_pki_certificate *ret_certificate);
 
 /* HD_INVALID: a certificate of the PEM file `path` has expired, or is not valid yet; the message
  * says which and when. HD_OK also for a file that has no certificate, or cannot be read. */

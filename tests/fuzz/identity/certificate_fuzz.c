@@ -38,7 +38,7 @@ static void try_to_sign(const char *text)
     if (hd_pki_sign(authority, text, &terms, &signed_cert)) {
         need(*hd_err_message());
     } else {
-        need(!hd_pki_look(signed_cert.data, &made));
+        need(!hd_pki_inspect(signed_cert.data, &made));
         need(strcmp(made.name, "n1") == 0);
         need(made.to_ms == NOW_MS + DAYS_MS);
     }
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     need(text != NULL);
     memcpy(text, bytes, size_bytes);
     text[size_bytes] = '\0';
-    if (!hd_pki_look(text, &looked))
+    if (!hd_pki_inspect(text, &looked))
         need(*looked.name && strlen(looked.name) <= HD_PKI_NAME_MAX && !strchr(looked.name, ' '));
     try_to_sign(text);
     if (!hd_pki_authority_open(text, key.data, &opened))

@@ -152,7 +152,7 @@ static void a_flag_wins_and_each_value_knows_where_it_came_from(void **state)
     assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_INVALID);
     assert_string_equal(hd_err_message(), "--limit: 5: too many");
     hd_text_clear(&out);
-    hd_config_tell_replaced(&c, add_line, &out);
+    hd_config_log_replaced(&c, add_line, &out);
     assert_string_equal(out.data, "--limit is given twice: 5 counts, and 4 does not\n");
     hd_config_done(&c);
     hd_text_free(&out);

@@ -754,7 +754,7 @@ static void make_pair_of(const struct hd_pki_authority *authority, const char *d
 
     assert_int_equal(hd_pki_make_request(name, &request, &key), HD_OK);
     assert_int_equal(hd_pki_sign(authority, request.data, &terms, &cert), HD_OK);
-    assert_int_equal(hd_pki_look(cert.data, &is), HD_OK);
+    assert_int_equal(hd_pki_inspect(cert.data, &is), HD_OK);
     memcpy(ret_pair->hash, is.hash, sizeof is.hash);
     (void)snprintf(ret_pair->cert, sizeof ret_pair->cert, "%s/%s.pem", dir, name);
     (void)snprintf(ret_pair->key, sizeof ret_pair->key, "%s/%s.key", dir, name);
