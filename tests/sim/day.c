@@ -119,7 +119,7 @@ static void score_devices(const struct sim_world *world, struct sim_score *score
 
 static bool live(struct sim_world *world, const char *broken, struct sim_score *score)
 {
-    const struct sim_trace_wish *wish = &world->trace->wish;
+    const struct sim_trace_job *wish = &world->trace->wish;
 
     while (!*broken && sim_world_step(world, wish->horizon_ms))
         ;

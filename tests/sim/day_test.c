@@ -10,12 +10,12 @@
 
 static struct sim_score live(uint64_t seed, int32_t nodes, int hours, enum sim_policy_kind policy)
 {
-    const struct sim_trace_wish wish = {.seed = seed,
-                                        .nodes = nodes,
-                                        .horizon_ms = hours * SIM_HOUR_MS,
-                                        .tail_ms = 0,
-                                        .load = 1.05,
-                                        .elastic = 0.1};
+    const struct sim_trace_job wish = {.seed = seed,
+                                       .nodes = nodes,
+                                       .horizon_ms = hours * SIM_HOUR_MS,
+                                       .tail_ms = 0,
+                                       .load = 1.05,
+                                       .elastic = 0.1};
     struct sim_trace *trace = sim_trace_new(&wish);
     struct sim_score score;
 

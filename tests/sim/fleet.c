@@ -32,24 +32,24 @@ static void end_attempt(struct sim_fleet *fleet, const struct hd_attempt_record 
 static void begin_attempt(struct sim_fleet *fleet, const struct hd_attempt_record *attempt)
 {
     const size_t job = fleet->watch.job_of[attempt->job];
-    struct sim_place *places;
+    struct sim_location *locations;
     size_t count = 0;
 
     if (attempt->attempt != fleet->world->runs[job].attempt + 1)
         return; /* it has begun */
-    places = calloc((size_t)attempt->plan.rank_count, sizeof *places);
-    for (int32_t r = 0; places && r < attempt->plan.rank_count; r++) {
+    locations = calloc((size_t)attempt->plan.rank_count, sizeof *locations);
+    for (int32_t r = 0; locations && r < attempt->plan.rank_count; r++) {
         const int32_t node = sim_node_of(attempt->plan.ranks[r].node_uuid);
 
-        if (!count || places[count - 1].node != node)
-            places[count++].node = node;
-        places[count - 1].count++;
+        if (!count || locations[count - 1].node != node)
+            locations[count++].node = node;
+        locations[count - 1].count++;
     }
     if (count)
-        sim_world_begin(fleet->world, job, places, count);
-    free(places);
-    fleet->orders[job].seq = fleet->orders[job].arrived = 0;
-    fleet->orders[job].stop_since_ms = 0;
+        sim_world_begin(fleet->world, job, locations, count);
+    free(locations);
+    fleet->commands[job].seq = fleet->commands[job].arrived = 0;
+    fleet->commands[job].stop_since_ms = 0;
 }
 
 static void end_job(struct sim_fleet *fleet, const struct hd_job_record *job)
@@ -62,7 +62,7 @@ static void end_job(struct sim_fleet *fleet, const struct hd_job_record *job)
         sim_world_over(fleet->world, fleet->watch.job_of[job->job], outcome);
 }
 
-static void hear_of_loss(struct sim_fleet *fleet, int32_t node)
+static void receive_loss(struct sim_fleet *fleet, int32_t node)
 {
     fleet->silent -= fleet->daemons[node].silent;
     fleet->daemons[node].silent = false;
@@ -82,7 +82,7 @@ static void obey(struct sim_fleet *fleet)
         else if (op->kind == HD_OP_JOB || op->kind == HD_OP_JOB_NEW)
             end_job(fleet, &op->job);
         else if (op->kind == HD_OP_NODE && op->node.state == HD_NODE_STATE_LOST)
-            hear_of_loss(fleet, sim_node_of(op->node.uuid));
+            receive_loss(fleet, sim_node_of(op->node.uuid));
     }
 }
 
@@ -189,13 +189,13 @@ static void must(struct sim_fleet *fleet, enum hd_status st, const char *what)
 static void send_observed(struct sim_fleet *fleet, int32_t node)
 {
     struct sim_daemon *daemon = &fleet->daemons[node];
-    struct hd_observed *observed = calloc(daemon->share_count + 1, sizeof *observed);
+    struct hd_observed *observed = calloc(daemon->alloc_count + 1, sizeof *observed);
     const struct hd_core_event event = {.kind = HD_CORE_OBSERVED,
                                         .observed = {.uuid = daemon->uuid,
                                                      .stream = daemon->stream,
                                                      .generation = daemon->generation,
                                                      .attempts = observed,
-                                                     .attempt_count = daemon->share_count,
+                                                     .attempt_count = daemon->alloc_count,
                                                      .jobs_dir_visible = true,
                                                      .jobs_dir_problem = ""}};
 
@@ -203,11 +203,11 @@ static void send_observed(struct sim_fleet *fleet, int32_t node)
         sim_watch_break(&fleet->watch, "no memory for an observed set");
         return;
     }
-    for (size_t i = 0; i < daemon->share_count; i++)
-        observed[i] = (struct hd_observed){.job = daemon->shares[i].job,
-                                           .attempt = daemon->shares[i].attempt,
-                                           .state = daemon->shares[i].state,
-                                           .end = daemon->shares[i].end};
+    for (size_t i = 0; i < daemon->alloc_count; i++)
+        observed[i] = (struct hd_observed){.job = daemon->allocs[i].job,
+                                           .attempt = daemon->allocs[i].attempt,
+                                           .state = daemon->allocs[i].state,
+                                           .end = daemon->allocs[i].end};
     must(fleet, step(fleet, &event), "observed");
     free(observed);
 }
@@ -238,41 +238,41 @@ static void send_hello(struct sim_fleet *fleet, int32_t node)
     send_observed(fleet, node);
 }
 
-static struct sim_share *find_share(struct sim_daemon *daemon, uint64_t job, int32_t attempt)
+static struct sim_alloc *find_alloc(struct sim_daemon *daemon, uint64_t job, int32_t attempt)
 {
-    for (size_t i = 0; i < daemon->share_count; i++)
-        if (daemon->shares[i].job == job && daemon->shares[i].attempt == attempt)
-            return &daemon->shares[i];
+    for (size_t i = 0; i < daemon->alloc_count; i++)
+        if (daemon->allocs[i].job == job && daemon->allocs[i].attempt == attempt)
+            return &daemon->allocs[i];
     return NULL;
 }
 
 /* The shares of a job's attempt on all nodes that live become so, and their daemons say it. */
-static void set_shares(struct sim_fleet *fleet, size_t job, enum hd_attempt_state state,
+static void set_allocs(struct sim_fleet *fleet, size_t job, enum hd_attempt_state state,
                        const struct hd_end_record *end)
 {
     const struct sim_run *run = &fleet->world->runs[job];
-    const uint64_t number = fleet->orders[job].number;
+    const uint64_t number = fleet->commands[job].number;
     const int32_t attempt = run->attempt;
-    const size_t count = run->place_count;
+    const size_t count = run->location_count;
     /* the attempt may end, and another begin, on the way */
-    struct sim_place *places = calloc(count + 1, sizeof *places);
+    struct sim_location *locations = calloc(count + 1, sizeof *locations);
 
-    if (!places) {
+    if (!locations) {
         sim_watch_break(&fleet->watch, "no memory for places");
         return;
     }
-    memcpy(places, run->places, count * sizeof *places);
+    memcpy(locations, run->locations, count * sizeof *locations);
     for (size_t i = 0; i < count; i++) {
-        const int32_t node = places[i].node;
-        struct sim_share *share = find_share(&fleet->daemons[node], number, attempt);
+        const int32_t node = locations[i].node;
+        struct sim_alloc *alloc = find_alloc(&fleet->daemons[node], number, attempt);
 
-        if (!share || fleet->world->nodes[node].failed || share->state == HD_ATTEMPT_STATE_ENDED)
+        if (!alloc || fleet->world->nodes[node].failed || alloc->state == HD_ATTEMPT_STATE_ENDED)
             continue;
-        share->state = state;
-        share->end = *end;
+        alloc->state = state;
+        alloc->end = *end;
         send_observed(fleet, node);
     }
-    free(places);
+    free(locations);
 }
 
 /* Rank 0 reports; from a node that has failed nothing comes. */
@@ -280,17 +280,17 @@ static void report(struct sim_fleet *fleet, size_t job, enum hd_report_kind kind
                    int64_t at_ms)
 {
     const struct sim_run *run = &fleet->world->runs[job];
-    struct sim_daemon *daemon = &fleet->daemons[run->places[0].node];
+    struct sim_daemon *daemon = &fleet->daemons[run->locations[0].node];
     char path[48];
     struct hd_core_event event = {.kind = HD_CORE_REPORT,
                                   .report = {.uuid = daemon->uuid,
                                              .stream = daemon->stream,
-                                             .job = fleet->orders[job].number,
+                                             .job = fleet->commands[job].number,
                                              .attempt = run->attempt,
-                                             .seq = ++fleet->orders[job].seq,
+                                             .seq = ++fleet->commands[job].seq,
                                              .kind = kind}};
 
-    if (run->state != SIM_RUN_HOLDING || fleet->world->nodes[run->places[0].node].failed)
+    if (run->state != SIM_RUN_HOLDING || fleet->world->nodes[run->locations[0].node].failed)
         return;
     (void)snprintf(path, sizeof path, "attempt-%d/step-%lld", run->attempt, (long long)at_step);
     if (kind == HD_REPORT_CHECKPOINT)
@@ -312,35 +312,35 @@ static void remove_others(struct sim_daemon *daemon, const struct hd_desired *de
 {
     size_t kept = 0;
 
-    for (size_t i = 0; i < daemon->share_count; i++) {
+    for (size_t i = 0; i < daemon->alloc_count; i++) {
         bool wanted = false;
 
         for (size_t k = 0; k < desired->attempt_count; k++)
-            wanted |= desired->attempts[k].job->job == daemon->shares[i].job &&
-                      desired->attempts[k].attempt->attempt == daemon->shares[i].attempt;
+            wanted |= desired->attempts[k].job->job == daemon->allocs[i].job &&
+                      desired->attempts[k].attempt->attempt == daemon->allocs[i].attempt;
         if (wanted)
-            daemon->shares[kept++] = daemon->shares[i];
+            daemon->allocs[kept++] = daemon->allocs[i];
     }
-    daemon->share_count = kept;
+    daemon->alloc_count = kept;
 }
 
-static void begin_share(struct sim_fleet *fleet, struct sim_daemon *daemon, size_t job,
+static void begin_alloc(struct sim_fleet *fleet, struct sim_daemon *daemon, size_t job,
                         const struct hd_attempt_record *attempt)
 {
     const struct sim_run *run = &fleet->world->runs[job];
 
-    if (daemon->share_count == daemon->share_size) {
-        const size_t size = daemon->share_size ? daemon->share_size * 2 : 8;
-        struct sim_share *bigger = realloc(daemon->shares, size * sizeof *bigger);
+    if (daemon->alloc_count == daemon->alloc_size) {
+        const size_t size = daemon->alloc_size ? daemon->alloc_size * 2 : 8;
+        struct sim_alloc *bigger = realloc(daemon->allocs, size * sizeof *bigger);
 
         if (!bigger) {
             sim_watch_break(&fleet->watch, "no memory for a share");
             return;
         }
-        daemon->shares = bigger;
-        daemon->share_size = size;
+        daemon->allocs = bigger;
+        daemon->alloc_size = size;
     }
-    daemon->shares[daemon->share_count++] = (struct sim_share){.job = attempt->job,
+    daemon->allocs[daemon->alloc_count++] = (struct sim_alloc){.job = attempt->job,
                                                                .attempt = attempt->attempt,
                                                                .state = HD_ATTEMPT_STATE_STARTING,
                                                                .end = {.rank = -1}};
@@ -349,22 +349,22 @@ static void begin_share(struct sim_fleet *fleet, struct sim_daemon *daemon, size
                         "job %" PRIu64 " begins at step %" PRId64
                         ", and its newest checkpoint is of step %" PRId64,
                         attempt->job, attempt->base_step, run->saved_step);
-    if (++fleet->orders[job].arrived == run->place_count)
+    if (++fleet->commands[job].arrived == run->location_count)
         sim_world_launch(fleet->world, job);
 }
 
-static void kill_share(struct sim_fleet *fleet, size_t job, struct sim_share *share)
+static void kill_alloc(struct sim_fleet *fleet, size_t job, struct sim_alloc *alloc)
 {
     sim_world_freeze(fleet->world, job);
-    share->state = HD_ATTEMPT_STATE_ENDED;
-    share->end = (struct hd_end_record){.cause = HD_END_CAUSE_USER, .rank = -1};
+    alloc->state = HD_ATTEMPT_STATE_ENDED;
+    alloc->end = (struct hd_end_record){.cause = HD_END_CAUSE_USER, .rank = -1};
 }
 
 /* Whoever is preempted, moved, grown or out of time is given the time for a last checkpoint. */
 static void check_kill(struct sim_fleet *fleet, size_t job, const struct hd_attempt_record *attempt)
 {
     const struct sim_run *run = &fleet->world->runs[job];
-    const int64_t since_ms = fleet->orders[job].stop_since_ms;
+    const int64_t since_ms = fleet->commands[job].stop_since_ms;
 
     if (attempt->stop_cause == HD_END_CAUSE_NONE || run->frozen_ms ||
         (since_ms && fleet->world->now_ms - since_ms >= 300 * 1000))
@@ -378,18 +378,18 @@ static void apply(struct sim_fleet *fleet, struct sim_daemon *daemon,
                   const struct hd_desired_attempt *desired)
 {
     const size_t job = fleet->watch.job_of[desired->attempt->job];
-    struct sim_order *order = &fleet->orders[job];
-    struct sim_share *share = find_share(daemon, desired->attempt->job, desired->attempt->attempt);
+    struct sim_command *command = &fleet->commands[job];
+    struct sim_alloc *alloc = find_alloc(daemon, desired->attempt->job, desired->attempt->attempt);
 
-    if (!share && desired->wanted == HD_WANTED_RUNNING)
-        begin_share(fleet, daemon, job, desired->attempt);
-    if (!share || share->state == HD_ATTEMPT_STATE_ENDED || desired->wanted == HD_WANTED_RUNNING)
+    if (!alloc && desired->wanted == HD_WANTED_RUNNING)
+        begin_alloc(fleet, daemon, job, desired->attempt);
+    if (!alloc || alloc->state == HD_ATTEMPT_STATE_ENDED || desired->wanted == HD_WANTED_RUNNING)
         return;
     if (desired->wanted == HD_WANTED_STOPPED) {
         check_kill(fleet, job, desired->attempt);
-        kill_share(fleet, job, share);
-    } else if (!order->stop_since_ms) {
-        order->stop_since_ms = fleet->world->now_ms;
+        kill_alloc(fleet, job, alloc);
+    } else if (!command->stop_since_ms) {
+        command->stop_since_ms = fleet->world->now_ms;
         sim_world_stop(fleet->world, job);
     }
 }
@@ -452,17 +452,17 @@ static void submit(void *of, size_t index)
 
     (void)snprintf(request, sizeof request, "request-%zu", index);
     (void)snprintf(owner, sizeof owner, "user%d", job->owner);
-    if (job->after >= 0 && !fleet->orders[job->after].number) { /* that one was refused */
+    if (job->after >= 0 && !fleet->commands[job->after].number) { /* that one was refused */
         sim_world_over(fleet->world, index, SIM_OUTCOME_CANCELLED);
         return;
     }
     if (job->after >= 0) {
-        event.submit.needs.after[0] = fleet->orders[job->after].number;
+        event.submit.needs.after[0] = fleet->commands[job->after].number;
         event.submit.needs.after_count = 1;
     }
     fleet->submitting = index;
     if (!step(fleet, &event)) {
-        fleet->orders[index].number = fleet->out.job;
+        fleet->commands[index].number = fleet->out.job;
     } else {
         sim_world_over(fleet->world, index, SIM_OUTCOME_CANCELLED);
         if (!event.submit.needs.after_count)
@@ -474,7 +474,7 @@ static void cancel(void *of, size_t job)
 {
     struct sim_fleet *fleet = of;
     const struct hd_core_event event = {
-        .kind = HD_CORE_CANCEL, .cancel = {.job = fleet->orders[job].number, .by = "its user"}};
+        .kind = HD_CORE_CANCEL, .cancel = {.job = fleet->commands[job].number, .by = "its user"}};
 
     must(fleet, step(fleet, &event), "cancel");
 }
@@ -485,12 +485,12 @@ static void up(void *of, size_t job)
     const struct sim_run *run = &fleet->world->runs[job];
 
     sim_world_at(fleet->world, run->up_ms + (int64_t)(5 * run->step_ms) + 1, PACE,
-                 fleet->orders[job].number << 16 | (uint64_t)run->attempt);
-    set_shares(fleet, job, HD_ATTEMPT_STATE_RUNNING, &(struct hd_end_record){.rank = -1});
+                 fleet->commands[job].number << 16 | (uint64_t)run->attempt);
+    set_allocs(fleet, job, HD_ATTEMPT_STATE_RUNNING, &(struct hd_end_record){.rank = -1});
 }
 
 /* The first and the fifth step: the pace is known then. */
-static void tell_pace(struct sim_fleet *fleet, uint64_t number, int32_t attempt)
+static void report_pace(struct sim_fleet *fleet, uint64_t number, int32_t attempt)
 {
     const size_t job = fleet->watch.job_of[number];
     const struct sim_run *run = &fleet->world->runs[job];
@@ -518,7 +518,7 @@ static void done(void *of, size_t job)
 
     saved(of, job);
     sim_world_freeze(fleet->world, job);
-    set_shares(fleet, job, HD_ATTEMPT_STATE_ENDED,
+    set_allocs(fleet, job, HD_ATTEMPT_STATE_ENDED,
                &(struct hd_end_record){.cause = HD_END_CAUSE_COMPLETED, .rank = -1});
 }
 
@@ -528,7 +528,7 @@ static void stopped(void *of, size_t job)
 
     if (fleet->world->runs[job].saved_step > fleet->world->runs[job].base_step)
         saved(of, job);
-    set_shares(fleet, job, HD_ATTEMPT_STATE_ENDED,
+    set_allocs(fleet, job, HD_ATTEMPT_STATE_ENDED,
                &(struct hd_end_record){.cause = HD_END_CAUSE_USER, .rank = -1});
 }
 
@@ -546,11 +546,11 @@ static void node_failed(void *of, int32_t node)
 
     fleet->silent++;
     daemon->silent = true;
-    for (size_t i = 0; i < daemon->share_count; i++)
-        if (daemon->shares[i].state != HD_ATTEMPT_STATE_ENDED)
+    for (size_t i = 0; i < daemon->alloc_count; i++)
+        if (daemon->allocs[i].state != HD_ATTEMPT_STATE_ENDED)
             sim_world_at(fleet->world, fleet->world->now_ms + SECONDARY_MS, SECONDARY,
-                         daemon->shares[i].job << 16 | (uint64_t)daemon->shares[i].attempt);
-    daemon->share_count = 0;
+                         daemon->allocs[i].job << 16 | (uint64_t)daemon->allocs[i].attempt);
+    daemon->alloc_count = 0;
 }
 
 /* The other ranks of its attempts notice that a peer is gone. */
@@ -560,7 +560,7 @@ static void fail_secondary(struct sim_fleet *fleet, uint64_t number, int32_t att
     const struct sim_run *run = &fleet->world->runs[job];
 
     if (run->state == SIM_RUN_HOLDING && run->attempt == attempt)
-        set_shares(fleet, job, HD_ATTEMPT_STATE_ENDED,
+        set_allocs(fleet, job, HD_ATTEMPT_STATE_ENDED,
                    &(struct hd_end_record){
                        .cause = HD_END_CAUSE_RANK_EXIT, .rank = -1, .secondary = true});
 }
@@ -642,7 +642,7 @@ static void timer(void *of, int32_t what, uint64_t about)
     else if (what == SECONDARY)
         fail_secondary(fleet, about >> 16, (int32_t)(about & 0xffff));
     else if (what == PACE)
-        tell_pace(fleet, about >> 16, (int32_t)(about & 0xffff));
+        report_pace(fleet, about >> 16, (int32_t)(about & 0xffff));
     else if (what == FOUND)
         must(fleet, step(fleet, &found), "found");
 }
@@ -703,9 +703,9 @@ bool sim_fleet_init(struct sim_fleet *fleet, struct sim_world *world, bool check
     fleet->batch = hd_batch_new();
     fleet->daemons = calloc(nodes, sizeof *fleet->daemons);
     fleet->drained = calloc(nodes, sizeof *fleet->drained);
-    fleet->orders = calloc(world->trace->job_count + 1, sizeof *fleet->orders);
+    fleet->commands = calloc(world->trace->job_count + 1, sizeof *fleet->commands);
     if (!sim_watch_init(&fleet->watch, world) || !fleet->core || !fleet->batch || !fleet->daemons ||
-        !fleet->drained || !fleet->orders)
+        !fleet->drained || !fleet->commands)
         return false;
     for (int32_t n = 0; n < world->node_count; n++) {
         struct sim_daemon *daemon = &fleet->daemons[n];
@@ -724,7 +724,7 @@ bool sim_fleet_init(struct sim_fleet *fleet, struct sim_world *world, bool check
 void sim_fleet_done(struct sim_fleet *fleet)
 {
     for (int32_t n = 0; fleet->daemons && n < fleet->world->node_count; n++)
-        free(fleet->daemons[n].shares);
+        free(fleet->daemons[n].allocs);
     hd_core_free(fleet->core);
     hd_core_out_done(&fleet->out);
     if (fleet->batch)
@@ -732,7 +732,7 @@ void sim_fleet_done(struct sim_fleet *fleet)
     sim_watch_done(&fleet->watch);
     free(fleet->daemons);
     free(fleet->drained);
-    free(fleet->orders);
+    free(fleet->commands);
     for (size_t i = 0; i < fleet->question_count; i++)
         free(fleet->questions[i].key);
     free(fleet->questions);

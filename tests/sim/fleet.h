@@ -30,21 +30,21 @@ struct sim_fleet {
         uint64_t stream, generation;
         bool due;    /* a desired set is on its way */
         bool silent; /* it has failed, and the core does not say lost yet */
-        struct sim_share {
+        struct sim_alloc {
             uint64_t job;
             int32_t attempt;
             enum hd_attempt_state state;
             struct hd_end_record end;
-        } * shares;
-        size_t share_count, share_size;
+        } * allocs;
+        size_t alloc_count, alloc_size;
         char uuid[16], name[16], address[24], boot[24];
     } * daemons;
-    struct sim_order {   /* by index of job */
+    struct sim_command { /* by index of job */
         uint64_t number; /* the core's; 0: not submitted, or refused */
         uint64_t seq;
         size_t arrived; /* daemons that have begun the newest attempt */
         int64_t stop_since_ms;
-    } * orders;
+    } * commands;
     struct sim_question { /* that the core asked, in order */
         char *key;
         struct hd_layout_sizes layout;

@@ -26,7 +26,7 @@
 enum { SEEDS_MAX = 100 };
 
 struct options {
-    struct sim_trace_wish wish;
+    struct sim_trace_job wish;
     int seeds;
     enum sim_policy_kind policy;
     bool policies, checks_core;
@@ -157,7 +157,7 @@ static int compare(const struct options *o)
     int broken = 0;
 
     for (int s = 0; s < o->seeds; s++) {
-        struct sim_trace_wish wish = o->wish;
+        struct sim_trace_job wish = o->wish;
         struct sim_trace *trace;
 
         wish.seed += (uint64_t)s;

@@ -41,15 +41,15 @@ static void wait_in_order(struct sim_reference *ref, size_t job)
  * else those that are free then and not needed. */
 static int32_t usable(const struct sim_ref_node *node, bool in_time)
 {
-    const int32_t spare = node->later - node->kept;
+    const int32_t surplus = node->later - node->kept;
 
     if (node->down || node->drained)
         return 0;
-    return in_time || node->free < spare ? node->free : spare > 0 ? spare : 0;
+    return in_time || node->free < surplus ? node->free : surplus > 0 ? surplus : 0;
 }
 
-/* First fit. Fills ref->places; 0: it does not fit. */
-static size_t find_place(struct sim_reference *ref, int32_t devices, bool in_time)
+/* First fit. Fills ref->locations; 0: it does not fit. */
+static size_t find_placement(struct sim_reference *ref, int32_t devices, bool in_time)
 {
     const int32_t least = devices < SIM_DEVICES ? devices : SIM_DEVICES;
     size_t count = 0;
@@ -57,7 +57,7 @@ static size_t find_place(struct sim_reference *ref, int32_t devices, bool in_tim
     for (int32_t n = 0; n < ref->world->node_count && devices > 0; n++) {
         if (usable(&ref->nodes[n], in_time) < least)
             continue;
-        ref->places[count++] = (struct sim_place){.node = n, .count = least};
+        ref->locations[count++] = (struct sim_location){.node = n, .count = least};
         devices -= least;
     }
     return devices > 0 ? 0 : count;
@@ -79,16 +79,16 @@ static void hold(struct sim_reference *ref, size_t job, int32_t sign)
     const struct sim_run *run = &ref->world->runs[job];
     const struct sim_job *what = job_at(ref, job);
 
-    for (size_t i = 0; i < run->place_count; i++)
-        ref->nodes[run->places[i].node].free -= sign * run->places[i].count;
+    for (size_t i = 0; i < run->location_count; i++)
+        ref->nodes[run->locations[i].node].free -= sign * run->locations[i].count;
     ref->free_devices -= sign * (int64_t)run->devices;
     ref->queue_held[what->queue] += sign * run->devices;
     ref->user_held[what->queue][what->owner] += sign * run->devices;
 }
 
-static void start(struct sim_reference *ref, size_t job, size_t place_count)
+static void start(struct sim_reference *ref, size_t job, size_t location_count)
 {
-    sim_world_begin(ref->world, job, ref->places, place_count);
+    sim_world_begin(ref->world, job, ref->locations, location_count);
     hold(ref, job, 1);
     sim_world_launch(ref->world, job);
     remove_from(ref->waiting, &ref->waiting_count, job);
@@ -132,7 +132,7 @@ static int by_end(const void *left, const void *right)
     return ends_a != ends_b ? (ends_a < ends_b ? -1 : 1) : a < b ? -1 : a > b;
 }
 
-static void reserve_none(struct sim_reference *ref)
+static void unreserve_all(struct sim_reference *ref)
 {
     for (int32_t n = 0; n < ref->world->node_count; n++) {
         ref->nodes[n].kept = 0;
@@ -161,17 +161,17 @@ static int64_t reserve(struct sim_reference *ref, size_t job)
     for (size_t i = 0; i < ref->running_count && fitting < needed; i++) {
         const struct sim_run *run = &ref->world->runs[ref->running[i]];
 
-        for (size_t p = 0; p < run->place_count; p++) {
-            struct sim_ref_node *node = &ref->nodes[run->places[p].node];
+        for (size_t p = 0; p < run->location_count; p++) {
+            struct sim_ref_node *node = &ref->nodes[run->locations[p].node];
 
             fitting += !node->down && !node->drained && node->later < least &&
-                       node->later + run->places[p].count >= least;
-            node->later += run->places[p].count;
+                       node->later + run->locations[p].count >= least;
+            node->later += run->locations[p].count;
         }
         begins_ms = ref->jobs[ref->running[i]].ends_ms;
     }
     if (fitting < needed) {
-        reserve_none(ref);
+        unreserve_all(ref);
         return INT64_MAX;
     }
     for (int32_t n = 0; n < ref->world->node_count && needed > 0; n++) {
@@ -199,10 +199,10 @@ static bool is_eligible(struct sim_reference *ref, size_t job)
 static bool try_start(struct sim_reference *ref, size_t job, bool in_time)
 {
     const int32_t devices = job_at(ref, job)->devices_max;
-    const size_t count = devices <= ref->free_devices ? find_place(ref, devices, in_time) : 0;
+    const size_t count = devices <= ref->free_devices ? find_placement(ref, devices, in_time) : 0;
 
     for (size_t i = 0; i < count && !in_time; i++) /* it will still hold them then */
-        ref->nodes[ref->places[i].node].later -= ref->places[i].count;
+        ref->nodes[ref->locations[i].node].later -= ref->locations[i].count;
     if (count)
         start(ref, job, count);
     return count > 0;
@@ -221,13 +221,13 @@ static size_t size_class(int32_t devices)
  * size did not fit, no other of it does. */
 static void backfill(struct sim_reference *ref, size_t from, int64_t begins_ms)
 {
-    bool no_place[SIZES][2] = {{false}};
+    bool no_placement[SIZES][2] = {{false}};
 
     for (size_t i = from; i < ref->waiting_count && ref->free_devices > 0;) {
         const size_t job = ref->waiting[i];
         const bool in_time =
             begins_ms == INT64_MAX || ref->world->now_ms + expected_length(ref, job) <= begins_ms;
-        bool *none = &no_place[size_class(job_at(ref, job)->devices_max)][in_time];
+        bool *none = &no_placement[size_class(job_at(ref, job)->devices_max)][in_time];
 
         if (!*none && is_eligible(ref, job)) {
             if (try_start(ref, job, in_time))
@@ -240,7 +240,7 @@ static void backfill(struct sim_reference *ref, size_t from, int64_t begins_ms)
 
 static void pass(struct sim_reference *ref)
 {
-    reserve_none(ref);
+    unreserve_all(ref);
     for (size_t i = 0; i < ref->waiting_count;) {
         const size_t job = ref->waiting[i];
 
@@ -392,8 +392,8 @@ static void node_drained(void *of, int32_t node, int64_t deadline_ms)
 
 static bool is_on(const struct sim_run *run, int32_t node)
 {
-    for (size_t i = 0; i < run->place_count; i++)
-        if (run->places[i].node == node)
+    for (size_t i = 0; i < run->location_count; i++)
+        if (run->locations[i].node == node)
             return true;
     return false;
 }
@@ -452,11 +452,11 @@ bool sim_reference_init(struct sim_reference *ref, struct sim_world *world, bool
                                   .predicts = predicts,
                                   .free_devices = (int64_t)nodes * SIM_DEVICES};
     ref->nodes = calloc(nodes, sizeof *ref->nodes);
-    ref->places = calloc(nodes, sizeof *ref->places);
+    ref->locations = calloc(nodes, sizeof *ref->locations);
     ref->waiting = calloc(jobs, sizeof *ref->waiting);
     ref->running = calloc(jobs, sizeof *ref->running);
     ref->jobs = calloc(jobs, sizeof *ref->jobs);
-    if (!ref->nodes || !ref->places || !ref->waiting || !ref->running || !ref->jobs)
+    if (!ref->nodes || !ref->locations || !ref->waiting || !ref->running || !ref->jobs)
         return false;
     for (size_t n = 0; n < nodes; n++)
         ref->nodes[n].free = SIM_DEVICES;
@@ -466,7 +466,7 @@ bool sim_reference_init(struct sim_reference *ref, struct sim_world *world, bool
 void sim_reference_done(struct sim_reference *ref)
 {
     free(ref->nodes);
-    free(ref->places);
+    free(ref->locations);
     free(ref->waiting);
     free(ref->running);
     free(ref->jobs);

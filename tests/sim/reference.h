@@ -40,8 +40,8 @@ struct sim_reference {
     } * jobs;
     int32_t queue_held[SIM_QUEUES], user_held[SIM_QUEUES][SIM_OWNERS];
     int64_t free_devices;
-    bool asked;               /* a pass is due at this time */
-    struct sim_place *places; /* scratch */
+    bool asked;                     /* a pass is due at this time */
+    struct sim_location *locations; /* scratch */
 };
 
 extern const struct sim_policy sim_reference_policy; /* of: a struct sim_reference */

@@ -130,7 +130,7 @@ static void draw_estimate(struct draws *d, struct sim_job *job)
         (usual_minutes[k] > minutes ? usual_minutes[k] : (int64_t)minutes + 1) * SIM_MINUTE_MS;
 }
 
-static void draw_queue(struct draws *d, const struct sim_trace_wish *wish, struct sim_job *job)
+static void draw_queue(struct draws *d, const struct sim_trace_job *wish, struct sim_job *job)
 {
     const int32_t all = wish->nodes * SIM_DEVICES;
     const double u = uniform(d), v = uniform(d);
@@ -144,12 +144,12 @@ static void draw_queue(struct draws *d, const struct sim_trace_wish *wish, struc
         job->queue = SIM_QUEUE_EVAL;
     } else {
         job->queue = u < 0.75 ? SIM_QUEUE_RESEARCH : SIM_QUEUE_DEFAULT;
-        job->priority = v > 0.97 ? SIM_PRIORITY_SPARE : 0;
+        job->priority = v > 0.97 ? SIM_PRIORITY_LOW : 0;
     }
 }
 
 /* Everything but when it comes. */
-static void draw_job(struct draws *d, const struct sim_trace_wish *wish, struct sim_job *job)
+static void draw_job(struct draws *d, const struct sim_trace_job *wish, struct sim_job *job)
 {
     const double u = uniform(d);
 
@@ -204,13 +204,13 @@ static void relate(struct draws *d, struct sim_trace *trace)
     }
 }
 
-static struct sim_job *add_job(struct sim_trace *trace, size_t *room)
+static struct sim_job *add_job(struct sim_trace *trace, size_t *capacity)
 {
-    if (trace->job_count == *room) {
+    if (trace->job_count == *capacity) {
         struct sim_job *bigger;
 
-        *room = *room ? *room * 2 : 1024;
-        bigger = realloc(trace->jobs, *room * sizeof *bigger);
+        *capacity = *capacity ? *capacity * 2 : 1024;
+        bigger = realloc(trace->jobs, *capacity * sizeof *bigger);
         if (!bigger)
             return NULL;
         trace->jobs = bigger;
@@ -220,8 +220,7 @@ static struct sim_job *add_job(struct sim_trace *trace, size_t *room)
 
 /* What runs at some moment has been met by chance in the midst of its time: a job is met the more
  * often the longer it is, and a part of it is left. */
-static void draw_running_job(struct draws *d, const struct sim_trace_wish *wish,
-                             struct sim_job *job)
+static void draw_running_job(struct draws *d, const struct sim_trace_job *wish, struct sim_job *job)
 {
     do
         draw_job(d, wish, job);
@@ -230,10 +229,10 @@ static void draw_running_job(struct draws *d, const struct sim_trace_wish *wish,
 }
 
 /* Jobs on so many devices, which run when the day begins. False: no memory. */
-static bool add_running(struct draws *d, struct sim_trace *trace, size_t *room, double devices)
+static bool add_running(struct draws *d, struct sim_trace *trace, size_t *capacity, double devices)
 {
     while (devices > 0) {
-        struct sim_job *job = add_job(trace, room);
+        struct sim_job *job = add_job(trace, capacity);
 
         if (!job)
             return false;
@@ -245,11 +244,11 @@ static bool add_running(struct draws *d, struct sim_trace *trace, size_t *room, 
 }
 
 /* Jobs with so much device-time in all, which come in the day, or wait when it begins. */
-static bool add_jobs(struct draws *d, struct sim_trace *trace, size_t *room, double device_time,
+static bool add_jobs(struct draws *d, struct sim_trace *trace, size_t *capacity, double device_time,
                      bool wait)
 {
     while (device_time > 0) {
-        struct sim_job *job = add_job(trace, room);
+        struct sim_job *job = add_job(trace, capacity);
 
         if (!job)
             return false;
@@ -265,14 +264,14 @@ static bool add_jobs(struct draws *d, struct sim_trace *trace, size_t *room, dou
  * load has left waiting; and what comes in the day. */
 static bool make_jobs(struct sim_trace *trace)
 {
-    const struct sim_trace_wish *wish = &trace->wish;
+    const struct sim_trace_job *wish = &trace->wish;
     const double all = (double)wish->nodes * SIM_DEVICES;
     struct draws d = {.key = hd_random_key(wish->seed, 1)};
-    size_t room = 0;
+    size_t capacity = 0;
 
-    if (!add_running(&d, trace, &room, all) ||
-        !add_jobs(&d, trace, &room, (wish->load - 1) * all * 24 * (double)SIM_HOUR_MS, true) ||
-        !add_jobs(&d, trace, &room, wish->load * all * (double)wish->horizon_ms, false))
+    if (!add_running(&d, trace, &capacity, all) ||
+        !add_jobs(&d, trace, &capacity, (wish->load - 1) * all * 24 * (double)SIM_HOUR_MS, true) ||
+        !add_jobs(&d, trace, &capacity, wish->load * all * (double)wish->horizon_ms, false))
         return false;
     qsort(trace->jobs, trace->job_count, sizeof *trace->jobs, by_submission);
     for (size_t j = 1; j < trace->job_count; j++)
@@ -336,7 +335,7 @@ static bool make_faults(struct sim_trace *trace)
     return true;
 }
 
-struct sim_trace *sim_trace_new(const struct sim_trace_wish *wish)
+struct sim_trace *sim_trace_new(const struct sim_trace_job *wish)
 {
     struct sim_trace *trace = calloc(1, sizeof *trace);
 

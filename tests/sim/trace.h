@@ -28,7 +28,7 @@ enum {
     SIM_DEVICES = 8, /* of a node */
     SIM_OWNERS = 200,
     SIM_PRIORITY_URGENT = 100,
-    SIM_PRIORITY_SPARE = -10,
+    SIM_PRIORITY_LOW = -10,
 };
 
 #define SIM_MINUTE_MS ((int64_t)60 * 1000)
@@ -76,7 +76,7 @@ struct sim_fault {
     int64_t deadline_ms;    /* of a drain: jobs leave within so long */
 };
 
-struct sim_trace_wish {
+struct sim_trace_job {
     uint64_t seed;
     int32_t nodes;
     int64_t horizon_ms; /* jobs come until then */
@@ -89,14 +89,14 @@ struct sim_trace_wish {
 };
 
 struct sim_trace {
-    struct sim_trace_wish wish;
+    struct sim_trace_job wish;
     struct sim_job *jobs; /* by submit_ms */
     size_t job_count;
     struct sim_fault *faults; /* by at_ms */
     size_t fault_count;
 };
 
-struct sim_trace *sim_trace_new(const struct sim_trace_wish *wish); /* NULL: no memory */
+struct sim_trace *sim_trace_new(const struct sim_trace_job *wish); /* NULL: no memory */
 void sim_trace_free(struct sim_trace *trace);
 const char *sim_class_name(enum sim_class class);
 const char *sim_queue_name(enum sim_queue queue);

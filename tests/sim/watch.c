@@ -45,8 +45,8 @@ void sim_watch_done(struct sim_watch *watch)
     free(watch->job_of);
     free(watch->holders);
     free(watch->nodes);
-    free(watch->told);
-    free(watch->promised);
+    free(watch->reported);
+    free(watch->planned);
 }
 
 void sim_watch_number(struct sim_watch *watch, size_t job, uint64_t number)
@@ -198,27 +198,28 @@ static bool may_follow(enum hd_job_state before, enum hd_job_state after)
     }
 }
 
-static bool is_told(const struct sim_watch *watch, uint64_t number)
+static bool is_reported(const struct sim_watch *watch, uint64_t number)
 {
-    for (size_t i = 0; i < watch->told_count; i++)
-        if (watch->told[i] == number)
+    for (size_t i = 0; i < watch->reported_count; i++)
+        if (watch->reported[i] == number)
             return true;
     return false;
 }
 
-static void see_promise(struct sim_watch *watch, size_t job, const struct hd_job_record *record)
+static void see_planned_start(struct sim_watch *watch, size_t job,
+                              const struct hd_job_record *record)
 {
     struct sim_watched_job *seen = &watch->jobs[job];
 
     if (record->planned_start_ms == seen->planned_start_ms)
         return;
-    if (record->state == HD_JOB_STATE_QUEUED && !is_told(watch, record->job))
+    if (record->state == HD_JOB_STATE_QUEUED && !is_reported(watch, record->job))
         sim_watch_break(watch,
                         "W5: the expected start of job %" PRIu64 " moves by %" PRId64
                         " ms without an event",
                         record->job, record->planned_start_ms - seen->planned_start_ms);
     if (!seen->planned_start_ms)
-        append(watch, &watch->promised, &watch->promised_count, &watch->promised_size, job);
+        append(watch, &watch->planned, &watch->planned_count, &watch->planned_size, job);
     seen->planned_start_ms = record->planned_start_ms;
 }
 
@@ -232,7 +233,7 @@ static void see_job(struct sim_watch *watch, const struct hd_job_record *record,
         sim_watch_break(watch, "W4: job %" PRIu64 " becomes %s and was %s", record->job,
                         hd_job_state_name((int)record->state), hd_job_state_name((int)seen->state));
     seen->state = record->state;
-    see_promise(watch, job, record);
+    see_planned_start(watch, job, record);
 }
 
 static void see_event(struct sim_watch *watch, const struct hd_event_record *event)
@@ -241,14 +242,14 @@ static void see_event(struct sim_watch *watch, const struct hd_event_record *eve
         return;
     watch->starts_moved += event->kind[6] == 'm';
     watch->jobs[watch->job_of[event->job]].chooses = strstr(event->message, "could start now on");
-    append(watch, &watch->told, &watch->told_count, &watch->told_size, event->job);
+    append(watch, &watch->reported, &watch->reported_count, &watch->reported_size, event->job);
 }
 
 void sim_watch_batch(struct sim_watch *watch, const struct hd_batch *batch, int64_t wall_ms)
 {
     if (*watch->broken || !batch->count)
         return;
-    watch->told_count = 0;
+    watch->reported_count = 0;
     for (const struct hd_batch_op *op = batch->first; op; op = op->next) {
         if (op->kind == HD_OP_EVENT)
             see_event(watch, &op->event);
@@ -268,13 +269,13 @@ void sim_watch_batch(struct sim_watch *watch, const struct hd_batch *batch, int6
 
 /* ---- from time to time ------------------------------------------------------------------------*/
 
-static void check_promises(struct sim_watch *watch, int64_t wall_ms, bool silent)
+static void check_planned_starts(struct sim_watch *watch, int64_t wall_ms, bool silent)
 {
-    for (size_t i = 0; i < watch->promised_count;) {
-        const struct sim_watched_job *seen = &watch->jobs[watch->promised[i]];
+    for (size_t i = 0; i < watch->planned_count;) {
+        const struct sim_watched_job *seen = &watch->jobs[watch->planned[i]];
 
         if (!seen->planned_start_ms || seen->state != HD_JOB_STATE_QUEUED) {
-            watch->promised[i] = watch->promised[--watch->promised_count];
+            watch->planned[i] = watch->planned[--watch->planned_count];
             continue;
         }
         if (wall_ms > seen->planned_start_ms + LATE_MS && !silent)
@@ -333,7 +334,7 @@ void sim_watch_waits(struct sim_watch *watch, int64_t wall_ms, bool silent)
 {
     if (*watch->broken)
         return;
-    check_promises(watch, wall_ms, silent);
+    check_planned_starts(watch, wall_ms, silent);
     check_urgent(watch, wall_ms);
 }
 

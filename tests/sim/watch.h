@@ -57,10 +57,10 @@ struct sim_watch {
     uint64_t *holders; /* [node * SIM_DEVICES + device]: number of the job; 0: free */
     enum hd_node_state *nodes;
     int32_t queue_held[SIM_QUEUES], user_held[SIM_QUEUES][SIM_OWNERS];
-    uint64_t *told; /* numbers of jobs that this batch tells a start */
-    size_t told_count, told_size;
-    uint64_t *promised; /* jobs that may have an expected start; some no longer have */
-    size_t promised_count, promised_size;
+    uint64_t *reported; /* numbers of jobs that this batch tells a start */
+    size_t reported_count, reported_size;
+    uint64_t *planned; /* jobs that may have an expected start; some no longer have */
+    size_t planned_count, planned_size;
     uint64_t urgent; /* number of the oldest urgent job that waits and could start; 0: none */
     int64_t urgent_since_ms; /* it has been so since then */
     size_t starts, starts_moved, preempted, grown;

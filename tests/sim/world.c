@@ -111,9 +111,9 @@ static int32_t lowest_tier(int32_t nodes)
 }
 
 /* Places are in the order of nodes. */
-static int32_t tier_of(const struct sim_place *places, size_t count)
+static int32_t tier_of(const struct sim_location *locations, size_t count)
 {
-    const int32_t first = places[0].node, last = places[count - 1].node;
+    const int32_t first = locations[0].node, last = locations[count - 1].node;
     int32_t tier = first != last;
 
     while (tier && tier < SIM_TIERS &&
@@ -158,7 +158,7 @@ void sim_world_free(struct sim_world *world)
     if (!world)
         return;
     for (size_t j = 0; world->runs && j < world->trace->job_count; j++)
-        free(world->runs[j].places);
+        free(world->runs[j].locations);
     free(world->nodes);
     free(world->runs);
     free(world->events);
@@ -183,9 +183,9 @@ static void count_span(struct sim_world *world, const struct sim_run *run)
     const double devices = run->devices;
     int32_t leaves = 0, last = -1;
 
-    for (size_t i = 0; i < run->place_count; i++) {
-        leaves += run->places[i].node / of_leaf != last;
-        last = run->places[i].node / of_leaf;
+    for (size_t i = 0; i < run->location_count; i++) {
+        leaves += run->locations[i].node / of_leaf != last;
+        last = run->locations[i].node / of_leaf;
     }
     world->spanned += devices * leaves;
     world->spanned_least += devices * ceil(devices / (of_leaf * SIM_DEVICES));
@@ -227,27 +227,27 @@ double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nod
            (nodes > least ? SIM_SPREAD : 1) * pow(SIM_APART, tier - lowest_tier(nodes));
 }
 
-void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place *places,
+void sim_world_begin(struct sim_world *world, size_t job, const struct sim_location *locations,
                      size_t count)
 {
     struct sim_run *run = &world->runs[job];
     const struct sim_job *what = &world->trace->jobs[job];
 
-    free(run->places);
-    run->places = malloc(count * sizeof *places);
-    if (!run->places) {
+    free(run->locations);
+    run->locations = malloc(count * sizeof *locations);
+    if (!run->locations) {
         world->no_memory = true;
         return;
     }
-    memcpy(run->places, places, count * sizeof *places);
-    run->place_count = count;
+    memcpy(run->locations, locations, count * sizeof *locations);
+    run->location_count = count;
     run->devices = 0;
     for (size_t i = 0; i < count; i++) {
-        run->devices += places[i].count;
-        world->nodes[places[i].node].held += places[i].count;
+        run->devices += locations[i].count;
+        world->nodes[locations[i].node].held += locations[i].count;
     }
     run->step_ms =
-        sim_world_step_ms(what, run->devices, (int32_t)count, tier_of(run->places, count));
+        sim_world_step_ms(what, run->devices, (int32_t)count, tier_of(run->locations, count));
     run->state = SIM_RUN_HOLDING;
     run->attempt++;
     run->begun_ms = world->now_ms;
@@ -263,7 +263,7 @@ void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place
 void sim_world_launch(struct sim_world *world, size_t job)
 {
     const struct sim_run *run = &world->runs[job];
-    const double doublings = ceil(log2((double)run->place_count));
+    const double doublings = ceil(log2((double)run->location_count));
 
     add_event(world, world->now_ms + START_MS + (int64_t)(doublings * START_DOUBLING_MS), JOB_UP,
               job, run->attempt);
@@ -292,8 +292,8 @@ void sim_world_end(struct sim_world *world, size_t job)
     struct sim_run *run = &world->runs[job];
     const int64_t up_ms = run->up_ms ? run->up_ms : world->now_ms;
 
-    for (size_t i = 0; i < run->place_count; i++)
-        world->nodes[run->places[i].node].held -= run->places[i].count;
+    for (size_t i = 0; i < run->location_count; i++)
+        world->nodes[run->locations[i].node].held -= run->locations[i].count;
     world->devices_held -= run->devices;
     world->sums.starting += (double)(up_ms - run->begun_ms) * run->devices;
     if (run->frozen_ms)
@@ -302,7 +302,7 @@ void sim_world_end(struct sim_world *world, size_t job)
     run->state = SIM_RUN_WAITING;
     run->frozen_ms = 0;
     run->devices = 0;
-    run->place_count = 0;
+    run->location_count = 0;
 }
 
 void sim_world_over(struct sim_world *world, size_t job, enum sim_outcome outcome)
@@ -398,8 +398,8 @@ static void fail_node(struct sim_world *world, int32_t node)
     for (size_t j = 0; j < world->trace->job_count; j++) {
         const struct sim_run *run = &world->runs[j];
 
-        for (size_t i = 0; run->state == SIM_RUN_HOLDING && i < run->place_count; i++)
-            if (run->places[i].node == node)
+        for (size_t i = 0; run->state == SIM_RUN_HOLDING && i < run->location_count; i++)
+            if (run->locations[i].node == node)
                 sim_world_freeze(world, j);
     }
     world->policy->node_failed(world->of_policy, node);

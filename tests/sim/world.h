@@ -41,7 +41,7 @@ enum sim_tier { SIM_TIER_LIST(X) SIM_TIERS };
 enum sim_run_state { SIM_RUN_AWAY, SIM_RUN_WAITING, SIM_RUN_HOLDING, SIM_RUN_OVER };
 enum sim_outcome { SIM_OUTCOME_NONE, SIM_OUTCOME_DONE, SIM_OUTCOME_CANCELLED, SIM_OUTCOME_FAILED };
 
-struct sim_place {
+struct sim_location {
     int32_t node, count; /* devices of it */
 };
 
@@ -50,8 +50,8 @@ struct sim_run {
     enum sim_run_state state;
     enum sim_outcome outcome;
     int32_t attempt; /* the newest; 0: none yet */
-    struct sim_place *places;
-    size_t place_count;
+    struct sim_location *locations;
+    size_t location_count;
     int32_t devices;
     double step_ms;                     /* of the attempt */
     int64_t begun_ms, up_ms, frozen_ms; /* of the attempt; up: its ranks are connected; frozen: it
@@ -129,7 +129,7 @@ int32_t sim_tier_nodes(enum sim_tier tier); /* of one switch */
  * one switch of the n-th tier, and at none of a lower one. */
 double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nodes, int32_t tier);
 /* The job gets these devices (copied). Its ranks come up after sim_world_launch. */
-void sim_world_begin(struct sim_world *world, size_t job, const struct sim_place *places,
+void sim_world_begin(struct sim_world *world, size_t job, const struct sim_location *locations,
                      size_t count);
 void sim_world_launch(struct sim_world *world, size_t job);
 void sim_world_stop(struct sim_world *world, size_t job);   /* gracefully; `stopped` follows */
