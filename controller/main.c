@@ -448,7 +448,7 @@ static int backup(const struct hd_config *config)
     enum hd_status st = check_backup(config);
 
     if (!st)
-        st = hd_store_backup(hd_config_get(config, OPT_STATE_DIR), config->args[1], &made);
+        st = hd_store_make_backup(hd_config_get(config, OPT_STATE_DIR), config->args[1], &made);
     if (!st) {
         hd_text_format_bytes(made.size_bytes, size);
         (void)snprintf(line, sizeof line, "%s, %lld job%s, the last is %lld, schema %lld", size,
@@ -544,9 +544,9 @@ static int restore(const struct hd_config *config)
     enum hd_status st = check_restore(config);
 
     if (!st)
-        st = hd_store_restore(state_dir, config->arg_count > 1 ? config->args[1] : NULL,
-                              hd_config_is_on(config, OPT_REVOKE),
-                              hd_config_is_on(config, OPT_EMPTY), &made);
+        st = hd_store_restore_from(state_dir, config->arg_count > 1 ? config->args[1] : NULL,
+                                   hd_config_is_on(config, OPT_REVOKE),
+                                   hd_config_is_on(config, OPT_EMPTY), &made);
     if (!st) {
         describe_restore(state_dir, &made, hd_config_is_on(config, OPT_REVOKE), &text);
         st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a line") : hd_file_print(text.data);

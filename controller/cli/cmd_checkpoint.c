@@ -219,8 +219,8 @@ static int export_checkpoint(const struct cli *cli, const struct checkpoint_flag
 /* ---- checkpoint save ---- */
 
 /* The newest checkpoint of a job: how many there are and which it is. Attempts and steps grow. */
-static int find_newest(struct cli *cli, const char *job, int64_t *ret_attempt, int64_t *ret_step,
-                       struct hd_text *ret_path)
+static int find_newest_checkpoint(struct cli *cli, const char *job, int64_t *ret_attempt,
+                                  int64_t *ret_step, struct hd_text *ret_path)
 {
     struct found f;
     int code = found_open(cli, job, false, &f);
@@ -275,7 +275,7 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
-        code = find_newest(cli, job, &attempt_before, &step_before, &path);
+        code = find_newest_checkpoint(cli, job, &attempt_before, &step_before, &path);
     if (code == CLI_CONTINUE)
         code = cli_call(cli, "CheckpointJob", &heddle__v1__checkpoint_job_response__descriptor,
                         &request.base, &response);
@@ -292,7 +292,7 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
             break;
         }
         (void)nanosleep(&(struct timespec){.tv_nsec = SAVE_PAUSE_MS * 1000000L}, NULL);
-        code = find_newest(cli, job, &attempt, &step, &path);
+        code = find_newest_checkpoint(cli, job, &attempt, &step, &path);
     }
     if (code == CLI_CONTINUE)
         print_saved(cli->format, request.job, attempt, step, path.failed ? "" : path.data);

@@ -89,7 +89,7 @@ static bool has_time(const char *line, size_t len)
 }
 
 /* A whole line, its end included. */
-static void add_line(struct rank_log *r, const char *line, size_t len)
+static void add_log_line(struct rank_log *r, const char *line, size_t len)
 {
     struct logs *l = r->l;
 
@@ -105,18 +105,18 @@ static void add_line(struct rank_log *r, const char *line, size_t len)
         hd_text_add(&l->out, "\n");
 }
 
-static void add_lines(struct rank_log *r, const char *bytes, size_t count)
+static void add_log_lines(struct rank_log *r, const char *bytes, size_t count)
 {
     while (count) {
         const char *end = memchr(bytes, '\n', count);
         const size_t len = end ? (size_t)(end - bytes) + 1 : count;
 
         if (end && !r->line.len_bytes) {
-            add_line(r, bytes, len);
+            add_log_line(r, bytes, len);
         } else {
             hd_text_add_bytes(&r->line, bytes, len);
             if (end || r->line.len_bytes > LINE_BYTES_MAX) {
-                add_line(r, r->line.data, r->line.len_bytes);
+                add_log_line(r, r->line.data, r->line.len_bytes);
                 hd_text_clear(&r->line);
             }
         }
@@ -129,7 +129,7 @@ static void add_lines(struct rank_log *r, const char *bytes, size_t count)
 static void end_line(struct rank_log *r)
 {
     if (r->line.len_bytes)
-        add_line(r, r->line.data, r->line.len_bytes);
+        add_log_line(r, r->line.data, r->line.len_bytes);
     hd_text_clear(&r->line);
 }
 
@@ -185,7 +185,7 @@ static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
         return;
     }
     if (l->in_lines)
-        add_lines(r, (const char *)chunk->data.data, chunk->data.len);
+        add_log_lines(r, (const char *)chunk->data.data, chunk->data.len);
     else
         add_bytes(l, (const char *)chunk->data.data, chunk->data.len);
     if (!cli_out(&l->out)) /* the reader of the pipe is gone */
@@ -333,7 +333,7 @@ static enum hd_status read_tail(struct rank_log *r)
             continue;
         }
         r->keep = NULL;
-        add_lines(r, from, bytes.len_bytes - (size_t)(from - bytes.data));
+        add_log_lines(r, from, bytes.len_bytes - (size_t)(from - bytes.data));
         break;
     }
     if (r->offset_bytes < 0)

@@ -29,7 +29,7 @@ struct asked_node {
 };
 
 /* Asks. CLI_CONTINUE: the node measures; else it was refused, and said why. */
-static int ask(struct cli *cli, struct asked_node *node)
+static int request_probe(struct cli *cli, struct asked_node *node)
 {
     Heddle__V1__ProbeNodeRequest request = HEDDLE__V1__PROBE_NODE_REQUEST__INIT;
     Heddle__V1__ProbeNodeResponse *response = NULL;
@@ -55,8 +55,8 @@ static int read_topology(struct cli *cli, const char *name, Heddle__V1__GetTopol
                     &request.base, ret);
 }
 
-static const Heddle__V1__NodeTopology *find(const Heddle__V1__GetTopologyResponse *t,
-                                            const char *name)
+static const Heddle__V1__NodeTopology *find_probed(const Heddle__V1__GetTopologyResponse *t,
+                                                   const char *name)
 {
     for (size_t i = 0; i < t->n_nodes; i++)
         if (strcmp(t->nodes[i]->node, name) == 0)
@@ -88,7 +88,7 @@ static size_t count_pending(const Heddle__V1__GetTopologyResponse *t, struct ask
     size_t pending = 0;
 
     for (size_t i = 0; i < count; i++) {
-        const Heddle__V1__NodeTopology *n = find(t, nodes[i].name);
+        const Heddle__V1__NodeTopology *n = find_probed(t, nodes[i].name);
 
         if (!n || !n->probe || !n->probe->pending)
             continue;
@@ -218,7 +218,7 @@ static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse
     if (cli->format >= CLI_JSON)
         show_list_begin(&list, &out, cli->format, "ProbeList", "node");
     for (size_t i = 0; i < count; i++) {
-        const Heddle__V1__NodeTopology *n = find(t, nodes[i].name);
+        const Heddle__V1__NodeTopology *n = find_probed(t, nodes[i].name);
 
         if (!n)
             show_removed(cli, nodes[i].name, &list, &out);
@@ -240,7 +240,7 @@ static int probe(struct cli *cli, struct asked_node *nodes, size_t count)
     size_t asked = 0;
 
     for (size_t i = 0; i < count; i++) {
-        code = ask(cli, &nodes[i]);
+        code = request_probe(cli, &nodes[i]);
         if (code == CLI_CONTINUE)
             nodes[asked++] = nodes[i];
         else

@@ -59,7 +59,7 @@ static enum hd_status probe_socket(const char *path)
     return st;
 }
 
-static enum hd_status find(struct cli *cli)
+static enum hd_status find_in_contexts(struct cli *cli)
 {
     const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca,
                                                   cli->tls_cert};
@@ -141,7 +141,7 @@ void cli_wait_end(struct cli *cli)
 int cli_connect(struct cli *cli)
 {
     const struct hd_process_needs needs = hd_process_needs_of_grpc(48, 0);
-    enum hd_status st = find(cli);
+    enum hd_status st = find_in_contexts(cli);
 
     if (!st)
         st = hd_process_prepare(&needs);

@@ -137,8 +137,8 @@ static enum hd_status read_files(struct contexts *c, struct file files[FILES])
 /* ---- choosing ---------------------------------------------------------------------------------*/
 
 /* ~/ is the home folder. */
-static enum hd_status take(struct contexts *c, const struct file *file,
-                           const struct yaml_node *node, struct context_value *ret_value)
+static enum hd_status take_context(struct contexts *c, const struct file *file,
+                                   const struct yaml_node *node, struct context_value *ret_value)
 {
     const char *home = getenv("HOME");
 
@@ -191,7 +191,7 @@ static enum hd_status choose_context(struct contexts *c, const char *flag,
                 files[i].root ? hd_yaml_find(files[i].root, "context") : NULL;
 
             if (node)
-                st = take(c, &files[i], node, &c->context);
+                st = take_context(c, &files[i], node, &c->context);
         }
     }
     for (int i = 0; !st && i < FILES; i++)
@@ -213,13 +213,13 @@ static enum hd_status find_in_files(struct contexts *c, const struct file files[
             continue;
         node = hd_yaml_find(context, key);
         if (node)
-            return take(c, &files[i], node, ret_value);
+            return take_context(c, &files[i], node, ret_value);
         break;
     }
     for (int i = 0; !c->context.text && i < FILES; i++) {
         node = files[i].root ? hd_yaml_find(files[i].root, key) : NULL;
         if (node)
-            return take(c, &files[i], node, ret_value);
+            return take_context(c, &files[i], node, ret_value);
     }
     return HD_OK;
 }

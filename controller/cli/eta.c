@@ -18,7 +18,7 @@ void eta_restart(struct eta *eta)
 
 /* Milliseconds since the report before this one; 0: it is the first one, or a clock was set back.
  */
-static double take_time(struct eta *eta, int64_t time_unix_ms)
+static double take_eta(struct eta *eta, int64_t time_unix_ms)
 {
     const int64_t before_ms = eta->reported_ms;
 
@@ -38,7 +38,7 @@ static double window_steps(double step_ms)
 
 void eta_step(struct eta *eta, int64_t step, int64_t time_unix_ms)
 {
-    const double ms = take_time(eta, time_unix_ms);
+    const double ms = take_eta(eta, time_unix_ms);
     const int64_t count = step - eta->step;
     double window;
 
@@ -60,7 +60,7 @@ void eta_step(struct eta *eta, int64_t step, int64_t time_unix_ms)
 
 static void take_pause(struct eta *eta, struct eta_pause *pause, int64_t step, int64_t time_unix_ms)
 {
-    const double ms = take_time(eta, time_unix_ms);
+    const double ms = take_eta(eta, time_unix_ms);
 
     pause->at_step = step;
     if (ms > 0)

@@ -62,8 +62,8 @@ static void add_step(struct hd_text *out, const struct lines *lines,
 
 /* ---- checkpoints ---- */
 
-static void add_checkpoint(struct hd_text *out, const struct lines *lines,
-                           const Heddle__V1__CheckpointInfo *c)
+static void add_checkpoint_line(struct hd_text *out, const struct lines *lines,
+                                const Heddle__V1__CheckpointInfo *c)
 {
     const size_t n = strlen(lines->directory);
     const char *path = c->path;
@@ -174,7 +174,7 @@ bool lines_add(struct hd_text *out, const struct lines *lines,
                     entry->validation->loss);
         return true;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
-        add_checkpoint(out, lines, entry->checkpoint);
+        add_checkpoint_line(out, lines, entry->checkpoint);
         return true;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END:
         add_end(out, lines, entry->end);

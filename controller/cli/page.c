@@ -175,7 +175,7 @@ static void add_troff(struct hd_text *out, const char *text, size_t len)
     }
 }
 
-static void add_lines(struct hd_text *out, const char *line, size_t cut)
+static void add_page_lines(struct hd_text *out, const char *line, size_t cut)
 {
     add_troff(out, line + cut, line_len(line) - cut);
     hd_text_add(out, "\n");
@@ -186,8 +186,9 @@ static const char *add_synopsis(struct hd_text *out, const char *line)
 {
     hd_text_add(out, ".SH SYNOPSIS\n.nf\n");
     for (; *line && !is_blank(line); line = next_line(line))
-        add_lines(out, line,
-                  strncmp(line, "Usage: ", 7) == 0 || strncmp(line, "       ", 7) == 0 ? 7 : 0);
+        add_page_lines(out, line,
+                       strncmp(line, "Usage: ", 7) == 0 || strncmp(line, "       ", 7) == 0 ? 7
+                                                                                            : 0);
     hd_text_add(out, ".fi\n");
     return line;
 }
@@ -201,10 +202,10 @@ static const char *add_flag(struct hd_text *out, const char *line)
     add_troff(out, line + 2, (size_t)(text - line - 2));
     hd_text_add(out, "\\fR\n");
     if (text[blanks] != '\n')
-        add_lines(out, text, blanks);
+        add_page_lines(out, text, blanks);
     for (line = next_line(line); strncmp(line, "    ", 4) == 0 && !is_blank(line);
          line = next_line(line))
-        add_lines(out, line, strspn(line, " "));
+        add_page_lines(out, line, strspn(line, " "));
     return line;
 }
 
@@ -212,7 +213,7 @@ static const char *add_example(struct hd_text *out, const char *line)
 {
     hd_text_add(out, ".SH EXAMPLE\n.nf\n");
     for (line = next_line(line); *line; line = next_line(line))
-        add_lines(out, line, strspn(line, " ") < 2 ? strspn(line, " ") : 2);
+        add_page_lines(out, line, strspn(line, " ") < 2 ? strspn(line, " ") : 2);
     hd_text_add(out, ".fi\n");
     return line;
 }
@@ -241,7 +242,7 @@ static void add_body(struct hd_text *out, const char *line)
             in_flags = begins = false;
             if (*line == ' ') /* a list, a table */
                 hd_text_add(out, ".br\n");
-            add_lines(out, line, strspn(line, " "));
+            add_page_lines(out, line, strspn(line, " "));
             line = next_line(line);
         }
     }
@@ -265,11 +266,11 @@ void page_manual(const char *name, int section, const char *summary, const char 
     } else { /* of another form: as it is */
         hd_text_add(out, ".SH DESCRIPTION\n.nf\n");
         for (; *help; help = next_line(help))
-            add_lines(out, help, 0);
+            add_page_lines(out, help, 0);
         hd_text_add(out, ".fi\n");
     }
     if (*see_also) {
         hd_text_add(out, ".SH SEE ALSO\n");
-        add_lines(out, see_also, 0);
+        add_page_lines(out, see_also, 0);
     }
 }

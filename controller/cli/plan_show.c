@@ -19,7 +19,7 @@ static double sheet_rate(const struct plan_asked *a, enum hd_dtype dtype)
     return hd_gpu_kind_rate(a->kind, dtype, a->job.tf32);
 }
 
-static struct sheet_times sheet_times(const struct plan_asked *a, const struct hd_dry *step)
+static struct sheet_times make_sheet_times(const struct plan_asked *a, const struct hd_dry *step)
 {
     const double bytes = (double)(step->costs.read_bytes + step->costs.write_bytes);
     double seconds =
@@ -122,7 +122,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     hd_json_add_int64(w, "write_bytes", r->step.costs.write_bytes);
     show_communication(w, a, rank, &r->step);
     if (a->kind) {
-        const struct sheet_times t = sheet_times(a, &r->step);
+        const struct sheet_times t = make_sheet_times(a, &r->step);
 
         hd_json_add_real(w, "data_sheet_products_ms", t.products);
         hd_json_add_real(w, "data_sheet_memory_ms", t.memory);
@@ -175,7 +175,7 @@ static void print_memory(const struct cli *cli, const struct hd_memory *m, struc
 
 static void print_sheet(const struct plan_asked *a, const struct hd_dry *step, struct hd_text *out)
 {
-    const struct sheet_times t = sheet_times(a, step);
+    const struct sheet_times t = make_sheet_times(a, step);
 
     hd_text_add(out,
                 "          at the rates of its data sheet, which nothing reaches: products %.3g ms "

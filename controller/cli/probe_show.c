@@ -25,7 +25,7 @@ static void add_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
     hd_json_add_string(w, key, when);
 }
 
-static void show_devices(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n)
+static void show_probed_devices(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n)
 {
     const Heddle__V1__NodeProbe *m = n->probe;
 
@@ -92,7 +92,7 @@ void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n
     hd_json_add_string(w, "measured_on", m->measured_on);
     hd_json_add_string(w, "engine", m->engine);
     hd_json_add_real(w, "checkpoint_bytes_per_s", m->checkpoint_bytes_per_s);
-    show_devices(w, n);
+    show_probed_devices(w, n);
     show_classes(w, m);
     hd_json_end(w, '}');
 }

@@ -369,8 +369,8 @@ enum hd_status runs_list(const char *folder, const char *job_file, struct run_li
 /* ---- going on ---------------------------------------------------------------------------------*/
 
 /* The newest run of a job file. */
-static enum hd_status find_newest(const char *job_path, const char *state_dir,
-                                  char ret_path[RUN_PATH_MAX])
+static enum hd_status find_newest_run(const char *job_path, const char *state_dir,
+                                      char ret_path[RUN_PATH_MAX])
 {
     char *file = realpath(job_path, NULL);
     struct hd_text folder = {0};
@@ -410,7 +410,7 @@ static enum hd_status find_run(const char *target, const char *state_dir,
                             "heddle-runs/" RUN_LATEST ", or the job file",
                             target, strerror(errno));
     if (S_ISREG(info.st_mode)) {
-        st = find_newest(target, state_dir, ret_path);
+        st = find_newest_run(target, state_dir, ret_path);
         return st ? st : read_marker(ret_path, ret_marker);
     }
     if (!realpath(target, path))

@@ -132,7 +132,7 @@ static bool may_move(const struct defragmentation *g, const struct core_job *oth
 
 /* The switch at which the gang could be together with this node: the node itself for one on one
  * node; -1: none. */
-static int32_t switch_of(const struct defragmentation *g, size_t i)
+static int32_t switch_for_gang(const struct defragmentation *g, size_t i)
 {
     const int32_t tier = g->view.tier_max;
 
@@ -154,7 +154,7 @@ static size_t count_at(struct defragmentation *g, const struct core_attempt *att
     if (g->counted.attempt == attempt && g->counted.at == at)
         return g->counted.count;
     for (size_t i = 0; i < attempt->alloc_count; i++)
-        count += switch_of(g, attempt->allocs[i].node->index) == at;
+        count += switch_for_gang(g, attempt->allocs[i].node->index) == at;
     g->counted.attempt = attempt;
     g->counted.at = at;
     g->counted.count = count;
@@ -166,7 +166,7 @@ static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *re
 {
     const struct core_node *node = g->core->nodes[i];
     const int32_t least = g->now->device_count / g->view.nodes_max;
-    const int32_t at = switch_of(g, i);
+    const int32_t at = switch_for_gang(g, i);
 
     *ret_domain = (struct domain){.node = i, .at = at};
     if (at < 0 || !core_node_usable(node) || node->reserved.by ||
@@ -241,8 +241,8 @@ static size_t choose_switches(struct domain *domains, size_t count, size_t neede
     return chosen;
 }
 
-static bool is_listed(const struct job_migration *migrations, size_t count,
-                      const struct core_job *job)
+static bool is_in_migrations(const struct job_migration *migrations, size_t count,
+                             const struct core_job *job)
 {
     for (size_t i = 0; i < count; i++)
         if (migrations[i].job == job)
@@ -263,7 +263,7 @@ static size_t list_migrations(const struct defragmentation *g, const struct doma
             struct core_job *other = node->active.items[k];
             struct core_attempt *attempt = core_active(other);
 
-            if (!is_blocking(g, attempt, node) || is_listed(ret_migrations, count, other))
+            if (!is_blocking(g, attempt, node) || is_in_migrations(ret_migrations, count, other))
                 continue;
             if (count == MIGRATIONS_MAX)
                 return 0;

@@ -142,7 +142,7 @@ static uint16_t sum_node(const struct hd_core *core, const struct core_view *vie
     return sum->free_of[i];
 }
 
-static void add(struct sum *sum, size_t node, int32_t more)
+static void add_gain(struct sum *sum, size_t node, int32_t more)
 {
     int64_t *of_switch = &sum->of_switch[sum->switch_of[node]];
 
@@ -157,7 +157,7 @@ static void sum_free(const struct hd_core *core, const struct core_view *view, s
     for (size_t i = core_next_bit(core, core->scratch.actual_has_free, 0); i < core->node_count;
          i = core_next_bit(core, core->scratch.actual_has_free, i + 1))
         if (sum_node(core, view, sum, i) != CLOSED)
-            add(sum, i, sum->given[sum->free_of[i]]);
+            add_gain(sum, i, sum->given[sum->free_of[i]]);
 }
 
 static void sum_gain(const struct hd_core *core, const struct core_view *view,
@@ -172,7 +172,7 @@ static void sum_gain(const struct hd_core *core, const struct core_view *view,
     after = before + gain->devices;
     after = after < HD_CTL_DEVICES_PER_NODE_MAX ? after : HD_CTL_DEVICES_PER_NODE_MAX;
     sum->free_of[gain->node] = after;
-    add(sum, gain->node, sum->given[after] - sum->given[before]);
+    add_gain(sum, gain->node, sum->given[after] - sum->given[before]);
 }
 
 /* The sums begin before the ends that the search before has assumed freed. */

@@ -15,7 +15,7 @@ static struct core_job **bucket_of(const struct core_table *table, uint64_t numb
     return &table->buckets[number & (table->size - 1)];
 }
 
-static bool grow(struct core_table *table)
+static bool grow_table(struct core_table *table)
 {
     struct core_table bigger = {.size = table->size ? table->size * 2 : TABLE_SIZE_MIN,
                                 .count = table->count};
@@ -42,7 +42,7 @@ bool core_table_add(struct core_table *table, struct core_job *job)
 {
     struct core_job **bucket;
 
-    if (table->count == table->size && !grow(table))
+    if (table->count == table->size && !grow_table(table))
         return false;
     bucket = bucket_of(table, job->rec.job);
     job->next_in_table = *bucket;

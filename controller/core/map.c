@@ -33,7 +33,7 @@ bool core_map_get(const struct core_map *map, const char *key, uint64_t *ret_val
     return true;
 }
 
-static bool grow(struct core_map *map)
+static bool grow_map(struct core_map *map)
 {
     struct core_map bigger = {.size = map->size ? map->size * 2 : 64, .count = map->count};
 
@@ -53,7 +53,7 @@ bool core_map_put(struct core_map *map, const char *key, uint64_t value)
 {
     struct core_map_slot *slot;
 
-    if (map->count * 4 >= map->size * 3 && !grow(map))
+    if (map->count * 4 >= map->size * 3 && !grow_map(map))
         return false;
     slot = find(map, key);
     if (!slot->key) {

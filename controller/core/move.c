@@ -195,7 +195,7 @@ static double remaining_fraction(const struct core_attempt *attempt, const struc
     return (double)attempt->rec.plan.rank_count / reach->devices;
 }
 
-static void grow(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+static void resize(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     const int32_t have = attempt->rec.plan.rank_count;
     const int64_t left_ms = core_predict_end(core, job, attempt) - core->now.mono_ms;
@@ -230,6 +230,6 @@ void core_resize_jobs(struct hd_core *core)
         core_jobs_remove(&core->resize_candidates, job);
         if (attempt && attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && !job->rec.cancel &&
             !core->group_count && !resizing_thrashes(job, attempt))
-            grow(core, job, attempt);
+            resize(core, job, attempt);
     }
 }

@@ -67,7 +67,7 @@ static struct hd_device_hold find_hold(const struct core_node *node, int32_t ind
     return (struct hd_device_hold){0};
 }
 
-static bool are_alike(const struct hd_device_record *devices, int32_t count)
+static bool are_like_first(const struct hd_device_record *devices, int32_t count)
 {
     for (int32_t i = 1; i < count; i++)
         if (devices[i].kind != devices[0].kind || devices[i].threads != devices[0].threads ||
@@ -103,7 +103,7 @@ void core_node_set_devices(struct hd_core *core, struct core_node *node,
     node->rec.devices = copy;
     node->rec.device_count = count;
     node->holds = holds;
-    node->alike = are_alike(copy, count);
+    node->alike = are_like_first(copy, count);
     for (size_t i = 0; i < node->active.count; i++)
         core_attempt_note_devices(core_active(node->active.items[i]));
     core_node_changed(core, node);

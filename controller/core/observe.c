@@ -267,8 +267,8 @@ static int first_sentence(const char *problem)
 
 /* Writes why the node may start nothing although it reports no problem: its writes would be hidden
  * when the node allocation is mounted, and files that are there already cannot be read. */
-static bool lacks_jobs_dir(const struct hd_core *core, const struct core_node *node,
-                           struct hd_text *text)
+static bool reports_no_jobs_dir(const struct hd_core *core, const struct core_node *node,
+                                struct hd_text *text)
 {
     const char *why = node->jobs_dir_problem && *node->jobs_dir_problem ? node->jobs_dir_problem
                                                                         : "it is another folder";
@@ -293,7 +293,7 @@ void core_node_update_refusal(struct hd_core *core, struct core_node *node)
     struct hd_text text = {0};
     const char *now = node->reported_refusal ? node->reported_refusal : "";
 
-    node->lacks_jobs_dir = node->synced && !node->leaves && lacks_jobs_dir(core, node, &text);
+    node->lacks_jobs_dir = node->synced && !node->leaves && reports_no_jobs_dir(core, node, &text);
     if (node->lacks_jobs_dir && (!*now || (core->jobs_dir_problem && *core->jobs_dir_problem)))
         now = text.data;
     core_set_text(core, &node->refuses_attempts, now);

@@ -175,7 +175,7 @@ bool hd_batch_failed(const struct hd_batch *batch)
     return hd_arena_failed(&batch->arena);
 }
 
-static struct hd_batch_op *add(struct hd_batch *batch, enum hd_batch_op_kind kind)
+static struct hd_batch_op *add_record(struct hd_batch *batch, enum hd_batch_op_kind kind)
 {
     struct hd_batch_op *op = hd_arena_alloc(&batch->arena, sizeof *op);
 
@@ -190,7 +190,7 @@ static struct hd_batch_op *add(struct hd_batch *batch, enum hd_batch_op_kind kin
 
 void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_record *job)
 {
-    struct hd_batch_op *op = add(batch, is_new ? HD_OP_JOB_NEW : HD_OP_JOB);
+    struct hd_batch_op *op = add_record(batch, is_new ? HD_OP_JOB_NEW : HD_OP_JOB);
     struct hd_job_record record = *job;
 
     if (!op)
@@ -204,7 +204,7 @@ void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_r
 
 void hd_batch_add_attempt(struct hd_batch *batch, const struct hd_attempt_record *attempt)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_ATTEMPT);
+    struct hd_batch_op *op = add_record(batch, HD_OP_ATTEMPT);
 
     if (op)
         op->attempt = hd_record_copy_attempt(&batch->arena, attempt);
@@ -212,7 +212,7 @@ void hd_batch_add_attempt(struct hd_batch *batch, const struct hd_attempt_record
 
 void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_NODE);
+    struct hd_batch_op *op = add_record(batch, HD_OP_NODE);
 
     if (op)
         op->node = hd_record_copy_node(&batch->arena, node);
@@ -220,7 +220,7 @@ void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node
 
 void hd_batch_add_queue(struct hd_batch *batch, const struct hd_queue_record *queue)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_QUEUE);
+    struct hd_batch_op *op = add_record(batch, HD_OP_QUEUE);
 
     if (!op)
         return;
@@ -230,7 +230,7 @@ void hd_batch_add_queue(struct hd_batch *batch, const struct hd_queue_record *qu
 
 void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *probe)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_PROBE);
+    struct hd_batch_op *op = add_record(batch, HD_OP_PROBE);
     void *calibration = hd_arena_alloc(&batch->arena, probe->calibration_bytes + 1);
 
     if (!op || !calibration)
@@ -248,7 +248,7 @@ void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *pr
 
 void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_record *credential)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_CREDENTIAL);
+    struct hd_batch_op *op = add_record(batch, HD_OP_CREDENTIAL);
 
     if (!op)
         return;
@@ -261,7 +261,7 @@ void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_
 
 void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_PRUNE);
+    struct hd_batch_op *op = add_record(batch, HD_OP_PRUNE);
 
     if (op)
         op->prune = *prune;
@@ -269,7 +269,7 @@ void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *pr
 
 void hd_batch_add_meta(struct hd_batch *batch, const char *key, const char *value)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_META);
+    struct hd_batch_op *op = add_record(batch, HD_OP_META);
 
     if (!op)
         return;
@@ -284,7 +284,7 @@ void hd_batch_add_jobs_share(struct hd_batch *batch, const char *share)
 
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_AUDIT);
+    struct hd_batch_op *op = add_record(batch, HD_OP_AUDIT);
 
     if (!op)
         return;
@@ -299,7 +299,7 @@ void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *au
 
 void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_record *checkpoint)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_CHECKPOINT);
+    struct hd_batch_op *op = add_record(batch, HD_OP_CHECKPOINT);
 
     if (op)
         op->checkpoint = hd_record_copy_checkpoint(&batch->arena, checkpoint);
@@ -307,7 +307,7 @@ void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_
 
 void hd_batch_add_event(struct hd_batch *batch, const struct hd_event_record *event)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_EVENT);
+    struct hd_batch_op *op = add_record(batch, HD_OP_EVENT);
 
     if (!op)
         return;
@@ -331,7 +331,7 @@ const int64_t *hd_record_copy_loads(struct hd_arena *arena, const struct hd_step
 
 void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_STEP);
+    struct hd_batch_op *op = add_record(batch, HD_OP_STEP);
 
     if (!op)
         return;
@@ -341,7 +341,7 @@ void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step
 
 void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_record *validation)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_VALIDATION);
+    struct hd_batch_op *op = add_record(batch, HD_OP_VALIDATION);
 
     if (op)
         op->validation = *validation;
@@ -349,7 +349,7 @@ void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_
 
 void hd_batch_add_position(struct hd_batch *batch, const struct hd_position_record *position)
 {
-    struct hd_batch_op *op = add(batch, HD_OP_POSITION);
+    struct hd_batch_op *op = add_record(batch, HD_OP_POSITION);
 
     if (op)
         op->position = *position;

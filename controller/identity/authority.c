@@ -35,7 +35,7 @@ static enum hd_status read_file(const char *state_dir, const char *name, struct 
     return st;
 }
 
-static void forget(struct hd_text *text)
+static void forget_authority(struct hd_text *text)
 {
     if (text->data)
         explicit_bzero(text->data, text->size_bytes);
@@ -84,8 +84,8 @@ static enum hd_status make_server(const struct hd_authority *authority, const st
         st = write_file(authority->server_path, &all, 0600);
     }
     hd_text_free(&request);
-    forget(&key);
-    forget(&all);
+    forget_authority(&key);
+    forget_authority(&all);
     return st;
 }
 
@@ -102,7 +102,7 @@ static enum hd_status check_server(struct hd_authority *authority)
         authority->from_ms = cert.from_ms;
     if (!st)
         authority->renew_ms = cert.from_ms + (cert.to_ms - cert.from_ms) / 3 * 2;
-    forget(&text);
+    forget_authority(&text);
     return st ? hd_err_prefix(st, "%s", authority->server_path) : HD_OK;
 }
 
@@ -188,7 +188,7 @@ static enum hd_status write_authority(const char *state_dir, int64_t now_ms)
     if (!st)
         st = write_file(key_path, &key, 0600);
     hd_text_free(&cert);
-    forget(&key);
+    forget_authority(&key);
     return st;
 }
 
@@ -227,7 +227,7 @@ static enum hd_status read_authority(const char *state_dir, struct hd_authority 
         st = hd_pki_inspect(authority->cert.data, &cert);
     if (!st)
         memcpy(authority->hash, cert.hash, sizeof authority->hash);
-    forget(&key);
+    forget_authority(&key);
     return st ? hd_err_prefix(st, "%s/pki", state_dir) : HD_OK;
 }
 

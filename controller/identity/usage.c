@@ -64,14 +64,14 @@ static size_t slot_of(const struct hd_usages *usages, const char *name)
     return at;
 }
 
-static struct user *find_or_add(const struct hd_usages *usages, const char *name)
+static struct user *find_or_add_usage(const struct hd_usages *usages, const char *name)
 {
     const size_t at = usages->count ? slot_of(usages, name) : 0;
 
     return usages->count && usages->slots[at] ? &usages->users[usages->slots[at] - 1] : NULL;
 }
 
-static bool grow(struct hd_usages *usages)
+static bool grow_usages(struct hd_usages *usages)
 {
     const size_t capacity = usages->capacity ? 2 * usages->capacity : 16;
     struct user *users;
@@ -97,12 +97,12 @@ static bool grow(struct hd_usages *usages)
 /* NULL: no memory. */
 static struct user *user_of(struct hd_usages *usages, const char *name)
 {
-    struct user *found = find_or_add(usages, name);
+    struct user *found = find_or_add_usage(usages, name);
     char *copy;
 
     if (found)
         return found;
-    if (!grow(usages) || !(copy = strdup(name)))
+    if (!grow_usages(usages) || !(copy = strdup(name)))
         return NULL;
     usages->slots[slot_of(usages, name)] = (uint32_t)usages->count + 1;
     usages->users[usages->count] = (struct user){.name = copy};
@@ -150,7 +150,7 @@ enum hd_status hd_usages_take(struct hd_usages *usages, const char *name, enum h
 int64_t hd_usages_rate(const struct hd_usages *usages, const char *name, enum hd_limit limit,
                        int64_t most, int64_t now_ms)
 {
-    const struct user *user = find_or_add(usages, name);
+    const struct user *user = find_or_add_usage(usages, name);
 
     return user && most != INT64_MAX ? (int64_t)ceil(level(user, limit, most, now_ms)) : 0;
 }
@@ -236,7 +236,7 @@ void hd_usages_see_job(struct hd_usages *usages, const struct hd_job_record *job
 
 int64_t hd_usages_jobs(const struct hd_usages *usages, const char *name, bool queued_alone)
 {
-    const struct user *user = find_or_add(usages, name);
+    const struct user *user = find_or_add_usage(usages, name);
 
     return !user ? 0 : queued_alone ? user->queued : user->live;
 }

@@ -49,5 +49,5 @@ enum hd_status control_check_disk(const struct controller *c)
 
 enum hd_status control_check_reserve(const struct controller *c)
 {
-    return hd_store_disk_space(c->store) == HD_STORE_STUCK ? control_check_disk(c) : HD_OK;
+    return hd_store_disk_state(c->store) == HD_STORE_STUCK ? control_check_disk(c) : HD_OK;
 }

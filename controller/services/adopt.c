@@ -79,7 +79,7 @@ static void report_unknown(struct controller *c, const struct hd_pki_certificate
     transaction_end(c);
 }
 
-static enum hd_status keep(struct controller *c, struct hd_credential_record *made)
+static enum hd_status keep_credential(struct controller *c, struct hd_credential_record *made)
 {
     char message[HD_PKI_NAME_MAX + 128];
     const struct hd_core_event event = {
@@ -126,7 +126,7 @@ const struct hd_credential_record *adopt_certificate(struct controller *c, const
     if (cert->from_ms < known->made_ms - SLACK_MS)
         return NULL;
     memcpy(made.hash, cert->hash, sizeof made.hash);
-    if (keep(c, &made)) {
+    if (keep_credential(c, &made)) {
         hd_log(HD_LOG_ERROR, "the certificate of %s cannot be kept: %s", cert->name,
                hd_err_message());
         return NULL;

@@ -4,7 +4,7 @@
 #include "controller/services/control.h"
 #include "heddle/v1/identity.pb-c.h"
 
-static Heddle__V1__AuditRow *convert(struct hd_arena *arena, const struct hd_audit_row *row)
+static Heddle__V1__AuditRow *convert_entry(struct hd_arena *arena, const struct hd_audit_row *row)
 {
     Heddle__V1__AuditRow *m = hd_arena_alloc(arena, sizeof *m);
 
@@ -31,7 +31,7 @@ static void on_rows(struct hd_query *query, enum hd_status st)
 
     response.rows = hd_arena_array(&query->arena, query->audit_count + 1, sizeof *response.rows);
     for (size_t i = 0; !st && response.rows && i < query->audit_count; i++) {
-        response.rows[i] = convert(&query->arena, &query->audit[i]);
+        response.rows[i] = convert_entry(&query->arena, &query->audit[i]);
         response.n_rows += response.rows[i] != NULL;
     }
     response.more = query->more;

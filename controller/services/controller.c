@@ -439,7 +439,7 @@ static void on_trouble(void *user, const char *message)
     report_health(c);
     if (message) {
         hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
-        if (hd_store_disk_space(c->store) == HD_STORE_STUCK)
+        if (hd_store_disk_state(c->store) == HD_STORE_STUCK)
             control_fail_waiting(c, message);
     } else {
         hd_log(HD_LOG_INFO, "the state can be written again");
@@ -563,7 +563,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     if (!st)
         fence_open(c);
     if (!st)
-        hd_clock_settled_begin(&c->settled, hd_store_epoch(c->store)->settled_ms,
+        hd_clock_settled_begin(&c->settled, hd_store_own_epoch(c->store)->settled_ms,
                                hd_clock_wall_ms(), hd_clock_now_ms());
     if (!st)
         st = guard_open(c);

@@ -305,7 +305,7 @@ static void add_nodes(struct hd_arena *arena, const struct controller *c,
 
 const char *convert_stale(const struct controller *c)
 {
-    return hd_store_disk_space(c->store) == HD_STORE_STUCK ? hd_store_trouble(c->store) : "";
+    return hd_store_disk_state(c->store) == HD_STORE_STUCK ? hd_store_trouble(c->store) : "";
 }
 
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,

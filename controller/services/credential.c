@@ -29,7 +29,7 @@ static int64_t certificate_ms(const struct controller *c)
 /* ---- making and ending ------------------------------------------------------------------------*/
 
 /* In a transaction. Sets the record's id. */
-static enum hd_status add(struct controller *c, struct hd_credential_record *made)
+static enum hd_status add_credential(struct controller *c, struct hd_credential_record *made)
 {
     enum hd_status st;
 
@@ -157,7 +157,7 @@ static void create_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
     }
     hd_pki_hash(secret, strlen(secret), made.hash);
     transaction_begin(c);
-    st = add(c, &made);
+    st = add_credential(c, &made);
     reply = st ? NULL : begin_change(c, call);
     response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
     if (response) {
@@ -216,7 +216,8 @@ static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
 
 /* ---- lists ------------------------------------------------------------------------------------*/
 
-static Heddle__V1__Credential *convert(struct hd_arena *arena, const struct hd_credential_record *r)
+static Heddle__V1__Credential *convert_credential(struct hd_arena *arena,
+                                                  const struct hd_credential_record *r)
 {
     Heddle__V1__Credential *m = hd_arena_alloc(arena, sizeof *m);
 
@@ -253,7 +254,7 @@ static void on_credentials(struct hd_query *query, enum hd_status st)
 
         if (!listing->ended && (r->ended_ms || r->expires_ms <= now_ms))
             continue;
-        response.credentials[response.n_credentials] = convert(&query->arena, r);
+        response.credentials[response.n_credentials] = convert_credential(&query->arena, r);
         response.n_credentials += response.credentials[response.n_credentials] != NULL;
     }
     if (query->more)
@@ -402,7 +403,7 @@ static void invite_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     transaction_begin(c);
     if (c->transaction)
         (void)end_all(c, 1u << HD_CREDENTIAL_KIND_INVITATION, m->node, control_caller(call), true);
-    st = add(c, &made);
+    st = add_credential(c, &made);
     reply = st ? NULL : begin_change(c, call);
     response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
     if (response) {
@@ -455,7 +456,7 @@ static enum hd_status sign(struct controller *c, const char *request, struct hd_
                                           made->expires_ms, &cert, made->hash);
 
     if (!st)
-        st = add(c, made);
+        st = add_credential(c, made);
     *ret_cert = st ? NULL : hd_arena_strdup(arena, cert.data);
     hd_text_free(&cert);
     return st;

@@ -29,13 +29,13 @@ static void prove(const struct controller *c, uint64_t number, const char *insta
 {
     const char *const texts[] = {"epoch", hd_store_cluster_id(c->store), instance, place};
 
-    hd_pki_chain(hd_store_epoch(c->store)->secret, number, (int64_t)progress, texts,
+    hd_pki_chain(hd_store_own_epoch(c->store)->secret, number, (int64_t)progress, texts,
                  sizeof texts / sizeof texts[0], ret_proof);
 }
 
 void fence_open(struct controller *c)
 {
-    const struct hd_store_epoch *e = hd_store_epoch(c->store);
+    const struct hd_store_epoch *e = hd_store_own_epoch(c->store);
     char when[HD_CLOCK_TEXT_MAX];
 
     c->fence.number = e->number;
@@ -55,7 +55,7 @@ void fence_open(struct controller *c)
 
 Heddle__V1__Epoch fence_claim(struct controller *c, uint64_t progress)
 {
-    const struct hd_store_epoch *e = hd_store_epoch(c->store);
+    const struct hd_store_epoch *e = hd_store_own_epoch(c->store);
     Heddle__V1__Epoch claim = HEDDLE__V1__EPOCH__INIT;
 
     claim.number = c->fence.number;
@@ -143,7 +143,7 @@ static void rise_above(struct controller *c, const char *node, const Heddle__V1_
 static enum hd_status stop(struct controller *c, const char *node, const Heddle__V1__Epoch *seen,
                            bool lost)
 {
-    const struct hd_store_epoch *e = hd_store_epoch(c->store);
+    const struct hd_store_epoch *e = hd_store_own_epoch(c->store);
     char text[HD_STORE_PLACE_MAX + 32];
 
     (void)snprintf(text, sizeof text, "%" PRIu64 " in %.*s", seen->number,
@@ -167,7 +167,7 @@ static enum hd_status stop(struct controller *c, const char *node, const Heddle_
 
 enum hd_status fence_take(struct controller *c, const char *node, const Heddle__V1__Epoch *seen)
 {
-    const struct hd_store_epoch *e = hd_store_epoch(c->store);
+    const struct hd_store_epoch *e = hd_store_own_epoch(c->store);
     bool newer, lost;
 
     if (!seen || strcmp(seen->cluster_id, hd_store_cluster_id(c->store)) != 0)
@@ -195,7 +195,8 @@ enum hd_status fence_take(struct controller *c, const char *node, const Heddle__
 
 bool fence_is_before(const struct controller *c, const Heddle__V1__Epoch *seen)
 {
-    const uint64_t takeover = c->fence.rose ? c->fence.number : hd_store_epoch(c->store)->takeover;
+    const uint64_t takeover =
+        c->fence.rose ? c->fence.number : hd_store_own_epoch(c->store)->takeover;
 
     if (!takeover) /* this database was never put back */
         return false;

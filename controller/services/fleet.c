@@ -437,7 +437,7 @@ void fleet_tick(struct controller *c)
         Heddle__V1__Heartbeat nothing = HEDDLE__V1__HEARTBEAT__INIT;
 
         if (!s->number || s->removed || now_ms < s->kept_ms + HEARTBEAT_MS ||
-            (s->welcomed && hd_store_disk_space(c->store) != HD_STORE_STUCK))
+            (s->welcomed && hd_store_disk_state(c->store) != HD_STORE_STUCK))
             continue;
         s->kept_ms = now_ms;
         if (!s->welcomed) {

@@ -472,7 +472,7 @@ void guard_answered(void *user, struct hd_rpc_call *call, enum hd_status st)
         return;
     record = row_about(call, st ? hd_status_name(st) : "ok");
     hd_rpc_call_set_mark(call);
-    can_write = hd_store_disk_space(c->store) != HD_STORE_STUCK;
+    can_write = hd_store_disk_state(c->store) != HD_STORE_STUCK;
     if (st && !refusals_take(c->refusals, &record, can_write, hd_clock_now_ms()))
         return;
     if (can_write) /* rows that cannot be written would only fill memory */
@@ -483,7 +483,7 @@ void guard_tick(struct controller *c, bool all_of_them)
 {
     struct hd_audit_record record;
 
-    if (hd_store_disk_space(c->store) == HD_STORE_STUCK)
+    if (hd_store_disk_state(c->store) == HD_STORE_STUCK)
         return; /* they are counted on */
     while (refusals_next(c->refusals, hd_clock_now_ms(), all_of_them, &record)) {
         record.time_ms = hd_clock_wall_ms();

@@ -46,7 +46,7 @@ struct job_stats *stats_find(const struct stats *stats, uint64_t job)
 }
 
 /* NULL: no memory; then this job has no numbers. */
-static struct job_stats *add(struct stats *stats, const struct hd_job_record *record)
+static struct job_stats *insert_job(struct stats *stats, const struct hd_job_record *record)
 {
     size_t at = index_of(stats, record->job);
     struct job_stats *job = stats_find(stats, record->job);
@@ -135,7 +135,7 @@ static void take_job(struct stats *stats, const struct hd_job_record *record)
 
     if (is_live(record)) {
         if (!job)
-            job = add(stats, record); /* it was resumed */
+            job = insert_job(stats, record); /* it was resumed */
         if (job && !job->started_ms && record->started_ms) {
             job->started_ms = record->started_ms;
             hd_prom_observe(&stats->waits,
@@ -156,7 +156,7 @@ void stats_take(struct stats *stats, const struct hd_batch *batch)
         switch (op->kind) {
         case HD_OP_JOB_NEW:
             stats->submitted++;
-            (void)add(stats, &op->job);
+            (void)insert_job(stats, &op->job);
             break;
         case HD_OP_ATTEMPT:
             if ((job = stats_find(stats, op->attempt.job)) != NULL)
@@ -197,7 +197,7 @@ void stats_take(struct stats *stats, const struct hd_batch *batch)
 void stats_restore_job(struct stats *stats, const struct hd_job_record *job)
 {
     if (is_live(job))
-        (void)add(stats, job);
+        (void)insert_job(stats, job);
 }
 
 void stats_restore_attempt(struct stats *stats, const struct hd_attempt_record *attempt)

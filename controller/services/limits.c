@@ -35,7 +35,7 @@ static int64_t used_of(const struct asking *a, enum hd_limit limit, int64_t most
     return 0;
 }
 
-static void answer(struct asking *a, int64_t checkpoint_bytes)
+static void answer_limits(struct asking *a, int64_t checkpoint_bytes)
 {
     Heddle__V1__GetLimitsResponse response = HEDDLE__V1__GET_LIMITS_RESPONSE__INIT;
     Heddle__V1__LimitUse uses[HD_LIMIT_COUNT], *pointers[HD_LIMIT_COUNT];
@@ -65,7 +65,7 @@ static void on_bytes(struct hd_query *query, enum hd_status st)
     if (st)
         hd_rpc_call_fail(a->call, st);
     else
-        answer(a, query->bytes);
+        answer_limits(a, query->bytes);
     hd_rpc_call_unref(a->call);
     free(a);
     hd_query_free(query);

@@ -239,7 +239,7 @@ static void add_devices_of(const struct hd_node_view *v, struct hd_text *out)
     hd_text_free(&label);
 }
 
-static void add_nodes(const struct controller *c, struct hd_text *out)
+static void add_node_metrics(const struct controller *c, struct hd_text *out)
 {
     const size_t count = hd_core_node_count(c->core);
     size_t states[HD_NODE_STATE_DRAINED + 1] = {0};
@@ -324,6 +324,6 @@ void metrics_add(struct controller *c, struct hd_http *http, struct hd_text *out
     add_totals(&c->stats, out);
     add_jobs(c, out);
     add_queues(c, out);
-    add_nodes(c, out);
+    add_node_metrics(c, out);
     add_store(c, out);
 }

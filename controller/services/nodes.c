@@ -163,7 +163,7 @@ void control_probe_node(struct hd_rpc_call *call, const ProtobufCMessage *messag
 
 /* ---- removal ----------------------------------------------------------------------------------*/
 
-static void send_removed(struct controller *c, struct reply *reply)
+static void send_node_removed(struct controller *c, struct reply *reply)
 {
     Heddle__V1__RemoveNodeResponse response = HEDDLE__V1__REMOVE_NODE_RESPONSE__INIT;
 
@@ -194,7 +194,7 @@ void control_remove_node(struct hd_rpc_call *call, const ProtobufCMessage *messa
         return;
     }
     transaction_begin(c);
-    st = answer_after_step(c, call, &event, send_removed, &reply);
+    st = answer_after_step(c, call, &event, send_node_removed, &reply);
     if (reply) {
         (void)snprintf(reply->name, sizeof reply->name, "%s", m->node);
         (void)snprintf(reply->uuid, sizeof reply->uuid, "%s", uuid);

@@ -196,7 +196,7 @@ static void add_cpus(struct job_plan *p)
                                 (int32_t)p->cpu_threads, p->cpu_memory_bytes, &p->clusters[0]);
 }
 
-static enum hd_status find(struct job_plan *p)
+static enum hd_status search_layout(struct job_plan *p)
 {
     struct hd_plan_request request;
     struct hd_report_asked asked = {.machines = "this cluster",
@@ -229,11 +229,11 @@ static enum hd_status find(struct job_plan *p)
     return p->json.failed ? hd_err(HD_NO_MEMORY, "no memory for a plan") : st;
 }
 
-static void plan(uv_work_t *work)
+static void make_plan(uv_work_t *work)
 {
     struct job_plan *p = work->data;
 
-    hd_err_save(find(p), &p->error);
+    hd_err_save(search_layout(p), &p->error);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------*/
@@ -266,7 +266,7 @@ static void drop_gone(struct controller *c)
     }
 }
 
-static void planned(uv_work_t *work, int status)
+static void on_plan_made(uv_work_t *work, int status)
 {
     struct job_plan *p = work->data;
     struct controller *c = p->c;
@@ -296,7 +296,7 @@ static void begin_next(struct controller *c)
     drop_gone(c);
     p = c->job_plans;
     if (p && !p->started && !c->stopping)
-        p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
+        p->started = uv_queue_work(c->loop, &p->work, make_plan, on_plan_made) == 0;
 }
 
 void plan_job_forget_all(struct controller *c)
@@ -310,7 +310,7 @@ void plan_job_forget_all(struct controller *c)
     c->job_plans = NULL;
 }
 
-static enum hd_status add(struct controller *c, struct job_plan *p)
+static enum hd_status add_job_plan(struct controller *c, struct job_plan *p)
 {
     struct job_plan **end = &c->job_plans;
     int waiting = 0;
@@ -347,7 +347,7 @@ void control_plan_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
     if (!st)
         st = control_prepare(m->spec, &p->prepared);
     if (!st)
-        st = add(p->c, p);
+        st = add_job_plan(p->c, p);
     if (!st)
         return;
     hd_rpc_call_fail(call, st);

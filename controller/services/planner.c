@@ -138,7 +138,7 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
     return hd_best_choose(&question, ret_best, &p->why);
 }
 
-static void plan(uv_work_t *work)
+static void search(uv_work_t *work)
 {
     struct planning *p = work->data;
     const struct hd_gpu_kind *kind = hd_gpu_kind_of_name(p->asked.device_name);
@@ -181,7 +181,7 @@ static void unlink_planning(struct planning *p)
 
 static void begin_some(struct controller *c);
 
-static void planned(uv_work_t *work, int status)
+static void on_searched(uv_work_t *work, int status)
 {
     struct planning *p = work->data;
     struct controller *c = p->c;
@@ -211,7 +211,7 @@ static void begin_some(struct controller *c)
             if (!p->started && p->asked.ahead == (ahead > 0)) {
                 if (p->asked.ahead) /* no job waits for it: its time begins with the search */
                     p->asked_ms = hd_clock_now_ms();
-                p->started = uv_queue_work(c->loop, &p->work, plan, planned) == 0;
+                p->started = uv_queue_work(c->loop, &p->work, search, on_searched) == 0;
                 running += p->started;
             }
 }

@@ -22,18 +22,18 @@ struct kept {
 
 /* ---- the tree ---------------------------------------------------------------------------------*/
 
-static int by_uuid(const void *a, const void *b)
+static int compare_probes(const void *a, const void *b)
 {
     return strcmp(((const struct kept *)a)->uuid, ((const struct kept *)b)->uuid);
 }
 
-static struct kept *find(const struct controller *c, const char *uuid)
+static struct kept *find_probe(const struct controller *c, const char *uuid)
 {
     struct kept key;
     void *found;
 
     (void)snprintf(key.uuid, sizeof key.uuid, "%s", uuid);
-    found = tfind(&key, &c->probes, by_uuid);
+    found = tfind(&key, &c->probes, compare_probes);
     return found ? *(struct kept **)found : NULL;
 }
 
@@ -44,7 +44,7 @@ static struct kept *add(struct controller *c, const char *uuid)
     if (!kept)
         return NULL;
     (void)snprintf(kept->uuid, sizeof kept->uuid, "%s", uuid);
-    if (tsearch(kept, &c->probes, by_uuid))
+    if (tsearch(kept, &c->probes, compare_probes))
         return kept;
     free(kept);
     return NULL;
@@ -148,11 +148,11 @@ static void add_collectives(struct hd_arena *arena, const struct hd_calibration 
 }
 
 /* Keeps a calibration that was read from this text. */
-static enum hd_status keep(struct controller *c, const char *uuid, const char *text,
-                           const struct hd_calibration *cal, struct hd_arena *arena)
+static enum hd_status keep_probe(struct controller *c, const char *uuid, const char *text,
+                                 const struct hd_calibration *cal, struct hd_arena *arena)
 {
     Heddle__V1__NodeProbe m = HEDDLE__V1__NODE_PROBE__INIT;
-    struct kept *kept = find(c, uuid);
+    struct kept *kept = find_probe(c, uuid);
 
     m.engine = convert_text(cal->engine);
     m.checkpoint_bytes_per_s = cal->checkpoint_bytes_per_s;
@@ -225,7 +225,7 @@ static const char *cut(struct hd_arena *arena, const char *text)
 
 /* The calibration that came cannot be used (hd_err_message). With a `problem`, it is an older one.
  */
-static const char *refuse(struct hd_arena *arena, const char *problem)
+static const char *refuse_probe(struct hd_arena *arena, const char *problem)
 {
     const char *text = hd_arena_printf(arena, "%s%s calibration is of no use: %s", problem,
                                        *problem ? "; and its older" : "its", hd_err_message());
@@ -247,7 +247,7 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
     struct hd_probe_record *record = &event.probed.record;
     struct hd_calibration cal;
     struct hd_arena arena;
-    struct kept *kept = find(c, uuid);
+    struct kept *kept = find_probe(c, uuid);
     enum hd_status st = HD_OK;
     char *text;
 
@@ -259,7 +259,7 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
         st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
     if (!st && m->calibration.len &&
         read_calibration(text, m->calibration.len, &arena, &cal, record)) {
-        record->problem = refuse(&arena, record->problem);
+        record->problem = refuse_probe(&arena, record->problem);
         record->calibration_bytes = 0;
     }
     if (!st)
@@ -267,7 +267,7 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
     if (!st && kept)
         empty(kept);
     if (!st && record->calibration_bytes)
-        st = keep(c, uuid, text, &cal, &arena);
+        st = keep_probe(c, uuid, text, &cal, &arena);
     hd_arena_done(&arena);
     return st;
 }
@@ -294,7 +294,7 @@ enum hd_status probe_load(struct controller *c, const struct hd_probe_record *st
             hd_arena_printf(&arena, "its calibration is of no use: %s", hd_err_message());
     }
     if (!st && record.measured_ms)
-        st = keep(c, record.node_uuid, text, &cal, &arena);
+        st = keep_probe(c, record.node_uuid, text, &cal, &arena);
     if (!st)
         st = hd_core_restore_probe(c->core, &record);
     hd_arena_done(&arena);
@@ -318,7 +318,7 @@ static void forget(void *arena, void *memory) /* it goes with the arena */
 static void add_figures(struct controller *c, struct hd_arena *arena, size_t index,
                         const struct hd_node_view *view, Heddle__V1__NodeProbe *m)
 {
-    const struct kept *kept = find(c, view->record->uuid);
+    const struct kept *kept = find_probe(c, view->record->uuid);
     ProtobufCAllocator in_arena = {.alloc = alloc, .free = forget, .allocator_data = arena};
     Heddle__V1__NodeProbe *figures = NULL;
     size_t next = 0;
@@ -374,7 +374,7 @@ Heddle__V1__NodeProbe *probe_show(struct controller *c, const struct veil *veil,
 
 const char *probe_calibration(const struct controller *c, struct hd_arena *arena, const char *uuid)
 {
-    const struct kept *kept = find(c, uuid);
+    const struct kept *kept = find_probe(c, uuid);
 
     return kept && kept->text ? hd_arena_strdup(arena, kept->text) : NULL;
 }

@@ -67,7 +67,7 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
         hd_rpc_call_fail(call, st);
 }
 
-static void send_removed(struct controller *c, struct reply *reply)
+static void send_queue_removed(struct controller *c, struct reply *reply)
 {
     Heddle__V1__RemoveQueueResponse response = HEDDLE__V1__REMOVE_QUEUE_RESPONSE__INIT;
 
@@ -90,7 +90,7 @@ void control_remove_queue(struct hd_rpc_call *call, const ProtobufCMessage *mess
         return;
     }
     transaction_begin(c);
-    st = answer_after_step(c, call, &event, send_removed, &reply);
+    st = answer_after_step(c, call, &event, send_queue_removed, &reply);
     if (reply)
         (void)snprintf(reply->name, sizeof reply->name, "%s", m->name);
     transaction_end(c);

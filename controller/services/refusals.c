@@ -63,7 +63,8 @@ static bool is_alike(const struct kind *a, const struct kind *b)
 }
 
 /* The kind of this record, a new one if need be; NULL: there is no room. */
-static struct kind *find(struct refusals *all, const struct hd_audit_record *record, int64_t now_ms)
+static struct kind *find_kind(struct refusals *all, const struct hd_audit_record *record,
+                              int64_t now_ms)
 {
     struct kind wanted, *unused = NULL;
 
@@ -95,7 +96,7 @@ static void count(struct kind *kind, const char *object)
 bool refusals_take(struct refusals *all, const struct hd_audit_record *record, bool can_write,
                    int64_t now_ms)
 {
-    struct kind *kind = find(all, record, now_ms);
+    struct kind *kind = find_kind(all, record, now_ms);
     const uint64_t object = hd_random_hash(record->object);
 
     if (!kind) {

@@ -31,7 +31,7 @@ static void free_removal(struct removal *r)
     free(r);
 }
 
-static void answer(struct removal *r)
+static void answer_removal(struct removal *r)
 {
     Heddle__V1__RemoveJobResponse response = HEDDLE__V1__REMOVE_JOB_RESPONSE__INIT;
     const struct veil veil = guard_veil(r->c, r->call);
@@ -62,7 +62,7 @@ static void run_answer(struct post_commit_action *action, struct controller *c, 
         hd_rpc_call_fail(r->call, hd_err(HD_UNAVAILABLE, "the controller stopped before the "
                                                          "request was stored; repeat it"));
     else
-        answer(r);
+        answer_removal(r);
     free_removal(r);
 }
 
@@ -146,7 +146,7 @@ static void on_users(struct hd_query *users, enum hd_status st)
     if (!st)
         st = take_users(r, users, users->text);
     if (!st && r->check) {
-        answer(r);
+        answer_removal(r);
         free_removal(r);
     } else {
         st = st ? st : step(r);

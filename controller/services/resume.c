@@ -73,7 +73,7 @@ static enum hd_status refuse_weights(const struct hd_job *now)
         key, now->init_from, key);
 }
 
-static enum hd_status refuse(const char *path)
+static enum hd_status refuse_change(const char *path)
 {
     return hd_err(HD_INVALID, HD_JOB_KEY_FIXED, path);
 }
@@ -86,16 +86,16 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
         if (key->kind != HD_KEY_FORM && hd_job_key_is_fixed(key) &&
             !hd_job_members_equal(key, before, now))
             return strcmp(key->path, "train.init_identity") == 0 ? refuse_weights(now)
-                                                                 : refuse(key->path);
+                                                                 : refuse_change(key->path);
     }
     if (!same_files(before->train, before->train_count, now->train, now->train_count) ||
         before->weight_count != now->weight_count)
-        return refuse("data.train");
+        return refuse_change("data.train");
     for (int64_t i = 0; i < before->weight_count; i++)
         if (before->weights[i] != now->weights[i])
-            return refuse("data.train");
+            return refuse_change("data.train");
     if (!same_files(before->val, before->val_count, now->val, now->val_count))
-        return refuse("data.val");
+        return refuse_change("data.val");
     if (compare_bytes("data.train", before->train, now->train, now->train_count) ||
         compare_bytes("data.val", before->val, now->val, now->val_count))
         return HD_INVALID;

@@ -16,7 +16,7 @@ void retention_tick(struct controller *c)
                                           .step_lines_ms = retention.step_lines_ms};
 
     if ((!retention.history_ms && !retention.history_jobs && !retention.step_lines) ||
-        hd_clock_now_ms() < c->retention_due_ms || hd_store_disk_space(c->store) == HD_STORE_STUCK)
+        hd_clock_now_ms() < c->retention_due_ms || hd_store_disk_state(c->store) == HD_STORE_STUCK)
         return;
     c->retention_due_ms = hd_clock_now_ms() + EVERY_MS;
     transaction_begin(c);

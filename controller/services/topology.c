@@ -19,29 +19,29 @@ struct inventory {
 /* Latencies until a node is measured: round figures of copies between GPUs. */
 static const double direct_latency_s = 2e-6, pcie_latency_s = 5e-6, socket_latency_s = 9e-6;
 
-static int by_uuid(const void *a, const void *b)
+static int compare_inventories(const void *a, const void *b)
 {
     return strcmp(((const struct inventory *)a)->uuid, ((const struct inventory *)b)->uuid);
 }
 
-static struct inventory *find(const struct controller *c, const char *uuid)
+static struct inventory *find_inventory(const struct controller *c, const char *uuid)
 {
     struct inventory key;
     void *found;
 
     (void)snprintf(key.uuid, sizeof key.uuid, "%s", uuid);
-    found = tfind(&key, &c->inventories, by_uuid);
+    found = tfind(&key, &c->inventories, compare_inventories);
     return found ? *(struct inventory **)found : NULL;
 }
 
-static struct inventory *add(struct controller *c, const char *uuid)
+static struct inventory *add_links_text(struct controller *c, const char *uuid)
 {
     struct inventory *kept = calloc(1, sizeof *kept);
 
     if (!kept)
         return NULL;
     (void)snprintf(kept->uuid, sizeof kept->uuid, "%s", uuid);
-    if (tsearch(kept, &c->inventories, by_uuid))
+    if (tsearch(kept, &c->inventories, compare_inventories))
         return kept;
     free(kept);
     return NULL;
@@ -57,11 +57,11 @@ void topology_keep(struct controller *c, const char *uuid,
                    const Heddle__V1__NodeInventory *reported)
 {
     const size_t count = reported ? heddle__v1__node_inventory__get_packed_size(reported) : 0;
-    struct inventory *kept = find(c, uuid);
+    struct inventory *kept = find_inventory(c, uuid);
     void *bytes = reported ? malloc(count + 1) : NULL;
 
     if (!kept && bytes)
-        kept = add(c, uuid);
+        kept = add_links_text(c, uuid);
     if (!kept) { /* an older daemon, or no memory: the node is shown without */
         free(bytes);
         return;
@@ -214,7 +214,7 @@ static void add_node(struct hd_arena *arena, struct controller *c, const struct 
         node->switches[node->n_switches++] = hd_node_tree_switch(tree, t, view.position);
     node->probe = probe_show(c, veil, arena, index);
     node->silent_ms = hd_core_node_silent_ms(c->core, index, controller_now());
-    kept = find(c, view.record->uuid);
+    kept = find_inventory(c, view.record->uuid);
     if (kept && kept->bytes)
         node->inventory = heddle__v1__node_inventory__unpack(NULL, kept->count, kept->bytes);
     response->nodes[response->n_nodes++] = node;

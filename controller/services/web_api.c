@@ -386,7 +386,7 @@ static void show_server(struct controller *c, struct hd_http_request *request)
 /* ---- which is asked for -----------------------------------------------------------------------*/
 
 /* "7", "7/curve": the job, and what is behind the slash ("" if there is none). */
-static bool read_job(const char *path, uint64_t *ret_job, const char **ret_rest)
+static bool read_job_number(const char *path, uint64_t *ret_job, const char **ret_rest)
 {
     char digits[24];
     const size_t length = strcspn(path, "/");
@@ -408,7 +408,7 @@ static bool answer_job(struct controller *c, struct hd_http_request *request, co
     const char *rest;
     uint64_t job;
 
-    if (!read_job(path, &job, &rest))
+    if (!read_job_number(path, &job, &rest))
         return false;
     if (!*rest)
         ask_about(c, request, job, HD_QUERY_JOB, HD_VISIBILITY_JOBS, "", on_job);

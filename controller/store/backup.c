@@ -132,7 +132,7 @@ static enum hd_status check_text(struct store_db *db, const char *sql, const cha
     return st;
 }
 
-static enum hd_status read_number(struct store_db *db, const char *sql, int64_t *ret_number)
+static enum hd_status read_number_at(struct store_db *db, const char *sql, int64_t *ret_number)
 {
     char text[32];
     enum hd_status st = store_db_read_text(db, sql, text, sizeof text);
@@ -148,7 +148,7 @@ static enum hd_status read_time(struct store_db *db, const char *key, int64_t *r
     (void)snprintf(sql, sizeof sql,
                    "SELECT ifnull((SELECT CAST(value AS INTEGER) FROM meta WHERE key = '%s'), 0)",
                    key);
-    return read_number(db, sql, ret_ms);
+    return read_number_at(db, sql, ret_ms);
 }
 
 /* Marks the copy as one, for a controller that is started on it (epoch.c). A copy of a copy keeps
@@ -170,10 +170,10 @@ static enum hd_status mark_copy(struct store_db *copy, int64_t now_ms)
 static enum hd_status check_tables(struct store_db *copy)
 {
     int64_t tables;
-    enum hd_status st = read_number(copy,
-                                    "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"
-                                    " AND name IN ('meta', 'jobs', 'nodes')",
-                                    &tables);
+    enum hd_status st = read_number_at(copy,
+                                       "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"
+                                       " AND name IN ('meta', 'jobs', 'nodes')",
+                                       &tables);
 
     return st || tables == 3
                ? st
@@ -197,7 +197,7 @@ static enum hd_status check_copy(struct store_db *copy, int64_t made_ms,
     if (!st)
         st = check_text(copy, "PRAGMA foreign_key_check", "");
     if (!st)
-        st = read_number(copy, "PRAGMA user_version", &ret_backup->schema);
+        st = read_number_at(copy, "PRAGMA user_version", &ret_backup->schema);
     if (!st)
         st = check_tables(copy);
     if (!st && made_ms)
@@ -209,10 +209,10 @@ static enum hd_status check_copy(struct store_db *copy, int64_t made_ms,
 
 enum hd_status store_read_holding(struct store_db *db, struct hd_store_backup *ret_backup)
 {
-    enum hd_status st = read_number(db, "SELECT count(*) FROM jobs", &ret_backup->jobs);
+    enum hd_status st = read_number_at(db, "SELECT count(*) FROM jobs", &ret_backup->jobs);
 
     if (!st)
-        st = read_number(db, "SELECT ifnull(max(job), 0) FROM jobs", &ret_backup->last_job);
+        st = read_number_at(db, "SELECT ifnull(max(job), 0) FROM jobs", &ret_backup->last_job);
     if (!st)
         st = read_time(db, "copied", &ret_backup->copied_ms);
     return st ? st : read_time(db, "settled_ms", &ret_backup->newest_ms);
@@ -291,8 +291,8 @@ enum hd_status store_copy_file(const char *file, const char *part, int64_t made_
     return st == HD_CORRUPT ? hd_err_prefix(st, "%s cannot be used", file) : st;
 }
 
-enum hd_status hd_store_backup(const char *dir, const char *file,
-                               struct hd_store_backup *ret_backup)
+enum hd_status hd_store_make_backup(const char *dir, const char *file,
+                                    struct hd_store_backup *ret_backup)
 {
     char database[HD_CTL_PATH_BYTES_MAX];
     struct stat info;

@@ -196,7 +196,7 @@ struct known_epoch {
     char place[HD_STORE_PLACE_MAX], fenced_by[HD_STORE_PLACE_MAX + 24];
 };
 
-static enum hd_status find(struct store_db *db, struct known_epoch *ret)
+static enum hd_status find_field(struct store_db *db, struct known_epoch *ret)
 {
     enum hd_status st = get_number(db, "epoch", &ret->number);
 
@@ -352,7 +352,7 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
     struct hd_store_epoch *e = ret_epoch;
     struct known_epoch f = {0};
     uint64_t copied_ms = 0, settled_ms = 0;
-    enum hd_status st = find(db, &f);
+    enum hd_status st = find_field(db, &f);
 
     *e = (struct hd_store_epoch){.takeover = f.takeover};
     if (!st)

@@ -179,8 +179,8 @@ static enum hd_status tell_half_done(const char *dir, enum hd_status st,
         error.message, r->aside[0] ? ", and the former database is in " : "", r->aside, dir);
 }
 
-enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke, bool into_empty,
-                                struct hd_store_restore *ret_restore)
+enum hd_status hd_store_restore_from(const char *dir, const char *file, bool revoke,
+                                     bool into_empty, struct hd_store_restore *ret_restore)
 {
     struct hd_store_restore r = {0};
     struct store_db db = {0};

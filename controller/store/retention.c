@@ -56,7 +56,7 @@ static enum hd_status forget_all(struct store_db *db, sqlite3_stmt *found, int64
 }
 
 /* Keeps the first line, every so many, and the newest. */
-static enum hd_status downsample(struct store_db *db, int64_t job, int64_t lines)
+static enum hd_status prune_steps(struct store_db *db, int64_t job, int64_t lines)
 {
     sqlite3_stmt *s = store_db_bind(db, STORE_COUNT_STEPS, "i", job);
     bool row = false;
@@ -79,7 +79,7 @@ static enum hd_status downsample_all(struct store_db *db, const struct hd_prune_
         db, store_db_bind(db, STORE_FIND_LONG, "i", p->now_ms - p->step_lines_ms), jobs, &count);
 
     for (size_t i = 0; !st && i < count; i++)
-        st = downsample(db, jobs[i], p->step_lines);
+        st = prune_steps(db, jobs[i], p->step_lines);
     return st;
 }
 

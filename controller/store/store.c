@@ -686,7 +686,7 @@ const char *hd_store_cluster_id(const struct hd_job_store *store)
     return store->cluster_id;
 }
 
-const struct hd_store_epoch *hd_store_epoch(const struct hd_job_store *store)
+const struct hd_store_epoch *hd_store_own_epoch(const struct hd_job_store *store)
 {
     return &store->epoch;
 }
@@ -711,7 +711,7 @@ int64_t hd_store_silent_ms(struct hd_job_store *store)
     return silent;
 }
 
-enum hd_store_disk_space hd_store_disk_space(const struct hd_job_store *store)
+enum hd_store_disk_space hd_store_disk_state(const struct hd_job_store *store)
 {
     return store->space;
 }

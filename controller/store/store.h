@@ -82,7 +82,7 @@ struct hd_store_epoch {
     int64_t settled_ms;    /* the settled clock with the last of `progress`; 0: not known */
     unsigned char secret[HD_CREDENTIAL_HASH_BYTES]; /* known to copies of the database alone */
 };
-const struct hd_store_epoch *hd_store_epoch(const struct hd_job_store *store);
+const struct hd_store_epoch *hd_store_own_epoch(const struct hd_job_store *store);
 
 /* Returns the id of the jobs directory (hd_batch_add_jobs_share) that was stored when the store
  * was opened; "": none was. */
@@ -96,7 +96,7 @@ enum hd_store_disk_space {
     HD_STORE_RESERVE, /* the disk is full: what is written takes of the reserve */
     HD_STORE_STUCK,   /* nothing can be written */
 };
-enum hd_store_disk_space hd_store_disk_space(const struct hd_job_store *store);
+enum hd_store_disk_space hd_store_disk_state(const struct hd_job_store *store);
 /* What is wrong, since when, where, and what helps, as a sentence for people; NULL: FINE. */
 const char *hd_store_trouble(const struct hd_job_store *store);
 /* What is left of the reserve. */
@@ -122,8 +122,8 @@ struct hd_store_backup {
  * or not, in another process than the controller's. HD_OK: the copy is one committed state of the
  * database, in order, and durable. HD_EXISTS: `file` exists. HD_NOT_FOUND: `dir` has no database.
  * HD_CORRUPT: the copy is damaged. On failure no file is left. Needs no loop. */
-enum hd_status hd_store_backup(const char *dir, const char *file,
-                               struct hd_store_backup *ret_backup);
+enum hd_status hd_store_make_backup(const char *dir, const char *file,
+                                    struct hd_store_backup *ret_backup);
 
 struct hd_store_restore {
     struct hd_store_backup copy; /* what is in place now; size_bytes 0: no file was put there */
@@ -139,8 +139,8 @@ struct hd_store_restore {
  * HD_CONFLICT: a controller uses `dir`, or `file` is another cluster's. HD_INVALID: `dir` is no
  * state directory. HD_NOT_FOUND: there is no such file. HD_CORRUPT: it is damaged, or no database
  * of a controller. */
-enum hd_status hd_store_restore(const char *dir, const char *file, bool revoke, bool into_empty,
-                                struct hd_store_restore *ret_restore);
+enum hd_status hd_store_restore_from(const char *dir, const char *file, bool revoke,
+                                     bool into_empty, struct hd_store_restore *ret_restore);
 
 /* ---- while no controller runs -----------------------------------------------------------------*/
 

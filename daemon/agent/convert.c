@@ -348,8 +348,8 @@ static int64_t step_of(const char *name)
 }
 
 /* NULL when the folder has no manifest: then it is no checkpoint. */
-static Heddle__V1__CheckpointInfo *check_folder(struct hd_arena *arena, const char *path,
-                                                int64_t step, int64_t attempt)
+static Heddle__V1__CheckpointInfo *is_expected_folder(struct hd_arena *arena, const char *path,
+                                                      int64_t step, int64_t attempt)
 {
     struct hd_ckpt_summary summary;
     Heddle__V1__CheckpointInfo *info =
@@ -392,7 +392,7 @@ void convert_checkpoints(struct hd_arena *arena, const char *checkpoint_dir, int
         const char *path = hd_arena_printf(arena, "%s/%s", checkpoint_dir, entry->d_name);
 
         info = step >= 0 && path && hd_text_is_utf8(path, strlen(path))
-                   ? check_folder(arena, path, step, attempt)
+                   ? is_expected_folder(arena, path, step, attempt)
                    : NULL;
         if (info)
             observed->checkpoints[observed->n_checkpoints++] = info;

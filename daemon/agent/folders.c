@@ -97,7 +97,7 @@ static void share(struct sharing *s, const char *below, bool is_gate, bool stick
     s->share.is_gate = is_gate;
     s->share.sticky = sticky;
     (void)snprintf(path, sizeof path, "%.2000s/%.2000s", s->base, below);
-    s->st = hd_acl_share(fd, path, &s->share);
+    s->st = hd_acl_grant(fd, path, &s->share);
     (void)close(fd);
 }
 

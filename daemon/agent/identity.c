@@ -31,7 +31,8 @@ static enum hd_status make_uuid(char ret_uuid[AGENT_UUID_MAX])
 }
 
 /* The first line of a small file. HD_NOT_FOUND when there is none. */
-static enum hd_status read_line(const char *dir, const char *name, char *ret_line, size_t size)
+static enum hd_status read_identity_line(const char *dir, const char *name, char *ret_line,
+                                         size_t size)
 {
     struct hd_text path = {0}, text = {0};
     enum hd_status st;
@@ -70,7 +71,8 @@ static enum hd_status write_line(const char *dir, const char *name, const char *
 
 static enum hd_status find_uuid(struct agent_identity *id)
 {
-    enum hd_status st = read_line(id->state_dir, "node-uuid", id->node_uuid, sizeof id->node_uuid);
+    enum hd_status st =
+        read_identity_line(id->state_dir, "node-uuid", id->node_uuid, sizeof id->node_uuid);
 
     if (st != HD_NOT_FOUND)
         return st;
@@ -115,7 +117,7 @@ static enum hd_status find_name(struct agent_identity *id, const char *given)
         (void)snprintf(id->node_name, sizeof id->node_name, "%s", given);
         return check_name(given, "");
     }
-    st = read_line(id->state_dir, "node-name", kept, sizeof kept);
+    st = read_identity_line(id->state_dir, "node-name", kept, sizeof kept);
     if (!st && is_name(kept)) {
         memcpy(id->node_name, kept, sizeof kept);
         if (is_name(host) && strcmp(kept, host) != 0) {
@@ -188,7 +190,7 @@ void agent_identity_close(struct agent_identity *identity)
 enum hd_status agent_identity_take(struct agent_identity *identity)
 {
     char lock[PATH_MAX + 8], uuid[AGENT_UUID_MAX];
-    enum hd_status st = read_line(identity->state_dir, "node-uuid", uuid, sizeof uuid);
+    enum hd_status st = read_identity_line(identity->state_dir, "node-uuid", uuid, sizeof uuid);
     int fd;
 
     if (!st && strcmp(uuid, identity->node_uuid) != 0)
@@ -215,7 +217,7 @@ void agent_identity_keep_name(const struct agent_identity *identity)
 {
     char kept[AGENT_NAME_MAX];
 
-    if (read_line(identity->state_dir, "node-name", kept, sizeof kept) == HD_OK &&
+    if (read_identity_line(identity->state_dir, "node-name", kept, sizeof kept) == HD_OK &&
         strcmp(kept, identity->node_name) == 0)
         return;
     if (write_line(identity->state_dir, "node-name", identity->node_name))
@@ -225,7 +227,8 @@ void agent_identity_keep_name(const struct agent_identity *identity)
 enum hd_status agent_identity_read_cluster(struct agent_identity *identity,
                                            char ret_cluster[AGENT_NAME_MAX])
 {
-    enum hd_status st = read_line(identity->state_dir, "cluster", ret_cluster, AGENT_NAME_MAX);
+    enum hd_status st =
+        read_identity_line(identity->state_dir, "cluster", ret_cluster, AGENT_NAME_MAX);
 
     if (st == HD_NOT_FOUND) { /* of no cluster yet; or it was lost, and is written again */
         memcpy(ret_cluster, identity->cluster, sizeof identity->cluster);

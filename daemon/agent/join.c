@@ -60,7 +60,7 @@ struct joining {
     struct hd_text ca, request, key;
 };
 
-static enum hd_status read_line(const char *line, struct hd_pki_invitation *ret)
+static enum hd_status read_token_line(const char *line, struct hd_pki_invitation *ret)
 {
     char from_input[1024];
     enum hd_status st;
@@ -213,7 +213,7 @@ enum hd_status agent_join(const char *state_dir, const char *line, const char *n
 {
     struct joining *j = calloc(1, sizeof *j);
     enum hd_status st =
-        j ? read_line(line, &j->invitation) : hd_err(HD_NO_MEMORY, "no memory to join");
+        j ? read_token_line(line, &j->invitation) : hd_err(HD_NO_MEMORY, "no memory to join");
 
     if (!st)
         st = take_name(&j->invitation, node_name);

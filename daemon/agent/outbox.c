@@ -59,12 +59,12 @@ enum hd_status agent_outbox_next(struct agent_outbox *outbox, struct hd_link_rep
 
     if (outbox->count == AGENT_IN_FLIGHT_MAX)
         return hd_err(HD_LIMIT, "%d reports wait to be acknowledged", AGENT_IN_FLIGHT_MAX);
-    before = hd_spool_position(outbox->reader);
+    before = hd_spool_get_pos(outbox->reader);
     st = hd_spool_read(outbox->reader, ret_report);
     if (st)
         return st;
-    if (hd_spool_position(outbox->reader).segment != before.segment)
-        before = (struct hd_spool_position){hd_spool_position(outbox->reader).segment, 0};
+    if (hd_spool_get_pos(outbox->reader).segment != before.segment)
+        before = (struct hd_spool_position){hd_spool_get_pos(outbox->reader).segment, 0};
     *at(outbox, outbox->count++) =
         (struct sent){.rank = ret_report->rank, .seq = ret_report->seq, .at = before};
     return HD_OK;
@@ -86,7 +86,7 @@ void agent_outbox_ack(struct agent_outbox *outbox, int64_t rank, int64_t seq)
         outbox->first = (outbox->first + 1) % AGENT_IN_FLIGHT_MAX;
         outbox->count--;
     }
-    needed = outbox->count ? at(outbox, 0)->at.segment : hd_spool_position(outbox->reader).segment;
+    needed = outbox->count ? at(outbox, 0)->at.segment : hd_spool_get_pos(outbox->reader).segment;
     if (needed > outbox->removed_before) {
         hd_spool_remove_before(outbox->run_dir, needed);
         outbox->removed_before = needed;

@@ -202,7 +202,7 @@ void hd_spool_reader_close(struct hd_spool_reader *reader)
     free(reader);
 }
 
-struct hd_spool_position hd_spool_position(const struct hd_spool_reader *reader)
+struct hd_spool_position hd_spool_get_pos(const struct hd_spool_reader *reader)
 {
     return reader->at;
 }

@@ -58,7 +58,7 @@ void hd_spool_reader_close(struct hd_spool_reader *reader); /* NULL is fine */
 /* The next report. HD_UNAVAILABLE: none yet. HD_CORRUPT: the rest of a segment cannot be read; the
  * next call reads the segment after it. */
 enum hd_status hd_spool_read(struct hd_spool_reader *reader, struct hd_link_report *ret_report);
-struct hd_spool_position hd_spool_position(const struct hd_spool_reader *reader);
+struct hd_spool_position hd_spool_get_pos(const struct hd_spool_reader *reader);
 void hd_spool_seek(struct hd_spool_reader *reader, struct hd_spool_position position);
 
 /* Removes the segments before `segment`: everything in them was acknowledged. */

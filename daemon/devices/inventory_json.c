@@ -109,7 +109,7 @@ static enum hd_status read_set(const struct hd_json *object, uint64_t *ret_set)
     return st;
 }
 
-static enum hd_status read_gpu(const struct hd_json *object, void *item)
+static enum hd_status read_gpu_json(const struct hd_json *object, void *item)
 {
     struct hd_inventory_gpu *gpu = item;
     enum hd_status st = hd_json_copy_string(object, "uuid", gpu->uuid, sizeof gpu->uuid);
@@ -185,8 +185,8 @@ enum hd_status hd_inventory_parse(const struct hd_json *object, struct hd_invent
     memset(v, 0, sizeof *v);
     st = hd_json_need_int64(object, "taken_ms", 0, INT64_MAX, &v->taken_ms);
     if (!st)
-        st = read_list(object, "gpus", v->gpus, sizeof v->gpus[0], HD_INVENTORY_GPUS_MAX, read_gpu,
-                       &v->gpu_count);
+        st = read_list(object, "gpus", v->gpus, sizeof v->gpus[0], HD_INVENTORY_GPUS_MAX,
+                       read_gpu_json, &v->gpu_count);
     if (!st)
         st = read_list(object, "pairs", v->pairs, sizeof v->pairs[0], HD_INVENTORY_PAIRS_MAX,
                        read_pair, &v->pair_count);

@@ -36,7 +36,7 @@ static enum hd_status check_hash(const struct hd_prober *p, const struct hd_text
     return HD_OK;
 }
 
-static enum hd_status read_lines(struct hd_prober *p, char *rest)
+static enum hd_status read_result_lines(struct hd_prober *p, char *rest)
 {
     const char *key = strsep(&rest, "\n"), *ended = strsep(&rest, "\n"),
                *problem = strsep(&rest, "\n");
@@ -67,7 +67,7 @@ static void read_file(struct hd_prober *p)
     if (!st)
         st = check_hash(p, &text, &rest);
     if (!st)
-        st = read_lines(p, rest);
+        st = read_result_lines(p, rest);
     if (st && st != HD_NOT_FOUND)
         hd_log(st == HD_UNSUPPORTED ? HD_LOG_INFO : HD_LOG_WARN,
                "the devices count as not probed: %s", hd_err_message());

@@ -80,7 +80,7 @@ static enum hd_status set_shared(int fd, const char *path, const char *name, uid
     return set_list(fd, path, name, &list, n);
 }
 
-enum hd_status hd_acl_share(int dir_fd, const char *path, const struct hd_acl_share *share)
+enum hd_status hd_acl_grant(int dir_fd, const char *path, const struct hd_acl_share *share)
 {
     const unsigned group = share->group_reads ? RX : 0;
     struct stat info;

@@ -30,7 +30,7 @@ struct hd_acl_share {
 
 /* `path` is for messages. HD_UNSUPPORTED: the file system has no access lists; HD_DENIED: another
  * user owns the folder. */
-enum hd_status hd_acl_share(int dir_fd, const char *path, const struct hd_acl_share *share);
+enum hd_status hd_acl_grant(int dir_fd, const char *path, const struct hd_acl_share *share);
 
 /* Lets `uid` pass through a folder to what it may open below, unless all users may. Statuses as
  * above. */

@@ -77,7 +77,7 @@ static bool is_in_listed_group(const struct launch_users *users, const struct pa
     return false;
 }
 
-static enum hd_status check(const struct launch_users *users, const struct passwd *entry)
+static enum hd_status check_user(const struct launch_users *users, const struct passwd *entry)
 {
     const unsigned uid = (unsigned)entry->pw_uid;
 
@@ -117,7 +117,7 @@ enum hd_status users_find(const struct launch_users *users, const char *word,
                       "this machine has no user %s; make it here, or in the directory that this "
                       "machine asks, or name another one in the policy",
                       word);
-    st = check(users, entry);
+    st = check_user(users, entry);
     if (!st)
         *ret_user = (struct launch_user){.uid = entry->pw_uid, .gid = entry->pw_gid};
     return st;

@@ -64,7 +64,7 @@ static enum hd_status check_path(const char *path)
 
 static enum hd_status take_param(const char **raw, char **out, struct hd_http_target *target)
 {
-    struct hd_http_param param = {.name = *out};
+    struct hd_http_pair param = {.name = *out};
     enum hd_status st = decode(raw, "=&", out, false);
 
     param.value = *out - 1; /* the NUL of the name */

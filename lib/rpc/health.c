@@ -17,7 +17,7 @@ struct hd_rpc_watcher {
     bool known; /* the service is registered */
 };
 
-static bool is_known(const struct hd_rpc_standard *standard, const char *service)
+static bool is_known_service(const struct hd_rpc_standard *standard, const char *service)
 {
     return !*service || hd_rpc_has_service(standard->server, service);
 }
@@ -33,7 +33,7 @@ static void check(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Grpc__Health__V1__HealthCheckResponse response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     const struct hd_rpc_standard *standard = hd_rpc_call_user(call);
 
-    if (!is_known(standard, request->service)) {
+    if (!is_known_service(standard, request->service)) {
         hd_rpc_call_fail(call,
                          hd_err(HD_NOT_FOUND, "there is no service %s here", request->service));
         return;
@@ -67,7 +67,7 @@ static void watch(struct hd_rpc_call *call, const ProtobufCMessage *message)
                                        .next = standard->watchers,
                                        .link = &standard->watchers,
                                        .call = call,
-                                       .known = is_known(standard, request->service)};
+                                       .known = is_known_service(standard, request->service)};
     if (watcher->next)
         watcher->next->link = &watcher->next;
     standard->watchers = watcher;

@@ -196,13 +196,13 @@ static void admit_connection(struct hd_rpc_server *server, int fd)
     grpc_server_add_channel_from_fd(server->server, fd, server->insecure); /* owns fd now */
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events);
+static void accept_connection(uv_poll_t *poll, int status, int events);
 
 static void on_retry(uv_timer_t *retry)
 {
     struct hd_rpc_unix_listener *unix_listener = retry->data;
 
-    (void)uv_poll_start(&unix_listener->poll, UV_READABLE, on_connection);
+    (void)uv_poll_start(&unix_listener->poll, UV_READABLE, accept_connection);
 }
 
 static void report_not_accepted(struct hd_rpc_unix_listener *unix_listener, int error)
@@ -215,7 +215,7 @@ static void report_not_accepted(struct hd_rpc_unix_listener *unix_listener, int 
                unix_listener->name, strerror(error), left_out);
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events)
+static void accept_connection(uv_poll_t *poll, int status, int events)
 {
     struct hd_rpc_unix_listener *unix_listener = poll->data;
     int fd;
@@ -248,7 +248,7 @@ enum hd_status hd_rpc_listener_start(struct hd_rpc_unix_listener *unix_listener)
     unix_listener->poll.data = unix_listener->retry.data = unix_listener;
     unix_listener->started = true;
     server->handles += 2;
-    return uv_poll_start(&unix_listener->poll, UV_READABLE, on_connection)
+    return uv_poll_start(&unix_listener->poll, UV_READABLE, accept_connection)
                ? hd_err(HD_IO, "cannot watch %s", unix_listener->name)
                : HD_OK;
 }

@@ -603,7 +603,7 @@ static void run(void *arg)
 /* ---- for the loop's thread ---- */
 
 /* Under the lock. NULL: the name is none of this relay's, or its connection is gone. */
-static struct relay_link *find(struct hd_rpc_relay *relay, const char *peer)
+static struct relay_link *find_link(struct hd_rpc_relay *relay, const char *peer)
 {
     const char *at = strstr(peer, relay->name);
     struct relay_link *link;
@@ -624,7 +624,7 @@ bool hd_rpc_relay_name(struct hd_rpc_relay *relay, const char *peer,
     struct relay_link *link;
 
     uv_mutex_lock(&relay->lock);
-    link = find(relay, peer);
+    link = find_link(relay, peer);
     if (link)
         from = link->from;
     uv_mutex_unlock(&relay->lock);
@@ -643,7 +643,7 @@ void hd_rpc_relay_prove(struct hd_rpc_relay *relay, const char *peer)
     struct relay_link *link;
 
     uv_mutex_lock(&relay->lock);
-    link = find(relay, peer);
+    link = find_link(relay, peer);
     if (link && link->connection.stage != HD_UNAUTH_KNOWN) {
         relay->pump.budget += relay_link_charge(link);
         hd_unauth_prove(relay->table, &link->connection);
@@ -657,7 +657,7 @@ void hd_rpc_relay_deny(struct hd_rpc_relay *relay, const char *peer)
     struct relay_link *link;
 
     uv_mutex_lock(&relay->lock);
-    link = find(relay, peer);
+    link = find_link(relay, peer);
     if (link && link->connection.stage != HD_UNAUTH_KNOWN && ++link->denied == DENIED_MAX) {
         link->taken_max = link->taken; /* it hears the answers, and is closed soon */
         link->spent_ms = hd_clock_now_ms();

@@ -161,7 +161,7 @@ static void pass_end_on(struct relay_link *link, struct relay_end *end)
 
 /* ---- epoll ---- */
 
-static void watch(int epoll_fd, struct relay_source *source, uint32_t events)
+static void update_events(int epoll_fd, struct relay_source *source, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = source};
 
@@ -183,10 +183,10 @@ void relay_link_watch(const struct relay_pump *pump, struct relay_link *link)
                net_in = outside ? !link->ready : bytes_free_for(pump, link, &link->net) > 0,
                pair_in = bytes_free_for(pump, link, &link->pair) > 0;
 
-    watch(pump->epoll_fd, &link->net.source,
-          (net_in ? EPOLLIN : 0) | (link->net.rest ? EPOLLOUT : 0));
-    watch(pump->epoll_fd, &link->pair.source,
-          (pair_in ? EPOLLIN : 0) | (link->pair.rest ? EPOLLOUT : 0));
+    update_events(pump->epoll_fd, &link->net.source,
+                  (net_in ? EPOLLIN : 0) | (link->net.rest ? EPOLLOUT : 0));
+    update_events(pump->epoll_fd, &link->pair.source,
+                  (pair_in ? EPOLLIN : 0) | (link->pair.rest ? EPOLLOUT : 0));
 }
 
 void relay_link_move(struct relay_pump *pump, struct relay_link *link, struct relay_end *end,
@@ -209,7 +209,7 @@ bool relay_link_is_over(const struct relay_link *link)
 
 static void close_end(int epoll_fd, struct relay_end *end)
 {
-    watch(epoll_fd, &end->source, 0);
+    update_events(epoll_fd, &end->source, 0);
     if (end->source.fd >= 0)
         (void)close(end->source.fd);
     end->source.fd = -1;

@@ -100,7 +100,7 @@ static enum hd_status check_new(const struct hd_rpc_tokens *tokens, size_t befor
 }
 
 /* realloc would leave secrets behind. */
-static enum hd_status grow(struct hd_rpc_tokens *tokens)
+static enum hd_status grow_tokens(struct hd_rpc_tokens *tokens)
 {
     struct hd_rpc_tokens bigger = {.count = tokens->count,
                                    .capacity = tokens->capacity ? 2 * tokens->capacity : 16};
@@ -121,7 +121,7 @@ static enum hd_status add(struct hd_rpc_tokens *tokens, size_t before,
     enum hd_status st = check_new(tokens, before, made);
 
     if (!st && tokens->count == tokens->capacity)
-        st = grow(tokens);
+        st = grow_tokens(tokens);
     if (!st)
         tokens->items[tokens->count++] = *made;
     return st;

@@ -54,7 +54,8 @@ static struct hd_unauth_address **bucket_of(struct hd_unauth_table *table,
     return &table->buckets[(hash ^ hash >> 15) % BUCKETS];
 }
 
-static struct hd_unauth_address *find(struct hd_unauth_table *table, const unsigned char bytes[16])
+static struct hd_unauth_address *find_address(struct hd_unauth_table *table,
+                                              const unsigned char bytes[16])
 {
     struct hd_unauth_address *a = *bucket_of(table, bytes);
 
@@ -85,7 +86,7 @@ static void forget(struct hd_unauth_table *table, struct hd_unauth_address *a)
 static struct hd_unauth_address *find_or_add(struct hd_unauth_table *table,
                                              const unsigned char bytes[16])
 {
-    struct hd_unauth_address *a = find(table, bytes), **bucket = bucket_of(table, bytes);
+    struct hd_unauth_address *a = find_address(table, bytes), **bucket = bucket_of(table, bytes);
 
     if (a)
         return a;
@@ -395,7 +396,7 @@ size_t hd_unauth_count(const struct hd_unauth_table *table, const struct sockadd
     unsigned char bytes[16];
 
     if (read_address(from, bytes))
-        a = find(mine, bytes);
+        a = find_address(mine, bytes);
     if (ret_of_address)
         *ret_of_address = a ? a->count : 0;
     return table->count;
@@ -413,7 +414,7 @@ int64_t hd_unauth_interval_ms(struct hd_unauth_table *table, const struct sockad
     unsigned char bytes[16];
 
     if (read_address(from, bytes))
-        a = find(table, bytes);
+        a = find_address(table, bytes);
     return (int64_t)HD_UNAUTH_INTERVAL_MS << (a ? level_of(a, now_ms) : 0);
 }
 

@@ -295,8 +295,8 @@ static enum hd_status read_host(struct cluster_reader *r, const struct yaml_node
     return st;
 }
 
-static enum hd_status read_group(struct cluster_reader *r, const struct yaml_node *group,
-                                 struct hd_cluster *c)
+static enum hd_status read_node_group(struct cluster_reader *r, const struct yaml_node *group,
+                                      struct hd_cluster *c)
 {
     const struct yaml_node *devices = cluster_find(r, group, "devices_per_node");
     struct hd_cluster_level island = {0}, node = {.name = "node"}, network = {.name = "network"};
@@ -406,7 +406,7 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
     list = st ? NULL : hd_yaml_find(r->root, "groups");
     if (st || !list) {
         *ret_count = 1;
-        return st ? st : read_group(r, r->root, &clusters[0]);
+        return st ? st : read_node_group(r, r->root, &clusters[0]);
     }
     if (list->kind != YAML_KIND_LIST || !list->first)
         return cluster_fail(r, list, "groups", "expected a list of {nodes, device, ..}");
@@ -421,7 +421,7 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
             return cluster_fail(r, n, "groups", problem);
         st = cluster_check_keys(r, n, "groups", keys, group_keys);
         if (!st)
-            st = read_group(r, n, &clusters[(*ret_count)++]);
+            st = read_node_group(r, n, &clusters[(*ret_count)++]);
     }
     return st;
 }

@@ -65,8 +65,8 @@ static bool is_filled(const struct hd_key *key)
            strcmp(key->path, "model.weights") == 0 || strncmp(key->path, "train.dropout.", 14) == 0;
 }
 
-static enum hd_status differs(const struct hd_key *key, const struct hd_job *given,
-                              const struct hd_job *theirs, const char *of)
+static enum hd_status differs_from_base(const struct hd_key *key, const struct hd_job *given,
+                                        const struct hd_job *theirs, const char *of)
 {
     struct hd_text a = {0}, b = {0};
     enum hd_status st;
@@ -88,7 +88,7 @@ static enum hd_status take_key(struct spec_draft *draft, size_t index, const str
     const struct hd_key *key = &hd_job_keys[index];
 
     if (draft->given[index] && !hd_job_members_equal(key, draft->job, theirs))
-        return differs(key, draft->job, theirs, of);
+        return differs_from_base(key, draft->job, theirs, of);
     hd_job_copy_member(key, theirs, draft->job);
     draft->given[index] = true;
     return HD_OK;

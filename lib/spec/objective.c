@@ -10,7 +10,7 @@ static enum hd_status refuse(const struct hd_job *job, const char *key, const ch
 }
 
 /* A pair is two whole answers to one prompt, of which the answers count. */
-static enum hd_status check_data(const struct hd_job *job)
+static enum hd_status check_objective_data(const struct hd_job *job)
 {
     if (strcmp(job->data_format, "auto") != 0)
         return refuse(job, "data.format", "lines are pairs of answers; remove the line");
@@ -87,7 +87,7 @@ enum hd_status spec_check_objective(const struct hd_job *job)
                                             : "there are no pairs");
     if (!hd_job_has_pairs(job))
         return HD_OK;
-    st = check_data(job);
+    st = check_objective_data(job);
     if (!st)
         st = check_routers(job);
     if (!st && strcmp(job->objective, "dpo") == 0)

@@ -416,7 +416,7 @@ static void a_revoked_certificate_is_never_adopted(void **state)
     assert_int_equal(try_certificate(&all, adopted), HD_DENIED); /* nothing was restored yet */
     stop_controller(&all.b);
     (void)snprintf(dir, sizeof dir, "%s/state", all.b.dir);
-    assert_int_equal(hd_store_restore(dir, NULL, false, false, &restored), HD_OK);
+    assert_int_equal(hd_store_restore_from(dir, NULL, false, false, &restored), HD_OK);
     start_again(&all);
     assert_int_equal(try_certificate(&all, adopted), HD_LIMIT);
     revoke_n2(&all);

@@ -143,7 +143,7 @@ static void what_is_put_back_in_its_place_takes_over(void **state)
 
         (void)started(b.first, false);
         if (is_backup)
-            assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+            assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
         else
             copy(b.first, "state.db", b.backup, "", false);
         for (int i = 0; i < 3; i++)
@@ -173,7 +173,7 @@ static void a_copy_in_another_place_waits_for_a_person(void **state)
 
         first = started(b.first, false);
         if (way == 0)
-            assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+            assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
         if (way == 0)
             copy(b.backup, "", b.second, "state.db", false);
         else
@@ -184,7 +184,7 @@ static void a_copy_in_another_place_waits_for_a_person(void **state)
         assert_non_null(strstr(hd_err_message(), b.first)); /* it names both */
         assert_non_null(strstr(hd_err_message(), b.second));
         assert_non_null(strstr(hd_err_message(), "heddle-controller restore"));
-        assert_int_equal(hd_store_restore(b.second, NULL, false, false, &restored), HD_OK);
+        assert_int_equal(hd_store_restore_from(b.second, NULL, false, false, &restored), HD_OK);
         epoch = started(b.second, false);
         assert_true(epoch.restored && epoch.number > first.number + 1000);
         assert_false(started(b.second, false).restored);
@@ -203,7 +203,7 @@ static void one_that_was_taken_over_from_starts_no_more(void **state)
     put_meta(b.first, "fenced", "7000000 in /elsewhere on n9");
     assert_int_equal(start(b.first, false, &epoch), HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), "/elsewhere on n9"));
-    assert_int_equal(hd_store_restore(b.first, NULL, false, false, &restored), HD_OK);
+    assert_int_equal(hd_store_restore_from(b.first, NULL, false, false, &restored), HD_OK);
     assert_true(started(b.first, false).number > 7000000);
     done(&b);
 }
@@ -235,7 +235,7 @@ static void a_log_of_another_database_is_refused(void **state)
         (void)started(b.first, false);
         copy(b.first, "state.db", b.root, "earlier", false);
         (void)started(b.first, false);
-        assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+        assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
         assert_int_equal(store_db_open(&db, b.first, NULL), HD_OK);
         assert_int_equal(store_db_put_meta(&db, "x", "9"), HD_OK); /* into the log */
         copy(b.first, "state.db-wal", b.second, "state.db-wal", false);
@@ -249,7 +249,7 @@ static void a_log_of_another_database_is_refused(void **state)
         /* a backup refuses the mixture as well, and uses up no log, whosever it is */
         copy(b.second, "state.db-wal", b.root, "log", false);
         (void)snprintf(file, sizeof file, "%s/copy", b.root);
-        assert_int_equal(hd_store_backup(b.second, file, &made), way ? HD_CONFLICT : HD_OK);
+        assert_int_equal(hd_store_make_backup(b.second, file, &made), way ? HD_CONFLICT : HD_OK);
         assert_same_file(b.second, "state.db-wal", b.root, "log");
         assert_int_equal(start(b.second, true, &epoch), way ? HD_CONFLICT : HD_OK);
         if (way)
@@ -300,14 +300,14 @@ static void restore_moves_the_former_database_aside(void **state)
 
     (void)state;
     (void)started(b.first, false);
-    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
     put_meta(b.first, "progress", "77");
-    assert_int_equal(hd_store_restore(b.first, b.backup, true, false, &restored), HD_OK);
+    assert_int_equal(hd_store_restore_from(b.first, b.backup, true, false, &restored), HD_OK);
     assert_int_equal(restored.copy.copied_ms, made.copied_ms);
     (void)snprintf(path, sizeof path, "%s/state.db", restored.aside);
     assert_true(hd_file_exists(path));
     assert_int_equal(started(b.first, false).progress, 0); /* that of the backup */
-    assert_int_equal(hd_store_restore(b.first, "/nowhere/backup", false, false, &restored),
+    assert_int_equal(hd_store_restore_from(b.first, "/nowhere/backup", false, false, &restored),
                      HD_NOT_FOUND);
     assert_false(started(b.first, false).restored); /* nothing has changed */
     done(&b);
@@ -337,20 +337,20 @@ static void a_restore_tells_when_the_copy_was_made(void **state)
         if (way == 2)
             copy(b.first, "state.db", b.backup, "", false);
         else
-            assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+            assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
         pass_ms(made.copied_ms);
-        assert_int_equal(hd_store_restore(b.first, b.backup, false, false, &restored), HD_OK);
+        assert_int_equal(hd_store_restore_from(b.first, b.backup, false, false, &restored), HD_OK);
         assert_int_equal(restored.copy.copied_ms, made.copied_ms); /* way 2: 0, not known */
         assert_int_equal(restored.copy.newest_ms, 1700000000123);
         if (way == 1) {
-            assert_int_equal(hd_store_backup(b.first, other, &again), HD_OK);
+            assert_int_equal(hd_store_make_backup(b.first, other, &again), HD_OK);
             assert_int_equal(again.copied_ms, made.copied_ms);
         }
         assert_int_equal(started(b.first, false).copied_ms, made.copied_ms);
         /* a copy of a database that has been started is made now */
         pass_ms(made.copied_ms);
         (void)unlink(other);
-        assert_int_equal(hd_store_backup(b.first, other, &again), HD_OK);
+        assert_int_equal(hd_store_make_backup(b.first, other, &again), HD_OK);
         assert_true(again.copied_ms > made.copied_ms);
         done(&b);
     }
@@ -388,14 +388,14 @@ static void the_later_of_two_restores_of_a_backup_leads(void **state)
     (void)snprintf(third, sizeof third, "%s/third", b.root);
     assert_int_equal(hd_file_make_dirs(third, 0700), HD_OK);
     (void)started(b.first, false);
-    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
-    assert_int_equal(hd_store_restore(b.second, b.backup, false, true, &restored), HD_OK);
+    assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(hd_store_restore_from(b.second, b.backup, false, true, &restored), HD_OK);
     (void)started(b.second, false);
     one = started(b.second, false);
     assert_int_equal(one.number, one.takeover + 1);
     /* two starts within a second do not occur but in a test: so wait two */
     pass_ms((one.taken_over_ms / 1000 + 2) * 1000);
-    assert_int_equal(hd_store_restore(third, b.backup, false, true, &restored), HD_OK);
+    assert_int_equal(hd_store_restore_from(third, b.backup, false, true, &restored), HD_OK);
     assert_true(started(third, false).number > one.number);
     done(&b);
 }
@@ -406,7 +406,7 @@ static void assert_refused(const char *dir, const char *file, bool into_empty, e
     struct hd_store_restore restored;
     char path[4200];
 
-    assert_int_equal(hd_store_restore(dir, file, false, into_empty, &restored), st);
+    assert_int_equal(hd_store_restore_from(dir, file, false, into_empty, &restored), st);
     assert_non_null(strstr(hd_err_message(), dir));
     assert_non_null(strstr(hd_err_message(), advice));
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
@@ -423,13 +423,13 @@ static void a_folder_that_is_no_state_directory_is_refused(void **state)
     (void)state;
     (void)snprintf(absent, sizeof absent, "%s/absent", b.root);
     (void)started(b.first, false);
-    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
     assert_refused(absent, b.backup, true, HD_INVALID, "make the folder");
     assert_refused(b.root, b.backup, true, HD_INVALID, "is not empty");
     assert_refused(b.root, NULL, false, HD_INVALID, "name the file");
     assert_refused(b.second, NULL, false, HD_INVALID, "name the file");
     assert_refused(b.second, b.backup, false, HD_INVALID, "--empty");
-    assert_int_equal(hd_store_restore(b.second, b.backup, false, true, &restored), HD_OK);
+    assert_int_equal(hd_store_restore_from(b.second, b.backup, false, true, &restored), HD_OK);
     assert_true(started(b.second, false).restored);
     done(&b);
 }
@@ -445,8 +445,9 @@ static void the_backup_of_another_cluster_is_refused(void **state)
     (void)state;
     (void)started(b.first, false);
     (void)started(b.second, false);
-    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
-    assert_int_equal(hd_store_restore(b.second, b.backup, false, false, &restored), HD_CONFLICT);
+    assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(hd_store_restore_from(b.second, b.backup, false, false, &restored),
+                     HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), "another cluster"));
     (void)snprintf(path, sizeof path, "%s/state.db.restored", b.second);
     assert_false(hd_file_exists(path));
@@ -475,7 +476,7 @@ static void what_is_no_backup_is_told_by_its_name(void **state)
     (void)state;
     (void)snprintf(path, sizeof path, "%s/given", b.root);
     (void)started(b.first, false);
-    assert_int_equal(hd_store_backup(b.first, b.backup, &made), HD_OK);
+    assert_int_equal(hd_store_make_backup(b.first, b.backup, &made), HD_OK);
     assert_int_equal(hd_file_read(b.backup, 1 << 24, &whole), HD_OK);
     for (size_t way = 0; way < sizeof expected / sizeof expected[0]; way++) {
         (void)remove(path);
@@ -496,7 +497,7 @@ static void what_is_no_backup_is_told_by_its_name(void **state)
             assert_int_equal(sqlite3_exec(other, "CREATE TABLE x (y)", 0, 0, 0), SQLITE_OK);
             (void)sqlite3_close(other);
         }
-        if (hd_store_restore(b.first, path, false, false, &restored) != expected[way] ||
+        if (hd_store_restore_from(b.first, path, false, false, &restored) != expected[way] ||
             !strstr(hd_err_message(), path) || strstr(hd_err_message(), "restored"))
             fail_msg("way %zu: %s", way, hd_err_message());
         if (expected[way] == HD_CORRUPT && !strstr(hd_err_message(), "cannot be used"))

@@ -115,7 +115,7 @@ static bool settle(struct bench *b)
 {
     const int64_t end_ms = hd_clock_now_ms() + WAIT_MS;
 
-    while (b->done < b->queued && hd_store_disk_space(b->store) != HD_STORE_STUCK)
+    while (b->done < b->queued && hd_store_disk_state(b->store) != HD_STORE_STUCK)
         transaction(b, end_ms);
     return b->done == b->queued;
 }
@@ -128,7 +128,7 @@ static int commit_until_stuck(struct bench *b, uint64_t *job)
     do {
         commit_job(b, ++*job);
     } while (settle(b) && ++written < 10000);
-    assert_int_equal(hd_store_disk_space(b->store), HD_STORE_STUCK);
+    assert_int_equal(hd_store_disk_state(b->store), HD_STORE_STUCK);
     return written;
 }
 
@@ -136,7 +136,7 @@ static void wait_until_fine(struct bench *b)
 {
     const int64_t end_ms = hd_clock_now_ms() + WAIT_MS;
 
-    while (b->done < b->queued || hd_store_disk_space(b->store) != HD_STORE_FINE) {
+    while (b->done < b->queued || hd_store_disk_state(b->store) != HD_STORE_FINE) {
         (void)uv_run(&b->loop, UV_RUN_NOWAIT);
         assert_true(hd_clock_now_ms() < end_ms);
     }
@@ -182,17 +182,17 @@ static void a_full_disk_is_written_from_the_reserve_which_is_made_again(void **s
     start(&b);
     commit_job(&b, ++job);
     assert_true(settle(&b));
-    assert_int_equal(hd_store_disk_space(b.store), HD_STORE_FINE);
+    assert_int_equal(hd_store_disk_state(b.store), HD_STORE_FINE);
     assert_null(hd_store_trouble(b.store));
     assert_int_equal(disk_size_of("/reserve"), RESERVE);
 
     disk_set_capacity(disk_used());
-    while (hd_store_disk_space(b.store) == HD_STORE_FINE) {
+    while (hd_store_disk_state(b.store) == HD_STORE_FINE) {
         commit_job(&b, ++job);
         assert_true(settle(&b));
         assert_true(job < 1000);
     }
-    assert_int_equal(hd_store_disk_space(b.store), HD_STORE_RESERVE);
+    assert_int_equal(hd_store_disk_state(b.store), HD_STORE_RESERVE);
     assert_non_null(strstr(hd_store_trouble(b.store), b.dir));
     assert_non_null(strstr(hd_store_trouble(b.store), "free some space"));
     assert_int_equal(hd_store_reserve_left(b.store), disk_size_of("/reserve"));
@@ -259,7 +259,7 @@ static void a_store_opens_on_a_full_disk(void **state)
     open_store(&b);
     commit_job(&b, ++job);
     assert_true(settle(&b));
-    assert_int_equal(hd_store_disk_space(b.store), HD_STORE_RESERVE);
+    assert_int_equal(hd_store_disk_state(b.store), HD_STORE_RESERVE);
     disk_set_capacity(0);
     wait_until_fine(&b);
     finish(&b);

@@ -908,7 +908,7 @@ static int backup_in_a_child(const char *dir, const char *file)
     int status = 0;
 
     if (child == 0) { /* the locks of POSIX do not keep a process from itself */
-        const enum hd_status st = hd_store_backup(dir, file, &made);
+        const enum hd_status st = hd_store_make_backup(dir, file, &made);
 
         _exit(st ? (int)st : made.jobs == 2 && made.last_job == 7 && made.size_bytes > 0 ? 0 : 255);
     }
@@ -1014,7 +1014,7 @@ static void a_backup_of_nothing_is_refused(void **state)
     (void)state;
     start(&bench);
     (void)snprintf(file, sizeof file, "%s/backup", bench.dir);
-    assert_int_equal(hd_store_backup(bench.dir, file, &made), HD_NOT_FOUND);
+    assert_int_equal(hd_store_make_backup(bench.dir, file, &made), HD_NOT_FOUND);
     assert_false(hd_file_exists(file));
     finish(&bench);
 }
@@ -1048,7 +1048,7 @@ static void a_backup_of_a_damaged_database_fails(void **state)
     assert_int_equal(fseek(db, (atol(page) - 1) * 4096, SEEK_SET), 0);
     assert_int_equal(fwrite(noise, 1, sizeof noise, db), sizeof noise);
     assert_int_equal(fclose(db), 0);
-    assert_int_equal(hd_store_backup(bench.dir, file, &made), HD_CORRUPT);
+    assert_int_equal(hd_store_make_backup(bench.dir, file, &made), HD_CORRUPT);
     assert_false(hd_file_exists(file));
     finish(&bench);
 }

@@ -77,8 +77,8 @@ static void what_is_appended_is_read_in_order_across_segments(void **state)
     expect(f, 1, 3);
     append(f, 4, 10); /* segments of 4, 4 and 2 */
     expect(f, 4, 10);
-    assert_int_equal(hd_spool_position(f->reader).segment, 3);
-    assert_int_equal(hd_spool_position(f->reader).offset_bytes, 2 * REPORT_BYTES);
+    assert_int_equal(hd_spool_get_pos(f->reader).segment, 3);
+    assert_int_equal(hd_spool_get_pos(f->reader).offset_bytes, 2 * REPORT_BYTES);
 }
 
 static void a_new_reader_begins_at_what_was_not_removed(void **state)
