@@ -117,7 +117,7 @@ bool disk_reserve_make(struct disk_reserve *reserve)
         return true;
     /* half of it more: else the next write would take it again */
     if (!reserve->file ||
-        (reserve->checks && hd_file_check_room(reserve->dir, missing + reserve->whole_bytes / 2)))
+        (reserve->checks && hd_file_check_space(reserve->dir, missing + reserve->whole_bytes / 2)))
         return false;
     if (fill(reserve)) {
         reserve->left_bytes = reserve->whole_bytes;

@@ -658,7 +658,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
     enum hd_status st = make_folders(local, !local->all->jobs_dir_seen);
 
     if (!st)
-        st = hd_file_check_room(local->run_dir, LAUNCH_BYTES);
+        st = hd_file_check_space(local->run_dir, LAUNCH_BYTES);
     if (!st)
         st = write_job_file(local, job_text, job_bytes);
     if (!st && local->run_as) {

@@ -30,7 +30,8 @@ void *hd_arena_array(struct hd_arena *arena, size_t count, size_t item_bytes); /
 /* An array with room for more than `count` items: `items` itself, or a copy with twice the capacity
  * (64 items at first). The old copy is freed with the arena. NULL without memory; *room, the
  * capacity in items, is then unchanged. */
-void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *room, size_t item_bytes);
+void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *capacity,
+                    size_t item_bytes);
 char *hd_arena_strdup(struct hd_arena *arena, const char *text);
 char *hd_arena_printf(struct hd_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

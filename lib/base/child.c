@@ -30,7 +30,7 @@ static bool take_piece(int fd, int wait_ms, size_t max_bytes, struct hd_text *ou
 {
     struct pollfd poller = {.fd = fd, .events = POLLIN};
     char piece[4096];
-    size_t room;
+    size_t capacity;
     ssize_t n;
 
     if (!*open) {
@@ -43,8 +43,8 @@ static bool take_piece(int fd, int wait_ms, size_t max_bytes, struct hd_text *ou
     *open = n > 0 || (n < 0 && errno == EINTR);
     if (n <= 0)
         return false;
-    room = output->len_bytes < max_bytes ? max_bytes - output->len_bytes : 0;
-    hd_text_add_bytes(output, piece, (size_t)n < room ? (size_t)n : room);
+    capacity = output->len_bytes < max_bytes ? max_bytes - output->len_bytes : 0;
+    hd_text_add_bytes(output, piece, (size_t)n < capacity ? (size_t)n : capacity);
     return true;
 }
 

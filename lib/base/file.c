@@ -56,9 +56,9 @@ static void name_user(char ret_user[64])
 {
     const unsigned uid = (unsigned)geteuid();
     struct passwd found, *user = NULL;
-    char room[1024];
+    char capacity[1024];
 
-    if (getpwuid_r(geteuid(), &found, room, sizeof room, &user) == 0 && user)
+    if (getpwuid_r(geteuid(), &found, capacity, sizeof capacity, &user) == 0 && user)
         (void)snprintf(ret_user, 64, "%.40s (uid %u)", user->pw_name, uid);
     else
         (void)snprintf(ret_user, 64, "uid %u", uid);
@@ -177,7 +177,7 @@ static enum hd_status parent_of(const char *path, char ret_dir[PATH_MAX])
     return HD_OK;
 }
 
-enum hd_status hd_file_check_room(const char *path, int64_t bytes)
+enum hd_status hd_file_check_space(const char *path, int64_t bytes)
 {
     char free_text[32], wanted_text[32], dir[PATH_MAX];
     struct statvfs fs;

@@ -36,7 +36,7 @@ enum hd_status hd_file_cannot_open(const char *what, const char *path, int error
 /* HD_STORAGE: in the file system of `path`, or of the next folder above it that exists, fewer than
  * `bytes` are free for this user, no file can be created, or it is read-only; the message has both
  * sizes. HD_OK also where it does not say. */
-enum hd_status hd_file_check_room(const char *path, int64_t bytes);
+enum hd_status hd_file_check_space(const char *path, int64_t bytes);
 
 enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
                                     mode_t mode);

@@ -65,8 +65,8 @@ void hd_hash_own_add(struct hd_hash *hash, const void *data, size_t size_bytes)
     waiting = s.total_bytes % STRIPE;
     s.total_bytes += size_bytes;
     while (size_bytes && (waiting || size_bytes < STRIPE)) {
-        size_t room = STRIPE - waiting;
-        size_t n = size_bytes < room ? size_bytes : room;
+        size_t capacity = STRIPE - waiting;
+        size_t n = size_bytes < capacity ? size_bytes : capacity;
 
         memcpy(s.rest + waiting, p, n);
         p += n;

@@ -59,20 +59,22 @@ enum hd_status hd_log_read_format(const char *word, bool *ret_json)
                : hd_err(HD_INVALID, "%s: say text or json", word);
 }
 
-/* Writes the inside of a JSON string: as much of `text` as fits in `room` bytes. A character that
+/* Writes the inside of a JSON string: as much of `text` as fits in `capacity` bytes. A character
+ * that
  * is not harmless on a terminal (hd_text_character) becomes an escape or, where it is not UTF-8,
  * '?'. Returns the bytes written. */
-static size_t escape(char *to, size_t room, const char *text)
+static size_t escape(char *to, size_t capacity, const char *text)
 {
     size_t at = 0;
     bool harmless;
 
-    for (size_t left = strlen(text), n; left && at + ESCAPE_BYTES < room; text += n, left -= n) {
+    for (size_t left = strlen(text), n; left && at + ESCAPE_BYTES < capacity;
+         text += n, left -= n) {
         n = hd_text_character(text, left, &harmless);
         if (*text == '"' || *text == '\\') {
-            at += (size_t)snprintf(to + at, room - at, "\\%c", *text);
+            at += (size_t)snprintf(to + at, capacity - at, "\\%c", *text);
         } else if ((unsigned char)*text < 0x20 || *text == 0x7f) {
-            at += (size_t)snprintf(to + at, room - at, "\\u%04x", (unsigned char)*text);
+            at += (size_t)snprintf(to + at, capacity - at, "\\u%04x", (unsigned char)*text);
         } else if (harmless) {
             memcpy(to + at, text, n);
             at += n;

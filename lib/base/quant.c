@@ -61,7 +61,7 @@ static int64_t whole_blocks(const struct hd_quant_box *b)
     return divide_up(b->rows * b->columns, HD_NF4_BLOCK);
 }
 
-struct hd_quant_layout hd_quant_layout(const struct hd_quant_box *b)
+struct hd_quant_layout hd_quant_lay_out(const struct hd_quant_box *b)
 {
     const int64_t count = b->box_rows * b->box_columns;
     struct hd_quant_layout l = {.code_bytes = count, .scale_count = b->box_rows};
@@ -81,7 +81,7 @@ struct hd_quant_layout hd_quant_layout(const struct hd_quant_box *b)
 
 struct hd_quant_matrix hd_quant_matrix_at(const struct hd_quant_box *b, int64_t at)
 {
-    const struct hd_quant_layout l = hd_quant_layout(b);
+    const struct hd_quant_layout l = hd_quant_lay_out(b);
     struct hd_quant_matrix m = {.rows = b->box_rows,
                                 .at = at,
                                 .scales = at + l.scales,
@@ -380,7 +380,7 @@ enum hd_status hd_quant_encode(const struct hd_quant_box *box, hd_quant_read_fn 
                                void *context, void *ret_record)
 {
     struct encoding e = {
-        .box = box, .layout = hd_quant_layout(box), .codes = ret_record, .record = ret_record};
+        .box = box, .layout = hd_quant_lay_out(box), .codes = ret_record, .record = ret_record};
     const bool nf4 = box->quant == HD_QUANT_NF4;
     const int64_t piece = nf4 || box->columns < HD_QUANT_PIECE ? HD_QUANT_PIECE : box->columns;
     float *values = malloc((size_t)piece * sizeof *values);
@@ -420,7 +420,7 @@ static void take_columns(const struct hd_quant_box *b, const struct hd_quant_who
 
 void hd_quant_take(const struct hd_quant_box *b, const struct hd_quant_whole *w, void *ret_record)
 {
-    const struct hd_quant_layout l = hd_quant_layout(b);
+    const struct hd_quant_layout l = hd_quant_lay_out(b);
     const int64_t first = b->first_row * b->columns;
     const bool nf4 = b->quant == HD_QUANT_NF4;
     char *record = ret_record;

@@ -88,7 +88,7 @@ struct hd_quant_layout {
     int64_t second_count; /* floats */
     int64_t size_bytes;   /* of the record, a multiple of HD_QUANT_ALIGN */
 };
-struct hd_quant_layout hd_quant_layout(const struct hd_quant_box *box);
+struct hd_quant_layout hd_quant_lay_out(const struct hd_quant_box *box);
 
 /* One matrix of a factor: what a kernel needs to find the values of its rows. The block of the box
  * with number b is block first + b / box_step * whole_step + b % box_step of the whole matrix. */

@@ -283,20 +283,20 @@ void hd_text_format_bytes(int64_t count, char ret_text[32])
 }
 
 void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const void *about,
-                       int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX])
+                       int64_t max, int64_t nearest_to, char ret_list[HD_TEXT_LIST_MAX])
 {
     enum { SHOWN = 8 };
     int64_t near[SHOWN];
     size_t count = 0, len = 0;
     bool more = false;
 
-    /* in ascending order; when full, drop the end that is further from `wish` */
+    /* in ascending order; when full, drop the end that is further from `nearest_to` */
     for (int64_t number = 1; number <= max; number++) {
         if (!fits(about, number))
             continue;
         if (count == SHOWN) {
             more = true;
-            if (number - wish >= wish - near[0])
+            if (number - nearest_to >= nearest_to - near[0])
                 break;
             memmove(near, near + 1, sizeof near - sizeof near[0]);
             count--;

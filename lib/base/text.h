@@ -56,10 +56,11 @@ size_t hd_text_trim_end(const char *text, size_t bytes);
 enum { HD_TEXT_LIST_MAX = 160 };
 
 /* "1, 2, 4 or 8": the numbers from 1 to `max` for which fits(about, number) is true; at most eight,
- * the nearest to `wish`, and ", among others" if that leaves some out. "" if there are none. For
+ * the nearest to `nearest_to`, and ", among others" if that leaves some out. "" if there are none.
+ * For
  * messages that list valid values. */
 void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const void *about,
-                       int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX]);
+                       int64_t max, int64_t nearest_to, char ret_list[HD_TEXT_LIST_MAX]);
 
 /* 1536 -> "1.5 KiB": for people. */
 void hd_text_format_bytes(int64_t count, char ret_text[32]);

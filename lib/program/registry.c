@@ -331,7 +331,7 @@ static bool choose_quant(struct hd_registry *registry, const struct hd_param_spe
         fail(registry, refuse_cut(registry, p));
         return false;
     }
-    p->record_bytes = hd_quant_layout(&box).size_bytes;
+    p->record_bytes = hd_quant_lay_out(&box).size_bytes;
     return true;
 }
 

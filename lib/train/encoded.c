@@ -47,7 +47,7 @@ enum hd_status hd_encoded_make_box(struct hd_whole *whole, const struct hd_quant
 {
     struct hd_quant_whole codes;
 
-    memset(ret_record, 0, (size_t)hd_quant_layout(box).size_bytes); /* also between the arrays */
+    memset(ret_record, 0, (size_t)hd_quant_lay_out(box).size_bytes); /* also between the arrays */
     if (whole->source &&
         hd_source_codes(whole->source, whole->number, whole->expert, box->quant, &codes)) {
         hd_quant_take(box, &codes, ret_record);

@@ -25,7 +25,7 @@ void hd_whole_init(struct hd_whole *whole, struct hd_source *source,
 enum hd_status hd_whole_read(void *context, int64_t first, int64_t count, float *ret_values);
 
 /* The record of a box of an encoded parameter's matrix. A folder whose matrices are in the same
- * codes is taken as it is. ret_record: as hd_quant_layout says, of any contents. */
+ * codes is taken as it is. ret_record: as hd_quant_lay_out says, of any contents. */
 enum hd_status hd_encoded_make_box(struct hd_whole *whole, const struct hd_quant_box *box,
                                    void *ret_record);
 /* The same of this rank's box of matrix `index`. ret_record: hd_param.record_bytes. */

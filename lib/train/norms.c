@@ -36,7 +36,7 @@ static enum hd_status open_rows(struct hd_source *source, const struct hd_regist
         r.computes = registry->compute_dtype;
         r.codes = (struct hd_quant_factor){
             .quant = p->quant, .count = 1, .columns = r.K, .matrix = {hd_quant_matrix_at(&box, 0)}};
-        r.record = malloc((size_t)hd_quant_layout(&box).size_bytes);
+        r.record = malloc((size_t)hd_quant_lay_out(&box).size_bytes);
         if (!r.record)
             return no_memory(p);
         st = hd_encoded_make_box(&r.whole, &box, r.record);

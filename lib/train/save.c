@@ -127,8 +127,8 @@ static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena
     if (!st)
         st = hd_owners_assign(&t->layout.registry, arena, put_any, &whole);
     return st ? st
-              : hd_file_check_room(t->layout.job.attempt_dir,
-                                   hd_ckpt_bound_bytes(whole.data_bytes, whole.entries));
+              : hd_file_check_space(t->layout.job.attempt_dir,
+                                    hd_ckpt_bound_bytes(whole.data_bytes, whole.entries));
 }
 
 /* ---- saving ---- */

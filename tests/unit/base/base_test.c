@@ -152,15 +152,15 @@ static void room_is_what_the_file_system_has(void **state)
 
     (void)state;
     assert_int_equal(statvfs("/tmp", &fs), 0);
-    assert_int_equal(hd_file_check_room("/tmp", (int64_t)(fs.f_bavail * fs.f_frsize / 2)), HD_OK);
+    assert_int_equal(hd_file_check_space("/tmp", (int64_t)(fs.f_bavail * fs.f_frsize / 2)), HD_OK);
     assert_int_equal(
-        hd_file_check_room("/tmp", (int64_t)(fs.f_bfree * fs.f_frsize) + (INT64_C(1) << 40)),
+        hd_file_check_space("/tmp", (int64_t)(fs.f_bfree * fs.f_frsize) + (INT64_C(1) << 40)),
         HD_STORAGE);
     assert_non_null(strstr(hd_err_message(), "no space: "));
     assert_non_null(strstr(hd_err_message(), " free in /tmp"));
-    assert_int_equal(hd_file_check_room("/tmp/not/there/yet", 1), HD_OK);
-    assert_int_equal(hd_file_check_room("/tmp/not/there/yet", INT64_C(1) << 60), HD_STORAGE);
-    assert_int_equal(hd_file_check_room("nothing", 1), HD_OK); /* in the working directory */
+    assert_int_equal(hd_file_check_space("/tmp/not/there/yet", 1), HD_OK);
+    assert_int_equal(hd_file_check_space("/tmp/not/there/yet", INT64_C(1) << 60), HD_STORAGE);
+    assert_int_equal(hd_file_check_space("nothing", 1), HD_OK); /* in the working directory */
 }
 
 /* In a child: what is 100 KiB does not fit a limit of 64 KiB. */

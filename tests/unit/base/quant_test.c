@@ -54,7 +54,7 @@ static struct hd_quant_box whole(enum hd_quant quant, int64_t rows, int64_t colu
 
 static char *encode(struct hd_quant_box *box)
 {
-    const int64_t bytes = hd_quant_layout(box).size_bytes;
+    const int64_t bytes = hd_quant_lay_out(box).size_bytes;
     char *record = malloc((size_t)bytes);
 
     assert_non_null(record);
@@ -84,7 +84,7 @@ static void bytes_and_values_are_those_of_bitsandbytes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++) {
         struct hd_quant_box box = whole(golden[i].quant, golden[i].rows, golden[i].columns);
-        const struct hd_quant_layout l = hd_quant_layout(&box);
+        const struct hd_quant_layout l = hd_quant_lay_out(&box);
         const bool nf4 = box.quant == HD_QUANT_NF4;
         const int64_t count = box.rows * box.columns;
         char *record = encode(&box);
@@ -111,7 +111,7 @@ static void bytes_and_values_are_those_of_bitsandbytes(void **state)
 static void check_box(struct hd_quant_box *all, const char *record, const float *values,
                       struct hd_quant_box *box)
 {
-    const struct hd_quant_layout l = hd_quant_layout(all), mine = hd_quant_layout(box);
+    const struct hd_quant_layout l = hd_quant_lay_out(all), mine = hd_quant_lay_out(box);
     const float *second = (const float *)(record + l.second);
     const struct hd_quant_whole theirs = {.codes = (const uint8_t *)record,
                                           .scales = record + l.scales,
@@ -184,7 +184,7 @@ static void a_record_has_4_127_bits_a_weight(void **state)
     const struct hd_quant_box box = whole(HD_QUANT_NF4, 4096, 4096);
 
     (void)state;
-    assert_int_equal(hd_quant_layout(&box).size_bytes, 8388608 + 262144 + 5184);
+    assert_int_equal(hd_quant_lay_out(&box).size_bytes, 8388608 + 262144 + 5184);
 }
 
 static void words_name_encodings(void **state)

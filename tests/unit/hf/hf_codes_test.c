@@ -99,7 +99,7 @@ static struct coded_folder make_folder(enum hd_quant quant)
         .box = {quant, .rows = N, .columns = K, .box_rows = N, .box_columns = K}};
     const float *second;
 
-    f.layout = hd_quant_layout(&f.box);
+    f.layout = hd_quant_lay_out(&f.box);
     f.record = calloc(1, (size_t)f.layout.size_bytes + STATE_MAX);
     assert_non_null(f.record);
     f.state = f.record + f.layout.size_bytes;

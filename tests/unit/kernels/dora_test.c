@@ -46,7 +46,7 @@ static void encode(struct squares_problem *q, const struct squares_case *c)
 {
     const struct hd_quant_box box = {
         .quant = c->quant, .rows = c->N, .columns = c->K, .box_rows = c->N, .box_columns = c->K};
-    const size_t bytes = (size_t)hd_quant_layout(&box).size_bytes;
+    const size_t bytes = (size_t)hd_quant_lay_out(&box).size_bytes;
     void *record = calloc(1, bytes);
     float *values = calloc((size_t)(c->N * c->K), sizeof *values);
 

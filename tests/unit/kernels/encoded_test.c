@@ -63,7 +63,7 @@ static int64_t add_matrix(const struct encoded_case *p, int64_t rows, int64_t fi
         tensor_put(f->values, first_row * p->columns + i, (double)values[i]);
     free(values);
     f->codes.matrix[f->codes.count++] = hd_quant_matrix_at(&box, at);
-    return at + hd_quant_layout(&box).size_bytes;
+    return at + hd_quant_lay_out(&box).size_bytes;
 }
 
 static struct encoded_factor make_factor(const struct encoded_case *p)
