@@ -98,7 +98,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     HD_MEMORY_LIST(X)
 #undef X
     hd_json_add_int64(w, "private_bytes", m->private_bytes);
-    hd_json_add_int64(w, "comm_visible_bytes", m->visible_bytes);
+    hd_json_add_int64(w, "comm_visible_bytes", m->registered_bytes);
     if (hd_traits_is_cuda(&a->traits))
         hd_json_add_int64(w, "host_bytes", m->host_bytes); /* among the total */
     hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
@@ -168,7 +168,7 @@ static void print_memory(const struct cli *cli, const struct hd_memory *m, struc
     table_add(&table, NULL, "%lld", (long long)hd_memory_total(m));
     table_add(&table, NULL, "%s", size);
     table_add(&table, NULL, "private %lld + comm-visible %lld", (long long)m->private_bytes,
-              (long long)m->visible_bytes);
+              (long long)m->registered_bytes);
     table_render(&table, cli->colour, 0, out);
     table_done(&table);
 }

@@ -53,14 +53,14 @@ static struct sup_rank_state gather_state(const struct sup *sup, const struct su
     } else if (ret_wait->waits) {
         states.doing = SUP_WAITS;
         states.waits_for = ret_wait->rank;
-    } else if (!ret_wait->is_told && (missing = missing_at_rendezvous(sup, rank))) {
+    } else if (!ret_wait->is_reported && (missing = missing_at_rendezvous(sup, rank))) {
         states.doing = SUP_WAITS;
         states.waits_for = missing->rank;
-    } else if (!ret_wait->is_told && rank->phase == HD_LINK_PHASE_SETUP && rank->put_round >= 0 &&
-               sup_spans(sup) && !sup->options.gpu_count) {
+    } else if (!ret_wait->is_reported && rank->phase == HD_LINK_PHASE_SETUP &&
+               rank->put_round >= 0 && sup_spans(sup) && !sup->options.gpu_count) {
         states.doing = SUP_CONNECTS;
-    } else if (!ret_wait->is_told && (rank->phase != HD_LINK_PHASE_SETUP ||
-                                      (rank->put_round >= 0 && sup->options.gpu_count))) {
+    } else if (!ret_wait->is_reported && (rank->phase != HD_LINK_PHASE_SETUP ||
+                                          (rank->put_round >= 0 && sup->options.gpu_count))) {
         states.doing = SUP_UNSEEN; /* it awaits others on its device */
     }
     return states;

@@ -2,17 +2,17 @@
 
 #include <string.h>
 
-enum { ISA_AT = HD_GLOO_CARD_BYTES, LIBRARY_AT = ISA_AT + 32, ENGINE_AT = LIBRARY_AT + 32 };
+enum { ISA_AT = HD_GLOO_ENDPOINT_BYTES, LIBRARY_AT = ISA_AT + 32, ENGINE_AT = LIBRARY_AT + 32 };
 enum { WORD_BYTES = 32 };
 _Static_assert(sizeof((struct card_compute){0}).isa == WORD_BYTES, "an instruction set fits");
 _Static_assert(sizeof((struct card_compute){0}) == 3 * WORD_BYTES, "all words are as long");
 _Static_assert((int)CARD_BYTES <= (int)HD_LINK_VALUE_MAX, "a card fits the rendezvous");
 
-void card_write(const struct hd_gloo_card *card, const struct card_compute *compute,
+void card_write(const struct hd_gloo_endpoint *card, const struct card_compute *compute,
                 uint8_t ret_bytes[CARD_BYTES])
 {
     memset(ret_bytes, 0, CARD_BYTES);
-    memcpy(ret_bytes, card->bytes, HD_GLOO_CARD_BYTES);
+    memcpy(ret_bytes, card->bytes, HD_GLOO_ENDPOINT_BYTES);
     memcpy(ret_bytes + ISA_AT, compute->isa, strnlen(compute->isa, WORD_BYTES - 1));
     memcpy(ret_bytes + LIBRARY_AT, compute->library, strnlen(compute->library, WORD_BYTES - 1));
     memcpy(ret_bytes + ENGINE_AT, compute->engine, strnlen(compute->engine, WORD_BYTES - 1));
@@ -45,7 +45,7 @@ static enum hd_status check(const uint8_t *value, int64_t rank, int64_t self,
 }
 
 enum hd_status card_read_all(const struct hd_link_values *values, int64_t self,
-                             const struct card_compute *compute, struct hd_gloo_card *ret_cards)
+                             const struct card_compute *compute, struct hd_gloo_endpoint *ret_cards)
 {
     enum hd_status st = HD_OK;
 
@@ -56,7 +56,7 @@ enum hd_status card_read_all(const struct hd_link_values *values, int64_t self,
                           "build of Heddle",
                           (long long)r, values->size_bytes[r], CARD_BYTES);
         st = check(values->value[r], r, self, compute);
-        memcpy(ret_cards[r].bytes, values->value[r], HD_GLOO_CARD_BYTES);
+        memcpy(ret_cards[r].bytes, values->value[r], HD_GLOO_ENDPOINT_BYTES);
     }
     return st;
 }

@@ -13,7 +13,7 @@
 #include "kernels/kernels.h"
 #include "link/link.h"
 
-enum { CARD_BYTES = HD_GLOO_CARD_BYTES + 3 * 32 };
+enum { CARD_BYTES = HD_GLOO_ENDPOINT_BYTES + 3 * 32 };
 
 /* What a rank computes with; equal words: equal bits. */
 struct card_compute {
@@ -22,12 +22,13 @@ struct card_compute {
 };
 
 /* For hd_link_rendezvous. */
-void card_write(const struct hd_gloo_card *card, const struct card_compute *compute,
+void card_write(const struct hd_gloo_endpoint *card, const struct card_compute *compute,
                 uint8_t ret_bytes[CARD_BYTES]);
 
 /* The cards of all ranks, of which rank `self` computes with this. HD_CONFLICT: another build sent
  * one; HD_UNSUPPORTED: a rank computes with something else. Both name the rank. */
 enum hd_status card_read_all(const struct hd_link_values *values, int64_t self,
-                             const struct card_compute *compute, struct hd_gloo_card *ret_cards);
+                             const struct card_compute *compute,
+                             struct hd_gloo_endpoint *ret_cards);
 
 #endif

@@ -65,8 +65,8 @@ static void print_memory(const struct hd_memory *m)
     HD_MEMORY_LIST(X)
 #undef X
     (void)printf("%14lld  total       private %lld + comm-visible %lld\n",
-                 (long long)(m->private_bytes + m->visible_bytes), (long long)m->private_bytes,
-                 (long long)m->visible_bytes);
+                 (long long)(m->private_bytes + m->registered_bytes), (long long)m->private_bytes,
+                 (long long)m->registered_bytes);
 }
 
 static enum hd_status print_programs(const struct hd_layout *l)

@@ -81,7 +81,7 @@ enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
 static enum hd_status join_all(struct probe *p)
 {
     int32_t ranks[PROBE_DEVICES_MAX];
-    void *visible;
+    void *registered;
     enum hd_status st;
 
     if (!p->all)
@@ -90,12 +90,12 @@ static enum hd_status join_all(struct probe *p)
         ranks[i] = i;
     st = probe_meet(p, p->all, p->rank, p->world, &p->comm);
     if (!st)
-        st = hd_comm_visible(p->comm, ((size_t)PROBE_VISIBLE_MIB << 20) + PROBE_COUNTS_BYTES,
-                             &visible);
+        st = hd_comm_alloc_registered(
+            p->comm, ((size_t)PROBE_VISIBLE_MIB << 20) + PROBE_COUNTS_BYTES, &registered);
     if (st)
         return st;
-    p->visible = visible;
-    return hd_comm_group(p->comm, "all", ranks, p->world, &p->group);
+    p->registered = registered;
+    return hd_comm_open_group(p->comm, "all", ranks, p->world, &p->group);
 }
 
 /* By the process that has started the driver: the first one would hang with it as well. */

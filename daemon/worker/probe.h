@@ -88,8 +88,8 @@ struct probe {
         *pairs[PROBE_CONTROLS]; /* of ranks 2k and 2k + 1; NULL for a last odd one */
     struct hd_comm *comm;       /* of all; NULL with one device */
     struct hd_comm_group *group;
-    int32_t *counts; /* of rows, in `visible` */
-    char *visible;   /* [PROBE_VISIBLE_MIB], then PROBE_COUNTS_BYTES; on a GPU its own memory */
+    int32_t *counts;  /* of rows, in `registered` */
+    char *registered; /* [PROBE_VISIBLE_MIB], then PROBE_COUNTS_BYTES; on a GPU its own memory */
     struct probe_record *records; /* [PROBE_RECORDS_MAX], memory that the first process reads */
     int *record_count;
     struct probe_name *name; /* likewise, of device 0, which sets it before it measures */

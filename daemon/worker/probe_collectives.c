@@ -17,7 +17,7 @@
 
 enum {
     ROUNDS = 9,
-    HALF_BYTES = (int64_t)PROBE_VISIBLE_MIB << 19, /* of the visible memory: sent, received */
+    HALF_BYTES = (int64_t)PROBE_VISIBLE_MIB << 19, /* of the registered memory: sent, received */
     ROWS = 64,                                     /* to each member, of an all_to_all_v */
     WRITE_BYTES = 24 << 20
 };
@@ -37,7 +37,7 @@ static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd
 {
     const int64_t count = bytes / 4;
     const int P = hd_comm_group_size(g);
-    float *send = (float *)p->visible, *recv = (float *)(p->visible + HALF_BYTES);
+    float *send = (float *)p->registered, *recv = (float *)(p->registered + HALF_BYTES);
 
     switch (kind) {
     case HD_COMM_ALL_REDUCE:
@@ -83,7 +83,7 @@ static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd
 static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd_comm_kind kind,
                                int64_t bytes)
 {
-    struct hd_comm_stream *s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *s = hd_comm_get_stream(p->comm, HD_COMM_STREAM_REDUCE);
     const int times = p->quick ? 2 : bytes <= 64 << 10 ? 40 : bytes <= 1 << 20 ? 8 : 3;
     struct probe_record r = {.what = PROBE_COLLECTIVE, .kind = kind, .bytes = (double)bytes};
     double best = 0;
@@ -135,7 +135,7 @@ static enum hd_status time_group(struct probe *p, int members)
     for (int i = 0; i < members; i++)
         ranks[i] = first + i;
     if (first + members <= p->world)
-        st = hd_comm_group(p->comm, "probe", ranks, members, &g);
+        st = hd_comm_open_group(p->comm, "probe", ranks, members, &g);
     for (int k = 0; !st && k < KINDS; k++) {
         st = probe_agree(p, &goes_on);
         if (st || !goes_on)
@@ -152,7 +152,7 @@ static enum hd_status set_counts(struct probe *p)
 {
     int32_t counts[PROBE_DEVICES_MAX];
 
-    p->counts = (int32_t *)(p->visible + ((int64_t)PROBE_VISIBLE_MIB << 20));
+    p->counts = (int32_t *)(p->registered + ((int64_t)PROBE_VISIBLE_MIB << 20));
     for (int i = 0; i < PROBE_DEVICES_MAX; i++)
         counts[i] = ROWS;
     if (p->is_gpu)

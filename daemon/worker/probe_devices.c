@@ -100,10 +100,10 @@ static enum hd_status message(struct probe *p, struct hd_comm_stream *s, int par
 
     if (sends)
         st = hd_comm_send(p->group, s,
-                          &(struct hd_comm_send_args){p->visible, bytes / 4, HD_F32, partner});
+                          &(struct hd_comm_send_args){p->registered, bytes / 4, HD_F32, partner});
     else
         st = hd_comm_recv(p->group, s,
-                          &(struct hd_comm_recv_args){p->visible, bytes / 4, HD_F32, partner});
+                          &(struct hd_comm_recv_args){p->registered, bytes / 4, HD_F32, partner});
     return st ? st : probe_wait(p, s);
 }
 
@@ -111,7 +111,7 @@ static enum hd_status message(struct probe *p, struct hd_comm_stream *s, int par
 static enum hd_status time_messages(struct probe *p, int partner, int64_t bytes, int times,
                                     double *ret_seconds)
 {
-    struct hd_comm_stream *s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *s = hd_comm_get_stream(p->comm, HD_COMM_STREAM_REDUCE);
     const bool first = p->rank < partner;
     double best = 0;
     enum hd_status st = HD_OK;

@@ -149,9 +149,9 @@ enum hd_status probe_wait(struct probe *p, struct hd_comm_stream *s)
 
 enum hd_status probe_most(struct probe *p, float *values, int count)
 {
-    struct hd_comm_stream *s = hd_comm_stream(p->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *s = hd_comm_get_stream(p->comm, HD_COMM_STREAM_REDUCE);
     const int64_t bytes = count * (int64_t)sizeof *values;
-    float *at = (float *)p->visible;
+    float *at = (float *)p->registered;
     enum hd_status st = HD_OK;
 
     if (p->is_gpu)

@@ -230,34 +230,34 @@ static enum hd_status describe_compute(const struct rank *r, struct card_compute
 
 static void tell_awaited(void *of, int rank)
 {
-    hd_comm_board_awaits(of, rank);
+    hd_comm_status_page_waiting_on(of, rank);
 }
 
 /* Ranks are on several nodes: each listens on a port, and the rendezvous exchanges the cards of
  * all. */
 static enum hd_status meet_at_doors(struct rank *r)
 {
-    struct hd_gloo_card *cards = hd_arena_array(&r->arena, (size_t)r->world, sizeof *cards);
+    struct hd_gloo_endpoint *cards = hd_arena_array(&r->arena, (size_t)r->world, sizeof *cards);
     struct hd_link_values values = {0};
-    struct hd_gloo_door *door = NULL;
-    struct hd_comm_board *board = NULL;
+    struct hd_gloo_listener *door = NULL;
+    struct hd_comm_status_page *board = NULL;
     uint8_t mine[CARD_BYTES];
     struct card_compute compute;
-    enum hd_status st = cards ? hd_gloo_door_open(r->data_address, r->node, &door)
+    enum hd_status st = cards ? hd_gloo_listener_open(r->data_address, r->node, &door)
                               : hd_err(HD_NO_MEMORY, "no memory for the cards of the ranks");
 
     if (!st)
         st = describe_compute(r, &compute);
     if (!st) {
-        card_write(hd_gloo_door_card(door), &compute, mine);
+        card_write(hd_gloo_listener_endpoint(door), &compute, mine);
         st = hd_link_rendezvous(r->link, mine, sizeof mine, NODES_TIMEOUT_MS, &values);
     }
     if (!st)
         st = card_read_all(&values, r->rank, &compute, cards);
     if (!st)
-        st = hd_comm_board_open(r->fds.control_fd, (int)r->here, r->fds.world, &board);
+        st = hd_comm_status_page_open(r->fds.control_fd, (int)r->here, r->fds.world, &board);
     if (!st) {
-        hd_gloo_door_tell(door, tell_awaited, board);
+        hd_gloo_listener_report(door, tell_awaited, board);
         st = hd_comm_open_gloo(door, cards, (int)r->rank, (int)r->world, RENDEZVOUS_TIMEOUT_MS,
                                &r->comm);
     }
@@ -266,10 +266,10 @@ static enum hd_status meet_at_doors(struct rank *r)
         board = NULL;
         hd_comm_set_deadline(r->comm, r->step_deadline_ms);
     }
-    hd_comm_board_close(board);
+    hd_comm_status_page_close(board);
     hd_link_values_free(&values);
     if (door)
-        hd_gloo_door_close(door);
+        hd_gloo_listener_close(door);
     return st;
 }
 
@@ -475,11 +475,11 @@ static enum hd_status set_up(struct rank *r)
         return st;
     hd_trainer_set_deadlines(r->trainer, r->step_deadline_ms, r->save_deadline_ms);
     m = hd_trainer_reservation(r->trainer);
-    hd_text_format_bytes(m->private_bytes + m->visible_bytes, bytes);
+    hd_text_format_bytes(m->private_bytes + m->registered_bytes, bytes);
     (void)snprintf(where, sizeof where, "on the GPU");
     if (!r->backend->device) {
         hd_text_format_bytes(hd_memory_huge_bytes(m->private_base, m->private_bytes) +
-                                 hd_memory_huge_bytes(m->visible_base, m->visible_bytes),
+                                 hd_memory_huge_bytes(m->registered_base, m->registered_bytes),
                              huge);
         (void)snprintf(where, sizeof where, "%s of it on huge pages", huge);
     }

@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
-#include "comm/side.h"
+#include "comm/device_streams.h"
 
 /* ---- endpoints ---- */
 
@@ -96,22 +96,22 @@ void hd_comm_set_deadline(struct hd_comm *comm, int64_t deadline_ms)
     comm->deadline_ms = deadline_ms;
 }
 
-enum hd_status hd_comm_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+enum hd_status hd_comm_alloc_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
     void *base;
     enum hd_status st;
 
-    if (comm->visible)
+    if (comm->registered)
         return hd_err(HD_CONFLICT, "comm: rank %d already has visible memory (%zu bytes)",
-                      comm->rank, comm->visible_bytes);
+                      comm->rank, comm->registered_bytes);
     if (size_bytes == 0 || size_bytes > (size_t)1 << 46)
         return hd_err(HD_INVALID, "comm: visible memory of %zu bytes; use 1 byte to 64 TiB",
                       size_bytes);
-    st = comm->engine->visible(comm, size_bytes, &base);
+    st = comm->engine->registered(comm, size_bytes, &base);
     if (st)
         return st;
-    comm->visible = base;
-    comm->visible_bytes = size_bytes;
+    comm->registered = base;
+    comm->registered_bytes = size_bytes;
     *ret_base = base;
     return HD_OK;
 }
@@ -179,8 +179,8 @@ static struct hd_comm_group *new_group(int size)
     return group;
 }
 
-enum hd_status hd_comm_group(struct hd_comm *comm, const char *name, const int32_t *members,
-                             int member_count, struct hd_comm_group **ret_group)
+enum hd_status hd_comm_open_group(struct hd_comm *comm, const char *name, const int32_t *members,
+                                  int member_count, struct hd_comm_group **ret_group)
 {
     struct hd_comm_group *group;
     enum hd_status st;
@@ -221,17 +221,17 @@ enum hd_status hd_comm_group(struct hd_comm *comm, const char *name, const int32
     return HD_OK;
 }
 
-enum hd_status hd_comm_way(struct hd_comm *comm, const char *what, int32_t from, int32_t to,
-                           struct hd_comm_group **ret_group)
+enum hd_status hd_comm_open_channel(struct hd_comm *comm, const char *what, int32_t from,
+                                    int32_t to, struct hd_comm_group **ret_group)
 {
     const int32_t members[2] = {from < to ? from : to, from < to ? to : from};
     char name[HD_COMM_GROUP_NAME_MAX];
     enum hd_status st;
 
     (void)snprintf(name, sizeof name, "%.4s %d>%d", what, (int)from, (int)to);
-    st = hd_comm_group(comm, name, members, 2, ret_group);
+    st = hd_comm_open_group(comm, name, members, 2, ret_group);
     if (!st)
-        (*ret_group)->is_way = true;
+        (*ret_group)->is_channel = true;
     return st;
 }
 
@@ -251,7 +251,7 @@ enum hd_status hd_comm_mesh_group(struct hd_comm *comm, const struct hd_mesh *me
         return hd_err(HD_NO_MEMORY, "comm: no memory for group %s", hd_group_name(name));
     for (int32_t m = 0; m < where.size; m++)
         members[m] = hd_mesh_member(&where, m);
-    st = hd_comm_group(comm, hd_group_name(name), members, where.size, ret_group);
+    st = hd_comm_open_group(comm, hd_group_name(name), members, where.size, ret_group);
     free(members);
     return st;
 }
@@ -277,7 +277,7 @@ const char *hd_comm_group_text(const struct hd_comm_group *group)
     return group->name;
 }
 
-struct hd_comm_stream *hd_comm_stream(struct hd_comm *comm, enum hd_comm_stream_name name)
+struct hd_comm_stream *hd_comm_get_stream(struct hd_comm *comm, enum hd_comm_stream_name name)
 {
     assert((unsigned)name < HD_COMM_STREAM_COUNT);
     return &comm->streams[name];
@@ -287,7 +287,7 @@ struct hd_comm_stream *hd_comm_stream(struct hd_comm *comm, enum hd_comm_stream_
 
 static enum hd_status wait_launched(struct hd_comm_stream *stream, uint64_t ticket)
 {
-    if (ticket > stream->sealed)
+    if (ticket > stream->submitted)
         return hd_err(HD_CONFLICT, "comm: stream %s: a wait for a ticket that is not launched",
                       hd_comm_stream_text(stream->name));
     return hd_comm_wait_for(stream, ticket);
@@ -297,15 +297,16 @@ enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket)
 {
     const enum hd_status st = wait_launched(stream, ticket);
 
-    return st || !stream->comm->side || ticket == 0 ? st : hd_comm_wait_device(stream, ticket);
+    return st || !stream->comm->device_streams || ticket == 0 ? st
+                                                              : hd_comm_wait_device(stream, ticket);
 }
 
 enum hd_status hd_comm_follow(struct hd_comm_stream *stream, struct hd_stream *compute)
 {
     enum hd_status st = stream->comm->engine->failure(stream->comm);
 
-    if (!st && stream->comm->side)
-        st = hd_comm_side_follow(stream, compute);
+    if (!st && stream->comm->device_streams)
+        st = hd_comm_streams_follow(stream, compute);
     return st; /* on host engines, the launches on `compute` have run */
 }
 
@@ -314,8 +315,8 @@ enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,
 {
     enum hd_status st = wait_launched(stream, ticket);
 
-    if (!st && stream->comm->side && ticket > 0)
-        st = hd_comm_side_wait_on(stream, ticket, compute);
+    if (!st && stream->comm->device_streams && ticket > 0)
+        st = hd_comm_streams_wait_on(stream, ticket, compute);
     return st;
 }
 

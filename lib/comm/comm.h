@@ -15,7 +15,8 @@
  * Rules for callers:
  *  1. All ranks of a group launch the same operations on it in the same order. If kinds or sizes
  *     differ, every rank fails with HD_INVALID and a message that names both (nccl: see nccl.h).
- *  2. Buffers lie in the rank's comm-visible region (hd_comm_visible). The caller must not touch
+ *  2. Buffers lie in the rank's registered region (hd_comm_alloc_registered). The caller must not
+ *     touch
  *     them from launch to completion. Completion means that no peer reads or writes them any more.
  *  3. Reductions are ordered: members are added in group order, in fp32 for f32, bf16 and f16, in
  *     f64 for f64, modulo 2^n for integers, and rounded once. Results are bitwise identical on
@@ -141,7 +142,7 @@ const char *hd_comm_stream_text(enum hd_comm_stream_name name);
 
 /* ---- endpoints ---- */
 
-/* A world of one: visible memory is private, collectives copy. */
+/* A world of one: registered memory is private, collectives copy. */
 enum hd_status hd_comm_open_self(struct hd_comm **ret_comm);
 
 /* Attaches rank `rank` of `world` to the shared memory that a supervisor created (shm_control.h).
@@ -162,29 +163,29 @@ const char *hd_comm_engine_name(const struct hd_comm *comm); /* "shm" */
 /* A wait fails with HD_TIMEOUT when no operation of this rank progressed for deadline_ms. > 0. */
 void hd_comm_set_deadline(struct hd_comm *comm, int64_t deadline_ms);
 
-/* Allocates this rank's comm-visible region, size_bytes. On host engines: zeroed, page-aligned, and
+/* Allocates this rank's registered region, size_bytes. On host engines: zeroed, page-aligned, and
  * page-faulted in by this thread; on device engines: device memory. Once per endpoint (then
  * HD_CONFLICT); freed by hd_comm_free. HD_NO_MEMORY when there is not enough memory. */
-enum hd_status hd_comm_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base);
+enum hd_status hd_comm_alloc_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base);
 
 /* ---- groups and streams ---- */
 
-/* On shm a group's first collective (for example a barrier) maps the visible memory that its
+/* On shm a group's first collective (for example a barrier) maps the registered memory that its
  * members have allocated by then; later operations on the group make only the futex calls of
  * waiting. */
 
 /* The group `name` of the given ranks, ascending, this rank among them. No communication: every
  * member computes the same id from (name, members). The same name and members give the same group
  * again. The endpoint owns it. */
-enum hd_status hd_comm_group(struct hd_comm *comm, const char *name, const int32_t *members,
-                             int member_count, struct hd_comm_group **ret_group);
+enum hd_status hd_comm_open_group(struct hd_comm *comm, const char *name, const int32_t *members,
+                                  int member_count, struct hd_comm_group **ret_group);
 
 /* The group {from, to} of two ranks for transfers one way, `from` to `to`, named by both and by
  * `what` (at most 4 bytes). On nccl it has a communicator of its own, because operations of one
  * communicator wait for each other; its first operation, on both ranks, must be a collective, such
  * as a barrier. */
-enum hd_status hd_comm_way(struct hd_comm *comm, const char *what, int32_t from, int32_t to,
-                           struct hd_comm_group **ret_group);
+enum hd_status hd_comm_open_channel(struct hd_comm *comm, const char *what, int32_t from,
+                                    int32_t to, struct hd_comm_group **ret_group);
 
 /* The group of the mesh that this rank belongs to. */
 enum hd_status hd_comm_mesh_group(struct hd_comm *comm, const struct hd_mesh *mesh,
@@ -196,7 +197,7 @@ int hd_comm_group_index(
 int hd_comm_group_member(const struct hd_comm_group *group, int index); /* its rank */
 const char *hd_comm_group_text(const struct hd_comm_group *group);      /* its name */
 
-struct hd_comm_stream *hd_comm_stream(struct hd_comm *comm, enum hd_comm_stream_name name);
+struct hd_comm_stream *hd_comm_get_stream(struct hd_comm *comm, enum hd_comm_stream_name name);
 
 /* ---- operations ----
  * `count` is in elements and may be 0. P is the size of the group, i a member's index in it. HD_OK

@@ -1,6 +1,6 @@
 /* comm_internal: the data structures shared by comm.c, launch.c, progress.c and the engines.
  *
- * An operation is a `struct hd_comm_op` in the ring of its stream. launch.c fills and seals it,
+ * An operation is a `struct hd_comm_op` in the ring of its stream. launch.c fills and submits it,
  * then the engine owns it until progress.c counts it as completed.
  *
  * Used by: lib/comm only.
@@ -27,11 +27,11 @@ enum hd_comm_state { /* the same values as enum hd_flight_state */
 };
 
 /* Collective, send or receive. A shift is two operations: TO_PEER and FROM_PEER. */
-enum hd_comm_way { HD_COMM_AMONG_ALL, HD_COMM_TO_PEER, HD_COMM_FROM_PEER };
+enum hd_comm_direction { HD_COMM_AMONG_ALL, HD_COMM_TO_PEER, HD_COMM_FROM_PEER };
 
 struct hd_comm_op {
     int kind; /* enum hd_comm_kind, or HD_COMM_AFTER; for messages and counters */
-    enum hd_comm_way way;
+    enum hd_comm_direction direction;
     struct hd_comm_group *group;
     struct hd_comm_stream *stream;
     const char *send;
@@ -51,7 +51,7 @@ struct hd_comm_op {
 
     uint64_t launch; /* number of the operation among all of this rank, from 1 */
     uint64_t seq; /* sequence number in the group (collectives) or pair (sends, receives), from 1 */
-    bool last;    /* the last operation of its launch; a bundle (hd_comm_begin) has several */
+    bool last;    /* the last operation of its launch; a group call (hd_comm_begin) has several */
 
     /* owned by the engine: */
     enum hd_comm_state state;
@@ -62,7 +62,7 @@ struct hd_comm_op {
 
 /* The arguments of one member of a collective, which the other members compare with theirs. Plain
  * bytes: engines share it in memory or send it. An all_to_all_v adds its counts, [group size]. */
-struct hd_comm_offer {
+struct hd_comm_signature {
     int64_t count, send_rows_max, recv_rows_max;
     int32_t kind, dtype, reduce, wide, root;
 };
@@ -71,8 +71,8 @@ struct hd_comm_stream {
     struct hd_comm *comm;
     enum hd_comm_stream_name name;
     struct hd_comm_op *ops; /* [HD_COMM_QUEUE_MAX], op of ticket t at (t - 1) % HD_COMM_QUEUE_MAX */
-    uint64_t launched, sealed, completed; /* tickets; completed <= sealed <= launched */
-    bool bundling;                        /* between hd_comm_begin and hd_comm_end */
+    uint64_t launched, submitted, completed; /* tickets; completed <= submitted <= launched */
+    bool in_group_call;                      /* between hd_comm_begin and hd_comm_end */
 };
 
 struct hd_comm_group {
@@ -80,10 +80,10 @@ struct hd_comm_group {
     char name[HD_COMM_GROUP_NAME_MAX];
     uint64_t id; /* hash of name and members, never 0 */
     int size, index;
-    bool is_way;  /* hd_comm_way */
-    uint64_t seq; /* sequence number of the collective that was launched last */
+    bool is_channel; /* hd_comm_open_channel */
+    uint64_t seq;    /* sequence number of the collective that was launched last */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
-    bool is_mapped; /* shm: the members' visible memory was mapped by the first collective */
+    bool is_mapped; /* shm: the members' registered memory was mapped by the first collective */
     /* [size], by group index */
     uint64_t *send_seq, *recv_seq;
     void **channels; /* shm */
@@ -92,11 +92,11 @@ struct hd_comm_group {
 };
 
 /* A futex that wakes one waiting thread, possibly of another process. The waker first makes its
- * change, then rings. The waiter reads `rung`, sets `asleep`, checks for the change once more, and
- * sleeps only while `rung` is unchanged. All accesses are sequentially consistent, so no change is
+ * change, then rings. The waiter reads `rings`, sets `asleep`, checks for the change once more, and
+ * sleeps only while `rings` is unchanged. All accesses are sequentially consistent, so no change is
  * missed. */
-struct hd_comm_bell {
-    _Atomic uint32_t rung; /* the futex word */
+struct hd_comm_doorbell {
+    _Atomic uint32_t rings; /* the futex word */
     _Atomic uint32_t asleep;
 };
 
@@ -132,9 +132,9 @@ struct hd_comm_flight {
 /* For whom a rank waits on the host, in memory that the engine chooses, beside the flight record.
  * One writer, but for `patient_until_ms`; `launch` is written last, and 0 first. */
 struct hd_comm_wait_slot {
-    _Atomic uint32_t tells;  /* 1: this endpoint tells its waits; a device's waits are not seen */
-    _Atomic int32_t peer;    /* rank; -1: not known which */
-    _Atomic uint64_t launch; /* of the operation in which it waits; 0: it does not wait */
+    _Atomic uint32_t reports; /* 1: this endpoint tells its waits; a device's waits are not seen */
+    _Atomic int32_t peer;     /* rank; -1: not known which */
+    _Atomic uint64_t launch;  /* of the operation in which it waits; 0: it does not wait */
     _Atomic int64_t since_ms, seen_ms;
     _Atomic int64_t patient_until_ms; /* by the parent: no wait on the host times out before */
 };
@@ -144,7 +144,7 @@ struct hd_comm_engine {
     enum hd_comm_engine_kind kind;
     bool
         waits_on_device; /* peers are awaited on the device, after completion for the host (nccl) */
-    enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
+    enum hd_status (*registered)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
     /* One step of an operation; *moved becomes true when it made progress. */
     enum hd_status (*collective_step)(struct hd_comm_op *op, bool *moved);
@@ -154,8 +154,8 @@ struct hd_comm_engine {
     int (*collective_missing)(struct hd_comm_op *op, const char **ret_what);
     int (*pair_missing)(struct hd_comm_op *op, const char **ret_what);
     /* of a member that has entered the collective; may be this rank */
-    const struct hd_comm_offer *(*offer)(const struct hd_comm_op *op, int member);
-    /* of an all_to_all_v, [group size]; NULL: this engine compares no offers (nccl) */
+    const struct hd_comm_signature *(*signature)(const struct hd_comm_op *op, int member);
+    /* of an all_to_all_v, [group size]; NULL: this engine compares no signatures (nccl) */
     const int32_t *(*send_counts)(const struct hd_comm_op *op, int member);
     bool (*has_left)(const struct hd_comm *comm, int rank); /* it closed its endpoint */
     /* describes the last operation of a rank, for messages */
@@ -175,18 +175,19 @@ struct hd_comm {
     void *engine_state;
     int rank, world;
     _Atomic int64_t deadline_ms; /* also read by the watchdog */
-    char *visible;
-    size_t visible_bytes;
+    char *registered;
+    size_t registered_bytes;
     uint64_t launches;
     struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
     struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
-    _Atomic int group_count;       /* also read by the watchdog; groups are never removed */
-    struct hd_error failure;       /* the sticky failure; status HD_OK: none */
-    struct hd_comm_bell *bell;     /* of the engine: rung when an operation may progress */
-    struct hd_comm_side *side;     /* side.h; NULL: visible memory is host memory */
-    struct hd_comm_flight *flight; /* of the engine: this rank's flight record */
-    struct hd_comm_wait_slot *wait, own_wait; /* `wait` is `own_wait`, or in shared memory */
-    void *shown;                              /* the mapping of a board, or NULL */
+    _Atomic int group_count;           /* also read by the watchdog; groups are never removed */
+    struct hd_error failure;           /* the sticky failure; status HD_OK: none */
+    struct hd_comm_doorbell *doorbell; /* of the engine: rung when an operation may progress */
+    struct hd_comm_device_streams *device_streams; /* device_streams.h; NULL: registered memory
+                                                          is host memory */
+    struct hd_comm_flight *flight;                 /* of the engine: this rank's flight record */
+    struct hd_comm_wait_slot *wait, own_wait;      /* `wait` is `own_wait`, or in shared memory */
+    void *shown;                                   /* the mapping of a status page, or NULL */
     size_t shown_bytes;
     int64_t waited_ns;      /* on the host for other ranks, since hd_comm_take_waited */
     int64_t *waited_for_ns; /* [world] of it, by the rank that it waited for, where that is known */
@@ -200,11 +201,12 @@ enum hd_status hd_comm_new(const struct hd_comm_engine *engine, int rank, int wo
                            int64_t deadline_ms, struct hd_comm **ret_comm);
 void hd_comm_delete(struct hd_comm *comm);
 
-/* ---- bell.c: any thread ---- */
+/* ---- doorbell.c: any thread ---- */
 
-void hd_comm_ring(struct hd_comm_bell *bell); /* wakes the waiter if `asleep` is set */
-void hd_comm_wake(struct hd_comm_bell *bell); /* wakes the waiter always */
-void hd_comm_sleep(struct hd_comm_bell *bell, uint32_t rung, int64_t timeout_ms);
+void hd_comm_doorbell_ring(
+    struct hd_comm_doorbell *doorbell); /* wakes the waiter if `asleep` is set */
+void hd_comm_doorbell_wake(struct hd_comm_doorbell *doorbell); /* wakes the waiter always */
+void hd_comm_doorbell_sleep(struct hd_comm_doorbell *doorbell, uint32_t rings, int64_t timeout_ms);
 
 /* ---- progress.c ---- */
 
@@ -219,8 +221,8 @@ void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
 /* ---- waits.c ---- */
 
 /* Tells that this rank waits in operation `launch`, since since_ms; again while it lasts. */
-void hd_comm_wait_tell(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
-                       int64_t now_ms);
+void hd_comm_wait_report(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
+                         int64_t now_ms);
 void hd_comm_wait_end(struct hd_comm *comm);
 /* Whether the parent wants waits to go on beyond their deadline now. */
 bool hd_comm_is_patient(const struct hd_comm *comm);
@@ -272,17 +274,17 @@ void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state);
  * "" when all members have entered the same number. */
 void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t size_bytes);
 
-/* ---- offer.c ---- */
+/* ---- signature.c ---- */
 
 /* ret_counts: [group size], written for an all_to_all_v with host counts. HD_INVALID: a count is
  * negative. */
-enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer,
-                                  int32_t *ret_counts);
+enum hd_status hd_comm_make_signature(const struct hd_comm_op *op,
+                                      struct hd_comm_signature *ret_signature, int32_t *ret_counts);
 
 /* Call when all members have entered. HD_INVALID, naming both, when two members launched different
  * operations. all_to_all_v: sets recv_counts; when a bound is exceeded, fails with HD_LIMIT if
  * there is no overflow flag, else sets the flag and *ret_exceeded: no row may move. */
-enum hd_status hd_comm_check_offers(struct hd_comm_op *op, bool *ret_exceeded);
+enum hd_status hd_comm_check_signatures(struct hd_comm_op *op, bool *ret_exceeded);
 
 /* Rows of an all_to_all_v that `from` sends to, or that `to` receives from, the members with an
  * index below `before`. */

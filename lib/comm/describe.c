@@ -1,10 +1,10 @@
 /* describe: a text for an operation that hangs, for failure messages. Reads only flight records and
- * the atomic members of side.h, so a watchdog thread may call it. */
+ * the atomic members of device_streams.h, so a watchdog thread may call it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/side.h"
+#include "comm/device_streams.h"
 
 enum { WHAT_MAX = 160, WHO_MAX = 320 };
 
@@ -38,14 +38,16 @@ static struct hd_comm_group *find_group(struct hd_comm *comm, const char *name)
     return NULL;
 }
 
-/* The group of an operation whose flight record was overwritten. NULL: its slot in `side` was
+/* The group of an operation whose flight record was overwritten. NULL: its slot in `device_streams`
+ * was
  * overwritten too. */
-static struct hd_comm_group *find_group_of(const struct hd_comm_side *side, uint64_t launch)
+static struct hd_comm_group *find_group_of(const struct hd_comm_device_streams *device_streams,
+                                           uint64_t launch)
 {
-    for (int s = 0; side && s < HD_COMM_STREAM_COUNT; s++) {
-        for (int e = 0; e < SIDE_EVENT_RING; e++) {
-            if (atomic_load(&side->launches[s][e]) == launch)
-                return atomic_load(&side->groups[s][e]);
+    for (int s = 0; device_streams && s < HD_COMM_STREAM_COUNT; s++) {
+        for (int e = 0; e < EVENT_RING; e++) {
+            if (atomic_load(&device_streams->launches[s][e]) == launch)
+                return atomic_load(&device_streams->groups[s][e]);
         }
     }
     return NULL;
@@ -96,7 +98,7 @@ void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_te
         return;
     }
     if (!find_record(comm->flight, launch, NULL, 0, &record)) {
-        group = find_group_of(comm->side, launch);
+        group = find_group_of(comm->device_streams, launch);
         if (group)
             hd_comm_describe_behind(group, who, sizeof who);
         (void)snprintf(ret_text, size_bytes, "launch %" PRIu64 "%s%s%s%s", launch,

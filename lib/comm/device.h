@@ -1,4 +1,4 @@
-/* device: the device on which an endpoint allocates its visible memory (engines local and nccl).
+/* device: the device on which an endpoint allocates its registered memory (engines local and nccl).
  *
  * Used by: local.h, nccl.h, and their callers (worker, tests).   Uses: kernels.
  */
@@ -10,7 +10,7 @@
 struct hd_comm_device {
     const struct hd_backend_table *table; /* its `device` is not NULL */
     struct hd_backend *backend;           /* of this rank; outlives the endpoint */
-    bool host_reachable; /* tests: the host may access visible memory while no operation runs */
+    bool host_reachable; /* tests: the host may access registered memory while no operation runs */
 };
 
 #endif

@@ -99,17 +99,18 @@ void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
     struct hd_comm_flight_slot *slot = slot_of(flight, op->launch);
 
     op->state = state;
-    if (state == HD_COMM_ENTERED && op->way == HD_COMM_AMONG_ALL)
+    if (state == HD_COMM_ENTERED && op->direction == HD_COMM_AMONG_ALL)
         hd_comm_note_entered(&flight->entered, op->group->name, op->seq);
     if (atomic_load_explicit(&slot->launch, memory_order_relaxed) == op->launch) {
-        const bool runs_later = state == HD_COMM_COMPLETE && op->group->comm->side;
+        const bool runs_later = state == HD_COMM_COMPLETE && op->group->comm->device_streams;
 
         atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_release);
         atomic_store_explicit(&slot->state,
                               state_of(op->launch, runs_later ? HD_COMM_MOVING : state),
                               memory_order_release);
     }
-    if (state == HD_COMM_COMPLETE && !(op->kind == HD_COMM_SHIFT && op->way == HD_COMM_TO_PEER))
+    if (state == HD_COMM_COMPLETE &&
+        !(op->kind == HD_COMM_SHIFT && op->direction == HD_COMM_TO_PEER))
         op->group->counts[op->kind].calls++; /* a shift is two operations but one call */
 }
 

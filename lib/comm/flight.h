@@ -45,7 +45,7 @@ struct hd_flight_record {
 
 /* What a rank tells of its wait. */
 struct hd_flight_wait {
-    bool is_told; /* false: the endpoint awaits its peers on a device, or is not open */
+    bool is_reported; /* false: the endpoint awaits its peers on a device, or is not open */
     bool waits;
     int rank;                  /* for which it waits; -1: not known which */
     int64_t since_ms, seen_ms; /* hd_clock_now_ms: no progress since; refreshed */

@@ -1,6 +1,7 @@
 /* The engine gloo: ranks on several nodes, connected by TCP. gloo's thread moves bytes between
  * sockets and memory. Everything else happens on the thread that owns the endpoint, when it
- * launches, polls or waits; only the notices of peers may be read by any thread (has_failed). */
+ * launches, polls or waits; only the abort messages of peers may be read by any thread
+ * (has_failed). */
 #include "comm/gloo.h"
 
 #include <errno.h>
@@ -17,111 +18,115 @@
 
 enum { FILES_BESIDE = 256 }; /* that a rank opens beside its connections */
 
-/* ---- heads ---- */
+/* ---- headers ---- */
 
-static void await_head(struct gloo_peer *peer, int rank, uint64_t place)
+static void await_header(struct gloo_peer *peer, int rank, uint64_t place)
 {
-    (void)hd_gloo_recv(peer->in_ticket[place], rank, GLOO_SLOT_HEAD, place * peer->in.each_bytes,
+    (void)hd_gloo_recv(peer->in_ticket[place], rank, GLOO_SLOT_HEADER, place * peer->in.each_bytes,
                        peer->in.each_bytes);
 }
 
-/* Moves heads that have arrived to the inbox. False: the peer sent more than it may. */
-static bool take_heads(struct gloo_peer *peer, int rank)
+/* Moves headers that have arrived to the inbox. False: the peer sent more than it may. */
+static bool take_headers(struct gloo_peer *peer, int rank)
 {
     for (;;) {
-        const uint64_t place = peer->in_next % GLOO_HEADS_IN;
+        const uint64_t place = peer->in_next % GLOO_HEADERS_IN;
 
         if (hd_gloo_received(peer->in_ticket[place]) != HD_GLOO_DONE)
             return true;
-        if (!gloo_head_keep(peer, gloo_head_of(&peer->in, place)))
+        if (!gloo_header_keep(peer, gloo_header_of(&peer->in, place)))
             return false;
-        peer->latest = *gloo_head_of(&peer->in, place);
-        if (!hd_comm_is_of_a_pair(peer->latest.offer.kind))
+        peer->latest = *gloo_header_of(&peer->in, place);
+        if (!hd_comm_is_of_a_pair(peer->latest.signature.kind))
             hd_comm_note_entered(&peer->entered, peer->latest.group, peer->latest.seq);
         peer->in_next++;
-        await_head(peer, rank, place);
+        await_header(peer, rank, place);
     }
 }
 
 /* ---- failures ---- */
 
-static void send_notice(struct gloo_state *gloo, int rank, int world)
+static void send_abort_message(struct gloo_state *gloo, int rank, int world)
 {
-    const size_t bytes =
-        offsetof(struct gloo_notice, text) + strnlen(gloo->notice.text, HD_COMM_REASON_MAX - 1) + 1;
+    const size_t bytes = offsetof(struct gloo_abort_message, text) +
+                         strnlen(gloo->abort_message.text, HD_COMM_REASON_MAX - 1) + 1;
 
-    gloo->notice_sent = true;
+    gloo->abort_message_sent = true;
     for (int r = 0; r < world; r++) {
         if (r != rank)
-            (void)hd_gloo_send(gloo->peers[r].notice_out_ticket, r, GLOO_SLOT_NOTICE, 0, bytes);
+            (void)hd_gloo_send(gloo->peers[r].abort_message_out_ticket, r, GLOO_SLOT_ABORT_MESSAGE,
+                               0, bytes);
     }
 }
 
-/* Writes this rank's only notice, and sends it if `send`. False: there is one already. */
-static bool make_notice(const struct hd_comm *comm, enum gloo_notice_kind kind, enum hd_status st,
-                        int rank, const char *text, bool send)
+/* Writes this rank's only abort message, and sends it if `send`. False: there is one already. */
+static bool make_abort_message(const struct hd_comm *comm, enum gloo_abort_message_kind kind,
+                               enum hd_status st, int rank, const char *text, bool send)
 {
     struct gloo_state *gloo = gloo_of(comm);
     int none = 0;
 
-    if (!atomic_compare_exchange_strong(&gloo->notice_state, &none, 1))
+    if (!atomic_compare_exchange_strong(&gloo->abort_message_state, &none, 1))
         return false;
-    gloo->notice.kind = (uint32_t)kind;
-    gloo->notice.status = (uint32_t)st;
-    gloo->notice.rank = rank;
-    (void)snprintf(gloo->notice.text, sizeof gloo->notice.text, "%s", text);
+    gloo->abort_message.kind = (uint32_t)kind;
+    gloo->abort_message.status = (uint32_t)st;
+    gloo->abort_message.rank = rank;
+    (void)snprintf(gloo->abort_message.text, sizeof gloo->abort_message.text, "%s", text);
     if (send)
-        send_notice(gloo, comm->rank, comm->world);
-    atomic_store(&gloo->notice_state, 2);
-    hd_comm_wake(&gloo->bell);
+        send_abort_message(gloo, comm->rank, comm->world);
+    atomic_store(&gloo->abort_message_state, 2);
+    hd_comm_doorbell_wake(&gloo->doorbell);
     return true;
 }
 
 static void engine_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
 {
-    (void)make_notice(comm, GLOO_FAILED, st, comm->rank, reason, true);
+    (void)make_abort_message(comm, GLOO_FAILED, st, comm->rank, reason, true);
 }
 
-/* Reads the peer's notice, or detects the end of its connection. Any thread, because the owner of
+/* Reads the peer's abort message, or detects the end of its connection. Any thread, because the
+ * owner of
  * the endpoint may be blocked in a call of the device when a peer fails (nccl). */
-static void read_notice(const struct hd_comm *comm, int rank)
+static void read_abort_message(const struct hd_comm *comm, int rank)
 {
     struct gloo_state *gloo = gloo_of(comm);
     struct gloo_peer *peer = &gloo->peers[rank];
-    const bool lost = hd_gloo_link_lost(gloo->link, rank); /* read first: a notice comes before */
+    const bool lost = hd_gloo_link_lost(gloo->link, rank); /* read first: a abort message comes
+                                                              before */
     char text[HD_COMM_REASON_MAX];
 
-    (void)pthread_mutex_lock(&gloo->notice_lock);
-    if (!peer->notice_done && hd_gloo_received(peer->notice_ticket) == HD_GLOO_DONE) {
-        peer->notice.text[HD_COMM_REASON_MAX - 1] = '\0';
-        if (peer->notice.kind != GLOO_LEFT) /* the peer has told all ranks: not sent on here */
-            (void)make_notice(comm, (enum gloo_notice_kind)peer->notice.kind,
-                              (enum hd_status)peer->notice.status, peer->notice.rank,
-                              peer->notice.text, false);
-        peer->notice_done = true;
+    (void)pthread_mutex_lock(&gloo->abort_message_lock);
+    if (!peer->abort_message_done && hd_gloo_received(peer->abort_message_ticket) == HD_GLOO_DONE) {
+        peer->abort_message.text[HD_COMM_REASON_MAX - 1] = '\0';
+        if (peer->abort_message.kind !=
+            GLOO_LEFT) /* the peer has told all ranks: not sent on here */
+            (void)make_abort_message(comm, (enum gloo_abort_message_kind)peer->abort_message.kind,
+                                     (enum hd_status)peer->abort_message.status,
+                                     peer->abort_message.rank, peer->abort_message.text, false);
+        peer->abort_message_done = true;
     }
-    if (lost && !peer->notice_done) {
-        peer->notice.kind = GLOO_DIED;
-        peer->notice_done = true;
+    if (lost && !peer->abort_message_done) {
+        peer->abort_message.kind = GLOO_DIED;
+        peer->abort_message_done = true;
         (void)snprintf(text, sizeof text,
                        "its connection closed without a notice (node %s); it was killed or "
                        "crashed, or the network failed",
-                       gloo->places[rank].node);
-        (void)make_notice(comm, GLOO_DIED, HD_ABORTED, rank, text, true);
+                       gloo->addresses[rank].node);
+        (void)make_abort_message(comm, GLOO_DIED, HD_ABORTED, rank, text, true);
     }
-    (void)pthread_mutex_unlock(&gloo->notice_lock);
+    (void)pthread_mutex_unlock(&gloo->abort_message_lock);
 }
 
-/* By the owner, after an event: reads notice and heads of a peer. */
+/* By the owner, after an event: reads abort message and headers of a peer. */
 static void look_at(struct hd_comm *comm, int rank)
 {
     struct gloo_peer *peer = gloo_peer_of(comm, rank);
 
-    read_notice(comm, rank);
-    if (peer->notice_done && peer->notice.kind == GLOO_LEFT)
+    read_abort_message(comm, rank);
+    if (peer->abort_message_done && peer->abort_message.kind == GLOO_LEFT)
         peer->left = true;
-    /* after the notice, which is a peer's last message: then all its heads have arrived */
-    if (!take_heads(peer, rank))
+    /* after the abort message, which is a peer's last message: then all its headers have arrived */
+    if (!take_headers(peer, rank))
         engine_abort(comm, HD_CORRUPT, "a peer announced more operations than it can have");
 }
 
@@ -141,11 +146,12 @@ static enum hd_status check_failure(struct hd_comm *comm)
                 look_at(comm, r);
         }
     }
-    if (atomic_load(&gloo->notice_state) != 2)
+    if (atomic_load(&gloo->abort_message_state) != 2)
         return HD_OK;
-    st = (enum hd_status)gloo->notice.status;
-    st = hd_err(st ? st : HD_ABORTED, "rank %d %s first: %s", (int)gloo->notice.rank,
-                gloo->notice.kind == GLOO_DIED ? "died" : "failed", gloo->notice.text);
+    st = (enum hd_status)gloo->abort_message.status;
+    st =
+        hd_err(st ? st : HD_ABORTED, "rank %d %s first: %s", (int)gloo->abort_message.rank,
+               gloo->abort_message.kind == GLOO_DIED ? "died" : "failed", gloo->abort_message.text);
     return hd_comm_keep_failure(comm, st);
 }
 
@@ -154,14 +160,14 @@ static bool has_failed(const struct hd_comm *comm)
     struct gloo_state *gloo = gloo_of(comm);
     const uint64_t events = atomic_load(&gloo->events);
 
-    if (atomic_load(&gloo->notice_state) != 2 &&
+    if (atomic_load(&gloo->abort_message_state) != 2 &&
         atomic_exchange(&gloo->events_checked, events) != events) {
         for (int r = 0; r < comm->world; r++) {
             if (r != comm->rank)
-                read_notice(comm, r);
+                read_abort_message(comm, r);
         }
     }
-    return atomic_load(&gloo->notice_state) == 2;
+    return atomic_load(&gloo->abort_message_state) == 2;
 }
 
 static bool has_left(const struct hd_comm *comm, int rank)
@@ -171,17 +177,18 @@ static bool has_left(const struct hd_comm *comm, int rank)
 
 static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
-    const struct gloo_head *latest = &gloo_peer_of(comm, rank)->latest;
+    const struct gloo_header *latest = &gloo_peer_of(comm, rank)->latest;
     char bytes[32];
 
-    if (latest->offer.kind == HD_COMM_KIND_COUNT) {
+    if (latest->signature.kind == HD_COMM_KIND_COUNT) {
         (void)snprintf(ret_text, size_bytes, "nothing was received from rank %d yet", rank);
         return;
     }
-    hd_text_format_bytes(
-        latest->offer.count * (int64_t)hd_dtype_size((enum hd_dtype)latest->offer.dtype), bytes);
+    hd_text_format_bytes(latest->signature.count *
+                             (int64_t)hd_dtype_size((enum hd_dtype)latest->signature.dtype),
+                         bytes);
     (void)snprintf(ret_text, size_bytes, "the latest of rank %d is %s #%llu of group %.15s (%s)",
-                   rank, hd_comm_kind_name((enum hd_comm_kind)latest->offer.kind),
+                   rank, hd_comm_kind_name((enum hd_comm_kind)latest->signature.kind),
                    (unsigned long long)latest->seq, latest->group, bytes);
 }
 
@@ -197,7 +204,7 @@ static uint64_t entered(struct hd_comm_group *group, int member)
 
 static enum hd_status group_open(struct hd_comm_group *group)
 {
-    (void)group; /* nothing to prepare: heads contain the group's id */
+    (void)group; /* nothing to prepare: headers contain the group's id */
     return HD_OK;
 }
 
@@ -220,11 +227,11 @@ static void *take(char *base, size_t *at, size_t bytes)
     return base ? base + begin : NULL;
 }
 
-static struct gloo_heads take_some(char *base, size_t *at, int count, int world)
+static struct gloo_headers take_some(char *base, size_t *at, int count, int world)
 {
-    const size_t each = gloo_head_bytes(world);
+    const size_t each = gloo_header_bytes(world);
 
-    return (struct gloo_heads){take(base, at, (size_t)count * each), each};
+    return (struct gloo_headers){take(base, at, (size_t)count * each), each};
 }
 
 /* Points a zeroed state to its arrays, which follow it in one allocation; NULL: does not. Returns
@@ -233,15 +240,15 @@ static size_t lay_out(struct gloo_state *gloo, int world)
 {
     const size_t ranks = (size_t)world;
     char *base = (char *)gloo;
-    struct gloo_place *places;
+    struct gloo_address *addresses;
     size_t at = 0;
 
     (void)take(base, &at, sizeof *gloo + ranks * sizeof gloo->peers[0]);
-    places = take(base, &at, ranks * sizeof *places);
+    addresses = take(base, &at, ranks * sizeof *addresses);
     if (gloo)
-        gloo->places = places;
+        gloo->addresses = addresses;
     for (int s = 0; s < HD_COMM_COLLECTIVE_STREAMS; s++) {
-        struct gloo_run run = {.heads = take_some(base, &at, world, world)};
+        struct gloo_run run = {.headers = take_some(base, &at, world, world)};
 
         run.out = take(base, &at, ranks * sizeof *run.out);
         run.in = take(base, &at, ranks * sizeof *run.in);
@@ -252,9 +259,9 @@ static size_t lay_out(struct gloo_state *gloo, int world)
             gloo->runs[s] = run;
     }
     for (int r = 0; r < world; r++) {
-        const struct gloo_heads in = take_some(base, &at, GLOO_HEADS_IN, world);
-        const struct gloo_heads out = take_some(base, &at, GLOO_HEADS_OUT, world);
-        const struct gloo_heads inbox = take_some(base, &at, GLOO_INBOX, world);
+        const struct gloo_headers in = take_some(base, &at, GLOO_HEADERS_IN, world);
+        const struct gloo_headers out = take_some(base, &at, GLOO_HEADERS_OUT, world);
+        const struct gloo_headers inbox = take_some(base, &at, GLOO_INBOX, world);
 
         if (gloo) {
             gloo->peers[r].in = in;
@@ -271,7 +278,7 @@ uint64_t hd_gloo_memory_bytes(int world)
            hd_comm_whole_pages(HD_COMM_COLLECTIVE_STREAMS * stage_bytes(world));
 }
 
-static enum hd_status visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+static enum hd_status registered(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
     struct gloo_state *gloo = gloo_of(comm);
     const size_t stage_at = hd_comm_whole_pages(size_bytes);
@@ -299,21 +306,21 @@ static void linger(struct hd_comm *comm)
     bool open = true;
 
     while (open && hd_clock_now_ms() < until_ms) {
-        const uint32_t rung = atomic_load(&gloo->bell.rung);
+        const uint32_t rings = atomic_load(&gloo->doorbell.rings);
 
-        atomic_store(&gloo->bell.asleep, 1);
+        atomic_store(&gloo->doorbell.asleep, 1);
         open = false;
         for (int r = 0; r < comm->world; r++) {
             if (r == comm->rank || hd_gloo_link_lost(gloo->link, r))
                 continue;
             open = true;
             if (!gloo->peers[r].ended &&
-                hd_gloo_sent(gloo->peers[r].notice_out_ticket) == HD_GLOO_DONE)
+                hd_gloo_sent(gloo->peers[r].abort_message_out_ticket) == HD_GLOO_DONE)
                 gloo->peers[r].ended = hd_gloo_link_end(gloo->link, r);
         }
         if (open)
-            hd_comm_sleep(&gloo->bell, rung, 10);
-        atomic_store(&gloo->bell.asleep, 0);
+            hd_comm_doorbell_sleep(&gloo->doorbell, rings, 10);
+        atomic_store(&gloo->doorbell.asleep, 0);
     }
 }
 
@@ -325,15 +332,15 @@ static void free_state(struct hd_comm *comm)
     for (int r = 0; r < comm->world; r++) {
         struct gloo_peer *peer = &gloo->peers[r];
 
-        for (int i = 0; i < GLOO_HEADS_IN; i++)
+        for (int i = 0; i < GLOO_HEADERS_IN; i++)
             hd_gloo_ticket_free(peer->in_ticket[i]);
-        for (int i = 0; i < GLOO_HEADS_OUT; i++)
+        for (int i = 0; i < GLOO_HEADERS_OUT; i++)
             hd_gloo_ticket_free(peer->out_ticket[i]);
-        hd_gloo_ticket_free(peer->notice_ticket);
-        hd_gloo_ticket_free(peer->notice_out_ticket);
+        hd_gloo_ticket_free(peer->abort_message_ticket);
+        hd_gloo_ticket_free(peer->abort_message_out_ticket);
     }
     hd_gloo_link_close(gloo->link);
-    (void)pthread_mutex_destroy(&gloo->notice_lock);
+    (void)pthread_mutex_destroy(&gloo->abort_message_lock);
     if (gloo->data)
         (void)munmap(gloo->data, hd_comm_whole_pages(gloo->data_bytes));
     free(gloo);
@@ -346,8 +353,9 @@ static void engine_close(struct hd_comm *comm, bool clean)
 
     if (!clean)
         engine_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
-    if (!make_notice(comm, GLOO_LEFT, HD_OK, comm->rank, "", true) && !gloo->notice_sent)
-        send_notice(gloo, comm->rank, comm->world);
+    if (!make_abort_message(comm, GLOO_LEFT, HD_OK, comm->rank, "", true) &&
+        !gloo->abort_message_sent)
+        send_abort_message(gloo, comm->rank, comm->world);
     linger(comm);
     free_state(comm);
 }
@@ -356,14 +364,14 @@ static void engine_close(struct hd_comm *comm, bool clean)
 
 static const struct hd_comm_engine gloo_engine = {
     .kind = HD_COMM_BY_GLOO,
-    .visible = visible,
+    .registered = registered,
     .group_open = group_open,
     .collective_step = gloo_collective_step,
     .send_step = gloo_send_step,
     .recv_step = gloo_recv_step,
     .collective_missing = gloo_collective_missing,
     .pair_missing = gloo_pair_missing,
-    .offer = gloo_offer,
+    .signature = gloo_signature,
     .send_counts = gloo_send_counts,
     .has_left = has_left,
     .latest = describe_latest,
@@ -380,7 +388,7 @@ static void something_moved(void *arg)
     struct gloo_state *gloo = arg;
 
     atomic_fetch_add(&gloo->events, 1);
-    hd_comm_ring(&gloo->bell);
+    hd_comm_doorbell_ring(&gloo->doorbell);
 }
 
 static enum hd_status open_peer(struct gloo_state *gloo, int rank)
@@ -388,28 +396,29 @@ static enum hd_status open_peer(struct gloo_state *gloo, int rank)
     struct gloo_peer *peer = &gloo->peers[rank];
     enum hd_status st = HD_OK;
 
-    for (int i = 0; i < GLOO_HEADS_IN && !st; i++)
-        st = hd_gloo_ticket_new(gloo->link, peer->in.at, GLOO_HEADS_IN * peer->in.each_bytes,
+    for (int i = 0; i < GLOO_HEADERS_IN && !st; i++)
+        st = hd_gloo_ticket_new(gloo->link, peer->in.at, GLOO_HEADERS_IN * peer->in.each_bytes,
                                 &peer->in_ticket[i]);
-    for (int i = 0; i < GLOO_HEADS_OUT && !st; i++)
-        st = hd_gloo_ticket_new(gloo->link, peer->out.at, GLOO_HEADS_OUT * peer->out.each_bytes,
+    for (int i = 0; i < GLOO_HEADERS_OUT && !st; i++)
+        st = hd_gloo_ticket_new(gloo->link, peer->out.at, GLOO_HEADERS_OUT * peer->out.each_bytes,
                                 &peer->out_ticket[i]);
     if (!st)
-        st = hd_gloo_ticket_new(gloo->link, &peer->notice, sizeof peer->notice,
-                                &peer->notice_ticket);
+        st = hd_gloo_ticket_new(gloo->link, &peer->abort_message, sizeof peer->abort_message,
+                                &peer->abort_message_ticket);
     if (!st)
-        st = hd_gloo_ticket_new(gloo->link, &gloo->notice, sizeof gloo->notice,
-                                &peer->notice_out_ticket);
+        st = hd_gloo_ticket_new(gloo->link, &gloo->abort_message, sizeof gloo->abort_message,
+                                &peer->abort_message_out_ticket);
     if (st)
         return st;
-    (void)hd_gloo_recv(peer->notice_ticket, rank, GLOO_SLOT_NOTICE, 0, sizeof peer->notice);
-    for (uint64_t i = 0; i < GLOO_HEADS_IN; i++)
-        await_head(peer, rank, i);
+    (void)hd_gloo_recv(peer->abort_message_ticket, rank, GLOO_SLOT_ABORT_MESSAGE, 0,
+                       sizeof peer->abort_message);
+    for (uint64_t i = 0; i < GLOO_HEADERS_IN; i++)
+        await_header(peer, rank, i);
     return HD_OK;
 }
 
 /* The endpoint on connected sockets, which it owns from now on, also on failure. */
-static enum hd_status open_endpoint(const int *fds, const struct gloo_place *places, int rank,
+static enum hd_status open_endpoint(const int *fds, const struct gloo_address *addresses, int rank,
                                     int world, int64_t deadline_ms, struct hd_comm **ret_comm)
 {
     struct gloo_state *gloo = calloc(1, lay_out(NULL, world));
@@ -427,16 +436,16 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_place *pla
         }
         return st;
     }
-    (void)pthread_mutex_init(&gloo->notice_lock, NULL);
+    (void)pthread_mutex_init(&gloo->abort_message_lock, NULL);
     comm->engine_state = gloo;
-    comm->bell = &gloo->bell;
+    comm->doorbell = &gloo->doorbell;
     comm->flight = &gloo->flight;
     (void)lay_out(gloo, world);
-    memcpy(gloo->places, places, (size_t)world * sizeof *places);
+    memcpy(gloo->addresses, addresses, (size_t)world * sizeof *addresses);
     for (int r = 0; r < world; r++) {
-        gloo->peers[r].latest.offer.kind = HD_COMM_KIND_COUNT;
+        gloo->peers[r].latest.signature.kind = HD_COMM_KIND_COUNT;
         gloo->peers[r].slot_next = GLOO_SLOT_FIRST;
-        ranks_here += strcmp(places[r].node, places[rank].node) == 0;
+        ranks_here += strcmp(addresses[r].node, addresses[rank].node) == 0;
     }
     hd_comm_set_spin(comm, 2 * ranks_here); /* each rank also has a thread of gloo */
     st = hd_gloo_link_open(fds, rank, world, something_moved, gloo, &gloo->link);
@@ -472,11 +481,11 @@ static enum hd_status allow_files(int world)
     return HD_OK;
 }
 
-enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
-                                 int rank, int world, int64_t deadline_ms,
-                                 struct hd_comm **ret_comm)
+enum hd_status hd_comm_open_gloo(struct hd_gloo_listener *listener,
+                                 const struct hd_gloo_endpoint *endpoints, int rank, int world,
+                                 int64_t deadline_ms, struct hd_comm **ret_comm)
 {
-    struct gloo_place *places;
+    struct gloo_address *addresses;
     int *fds;
     enum hd_status st = hd_comm_check_world(HD_COMM_BY_GLOO, rank, world);
 
@@ -486,15 +495,15 @@ enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo
         return hd_err(HD_INVALID, "gloo: the deadline is %lld ms; use 1 or more",
                       (long long)deadline_ms);
     st = allow_files(world);
-    places = calloc((size_t)world, sizeof *places);
+    addresses = calloc((size_t)world, sizeof *addresses);
     fds = calloc((size_t)world, sizeof *fds);
-    if (!places || !fds)
+    if (!addresses || !fds)
         st = hd_err(HD_NO_MEMORY, "gloo: no memory to connect the ranks");
     if (!st)
-        st = gloo_rendezvous(door, cards, rank, world, deadline_ms, places, fds);
+        st = gloo_rendezvous(listener, endpoints, rank, world, deadline_ms, addresses, fds);
     if (!st)
-        st = open_endpoint(fds, places, rank, world, deadline_ms, ret_comm);
-    free(places);
+        st = open_endpoint(fds, addresses, rank, world, deadline_ms, ret_comm);
+    free(addresses);
     free(fds);
     return st;
 }

@@ -1,17 +1,21 @@
 /* gloo: collectives between ranks on several nodes, over TCP by the library gloo.
  *
- * A rank opens a door (a listening socket on an address of its own node) and gets a card (address,
- * port, node name and a random nonce). The caller exchanges the cards of all ranks; only a rank
+ * A rank opens a listener (a listening socket on an address of its own node) and gets a endpoint
+ * info (address,
+ * port, node name and a random nonce). The caller exchanges the endpoint infos of all ranks; only a
+ * rank
  * that holds all of them can connect:
  *
- *     hd_gloo_door_open("10.0.0.3", "node-b", &door);
- *     ... send *hd_gloo_door_card(door), receive cards[world], cards[r] being rank r's ...
- *     st = hd_comm_open_gloo(door, cards, rank, world, deadline_ms, &comm);
- *     hd_gloo_door_close(door);                     // the connections live on
+ *     hd_gloo_listener_open("10.0.0.3", "node-b", &listener);
+ *     ... send *hd_gloo_listener_endpoint(listener), receive endpoint infos[world], endpoint
+ *     infos[r] being rank r's ...
+ *     st = hd_comm_open_gloo(listener, endpoint infos, rank, world, deadline_ms, &comm);
+ *     hd_gloo_listener_close(listener);                     // the connections live on
  *     ... comm.h from here on ...
  *
  * Cards are secrets of the job: a connection is accepted only when both ends prove that they know
- * the hash over all cards. Send cards over an encrypted channel. Other connections (wrong secret,
+ * the hash over all endpoint infos. Send endpoint infos over an encrypted channel. Other
+ * connections (wrong secret,
  * garbage, silence, floods) are closed and do not delay the ranks. The traffic after the handshake
  * is neither encrypted nor authenticated.
  *
@@ -22,7 +26,8 @@
  * fail with HD_UNSUPPORTED.
  *
  * Used by: supervisor, worker, plan, tests.   Uses: base, comm.h.
- * Threads: a door belongs to one thread. An endpoint has one thread of gloo, which reads and writes
+ * Threads: a listener belongs to one thread. An endpoint has one thread of gloo, which reads and
+ * writes
  * its sockets; everything else runs on the thread that owns the endpoint.
  */
 #ifndef HD_COMM_GLOO_H
@@ -35,15 +40,15 @@
 #include "comm/comm.h"
 
 enum {
-    HD_GLOO_CARD_BYTES = 192,
+    HD_GLOO_ENDPOINT_BYTES = 192,
     HD_GLOO_NODE_MAX = 64, /* bytes of a node's name with its NUL; longer ones are truncated */
 };
 
-struct hd_gloo_door;
+struct hd_gloo_listener;
 
 /* Plain bytes, the same on all machines. */
-struct hd_gloo_card {
-    uint8_t bytes[HD_GLOO_CARD_BYTES];
+struct hd_gloo_endpoint {
+    uint8_t bytes[HD_GLOO_ENDPOINT_BYTES];
 };
 
 /* True when this build has the engine. */
@@ -52,23 +57,25 @@ bool hd_gloo_built_in(void);
 /* Listens on `address`, a numeric IPv4 or IPv6 address of this node that the other ranks can reach
  * ("127.0.0.1" when all ranks are on this node); the system chooses the port. `node` names this
  * node in messages. */
-enum hd_status hd_gloo_door_open(const char *address, const char *node,
-                                 struct hd_gloo_door **ret_door);
-const struct hd_gloo_card *hd_gloo_door_card(const struct hd_gloo_door *door);
-void hd_gloo_door_close(struct hd_gloo_door *door);
-/* While the door connects its rank, on the thread that does so, at least ten times a second:
+enum hd_status hd_gloo_listener_open(const char *address, const char *node,
+                                     struct hd_gloo_listener **ret_listener);
+const struct hd_gloo_endpoint *hd_gloo_listener_endpoint(const struct hd_gloo_listener *listener);
+void hd_gloo_listener_close(struct hd_gloo_listener *listener);
+/* While the listener connects its rank, on the thread that does so, at least ten times a second:
  * awaits(of, RANK) for a rank that is not connected yet; -1: all are, or it has given up. */
-void hd_gloo_door_tell(struct hd_gloo_door *door, void (*awaits)(void *of, int rank), void *of);
+void hd_gloo_listener_report(struct hd_gloo_listener *listener,
+                             void (*waiting_on)(void *of, int rank), void *of);
 
 /* Returns when all ranks are connected. HD_TIMEOUT: not within deadline_ms; the message names the
- * missing ranks. cards: [world], in rank order; cards[rank] is this door's own. The caller still
- * owns the door and should close it. deadline_ms also becomes the endpoint's deadline
+ * missing ranks. endpoint infos: [world], in rank order; endpoint infos[rank] is this listener's
+ * own. The caller still
+ * owns the listener and should close it. deadline_ms also becomes the endpoint's deadline
  * (hd_comm_set_deadline). */
-enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
-                                 int rank, int world, int64_t deadline_ms,
-                                 struct hd_comm **ret_comm);
+enum hd_status hd_comm_open_gloo(struct hd_gloo_listener *listener,
+                                 const struct hd_gloo_endpoint *endpoints, int rank, int world,
+                                 int64_t deadline_ms, struct hd_comm **ret_comm);
 
-/* Host memory that an endpoint allocates beside its visible memory: message heads, and staging
+/* Host memory that an endpoint allocates beside its registered memory: message headers, and staging
  * buffers of reductions. Excludes allocations of the library, and the kernel's socket buffers (at
  * most 32 MiB per connection and direction, limited by net.ipv4.tcp_rmem and tcp_wmem). */
 uint64_t hd_gloo_memory_bytes(int world);

@@ -13,39 +13,40 @@ static enum hd_status absent(void)
                   "and build again, or keep the ranks of the job on one node");
 }
 
-enum hd_status hd_gloo_door_open(const char *address, const char *node,
-                                 struct hd_gloo_door **ret_door)
+enum hd_status hd_gloo_listener_open(const char *address, const char *node,
+                                     struct hd_gloo_listener **ret_listener)
 {
     (void)address;
     (void)node;
-    (void)ret_door;
+    (void)ret_listener;
     return absent();
 }
 
-const struct hd_gloo_card *hd_gloo_door_card(const struct hd_gloo_door *door)
+const struct hd_gloo_endpoint *hd_gloo_listener_endpoint(const struct hd_gloo_listener *listener)
 {
-    (void)door;
+    (void)listener;
     return NULL;
 }
 
-void hd_gloo_door_close(struct hd_gloo_door *door)
+void hd_gloo_listener_close(struct hd_gloo_listener *listener)
 {
-    (void)door;
+    (void)listener;
 }
 
-void hd_gloo_door_tell(struct hd_gloo_door *door, void (*awaits)(void *of, int rank), void *of)
+void hd_gloo_listener_report(struct hd_gloo_listener *listener,
+                             void (*waiting_on)(void *of, int rank), void *of)
 {
-    (void)door;
-    (void)awaits;
+    (void)listener;
+    (void)waiting_on;
     (void)of;
 }
 
-enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
-                                 int rank, int world, int64_t deadline_ms,
-                                 struct hd_comm **ret_comm)
+enum hd_status hd_comm_open_gloo(struct hd_gloo_listener *listener,
+                                 const struct hd_gloo_endpoint *endpoints, int rank, int world,
+                                 int64_t deadline_ms, struct hd_comm **ret_comm)
 {
-    (void)door;
-    (void)cards;
+    (void)listener;
+    (void)endpoints;
     (void)rank;
     (void)world;
     (void)deadline_ms;

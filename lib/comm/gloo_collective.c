@@ -1,10 +1,11 @@
 /* One collective of a group, as a state machine in every member:
  *
- *   QUEUED   --heads sent to all others-->   ENTERED   --all heads received, all agree-->   MOVING
+ *   QUEUED   --heads sent to all others-->   ENTERED   --all headers received, all agree-->
+ *   MOVING
  *   MOVING   --everything sent, received and added-->   COMPLETE
  *
  * Copies (broadcast, all_gather, all_to_all) are flows to and from each other member, directly
- * between visible memories. A reduction receives all parts of this member's share in the staging
+ * between registered memories. A reduction receives all parts of this member's share in the staging
  * buffer, chunk by chunk. When all parts of a chunk have arrived, they are added in group order,
  * and an all_reduce sends the sum to all others while the next chunk arrives.
  *
@@ -21,14 +22,14 @@ static struct gloo_run *run_of(const struct hd_comm_op *op)
     return op->slot;
 }
 
-const struct hd_comm_offer *gloo_offer(const struct hd_comm_op *op, int member)
+const struct hd_comm_signature *gloo_signature(const struct hd_comm_op *op, int member)
 {
-    return &gloo_head_of(&run_of(op)->heads, (size_t)member)->offer;
+    return &gloo_header_of(&run_of(op)->headers, (size_t)member)->signature;
 }
 
 const int32_t *gloo_send_counts(const struct hd_comm_op *op, int member)
 {
-    return gloo_counts_of(gloo_head_of(&run_of(op)->heads, (size_t)member));
+    return gloo_counts_of(gloo_header_of(&run_of(op)->headers, (size_t)member));
 }
 
 /* ---- entering ---- */
@@ -38,7 +39,7 @@ static bool may_enter(const struct hd_comm_op *op)
     const struct hd_comm_group *group = op->group;
 
     for (int m = 0; m < group->size; m++) {
-        if (m != group->index && !gloo_head_may_go(gloo_peer_of(group->comm, group->members[m])))
+        if (m != group->index && !gloo_header_may_go(gloo_peer_of(group->comm, group->members[m])))
             return false;
     }
     return true;
@@ -62,35 +63,36 @@ static enum hd_status enter(struct hd_comm_op *op)
     enum hd_status st;
 
     op->slot = run;
-    st = gloo_head_fill(op, gloo_head_of(&run->heads, (size_t)group->index));
+    st = gloo_header_fill(op, gloo_header_of(&run->headers, (size_t)group->index));
     if (st)
         return st;
     for (int m = 0; m < group->size; m++) {
         if (m != group->index)
-            gloo_head_send(op, group->members[m], &run->slots[m]);
+            gloo_header_send(op, group->members[m], &run->slots[m]);
     }
     op->member = 0;
     hd_comm_set_state(op, HD_COMM_ENTERED);
     return HD_OK;
 }
 
-/* Moves members' heads from their inboxes to the run; op->member counts them. True: all arrived. */
+/* Moves members' headers from their inboxes to the run; op->member counts them. True: all
+ * arrived. */
 static bool all_entered(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
 
     for (; op->member < group->size; op->member++) {
         struct gloo_peer *peer = gloo_peer_of(group->comm, group->members[op->member]);
-        struct gloo_head *head;
+        struct gloo_header *header;
 
         if (op->member == group->index)
             continue;
-        head = gloo_head_find(peer, group->id, op->seq, false);
-        if (!head)
+        header = gloo_header_find(peer, group->id, op->seq, false);
+        if (!header)
             return false;
-        memcpy(gloo_head_of(&run_of(op)->heads, (size_t)op->member), head,
-               run_of(op)->heads.each_bytes);
-        gloo_head_drop(peer, head);
+        memcpy(gloo_header_of(&run_of(op)->headers, (size_t)op->member), header,
+               run_of(op)->headers.each_bytes);
+        gloo_header_drop(peer, header);
     }
     return true;
 }
@@ -112,7 +114,7 @@ static struct gloo_flow flow_from(const struct hd_comm_op *op, int member, int64
                                   int64_t bytes)
 {
     return (struct gloo_flow){.peer = op->group->members[member],
-                              .slot = gloo_head_of(&run_of(op)->heads, (size_t)member)->slot,
+                              .slot = gloo_header_of(&run_of(op)->headers, (size_t)member)->slot,
                               .at = gloo_offset(op->group->comm, op->recv) + (size_t)at,
                               .bytes = bytes,
                               .chunk = GLOO_CHUNK_MAX,
@@ -190,7 +192,7 @@ static void plan_sum(struct hd_comm_op *op, int m)
     run->out[m] = flow_to(op, m, begin, bytes);
     run->in[m] = flow_from(op, m, 0, run->bytes);
     run->in[m].at = stage_of(op, m);
-    run->in[m].places = GLOO_STAGES;
+    run->in[m].addresses = GLOO_STAGES;
     if (op->kind == HD_COMM_ALL_REDUCE) {
         run->result_in[m] = flow_from(op, m, begin, bytes);
         run->result_in[m].slot++;
@@ -340,11 +342,11 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
     return HD_OK;
 }
 
-/* All members have entered: compares their offers and plans the flows. */
-static enum hd_status check_offers(struct hd_comm_op *op)
+/* All members have entered: compares their signatures and plans the flows. */
+static enum hd_status check_signatures(struct hd_comm_op *op)
 {
     bool exceeded = false;
-    const enum hd_status st = hd_comm_check_offers(op, &exceeded);
+    const enum hd_status st = hd_comm_check_signatures(op, &exceeded);
 
     if (st)
         return st;
@@ -366,7 +368,7 @@ enum hd_status gloo_collective_step(struct hd_comm_op *op, bool *moved)
         *moved = true;
     }
     if (!st && op->state == HD_COMM_ENTERED && all_entered(op)) {
-        st = check_offers(op);
+        st = check_signatures(op);
         *moved = true;
     }
     if (!st && op->state == HD_COMM_MOVING)

@@ -20,7 +20,7 @@ struct gloo_data *gloo_data_take(struct hd_comm *comm)
     }
     if (data->ticket && data->base == gloo->data)
         return data;
-    hd_gloo_ticket_free(data->ticket); /* created before hd_comm_visible */
+    hd_gloo_ticket_free(data->ticket); /* created before hd_comm_alloc_registered */
     data->ticket = NULL;
     data->base = gloo->data;
     if (hd_gloo_ticket_new(gloo->link, gloo->data, gloo->data_bytes, &data->ticket) == HD_OK)
@@ -58,7 +58,7 @@ static size_t place_of(const struct gloo_flow *flow, int64_t begin)
 {
     const int64_t index = begin / flow->chunk;
 
-    return flow->at + (size_t)(flow->places ? index % flow->places * flow->chunk : begin);
+    return flow->at + (size_t)(flow->addresses ? index % flow->addresses * flow->chunk : begin);
 }
 
 static struct gloo_data **in_flight_at(struct gloo_flow *flow, int64_t begin)

@@ -1,26 +1,28 @@
 /* gloo_internal: what the files of the engine gloo share.
  *
- *   gloo.c             open and close, heads, failures
+ *   gloo.c             open and close, headers, failures
  *   gloo_collective.c  one collective of a group, step by step
  *   gloo_pair.c        one send or receive, step by step
  *   gloo_flow.c        a transfer of bytes to or from one peer, in chunks
- *   gloo_door.c        connecting the ranks, before the endpoint is open
+ *   gloo_listener.c        connecting the ranks, before the endpoint is open
  *   gloo_link.cc       the C interface of the library gloo
  *
- * A rank that begins an operation sends a head to every other member: which operation it is, its
- * sizes, and the slot (gloo's message tag) on which its bytes will come. Heads of one peer arrive
+ * A rank that begins an operation sends a header to every other member: which operation it is, its
+ * sizes, and the slot (gloo's message tag) on which its bytes will come. Headers of one peer arrive
  * in order and stay in its inbox until the operation begins here. Bytes are sent only when the
- * heads of both sides agree, so a message never arrives at a buffer of another size.
+ * headers of both sides agree, so a message never arrives at a buffer of another size.
  *
  * Invariants
  *  1. At most GLOO_SENDS_MAX sends to one peer are not received yet.
  *  2. A stream has one collective in progress, and none ends before all members have entered, so a
  *     peer is at most one collective per stream ahead. With 1., an inbox never holds more than
- *     GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS heads. For the same reason a rank that has
- *     received all its answers has at most 2 * HD_COMM_COLLECTIVE_STREAMS heads in flight. That is
- *     fewer than GLOO_HEADS_IN, so its notice cannot overtake a head.
- *  3. A rank sends at most one notice: that it failed (with the first reason it knows), or that it
- *     left. A connection that ends without a notice means that the peer died.
+ *     GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS headers. For the same reason a rank that has
+ *     received all its answers has at most 2 * HD_COMM_COLLECTIVE_STREAMS headers in flight. That
+ *     is
+ *     fewer than GLOO_HEADERS_IN, so its abort message cannot overtake a header.
+ *  3. A rank sends at most one abort message: that it failed (with the first reason it knows), or
+ *     that it
+ *     left. A connection that ends without a abort message means that the peer died.
  *
  * Used by: gloo*.c.
  */
@@ -30,14 +32,15 @@
 #include <pthread.h>
 
 #include "comm/comm_internal.h"
-#include "comm/gloo_door.h"
 #include "comm/gloo_link.h"
+#include "comm/gloo_listener.h"
 
 enum {
-    GLOO_HEADS_IN = 10,  /* posted receives for heads of one peer */
-    GLOO_HEADS_OUT = 48, /* heads to one peer that may be unsent */
-    GLOO_SENDS_MAX = 32, /* sends to one peer that it has not received */
-    GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS, /* heads of one peer kept here */
+    GLOO_HEADERS_IN = 10,  /* posted receives for headers of one peer */
+    GLOO_HEADERS_OUT = 48, /* headers to one peer that may be unsent */
+    GLOO_SENDS_MAX = 32,   /* sends to one peer that it has not received */
+    GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_COLLECTIVE_STREAMS, /* headers of one peer kept
+                                                                     here */
     GLOO_WINDOW = 4,                                              /* chunks of one flow in flight */
     GLOO_CHUNK_MAX = 512 * 1024,  /* bytes of one message of a collective */
     GLOO_STAGE_MAX = 4 << 20,     /* bytes of a stream's staging buffer for reductions */
@@ -46,43 +49,44 @@ enum {
     GLOO_LINGER_MS = 2000,        /* closing waits at most this long for the peers' sockets */
 };
 
-_Static_assert((int)GLOO_HEADS_IN > 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see invariant 2");
+_Static_assert((int)GLOO_HEADERS_IN > 2 * (int)HD_COMM_COLLECTIVE_STREAMS, "see invariant 2");
 
-enum { GLOO_SLOT_HEAD = 0, GLOO_SLOT_NOTICE = 1, GLOO_SLOT_FIRST = 16 };
+enum { GLOO_SLOT_HEADER = 0, GLOO_SLOT_ABORT_MESSAGE = 1, GLOO_SLOT_FIRST = 16 };
 
-/* Every head in an array is followed by room for the counts of the largest all_to_all_v, which are
- * sent only with the head of one. */
-struct gloo_head {
+/* Every header in an array is followed by room for the counts of the largest all_to_all_v, which
+ * are
+ * sent only with the header of one. */
+struct gloo_header {
     uint64_t group_id, seq, slot; /* data comes on slot, results of an all_reduce on slot + 1 */
     char group[HD_COMM_GROUP_NAME_MAX];
-    struct hd_comm_offer offer;
+    struct hd_comm_signature signature;
 };
-struct gloo_heads {
+struct gloo_headers {
     char *at;
     size_t each_bytes;
 };
 
-static inline size_t gloo_head_bytes(int world)
+static inline size_t gloo_header_bytes(int world)
 {
     const size_t counts =
         world < HD_COMM_ROW_MEMBERS_MAX ? (size_t)world : (size_t)HD_COMM_ROW_MEMBERS_MAX;
 
-    return sizeof(struct gloo_head) + (counts + 1) / 2 * 2 * sizeof(int32_t);
+    return sizeof(struct gloo_header) + (counts + 1) / 2 * 2 * sizeof(int32_t);
 }
 
-static inline struct gloo_head *gloo_head_of(const struct gloo_heads *heads, size_t i)
+static inline struct gloo_header *gloo_header_of(const struct gloo_headers *headers, size_t i)
 {
-    return (struct gloo_head *)(heads->at + i * heads->each_bytes);
+    return (struct gloo_header *)(headers->at + i * headers->each_bytes);
 }
 
-static inline int32_t *gloo_counts_of(const struct gloo_head *head)
+static inline int32_t *gloo_counts_of(const struct gloo_header *header)
 {
-    return (int32_t *)(head + 1);
+    return (int32_t *)(header + 1);
 }
 
-enum gloo_notice_kind { GLOO_FAILED = 1, GLOO_DIED, GLOO_LEFT };
+enum gloo_abort_message_kind { GLOO_FAILED = 1, GLOO_DIED, GLOO_LEFT };
 
-struct gloo_notice {
+struct gloo_abort_message {
     uint32_t kind, status;
     int32_t rank; /* the rank that failed or died first */
     char text[HD_COMM_REASON_MAX];
@@ -103,51 +107,55 @@ struct gloo_flow {
     size_t at;            /* offset of its first byte in data memory */
     int64_t bytes, chunk; /* total bytes; bytes of a full chunk */
     int64_t ready;        /* bytes that may be posted now */
-    int places;           /* chunk k is at k % places (a ring); 0: chunks are contiguous */
+    int addresses;        /* chunk k is at k % places (a ring); 0: chunks are contiguous */
     int64_t posted, done; /* bytes */
     struct gloo_data *in_flight[GLOO_WINDOW]; /* of chunk k at k % GLOO_WINDOW */
 };
 
 /* The collective that a stream has in progress. Arrays are by group index. */
 struct gloo_run {
-    struct gloo_heads heads;
+    struct gloo_headers headers;
     struct gloo_flow *out, *in, *result_out, *result_in;
     uint64_t *slots;              /* the slots on which this rank sends to the members */
     int64_t begin, summed, bytes; /* reductions: this rank's share, in bytes of send */
 };
 
 struct gloo_peer {
-    struct gloo_heads in, out, inbox; /* GLOO_HEADS_IN, GLOO_HEADS_OUT, GLOO_INBOX of them */
-    bool used[GLOO_INBOX];            /* inbox entry i holds a head */
-    struct hd_gloo_ticket *in_ticket[GLOO_HEADS_IN], *out_ticket[GLOO_HEADS_OUT];
-    bool out_pending[GLOO_HEADS_OUT];
-    uint64_t in_next, out_next; /* number of heads received, sent */
-    struct gloo_head latest;    /* the last head, no counts; kind HD_COMM_KIND_COUNT: none yet */
-    struct hd_comm_entered entered; /* from its heads */
+    struct gloo_headers in, out, inbox; /* GLOO_HEADERS_IN, GLOO_HEADERS_OUT, GLOO_INBOX of them */
+    bool used[GLOO_INBOX];              /* inbox entry i holds a header */
+    struct hd_gloo_ticket *in_ticket[GLOO_HEADERS_IN], *out_ticket[GLOO_HEADERS_OUT];
+    bool out_pending[GLOO_HEADERS_OUT];
+    uint64_t in_next, out_next;     /* number of headers received, sent */
+    struct gloo_header latest;      /* the last header, no counts; kind HD_COMM_KIND_COUNT: none
+                                     yet */
+    struct hd_comm_entered entered; /* from its headers */
     uint64_t slot_next;
     int sends; /* sends to it that are not received yet */
-    struct gloo_notice notice;
-    struct hd_gloo_ticket *notice_ticket, *notice_out_ticket;
-    _Atomic bool notice_done; /* its notice has come, or its connection has ended without one */
-    bool left;                /* set by the owner: its notice says GLOO_LEFT */
-    bool ended;               /* while closing: everything was sent and the socket shut down */
+    struct gloo_abort_message abort_message;
+    struct hd_gloo_ticket *abort_message_ticket, *abort_message_out_ticket;
+    _Atomic bool abort_message_done; /* its abort message has come, or its connection has ended
+                                        without one */
+    bool left;                       /* set by the owner: its abort message says GLOO_LEFT */
+    bool ended; /* while closing: everything was sent and the socket shut down */
 };
 
 struct gloo_state {
     struct hd_gloo_link *link; /* NULL in a world of one */
-    struct hd_comm_bell bell;
-    _Atomic uint64_t events;         /* number of completions and connection ends */
-    uint64_t events_seen;            /* `events` when the owner last checked the peers */
-    _Atomic uint64_t events_checked; /* `events` when any thread last checked for a failure */
-    pthread_mutex_t notice_lock;     /* while notices of peers are read */
-    _Atomic int notice_state;        /* of `notice`: 0: none, 1: being written, 2: written */
-    bool notice_sent;          /* of the thread that set notice_state to 1, later of engine_close */
-    struct gloo_notice notice; /* this rank's only notice */
-    char *data;                /* visible memory, then the staging buffers of the streams */
+    struct hd_comm_doorbell doorbell;
+    _Atomic uint64_t events;            /* number of completions and connection ends */
+    uint64_t events_seen;               /* `events` when the owner last checked the peers */
+    _Atomic uint64_t events_checked;    /* `events` when any thread last checked for a failure */
+    pthread_mutex_t abort_message_lock; /* while abort messages of peers are read */
+    _Atomic int abort_message_state;    /* of `abort message`: 0: none, 1: being written, 2:
+                                               written */
+    bool abort_message_sent;            /* of the thread that set abort_message_state to 1, later of
+                                         engine_close */
+    struct gloo_abort_message abort_message; /* this rank's only abort message */
+    char *data; /* registered memory, then the staging buffers of the streams */
     size_t data_bytes, stage_at, stage_bytes;
     struct gloo_data *free_data, *all_data;
     struct hd_comm_flight flight;
-    struct gloo_place *places; /* [world] */
+    struct gloo_address *addresses; /* [world] */
     struct gloo_run runs[HD_COMM_COLLECTIVE_STREAMS];
     struct gloo_peer peers[]; /* [world]; [rank]: sends to itself. Followed by all the arrays that
                                  gloo.c, lay_out, points to */
@@ -165,25 +173,28 @@ static inline struct gloo_peer *gloo_peer_of(const struct hd_comm *comm, int ran
 
 static inline size_t gloo_offset(const struct hd_comm *comm, const char *at)
 {
-    return at ? (size_t)(at - comm->visible) : 0;
+    return at ? (size_t)(at - comm->registered) : 0;
 }
 
 /* ---- gloo.c ---- */
 
-/* Whether a head can be sent to the peer now. */
-bool gloo_head_may_go(struct gloo_peer *peer);
+/* Whether a header can be sent to the peer now. */
+bool gloo_header_may_go(struct gloo_peer *peer);
 
-/* Sends the head of `op`; *ret_slot is the slot for this rank's bytes. Needs gloo_head_may_go. */
-void gloo_head_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot);
-enum hd_status gloo_head_fill(const struct hd_comm_op *op, struct gloo_head *ret_head);
+/* Sends the header of `op`; *ret_slot is the slot for this rank's bytes. Needs
+ * gloo_header_may_go. */
+void gloo_header_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot);
+enum hd_status gloo_header_fill(const struct hd_comm_op *op, struct gloo_header *ret_header);
 
-/* The peer's head for operation `seq` of a group (`send`: of the pair); NULL: it has not come. The
- * head stays in the inbox until gloo_head_drop. gloo_head_keep copies a head into the inbox; NULL:
+/* The peer's header for operation `seq` of a group (`send`: of the pair); NULL: it has not come.
+ * The
+ * header stays in the inbox until gloo_header_drop. gloo_header_keep copies a header into the
+ * inbox; NULL:
  * full. */
-struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq,
-                                 bool send);
-void gloo_head_drop(struct gloo_peer *peer, struct gloo_head *head);
-struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head *head);
+struct gloo_header *gloo_header_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq,
+                                     bool send);
+void gloo_header_drop(struct gloo_peer *peer, struct gloo_header *header);
+struct gloo_header *gloo_header_keep(struct gloo_peer *peer, const struct gloo_header *header);
 
 /* ---- gloo_flow.c ---- */
 
@@ -206,7 +217,7 @@ int gloo_collective_missing(struct hd_comm_op *op, const char **ret_what);
 enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved);
 enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved);
 int gloo_pair_missing(struct hd_comm_op *op, const char **ret_what);
-const struct hd_comm_offer *gloo_offer(const struct hd_comm_op *op, int member);
+const struct hd_comm_signature *gloo_signature(const struct hd_comm_op *op, int member);
 const int32_t *gloo_send_counts(const struct hd_comm_op *op, int member);
 
 #endif

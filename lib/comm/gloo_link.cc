@@ -40,8 +40,8 @@ struct Bell {
 class Pair final : public tcp::Pair
 {
   public:
-    Pair(tcp::Context *context, tcp::Device *device, int rank, Bell bell)
-        : tcp::Pair(context, device, rank, std::chrono::milliseconds(0)), bell_(bell)
+    Pair(tcp::Context *context, tcp::Device *device, int rank, Bell doorbell)
+        : tcp::Pair(context, device, rank, std::chrono::milliseconds(0)), doorbell_(doorbell)
     {
     }
 
@@ -111,7 +111,7 @@ class Pair final : public tcp::Pair
         const bool complete = tcp::Pair::read();
 
         if (complete)
-            bell_.ring(bell_.arg);
+            doorbell_.ring(doorbell_.arg);
         return complete;
     }
 
@@ -146,7 +146,7 @@ class Pair final : public tcp::Pair
             op.nwritten += static_cast<size_t>(written);
         } while (op.nwritten < op.preamble.nbytes);
         writeComplete(op, buffer, opcode);
-        bell_.ring(bell_.arg);
+        doorbell_.ring(doorbell_.arg);
         return true;
     }
 
@@ -155,26 +155,26 @@ class Pair final : public tcp::Pair
         tcp::Pair::changeState(next);
         if (next == CLOSED) {
             lost_.store(true);
-            bell_.ring(bell_.arg);
+            doorbell_.ring(doorbell_.arg);
         }
     }
 
   private:
-    const Bell bell_;
+    const Bell doorbell_;
     std::atomic<bool> lost_{false};
 };
 
 class Context final : public tcp::Context
 {
   public:
-    Context(std::shared_ptr<tcp::Device> device, int own, int world, Bell bell)
-        : tcp::Context(device, own, world), tcp_(device.get()), bell_(bell)
+    Context(std::shared_ptr<tcp::Device> device, int own, int world, Bell doorbell)
+        : tcp::Context(device, own, world), tcp_(device.get()), doorbell_(doorbell)
     {
     }
 
     std::unique_ptr<gloo::transport::Pair> &createPair(int peer) override
     {
-        pairs_[static_cast<size_t>(peer)].reset(new Pair(this, tcp_, peer, bell_));
+        pairs_[static_cast<size_t>(peer)].reset(new Pair(this, tcp_, peer, doorbell_));
         return pairs_[static_cast<size_t>(peer)];
     }
 
@@ -185,7 +185,7 @@ class Context final : public tcp::Context
 
   private:
     tcp::Device *const tcp_; // the base class owns it
-    const Bell bell_;
+    const Bell doorbell_;
 };
 
 // Blocks gloo's thread inside handleEvents until open(). Must outlive that thread.

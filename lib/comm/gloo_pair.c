@@ -4,7 +4,8 @@
  *   recv   QUEUED --> ENTERED --head received, sizes agree--> MOVING --bytes received--> COMPLETE
  *
  * gloo sends the bytes only when the receiver has posted its receive. A message of a rank to itself
- * uses its own inbox: the head's slot is the address of its send, where the receive copies from. */
+ * uses its own inbox: the header's slot is the address of its send, where the receive copies
+ * from. */
 #include <string.h>
 
 #include "comm/gloo_internal.h"
@@ -26,32 +27,32 @@ static int64_t bytes_of(const struct hd_comm_op *op)
 
 /* ---- send ---- */
 
-static enum hd_status offer(struct hd_comm_op *op, bool *moved)
+static enum hd_status signature(struct hd_comm_op *op, bool *moved)
 {
     struct hd_comm *comm = op->group->comm;
     struct gloo_peer *peer = gloo_peer_of(comm, peer_rank(op));
     struct gloo_data *data;
     uint64_t slot;
 
-    if (peer->sends == GLOO_SENDS_MAX || (!to_itself(op) && !gloo_head_may_go(peer)))
+    if (peer->sends == GLOO_SENDS_MAX || (!to_itself(op) && !gloo_header_may_go(peer)))
         return HD_OK; /* wait until the peer has received some */
     if (to_itself(op)) {
-        struct gloo_head *head =
-            gloo_head_of(&peer->out, 0); /* unused: nothing goes over a socket */
+        struct gloo_header *header =
+            gloo_header_of(&peer->out, 0); /* unused: nothing goes over a socket */
 
-        (void)gloo_head_fill(op, head);
-        head->slot = (uint64_t)(uintptr_t)op; /* valid until the op is complete */
+        (void)gloo_header_fill(op, header);
+        header->slot = (uint64_t)(uintptr_t)op; /* valid until the op is complete */
         op->slot = NULL;
-        (void)gloo_head_keep(peer, head);
+        (void)gloo_header_keep(peer, header);
     } else {
         data = gloo_data_take(comm);
         if (!data)
             return hd_comm_fail(comm, HD_NO_MEMORY, "gloo: no memory for a message to rank %d",
                                 peer_rank(op));
         op->slot = data;
-        gloo_head_send(op, peer_rank(op), &slot);
+        gloo_header_send(op, peer_rank(op), &slot);
         (void)hd_gloo_send(data->ticket, peer_rank(op), slot, gloo_offset(comm, op->send),
-                           (size_t)bytes_of(op)); /* false: see gloo_head_send */
+                           (size_t)bytes_of(op)); /* false: see gloo_header_send */
     }
     peer->sends++;
     hd_comm_set_state(op, HD_COMM_LEAVING);
@@ -65,7 +66,7 @@ enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved)
     struct gloo_data *data;
 
     if (op->state == HD_COMM_QUEUED)
-        return offer(op, moved);
+        return signature(op, moved);
     data = op->slot;
     if (to_itself(op) ? op->member == 0 : hd_gloo_sent(data->ticket) != HD_GLOO_DONE)
         return HD_OK;
@@ -79,22 +80,22 @@ enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved)
 
 /* ---- receive ---- */
 
-static enum hd_status accept_head(struct hd_comm_op *op, struct gloo_head *head)
+static enum hd_status accept_header(struct hd_comm_op *op, struct gloo_header *header)
 {
     struct hd_comm *comm = op->group->comm;
     struct gloo_peer *peer = gloo_peer_of(comm, peer_rank(op));
-    const uint64_t slot = head->slot;
+    const uint64_t slot = header->slot;
     struct gloo_data *data;
 
-    if (head->offer.count != op->count || head->offer.dtype != (int32_t)op->dtype)
+    if (header->signature.count != op->count || header->signature.dtype != (int32_t)op->dtype)
         return hd_comm_fail(comm, HD_INVALID,
                             "message #%llu of group %s differs: rank %d sends %lld x %s, rank %d "
                             "receives %lld x %s",
                             (unsigned long long)op->seq, op->group->name, peer_rank(op),
-                            (long long)head->offer.count,
-                            hd_dtype_name((enum hd_dtype)head->offer.dtype), comm->rank,
+                            (long long)header->signature.count,
+                            hd_dtype_name((enum hd_dtype)header->signature.dtype), comm->rank,
                             (long long)op->count, hd_dtype_name(op->dtype));
-    gloo_head_drop(peer, head);
+    gloo_header_drop(peer, header);
     hd_comm_set_state(op, HD_COMM_MOVING);
     op->cursor = 0;
     if (to_itself(op)) {
@@ -135,14 +136,14 @@ enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
         *moved = true;
     }
     if (op->state == HD_COMM_ENTERED) {
-        struct gloo_head *head =
-            gloo_head_find(gloo_peer_of(comm, peer_rank(op)), op->group->id, op->seq, true);
+        struct gloo_header *header =
+            gloo_header_find(gloo_peer_of(comm, peer_rank(op)), op->group->id, op->seq, true);
         enum hd_status st;
 
-        if (!head)
+        if (!header)
             return HD_OK;
         *moved = true;
-        st = accept_head(op, head);
+        st = accept_header(op, header);
         if (st)
             return st;
     }
@@ -165,11 +166,11 @@ enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
 
 int gloo_pair_missing(struct hd_comm_op *op, const char **ret_what)
 {
-    if (op->way == HD_COMM_TO_PEER && op->state == HD_COMM_LEAVING) {
+    if (op->direction == HD_COMM_TO_PEER && op->state == HD_COMM_LEAVING) {
         *ret_what = "has not received it";
         return peer_rank(op);
     }
-    if (op->way == HD_COMM_FROM_PEER) {
+    if (op->direction == HD_COMM_FROM_PEER) {
         *ret_what = "has not sent it";
         return peer_rank(op);
     }

@@ -1,7 +1,8 @@
-/* gloo_secret: SHA-256 (FIPS 180-4) and HMAC-SHA-256 (RFC 2104) for the handshake of gloo_door.c.
+/* gloo_secret: SHA-256 (FIPS 180-4) and HMAC-SHA-256 (RFC 2104) for the handshake of
+ * gloo_listener.c.
  * Implemented here because the engine may depend on libc only.
  *
- * Used by: gloo_door.c, tests.   Uses: libc.   Threads: any.
+ * Used by: gloo_listener.c, tests.   Uses: libc.   Threads: any.
  */
 #ifndef HD_COMM_GLOO_SECRET_H
 #define HD_COMM_GLOO_SECRET_H

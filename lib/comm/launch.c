@@ -1,5 +1,5 @@
 /* The operations of comm.h: checks arguments and enqueues on streams. Engines do the rest. */
-#include "comm/side.h"
+#include "comm/device_streams.h"
 
 /* ---- checks of one launch ---- */
 
@@ -19,20 +19,21 @@ static enum hd_status check_buffer(const struct hd_comm_op *op, const char *what
                                    int64_t bytes)
 {
     const struct hd_comm *comm = op->group->comm;
-    const uintptr_t begin = (uintptr_t)comm->visible, place = (uintptr_t)at;
+    const uintptr_t begin = (uintptr_t)comm->registered, place = (uintptr_t)at;
 
     if (bytes < 0)
         return hd_err(HD_INVALID, "%s in group %s: the size of %s overflows or is negative",
                       hd_comm_op_name(op), op->group->name, what);
     if (bytes == 0)
         return HD_OK;
-    if (!comm->visible || place < begin || place - begin > comm->visible_bytes ||
-        (size_t)bytes > comm->visible_bytes - (place - begin))
+    if (!comm->registered || place < begin || place - begin > comm->registered_bytes ||
+        (size_t)bytes > comm->registered_bytes - (place - begin))
         return hd_err(HD_INVALID,
                       "%s in group %s: %s (%lld bytes at %p) is not inside the comm-visible memory "
                       "of rank %d (%zu bytes at %p); allocate it there",
                       hd_comm_op_name(op), op->group->name, what, (long long)bytes,
-                      (const void *)at, comm->rank, comm->visible_bytes, (void *)comm->visible);
+                      (const void *)at, comm->rank, comm->registered_bytes,
+                      (void *)comm->registered);
     if (place % hd_dtype_size(op->dtype) != 0)
         return hd_err(HD_INVALID, "%s in group %s: %s at %p is not aligned for %s",
                       hd_comm_op_name(op), op->group->name, what, (const void *)at,
@@ -108,7 +109,7 @@ static enum hd_status make_room(struct hd_comm_stream *stream)
     if (stream->launched - stream->completed < HD_COMM_QUEUE_MAX)
         return HD_OK;
     oldest = stream->launched - HD_COMM_QUEUE_MAX + 1;
-    if (oldest > stream->sealed)
+    if (oldest > stream->submitted)
         return hd_err(HD_LIMIT, "comm: more than %d sends and receives in one launch",
                       HD_COMM_QUEUE_MAX);
     return hd_comm_wait_for(stream, oldest);
@@ -117,7 +118,7 @@ static enum hd_status make_room(struct hd_comm_stream *stream)
 static enum hd_status seal(struct hd_comm_stream *stream)
 {
     hd_comm_op_at(stream, stream->launched - 1)->last = true;
-    stream->sealed = stream->launched;
+    stream->submitted = stream->launched;
     return hd_comm_poll_once(stream->comm);
 }
 
@@ -127,8 +128,8 @@ static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_com
     enum hd_status st = make_room(stream);
     struct hd_comm_op *place;
 
-    if (!st && stream->comm->side)
-        st = hd_comm_side_need(stream);
+    if (!st && stream->comm->device_streams)
+        st = hd_comm_streams_need(stream);
     if (st)
         return st;
     place = hd_comm_op_at(stream, stream->launched);
@@ -136,16 +137,16 @@ static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_com
     place->stream = stream;
     if (op->kind != HD_COMM_AFTER) {
         place->launch = ++stream->comm->launches;
-        if (op->way == HD_COMM_TO_PEER)
+        if (op->direction == HD_COMM_TO_PEER)
             place->seq = ++op->group->send_seq[op->peer];
-        else if (op->way == HD_COMM_FROM_PEER)
+        else if (op->direction == HD_COMM_FROM_PEER)
             place->seq = ++op->group->recv_seq[op->peer];
         else
             place->seq = ++op->group->seq;
         hd_comm_flight_launch(stream->comm->flight, place, stream);
     }
     stream->launched++;
-    return stream->bundling ? HD_OK : seal(stream);
+    return stream->in_group_call ? HD_OK : seal(stream);
 }
 
 /* The checks of every launch. */
@@ -153,17 +154,17 @@ static enum hd_status admit(struct hd_comm_group *group, struct hd_comm_stream *
                             const struct hd_comm_op *op)
 {
     const enum hd_status st = group->comm->engine->failure(group->comm);
-    const bool bundles = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
+    const bool group_calls = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
 
     if (st)
         return st;
     if (group->comm != stream->comm)
         return hd_err(HD_INVALID, "%s: group %s and stream %s belong to different endpoints",
                       hd_comm_op_name(op), group->name, hd_comm_stream_text(stream->name));
-    if (stream->bundling && !bundles)
+    if (stream->in_group_call && !group_calls)
         return hd_err(HD_CONFLICT, "%s in group %s: only sends and receives may be bundled",
                       hd_comm_op_name(op), group->name);
-    if (!bundles && stream->name >= HD_COMM_COLLECTIVE_STREAMS)
+    if (!group_calls && stream->name >= HD_COMM_COLLECTIVE_STREAMS)
         return hd_err(HD_INVALID, "%s in group %s: stream '%s' takes only sends and receives",
                       hd_comm_op_name(op), group->name, hd_comm_stream_text(stream->name));
     if ((unsigned)op->dtype >= HD_DTYPE_COUNT)
@@ -282,7 +283,7 @@ enum hd_status hd_comm_all_to_all_v(struct hd_comm_group *group, struct hd_comm_
     if (!st && group->size > HD_COMM_ROW_MEMBERS_MAX)
         st = hd_err(HD_LIMIT, "all_to_all_v in group %s: %d members; at most %d exchange rows",
                     group->name, group->size, (int)HD_COMM_ROW_MEMBERS_MAX);
-    if (!st && group->comm->side && !op.overflow)
+    if (!st && group->comm->device_streams && !op.overflow)
         st = hd_err(HD_INVALID,
                     "all_to_all_v in group %s: on a device the host never sees the counts; give an "
                     "overflow flag",
@@ -317,7 +318,7 @@ enum hd_status hd_comm_shift(struct hd_comm_group *group, struct hd_comm_stream 
 {
     const int P = group->size;
     const struct hd_comm_op send = {.kind = HD_COMM_SHIFT,
-                                    .way = HD_COMM_TO_PEER,
+                                    .direction = HD_COMM_TO_PEER,
                                     .group = group,
                                     .send = args->send,
                                     .recv = args->recv,
@@ -327,7 +328,7 @@ enum hd_status hd_comm_shift(struct hd_comm_group *group, struct hd_comm_stream 
     struct hd_comm_op recv = send;
     enum hd_status st = admit(group, stream, &send), end;
 
-    recv.way = HD_COMM_FROM_PEER;
+    recv.direction = HD_COMM_FROM_PEER;
     recv.peer = (group->index + P - 1) % P;
     if (!st) {
         const int64_t bytes = span_bytes(&send, 1, send.count);
@@ -336,7 +337,7 @@ enum hd_status hd_comm_shift(struct hd_comm_group *group, struct hd_comm_stream 
     }
     if (st)
         return st;
-    stream->bundling = true;
+    stream->in_group_call = true;
     st = enqueue(stream, &send);
     if (!st)
         st = enqueue(stream, &recv);
@@ -348,7 +349,7 @@ enum hd_status hd_comm_send(struct hd_comm_group *group, struct hd_comm_stream *
                             const struct hd_comm_send_args *args)
 {
     const struct hd_comm_op op = {.kind = HD_COMM_SEND,
-                                  .way = HD_COMM_TO_PEER,
+                                  .direction = HD_COMM_TO_PEER,
                                   .group = group,
                                   .send = args->buf,
                                   .count = args->count,
@@ -367,7 +368,7 @@ enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *
                             const struct hd_comm_recv_args *args)
 {
     const struct hd_comm_op op = {.kind = HD_COMM_RECV,
-                                  .way = HD_COMM_FROM_PEER,
+                                  .direction = HD_COMM_FROM_PEER,
                                   .group = group,
                                   .recv = args->buf,
                                   .count = args->count,
@@ -392,10 +393,10 @@ enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_strea
 
 enum hd_status hd_comm_begin(struct hd_comm_stream *stream)
 {
-    if (stream->bundling)
+    if (stream->in_group_call)
         return hd_err(HD_CONFLICT, "comm: stream %s: a launch is open already",
                       hd_comm_stream_text(stream->name));
-    stream->bundling = true;
+    stream->in_group_call = true;
     return HD_OK;
 }
 
@@ -403,11 +404,11 @@ enum hd_status hd_comm_end(struct hd_comm_stream *stream)
 {
     const enum hd_status st = stream->comm->engine->failure(stream->comm);
 
-    if (!stream->bundling)
+    if (!stream->in_group_call)
         return hd_err(HD_CONFLICT, "comm: stream %s: no launch is open",
                       hd_comm_stream_text(stream->name));
-    stream->bundling = false;
-    if (st || stream->launched == stream->sealed)
+    stream->in_group_call = false;
+    if (st || stream->launched == stream->submitted)
         return st;
     return seal(stream);
 }
@@ -428,7 +429,7 @@ enum hd_status hd_comm_after(struct hd_comm_stream *stream, struct hd_comm_strea
     if (stream->comm != other->comm)
         return hd_err(HD_INVALID,
                       "comm: streams of different endpoints cannot wait for each other");
-    if (stream->bundling)
+    if (stream->in_group_call)
         return hd_err(HD_CONFLICT, "comm: stream %s: only sends and receives may be bundled",
                       hd_comm_stream_text(stream->name));
     if (ticket > other->launched)

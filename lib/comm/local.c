@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/device_streams.h"
 #include "comm/shm_internal.h"
-#include "comm/side.h"
 
 _Static_assert((int)HD_COMM_LOCAL_RANKS_MAX <= (int)HD_COMBINE_MAX, "one input per rank");
 
@@ -117,7 +117,7 @@ void __tsan_release(void *address);
 
 static const struct hd_device_table *calls_of(const struct hd_comm *comm)
 {
-    return hd_comm_side_calls(comm->side);
+    return hd_comm_streams_calls(comm->device_streams);
 }
 
 /* Creates the event of `*place` on first use; the hub owns it. */
@@ -132,7 +132,7 @@ static enum hd_status need_event(const struct hd_comm *comm, struct hd_event **p
     made = calloc(1, sizeof *made);
     if (!made)
         return hd_err(HD_NO_MEMORY, "local: no memory for an event");
-    st = calls_of(comm)->event_new(comm->side->device.backend, false, &made->event);
+    st = calls_of(comm)->event_new(comm->device_streams->device.backend, false, &made->event);
     if (st) {
         free(made);
         return st;
@@ -153,7 +153,7 @@ static enum hd_status record(const struct hd_comm_op *op, struct hd_event **plac
     enum hd_status st = need_event(comm, place);
 
     if (!st)
-        st = calls_of(comm)->event_record(*place, hd_comm_side_stream(op));
+        st = calls_of(comm)->event_record(*place, hd_comm_device_stream(op));
     if (!st) {
         SAY_GIVEN(*place);
         *ret_event = (uint64_t)(uintptr_t)*place;
@@ -166,7 +166,7 @@ static enum hd_status wait_for(const struct hd_comm_op *op, uint64_t event)
     struct hd_event *of_other = (struct hd_event *)(uintptr_t)event;
 
     SAY_TAKEN(of_other);
-    return calls_of(op->stream->comm)->event_wait(hd_comm_side_stream(op), of_other);
+    return calls_of(op->stream->comm)->event_wait(hd_comm_device_stream(op), of_other);
 }
 
 /* ---- enqueuing: begin fails after a failure of any rank ---- */
@@ -230,7 +230,7 @@ static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *fr
 {
     if (bytes == 0 || to == from)
         return HD_OK;
-    return calls_of(op->group->comm)->copy(hd_comm_side_stream(op), to, from, bytes);
+    return calls_of(op->group->comm)->copy(hd_comm_device_stream(op), to, from, bytes);
 }
 
 /* Copies this member's part from every member; a broadcast: from the root only. */
@@ -289,7 +289,7 @@ static enum hd_status reduce(struct hd_comm_op *op)
         args.out[0] = op->recv;
     group->counts[op->kind].moved_bytes +=
         (uint64_t)((group->size - 1) * args.count * size * (everywhere ? 2 : 1));
-    return calls_of(group->comm)->combine(hd_comm_side_stream(op), &args);
+    return calls_of(group->comm)->combine(hd_comm_device_stream(op), &args);
 }
 
 static enum hd_status exchange_rows(struct hd_comm_op *op)
@@ -307,10 +307,10 @@ static enum hd_status exchange_rows(struct hd_comm_op *op)
 
         args.send[m] = send_of(op, m);
         args.send_counts[m] = (const int32_t *)(uintptr_t)entry->send_counts;
-        args.send_rows_max[m] = entry->offer.send_rows_max;
-        args.recv_rows_max[m] = entry->offer.recv_rows_max;
+        args.send_rows_max[m] = entry->signature.send_rows_max;
+        args.recv_rows_max[m] = entry->signature.recv_rows_max;
     }
-    return calls_of(group->comm)->exchange_rows(hd_comm_side_stream(op), &args);
+    return calls_of(group->comm)->exchange_rows(hd_comm_device_stream(op), &args);
 }
 
 enum hd_status local_move(struct hd_comm_op *op)
@@ -394,9 +394,9 @@ enum hd_status local_taken(const struct hd_comm_op *op, const struct shm_slot *s
 
 /* ---- opening and closing ---- */
 
-static enum hd_status local_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+static enum hd_status local_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
-    const struct hd_comm_device *device = &comm->side->device;
+    const struct hd_comm_device *device = &comm->device_streams->device;
 
     return calls_of(comm)->reserve(device->backend, (int64_t)size_bytes, device->host_reachable,
                                    ret_base);
@@ -404,7 +404,7 @@ static enum hd_status local_visible(struct hd_comm *comm, size_t size_bytes, voi
 
 static void local_close(struct hd_comm *comm, bool clean)
 {
-    const struct hd_comm_device device = comm->side->device;
+    const struct hd_comm_device device = comm->device_streams->device;
 
     if (!clean) {
         shm_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
@@ -413,18 +413,18 @@ static void local_close(struct hd_comm *comm, bool clean)
                 (void)sched_yield();
         }
     }
-    hd_comm_side_close(comm->side);
-    if (comm->visible)
-        device.table->device->release(device.backend, comm->visible);
-    comm->visible = NULL;
-    comm->side = NULL;
+    hd_comm_streams_close(comm->device_streams);
+    if (comm->registered)
+        device.table->device->release(device.backend, comm->registered);
+    comm->registered = NULL;
+    comm->device_streams = NULL;
     free(shm_of(comm)->local);
     shm_close(comm, clean);
 }
 
 static const struct hd_comm_engine local_engine = {
     .kind = HD_COMM_BY_LOCAL,
-    .visible = local_visible,
+    .registered = local_registered,
     SHM_ENGINE_CALLS,
     .close = local_close,
 };
@@ -433,23 +433,23 @@ enum hd_status hd_comm_open_local(struct hd_comm_hub *hub, int rank,
                                   const struct hd_comm_device *device, int64_t deadline_ms,
                                   struct hd_comm **ret_comm)
 {
-    struct hd_comm_side *side = NULL;
+    struct hd_comm_device_streams *device_streams = NULL;
     struct comm_local *local = calloc(1, sizeof *local);
     struct hd_comm *comm;
-    enum hd_status st = local ? hd_comm_side_open(device, &side)
+    enum hd_status st = local ? hd_comm_streams_open(device, &device_streams)
                               : hd_err(HD_NO_MEMORY, "local: no memory for an endpoint");
 
     if (!st)
         st = shm_join(&local_engine, hub->fds.control_fd, hub->fds.rank_fds, rank, hub->fds.world,
                       deadline_ms, &comm);
     if (st) {
-        hd_comm_side_close(side);
+        hd_comm_streams_close(device_streams);
         free(local);
         return st;
     }
     local->hub = hub;
     shm_of(comm)->local = local;
-    comm->side = side;
+    comm->device_streams = device_streams;
     *ret_comm = comm;
     return HD_OK;
 }

@@ -3,7 +3,7 @@
  *     hd_comm_hub_new(world, &hub);
  *     ... in the thread of rank r, on its own backend:
  *     hd_comm_open_local(hub, r, &device, deadline_ms, &comm);
- *     ... comm.h; hd_comm_visible gives memory of the device ...
+ *     ... comm.h; hd_comm_alloc_registered gives memory of the device ...
  *     hd_comm_free(comm);
  *     ... all threads joined:
  *     hd_comm_hub_free(hub);

@@ -65,7 +65,7 @@ enum hd_status nccl_end_call(struct hd_comm *comm, enum hd_status st, const char
 
 /* ---- the slots of the engine ---- */
 
-static enum hd_status nccl_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+static enum hd_status nccl_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
     return nccl_reserve(comm, NCCL_VISIBLE, (int64_t)size_bytes, ret_base);
 }
@@ -90,15 +90,15 @@ static int nccl_missing(struct hd_comm_op *op, const char **ret_what)
 {
     *ret_what = "has not launched it";
     for (int m = 0; m < op->group->size; m++) {
-        if (op->way == HD_COMM_AMONG_ALL && nccl_entered(op->group, m) < op->seq)
+        if (op->direction == HD_COMM_AMONG_ALL && nccl_entered(op->group, m) < op->seq)
             return op->group->members[m];
     }
     return -1;
 }
 
-static const struct hd_comm_offer *nccl_offer(const struct hd_comm_op *op, int member)
+static const struct hd_comm_signature *nccl_signature(const struct hd_comm_op *op, int member)
 {
-    (void)op, (void)member; /* this engine compares no offers (nccl.h) */
+    (void)op, (void)member; /* this engine compares no signatures (nccl.h) */
     return NULL;
 }
 
@@ -166,8 +166,8 @@ static void close_second_streams(struct nccl_state *nccl, const struct hd_comm_d
 static void nccl_close(struct hd_comm *comm, bool clean)
 {
     struct nccl_state *nccl = nccl_of(comm);
-    struct hd_comm_side *side = comm->side;
-    const struct hd_comm_device device = side->device;
+    struct hd_comm_device_streams *device_streams = comm->device_streams;
+    const struct hd_comm_device device = device_streams->device;
 
     if (!clean && !nccl_has_failed(comm))
         nccl_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
@@ -177,7 +177,7 @@ static void nccl_close(struct hd_comm *comm, bool clean)
     if (nccl_has_failed(comm))
         nccl_abort_all(comm);
     close_second_streams(nccl, &device);
-    hd_comm_side_close(side);
+    hd_comm_streams_close(device_streams);
     if (nccl->counts_ready)
         device.table->device->event_free(nccl->counts_ready);
     if (nccl->forked)
@@ -189,22 +189,22 @@ static void nccl_close(struct hd_comm *comm, bool clean)
     for (int i = nccl->communicator_count - 1; i >= 0 && !atomic_load(&nccl->aborted); i--)
         nccl->calls->destroy(nccl->communicators[i].comm); /* splits before the world */
     nccl_release_memory(nccl, &device);
-    comm->visible = NULL;
-    comm->side = NULL;
+    comm->registered = NULL;
+    comm->device_streams = NULL;
     free_state(comm);
 }
 
 static const struct hd_comm_engine nccl_engine = {
     .kind = HD_COMM_BY_NCCL,
     .waits_on_device = true,
-    .visible = nccl_visible,
+    .registered = nccl_registered,
     .group_open = nccl_group_open,
     .collective_step = nccl_collective_step,
     .send_step = nccl_pair_step,
     .recv_step = nccl_pair_step,
     .collective_missing = nccl_missing,
     .pair_missing = nccl_missing,
-    .offer = nccl_offer,
+    .signature = nccl_signature,
     .has_left = nccl_has_left,
     .latest = nccl_latest,
     .entered = nccl_entered,
@@ -247,7 +247,7 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
     (void)pthread_condattr_destroy(&monotonic);
     nccl->host = host;
     comm->engine_state = nccl;
-    comm->bell = host->bell;
+    comm->doorbell = host->doorbell;
     comm->flight = host->flight;
     comm->spin_max = host->spin_max;
     comm->yielding = host->yielding;
@@ -265,7 +265,7 @@ static void take_record(struct hd_comm *comm)
 
     comm->launches = nccl->last_enqueued = nccl->host->launches;
     nccl->host->flight = &nccl->host_flight;
-    atomic_store(&nccl->host->wait->tells, 0);
+    atomic_store(&nccl->host->wait->reports, 0);
     nccl->host->wait = &nccl->host->own_wait;
 }
 
@@ -291,7 +291,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     if (!st)
         st = take_piece_bytes(comm, options->piece_bytes);
     if (!st)
-        st = hd_comm_side_open(device, &comm->side);
+        st = hd_comm_streams_open(device, &comm->device_streams);
     if (!st)
         st = calls->event_new(device->backend, false, &nccl->counts_ready);
     if (!st)
@@ -305,7 +305,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
             &memory);
     if (!st) {
         nccl->staging = memory;
-        st = hd_comm_visible(host, sizeof(struct hd_nccl_id), &memory);
+        st = hd_comm_alloc_registered(host, sizeof(struct hd_nccl_id), &memory);
     }
     if (!st) {
         nccl->host_memory = memory;
@@ -319,7 +319,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
         *ret_comm = comm;
         return HD_OK;
     }
-    if (comm->side) {
+    if (comm->device_streams) {
         struct hd_error error;
 
         hd_err_save(st, &error);

@@ -5,7 +5,7 @@
  *
  *     hd_comm_open_shm(..., &host)  or  hd_comm_open_gloo(..., &host);
  *     hd_comm_open_nccl(host, &device, &options, &comm);   // takes host over, also when it fails
- *     ... comm.h; hd_comm_visible gives memory of the device ...
+ *     ... comm.h; hd_comm_alloc_registered gives memory of the device ...
  *
  * Sums are ordered, as on every engine: an all-to-all, then each rank adds its share in rank order
  * in fp32 and rounds once. Results are bitwise identical to shm. A large sum goes in pieces, two at
@@ -14,7 +14,8 @@
  * in bf16 and rounds at every hop.
  *
  * Communicators are blocking; their making has a deadline, and calls on them are aborted beside the
- * caller (docs/decisions/nccl.md). From NCCL 2.26.2 on the visible memory and the staging buffers
+ * caller (docs/decisions/nccl.md). From NCCL 2.26.2 on the registered memory and the staging
+ * buffers
  * are NCCL's, registered with every communicator.
  *
  * Differences from the other engines:
@@ -64,10 +65,11 @@ enum {
     HD_COMM_NCCL_HALVES = 2 /* pieces of an operation in flight */
 };
 
-/* Bytes of device memory that an endpoint of `world` ranks allocates beside its visible memory: per
+/* Bytes of device memory that an endpoint of `world` ranks allocates beside its registered memory:
+ * per
  * stream a staging buffer for each piece in flight, and a scratch buffer. NCCL also allocates
  * hd_traits.communicator_bytes per communicator: one for the world, one for each of
- * hd_mesh_divisions, and one for each way (hd_comm_way). */
+ * hd_mesh_divisions, and one for each way (hd_comm_open_channel). */
 int64_t hd_comm_nccl_bytes(int world);
 
 #endif

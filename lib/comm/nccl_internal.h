@@ -16,8 +16,8 @@
 
 #include <pthread.h>
 
+#include "comm/device_streams.h"
 #include "comm/nccl.h"
-#include "comm/side.h"
 #include "kernels/nccl.h"
 
 enum {
@@ -35,7 +35,8 @@ enum nccl_buffer { NCCL_STAGING, NCCL_VISIBLE, NCCL_BUFFERS };
 /* A communicator and its members. */
 struct nccl_communicator {
     struct hd_nccl_comm *comm;
-    uint64_t way; /* id of the group, if only that one may use it (hd_comm_way); 0: any group */
+    uint64_t direction; /* id of the group, if only that one may use it (hd_comm_open_channel); 0:
+                           any group */
     int size;
     int32_t *members;                             /* [size] */
     struct hd_nccl_buffer *buffers[NCCL_BUFFERS]; /* by enum nccl_buffer; NULL: none */
@@ -107,7 +108,7 @@ struct nccl_state {
     _Atomic int communicator_count;
     struct nccl_communicator maker; /* of communicators (nccl_make.c), while has_maker */
     _Atomic bool has_maker;         /* set under lock */
-    char *host_memory;              /* visible memory of `host`: a unique id in transit */
+    char *host_memory;              /* registered memory of `host`: a unique id in transit */
     pthread_t watchdog, listener;
     bool watching, listening;
     pthread_mutex_t stop_lock;

@@ -58,7 +58,7 @@ static enum hd_status wait_ready(struct hd_comm *comm, struct hd_nccl_comm *make
 static enum hd_status open_maker(struct hd_comm *comm, struct hd_comm_group *group)
 {
     struct nccl_state *nccl = nccl_of(comm);
-    struct hd_comm_stream *stream = hd_comm_stream(nccl->host, HD_COMM_STREAM_GATHER);
+    struct hd_comm_stream *stream = hd_comm_get_stream(nccl->host, HD_COMM_STREAM_GATHER);
     struct hd_nccl_id *id = (struct hd_nccl_id *)nccl->host_memory;
     enum hd_status st = group->index == 0 ? nccl->calls->unique_id(id) : HD_OK;
 
@@ -108,7 +108,7 @@ static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_
     if (nccl->communicator_count == NCCL_COMMS_MAX)
         return hd_err(HD_LIMIT, "nccl: more than %d communicators", (int)NCCL_COMMS_MAX);
     communicator = &nccl->communicators[nccl->communicator_count];
-    communicator->way = 0;
+    communicator->direction = 0;
     communicator->size = size;
     communicator->comm = NULL;
     memset(communicator->buffers, 0, sizeof communicator->buffers);
@@ -124,7 +124,7 @@ static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_
 /* Splits the communicator of these members off the maker; every rank of the maker calls it. A group
  * of one rank needs none, but its rank takes part. */
 static enum hd_status split_off(struct hd_comm *comm, const int32_t *members, int size,
-                                uint64_t way)
+                                uint64_t direction)
 {
     struct nccl_state *nccl = nccl_of(comm);
     struct nccl_communicator *communicator = NULL;
@@ -134,7 +134,7 @@ static enum hd_status split_off(struct hd_comm *comm, const int32_t *members, in
     while (index < size && members[index] != comm->rank)
         index++;
     if (!st)
-        communicator->way = way;
+        communicator->direction = direction;
     if (!st)
         st = nccl_lock_calls(nccl);
     if (st)
@@ -157,7 +157,7 @@ static enum hd_status split_off(struct hd_comm *comm, const int32_t *members, in
 static bool same_members(const struct nccl_communicator *communicator,
                          const struct hd_comm_group *group)
 {
-    return communicator->comm && communicator->way == (group->is_way ? group->id : 0) &&
+    return communicator->comm && communicator->direction == (group->is_channel ? group->id : 0) &&
            communicator->size == group->size &&
            memcmp(communicator->members, group->members, (size_t)group->size * sizeof(int32_t)) ==
                0;
@@ -177,12 +177,12 @@ enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl
                 return HD_OK;
             }
         }
-        st = hd_comm_group(nccl->host, group->name, group->members, group->size, &host_group);
+        st = hd_comm_open_group(nccl->host, group->name, group->members, group->size, &host_group);
         nccl_note_progress(nccl);
         if (!st)
             st = open_maker(comm, host_group);
         if (!st)
-            st = split_off(comm, group->members, group->size, group->is_way ? group->id : 0);
+            st = split_off(comm, group->members, group->size, group->is_channel ? group->id : 0);
         if (!st)
             st = close_maker(nccl);
         if (st)
@@ -224,7 +224,7 @@ enum hd_status nccl_make_world(struct hd_comm *comm, const struct hd_mesh *mesh)
         return hd_err(HD_NO_MEMORY, "nccl: no memory for the world");
     for (int32_t r = 0; r < comm->world; r++)
         all_ranks[r] = r;
-    st = hd_comm_group(nccl->host, "nccl", all_ranks, comm->world, &world);
+    st = hd_comm_open_group(nccl->host, "nccl", all_ranks, comm->world, &world);
     if (!st)
         st = open_maker(comm, world);
     if (!st)

@@ -1,11 +1,11 @@
-/* Memory that NCCL moves: the visible memory and the staging buffers. Where the library can, it
+/* Memory that NCCL moves: the registered memory and the staging buffers. Where the library can, it
  * comes from NCCL and is registered once with every communicator, so that NCCL reads and writes it
  * in place instead of copying through buffers of its own. Else it is ordinary device memory. */
 #include "comm/nccl_internal.h"
 
 static bool comes_from_nccl(const struct hd_comm *comm)
 {
-    return nccl_of(comm)->calls->reserve && !comm->side->device.host_reachable;
+    return nccl_of(comm)->calls->reserve && !comm->device_streams->device.host_reachable;
 }
 
 static enum hd_status register_one(struct hd_comm *comm, struct nccl_communicator *communicator,
@@ -27,7 +27,7 @@ enum hd_status nccl_reserve(struct hd_comm *comm, enum nccl_buffer buffer, int64
                             void **ret_base)
 {
     struct nccl_state *nccl = nccl_of(comm);
-    const struct hd_comm_device *device = &comm->side->device;
+    const struct hd_comm_device *device = &comm->device_streams->device;
     const bool registers = comes_from_nccl(comm);
     enum hd_status st = registers
                             ? nccl->calls->reserve(device->backend, size_bytes, ret_base)

@@ -30,7 +30,7 @@ enum { COUNTS_LOOK_US = 20 };
 
 static const struct hd_device_table *device_of(const struct hd_comm_op *op)
 {
-    return hd_comm_side_calls(op->stream->comm->side);
+    return hd_comm_streams_calls(op->stream->comm->device_streams);
 }
 
 static enum hd_status copy_on(const struct hd_comm_op *op, struct hd_stream *stream, char *to,
@@ -41,7 +41,7 @@ static enum hd_status copy_on(const struct hd_comm_op *op, struct hd_stream *str
 
 static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *from, int64_t bytes)
 {
-    return copy_on(op, hd_comm_side_stream(op), to, from, bytes);
+    return copy_on(op, hd_comm_device_stream(op), to, from, bytes);
 }
 
 /* ---- groups of sends and receives ---- */
@@ -197,12 +197,12 @@ static enum hd_status fork_stream(const struct hd_comm_op *op)
     struct hd_comm *comm = op->group->comm;
     struct nccl_state *nccl = nccl_of(comm);
     struct hd_stream **second = &nccl->second[op->stream->name];
-    const struct hd_comm_device *device = &comm->side->device;
+    const struct hd_comm_device *device = &comm->device_streams->device;
     enum hd_status st =
         *second ? HD_OK : device->table->stream_open(device->backend, HD_STREAM_FOR_COMM, second);
 
     if (!st)
-        st = device_of(op)->event_record(nccl->forked, hd_comm_side_stream(op));
+        st = device_of(op)->event_record(nccl->forked, hd_comm_device_stream(op));
     return st ? st : device_of(op)->event_wait(*second, nccl->forked);
 }
 
@@ -212,7 +212,7 @@ static enum hd_status join_stream(const struct hd_comm_op *op)
     struct nccl_state *nccl = nccl_of(op->group->comm);
     enum hd_status st = device_of(op)->event_record(nccl->joined, nccl->second[op->stream->name]);
 
-    return st ? st : device_of(op)->event_wait(hd_comm_side_stream(op), nccl->joined);
+    return st ? st : device_of(op)->event_wait(hd_comm_device_stream(op), nccl->joined);
 }
 
 /* Elements of recv in a piece: a member stages as many parts as there are members, each 1/P of the
@@ -235,7 +235,7 @@ static struct piece piece_of(struct hd_comm_op *op, struct hd_nccl_comm *comm, i
     return (struct piece){.op = op,
                           .comm = comm,
                           .stream = half ? nccl_of(op->group->comm)->second[op->stream->name]
-                                         : hd_comm_side_stream(op),
+                                         : hd_comm_device_stream(op),
                           .stage = nccl_stage(op, half),
                           .at = at,
                           .count = op->count - at < most ? op->count - at : most};
@@ -268,8 +268,8 @@ static enum hd_status wait_for_counts(struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
     struct nccl_state *nccl = nccl_of(comm);
-    struct hd_comm_side_clock clock = {.run = comm->side->marked_run[op->stream->name],
-                                       .still_since_ms = hd_clock_now_ms()};
+    struct hd_comm_stream_clock clock = {.run = comm->device_streams->marked_run[op->stream->name],
+                                         .still_since_ms = hd_clock_now_ms()};
 
     for (int looks = 0;; looks++) {
         const int64_t now_ms = hd_clock_now_ms();
@@ -278,7 +278,7 @@ static enum hd_status wait_for_counts(struct hd_comm_op *op)
 
         nccl_note_progress(nccl);
         if (!st && !done)
-            st = hd_comm_side_look(comm, op->stream->name, &clock, now_ms);
+            st = hd_comm_streams_query(comm, op->stream->name, &clock, now_ms);
         if (!st) /* also when done: an abort completes events too */
             st = nccl_failure(comm);
         if (st || done)
@@ -317,7 +317,7 @@ static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *co
 {
     struct hd_comm_group *group = op->group;
     struct nccl_state *nccl = nccl_of(group->comm);
-    struct hd_stream *stream = hd_comm_side_stream(op);
+    struct hd_stream *stream = hd_comm_device_stream(op);
     const struct nccl_bounds own = {op->send_rows_max, op->recv_rows_max};
     const int64_t each = (int64_t)nccl_bounds_bytes(group->size);
     char *all = nccl_scratch(op), *mine = all + group->index * each;
@@ -364,7 +364,7 @@ static bool exceeds(const struct nccl_bounds *all, int members)
 static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     struct hd_comm_group *group = op->group;
-    struct hd_stream *stream = hd_comm_side_stream(op);
+    struct hd_stream *stream = hd_comm_device_stream(op);
     const int64_t row = hd_comm_unit_bytes(op);
     const int me = group->index;
     struct nccl_part *parts = nccl_of(group->comm)->parts;
@@ -406,7 +406,7 @@ static enum hd_status all_to_all(struct hd_comm_op *op, struct hd_nccl_comm *com
 
     for (int m = 0; m < op->group->size; m++)
         parts[m] = (struct nccl_part){op->send + m * unit, op->recv + m * unit, unit, unit};
-    return exchange(op, comm, hd_comm_side_stream(op), parts);
+    return exchange(op, comm, hd_comm_device_stream(op), parts);
 }
 
 /* The operations that are one call of NCCL. */
@@ -415,7 +415,7 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
     struct hd_comm_group *group = op->group;
     struct nccl_state *nccl = nccl_of(group->comm);
     const struct hd_nccl_table *calls = nccl->calls;
-    struct hd_stream *stream = hd_comm_side_stream(op);
+    struct hd_stream *stream = hd_comm_device_stream(op);
     const int64_t unit = hd_comm_unit_bytes(op);
     const uint64_t others = (uint64_t)(group->size - 1);
     uint64_t *moved = &group->counts[op->kind].moved_bytes;
@@ -468,10 +468,10 @@ static enum hd_status alone(struct hd_comm_op *op)
         args.send_counts[0] = op->send_counts;
         args.send_rows_max[0] = op->send_rows_max;
         args.recv_rows_max[0] = op->recv_rows_max;
-        return device_of(op)->exchange_rows(hd_comm_side_stream(op), &args);
+        return device_of(op)->exchange_rows(hd_comm_device_stream(op), &args);
     }
     if (op->wide) {
-        const struct piece all = {.op = op, .stream = hd_comm_side_stream(op)};
+        const struct piece all = {.op = op, .stream = hd_comm_device_stream(op)};
 
         return add_share(&all, op->send, op->recv, op->count);
     }
@@ -567,13 +567,14 @@ static enum hd_status enqueue_self_pair(struct hd_comm_op *op)
     enum hd_status st = HD_OK;
     bool found = false, last = false;
 
-    if (op->way == HD_COMM_TO_PEER)
+    if (op->direction == HD_COMM_TO_PEER)
         return HD_OK; /* its receive copies */
     for (; !last && !found; place++) {
         const struct hd_comm_op *send = hd_comm_op_at(op->stream, place);
 
         last = send->last;
-        found = send->way == HD_COMM_TO_PEER && send->group == op->group && send->seq == op->seq;
+        found =
+            send->direction == HD_COMM_TO_PEER && send->group == op->group && send->seq == op->seq;
         if (found)
             st = copy(op, op->recv, send->send, hd_comm_unit_bytes(op));
     }
@@ -583,11 +584,11 @@ static enum hd_status enqueue_self_pair(struct hd_comm_op *op)
 }
 
 /* Enqueues one send or receive of a launch. The first opens a group of NCCL calls, the last closes
- * it. All operations of a bundle are of one group of ranks. */
+ * it. All operations of a group call are of one group of ranks. */
 static enum hd_status enqueue_pair(struct hd_comm_op *op)
 {
     struct nccl_state *nccl = nccl_of(op->group->comm);
-    struct hd_stream *stream = hd_comm_side_stream(op);
+    struct hd_stream *stream = hd_comm_device_stream(op);
     const int64_t bytes = hd_comm_unit_bytes(op);
     struct hd_nccl_comm *comm;
     enum hd_status st = HD_OK;
@@ -607,7 +608,7 @@ static enum hd_status enqueue_pair(struct hd_comm_op *op)
     if (!nccl->grouping)
         st = nccl->calls->group_begin();
     nccl->grouping = !st;
-    if (!st && bytes && op->way == HD_COMM_TO_PEER)
+    if (!st && bytes && op->direction == HD_COMM_TO_PEER)
         st = nccl->calls->send(comm, stream, op->send, bytes, op->peer);
     else if (!st && bytes)
         st = nccl->calls->recv(comm, stream, op->recv, bytes, op->peer);
@@ -621,7 +622,7 @@ static enum hd_status enqueue_pair(struct hd_comm_op *op)
         st = st ? st : end;
     }
     nccl_unlock_calls(nccl);
-    if (op->way == HD_COMM_FROM_PEER && op->peer != op->group->index)
+    if (op->direction == HD_COMM_FROM_PEER && op->peer != op->group->index)
         op->group->counts[op->kind].moved_bytes += (uint64_t)bytes;
     return nccl_end_call(op->group->comm, st, hd_comm_op_name(op));
 }

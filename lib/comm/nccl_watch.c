@@ -105,7 +105,7 @@ void nccl_abort_all(struct hd_comm *comm)
 
     if (atomic_exchange(&nccl->aborted, true))
         return; /* another call aborts them */
-    hd_comm_side_begin_abort(comm);
+    hd_comm_streams_begin_abort(comm);
     locked = lock_or_give_up(nccl);
     abort_communicators(nccl);
     if (locked)
@@ -141,20 +141,20 @@ static enum hd_status look_at_comms(struct nccl_state *nccl)
 /* *ret_still_ms: since when a stream makes no progress, if the device has pending operations of it
  * or the owner is enqueuing one; else 0. *ret_launch: that operation. */
 static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_name s,
-                                     struct hd_comm_side_clock *clock, int64_t now_ms,
+                                     struct hd_comm_stream_clock *clock, int64_t now_ms,
                                      int64_t *ret_still_ms, uint64_t *ret_launch)
 {
     struct nccl_state *nccl = nccl_of(comm);
     const uint64_t run = clock->run;
-    enum hd_status st = hd_comm_side_look(comm, s, clock, now_ms);
-    const bool pending = clock->run < atomic_load(&comm->side->newest[s]);
+    enum hd_status st = hd_comm_streams_query(comm, s, clock, now_ms);
+    const bool pending = clock->run < atomic_load(&comm->device_streams->newest[s]);
     const int64_t enqueue_ms =
         atomic_load(&nccl->enqueue_stream) == (int)s ? atomic_load(&nccl->enqueue_since_ms) : 0;
 
     if (clock->run > run && !clock->is_guess)
         atomic_store(&nccl->moved_ms, now_ms);
     *ret_still_ms = 0;
-    *ret_launch = pending ? hd_comm_side_launch(comm->side, s, clock->run + 1)
+    *ret_launch = pending ? hd_comm_streams_launch(comm->device_streams, s, clock->run + 1)
                           : atomic_load(&nccl->enqueue_launch);
     if (st)
         return st;
@@ -169,7 +169,7 @@ static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_n
 }
 
 /* One check of the watchdog. False: there is a failure, and everything is aborted. */
-static bool look(struct hd_comm *comm, struct hd_comm_side_clock clocks[HD_COMM_STREAM_COUNT])
+static bool look(struct hd_comm *comm, struct hd_comm_stream_clock clocks[HD_COMM_STREAM_COUNT])
 {
     struct nccl_state *nccl = nccl_of(comm);
     const int64_t now_ms = hd_clock_now_ms();
@@ -231,10 +231,10 @@ static bool wait_a_look(struct nccl_state *nccl)
 static void *watch(void *arg)
 {
     struct hd_comm *comm = arg;
-    struct hd_comm_side_clock clocks[HD_COMM_STREAM_COUNT];
+    struct hd_comm_stream_clock clocks[HD_COMM_STREAM_COUNT];
 
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++)
-        clocks[s] = (struct hd_comm_side_clock){.still_since_ms = hd_clock_now_ms()};
+        clocks[s] = (struct hd_comm_stream_clock){.still_since_ms = hd_clock_now_ms()};
     while (wait_a_look(nccl_of(comm)) && look(comm, clocks))
         ;
     return NULL;

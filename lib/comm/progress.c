@@ -2,7 +2,7 @@
  *
  * Each stream steps the launch at its head and those that may overtake it. A wait steps all streams
  * until its ticket is complete: it spins briefly, then sleeps until the engine rings the endpoint's
- * bell. Every SLEEP_SLICE_MS it checks the deadline, and whether the awaited peer has left. */
+ * doorbell. Every SLEEP_SLICE_MS it checks the deadline, and whether the awaited peer has left. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/side.h"
+#include "comm/device_streams.h"
 
 enum { LAUNCHES_PER_STEP = 8 };
 enum { WAITING_MAX = 192, BLOCKER_MAX = 288 }; /* bytes; the sum must fit HD_COMM_REASON_MAX */
@@ -18,7 +18,7 @@ enum { DEVICE_LOOK_US = 20 };
 enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 enum {
     ASK_WHOM_LOOKS = 16, /* polls without progress before a wait asks for whom it is */
-    TOLD_MS = 50,        /* a wait of so long is told (waits.c) */
+    REPORT_MS = 50,      /* a wait of so long is told (waits.c) */
 };
 
 /* ---- failing ---- */
@@ -28,8 +28,8 @@ static int find_missing(struct hd_comm_op *op, const char **ret_what)
 {
     const struct hd_comm_engine *engine = op->group->comm->engine;
 
-    return op->way == HD_COMM_AMONG_ALL ? engine->collective_missing(op, ret_what)
-                                        : engine->pair_missing(op, ret_what);
+    return op->direction == HD_COMM_AMONG_ALL ? engine->collective_missing(op, ret_what)
+                                              : engine->pair_missing(op, ret_what);
 }
 
 /* The operation that a device has to run next on a stream; NULL: none, or its entry was reused. */
@@ -37,7 +37,7 @@ static struct hd_comm_op *find_next_on_device(const struct hd_comm_stream *strea
 {
     struct hd_comm *comm = stream->comm;
     const uint64_t ticket =
-        comm->engine->waits_on_device ? hd_comm_side_next_ticket(comm, stream->name) : 0;
+        comm->engine->waits_on_device ? hd_comm_streams_next_ticket(comm, stream->name) : 0;
     struct hd_comm_op *op;
 
     if (ticket == 0 || stream->launched >= ticket + HD_COMM_QUEUE_MAX)
@@ -70,7 +70,7 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
                 return on_device;
             continue; /* later operations of the stream wait for it */
         }
-        for (uint64_t i = stream->completed; i < stream->sealed; i++) {
+        for (uint64_t i = stream->completed; i < stream->submitted; i++) {
             struct hd_comm_op *op = hd_comm_op_at(stream, i);
             int rank;
 
@@ -103,7 +103,7 @@ static struct hd_comm_op *find_blocking(const struct hd_comm_stream *stream, int
     for (int hop = 0; hop < HD_COMM_STREAM_COUNT; hop++) {
         const struct hd_comm_stream *other = NULL;
 
-        for (uint64_t i = stream->completed; i < stream->sealed && !other; i++) {
+        for (uint64_t i = stream->completed; i < stream->submitted && !other; i++) {
             struct hd_comm_op *op = hd_comm_op_at(stream, i);
 
             if (op->state == HD_COMM_COMPLETE)
@@ -201,8 +201,8 @@ static enum hd_status step_after(struct hd_comm_op *op, bool *moved)
 
     if (!hd_comm_has_ended(op->other, op->other_ticket))
         return HD_OK;
-    if (op->stream->comm->side && op->other_ticket > 0)
-        st = hd_comm_side_wait_on(op->other, op->other_ticket, hd_comm_side_stream(op));
+    if (op->stream->comm->device_streams && op->other_ticket > 0)
+        st = hd_comm_streams_wait_on(op->other, op->other_ticket, hd_comm_device_stream(op));
     op->state = HD_COMM_COMPLETE;
     *moved = true;
     return st ? hd_comm_fail(op->stream->comm, st, "%s", hd_err_message()) : HD_OK;
@@ -212,7 +212,7 @@ static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
 {
     if (op->kind == HD_COMM_AFTER)
         return step_after(op, moved);
-    switch (op->way) {
+    switch (op->direction) {
     case HD_COMM_TO_PEER:
         return op->group->comm->engine->send_step(op, moved);
     case HD_COMM_FROM_PEER:
@@ -241,7 +241,7 @@ static enum hd_status step_launch(struct hd_comm_stream *stream, uint64_t place,
         }
         if (op->state != HD_COMM_COMPLETE) {
             complete = false;
-            blocking = blocking || op->way != HD_COMM_TO_PEER || op->state != HD_COMM_LEAVING;
+            blocking = blocking || op->direction != HD_COMM_TO_PEER || op->state != HD_COMM_LEAVING;
         }
         last = op->last;
     } while (!last);
@@ -269,12 +269,13 @@ static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
     do {
         const struct hd_comm_op *op = hd_comm_op_at(stream, place++);
 
-        if (op->way == HD_COMM_AMONG_ALL)
+        if (op->direction == HD_COMM_AMONG_ALL)
             return false;
-        for (uint64_t i = stream->completed; op->way == HD_COMM_FROM_PEER && i < place - 1; i++) {
+        for (uint64_t i = stream->completed; op->direction == HD_COMM_FROM_PEER && i < place - 1;
+             i++) {
             const struct hd_comm_op *before = hd_comm_op_at(stream, i);
 
-            if (before->state != HD_COMM_COMPLETE && before->way == HD_COMM_TO_PEER &&
+            if (before->state != HD_COMM_COMPLETE && before->direction == HD_COMM_TO_PEER &&
                 before->launch < op->launch && overlap(before, op))
                 return false;
         }
@@ -287,8 +288,8 @@ static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
 static enum hd_status end_launch(struct hd_comm_stream *stream, uint64_t end)
 {
     while (stream->completed < end) {
-        if (stream->comm->side) {
-            const enum hd_status st = hd_comm_side_note_end(stream, stream->completed + 1);
+        if (stream->comm->device_streams) {
+            const enum hd_status st = hd_comm_streams_note_end(stream, stream->completed + 1);
 
             if (st)
                 return hd_comm_fail(stream->comm, st, "%s", hd_err_message());
@@ -304,7 +305,7 @@ static enum hd_status step_stream(struct hd_comm_stream *stream, bool *moved)
     uint64_t place = stream->completed;
 
     /* when a launch ends, the next begins at once; the limit keeps a poll short */
-    for (int n = 0; n < LAUNCHES_PER_STEP && place < stream->sealed; n++) {
+    for (int n = 0; n < LAUNCHES_PER_STEP && place < stream->submitted; n++) {
         bool complete, blocking;
         enum hd_status st;
         uint64_t end;
@@ -392,22 +393,24 @@ static void relax(const struct hd_comm *comm)
 #endif
 }
 
-/* Sets `asleep`, makes one more step, and sleeps until the bell rings or left_ms have passed. */
+/* Sets `asleep`, makes one more step, and sleeps until the doorbell rings or left_ms have
+ * passed. */
 static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket, int64_t left_ms,
                                  bool *moved)
 {
     struct hd_comm *comm = stream->comm;
-    struct hd_comm_bell *bell = comm->bell;
-    const uint32_t rung = atomic_load(&bell->rung);
+    struct hd_comm_doorbell *doorbell = comm->doorbell;
+    const uint32_t rings = atomic_load(&doorbell->rings);
     enum hd_status st;
 
-    atomic_store(&bell->asleep, 1);
+    atomic_store(&doorbell->asleep, 1);
     st = progress(comm, moved);
     if (!st && !*moved)
         st = check_left(comm);
     if (!st && !*moved && !hd_comm_has_ended(stream, ticket))
-        hd_comm_sleep(bell, rung, left_ms < SLEEP_SLICE_MS ? left_ms : SLEEP_SLICE_MS);
-    atomic_store(&bell->asleep, 0);
+        hd_comm_doorbell_sleep(doorbell, rings,
+                               left_ms < SLEEP_SLICE_MS ? left_ms : SLEEP_SLICE_MS);
+    atomic_store(&doorbell->asleep, 0);
     return st;
 }
 
@@ -431,13 +434,13 @@ static void note_moved(struct hd_comm *comm, struct still *still)
     *still = (struct still){.rank = -1};
 }
 
-static void tell_wait(struct hd_comm_stream *stream, struct still *still, int64_t still_ms)
+static void report_wait(struct hd_comm_stream *stream, struct still *still, int64_t still_ms)
 {
     const struct hd_comm_op *op = find_blocking(stream, &still->rank);
     const int64_t now_ms = hd_clock_now_ms();
 
     if (op)
-        hd_comm_wait_tell(stream->comm, op->launch, still->rank, now_ms - still_ms, now_ms);
+        hd_comm_wait_report(stream->comm, op->launch, still->rank, now_ms - still_ms, now_ms);
 }
 
 /* After a failure the wait stays told: it says whom this rank gave up waiting for. */
@@ -459,8 +462,8 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
         if (!moved && still.looks >= comm->spin_max) {
             const int64_t still_ms = (hd_clock_now_ns() - still.since_ns) / 1000000;
 
-            if (still_ms >= TOLD_MS)
-                tell_wait(stream, &still, still_ms);
+            if (still_ms >= REPORT_MS)
+                report_wait(stream, &still, still_ms);
             if (still_ms >= comm->deadline_ms && !hd_comm_is_patient(comm))
                 return fail_deadline(comm, still_ms);
             st = sleep_once(stream, ticket,
@@ -482,32 +485,34 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
 }
 
 static enum hd_status fail_on_device(struct hd_comm_stream *stream,
-                                     const struct hd_comm_side_clock *clock, int64_t still_ms)
+                                     const struct hd_comm_stream_clock *clock, int64_t still_ms)
 {
     struct hd_comm *comm = stream->comm;
     char text[HD_COMM_REASON_MAX];
 
-    hd_comm_describe_launch(comm, hd_comm_side_launch(comm->side, stream->name, clock->run + 1),
-                            text, sizeof text);
+    hd_comm_describe_launch(
+        comm, hd_comm_streams_launch(comm->device_streams, stream->name, clock->run + 1), text,
+        sizeof text);
     return hd_comm_fail(comm, HD_TIMEOUT, HD_COMM_LATE_FORMAT, comm->rank, (long long)still_ms,
                         clock->is_guess ? "or before " : "", text);
 }
 
-/* A device cannot ring the bell, so this polls, and also steps the streams that peers may need. */
+/* A device cannot ring the doorbell, so this polls, and also steps the streams that peers may
+ * need. */
 enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm *comm = stream->comm;
     int64_t seen_ms = hd_clock_now_ms(), asked_ms = seen_ms;
-    struct hd_comm_side_clock clock = {.run = comm->side->marked_run[stream->name],
-                                       .still_since_ms = seen_ms};
+    struct hd_comm_stream_clock clock = {.run = comm->device_streams->marked_run[stream->name],
+                                         .still_since_ms = seen_ms};
 
     for (int looks = 0;; looks++) {
         const int64_t now_ms = hd_clock_now_ms();
         bool done = false, moved = false;
-        enum hd_status st = hd_comm_side_done(stream, ticket, &done);
+        enum hd_status st = hd_comm_streams_done(stream, ticket, &done);
 
         if (!st && !done && now_ms != seen_ms)
-            st = hd_comm_side_look(comm, stream->name, &clock, now_ms);
+            st = hd_comm_streams_query(comm, stream->name, &clock, now_ms);
         seen_ms = now_ms;
         if (st)
             return hd_comm_fail(comm, st, "%s", hd_err_message());
@@ -517,7 +522,7 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
             st = comm->engine->failure(comm);
             if (st)
                 return st;
-            hd_comm_side_mark_run(stream, ticket);
+            hd_comm_streams_mark_run(stream, ticket);
             return HD_OK;
         }
         st = progress(comm, &moved);
@@ -542,8 +547,8 @@ bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket)
 
     if (!hd_comm_has_ended(stream, ticket))
         return false;
-    if (!stream->comm->side || ticket == 0)
+    if (!stream->comm->device_streams || ticket == 0)
         return true;
-    return hd_comm_side_done(stream, ticket, &done) == HD_OK && done &&
+    return hd_comm_streams_done(stream, ticket, &done) == HD_OK && done &&
            !stream->comm->engine->has_failed(stream->comm); /* an abort completes events too */
 }

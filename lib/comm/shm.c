@@ -71,32 +71,33 @@ void shm_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
     shm_fail(shm_of(comm)->block, comm->rank, st, reason);
 }
 
-/* ---- visible memory ---- */
+/* ---- registered memory ---- */
 
-static enum hd_status map_visible(struct hd_comm *comm, size_t size_bytes, int fd, void **ret_base)
+static enum hd_status map_registered(struct hd_comm *comm, size_t size_bytes, int fd,
+                                     void **ret_base)
 {
     const enum hd_status st = hd_comm_map_region(size_bytes, fd, ret_base);
 
     if (!st)
-        atomic_store(&shm_of(comm)->area->visible_bytes, hd_comm_whole_pages(size_bytes));
+        atomic_store(&shm_of(comm)->area->registered_bytes, hd_comm_whole_pages(size_bytes));
     return st;
 }
 
-static enum hd_status self_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+static enum hd_status self_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
-    return map_visible(comm, size_bytes, -1, ret_base);
+    return map_registered(comm, size_bytes, -1, ret_base);
 }
 
-static enum hd_status shm_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+static enum hd_status shm_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
     const int fd = shm_of(comm)->peers[comm->rank].fd;
 
-    /* sealed, so that it cannot be truncated while peers have it mapped */
+    /* submitted, so that it cannot be truncated while peers have it mapped */
     if (ftruncate(fd, (off_t)hd_comm_whole_pages(size_bytes)) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
         return hd_err(HD_NO_MEMORY, "comm: cannot size the visible memory of rank %d to %zu: %s",
                       comm->rank, size_bytes, strerror(errno));
-    return map_visible(comm, size_bytes, fd, ret_base);
+    return map_registered(comm, size_bytes, fd, ret_base);
 }
 
 enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_t bytes,
@@ -109,11 +110,11 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
         return HD_OK;
     }
     if (rank == comm->rank) {
-        *ret_at = comm->visible + offset;
+        *ret_at = comm->registered + offset;
         return HD_OK;
     }
     if (!peer->base) {
-        const uint64_t size = atomic_load(&shm_area_of(comm, rank)->visible_bytes);
+        const uint64_t size = atomic_load(&shm_area_of(comm, rank)->registered_bytes);
         void *base = size == 0 ? MAP_FAILED
                                : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, peer->fd, 0);
 
@@ -153,8 +154,8 @@ static void unmap(struct hd_comm *comm)
         if (shm->peers[r].fd >= 0)
             (void)close(shm->peers[r].fd);
     }
-    if (comm->visible)
-        (void)munmap(comm->visible, hd_comm_whole_pages(comm->visible_bytes));
+    if (comm->registered)
+        (void)munmap(comm->registered, hd_comm_whole_pages(comm->registered_bytes));
     if (shm->block != MAP_FAILED)
         (void)munmap(shm->block, shm->block_bytes);
     free(shm);
@@ -169,20 +170,20 @@ void shm_close(struct hd_comm *comm, bool clean)
         shm_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
     atomic_store(&shm->area->left, 1);
     for (int r = 0; r < comm->world; r++)
-        hd_comm_ring(&shm_area_of(comm, r)->bell);
+        hd_comm_doorbell_ring(&shm_area_of(comm, r)->doorbell);
     unmap(comm);
 }
 
 static const struct hd_comm_engine shm_engine = {
     .kind = HD_COMM_BY_SHM,
-    .visible = shm_visible,
+    .registered = shm_registered,
     SHM_ENGINE_CALLS,
     .close = shm_close,
 };
 
 static const struct hd_comm_engine self_engine = {
     .kind = HD_COMM_BY_SELF,
-    .visible = self_visible,
+    .registered = self_registered,
     SHM_ENGINE_CALLS,
     .close = shm_close,
 };
@@ -224,10 +225,10 @@ static enum hd_status attach(struct hd_comm *comm, int control_fd, const int *ra
     if (shm->block == MAP_FAILED)
         return hd_err(HD_NO_MEMORY, "shm: cannot map the control block: %s", strerror(errno));
     shm->area = shm_area_of(comm, comm->rank);
-    comm->bell = &shm->area->bell;
+    comm->doorbell = &shm->area->doorbell;
     comm->flight = &shm->area->flight;
     comm->wait = &shm->area->wait;
-    atomic_store(&comm->wait->tells, 1);
+    atomic_store(&comm->wait->reports, 1);
     for (int r = 0; r < comm->world; r++) {
         shm->peers[r].fd = fcntl(rank_fds[r], F_DUPFD_CLOEXEC, 3);
         if (shm->peers[r].fd < 0)
@@ -286,7 +287,7 @@ enum hd_status hd_comm_open_self(struct hd_comm **ret_comm)
     }
     shm_block_init(shm->block, 1);
     shm->area = shm_area_of(comm, 0);
-    comm->bell = &shm->area->bell;
+    comm->doorbell = &shm->area->doorbell;
     comm->flight = &shm->area->flight;
     atomic_store(&shm->area->attached, 1);
     *ret_comm = comm;

@@ -6,7 +6,7 @@
  * enter() writes the buffers to the member's entry; reached() reads the entries of the others;
  * move_pull() copies from the others; move_reduce() adds this member's slice of all inputs and, for
  * an all_reduce, writes the sum to every recv. A barrier is complete when all have entered. There
- * are no bounce buffers: members read and write each other's visible memory.
+ * are no bounce buffers: members read and write each other's registered memory.
  *
  * Access while MOVING: a member reads every send, writes its own recv, and in an all_reduce writes
  * its slice of every recv. One member alone reads and writes the elements of a slice, so an
@@ -57,9 +57,9 @@ struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member)
     return &channel->ring[op->seq % SHM_RING];
 }
 
-const struct hd_comm_offer *shm_offer(const struct hd_comm_op *op, int member)
+const struct hd_comm_signature *shm_signature(const struct hd_comm_op *op, int member)
 {
-    return &shm_entry_of(op, member)->offer;
+    return &shm_entry_of(op, member)->signature;
 }
 
 const int32_t *shm_send_counts(const struct hd_comm_op *op, int member)
@@ -96,7 +96,7 @@ static void publish(struct hd_comm_op *op, enum shm_phase phase)
         return;
     for (int m = 0; m < group->size; m++) {
         if (m != group->index)
-            hd_comm_ring(&shm_area_of(group->comm, group->members[m])->bell);
+            hd_comm_doorbell_ring(&shm_area_of(group->comm, group->members[m])->doorbell);
     }
 }
 
@@ -126,9 +126,9 @@ static enum hd_status enter(struct hd_comm_op *op)
     const struct hd_comm *comm = op->group->comm;
     struct shm_entry *entry = shm_entry_of(op, op->group->index);
     enum hd_status st =
-        hd_comm_make_offer(op, &entry->offer,
-                           shm_counts(shm_of(comm)->area, comm->world,
-                                      op->group->channels[op->group->index], op->seq));
+        hd_comm_make_signature(op, &entry->signature,
+                               shm_counts(shm_of(comm)->area, comm->world,
+                                          op->group->channels[op->group->index], op->seq));
 
     if (!st && shm_of(comm)->local)
         st = local_enter(op, entry);
@@ -325,7 +325,7 @@ static enum hd_status finish(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Maps the visible memory of all members that have allocated it. */
+/* Maps the registered memory of all members that have allocated it. */
 static enum hd_status map_members(struct hd_comm_group *group)
 {
     enum hd_status st = HD_OK;
@@ -334,18 +334,18 @@ static enum hd_status map_members(struct hd_comm_group *group)
         const struct shm_area *area = shm_area_of(group->comm, group->members[m]);
         char *base;
 
-        if (atomic_load(&area->visible_bytes) > 0)
+        if (atomic_load(&area->registered_bytes) > 0)
             st = shm_reach(group->comm, group->members[m], 0, 1, &base);
     }
     group->is_mapped = true;
     return st;
 }
 
-/* All members have entered: compares their offers. */
-static enum hd_status check_offers(struct hd_comm_op *op)
+/* All members have entered: compares their signatures. */
+static enum hd_status check_signatures(struct hd_comm_op *op)
 {
     bool exceeded = false;
-    enum hd_status st = hd_comm_check_offers(op, &exceeded);
+    enum hd_status st = hd_comm_check_signatures(op, &exceeded);
 
     if (!st && !op->group->is_mapped && !shm_of(op->group->comm)->local)
         st = map_members(op->group);
@@ -369,7 +369,7 @@ enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved)
         *moved = true;
     }
     if (!st && op->state == HD_COMM_ENTERED && reached(op, SHM_ENTERED)) {
-        st = check_offers(op);
+        st = check_signatures(op);
         *moved = true;
     }
     if (!st && op->state == HD_COMM_MOVING) {

@@ -33,7 +33,7 @@ void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, cons
         (void)atomic_compare_exchange_strong(&block->failure, &none, 1 + (uint32_t)reason_index);
     }
     for (int r = 0; r < (int)block->world; r++) /* wake, not ring: also ranks about to sleep */
-        hd_comm_wake(&shm_block_area(block, r)->bell);
+        hd_comm_doorbell_wake(&shm_block_area(block, r)->doorbell);
 }
 
 enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,

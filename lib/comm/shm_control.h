@@ -81,15 +81,16 @@ void hd_shm_control_be_patient(struct hd_shm_control *ctl, int64_t until_ms);
 
 /* For ranks on several nodes, whose engine does not use this memory: where such a rank tells its
  * parent what it waits for. `index`: this rank's among the `world_here` ranks of the block. */
-struct hd_comm_board;
-enum hd_status hd_comm_board_open(int control_fd, int index, int world_here,
-                                  struct hd_comm_board **ret_board);
-void hd_comm_board_close(struct hd_comm_board *board);
+struct hd_comm_status_page;
+enum hd_status hd_comm_status_page_open(int control_fd, int index, int world_here,
+                                        struct hd_comm_status_page **ret_status_page);
+void hd_comm_status_page_close(struct hd_comm_status_page *status_page);
 /* While it connects to the others, often: it waits for this rank; -1: for none. */
-void hd_comm_board_awaits(struct hd_comm_board *board, int rank);
+void hd_comm_status_page_waiting_on(struct hd_comm_status_page *status_page, int rank);
 /* From now on the endpoint keeps its flight record there and tells its waits there, where the
- * parent can read both; it closes the board. Before the first operation, and before an engine is
+ * parent can read both; it closes the status page. Before the first operation, and before an engine
+ * is
  * opened on top of the endpoint. */
-void hd_comm_show_in(struct hd_comm *comm, struct hd_comm_board *board);
+void hd_comm_show_in(struct hd_comm *comm, struct hd_comm_status_page *status_page);
 
 #endif

@@ -1,6 +1,6 @@
 /* shm_internal: what the files of the engine shm share.
  *
- *   shm.c             attach, visible memory, failures
+ *   shm.c             attach, registered memory, failures
  *   shm_collective.c  one collective of a group, step by step
  *   shm_pair.c        one send or receive, step by step
  *   shm_control.c     the parent's side, and the failures in the control block
@@ -26,7 +26,8 @@ struct shm_state {
     struct shm_block *block;
     size_t block_bytes;
     struct shm_area *area;    /* this rank's */
-    struct comm_local *local; /* engine local: visible memory is device memory; NULL: engine shm */
+    struct comm_local *local; /* engine local: registered memory is device memory; NULL: engine
+                                 shm */
     struct shm_peer peers[];  /* [world] */
 };
 
@@ -40,15 +41,16 @@ static inline struct shm_area *shm_area_of(const struct hd_comm *comm, int rank)
     return shm_block_area(shm_of(comm)->block, rank);
 }
 
-/* The address in this process of `bytes` at `offset` of a rank's visible memory. Maps it on first
+/* The address in this process of `bytes` at `offset` of a rank's registered memory. Maps it on
+ * first
  * use. HD_CORRUPT: outside of that memory. */
 enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_t bytes,
                          char **ret_at);
 
-/* The offset of a buffer in this rank's visible memory; 0 for NULL. */
+/* The offset of a buffer in this rank's registered memory; 0 for NULL. */
 static inline uint64_t shm_offset(const struct hd_comm *comm, const char *at)
 {
-    return at ? (uint64_t)(at - comm->visible) : 0;
+    return at ? (uint64_t)(at - comm->registered) : 0;
 }
 
 /* One step each; *moved becomes true when anything changed. */
@@ -57,7 +59,7 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved);
 enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved);
 
 /* Of a member that has entered. */
-const struct hd_comm_offer *shm_offer(const struct hd_comm_op *op, int member);
+const struct hd_comm_signature *shm_signature(const struct hd_comm_op *op, int member);
 const int32_t *shm_send_counts(const struct hd_comm_op *op, int member);
 
 /* The rank that an op waits for, -1 for none, and what that rank has not done. */
@@ -82,12 +84,12 @@ void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t 
 struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member);
 
 /* The slots that are the same for shm, self and local; visible and close differ. */
-#define SHM_ENGINE_CALLS                                                               \
-    .group_open = shm_group_open, .collective_step = shm_collective_step,              \
-    .send_step = shm_send_step, .recv_step = shm_recv_step,                            \
-    .collective_missing = shm_collective_missing, .pair_missing = shm_pair_missing,    \
-    .offer = shm_offer, .send_counts = shm_send_counts, .has_left = shm_has_left,      \
-    .latest = shm_describe_latest, .entered = shm_entered, .flight_of = shm_flight_of, \
+#define SHM_ENGINE_CALLS                                                                  \
+    .group_open = shm_group_open, .collective_step = shm_collective_step,                 \
+    .send_step = shm_send_step, .recv_step = shm_recv_step,                               \
+    .collective_missing = shm_collective_missing, .pair_missing = shm_pair_missing,       \
+    .signature = shm_signature, .send_counts = shm_send_counts, .has_left = shm_has_left, \
+    .latest = shm_describe_latest, .entered = shm_entered, .flight_of = shm_flight_of,    \
     .failure = shm_check_failure, .has_failed = shm_has_failed, .abort = shm_abort
 
 /* ---- local.c: the steps of an operation that touch memory, when it is device memory ---- */

@@ -1,7 +1,8 @@
 /* shm_layout: the layout of the control block in shared memory.
  *
  * Every field has one writer. A rank writes only its own area, with three exceptions: a peer marks
- * a slot of an outbox as taken, any process may ring a bell, and the parent writes how long waits
+ * a slot of an outbox as taken, any process may ring a doorbell, and the parent writes how long
+ * waits
  * are patient. So there are no locks, and a rank that dies at any instruction cannot block the
  * others.
  *
@@ -12,7 +13,7 @@
  *  2. The rest of an entry is written before its stamp becomes ENTERED. Peers read it only until
  *     their own stamp is LEFT. A rank reuses an entry only when its old stamp is COMPLETE, which
  *     means that every member has LEFT.
- *  3. Bells follow the protocol of struct hd_comm_bell.
+ *  3. Doorbells follow the protocol of struct hd_comm_doorbell.
  *  4. A reason is written once, by the process that set `claimed`, before `failure` points to it.
  *     `failure` changes once, from 0.
  *
@@ -42,7 +43,7 @@ struct shm_entry {
     _Alignas(64) _Atomic uint64_t stamp;
     uint64_t send_offset, recv_offset;
     uint64_t send_counts, ready_event, done_event; /* local only; the events: see local.c */
-    struct hd_comm_offer offer;
+    struct hd_comm_signature signature;
 };
 
 struct shm_channel {
@@ -62,10 +63,10 @@ struct shm_slot {
 };
 
 struct shm_area {
-    _Alignas(64) struct hd_comm_bell bell;
+    _Alignas(64) struct hd_comm_doorbell doorbell;
     _Alignas(64) _Atomic uint32_t attached, left;
     _Atomic uint32_t enqueuing; /* local: this rank may be enqueuing work on its peers' memory */
-    _Atomic uint64_t visible_bytes; /* 0 until the region is allocated */
+    _Atomic uint64_t registered_bytes; /* 0 until the region is allocated */
     struct hd_comm_flight flight;
     struct hd_comm_wait_slot wait;
     struct shm_channel channels[HD_COMM_GROUPS_MAX];

@@ -40,7 +40,7 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
         op->slot = slot;
         hd_comm_set_state(op, HD_COMM_LEAVING);
         atomic_store(&slot->post, SHM_POSTED);
-        hd_comm_ring(&shm_area_of(comm, peer_rank(op))->bell);
+        hd_comm_doorbell_ring(&shm_area_of(comm, peer_rank(op))->doorbell);
         *moved = true;
     }
     if (op->state == HD_COMM_LEAVING && atomic_load(&slot->post) == SHM_TAKEN) {
@@ -93,7 +93,7 @@ static void give_back(struct hd_comm_op *op)
 
     hd_comm_set_state(op, HD_COMM_COMPLETE);
     atomic_store(&slot->post, SHM_TAKEN);
-    hd_comm_ring(&shm_area_of(op->group->comm, peer_rank(op))->bell);
+    hd_comm_doorbell_ring(&shm_area_of(op->group->comm, peer_rank(op))->doorbell);
 }
 
 static enum hd_status take_on_device(struct hd_comm_op *op)
@@ -157,12 +157,12 @@ enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved)
 
 int shm_pair_missing(struct hd_comm_op *op, const char **ret_what)
 {
-    if (op->way == HD_COMM_TO_PEER && op->state == HD_COMM_LEAVING &&
+    if (op->direction == HD_COMM_TO_PEER && op->state == HD_COMM_LEAVING &&
         atomic_load(&((const struct shm_slot *)op->slot)->post) == SHM_POSTED) {
         *ret_what = "has not received it";
         return peer_rank(op);
     }
-    if (op->way == HD_COMM_FROM_PEER && op->state == HD_COMM_ENTERED && !find_post(op)) {
+    if (op->direction == HD_COMM_FROM_PEER && op->state == HD_COMM_ENTERED && !find_post(op)) {
         *ret_what = "has not sent it";
         return peer_rank(op);
     }

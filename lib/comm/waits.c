@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "comm/shm_layout.h"
 
-static void wait_tell(struct hd_comm_wait_slot *slot, uint64_t launch, int peer, int64_t since_ms,
-                      int64_t now_ms)
+static void wait_report(struct hd_comm_wait_slot *slot, uint64_t launch, int peer, int64_t since_ms,
+                        int64_t now_ms)
 {
     if (atomic_load_explicit(&slot->launch, memory_order_relaxed) != launch)
         atomic_store(&slot->launch, 0);
@@ -18,10 +18,10 @@ static void wait_tell(struct hd_comm_wait_slot *slot, uint64_t launch, int peer,
     atomic_store(&slot->launch, launch);
 }
 
-void hd_comm_wait_tell(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
-                       int64_t now_ms)
+void hd_comm_wait_report(struct hd_comm *comm, uint64_t launch, int peer, int64_t since_ms,
+                         int64_t now_ms)
 {
-    wait_tell(comm->wait, launch, peer, since_ms, now_ms);
+    wait_report(comm->wait, launch, peer, since_ms, now_ms);
 }
 
 void hd_comm_wait_end(struct hd_comm *comm)
@@ -42,7 +42,7 @@ void hd_comm_wait_read(const struct hd_comm_wait_slot *slot, const struct hd_com
     struct hd_flight_record records[HD_FLIGHT_MAX];
     int count;
 
-    *ret_wait = (struct hd_flight_wait){.is_told = atomic_load(&slot->tells) != 0,
+    *ret_wait = (struct hd_flight_wait){.is_reported = atomic_load(&slot->reports) != 0,
                                         .rank = atomic_load(&slot->peer),
                                         .since_ms = atomic_load(&slot->since_ms),
                                         .seen_ms = atomic_load(&slot->seen_ms)};
@@ -57,66 +57,67 @@ void hd_comm_wait_read(const struct hd_comm_wait_slot *slot, const struct hd_com
         }
 }
 
-struct hd_comm_board {
+struct hd_comm_status_page {
     void *block; /* the mapping */
     size_t size_bytes;
     struct shm_area *area; /* of this rank */
-    int awaited;           /* -1: none */
+    int waited_for;        /* -1: none */
     int64_t since_ms;
 };
 
 enum { CONNECTING = 1 }; /* as if in an operation that has no record yet */
 
-enum hd_status hd_comm_board_open(int control_fd, int index, int world_here,
-                                  struct hd_comm_board **ret_board)
+enum hd_status hd_comm_status_page_open(int control_fd, int index, int world_here,
+                                        struct hd_comm_status_page **ret_status_page)
 {
     const size_t size_bytes = shm_block_bytes(world_here);
     enum hd_status st = shm_block_check(control_fd, world_here);
-    struct hd_comm_board *board = st ? NULL : calloc(1, sizeof *board);
+    struct hd_comm_status_page *status_page = st ? NULL : calloc(1, sizeof *status_page);
 
     if (st)
         return st;
-    if (!board)
+    if (!status_page)
         return hd_err(HD_NO_MEMORY, "comm: no memory for the waits of a rank");
-    board->block = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, control_fd, 0);
-    if (board->block == MAP_FAILED) {
-        free(board);
+    status_page->block = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, control_fd, 0);
+    if (status_page->block == MAP_FAILED) {
+        free(status_page);
         return hd_err(HD_NO_MEMORY, "comm: cannot map the control block: %s", strerror(errno));
     }
-    board->size_bytes = size_bytes;
-    board->area = shm_block_area(board->block, index);
-    board->awaited = -1;
-    *ret_board = board;
+    status_page->size_bytes = size_bytes;
+    status_page->area = shm_block_area(status_page->block, index);
+    status_page->waited_for = -1;
+    *ret_status_page = status_page;
     return HD_OK;
 }
 
-void hd_comm_board_close(struct hd_comm_board *board)
+void hd_comm_status_page_close(struct hd_comm_status_page *status_page)
 {
-    if (!board)
+    if (!status_page)
         return;
-    (void)munmap(board->block, board->size_bytes);
-    free(board);
+    (void)munmap(status_page->block, status_page->size_bytes);
+    free(status_page);
 }
 
-void hd_comm_board_awaits(struct hd_comm_board *board, int rank)
+void hd_comm_status_page_waiting_on(struct hd_comm_status_page *status_page, int rank)
 {
     const int64_t now_ms = hd_clock_now_ms();
 
-    if (rank != board->awaited)
-        board->since_ms = now_ms;
-    board->awaited = rank;
-    wait_tell(&board->area->wait, rank < 0 ? 0 : CONNECTING, rank, board->since_ms, now_ms);
-    atomic_store(&board->area->wait.tells, 1);
+    if (rank != status_page->waited_for)
+        status_page->since_ms = now_ms;
+    status_page->waited_for = rank;
+    wait_report(&status_page->area->wait, rank < 0 ? 0 : CONNECTING, rank, status_page->since_ms,
+                now_ms);
+    atomic_store(&status_page->area->wait.reports, 1);
 }
 
-void hd_comm_show_in(struct hd_comm *comm, struct hd_comm_board *board)
+void hd_comm_show_in(struct hd_comm *comm, struct hd_comm_status_page *status_page)
 {
-    comm->shown = board->block;
-    comm->shown_bytes = board->size_bytes;
-    comm->flight = &board->area->flight;
-    comm->wait = &board->area->wait;
-    atomic_store(&comm->wait->tells, 1);
-    free(board);
+    comm->shown = status_page->block;
+    comm->shown_bytes = status_page->size_bytes;
+    comm->flight = &status_page->area->flight;
+    comm->wait = &status_page->area->wait;
+    atomic_store(&comm->wait->reports, 1);
+    free(status_page);
 }
 
 bool hd_comm_take_waited(struct hd_comm *comm, struct hd_comm_waited *ret_waited)
@@ -132,5 +133,5 @@ bool hd_comm_take_waited(struct hd_comm *comm, struct hd_comm_waited *ret_waited
     }
     comm->waited_ns = 0;
     *ret_waited = waited;
-    return !comm->side;
+    return !comm->device_streams;
 }

@@ -133,7 +133,7 @@ static struct hd_program_time program_time(struct builder *b, const struct hd_pr
 
 static int64_t whole(const struct hd_extent *x)
 {
-    return x->private_bytes + x->visible_bytes;
+    return x->private_bytes + x->registered_bytes;
 }
 
 static enum hd_status measure(struct builder *b, int registry, struct hd_units units,
@@ -153,7 +153,7 @@ static enum hd_status measure(struct builder *b, int registry, struct hd_units u
     ret_piece->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
     ret_piece->work_bytes = whole(&chunk->extent[HD_REGION_WORK]);
     if (ret_boundary)
-        *ret_boundary = chunk->extent[HD_REGION_BOUNDARY].visible_bytes;
+        *ret_boundary = chunk->extent[HD_REGION_BOUNDARY].registered_bytes;
     return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
 }
 

@@ -7,7 +7,7 @@
 
 int64_t hd_memory_total(const struct hd_memory *memory)
 {
-    return memory->private_bytes + memory->visible_bytes;
+    return memory->private_bytes + memory->registered_bytes;
 }
 
 static void add_times(struct hd_dry *sum, const struct hd_dry *one, int64_t times)

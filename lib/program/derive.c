@@ -48,7 +48,7 @@ static struct hd_store *boundary(struct hd_emit *e, enum hd_boundary which,
                                                .dtype = t->dtype,
                                                .rows = t->dim[0],
                                                .columns = t->dim[1],
-                                               .visible = true});
+                                               .registered = true});
 }
 
 static void take_in(struct hd_emit *e)
@@ -120,7 +120,7 @@ static void give_back_gradient(struct hd_emit *e)
         store->kind = HD_STORE_BOUNDARY;
         store->boundary = HD_BOUNDARY_IN_GRAD;
         store->name = "in_grad";
-        store->visible = true;
+        store->registered = true;
         return;
     }
     e->call = HD_CALL_B;

@@ -110,7 +110,7 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
                                   .rows = hd_part_state_bytes(e->registry, p, kind) /
                                           (int64_t)hd_dtype_size(dtype),
                                   .size_bytes = hd_part_state_bytes(e->registry, p, kind),
-                                  .visible = hd_state_is_visible(p, kind),
+                                  .registered = hd_state_is_registered(p, kind),
                                   .part = part,
                                   .state = kind});
     return hd_emit_at((struct hd_operand){*slot, 0}, offset - hd_part_base(p, kind), dtype);
@@ -135,7 +135,7 @@ struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dty
                                  .name = "gathered",
                                  .dtype = dtype,
                                  .rows = hd_part_shards_count(e->registry, part),
-                                 .visible = true,
+                                 .registered = true,
                                  .part = p->part};
 
     assert(dtype == part->compute);
@@ -158,7 +158,7 @@ struct hd_operand hd_emit_bucket(struct hd_emit *e, int part, int64_t offset)
                                  .dtype = HD_F32,
                                  .rows =
                                      hd_part_shards_count(e->registry, &e->registry->parts[part]),
-                                 .visible = true,
+                                 .registered = true,
                                  .part = part};
 
     return hd_emit_at((struct hd_operand){for_program(e, e->bucket, &all), 0}, offset, HD_F32);
@@ -170,7 +170,7 @@ struct hd_operand hd_emit_wire(struct hd_emit *e, int part, int64_t count)
                                   .name = "wire",
                                   .dtype = e->options->wire,
                                   .rows = count,
-                                  .visible = true,
+                                  .registered = true,
                                   .part = part};
 
     return (struct hd_operand){hd_emit_store(e, &like), 0};
@@ -187,7 +187,7 @@ struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
                                                 .name = names[global],
                                                 .dtype = HD_F64,
                                                 .size_bytes = hd_global_bytes(e->registry, global),
-                                                .visible = hd_global_is_visible(global),
+                                                .registered = hd_global_is_registered(global),
                                                 .global = global});
     return (struct hd_operand){e->global_store[global], 0};
 }
@@ -363,8 +363,8 @@ struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const v
 struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                              const struct hd_comm_operands *operands)
 {
-    operands->received.store->visible = true;
-    operands->sent.store->visible = true;
+    operands->received.store->registered = true;
+    operands->sent.store->registered = true;
     return append_node(e,
                        &(struct hd_node){.is_comm = true,
                                          .comm = what->kind,

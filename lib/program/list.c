@@ -6,7 +6,7 @@
  *
  * A store is printed as "name dtype[shape]" if it is an output and as "name" if it is an input;
  * state of a part as "kind:unit". Region, offset and bytes are those of the first output; "!"
- * marks the comm-visible half. After the stream come a collective's group, "last" for nodes that
+ * marks the registered half. After the stream come a collective's group, "last" for nodes that
  * run only in the last micro-batch, and "wait N" for an edge from node N. "+" marks a kernel that
  * adds to a gradient, "=+" its first contribution in a micro-batch.
  */
@@ -105,7 +105,7 @@ static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
     pad_to(text, start, 76);
     list_operands(chunk, text, node, false);
     pad_to(text, start, 128);
-    hd_text_add(text, "%s%s+0x%06llx", hd_region_name(out->region), out->visible ? "!" : "",
+    hd_text_add(text, "%s%s+0x%06llx", hd_region_name(out->region), out->registered ? "!" : "",
                 (unsigned long long)(out->offset + output.offset_bytes));
     pad_to(text, start, 148);
     hd_text_add(text, "%lld", (long long)out->size_bytes);
@@ -134,9 +134,9 @@ void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text)
     for (int r = 0; r < HD_REGION_COUNT; r++) {
         const struct hd_extent *x = &chunk->extent[r];
 
-        if (x->private_bytes || x->visible_bytes)
+        if (x->private_bytes || x->registered_bytes)
             hd_text_add(ret_text, "%s private %lld visible %lld\n",
                         hd_region_name((enum hd_region)r), (long long)x->private_bytes,
-                        (long long)x->visible_bytes);
+                        (long long)x->registered_bytes);
     }
 }

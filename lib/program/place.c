@@ -43,15 +43,15 @@ static bool is_placed_by_programs(const struct hd_store *s)
            s->kind == HD_STORE_GATHERED || s->kind == HD_STORE_WIRE;
 }
 
-static int64_t *half(struct hd_extent *extent, bool visible)
+static int64_t *half(struct hd_extent *extent, bool registered)
 {
-    return visible ? &extent->visible_bytes : &extent->private_bytes;
+    return registered ? &extent->registered_bytes : &extent->private_bytes;
 }
 
 /* Places the store at the end of the region; it shares memory with no other store. */
 static void append(struct hd_chunk *chunk, struct hd_store *s, enum hd_region region)
 {
-    int64_t *end = half(&chunk->extent[region], s->visible);
+    int64_t *end = half(&chunk->extent[region], s->registered);
 
     s->region = region;
     s->offset = *end;
@@ -164,7 +164,7 @@ static enum hd_region region_of(const struct hd_emit *e, struct life *const live
 struct work_item {
     struct life life;
     int64_t size_bytes, offset, align;
-    bool visible;
+    bool registered;
 };
 
 static int larger_first(const void *a, const void *b)
@@ -178,7 +178,7 @@ static int larger_first(const void *a, const void *b)
 
 static bool overlap(const struct work_item *a, const struct work_item *b)
 {
-    return a->visible == b->visible && a->life.first <= b->life.last &&
+    return a->registered == b->registered && a->life.first <= b->life.last &&
            b->life.first <= a->life.last;
 }
 
@@ -314,7 +314,7 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
                                                 .size_bytes = round_up(e->stores[s]->size_bytes),
                                                 .align = e->stores[s]->align ? e->stores[s]->align
                                                                              : HD_TENSOR_ALIGN,
-                                                .visible = e->stores[s]->visible};
+                                                .registered = e->stores[s]->registered};
     if (!items || !index_items(e, items, count, &index) ||
         !(next = hd_arena_array(e->arena, (size_t)index.span_count + 2, sizeof *next))) {
         hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to place a program"));
@@ -322,7 +322,7 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
     }
     qsort(items, (size_t)count, sizeof *items, larger_first);
     for (int i = 0; i < count; i++) {
-        int64_t *end = half(&chunk->extent[HD_REGION_WORK], items[i].visible);
+        int64_t *end = half(&chunk->extent[HD_REGION_WORK], items[i].registered);
 
         items[i].offset = lowest_free(&index, &items[i], next);
         add_placed(&index, &items[i]);
@@ -346,16 +346,16 @@ static void sum_work(struct hd_emit *e, struct hd_chunk *chunk, enum hd_call cal
     }
     for (int s = 0; s < e->store_count; s++)
         if (is_in_work(e, lives, s)) {
-            int64_t *changes = more[e->stores[s]->visible];
+            int64_t *changes = more[e->stores[s]->registered];
 
             changes[lives[s].first] += round_up(e->stores[s]->size_bytes);
             changes[lives[s].last + 1] -= round_up(e->stores[s]->size_bytes);
         }
-    for (int visible = 0; visible < 2; visible++) {
-        int64_t *most = half(&chunk->extent[HD_REGION_WORK], visible), alive = 0;
+    for (int registered = 0; registered < 2; registered++) {
+        int64_t *most = half(&chunk->extent[HD_REGION_WORK], registered), alive = 0;
 
         for (int i = 0; i < count; i++) {
-            alive += more[visible][i];
+            alive += more[registered][i];
             *most = alive > *most ? alive : *most;
         }
     }

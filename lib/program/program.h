@@ -491,7 +491,7 @@ struct hd_store {
     enum hd_dtype dtype;
     int64_t rows, columns; /* columns 0: a vector of `rows` */
     int64_t size_bytes;
-    bool visible; /* a collective reads or writes it: it is in the comm-visible half */
+    bool registered; /* a collective reads or writes it: it is in the registered half */
     enum hd_region region;
     int64_t offset; /* within its half of the region (of the slot, for kept and deferred) */
     int64_t align;  /* of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
@@ -569,7 +569,7 @@ struct hd_program {
 
 /* Sizes of a region's halves, in bytes (per slot for kept and deferred). */
 struct hd_extent {
-    int64_t private_bytes, visible_bytes;
+    int64_t private_bytes, registered_bytes;
 };
 
 struct hd_chunk {

@@ -697,7 +697,7 @@ static enum hd_status lay_out_part(struct hd_registry *registry, int part_number
 
 /* ---- state ---- */
 
-bool hd_state_is_visible(const struct hd_part *part, enum hd_state_kind kind)
+bool hd_state_is_registered(const struct hd_part *part, enum hd_state_kind kind)
 {
     return kind == HD_STATE_GRAD || (part->shard_count && kind == gathered_kind(part));
 }
@@ -708,7 +708,7 @@ bool hd_state_is_on_host(const struct hd_part *part, enum hd_state_kind kind)
                                kind == HD_STATE_MOMENT2 || kind == HD_STATE_RANGES);
 }
 
-bool hd_global_is_visible(enum hd_global global)
+bool hd_global_is_registered(enum hd_global global)
 {
     return global == HD_GLOBAL_SUMS || global == HD_GLOBAL_RECORD || global == HD_GLOBAL_RECORDS ||
            global == HD_GLOBAL_ROUTES || global == HD_GLOBAL_AMAX;
@@ -775,8 +775,8 @@ static void lay_out_globals(struct hd_registry *registry)
         registry->global_offset[g] = -1;
         if (g == HD_GLOBAL_BLOCK || registry->trains)
             registry->global_offset[g] =
-                take(hd_global_is_visible((enum hd_global)g) ? &registry->visible_bytes
-                                                             : &registry->private_bytes,
+                take(hd_global_is_registered((enum hd_global)g) ? &registry->registered_bytes
+                                                                : &registry->private_bytes,
                      hd_global_bytes(registry, (enum hd_global)g));
     }
 }
@@ -805,10 +805,11 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 
             part->offset[k] = -1;
             if (part_has_state(registry, part, kind))
-                part->offset[k] = take(hd_state_is_on_host(part, kind)   ? &registry->host_bytes
-                                       : hd_state_is_visible(part, kind) ? &registry->visible_bytes
-                                                                         : &registry->private_bytes,
-                                       hd_part_state_bytes(registry, part, kind));
+                part->offset[k] =
+                    take(hd_state_is_on_host(part, kind)      ? &registry->host_bytes
+                         : hd_state_is_registered(part, kind) ? &registry->registered_bytes
+                                                              : &registry->private_bytes,
+                         hd_part_state_bytes(registry, part, kind));
         }
         if (part->offset[HD_STATE_COPY] < 0)
             part->offset[HD_STATE_COPY] = part->offset[HD_STATE_WEIGHT];

@@ -75,7 +75,7 @@
  *
  * The registry also lays out the *state* region: weights, moments, gradient and compute copy of
  * every part, the buffers, and a few values per step. Offsets are bytes from the region's start.
- * Memory that collectives access is in the comm-visible half, everything else in the private half.
+ * Memory that collectives access is in the registered half, everything else in the private half.
  *
  * Used by: program, model, optim, train, plan.   Uses: base, mesh, kernels.
  * Threads: built by one thread, immutable after hd_registry_finish.
@@ -176,7 +176,7 @@ struct hd_unit {
 enum hd_state_kind {
     HD_STATE_WEIGHT,  /* fp32 master; of what does not train the encoding that computes, or codes */
     HD_STATE_COPY,    /* the compute encoding; without hd_part.copied the memory of WEIGHT */
-    HD_STATE_GRAD,    /* fp32, comm-visible                                              */
+    HD_STATE_GRAD,    /* fp32, registered                                              */
     HD_STATE_MOMENT1, /* fp32, or blocks of codes by the signed map                      */
     HD_STATE_MOMENT2, /* fp32, or blocks of codes by the unsigned map                    */
     HD_STATE_RANGES,  /* struct hd_update_range[]                                        */
@@ -264,8 +264,8 @@ struct hd_registry {
                             on all ranks of a stage that have the same tp index */
     int64_t routers, experts; /* set by hd_registry_routers */
     int64_t global_offset[HD_GLOBAL_COUNT];
-    int64_t private_bytes, visible_bytes; /* size of the state region's halves */
-    int64_t host_bytes;                   /* of offloaded state, which no program uses */
+    int64_t private_bytes, registered_bytes; /* size of the state region's halves */
+    int64_t host_bytes;                      /* of offloaded state, which no program uses */
 };
 
 /* Everything lives in `arena`. For `rank` of `mesh`; mesh NULL: a job of one rank. */
@@ -360,8 +360,8 @@ int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_
 
 int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global global);
 
-bool hd_state_is_visible(const struct hd_part *part, enum hd_state_kind kind);
+bool hd_state_is_registered(const struct hd_part *part, enum hd_state_kind kind);
 bool hd_state_is_on_host(const struct hd_part *part, enum hd_state_kind kind);
-bool hd_global_is_visible(enum hd_global global);
+bool hd_global_is_registered(enum hd_global global);
 
 #endif

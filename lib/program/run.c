@@ -104,7 +104,7 @@ void *hd_store_address(const struct hd_bases *bases, const struct hd_store *s)
         return bases->chunk_state + s->offset;
     if (s->kind == HD_STORE_BOUNDARY)
         return bases->boundary[s->boundary];
-    return bases->base[s->region][s->visible] + s->offset;
+    return bases->base[s->region][s->registered] + s->offset;
 }
 
 static void *resolve(const struct hd_bases *bases, struct hd_operand o)
@@ -149,7 +149,7 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
     st = hd_comm_mesh_group(runner->comm, runner->mesh, node->group, &b->group);
     if (st)
         return st;
-    b->stream = hd_comm_stream(runner->comm, hd_stream_comm(node->stream));
+    b->stream = hd_comm_get_stream(runner->comm, hd_stream_comm(node->stream));
     if (node->comm == HD_COMM_ALL_REDUCE)
         b->comm.all_reduce = (struct hd_comm_all_reduce_args){sent, received, node->count,
                                                               node->dtype, node->reduce};
@@ -375,7 +375,8 @@ enum hd_status hd_runner_order(struct hd_runner *runner)
         return hd_err_restore(&runner->error);
     begin_ns = span_begin(runner, HD_SPAN_JOIN, NULL);
     for (int s = 0; runner->comm && !st && s < HD_COMM_STREAM_COUNT; s++) {
-        struct hd_comm_stream *stream = hd_comm_stream(runner->comm, (enum hd_comm_stream_name)s);
+        struct hd_comm_stream *stream =
+            hd_comm_get_stream(runner->comm, (enum hd_comm_stream_name)s);
 
         st = hd_comm_wait_on(stream, hd_comm_record(stream), runner->compute);
     }

@@ -67,7 +67,7 @@ struct hd_transfer_args {
     bool sends;
     struct hd_comm_group *group;   /* of the two ranks */
     struct hd_comm_stream *stream; /* of this way and no other */
-    void *buffer;                  /* [count], comm-visible */
+    void *buffer;                  /* [count], registered */
     int64_t count;
     enum hd_dtype dtype;
 };

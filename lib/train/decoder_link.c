@@ -7,15 +7,15 @@ static enum hd_status open_way(struct hd_loaded *m, int from_stage, struct hd_co
 
     from.pp = from_stage;
     to.pp = from_stage + 1;
-    return hd_comm_way(m->comm, "pp", hd_mesh_rank(&m->mesh, from), hd_mesh_rank(&m->mesh, to),
-                       ret_way);
+    return hd_comm_open_channel(m->comm, "pp", hd_mesh_rank(&m->mesh, from),
+                                hd_mesh_rank(&m->mesh, to), ret_way);
 }
 
 /* The first operation of a way is a collective (comm.h). The first way is met first, on all ranks.
  */
 static enum hd_status meet(struct hd_loaded *m, const struct decoder_link *l)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(m->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(m->comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st = HD_OK;
 
     if (l->from)
@@ -57,8 +57,8 @@ static enum hd_status transfer(struct hd_loaded *m, const struct hd_chunk *chunk
     const struct hd_transfer_args args = {
         .sends = sends,
         .group = group,
-        .stream = hd_comm_stream(m->comm, sends ? HD_COMM_STREAM_SEND_NEXT
-                                                : HD_COMM_STREAM_RECEIVE_PREVIOUS),
+        .stream = hd_comm_get_stream(m->comm, sends ? HD_COMM_STREAM_SEND_NEXT
+                                                    : HD_COMM_STREAM_RECEIVE_PREVIOUS),
         .buffer = hd_store_address(&bases, rows),
         .count = rows->rows * rows->columns,
         .dtype = rows->dtype};

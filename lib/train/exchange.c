@@ -8,8 +8,8 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
                                    const char **ret_all)
 {
     const int64_t all_bytes = t->layout.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
-    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_REDUCE);
-    char *all = t->visible_base + t->layout.exchange, *own = all + all_bytes;
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    char *all = t->registered_base + t->layout.exchange, *own = all + all_bytes;
     char slot[HD_EXCHANGE_SLOT_BYTES] = {0};
     enum hd_status st;
 

@@ -11,7 +11,7 @@
 
 static char *boundary_slot(const struct hd_trainer *t, int32_t slot)
 {
-    return t->visible_base + t->layout.boundary + slot * t->layout.boundary_slot;
+    return t->registered_base + t->layout.boundary + slot * t->layout.boundary_slot;
 }
 
 /* Unused slots get the address of the first; the program does not use it. */
@@ -21,7 +21,7 @@ static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_inst
     const struct hd_layout *l = &t->layout;
     const int64_t kept = in->slot[HD_SLOT_KEPT] > 0 ? in->slot[HD_SLOT_KEPT] : 0;
     const int64_t deferred = in->slot[HD_SLOT_DEFERRED] > 0 ? in->slot[HD_SLOT_DEFERRED] : 0;
-    char *const base[2] = {t->private_base, t->visible_base};
+    char *const base[2] = {t->private_base, t->registered_base};
     struct hd_bases b = {.chunk_state = t->private_base + chunk_state};
 
     for (int v = 0; v < 2; v++) {
@@ -86,8 +86,8 @@ static enum hd_status open_way(struct hd_trainer *t, const struct hd_instruction
 
     other.pp = in->peer;
     peer = hd_mesh_rank(&l->mesh, other);
-    return hd_comm_way(t->comm, in->call == HD_CALL_B ? "grad" : "pp", sends ? l->rank : peer,
-                       sends ? peer : l->rank, ret_group);
+    return hd_comm_open_channel(t->comm, in->call == HD_CALL_B ? "grad" : "pp",
+                                sends ? l->rank : peer, sends ? peer : l->rank, ret_group);
 }
 
 static struct hd_comm_stream *stream_of(struct hd_trainer *t, const struct hd_instruction *in)
@@ -95,7 +95,7 @@ static struct hd_comm_stream *stream_of(struct hd_trainer *t, const struct hd_in
     const bool next = in->peer == (t->layout.coord.pp + 1) % t->layout.pipeline.stages;
     const int way = (in->kind == HD_DO_SEND ? 0 : 4) + (in->call == HD_CALL_B ? 2 : 0) + !next;
 
-    return hd_comm_stream(t->comm, (enum hd_comm_stream_name)(HD_COMM_STREAM_SEND_NEXT + way));
+    return hd_comm_get_stream(t->comm, (enum hd_comm_stream_name)(HD_COMM_STREAM_SEND_NEXT + way));
 }
 
 /* The one slot of a transfer. */

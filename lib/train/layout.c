@@ -343,7 +343,7 @@ static int64_t whole_pages(int64_t bytes, int64_t page_bytes)
 int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_traits *traits)
 {
     return whole_pages(memory->private_bytes, traits->page_bytes) +
-           whole_pages(memory->visible_bytes, traits->page_bytes);
+           whole_pages(memory->registered_bytes, traits->page_bytes);
 }
 
 /* The ways of a list: pairs of stages in one direction, for hidden rows or gradients. A stage has
@@ -414,7 +414,8 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
                 *on_host[k] += bytes;
         }
     }
-    m->step_state += r->private_bytes + r->visible_bytes + r->host_bytes - parts; /* the globals */
+    m->step_state +=
+        r->private_bytes + r->registered_bytes + r->host_bytes - parts; /* the globals */
 }
 
 /* The most records of one run of a program: program and input, a launch and a poll per node, a wait
@@ -506,7 +507,7 @@ static struct hd_extent largest_extent(const struct hd_layout *l, enum hd_region
         const struct hd_extent *x = &chunk->extent[region];
 
         most.private_bytes = larger(most.private_bytes, x->private_bytes);
-        most.visible_bytes = larger(most.visible_bytes, x->visible_bytes);
+        most.registered_bytes = larger(most.registered_bytes, x->registered_bytes);
     }
     return most;
 }
@@ -531,17 +532,17 @@ static void place_regions(struct hd_layout *l)
     const int32_t boundary_slots = l->plan.boundary_slots > l->eval_plan.boundary_slots
                                        ? l->plan.boundary_slots
                                        : l->eval_plan.boundary_slots;
-    int64_t end[2] = {l->registry.private_bytes, l->registry.visible_bytes};
+    int64_t end[2] = {l->registry.private_bytes, l->registry.registered_bytes};
     struct hd_memory *m = &l->memory;
 
     add_state(&l->registry, m);
     place_constants(l, &end[0]);
     for (int v = 0; v < 2; v++) {
-        const int64_t work_bytes = v ? work.visible_bytes : work.private_bytes;
+        const int64_t work_bytes = v ? work.registered_bytes : work.private_bytes;
         int64_t deferred_end;
 
-        l->kept_slot[v] = v ? kept.visible_bytes : kept.private_bytes;
-        l->deferred_slot[v] = v ? deferred.visible_bytes : deferred.private_bytes;
+        l->kept_slot[v] = v ? kept.registered_bytes : kept.private_bytes;
+        l->deferred_slot[v] = v ? deferred.registered_bytes : deferred.private_bytes;
         l->kept[v] = end[v];
         l->deferred[v] = l->kept[v] + l->kept_slot[v] * l->plan.kept_slots;
         deferred_end = l->deferred[v] + l->deferred_slot[v] * l->plan.deferred_slots;
@@ -552,14 +553,14 @@ static void place_regions(struct hd_layout *l)
         m->work += end[v] - deferred_end;
     }
     l->boundary = end[1];
-    l->boundary_slot = largest_extent(l, HD_REGION_BOUNDARY).visible_bytes;
+    l->boundary_slot = largest_extent(l, HD_REGION_BOUNDARY).registered_bytes;
     m->boundary = l->boundary_slot * boundary_slots;
     end[1] += m->boundary;
     place_host_bytes(l, hd_layout_has_device(l) ? &m->host_bytes : &end[0]);
     l->exchange = end[1];
     m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     m->private_bytes = end[0];
-    m->visible_bytes = end[1] + m->exchange;
+    m->registered_bytes = end[1] + m->exchange;
 }
 
 static enum hd_status check_profile(const struct hd_memory *m)

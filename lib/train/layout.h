@@ -58,7 +58,7 @@ struct hd_memory {
     /* Sizes of the two reservations, and, on a device, of host memory: for samples, profile, a
      * snapshot, and with parallel.offload masters, moments and ranges. The sum of the three is the
      * sum of all members above. */
-    int64_t private_bytes, visible_bytes, host_bytes;
+    int64_t private_bytes, registered_bytes, host_bytes;
     /* Of weights, moments and step_state: what is in host_bytes (parallel.offload). */
     int64_t host_weights, host_moments, host_ranges;
 };

@@ -18,8 +18,8 @@
 static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_part *p)
 {
     const struct hd_registry *r = &t->layout.registry;
-    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_GATHER);
-    char *copy = t->visible_base + p->offset[HD_STATE_COPY];
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_GATHER);
+    char *copy = t->registered_base + p->offset[HD_STATE_COPY];
     const int64_t shard_bytes = p->shard_count * (int64_t)hd_dtype_size(p->compute);
     struct hd_comm_group *group;
     enum hd_status st = hd_comm_mesh_group(t->comm, &r->mesh, p->shard_group, &group);

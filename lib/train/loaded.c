@@ -287,9 +287,9 @@ static enum hd_status write_constant(struct hd_loaded *l, const struct hd_store 
 
 /* What other ranks reach: the visible halves of state and work, and the hidden rows of the lanes.
  */
-static enum hd_status reserve_visible(struct hd_loaded *l, int64_t work_bytes, int lanes)
+static enum hd_status reserve_registered(struct hd_loaded *l, int64_t work_bytes, int lanes)
 {
-    const int64_t before_work = hd_work_begin(l->registry.visible_bytes);
+    const int64_t before_work = hd_work_begin(l->registry.registered_bytes);
     const int64_t before_boundary = hd_work_begin(before_work + work_bytes);
     const int64_t all = before_boundary + 2 * lanes * l->boundary_bytes;
     char *memory = NULL;
@@ -297,7 +297,7 @@ static enum hd_status reserve_visible(struct hd_loaded *l, int64_t work_bytes, i
 
     if (!l->comm)
         return HD_OK;
-    st = hd_comm_visible(l->comm, (size_t)all, (void **)&memory);
+    st = hd_comm_alloc_registered(l->comm, (size_t)all, (void **)&memory);
     if (st)
         return st;
     l->memory_bytes += all;
@@ -317,7 +317,7 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
 {
     const int64_t own = chunks[0]->extent[HD_REGION_STATE].private_bytes;
     const int64_t before_work = hd_work_begin(l->registry.private_bytes + own);
-    int64_t work = 0, visible_work = 0;
+    int64_t work = 0, registered_work = 0;
     enum hd_status st;
 
     for (int i = 0; i < count; i++) {
@@ -325,14 +325,14 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
 
         assert(own == extent[HD_REGION_STATE].private_bytes);
         work = larger(work, extent[HD_REGION_WORK].private_bytes);
-        visible_work = larger(visible_work, extent[HD_REGION_WORK].visible_bytes);
+        registered_work = larger(registered_work, extent[HD_REGION_WORK].registered_bytes);
         l->boundary_bytes =
-            larger(l->boundary_bytes, hd_work_begin(extent[HD_REGION_BOUNDARY].visible_bytes));
+            larger(l->boundary_bytes, hd_work_begin(extent[HD_REGION_BOUNDARY].registered_bytes));
     }
     l->lane_bytes = hd_loaded_has_head(l) ? hd_work_begin(work) : 0;
     st = reserve_memory(l, before_work + l->lane_bytes * (lanes - 1) + work);
     if (!st)
-        st = reserve_visible(l, visible_work, lanes);
+        st = reserve_registered(l, registered_work, lanes);
     if (st)
         return st;
     l->bases.base[HD_REGION_STATE][0] = l->memory;

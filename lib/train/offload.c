@@ -31,7 +31,7 @@ static char *on_host(const struct hd_trainer *t, const struct hd_part *p, enum h
 static char *on_device(const struct hd_trainer *t, const struct hd_part *p, enum hd_state_kind kind)
 {
     const enum hd_dtype dtype = kind == HD_STATE_COPY ? p->compute : HD_F32;
-    char *base = hd_state_is_visible(p, kind) ? t->visible_base : t->private_base;
+    char *base = hd_state_is_registered(p, kind) ? t->registered_base : t->private_base;
 
     return base + p->offset[kind] +
            (p->shard_begin - hd_part_base(p, kind)) * (int64_t)hd_dtype_size(dtype);

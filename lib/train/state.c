@@ -3,21 +3,21 @@
 
 #include "train/trainer.h"
 
-static char *half_base(const struct hd_trainer *t, bool visible)
+static char *half_base(const struct hd_trainer *t, bool registered)
 {
-    return visible ? t->visible_base : t->private_base;
+    return registered ? t->registered_base : t->private_base;
 }
 
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global)
 {
-    return half_base(t, hd_global_is_visible(global)) + t->layout.registry.global_offset[global];
+    return half_base(t, hd_global_is_registered(global)) + t->layout.registry.global_offset[global];
 }
 
 char *hd_trainer_state(const struct hd_trainer *t, const struct hd_part *part,
                        enum hd_state_kind kind)
 {
     char *base = hd_state_is_on_host(part, kind) ? t->host_base + t->layout.host_state
-                                                 : half_base(t, hd_state_is_visible(part, kind));
+                                                 : half_base(t, hd_state_is_registered(part, kind));
 
     return base + part->offset[kind];
 }

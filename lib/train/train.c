@@ -125,27 +125,28 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
 {
     const struct hd_memory *m = &t->layout.memory;
     int64_t private_bytes = options->private_bytes ? options->private_bytes : m->private_bytes;
-    int64_t visible_bytes = options->visible_bytes ? options->visible_bytes : m->visible_bytes;
+    int64_t registered_bytes =
+        options->registered_bytes ? options->registered_bytes : m->registered_bytes;
     enum hd_status st = check_reservation("private", private_bytes, m->private_bytes);
     struct hd_reservation *r = &t->reservation;
-    void *visible;
+    void *registered;
 
     if (!st)
-        st = check_reservation("comm-visible", visible_bytes, m->visible_bytes);
+        st = check_reservation("comm-visible", registered_bytes, m->registered_bytes);
     if (!st && t->table->device)
         st = check_device(t);
     r->resident_before_bytes = hd_memory_resident_bytes();
     if (!st)
         st = reserve_private(t, private_bytes);
     if (!st)
-        st = hd_comm_visible(t->comm, (size_t)visible_bytes, &visible);
+        st = hd_comm_alloc_registered(t->comm, (size_t)registered_bytes, &registered);
     if (st)
         return st;
-    t->visible_base = visible;
+    t->registered_base = registered;
     r->private_bytes = private_bytes;
-    r->visible_bytes = visible_bytes;
+    r->registered_bytes = registered_bytes;
     r->private_base = t->private_base;
-    r->visible_base = t->visible_base;
+    r->registered_base = t->registered_base;
     return HD_OK;
 }
 
@@ -175,7 +176,7 @@ static bool uses_group(const struct hd_layout *l, enum hd_group_name group)
 static enum hd_status meet_peers(struct hd_trainer *t)
 {
     const struct hd_layout *l = &t->layout;
-    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st = HD_OK;
 
     for (int g = 0; !st && g < HD_GROUP_COUNT; g++) {
@@ -292,7 +293,7 @@ static int64_t planned_on_host(const struct hd_trainer *t)
 {
     const struct hd_memory *m = &t->layout.memory;
 
-    return m->host_bytes + (t->table->device ? 0 : m->private_bytes + m->visible_bytes);
+    return m->host_bytes + (t->table->device ? 0 : m->private_bytes + m->registered_bytes);
 }
 
 static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,

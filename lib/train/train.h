@@ -33,15 +33,15 @@ struct hd_trainer;
 /* The memory that was reserved. */
 struct hd_reservation {
     int64_t resident_before_bytes; /* of the process, just before the first touch */
-    int64_t private_bytes, visible_bytes;
-    const void *private_base, *visible_base;
+    int64_t private_bytes, registered_bytes;
+    const void *private_base, *registered_base;
 };
 
 struct hd_trainer_options {
     const struct hd_backend_table *backend;
     struct hd_backend *instance; /* an open instance that the endpoint also uses; borrowed. NULL:
                                     the trainer opens its own */
-    struct hd_comm *comm;        /* this rank's endpoint, without visible memory yet; borrowed */
+    struct hd_comm *comm;        /* this rank's endpoint, without registered memory yet; borrowed */
     int rank;
     struct hd_layout_options layout;
     struct hd_job_tokenizer *tokenizer;  /* may be NULL */
@@ -49,10 +49,10 @@ struct hd_trainer_options {
     /* Called once, before memory is taken, with the host memory that the plan has; NULL: not. */
     void (*planned)(void *user, int64_t host_bytes);
     void *planned_user;
-    double peak;                          /* FLOP/s of this rank, for MFU; 0: it is measured */
-    bool force_plain;                     /* for tests: the portable kernels */
-    bool epilogues_apart;                 /* for measurements: as in the options of `instance` */
-    int64_t private_bytes, visible_bytes; /* for tests; 0: the layout's; less is HD_NO_MEMORY */
+    double peak;                             /* FLOP/s of this rank, for MFU; 0: it is measured */
+    bool force_plain;                        /* for tests: the portable kernels */
+    bool epilogues_apart;                    /* for measurements: as in the options of `instance` */
+    int64_t private_bytes, registered_bytes; /* for tests; 0: the layout's; less is HD_NO_MEMORY */
 };
 
 /* The backend options of a job, for a caller that opens the instance. */

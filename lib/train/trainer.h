@@ -31,9 +31,9 @@ struct hd_trainer {
     double flops_per_token;                     /* hd_model_flops_per_token */
     int64_t step_deadline_ms, save_deadline_ms; /* of waits for other ranks */
 
-    char *private_base, *visible_base; /* of tensors; on a device, device addresses */
-    char *host_base;                   /* host memory for profile, sample and batch (layout.h) */
-    struct hd_private reserved;        /* memory of host_base and, without a device, private_base */
+    char *private_base, *registered_base; /* of tensors; on a device, device addresses */
+    char *host_base;                      /* host memory for profile, sample and batch (layout.h) */
+    struct hd_private reserved; /* memory of host_base and, without a device, private_base */
     struct hd_reservation reservation;
     struct hd_staging staging;
 

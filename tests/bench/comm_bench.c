@@ -45,8 +45,8 @@ struct bench {
     int rank, world, rounds;
     struct shared *shared;
     struct hd_shm_control *ctl;
-    struct hd_gloo_door *doors[RANKS_MAX];
-    struct hd_gloo_card cards[RANKS_MAX];
+    struct hd_gloo_listener *doors[RANKS_MAX];
+    struct hd_gloo_endpoint cards[RANKS_MAX];
     int right[RANKS_MAX], left[RANKS_MAX]; /* plain sockets to the neighbours, by rank */
     struct hd_comm *comm;
     struct hd_comm_group *group;
@@ -85,7 +85,7 @@ static int64_t moved_bytes(const struct bench *b, enum what what, size_t bytes)
 
 static void operate(struct bench *b, enum what what, size_t bytes)
 {
-    struct hd_comm_stream *s = hd_comm_stream(b->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *s = hd_comm_get_stream(b->comm, HD_COMM_STREAM_REDUCE);
     const int64_t all = (int64_t)bytes / 4, part = all / b->world;
     enum hd_status st;
 
@@ -165,9 +165,9 @@ static void open_rank(struct bench *b)
                               b->world, DEADLINE_MS, &b->comm);
     /* plain TCP reads and writes up to 1 MiB past where it wraps around */
     if (!st)
-        st = hd_comm_visible(b->comm, 2 * (sizes[SIZES - 1] + (2 << 20)), &base);
+        st = hd_comm_alloc_registered(b->comm, 2 * (sizes[SIZES - 1] + (2 << 20)), &base);
     if (!st)
-        st = hd_comm_group(b->comm, "world", members, b->world, &b->group);
+        st = hd_comm_open_group(b->comm, "world", members, b->world, &b->group);
     if (st)
         stop(b, "cannot open");
     b->send = base;
@@ -264,9 +264,9 @@ static bool prepare(struct bench *b)
     if (!b->gloo)
         return hd_shm_control_new(b->world, &b->ctl) == HD_OK;
     for (int r = 0; r < b->world; r++) {
-        if (hd_gloo_door_open("127.0.0.1", "here", &b->doors[r]) != HD_OK)
+        if (hd_gloo_listener_open("127.0.0.1", "here", &b->doors[r]) != HD_OK)
             return false;
-        b->cards[r] = *hd_gloo_door_card(b->doors[r]);
+        b->cards[r] = *hd_gloo_listener_endpoint(b->doors[r]);
     }
     return connect_ring(b);
 }

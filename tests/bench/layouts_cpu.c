@@ -141,16 +141,16 @@ static void start_ours(struct side *side, const struct setting *s, const struct 
     struct hd_job_file file;
     const struct hd_job job = job_of(s, l, &file);
     struct layouts_rank rank = {.job = &job, .world = l->world};
-    struct hd_gloo_door *doors[LAYOUTS_RANKS] = {NULL};
-    struct hd_gloo_card cards[LAYOUTS_RANKS];
+    struct hd_gloo_listener *doors[LAYOUTS_RANKS] = {NULL};
+    struct hd_gloo_endpoint cards[LAYOUTS_RANKS];
     char about[BENCH_ABOUT_MAX];
 
     if (l->world > 1 && !strcmp(s->engine, "shm") && hd_shm_control_new(l->world, &rank.shm))
         bench_die(l->name, hd_err_message());
     for (int r = 0; l->world > 1 && !rank.shm && r < l->world; r++) {
-        if (hd_gloo_door_open("127.0.0.1", "here", &doors[r]))
+        if (hd_gloo_listener_open("127.0.0.1", "here", &doors[r]))
             bench_die(l->name, hd_err_message());
-        cards[r] = *hd_gloo_door_card(doors[r]);
+        cards[r] = *hd_gloo_listener_endpoint(doors[r]);
     }
     rank.cards = cards;
     for (rank.rank = 0; rank.rank < l->world; rank.rank++) {
@@ -159,7 +159,7 @@ static void start_ours(struct side *side, const struct setting *s, const struct 
     }
     for (int r = 0; r < l->world; r++) {
         bench_peer_about(&side->ranks[r], about);
-        hd_gloo_door_close(doors[r]);
+        hd_gloo_listener_close(doors[r]);
     }
     hd_shm_control_free(rank.shm);
     side->runs = true;

@@ -32,8 +32,8 @@ struct layouts_rank {
     const struct hd_job *job;
     int rank, world;
     struct hd_shm_control *shm; /* NULL: gloo; with one rank neither */
-    struct hd_gloo_door *door;
-    const struct hd_gloo_card *cards; /* [world] */
+    struct hd_gloo_listener *door;
+    const struct hd_gloo_endpoint *cards; /* [world] */
 };
 
 /* Serves until its input ends; the exit status. `context` is a struct layouts_rank. */

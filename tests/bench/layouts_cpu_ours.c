@@ -86,7 +86,7 @@ static void say_memory(const struct hd_trainer *t, int rank)
 
     printf("%lld %lld\n",
            (long long)(high_water_bytes() - r->resident_before_bytes - bytes_of_peers(rank)),
-           (long long)(m->private_bytes + m->visible_bytes));
+           (long long)(m->private_bytes + m->registered_bytes));
 }
 
 /* ---- steps ---- */

@@ -412,7 +412,7 @@ static enum hd_status time_steps(struct hd_trainer *t, const struct gpu_case *c,
             "memory %.0f MiB\n",
             median, least, most, tokens / median * 1e3,
             100 * flops * tokens / median * 1e3 / limits->peak,
-            (double)(memory->private_bytes + memory->visible_bytes) / 1048576);
+            (double)(memory->private_bytes + memory->registered_bytes) / 1048576);
     fprintf(out,
             "  MFU = %.4g GFLOP per token (6 per weight that multiplies, and causal attention) x "
             "tokens/s / %.4g TFLOP/s; bandwidth %.4g TB/s; loss %.4f\n",

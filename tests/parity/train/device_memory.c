@@ -41,7 +41,7 @@ static int64_t predict(const struct harness_rank *r, const struct device_found *
     hd_arena_init(&arena, 0);
     run_layout_of(r->job, r->rank, &f->layout, &arena, &layout);
     pages = (layout.memory.private_bytes + traits.page_bytes - 1) / traits.page_bytes;
-    pages += (layout.memory.visible_bytes + traits.page_bytes - 1) / traits.page_bytes;
+    pages += (layout.memory.registered_bytes + traits.page_bytes - 1) / traits.page_bytes;
     hd_arena_done(&arena);
     return pages * traits.page_bytes;
 }

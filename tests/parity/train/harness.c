@@ -175,14 +175,14 @@ void harness_plain(bool plain)
 
 enum hd_status harness_meet(struct harness_rank *r)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(r->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(r->comm, HD_COMM_STREAM_REDUCE);
     struct hd_comm_group *world;
     int32_t members[HARNESS_WORLD_MAX];
     enum hd_status st;
 
     for (int i = 0; i < r->world; i++)
         members[i] = i;
-    st = hd_comm_group(r->comm, "world", members, r->world, &world);
+    st = hd_comm_open_group(r->comm, "world", members, r->world, &world);
     if (!st)
         st = hd_comm_barrier(world, stream);
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
@@ -281,8 +281,8 @@ const struct hd_backend_table *harness_backend(void)
 struct meeting {
     struct hd_shm_control *ctl;
     struct hd_comm_hub *hub; /* of a device */
-    struct hd_gloo_door *doors[HARNESS_WORLD_MAX];
-    struct hd_gloo_card cards[HARNESS_WORLD_MAX];
+    struct hd_gloo_listener *doors[HARNESS_WORLD_MAX];
+    struct hd_gloo_endpoint cards[HARNESS_WORLD_MAX];
 };
 
 static enum hd_status attach(const struct meeting *m, struct harness_rank *r)
@@ -442,14 +442,14 @@ enum hd_status harness_gloo_processes(const struct hd_job *job, int world, void 
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < world; i++) {
-        st = hd_gloo_door_open("127.0.0.1", "here", &meeting.doors[i]);
+        st = hd_gloo_listener_open("127.0.0.1", "here", &meeting.doors[i]);
         if (!st)
-            meeting.cards[i] = *hd_gloo_door_card(meeting.doors[i]);
+            meeting.cards[i] = *hd_gloo_listener_endpoint(meeting.doors[i]);
     }
     if (!st)
         st = run_processes(job, world, shared, &meeting, body);
     for (int i = 0; i < world && meeting.doors[i]; i++)
-        hd_gloo_door_close(meeting.doors[i]);
+        hd_gloo_listener_close(meeting.doors[i]);
     return st;
 }
 

@@ -71,7 +71,7 @@ static void check_prediction(const struct hd_memory *m, const struct size *s, bo
     assert_int_equal(m->gradients, 4 * elements);
     assert_int_equal(m->moments, 2 * 4 * elements);
     assert_int_equal(m->copies, bf16 ? 2 * elements : 0);
-    assert_int_equal(sum_of_purposes(m), m->private_bytes + m->visible_bytes);
+    assert_int_equal(sum_of_purposes(m), m->private_bytes + m->registered_bytes);
 }
 
 /* All sizes, encodings and schedules; the prediction is made before any device is opened. */
@@ -109,7 +109,7 @@ static void so_does_a_rank_with_moments_of_8_bits(void **state)
         fp32 = witness_predict(&job, &(struct hd_layout_options){0}, 0);
         (void)snprintf(job.moments, sizeof job.moments, "8bit");
         blocks = witness_predict(&job, &(struct hd_layout_options){0}, 0);
-        assert_int_equal(sum_of_purposes(&blocks), blocks.private_bytes + blocks.visible_bytes);
+        assert_int_equal(sum_of_purposes(&blocks), blocks.private_bytes + blocks.registered_bytes);
         assert_true(blocks.moments < fp32.moments);
         if (witness_edges(&job, &(struct witness_cut){0}))
             fail_msg("%s", hd_err_message());
@@ -159,8 +159,8 @@ static void slots_scale_with_the_micro_batches_in_flight(void **state)
         assert_int_equal(a.deferred > 0, split);
         assert_int_equal(b.deferred, MICRO_BATCHES * a.deferred);
         assert_int_equal(b.work, a.work);
-        assert_int_equal(b.private_bytes + b.visible_bytes - b.kept - b.deferred,
-                         a.private_bytes + a.visible_bytes - a.kept - a.deferred);
+        assert_int_equal(b.private_bytes + b.registered_bytes - b.kept - b.deferred,
+                         a.private_bytes + a.registered_bytes - a.kept - a.deferred);
     }
     harness_teardown(&h);
 }
@@ -174,9 +174,9 @@ static void check_too_small(const struct hd_job *job, int64_t less_private, int6
     (void)snprintf(given, sizeof given, "the %s reservation of %lld bytes",
                    less_private ? "private" : "comm-visible",
                    (long long)(less_private ? m.private_bytes - less_private
-                                            : m.visible_bytes - less_visible));
+                                            : m.registered_bytes - less_visible));
     (void)snprintf(needed, sizeof needed, "smaller than the %lld that the plan needs",
-                   (long long)(less_private ? m.private_bytes : m.visible_bytes));
+                   (long long)(less_private ? m.private_bytes : m.registered_bytes));
     assert_int_equal(witness_edges(job, &cut), HD_NO_MEMORY);
     assert_non_null(strstr(hd_err_message(), given));
     assert_non_null(strstr(hd_err_message(), needed));
@@ -221,7 +221,7 @@ static int64_t high_water_bytes(void)
     return kib * 1024;
 }
 
-/* Adds what smaps says of the peers' visible memory and of the mapping at `base`. */
+/* Adds what smaps says of the peers' registered memory and of the mapping at `base`. */
 static void read_smaps(int rank, const unsigned char *base, struct seen *seen)
 {
     FILE *file = fopen("/proc/self/smaps", "r");
@@ -265,7 +265,7 @@ static enum hd_status look_at_the_process(struct harness_rank *r)
     given = hd_trainer_reservation(t);
     seen->before = given->resident_before_bytes;
     seen->huge = hd_memory_huge_bytes(given->private_base, given->private_bytes);
-    seen->predicted = given->private_bytes + given->visible_bytes;
+    seen->predicted = given->private_bytes + given->registered_bytes;
     seen->aligned = (uintptr_t)hd_trainer_reservation(t)->private_base % HUGE_BYTES == 0;
     read_smaps(r->rank, hd_trainer_reservation(t)->private_base, seen);
     seen->peak = high_water_bytes();

@@ -142,7 +142,7 @@ static void the_device_keeps_what_computes(void **state)
         assert_int_equal(offloaded.memory.host_bytes,
                          plain.memory.host_bytes + plain.memory.weights + plain.memory.moments +
                              ranges + offloaded.memory.offload);
-        assert_int_equal(offloaded.memory.visible_bytes, plain.memory.visible_bytes);
+        assert_int_equal(offloaded.memory.registered_bytes, plain.memory.registered_bytes);
         hd_arena_done(&arena);
     }
     harness_teardown(&h);

@@ -21,8 +21,8 @@ static enum hd_status read_transfers(struct harness_rank *r, const struct hd_mes
             const int32_t peer = hd_mesh_member(&pp, other);
             struct hd_comm_group *group;
             const enum hd_status st =
-                hd_comm_way(r->comm, way / 2 ? "grad" : "pp", way % 2 ? peer : r->rank,
-                            way % 2 ? r->rank : peer, &group);
+                hd_comm_open_channel(r->comm, way / 2 ? "grad" : "pp", way % 2 ? peer : r->rank,
+                                     way % 2 ? r->rank : peer, &group);
 
             if (st)
                 return st;

@@ -133,29 +133,29 @@ static enum hd_status train_in_cut(struct harness_rank *r)
         .rank = r->rank,
         .layout = cut->layout,
         .private_bytes = m.private_bytes - cut->less_private,
-        .visible_bytes = m.visible_bytes - cut->less_visible,
+        .registered_bytes = m.registered_bytes - cut->less_visible,
     };
-    unsigned char *private_base, *visible_base;
+    unsigned char *private_base, *registered_base;
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);
 
     if (st)
         return st;
     private_base = (unsigned char *)hd_trainer_reservation(t)->private_base;
-    visible_base = (unsigned char *)hd_trainer_reservation(t)->visible_base;
+    registered_base = (unsigned char *)hd_trainer_reservation(t)->registered_base;
     mark_tail(private_base, m.private_bytes);
-    mark_tail(visible_base, m.visible_bytes);
+    mark_tail(registered_base, m.registered_bytes);
     st = witness_use_everything(t);
     if (!st && memcmp(&hd_trainer_layout(t)->memory, &m, sizeof m) != 0)
         st = hd_err(HD_INVALID, "rank %d has another layout than was predicted", r->rank);
     if (!st)
         st = check_tail("private", private_base, m.private_bytes);
     if (!st)
-        st = check_tail("comm-visible", visible_base, m.visible_bytes);
+        st = check_tail("comm-visible", registered_base, m.registered_bytes);
     if (!st)
         st = check_resident("private", private_base, m.private_bytes);
     if (!st)
-        st = check_resident("comm-visible", visible_base, m.visible_bytes);
+        st = check_resident("comm-visible", registered_base, m.registered_bytes);
     if (!st)
         st = check_edge(private_base, m.private_bytes);
     hd_trainer_free(t);

@@ -428,7 +428,7 @@ static void open_desk(struct desk *desk, struct rank *self, const struct hd_mesh
 {
     *desk = (struct desk){.self = self, .hash = UINT64_C(14695981039346656037)};
     CHECK_OK(self, hd_comm_mesh_group(self->comm, mesh, name, &desk->group));
-    desk->stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    desk->stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     desk->size = hd_comm_group_size(desk->group);
     desk->index = hd_comm_group_index(desk->group);
 }
@@ -478,11 +478,11 @@ static void in_groups_of_one(struct rank *self)
 
 /* ---- the tests ---- */
 
-enum { VISIBLE = 48 << 20 }; /* two times 4 x LARGE doubles */
+enum { REGISTERED = 48 << 20 }; /* two times 4 x LARGE doubles */
 
 static void check_threads_and_processes(int world, void (*body)(struct rank *self))
 {
-    struct ranks ranks = {.world = world, .visible_bytes = VISIBLE, .body = body};
+    struct ranks ranks = {.world = world, .registered_bytes = REGISTERED, .body = body};
     struct report *threads, *processes;
 
     ranks.as = AS_THREADS;
@@ -537,11 +537,11 @@ static void the_engine_self_copies(void **state)
     (void)state;
     assert_int_equal(hd_comm_open_self(&self.comm), HD_OK);
     assert_string_equal(hd_comm_engine_name(self.comm), "self");
-    assert_int_equal(hd_comm_visible(self.comm, 16 << 20, &base), HD_OK);
+    assert_int_equal(hd_comm_alloc_registered(self.comm, 16 << 20, &base), HD_OK);
     self.base = base;
     self.counts = (int32_t *)(self.base + (16 << 20)) - 64;
-    assert_int_equal(hd_comm_group(self.comm, "world", members, 1, &desk.group), HD_OK);
-    desk.stream = hd_comm_stream(self.comm, HD_COMM_STREAM_GATHER);
+    assert_int_equal(hd_comm_open_group(self.comm, "world", members, 1, &desk.group), HD_OK);
+    desk.stream = hd_comm_get_stream(self.comm, HD_COMM_STREAM_GATHER);
     try_all_sizes(&desk, true);
     assert_string_equal(report.failed, "");
     hd_comm_free(self.comm);

@@ -25,14 +25,14 @@ static struct hd_comm_group *open_world(struct rank *self)
 {
     struct hd_comm_group *group = NULL;
 
-    if (hd_comm_group(self->comm, "world", everybody, self->world, &group) != HD_OK)
+    if (hd_comm_open_group(self->comm, "world", everybody, self->world, &group) != HD_OK)
         rank_failed(self, __FILE__, __LINE__, "the group world");
     return group;
 }
 
 static struct hd_comm_stream *reduce_of(struct rank *self)
 {
-    return hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    return hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
 }
 
 static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group, int64_t count)
@@ -186,7 +186,7 @@ static void all_but_the_last_enter_two_more(struct rank *self)
     static const int32_t first_two[] = {0, 1};
     const struct hd_comm_all_reduce_args args = {self->base, self->base, 10, HD_F32, HD_COMM_SUM};
     struct hd_comm_group *group = open_world(self), *pair;
-    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    struct hd_comm_stream *pipeline = hd_comm_get_stream(self->comm, HD_COMM_STREAM_PIPELINE);
     enum hd_status st;
 
     CHECK(self, group);
@@ -196,10 +196,10 @@ static void all_but_the_last_enter_two_more(struct rank *self)
             (void)usleep(1000);
         return;
     }
-    CHECK_OK(self, hd_comm_group(self->comm, "pair", first_two, 2, &pair));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "pair", first_two, 2, &pair));
     CHECK_OK(self, hd_comm_all_reduce(group, reduce_of(self), &args));
-    CHECK_OK(self,
-             hd_comm_all_reduce(group, hd_comm_stream(self->comm, HD_COMM_STREAM_GATHER), &args));
+    CHECK_OK(self, hd_comm_all_reduce(group, hd_comm_get_stream(self->comm, HD_COMM_STREAM_GATHER),
+                                      &args));
     CHECK_OK(self, hd_comm_barrier(pair, pipeline));
     CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
     CHECK_OK(self, hd_comm_barrier(pair, pipeline)); /* nobody fails before both have seen that */
@@ -577,13 +577,14 @@ static void wrong_arguments_are_refused_at_launch(void **state)
 
     (void)state;
     assert_int_equal(hd_comm_open_self(&comm), HD_OK);
-    stream = hd_comm_stream(comm, HD_COMM_STREAM_GATHER);
-    assert_int_equal(hd_comm_group(comm, "tp", other, 1, &group), HD_INVALID);
-    assert_int_equal(hd_comm_group(comm, "tp", twice, 2, &group), HD_INVALID);
-    assert_int_equal(hd_comm_group(comm, "a name that is too long", one, 1, &group), HD_INVALID);
-    assert_int_equal(hd_comm_group(comm, "tp", one, 1, &group), HD_OK);
-    assert_int_equal(hd_comm_visible(comm, 4096, &base), HD_OK);
-    assert_int_equal(hd_comm_visible(comm, 4096, &again), HD_CONFLICT);
+    stream = hd_comm_get_stream(comm, HD_COMM_STREAM_GATHER);
+    assert_int_equal(hd_comm_open_group(comm, "tp", other, 1, &group), HD_INVALID);
+    assert_int_equal(hd_comm_open_group(comm, "tp", twice, 2, &group), HD_INVALID);
+    assert_int_equal(hd_comm_open_group(comm, "a name that is too long", one, 1, &group),
+                     HD_INVALID);
+    assert_int_equal(hd_comm_open_group(comm, "tp", one, 1, &group), HD_OK);
+    assert_int_equal(hd_comm_alloc_registered(comm, 4096, &base), HD_OK);
+    assert_int_equal(hd_comm_alloc_registered(comm, 4096, &again), HD_CONFLICT);
     inside = base;
 
     const struct hd_comm_all_reduce_args outside = {elsewhere, inside, 4, HD_F32, HD_COMM_SUM};
@@ -665,11 +666,11 @@ static int be_a_worker(int rank)
 
     if (hd_shm_control_parse(getenv("COMM_TEST_FDS"), &fds) ||
         hd_comm_open_shm(fds.control_fd, fds.rank_fds, rank, fds.world, 20000, &comm) ||
-        hd_comm_visible(comm, 4096, &base) ||
-        hd_comm_group(comm, "world", everybody, fds.world, &group))
+        hd_comm_alloc_registered(comm, 4096, &base) ||
+        hd_comm_open_group(comm, "world", everybody, fds.world, &group))
         return 100;
     *(int32_t *)base = rank + 1;
-    if (hd_comm_all_reduce(group, hd_comm_stream(comm, HD_COMM_STREAM_REDUCE),
+    if (hd_comm_all_reduce(group, hd_comm_get_stream(comm, HD_COMM_STREAM_REDUCE),
                            &(struct hd_comm_all_reduce_args){base, base, 1, HD_I32, HD_COMM_SUM}) ||
         hd_comm_wait_all(comm))
         return 101;

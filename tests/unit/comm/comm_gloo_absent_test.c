@@ -9,19 +9,19 @@
 
 #include "comm/gloo.h"
 
-/* Goal: who asks for several nodes learns what to install. Method: every door to the engine. */
+/* Goal: who asks for several nodes learns what to install. Method: every listener to the engine. */
 static void a_build_without_gloo_says_what_to_install(void **state)
 {
-    const struct hd_gloo_card cards[2] = {0};
-    struct hd_gloo_door *door = NULL;
+    const struct hd_gloo_endpoint endpoints[2] = {0};
+    struct hd_gloo_listener *listener = NULL;
     struct hd_comm *comm = NULL;
 
     (void)state;
     assert_false(hd_gloo_built_in());
-    assert_int_equal(hd_gloo_door_open("127.0.0.1", "here", &door), HD_UNSUPPORTED);
+    assert_int_equal(hd_gloo_listener_open("127.0.0.1", "here", &listener), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "libgloo-dev"));
-    assert_null(door);
-    assert_int_equal(hd_comm_open_gloo(NULL, cards, 0, 2, 1000, &comm), HD_UNSUPPORTED);
+    assert_null(listener);
+    assert_int_equal(hd_comm_open_gloo(NULL, endpoints, 0, 2, 1000, &comm), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "libgloo-dev"));
     assert_null(comm);
 }

@@ -1,4 +1,5 @@
-/* comm: what the engine gloo adds to the cases of all engines: doors and who may come in, sums of
+/* comm: what the engine gloo adds to the cases of all engines: listeners and who may come in, sums
+ * of
  * odd and large sizes beside the engine shm's, a killed peer. Everything on the loopback. */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -19,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "comm/gloo_door.h"
+#include "comm/gloo_listener.h"
 #include "ranks.h"
 
 static const int32_t everybody[] = {0, 1, 2, 3};
@@ -56,8 +57,8 @@ static void hashes_and_proofs_are_those_of_the_standards(void **state)
 enum { WORLD = 3 };
 
 struct meeting {
-    struct hd_gloo_door *doors[WORLD];
-    struct hd_gloo_card cards[WORLD];
+    struct hd_gloo_listener *doors[WORLD];
+    struct hd_gloo_endpoint endpoints[WORLD];
 };
 
 static void open_doors(struct meeting *m)
@@ -66,21 +67,21 @@ static void open_doors(struct meeting *m)
         char node[16];
 
         (void)snprintf(node, sizeof node, "node-%d", r);
-        assert_int_equal(hd_gloo_door_open("127.0.0.1", node, &m->doors[r]), HD_OK);
-        m->cards[r] = *hd_gloo_door_card(m->doors[r]);
+        assert_int_equal(hd_gloo_listener_open("127.0.0.1", node, &m->doors[r]), HD_OK);
+        m->endpoints[r] = *hd_gloo_listener_endpoint(m->doors[r]);
     }
 }
 
 static void close_doors(struct meeting *m)
 {
     for (int r = 0; r < WORLD; r++)
-        hd_gloo_door_close(m->doors[r]);
+        hd_gloo_listener_close(m->doors[r]);
 }
 
 struct visitor { /* a rank that only comes in and meets the others once */
     pthread_t thread;
     struct meeting *m;
-    struct hd_gloo_card cards[WORLD]; /* as it knows them */
+    struct hd_gloo_endpoint endpoints[WORLD]; /* as it knows them */
     int rank;
     int64_t deadline_ms;
     enum hd_status status;
@@ -93,12 +94,12 @@ static void *come_in(void *arg)
     struct hd_comm_group *group;
     struct hd_comm *comm;
 
-    self->status = hd_comm_open_gloo(self->m->doors[self->rank], self->cards, self->rank, WORLD,
+    self->status = hd_comm_open_gloo(self->m->doors[self->rank], self->endpoints, self->rank, WORLD,
                                      self->deadline_ms, &comm);
     if (!self->status) {
-        self->status = hd_comm_group(comm, "world", everybody, WORLD, &group);
+        self->status = hd_comm_open_group(comm, "world", everybody, WORLD, &group);
         if (!self->status)
-            self->status = hd_comm_barrier(group, hd_comm_stream(comm, HD_COMM_STREAM_REDUCE));
+            self->status = hd_comm_barrier(group, hd_comm_get_stream(comm, HD_COMM_STREAM_REDUCE));
         if (!self->status)
             self->status = hd_comm_wait_all(comm);
         hd_comm_free(comm);
@@ -110,7 +111,7 @@ static void *come_in(void *arg)
 static void start(struct visitor *visitor, struct meeting *m, int rank, int64_t deadline_ms)
 {
     *visitor = (struct visitor){.m = m, .rank = rank, .deadline_ms = deadline_ms};
-    memcpy(visitor->cards, m->cards, sizeof visitor->cards);
+    memcpy(visitor->endpoints, m->endpoints, sizeof visitor->endpoints);
 }
 
 static void run_visitors(struct visitor *visitors, int count)
@@ -128,14 +129,14 @@ static void assert_contains(const char *message, const char *text)
     assert_non_null(strstr(message, text));
 }
 
-static int knock(const struct hd_gloo_card *card)
+static int knock(const struct hd_gloo_endpoint *endpoint)
 {
     const struct timeval patience = {.tv_sec = 60};
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct gloo_place place;
+    struct gloo_address place;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    assert_int_equal(gloo_card_read(card, 0, &place), HD_OK);
+    assert_int_equal(gloo_endpoint_read(endpoint, 0, &place), HD_OK);
     at.sin_port = htons(place.port);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
@@ -145,16 +146,16 @@ static int knock(const struct hd_gloo_card *card)
 
 /* ---- strangers ---- */
 
-enum { CROWD = 100, GARBAGE = 20 }; /* more than a door keeps, less than its backlog */
+enum { CROWD = 100, GARBAGE = 20 }; /* more than a listener keeps, less than its backlog */
 
-/* A hello as rank 1's, by someone who does not know the cards. */
+/* A hello as rank 1's, by someone who does not know the endpoint infos. */
 static int pose_as_rank_1(const struct meeting *m)
 {
     const struct gloo_hello hello = {.magic = {'h', 'd', '-', 'g', 'l', 'o', 'o', '1'},
                                      .caller = htole32(1),
                                      .host = htole32(0),
                                      .world = htole32(WORLD)};
-    const int fd = knock(&m->cards[0]);
+    const int fd = knock(&m->endpoints[0]);
 
     assert_int_equal(send(fd, &hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     return fd;
@@ -188,11 +189,11 @@ static void strangers_are_turned_away_and_stop_nobody(void **state)
     (void)state;
     open_doors(&m);
     for (int i = 0; i < CROWD; i++)
-        crowd[i] = knock(&m.cards[0]); /* and say nothing */
+        crowd[i] = knock(&m.endpoints[0]); /* and say nothing */
     for (int i = 0; i < GARBAGE; i++) {
         for (size_t b = 0; b < sizeof noise; b++)
             noise[b] = (uint8_t)hd_random_u64(7, (uint64_t)i * sizeof noise + b);
-        garbage[i] = knock(&m.cards[i % WORLD]);
+        garbage[i] = knock(&m.endpoints[i % WORLD]);
         assert_int_equal(send(garbage[i], noise, sizeof noise, MSG_NOSIGNAL), sizeof noise);
     }
     poser = pose_as_rank_1(&m);
@@ -215,9 +216,10 @@ static void strangers_are_turned_away_and_stop_nobody(void **state)
     (void)close(poser);
 }
 
-/* Goal: a rank that does not hold all the cards is a stranger. Method: rank 2 has one bit of rank
+/* Goal: a rank that does not hold all the endpoint infos is a stranger. Method: rank 2 has one bit
+ * of rank
  * 1's nonce wrong; its hello is right in every way, and nothing but its proofs shows it. */
-static void a_rank_with_a_wrong_card_is_not_let_in(void **state)
+static void a_rank_with_a_wrong_endpoint_is_not_let_in(void **state)
 {
     struct visitor visitors[WORLD];
     struct meeting m;
@@ -226,7 +228,7 @@ static void a_rank_with_a_wrong_card_is_not_let_in(void **state)
     open_doors(&m);
     for (int r = 0; r < WORLD; r++)
         start(&visitors[r], &m, r, 4000);
-    visitors[2].cards[1].bytes[20] ^= 1;
+    visitors[2].endpoints[1].bytes[20] ^= 1;
     run_visitors(visitors, WORLD);
     for (int r = 0; r < WORLD; r++)
         assert_int_equal(visitors[r].status, HD_TIMEOUT);
@@ -275,69 +277,69 @@ static void a_proof_sent_back_is_not_a_proof(void **state)
 
 static void note_awaited(void *of, int rank)
 {
-    int *awaited = of; /* the last rank that was awaited, and what was told last */
+    int *waited_for = of; /* the last rank that was awaited, and what was told last */
 
     if (rank >= 0)
-        awaited[0] = rank;
-    awaited[1] = rank;
+        waited_for[0] = rank;
+    waited_for[1] = rank;
 }
 
 /* Rank 2 never comes. */
-static void a_door_tells_whom_it_awaits(void **state)
+static void a_listener_tells_whom_it_awaits(void **state)
 {
     struct visitor visitors[2];
-    int awaited[2][2] = {{0, 0}, {0, 0}};
+    int waited_for[2][2] = {{0, 0}, {0, 0}};
     struct meeting m;
 
     (void)state;
     open_doors(&m);
     for (int r = 0; r < 2; r++) {
         start(&visitors[r], &m, r, 300);
-        hd_gloo_door_tell(m.doors[r], note_awaited, awaited[r]);
+        hd_gloo_listener_report(m.doors[r], note_awaited, waited_for[r]);
     }
     run_visitors(visitors, 2);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(visitors[r].status, HD_TIMEOUT);
-        assert_int_equal(awaited[r][0], 2);
-        assert_int_equal(awaited[r][1], -1);
+        assert_int_equal(waited_for[r][0], 2);
+        assert_int_equal(waited_for[r][1], -1);
     }
     close_doors(&m);
 }
 
-static void cards_that_cannot_be_are_refused(void **state)
+static void endpoints_that_cannot_be_are_refused(void **state)
 {
-    struct hd_gloo_card cards[WORLD];
+    struct hd_gloo_endpoint endpoints[WORLD];
     struct hd_comm *comm;
     struct meeting m;
 
     (void)state;
     open_doors(&m);
-    assert_int_equal(hd_comm_open_gloo(m.doors[1], m.cards, 0, WORLD, 1000, &comm), HD_INVALID);
+    assert_int_equal(hd_comm_open_gloo(m.doors[1], m.endpoints, 0, WORLD, 1000, &comm), HD_INVALID);
     assert_contains(hd_err_message(), "the card of rank 0 is not that of its own door");
-    memcpy(cards, m.cards, sizeof cards);
-    cards[2] = cards[1];
-    assert_int_equal(hd_comm_open_gloo(m.doors[0], cards, 0, WORLD, 1000, &comm), HD_INVALID);
+    memcpy(endpoints, m.endpoints, sizeof endpoints);
+    endpoints[2] = endpoints[1];
+    assert_int_equal(hd_comm_open_gloo(m.doors[0], endpoints, 0, WORLD, 1000, &comm), HD_INVALID);
     assert_contains(hd_err_message(), "ranks 1 and 2 have the same card");
     for (uint64_t n = 0; n < 1000; n++) { /* any bytes, the first of them right in every second */
-        for (size_t b = n % 2 ? 8 : 0; b < sizeof cards[2]; b++)
-            cards[2].bytes[b] = (uint8_t)hd_random_u64(n, b);
-        assert_int_not_equal(hd_comm_open_gloo(m.doors[0], cards, 0, WORLD, 1, &comm), HD_OK);
-        memcpy(cards, m.cards, sizeof cards);
+        for (size_t b = n % 2 ? 8 : 0; b < sizeof endpoints[2]; b++)
+            endpoints[2].bytes[b] = (uint8_t)hd_random_u64(n, b);
+        assert_int_not_equal(hd_comm_open_gloo(m.doors[0], endpoints, 0, WORLD, 1, &comm), HD_OK);
+        memcpy(endpoints, m.endpoints, sizeof endpoints);
     }
-    assert_int_equal(hd_comm_open_gloo(m.doors[0], m.cards, 3, WORLD, 1000, &comm), HD_INVALID);
+    assert_int_equal(hd_comm_open_gloo(m.doors[0], m.endpoints, 3, WORLD, 1000, &comm), HD_INVALID);
     assert_int_equal(
-        hd_comm_open_gloo(m.doors[0], m.cards, 0, HD_COMM_GLOO_RANKS_MAX + 1, 1000, &comm),
+        hd_comm_open_gloo(m.doors[0], m.endpoints, 0, HD_COMM_GLOO_RANKS_MAX + 1, 1000, &comm),
         HD_INVALID);
     close_doors(&m);
 }
 
-static void a_door_needs_a_numeric_address(void **state)
+static void a_listener_needs_a_numeric_address(void **state)
 {
-    struct hd_gloo_door *door;
+    struct hd_gloo_listener *listener;
 
     (void)state;
     assert_true(hd_gloo_built_in());
-    assert_int_equal(hd_gloo_door_open("node-a.example", "node-a", &door), HD_INVALID);
+    assert_int_equal(hd_gloo_listener_open("node-a.example", "node-a", &listener), HD_INVALID);
     assert_contains(hd_err_message(), "\"node-a.example\" is not a numeric address");
 }
 
@@ -400,10 +402,10 @@ static void sum_and_gather(struct rank *self)
     const size_t bytes = (size_t)sums->count * hd_dtype_size(sums->dtype);
     const size_t room = (bytes + 63) / 64 * 64;
     char *a = self->base, *b = a + (size_t)self->world * room;
-    struct hd_comm_stream *s = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *s = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     struct hd_comm_group *g;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &g));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &g));
     for (int64_t i = 0; i < sums->count * self->world; i++)
         put(a, i, sums->dtype, input(self->rank, i));
     CHECK_OK(self, hd_comm_all_reduce(g, s,
@@ -460,7 +462,7 @@ static void check_sums(int world, int64_t count, enum hd_dtype dtype)
     const struct sums sums = {count, dtype};
     const struct ranks ranks = {.world = world,
                                 .deadline_ms = 60000,
-                                .visible_bytes = (size_t)(2 * world) * ((size_t)count * 4 + 64),
+                                .registered_bytes = (size_t)(2 * world) * ((size_t)count * 4 + 64),
                                 .body = sum_and_gather,
                                 .arg = &sums};
     struct report *by_gloo = ranks_run_on(ENGINE_GLOO, &ranks, false);
@@ -504,10 +506,10 @@ static void sum_until_failure(struct rank *self)
     struct hd_comm_group *g;
     enum hd_status st = HD_OK;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &g));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &g));
     while (!st) {
         st = hd_comm_all_reduce(
-            g, hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE),
+            g, hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE),
             &(struct hd_comm_all_reduce_args){self->base, self->base, SUMMED, HD_F32, HD_COMM_SUM});
         if (!st)
             st = hd_comm_wait_all(self->comm);
@@ -541,7 +543,7 @@ static void survivors_of_a_killed_process_name_it_at_once(void **state)
 {
     const struct ranks ranks = {.world = 3,
                                 .as = AS_PROCESSES,
-                                .visible_bytes = SUMMED * 4,
+                                .registered_bytes = SUMMED * 4,
                                 .deadline_ms = 600000,
                                 .body = sum_until_failure,
                                 .parent = kill_the_victim};
@@ -587,12 +589,12 @@ static void one_is_aborted_by_its_watcher(struct rank *self)
     pthread_t thread;
     enum hd_status st;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &g));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &g));
     if (self->rank == 2) {
         CHECK(self, pthread_create(&thread, NULL, abort_soon, self->comm) == 0);
         CHECK(self, pthread_join(thread, NULL) == 0);
     }
-    st = hd_comm_barrier(g, hd_comm_stream(self->comm, HD_COMM_STREAM_GATHER));
+    st = hd_comm_barrier(g, hd_comm_get_stream(self->comm, HD_COMM_STREAM_GATHER));
     if (!st)
         st = hd_comm_wait_all(self->comm);
     CHECK(self, st == HD_ABORTED);
@@ -613,11 +615,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hashes_and_proofs_are_those_of_the_standards),
         cmocka_unit_test(strangers_are_turned_away_and_stop_nobody),
-        cmocka_unit_test(a_rank_with_a_wrong_card_is_not_let_in),
+        cmocka_unit_test(a_rank_with_a_wrong_endpoint_is_not_let_in),
         cmocka_unit_test(a_proof_sent_back_is_not_a_proof),
-        cmocka_unit_test(a_door_tells_whom_it_awaits),
-        cmocka_unit_test(cards_that_cannot_be_are_refused),
-        cmocka_unit_test(a_door_needs_a_numeric_address),
+        cmocka_unit_test(a_listener_tells_whom_it_awaits),
+        cmocka_unit_test(endpoints_that_cannot_be_are_refused),
+        cmocka_unit_test(a_listener_needs_a_numeric_address),
         cmocka_unit_test(memory_is_heads_and_stages),
         cmocka_unit_test(sums_have_the_bits_of_shm_and_of_one_rank_alone),
         cmocka_unit_test(survivors_of_a_killed_process_name_it_at_once),

@@ -22,8 +22,8 @@ enum { WORLD = 2, DEADLINE_MS = 60000, SOON_MS = 30000 };
 
 struct rank {
     int rank;
-    struct hd_gloo_door *door;
-    const struct hd_gloo_card *cards;
+    struct hd_gloo_listener *listener;
+    const struct hd_gloo_endpoint *endpoints;
     const char *reason; /* rank 1 aborts with it */
     pthread_t thread;
     _Atomic int *blocked;
@@ -42,7 +42,8 @@ static enum hd_status open_rank(const struct rank *self, struct hd_comm_device *
     *device = (struct hd_comm_device){.table = ranks_device(), .host_reachable = true};
     st = device->table->open(&options, &device->backend);
     if (!st)
-        st = hd_comm_open_gloo(self->door, self->cards, self->rank, WORLD, DEADLINE_MS, &host);
+        st = hd_comm_open_gloo(self->listener, self->endpoints, self->rank, WORLD, DEADLINE_MS,
+                               &host);
     return st ? st
               : hd_comm_open_nccl(host, device,
                                   &(struct hd_comm_nccl_options){.deadline_ms = DEADLINE_MS},
@@ -51,7 +52,7 @@ static enum hd_status open_rank(const struct rank *self, struct hd_comm_device *
 
 static enum hd_status sum_once(struct hd_comm *comm, struct hd_comm_group *group, int32_t *x)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(comm, HD_COMM_STREAM_REDUCE);
     const enum hd_status st = hd_comm_all_reduce(
         group, stream, &(struct hd_comm_all_reduce_args){x, x, 1, HD_I32, HD_COMM_SUM});
 
@@ -64,10 +65,10 @@ static enum hd_status fail_beside_a_blocked_owner(struct rank *self, struct hd_c
     static const int32_t everybody[] = {0, 1};
     struct hd_comm_group *group;
     void *base;
-    enum hd_status st = hd_comm_visible(comm, 4096, &base);
+    enum hd_status st = hd_comm_alloc_registered(comm, 4096, &base);
 
     if (!st)
-        st = hd_comm_group(comm, "world", everybody, WORLD, &group);
+        st = hd_comm_open_group(comm, "world", everybody, WORLD, &group);
     if (!st)
         st = sum_once(comm, group, base);
     if (st) {
@@ -107,22 +108,24 @@ static void *run_rank(void *arg)
 
 static void a_peers_failure_is_heard_beside_a_blocked_owner(void **state)
 {
-    struct hd_gloo_card cards[WORLD];
+    struct hd_gloo_endpoint endpoints[WORLD];
     struct rank ranks[WORLD];
     _Atomic int blocked = 0;
 
     (void)state;
     for (int r = 0; r < WORLD; r++) {
-        ranks[r] = (struct rank){
-            .rank = r, .cards = cards, .reason = "the loss is not a number", .blocked = &blocked};
-        assert_int_equal(hd_gloo_door_open("127.0.0.1", "here", &ranks[r].door), HD_OK);
-        cards[r] = *hd_gloo_door_card(ranks[r].door);
+        ranks[r] = (struct rank){.rank = r,
+                                 .endpoints = endpoints,
+                                 .reason = "the loss is not a number",
+                                 .blocked = &blocked};
+        assert_int_equal(hd_gloo_listener_open("127.0.0.1", "here", &ranks[r].listener), HD_OK);
+        endpoints[r] = *hd_gloo_listener_endpoint(ranks[r].listener);
     }
     for (int r = 0; r < WORLD; r++)
         assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]), 0);
     for (int r = 0; r < WORLD; r++) {
         assert_int_equal(pthread_join(ranks[r].thread, NULL), 0);
-        hd_gloo_door_close(ranks[r].door);
+        hd_gloo_listener_close(ranks[r].listener);
     }
     hd_nccl_stand_in_defect(0, HD_NCCL_WELL);
     for (int r = 0; r < WORLD; r++) {

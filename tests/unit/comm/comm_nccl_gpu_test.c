@@ -21,7 +21,7 @@
 #include "comm/shm_control.h"
 #include "kernels/plugin.h"
 
-enum { WORLD_MAX = 4, COUNT = 1001, DEADLINE_MS = 60000, CANNOT = 77, VISIBLE = 1 << 20 };
+enum { WORLD_MAX = 4, COUNT = 1001, DEADLINE_MS = 60000, CANNOT = 77, REGISTERED = 1 << 20 };
 
 struct seen { /* shared with the parent */
     char failed[256];
@@ -207,10 +207,10 @@ static void be_a_rank(struct hd_shm_control *ctl, int rank, int world, struct se
     MUST(&self, hd_comm_open_nccl(host, &device,
                                   &(struct hd_comm_nccl_options){.deadline_ms = DEADLINE_MS},
                                   &self.comm) == HD_OK);
-    MUST(&self, hd_comm_visible(self.comm, VISIBLE, &base) == HD_OK);
+    MUST(&self, hd_comm_alloc_registered(self.comm, REGISTERED, &base) == HD_OK);
     self.base = base;
-    MUST(&self, hd_comm_group(self.comm, "world", everybody, world, &self.group) == HD_OK);
-    self.comm_stream = hd_comm_stream(self.comm, HD_COMM_STREAM_REDUCE);
+    MUST(&self, hd_comm_open_group(self.comm, "world", everybody, world, &self.group) == HD_OK);
+    self.comm_stream = hd_comm_get_stream(self.comm, HD_COMM_STREAM_REDUCE);
     body(&self);
     self.table->stream_close(self.stream);
     hd_comm_free(self.comm);

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "comm/device_streams.h"
 #include "comm/nccl.h"
-#include "comm/side.h"
 #include "device.h"
 #include "kernels/cuda/cuda.h"
 #include "ranks.h"
@@ -32,7 +32,7 @@ enum {
 
 static struct hd_comm_stream *reduce_stream(const struct rank *self)
 {
-    return hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    return hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
 }
 
 static enum hd_status launch_sum(struct rank *self, struct hd_comm_group *group)
@@ -58,7 +58,7 @@ static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group)
 /* The group of all, in which everybody has summed once. */
 static enum hd_status open_world(struct rank *self, struct hd_comm_group **ret_group)
 {
-    enum hd_status st = hd_comm_group(self->comm, "world", everybody, self->world, ret_group);
+    enum hd_status st = hd_comm_open_group(self->comm, "world", everybody, self->world, ret_group);
 
     if (st)
         return st;
@@ -123,7 +123,7 @@ static void who_stands_on_the_device_names_what_it_stands_in_and_who_is_behind(v
 /* Another stream waits for the sum, and its owner for that. */
 static void all_but_the_last_wait_for_who_waits_for_a_sum(struct rank *self)
 {
-    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    struct hd_comm_stream *pipeline = hd_comm_get_stream(self->comm, HD_COMM_STREAM_PIPELINE);
     struct hd_comm_group *group;
 
     CHECK_OK(self, open_world(self, &group));
@@ -157,13 +157,13 @@ static void a_stream_that_waits_for_another_stands_where_that_does(void **state)
 /* The sum stands on the device while the first two meet elsewhere, until no record has it. */
 static void all_but_the_last_sum_and_go_on(struct rank *self)
 {
-    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    struct hd_comm_stream *pipeline = hd_comm_get_stream(self->comm, HD_COMM_STREAM_PIPELINE);
     struct hd_comm_group *group, *pair;
 
     CHECK_OK(self, open_world(self, &group));
     if (self->rank < LAST) {
         CHECK_OK(self, launch_sum(self, group));
-        CHECK_OK(self, hd_comm_group(self->comm, "pair", everybody, 2, &pair));
+        CHECK_OK(self, hd_comm_open_group(self->comm, "pair", everybody, 2, &pair));
         for (int i = 0; i < HD_FLIGHT_MAX + 10; i++) {
             CHECK_OK(self, hd_comm_barrier(pair, pipeline));
             CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
@@ -457,7 +457,7 @@ static void a_sum_waits_for_long_compute(struct rank *self)
     CHECK_OK(self, hd_comm_follow(reduce_stream(self), stream));
     CHECK_OK(self, launch_sum(self, group));
     if (self->arg) { /* so does another stream, for the sum */
-        CHECK_OK(self, hd_comm_after(hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE),
+        CHECK_OK(self, hd_comm_after(hd_comm_get_stream(self->comm, HD_COMM_STREAM_PIPELINE),
                                      reduce_stream(self), hd_comm_record(reduce_stream(self))));
         CHECK_OK(self, hd_comm_poll(self->comm));
     }
@@ -508,7 +508,7 @@ static void nor_for_a_stream_that_waits_for_that_collective(void **state)
 
 /* ---- many collectives ahead of the device ---- */
 
-enum { AHEAD = 2 * SIDE_EVENT_RING + 3 };
+enum { AHEAD = 2 * EVENT_RING + 3 };
 
 /* Each sum follows compute that waits for the one before, as in a layer; the device stands in the
  * first of them, whose end is long not remembered. */
@@ -563,7 +563,7 @@ static enum hd_status event_done_and_run_ahead(struct hd_event *event, bool *ret
     stream = reduce_stream(self);
     if (hd_comm_follow(stream, gated))
         return hd_err(HD_INTERNAL, "%s", hd_err_message());
-    for (int i = 0; i < SIDE_EVENT_RING; i++) {
+    for (int i = 0; i < EVENT_RING; i++) {
         if (hd_comm_barrier(alone, stream))
             return hd_err(HD_INTERNAL, "%s", hd_err_message());
     }
@@ -575,7 +575,7 @@ static void the_first_runs_ahead_of_a_look(struct rank *self)
     struct hd_device_table calls = *self->table->device;
     struct hd_backend_table table = *self->table;
     struct hd_comm_device device = {&table, self->backend, true};
-    struct hd_comm_side_clock clock = {0};
+    struct hd_comm_stream_clock clock = {0};
     struct hd_flight_record records[HD_FLIGHT_MAX];
     struct hd_comm *host, *outer = self->comm;
     struct hd_sim_record *gate;
@@ -591,7 +591,7 @@ static void the_first_runs_ahead_of_a_look(struct rank *self)
     CHECK_OK(self,
              hd_comm_open_nccl(host, &device, &(struct hd_comm_nccl_options){.deadline_ms = 60000},
                                &self->comm));
-    CHECK_OK(self, hd_comm_group(self->comm, "alone", everybody, 1, &alone));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "alone", everybody, 1, &alone));
     CHECK_OK(self, self->table->stream_open(self->backend, HD_STREAM_FOR_COMPUTE, &gated));
     gate = hd_sim_gate_new();
     hd_sim_streams_lock();
@@ -603,14 +603,14 @@ static void the_first_runs_ahead_of_a_look(struct rank *self)
     CHECK_OK(self, wait_for_it(self));
     seen = self->comm->launches;
     runs_ahead = self;
-    CHECK_OK(self, hd_comm_side_look(self->comm, HD_COMM_STREAM_REDUCE, &clock, 1000));
+    CHECK_OK(self, hd_comm_streams_query(self->comm, HD_COMM_STREAM_REDUCE, &clock, 1000));
     count = hd_comm_flight_read(self->comm->flight, records);
     for (int i = 0; i < count; i++)
         ran += records[i].launch > seen && records[i].state == HD_FLIGHT_COMPLETE;
     hd_sim_streams_lock();
     hd_sim_gate_set(gate, true);
     hd_sim_streams_unlock();
-    CHECK(self, self->comm->launches == seen + SIDE_EVENT_RING);
+    CHECK(self, self->comm->launches == seen + EVENT_RING);
     CHECK(self, count == HD_FLIGHT_MAX);
     CHECK(self, ran == 0);
     CHECK_OK(self, wait_for_it(self));
@@ -690,7 +690,7 @@ static void the_first_has_a_device_that_fails(struct rank *self)
     CHECK_OK(self,
              hd_comm_open_nccl(host, &device, &(struct hd_comm_nccl_options){.deadline_ms = 60000},
                                &self->comm));
-    CHECK_OK(self, hd_comm_visible(self->comm, 4096, &base));
+    CHECK_OK(self, hd_comm_alloc_registered(self->comm, 4096, &base));
     self->base = base;
     CHECK_OK(self, open_world(self, &group));
     set_deadline_together(self, 60000); /* before anybody hears of a failure */

@@ -23,7 +23,7 @@ static const int32_t everybody[] = {0, 1, 2, 3};
 
 static enum hd_status sum(struct rank *self, struct hd_comm_group *world)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     const enum hd_status st = hd_comm_all_reduce(
         world, stream,
         &(struct hd_comm_all_reduce_args){self->base, self->base, NUMBERS, HD_I32, HD_COMM_SUM});
@@ -37,7 +37,7 @@ static void sum_until_it_fails(struct rank *self)
     struct hd_comm_group *world;
     enum hd_status st = HD_OK;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, WORLD, &world));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, WORLD, &world));
     memset(self->base, 0, NUMBERS * sizeof(int32_t));
     for (int i = 0; i < STEPS && !st; i++) {
         st = sum(self, world);

@@ -23,7 +23,7 @@ enum { SOON_MS = 30000 }; /* half the deadline */
 static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group, int32_t value,
                                int32_t *ret_sum)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     int32_t *x = (int32_t *)self->base;
     enum hd_status st;
 
@@ -78,7 +78,7 @@ static void open_with_a_mesh(struct rank *self)
     CHECK_OK(self, hd_comm_open_nccl(
                        host, &device,
                        &(struct hd_comm_nccl_options){.mesh = &mesh, .deadline_ms = 60000}, &comm));
-    CHECK_OK(self, hd_comm_visible(comm, 4096, &base));
+    CHECK_OK(self, hd_comm_alloc_registered(comm, 4096, &base));
     CHECK_OK(self, self->table->device->memory(self->backend, &memory));
     self->report->numbers[1] = (uint64_t)memory.reserved_bytes;
     self->comm = comm;
@@ -117,7 +117,8 @@ static void groups_of_a_mesh_are_split_off_once(void **state)
     for (int r = 0; r < 4; r++) {
         assert_int_equal(reports[r].numbers[1],
                          whole_pages(4096) + whole_pages(hd_comm_nccl_bytes(4)));
-        /* of each rank the staging buffers and the visible memory, with the world, its row and its
+        /* of each rank the staging buffers and the registered memory, with the world, its row and
+         * its
          * column; the endpoint of ranks.c has memory of the host, which is not NCCL's */
         assert_int_equal(reports[r].numbers[2] - (uint64_t)registered, 4 * 3 * 2);
     }
@@ -131,12 +132,12 @@ static void groups_of_a_mesh_are_split_off_once(void **state)
 
 static void sum_and_scatter(struct rank *self)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     int32_t *x = (int32_t *)self->base, *y = x + 64;
     struct hd_comm_group *group;
     int32_t sum;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, 3, &group));
     CHECK_OK(self, sum_once(self, group, self->rank + 1, &sum));
     CHECK(self, sum == 1 + 2 + 3);
     for (int i = 0; i < 3; i++)
@@ -192,11 +193,11 @@ static uint64_t moved_bytes(struct hd_comm_group *group, enum hd_comm_kind kind)
 /* In place, so that a piece that is written too early, or read too late, is a wrong number. */
 static void sum_in_pieces(struct rank *self, int64_t count)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     float *x = (float *)self->base;
     struct hd_comm_group *group;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &group));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &group));
     for (int64_t i = 0; i < count; i++)
         x[i] = value_of(self->rank, i);
     CHECK_OK(self, hd_comm_all_reduce(
@@ -210,11 +211,11 @@ static void sum_in_pieces(struct rank *self, int64_t count)
 
 static void scatter_in_pieces(struct rank *self, int64_t count)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     float *x = (float *)self->base, *mine = x + self->rank * count;
     struct hd_comm_group *group;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &group));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &group));
     for (int64_t i = 0; i < (int64_t)self->world * count; i++)
         x[i] = value_of(self->rank, i);
     CHECK_OK(self, hd_comm_reduce_scatter(group, stream,
@@ -308,7 +309,7 @@ static void sum_until_failure(struct rank *self)
     int64_t begin_ms = hd_clock_now_ms();
     int32_t sum;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &group));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &group));
     while (!st) {
         begin_ms = hd_clock_now_ms();
         st = sum_once(self, group, 1, &sum);
@@ -377,7 +378,7 @@ static void all_but_the_last_sum(struct rank *self)
     struct hd_comm_group *group;
     int32_t sum;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, 3, &group));
     CHECK_OK(self, sum_once(self, group, 1, &sum));
     set_deadline_together(self, 300);
     if (self->rank < 2) {
@@ -413,7 +414,7 @@ static void sum_while_the_last_is_away(struct rank *self)
     struct hd_comm_group *group;
     int32_t sum;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, 3, &group));
     CHECK_OK(self, sum_once(self, group, 1, &sum));
     atomic_store(&self->report->mark, 1);
     if (self->rank < 2) {
@@ -462,7 +463,7 @@ static void all_but_the_last_sum_after_much_else(struct rank *self)
     struct hd_comm_group *group;
     int32_t sum;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, 3, &group));
     CHECK_OK(self, sum_once(self, group, 1, &sum));
     CHECK_OK(self, sum_once(self, group, 1, &sum));
     meet_elsewhere(self);
@@ -497,14 +498,14 @@ static void who_is_behind_is_known_when_its_records_are_overwritten(void **state
 /* The group of two brings its identity over the host's endpoint, within its first operation. */
 static void meet_in_two_groups(struct rank *self)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     struct hd_comm_group *world, *pair;
     int32_t sum;
 
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &world));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &world));
     CHECK_OK(self, sum_once(self, world, 1, &sum));
     if (self->rank < 2) {
-        CHECK_OK(self, hd_comm_group(self->comm, "pair", everybody, 2, &pair));
+        CHECK_OK(self, hd_comm_open_group(self->comm, "pair", everybody, 2, &pair));
         CHECK_OK(self, hd_comm_barrier(pair, stream));
     }
     CHECK_OK(self, sum_once(self, world, 1, &sum));

@@ -140,7 +140,7 @@ static enum hd_status take_calls(const struct hd_nccl_table **ret_calls)
 
 static enum hd_status sum(struct rank *self, struct hd_comm_group *group)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     int32_t *x = (int32_t *)self->base;
     const enum hd_status st = hd_comm_all_reduce(
         group, stream, &(struct hd_comm_all_reduce_args){x, x, 1, HD_I32, HD_COMM_SUM});
@@ -150,7 +150,7 @@ static enum hd_status sum(struct rank *self, struct hd_comm_group *group)
 
 static enum hd_status send_twice(struct rank *self, struct hd_comm_group *group)
 {
-    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     const struct hd_comm_send_args args = {self->base, 4, HD_I32, 1};
     enum hd_status st;
 
@@ -172,7 +172,7 @@ static enum hd_status step_in(struct rank *self, struct hd_comm_group *world)
         return send_twice(self, world);
     if (atomic_load(&first.trap) != IN_INIT && atomic_load(&first.trap) != BEFORE_INIT)
         return sum(self, world);
-    st = hd_comm_group(self->comm, "pair", everybody, 2, &pair);
+    st = hd_comm_open_group(self->comm, "pair", everybody, 2, &pair);
     return st ? st : sum(self, pair);
 }
 
@@ -210,9 +210,9 @@ static void meet_once_more(struct rank *self)
     CHECK_OK(self, hd_comm_open_nccl(host, &device,
                                      &(struct hd_comm_nccl_options){.deadline_ms = 2 * PATIENCE_MS},
                                      &self->comm));
-    CHECK_OK(self, hd_comm_visible(self->comm, 4096, &base));
+    CHECK_OK(self, hd_comm_alloc_registered(self->comm, 4096, &base));
     self->base = base;
-    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, WORLD, &group));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, WORLD, &group));
     CHECK_OK(self, sum(self, group));
     meet(self);
     if (self->rank == 0) {
@@ -225,7 +225,7 @@ static void meet_once_more(struct rank *self)
     } else if (self->rank == 1 && (trap == IN_INIT || trap == BEFORE_INIT)) {
         if (trap == BEFORE_INIT)
             hd_comm_set_deadline(self->comm, SHORT_MS);
-        st = hd_comm_group(self->comm, "pair", everybody, 2, &group);
+        st = hd_comm_open_group(self->comm, "pair", everybody, 2, &group);
         st = st ? st : sum(self, group);
     }
     while (!st)

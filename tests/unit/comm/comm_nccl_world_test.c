@@ -126,11 +126,11 @@ static void *run_rank(void *arg)
             &(struct hd_comm_nccl_options){.deadline_ms = DEADLINE_MS, .piece_bytes = 128 << 10},
             &comm);
     if (!self->st)
-        self->st = hd_comm_visible(comm, MEMORY, &base);
+        self->st = hd_comm_alloc_registered(comm, MEMORY, &base);
     if (!self->st)
-        self->st = hd_comm_group(comm, "all", members, WORLD, &group);
+        self->st = hd_comm_open_group(comm, "all", members, WORLD, &group);
     if (!self->st)
-        self->st = exchange(self, group, hd_comm_stream(comm, HD_COMM_STREAM_REDUCE), base);
+        self->st = exchange(self, group, hd_comm_get_stream(comm, HD_COMM_STREAM_REDUCE), base);
     if (self->st)
         (void)snprintf(self->story, sizeof self->story, "%s", hd_err_message());
     hd_comm_free(comm);

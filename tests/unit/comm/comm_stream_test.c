@@ -23,14 +23,14 @@ static struct hd_comm_group *open_world(struct rank *self)
 {
     struct hd_comm_group *group = NULL;
 
-    if (hd_comm_group(self->comm, "world", everybody, self->world, &group) != HD_OK)
+    if (hd_comm_open_group(self->comm, "world", everybody, self->world, &group) != HD_OK)
         rank_failed(self, __FILE__, __LINE__, "the group world");
     return group;
 }
 
 static struct hd_comm_stream *stream_of(struct rank *self, enum hd_comm_stream_name name)
 {
-    return hd_comm_stream(self->comm, name);
+    return hd_comm_get_stream(self->comm, name);
 }
 
 /* ---- a random program ----
@@ -207,7 +207,7 @@ static void random_program(struct rank *self)
 static void any_interleaving_gives_the_same_results(void **state)
 {
     struct ranks ranks = {
-        .world = MEMBERS, .visible_bytes = PLACES * PLACE_BYTES, .body = random_program};
+        .world = MEMBERS, .registered_bytes = PLACES * PLACE_BYTES, .body = random_program};
     uint64_t key;
 
     (void)state;
@@ -252,7 +252,7 @@ static void poll_alone(struct rank *self)
 
 static void two_streams_move_by_polling_alone(void **state)
 {
-    const struct ranks ranks = {.world = 2, .visible_bytes = 4 << 20, .body = poll_alone};
+    const struct ranks ranks = {.world = 2, .registered_bytes = 4 << 20, .body = poll_alone};
     struct report *reports = ranks_run(&ranks, false);
 
     (void)state;
@@ -416,7 +416,8 @@ static void cross(struct rank *self)
 
 static void sends_that_cross_do_not_wait_for_each_other(void **state)
 {
-    struct ranks ranks = {.world = 2, .visible_bytes = 4 << 20, .deadline_ms = 3000, .body = cross};
+    struct ranks ranks = {
+        .world = 2, .registered_bytes = 4 << 20, .deadline_ms = 3000, .body = cross};
 
     (void)state;
     for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
@@ -425,7 +426,8 @@ static void sends_that_cross_do_not_wait_for_each_other(void **state)
     }
 }
 
-/* Rank 0 sends x and then receives into x: the send must have been read by then. Rank 1 offers its
+/* Rank 0 sends x and then receives into x: the send must have been read by then. Rank 1 signatures
+ * its
  * message at once and reads late. */
 static void send_then_receive_into_it(struct rank *self)
 {

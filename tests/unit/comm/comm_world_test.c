@@ -86,11 +86,11 @@ static void *run_rank(void *arg)
     self->st = hd_comm_open_shm(hd_shm_control_fd(self->ctl), hd_shm_control_rank_fds(self->ctl),
                                 self->rank, WORLD, DEADLINE_MS, &comm);
     if (!self->st)
-        self->st = hd_comm_visible(comm, 1 << 16, &base);
+        self->st = hd_comm_alloc_registered(comm, 1 << 16, &base);
     if (!self->st)
-        self->st = hd_comm_group(comm, "all", members, WORLD, &group);
+        self->st = hd_comm_open_group(comm, "all", members, WORLD, &group);
     if (!self->st)
-        self->st = exchange(self, group, hd_comm_stream(comm, HD_COMM_STREAM_REDUCE), base);
+        self->st = exchange(self, group, hd_comm_get_stream(comm, HD_COMM_STREAM_REDUCE), base);
     if (self->st)
         (void)snprintf(self->story, sizeof self->story, "%s", hd_err_message());
     hd_comm_free(comm);

@@ -3,7 +3,8 @@
  * Each rank maps the shared memory by itself, so ranks that are threads of one process see the same
  * bytes at different addresses, and the sanitizer takes them for different memory. Linked with
  * --wrap=mmap,--wrap=munmap this gives every mapping of one file the same address, and so shows the
- * sanitizer every access that the engine's stamps and bells do not order. Used in that build alone.
+ * sanitizer every access that the engine's stamps and doorbells do not order. Used in that build
+ * alone.
  */
 #include <assert.h>
 #include <pthread.h>

@@ -56,12 +56,12 @@ uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
 /* How the ranks come together. */
 struct meeting {
     enum ranks_engine engine;
-    bool native;                           /* nccl */
-    int64_t piece_bytes;                   /* nccl */
-    struct hd_shm_control *ctl;            /* shm, nccl, local */
-    struct hd_comm_hub *hub;               /* local */
-    struct hd_gloo_door *doors[RANKS_MAX]; /* gloo: opened before the ranks start */
-    struct hd_gloo_card cards[RANKS_MAX];
+    bool native;                               /* nccl */
+    int64_t piece_bytes;                       /* nccl */
+    struct hd_shm_control *ctl;                /* shm, nccl, local */
+    struct hd_comm_hub *hub;                   /* local */
+    struct hd_gloo_listener *doors[RANKS_MAX]; /* gloo: opened before the ranks start */
+    struct hd_gloo_endpoint endpoints[RANKS_MAX];
 };
 
 struct start {
@@ -84,8 +84,8 @@ static void prepare(struct meeting *meeting, enum ranks_engine engine, int world
         return;
     }
     for (int r = 0; r < world; r++) {
-        assert_int_equal(hd_gloo_door_open("127.0.0.1", "here", &meeting->doors[r]), HD_OK);
-        meeting->cards[r] = *hd_gloo_door_card(meeting->doors[r]);
+        assert_int_equal(hd_gloo_listener_open("127.0.0.1", "here", &meeting->doors[r]), HD_OK);
+        meeting->endpoints[r] = *hd_gloo_listener_endpoint(meeting->doors[r]);
     }
 }
 
@@ -96,7 +96,7 @@ static void clean_up(struct meeting *meeting)
     else
         hd_shm_control_free(meeting->ctl);
     for (int r = 0; r < RANKS_MAX && meeting->doors[r]; r++)
-        hd_gloo_door_close(meeting->doors[r]);
+        hd_gloo_listener_close(meeting->doors[r]);
 }
 
 static enum hd_status attach_device(const struct meeting *meeting, struct rank *self,
@@ -118,7 +118,7 @@ static enum hd_status attach_device(const struct meeting *meeting, struct rank *
         struct hd_comm *host;
 
         st = meeting->engine == ENGINE_NODES
-                 ? hd_comm_open_gloo(meeting->doors[self->rank], meeting->cards, self->rank,
+                 ? hd_comm_open_gloo(meeting->doors[self->rank], meeting->endpoints, self->rank,
                                      self->world, deadline_ms, &host)
                  : hd_comm_open_shm(hd_shm_control_fd(meeting->ctl),
                                     hd_shm_control_rank_fds(meeting->ctl), self->rank, self->world,
@@ -134,7 +134,7 @@ static enum hd_status attach(const struct meeting *meeting, struct rank *self, i
     if (meeting->engine >= ENGINE_LOCAL)
         return attach_device(meeting, self, deadline_ms, ret_comm);
     if (meeting->engine == ENGINE_GLOO)
-        return hd_comm_open_gloo(meeting->doors[self->rank], meeting->cards, self->rank,
+        return hd_comm_open_gloo(meeting->doors[self->rank], meeting->endpoints, self->rank,
                                  self->world, deadline_ms, ret_comm);
     return hd_comm_open_shm(hd_shm_control_fd(meeting->ctl), hd_shm_control_rank_fds(meeting->ctl),
                             self->rank, self->world, deadline_ms, ret_comm);
@@ -146,11 +146,11 @@ static void run_rank(const struct start *start)
     struct rank self = {
         .rank = start->rank, .world = ranks->world, .report = start->report, .arg = ranks->arg};
     const int64_t deadline_ms = ranks->deadline_ms ? ranks->deadline_ms : 60000;
-    const size_t bytes = ranks->visible_bytes ? ranks->visible_bytes : 1 << 20;
+    const size_t bytes = ranks->registered_bytes ? ranks->registered_bytes : 1 << 20;
     void *base;
 
     CHECK_OK(&self, attach(start->meeting, &self, deadline_ms, &self.comm));
-    if (hd_comm_visible(self.comm, bytes, &base) == HD_OK) {
+    if (hd_comm_alloc_registered(self.comm, bytes, &base) == HD_OK) {
         self.base = base;
         self.counts = (int32_t *)(self.base + bytes) - 64;
         ranks->body(&self);
@@ -255,12 +255,12 @@ void set_deadline_together(struct rank *self, int64_t deadline_ms)
 void meet_elsewhere(struct rank *self)
 {
     static const int32_t first_two[] = {0, 1}, last[] = {2};
-    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    struct hd_comm_stream *pipeline = hd_comm_get_stream(self->comm, HD_COMM_STREAM_PIPELINE);
     struct hd_comm_group *elsewhere;
 
-    CHECK_OK(self,
-             hd_comm_group(self->comm, self->rank < 2 ? "pair" : "alone",
-                           self->rank < 2 ? first_two : last, self->rank < 2 ? 2 : 1, &elsewhere));
+    CHECK_OK(self, hd_comm_open_group(self->comm, self->rank < 2 ? "pair" : "alone",
+                                      self->rank < 2 ? first_two : last, self->rank < 2 ? 2 : 1,
+                                      &elsewhere));
     for (int i = 0; i < HD_FLIGHT_MAX + 10; i++) {
         CHECK_OK(self, hd_comm_barrier(elsewhere, pipeline));
         CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));

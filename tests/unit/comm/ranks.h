@@ -42,8 +42,8 @@ struct report {
 
 struct rank {
     int rank, world;
-    struct hd_comm *comm; /* attached, with visible memory */
-    char *base;           /* of visible memory */
+    struct hd_comm *comm; /* attached, with registered memory */
+    char *base;           /* of registered memory */
     int32_t *counts;      /* [64], also there, at its end: what a device reads of an all_to_all_v */
     const struct hd_backend_table *table; /* on a device: of the rank's own backend; else NULL */
     struct hd_backend *backend;
@@ -58,7 +58,7 @@ enum { RANKS_PIECE = 1 << 20 };
 struct ranks {
     int world;
     enum ranks_as as;
-    size_t visible_bytes;
+    size_t registered_bytes;
     int64_t deadline_ms;
     void (*body)(struct rank *self);
     const void *arg;

@@ -152,12 +152,12 @@ static struct hd_comm *join(struct fixture *f, int rank)
 static struct hd_comm_stream *enter(struct hd_comm *comm, bool alone)
 {
     const int32_t all[] = {0, 1}, own = hd_comm_rank(comm);
-    struct hd_comm_stream *stream = hd_comm_stream(comm, HD_COMM_STREAM_GATHER);
+    struct hd_comm_stream *stream = hd_comm_get_stream(comm, HD_COMM_STREAM_GATHER);
     struct hd_comm_group *group;
 
-    assert_int_equal(
-        hd_comm_group(comm, alone ? "own" : "world", alone ? &own : all, alone ? 1 : RANKS, &group),
-        HD_OK);
+    assert_int_equal(hd_comm_open_group(comm, alone ? "own" : "world", alone ? &own : all,
+                                        alone ? 1 : RANKS, &group),
+                     HD_OK);
     assert_int_equal(hd_comm_barrier(group, stream), HD_OK);
     assert_int_equal(hd_comm_poll(comm), HD_OK);
     return stream;

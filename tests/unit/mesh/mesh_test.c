@@ -182,7 +182,8 @@ static void four_thousand_ranks_are_in_one_group_of_each_kind(void **state)
                 const struct hd_mesh_group group = hd_mesh_find_group(&mesh, names[g], rank);
 
                 assert_int_equal(hd_mesh_member(&group, group.index), rank);
-                for (int32_t m = 1; m < group.size; m++) /* ascending, as hd_comm_group wants */
+                for (int32_t m = 1; m < group.size; m++) /* ascending, as hd_comm_open_group
+                                                            wants */
                     assert_true(hd_mesh_member(&group, m - 1) < hd_mesh_member(&group, m));
                 assert_true(hd_mesh_member(&group, group.size - 1) < mesh.world);
                 covered += group.index == 0 ? group.size : 0;

@@ -111,8 +111,9 @@ static bool life(const struct hd_program *p, const struct hd_store *s, int *firs
 
 static bool overlap(const struct hd_store *a, const struct hd_store *b)
 {
-    return a->offset >= 0 && b->offset >= 0 && a->region == b->region && a->visible == b->visible &&
-           a->offset < b->offset + b->size_bytes && b->offset < a->offset + a->size_bytes;
+    return a->offset >= 0 && b->offset >= 0 && a->region == b->region &&
+           a->registered == b->registered && a->offset < b->offset + b->size_bytes &&
+           b->offset < a->offset + a->size_bytes;
 }
 
 static void check_no_two_meet(const struct hd_chunk *c, const struct hd_program *p)
@@ -145,7 +146,7 @@ static void check_inside(const struct hd_chunk *c)
         assert_true(strcmp(s->name, "scratch") != 0 || s->offset % HD_SCRATCH_ALIGN == 0);
         if (s->region != HD_REGION_STATE)
             assert_true(s->offset + s->size_bytes <=
-                        (s->visible ? x->visible_bytes : x->private_bytes));
+                        (s->registered ? x->registered_bytes : x->private_bytes));
     }
 }
 

@@ -278,7 +278,7 @@ static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
                 fail_msg("%s", hd_err_message());
             r = hd_plan_rank(&plan, 0);
             pages = (r->memory.private_bytes + page - 1) / page +
-                    (r->memory.visible_bytes + page - 1) / page;
+                    (r->memory.registered_bytes + page - 1) / page;
             assert_int_equal(r->reserved_bytes, pages * page);
             assert_int_equal(r->overhead.process_bytes, 1000);
             assert_int_equal(r->overhead.communicators, communicators);

@@ -148,23 +148,24 @@ static void lay_out(struct memory *m, const struct hd_chunk *c, const struct hd_
                     struct hd_comm *comm)
 {
     int64_t state[2] = {c->registry->private_bytes + c->extent[HD_REGION_STATE].private_bytes,
-                        c->registry->visible_bytes};
+                        c->registry->registered_bytes};
     int64_t kept[2], deferred[2], work[2];
 
     for (int v = 0; v < 2; v++) {
-        kept[v] =
-            v ? c->extent[HD_REGION_KEPT].visible_bytes : c->extent[HD_REGION_KEPT].private_bytes;
-        deferred[v] = v ? c->extent[HD_REGION_DEFERRED].visible_bytes
+        kept[v] = v ? c->extent[HD_REGION_KEPT].registered_bytes
+                    : c->extent[HD_REGION_KEPT].private_bytes;
+        deferred[v] = v ? c->extent[HD_REGION_DEFERRED].registered_bytes
                         : c->extent[HD_REGION_DEFERRED].private_bytes;
-        work[v] =
-            v ? c->extent[HD_REGION_WORK].visible_bytes : c->extent[HD_REGION_WORK].private_bytes;
+        work[v] = v ? c->extent[HD_REGION_WORK].registered_bytes
+                    : c->extent[HD_REGION_WORK].private_bytes;
     }
     for (int v = 0; v < 2; v++) {
         int64_t total = up(state[v]) + plan->kept_slots * kept[v] +
                         plan->deferred_slots * deferred[v] + work[v] + 64;
 
         if (v)
-            assert_int_equal(hd_comm_visible(comm, (size_t)total, (void **)&m->base[1]), HD_OK);
+            assert_int_equal(hd_comm_alloc_registered(comm, (size_t)total, (void **)&m->base[1]),
+                             HD_OK);
         else
             assert_int_equal(posix_memalign((void **)&m->base[0], 4096, (size_t)total), 0);
         memset(m->base[v], 0, (size_t)total);
@@ -187,7 +188,7 @@ static float *state_of(const struct memory *m, const struct toy *toy, int p,
 {
     const struct hd_param *param_ = &toy->registry.params[p];
 
-    return (float *)(m->base[hd_state_is_visible(&toy->registry.parts[param_->part], kind)] +
+    return (float *)(m->base[hd_state_is_registered(&toy->registry.parts[param_->part], kind)] +
                      toy->registry.parts[param_->part].offset[kind]) +
            param_->offset;
 }

@@ -31,7 +31,7 @@ static struct card_compute compute_of(const char *isa, const char *library, cons
 static void fill(struct table *t, const struct card_compute computes[RANKS])
 {
     for (int r = 0; r < RANKS; r++) {
-        struct hd_gloo_card card;
+        struct hd_gloo_endpoint card;
 
         memset(card.bytes, r + 1, sizeof card.bytes);
         card_write(&card, &computes[r], t->value[r]);
@@ -43,7 +43,7 @@ static void fill(struct table *t, const struct card_compute computes[RANKS])
 static void cards_arrive_in_the_order_of_ranks(void **state)
 {
     const struct card_compute one = compute_of("avx2", "own", ""), all[RANKS] = {one, one, one};
-    struct hd_gloo_card cards[RANKS];
+    struct hd_gloo_endpoint cards[RANKS];
     struct table t;
 
     (void)state;
@@ -63,7 +63,7 @@ static void ranks_that_would_round_otherwise_are_refused_by_name(void **state)
         compute_of("sm_90_cuda_13.0", "cuBLASLt-13.1.0", "NCCL 2.27.5"),
         compute_of("avx2", "own", ""),
     };
-    struct hd_gloo_card cards[RANKS];
+    struct hd_gloo_endpoint cards[RANKS];
     struct table t;
 
     (void)state;
@@ -81,7 +81,7 @@ static void ranks_that_would_round_otherwise_are_refused_by_name(void **state)
 static void a_card_of_another_build_is_refused(void **state)
 {
     const struct card_compute one = compute_of("avx2", "own", ""), all[RANKS] = {one, one, one};
-    struct hd_gloo_card cards[RANKS];
+    struct hd_gloo_endpoint cards[RANKS];
     struct table t;
 
     (void)state;
@@ -90,8 +90,8 @@ static void a_card_of_another_build_is_refused(void **state)
     assert_int_equal(card_read_all(&t.values, 0, &one, cards), HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), "rank 1"));
     fill(&t, all);
-    memset(t.value[1] + HD_GLOO_CARD_BYTES, 'x',
-           CARD_BYTES - HD_GLOO_CARD_BYTES); /* without an end */
+    memset(t.value[1] + HD_GLOO_ENDPOINT_BYTES, 'x',
+           CARD_BYTES - HD_GLOO_ENDPOINT_BYTES); /* without an end */
     assert_int_equal(card_read_all(&t.values, 0, &one, cards), HD_UNSUPPORTED);
 }
 

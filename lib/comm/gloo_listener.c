@@ -1,4 +1,4 @@
-#include "comm/gloo_door.h"
+#include "comm/gloo_listener.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,60 +15,61 @@
 #include "base/random.h"
 #include "base/text.h"
 
-#define CARD_MAGIC "hd-card1"
+#define ENDPOINT_MAGIC "hd-card1"
 
 enum { BACKLOG = 128, SLICE_MS = 50, RETRY_MS = 100, NAMED_MAX = 4 };
 enum { NONCE_AT = 8, PORT_AT = 40, ADDRESS_AT = 42, NODE_AT = 96 };
 _Static_assert(ADDRESS_AT + INET6_ADDRSTRLEN <= NODE_AT, "an address fits");
-_Static_assert((int)NODE_AT + (int)HD_GLOO_NODE_MAX <= (int)HD_GLOO_CARD_BYTES, "a node fits");
+_Static_assert((int)NODE_AT + (int)HD_GLOO_NODE_MAX <= (int)HD_GLOO_ENDPOINT_BYTES, "a node fits");
 
-struct hd_gloo_door {
+struct hd_gloo_listener {
     int fd;
-    struct hd_gloo_card card;
-    void (*awaits)(void *of, int rank); /* may be NULL */
-    void *of_awaits;
+    struct hd_gloo_endpoint endpoint;
+    void (*waiting_on)(void *of, int rank); /* may be NULL */
+    void *of_waiting_on;
 };
 
-/* ---- cards ---- */
+/* ---- endpoint infos ---- */
 
-enum hd_status gloo_card_read(const struct hd_gloo_card *card, int rank,
-                              struct gloo_place *ret_place)
+enum hd_status gloo_endpoint_read(const struct hd_gloo_endpoint *endpoint, int rank,
+                                  struct gloo_address *ret_address)
 {
-    const uint8_t *at = card->bytes;
+    const uint8_t *at = endpoint->bytes;
 
-    if (memcmp(at, CARD_MAGIC, sizeof CARD_MAGIC - 1) != 0 || at[NODE_AT - 1] != 0 ||
+    if (memcmp(at, ENDPOINT_MAGIC, sizeof ENDPOINT_MAGIC - 1) != 0 || at[NODE_AT - 1] != 0 ||
         at[NODE_AT + HD_GLOO_NODE_MAX - 1] != 0)
         return hd_err(HD_CORRUPT, "gloo: the card of rank %d is not of this version of Heddle",
                       rank);
-    memcpy(ret_place->address, at + ADDRESS_AT, sizeof ret_place->address);
-    ret_place->address[sizeof ret_place->address - 1] = '\0';
-    memcpy(ret_place->node, at + NODE_AT, sizeof ret_place->node);
-    ret_place->port = (uint16_t)(at[PORT_AT] | at[PORT_AT + 1] << 8);
-    for (char *c = ret_place->node; *c; c++) { /* goes into messages */
+    memcpy(ret_address->address, at + ADDRESS_AT, sizeof ret_address->address);
+    ret_address->address[sizeof ret_address->address - 1] = '\0';
+    memcpy(ret_address->node, at + NODE_AT, sizeof ret_address->node);
+    ret_address->port = (uint16_t)(at[PORT_AT] | at[PORT_AT + 1] << 8);
+    for (char *c = ret_address->node; *c; c++) { /* goes into messages */
         if (*c < ' ' || *c > '~')
             *c = '?';
     }
     return HD_OK;
 }
 
-void gloo_secret(const struct hd_gloo_card *cards, int world,
+void gloo_secret(const struct hd_gloo_endpoint *endpoints, int world,
                  uint8_t ret_secret[HD_GLOO_HASH_BYTES])
 {
-    hd_gloo_hash(cards, (size_t)world * sizeof *cards, ret_secret);
+    hd_gloo_hash(endpoints, (size_t)world * sizeof *endpoints, ret_secret);
 }
 
-void gloo_prove(const uint8_t secret[HD_GLOO_HASH_BYTES], char side, const struct gloo_hello *hello,
-                const uint8_t host_nonce[HD_GLOO_HASH_BYTES], uint8_t ret_proof[HD_GLOO_HASH_BYTES])
+void gloo_prove(const uint8_t secret[HD_GLOO_HASH_BYTES], char proof_kind,
+                const struct gloo_hello *hello, const uint8_t host_nonce[HD_GLOO_HASH_BYTES],
+                uint8_t ret_proof[HD_GLOO_HASH_BYTES])
 {
     uint8_t said[1 + sizeof *hello + HD_GLOO_HASH_BYTES];
 
-    said[0] = (uint8_t)side;
+    said[0] = (uint8_t)proof_kind;
     memcpy(said + 1, hello, sizeof *hello);
     memcpy(said + 1 + sizeof *hello, host_nonce, HD_GLOO_HASH_BYTES);
     hd_gloo_proof(secret, said, sizeof said, ret_proof);
 }
 
-/* ---- doors ---- */
+/* ---- listeners ---- */
 
 /* Converts a numeric address and port. */
 static enum hd_status find_address(const char *address, uint16_t port,
@@ -91,12 +92,12 @@ static enum hd_status find_address(const char *address, uint16_t port,
     return HD_OK;
 }
 
-static enum hd_status fill_card(struct hd_gloo_card *card, const char *address, uint16_t port,
-                                const char *node)
+static enum hd_status fill_endpoint(struct hd_gloo_endpoint *endpoint, const char *address,
+                                    uint16_t port, const char *node)
 {
-    uint8_t *at = card->bytes;
+    uint8_t *at = endpoint->bytes;
 
-    memcpy(at, CARD_MAGIC, sizeof CARD_MAGIC - 1);
+    memcpy(at, ENDPOINT_MAGIC, sizeof ENDPOINT_MAGIC - 1);
     at[PORT_AT] = (uint8_t)port;
     at[PORT_AT + 1] = (uint8_t)(port >> 8);
     (void)snprintf((char *)at + ADDRESS_AT, INET6_ADDRSTRLEN, "%s", address);
@@ -115,10 +116,10 @@ bool hd_gloo_built_in(void)
     return true;
 }
 
-enum hd_status hd_gloo_door_open(const char *address, const char *node,
-                                 struct hd_gloo_door **ret_door)
+enum hd_status hd_gloo_listener_open(const char *address, const char *node,
+                                     struct hd_gloo_listener **ret_listener)
 {
-    struct hd_gloo_door *door;
+    struct hd_gloo_listener *listener;
     struct sockaddr_storage at;
     socklen_t bytes;
     enum hd_status st = find_address(address, 0, &at, &bytes);
@@ -128,50 +129,52 @@ enum hd_status hd_gloo_door_open(const char *address, const char *node,
     if (strlen(address) >= INET6_ADDRSTRLEN)
         return hd_err(HD_INVALID, "gloo: the address \"%.64s\" is longer than %d bytes", address,
                       INET6_ADDRSTRLEN - 1);
-    door = calloc(1, sizeof *door);
-    if (!door)
+    listener = calloc(1, sizeof *listener);
+    if (!listener)
         return hd_err(HD_NO_MEMORY, "gloo: no memory for a door");
-    door->fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (door->fd < 0 || bind(door->fd, (const struct sockaddr *)&at, bytes) < 0 ||
-        listen(door->fd, BACKLOG) < 0 || getsockname(door->fd, (struct sockaddr *)&at, &bytes) < 0)
+    listener->fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener->fd < 0 || bind(listener->fd, (const struct sockaddr *)&at, bytes) < 0 ||
+        listen(listener->fd, BACKLOG) < 0 ||
+        getsockname(listener->fd, (struct sockaddr *)&at, &bytes) < 0)
         st = hd_err(HD_IO, "gloo: cannot listen on %s: %s; is it an address of this node?", address,
                     strerror(errno));
     if (!st)
-        st = fill_card(&door->card, address, port_of(&at), node);
+        st = fill_endpoint(&listener->endpoint, address, port_of(&at), node);
     if (st) {
-        hd_gloo_door_close(door);
+        hd_gloo_listener_close(listener);
         return st;
     }
-    *ret_door = door;
+    *ret_listener = listener;
     return HD_OK;
 }
 
-const struct hd_gloo_card *hd_gloo_door_card(const struct hd_gloo_door *door)
+const struct hd_gloo_endpoint *hd_gloo_listener_endpoint(const struct hd_gloo_listener *listener)
 {
-    return &door->card;
+    return &listener->endpoint;
 }
 
-void hd_gloo_door_close(struct hd_gloo_door *door)
+void hd_gloo_listener_close(struct hd_gloo_listener *listener)
 {
-    if (!door)
+    if (!listener)
         return;
-    if (door->fd >= 0)
-        (void)close(door->fd);
-    free(door);
+    if (listener->fd >= 0)
+        (void)close(listener->fd);
+    free(listener);
 }
 
-void hd_gloo_door_tell(struct hd_gloo_door *door, void (*awaits)(void *of, int rank), void *of)
+void hd_gloo_listener_report(struct hd_gloo_listener *listener,
+                             void (*waiting_on)(void *of, int rank), void *of)
 {
-    door->awaits = awaits;
-    door->of_awaits = of;
+    listener->waiting_on = waiting_on;
+    listener->of_waiting_on = of;
 }
 
 /* ---- one connection during its handshake; step X_DUE waits for message X ---- */
 
-enum step { UNUSED, CONNECTING, HELLO_DUE, ANSWER_DUE, PROOF_DUE, WELCOME_DUE };
+enum handshake_step { UNUSED, CONNECTING, HELLO_DUE, ANSWER_DUE, PROOF_DUE, WELCOME_DUE };
 
 struct connection {
-    enum step step;
+    enum handshake_step step;
     int fd, peer; /* peer: -1 while unknown */
     int64_t since_ms;
     struct gloo_hello hello;
@@ -186,12 +189,12 @@ struct connection {
 };
 
 struct gloo_setup {
-    int rank, world, door_fd;
-    const struct gloo_place *places;
+    int rank, world, listener_fd;
+    const struct gloo_address *addresses;
     uint8_t secret[HD_GLOO_HASH_BYTES];
     int *fds; /* [world]; authenticated connections; -1: none yet */
     struct connection incoming[GLOO_INCOMING_MAX];
-    struct pollfd *polled;           /* [1 + GLOO_INCOMING_MAX + world]; [0]: the door */
+    struct pollfd *polled;           /* [1 + GLOO_INCOMING_MAX + world]; [0]: the listener */
     struct connection **connections; /* the connection of polled[i] */
     struct gloo_outgoing {
         struct connection connection;
@@ -225,20 +228,20 @@ static bool send_all(const struct connection *c, const void *data, size_t size_b
     return send(c->fd, data, size_bytes, MSG_NOSIGNAL) == (ssize_t)size_bytes;
 }
 
-static bool send_proof(const struct gloo_setup *m, const struct connection *c, char side)
+static bool send_proof(const struct gloo_setup *m, const struct connection *c, char proof_kind)
 {
     uint8_t proof[HD_GLOO_HASH_BYTES];
 
-    gloo_prove(m->secret, side, &c->hello, c->host_nonce, proof);
+    gloo_prove(m->secret, proof_kind, &c->hello, c->host_nonce, proof);
     return send_all(c, proof, sizeof proof);
 }
 
-static bool proof_matches(const struct gloo_setup *m, const struct connection *c, char side,
+static bool proof_matches(const struct gloo_setup *m, const struct connection *c, char proof_kind,
                           const uint8_t *proof)
 {
     uint8_t expected[HD_GLOO_HASH_BYTES];
 
-    gloo_prove(m->secret, side, &c->hello, c->host_nonce, expected);
+    gloo_prove(m->secret, proof_kind, &c->hello, c->host_nonce, expected);
     return hd_gloo_same(proof, expected, sizeof expected);
 }
 
@@ -358,7 +361,7 @@ static void connect_to(struct gloo_setup *m, int peer, int64_t now_ms)
     m->outgoing[peer].retry_at_ms = now_ms + RETRY_MS;
     if (!m->outgoing[peer].why) /* keep the error of an earlier attempt */
         m->outgoing[peer].why = "it cannot be reached";
-    if (find_address(m->places[peer].address, m->places[peer].port, &at, &bytes) != HD_OK)
+    if (find_address(m->addresses[peer].address, m->addresses[peer].port, &at, &bytes) != HD_OK)
         return;
     *c = (struct connection){.peer = peer, .since_ms = now_ms};
     c->fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -389,7 +392,7 @@ static struct connection *make_room(struct gloo_setup *m)
 static void accept_some(struct gloo_setup *m, int64_t now_ms)
 {
     for (int n = 0; n < GLOO_INCOMING_MAX / 4; n++) {
-        const int fd = accept4(m->door_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        const int fd = accept4(m->listener_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd < 0)
             return;
@@ -430,7 +433,7 @@ static void progress(struct gloo_setup *m, int64_t until_ms)
 
     drop_expired(m, now_ms);
     connect_due(m, now_ms);
-    m->polled[0] = (struct pollfd){.fd = m->door_fd, .events = POLLIN};
+    m->polled[0] = (struct pollfd){.fd = m->listener_fd, .events = POLLIN};
     for (int v = 0; v < GLOO_INCOMING_MAX + m->rank; v++) {
         struct connection *c = v < GLOO_INCOMING_MAX
                                    ? &m->incoming[v]
@@ -476,10 +479,10 @@ static int first_missing(const struct gloo_setup *m)
     return -1;
 }
 
-static void tell(const struct hd_gloo_door *door, int rank)
+static void report(const struct hd_gloo_listener *listener, int rank)
 {
-    if (door->awaits)
-        door->awaits(door->of_awaits, rank);
+    if (listener->waiting_on)
+        listener->waiting_on(listener->of_waiting_on, rank);
 }
 
 static enum hd_status name_missing(const struct gloo_setup *m, int64_t deadline_ms)
@@ -491,36 +494,37 @@ static enum hd_status name_missing(const struct gloo_setup *m, int64_t deadline_
     for (int r = 0; r < m->world; r++) {
         if (r == m->rank || m->fds[r] >= 0 || named++ >= NAMED_MAX)
             continue;
-        hd_text_add(&text, "; rank %d (node %s, %s port %u): %s", r, m->places[r].node,
-                    m->places[r].address, m->places[r].port,
+        hd_text_add(&text, "; rank %d (node %s, %s port %u): %s", r, m->addresses[r].node,
+                    m->addresses[r].address, m->addresses[r].port,
                     r > m->rank          ? "it has not connected"
                     : m->outgoing[r].why ? m->outgoing[r].why
                                          : "not contacted yet");
     }
     st = hd_err(HD_TIMEOUT,
                 "gloo: after %lld ms rank %d (node %s) is not connected to %d of %d ranks%s",
-                (long long)deadline_ms, m->rank, m->places[m->rank].node, count_missing(m),
+                (long long)deadline_ms, m->rank, m->addresses[m->rank].node, count_missing(m),
                 m->world, text.data ? text.data : "");
     hd_text_free(&text);
     return st;
 }
 
-static enum hd_status check_cards(const struct hd_gloo_door *door, const struct hd_gloo_card *cards,
-                                  int rank, int world, struct gloo_place *ret_places)
+static enum hd_status check_endpoints(const struct hd_gloo_listener *listener,
+                                      const struct hd_gloo_endpoint *endpoints, int rank, int world,
+                                      struct gloo_address *ret_addresses)
 {
-    if (memcmp(&cards[rank], &door->card, sizeof door->card) != 0)
+    if (memcmp(&endpoints[rank], &listener->endpoint, sizeof listener->endpoint) != 0)
         return hd_err(HD_INVALID, "gloo: the card of rank %d is not that of its own door", rank);
     for (int r = 0; r < world; r++) {
         struct sockaddr_storage at;
         socklen_t bytes;
-        enum hd_status st = gloo_card_read(&cards[r], r, &ret_places[r]);
+        enum hd_status st = gloo_endpoint_read(&endpoints[r], r, &ret_addresses[r]);
 
         if (!st)
-            st = find_address(ret_places[r].address, ret_places[r].port, &at, &bytes);
+            st = find_address(ret_addresses[r].address, ret_addresses[r].port, &at, &bytes);
         if (st)
             return st;
         for (int before = 0; before < r; before++) {
-            if (memcmp(&cards[before], &cards[r], sizeof cards[r]) == 0)
+            if (memcmp(&endpoints[before], &endpoints[r], sizeof endpoints[r]) == 0)
                 return hd_err(HD_INVALID, "gloo: ranks %d and %d have the same card", before, r);
         }
     }
@@ -551,12 +555,13 @@ static struct gloo_setup *new_setup(int world)
     return NULL;
 }
 
-enum hd_status gloo_rendezvous(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
-                               int rank, int world, int64_t deadline_ms,
-                               struct gloo_place *ret_places, int *ret_fds)
+enum hd_status gloo_rendezvous(struct hd_gloo_listener *listener,
+                               const struct hd_gloo_endpoint *endpoints, int rank, int world,
+                               int64_t deadline_ms, struct gloo_address *ret_addresses,
+                               int *ret_fds)
 {
     const int64_t until_ms = hd_clock_now_ms() + deadline_ms;
-    enum hd_status st = check_cards(door, cards, rank, world, ret_places);
+    enum hd_status st = check_endpoints(listener, endpoints, rank, world, ret_addresses);
     struct gloo_setup *m;
 
     if (st)
@@ -565,17 +570,17 @@ enum hd_status gloo_rendezvous(struct hd_gloo_door *door, const struct hd_gloo_c
     if (!m)
         return hd_err(HD_NO_MEMORY, "gloo: no memory to connect the ranks");
     m->rank = rank;
-    m->door_fd = door->fd;
-    m->places = ret_places;
+    m->listener_fd = listener->fd;
+    m->addresses = ret_addresses;
     m->fds = ret_fds;
-    gloo_secret(cards, world, m->secret);
+    gloo_secret(endpoints, world, m->secret);
     for (int r = 0; r < world; r++)
         ret_fds[r] = -1;
     while (count_missing(m) > 0 && hd_clock_now_ms() < until_ms) {
-        tell(door, first_missing(m));
+        report(listener, first_missing(m));
         progress(m, until_ms);
     }
-    tell(door, -1);
+    report(listener, -1);
     if (count_missing(m) > 0)
         st = name_missing(m, deadline_ms);
     for (int g = 0; g < GLOO_INCOMING_MAX; g++)

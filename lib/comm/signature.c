@@ -1,14 +1,15 @@
-/* offer: the arguments that the members of a collective exchange, and the checks that they agree.
- * Each engine has its own way to exchange offers; the checks are the same. */
+/* signature: the arguments that the members of a collective exchange, and the checks that they
+ * agree.
+ * Each engine has its own way to exchange signatures; the checks are the same. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/comm_internal.h"
 
-static const struct hd_comm_offer *offer_of(const struct hd_comm_op *op, int member)
+static const struct hd_comm_signature *signature_of(const struct hd_comm_op *op, int member)
 {
-    return op->group->comm->engine->offer(op, member);
+    return op->group->comm->engine->signature(op, member);
 }
 
 static const int32_t *counts_of(const struct hd_comm_op *op, int member)
@@ -16,20 +17,20 @@ static const int32_t *counts_of(const struct hd_comm_op *op, int member)
     return op->group->comm->engine->send_counts(op, member);
 }
 
-enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer,
-                                  int32_t *ret_counts)
+enum hd_status hd_comm_make_signature(const struct hd_comm_op *op,
+                                      struct hd_comm_signature *ret_signature, int32_t *ret_counts)
 {
     const struct hd_comm_group *group = op->group;
 
-    ret_offer->count = op->count;
-    ret_offer->send_rows_max = op->send_rows_max;
-    ret_offer->recv_rows_max = op->recv_rows_max;
-    ret_offer->kind = op->kind;
-    ret_offer->dtype = (int32_t)op->dtype;
-    ret_offer->reduce = (int32_t)op->reduce;
-    ret_offer->wide = op->wide;
-    ret_offer->root = op->peer;
-    if (group->comm->side)
+    ret_signature->count = op->count;
+    ret_signature->send_rows_max = op->send_rows_max;
+    ret_signature->recv_rows_max = op->recv_rows_max;
+    ret_signature->kind = op->kind;
+    ret_signature->dtype = (int32_t)op->dtype;
+    ret_signature->reduce = (int32_t)op->reduce;
+    ret_signature->wide = op->wide;
+    ret_signature->root = op->peer;
+    if (group->comm->device_streams)
         return HD_OK; /* the counts are in device memory */
     for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
         ret_counts[m] = op->send_counts[m];
@@ -43,36 +44,36 @@ enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_of
     return HD_OK;
 }
 
-/* ---- comparing offers ---- */
+/* ---- comparing signatures ---- */
 
-static void describe(const struct hd_comm_offer *offer, char *ret_text, size_t size_bytes)
+static void describe(const struct hd_comm_signature *signature, char *ret_text, size_t size_bytes)
 {
     static const char *const names[] = {" (sum)", " (max)"};
     char root[32] = "";
 
-    if (offer->kind == HD_COMM_BROADCAST)
-        (void)snprintf(root, sizeof root, " from member %d", (int)offer->root);
+    if (signature->kind == HD_COMM_BROADCAST)
+        (void)snprintf(root, sizeof root, " from member %d", (int)signature->root);
     (void)snprintf(ret_text, size_bytes, "%s of %" PRId64 " x %s%s%s%s",
-                   hd_comm_kind_name((enum hd_comm_kind)offer->kind), offer->count,
-                   hd_dtype_name((enum hd_dtype)offer->dtype),
-                   hd_comm_reduces(offer->kind) ? names[offer->reduce & 1] : "",
-                   offer->wide ? " in fp32" : "", root);
+                   hd_comm_kind_name((enum hd_comm_kind)signature->kind), signature->count,
+                   hd_dtype_name((enum hd_dtype)signature->dtype),
+                   hd_comm_reduces(signature->kind) ? names[signature->reduce & 1] : "",
+                   signature->wide ? " in fp32" : "", root);
 }
 
-static bool agree(const struct hd_comm_offer *a, const struct hd_comm_offer *b)
+static bool agree(const struct hd_comm_signature *a, const struct hd_comm_signature *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->reduce == b->reduce &&
            a->count == b->count && a->wide == b->wide && a->root == b->root;
 }
 
-/* Every member compares its offer with all others, so every member detects a difference. */
+/* Every member compares its signature with all others, so every member detects a difference. */
 static enum hd_status compare(const struct hd_comm_op *op)
 {
     const struct hd_comm_group *group = op->group;
-    const struct hd_comm_offer *own = offer_of(op, group->index);
+    const struct hd_comm_signature *own = signature_of(op, group->index);
 
     for (int m = 0; m < group->size; m++) {
-        const struct hd_comm_offer *other = offer_of(op, m);
+        const struct hd_comm_signature *other = signature_of(op, m);
         char mine[96], theirs[96];
 
         if (agree(own, other))
@@ -116,11 +117,11 @@ static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
     bool exceeded = false;
 
     for (int m = 0; m < size; m++) {
-        const struct hd_comm_offer *offer = offer_of(op, m);
+        const struct hd_comm_signature *signature = signature_of(op, m);
         const int64_t sent = hd_comm_rows_sent(op, m, size);
         const int64_t received = hd_comm_rows_received(op, m, size);
 
-        if (sent <= offer->send_rows_max && received <= offer->recv_rows_max)
+        if (sent <= signature->send_rows_max && received <= signature->recv_rows_max)
             continue;
         exceeded = true;
         if (!op->overflow)
@@ -129,7 +130,7 @@ static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
                                 " rows (bound send_rows_max = %" PRId64 ") and receive %" PRId64
                                 " (bound recv_rows_max = %" PRId64 ")",
                                 op->seq, group->name, (int)group->members[m], sent,
-                                offer->send_rows_max, received, offer->recv_rows_max);
+                                signature->send_rows_max, received, signature->recv_rows_max);
     }
     if (exceeded)
         *op->overflow = 1;
@@ -139,12 +140,12 @@ static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
     return HD_OK;
 }
 
-enum hd_status hd_comm_check_offers(struct hd_comm_op *op, bool *ret_exceeded)
+enum hd_status hd_comm_check_signatures(struct hd_comm_op *op, bool *ret_exceeded)
 {
     const enum hd_status st = compare(op);
 
     *ret_exceeded = false;
-    return st || op->kind != HD_COMM_ALL_TO_ALL_V || op->group->comm->side
+    return st || op->kind != HD_COMM_ALL_TO_ALL_V || op->group->comm->device_streams
                ? st
                : check_bounds(op, ret_exceeded); /* on a device, kernels check them */
 }
