@@ -298,7 +298,8 @@ struct hd_combine_args {
     int64_t count;                  /* elements; may be 0. Buffers may have any alignment */
     enum hd_dtype dtype;
     bool max;
-    bool wide; /* sums of bf16 only: outputs are fp32, disjoint from the inputs, and not rounded */
+    bool
+        keep_fp32; /* sums of bf16 only: outputs are fp32, disjoint from the inputs, and not rounded */
 };
 
 /* The receiving side of an all_to_all_v, for member `index` of `members`. out gets the rows that

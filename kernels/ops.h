@@ -31,11 +31,11 @@ enum {
     HD_EXCHANGE_WORDS = 11    /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
 
-/* ---- The step block: inputs and results of one training step, in device memory ----
+/* ---- The step state: inputs and results of one training step, in device memory ----
  *
  * Kernels read and write it through pointers, so the host never branches on tensor contents within
  * a step. The host writes the first part before a step and reads the rest once, after the step. */
-struct hd_step_block {
+struct hd_step_state {
     /* written by the host before the step */
     int64_t step;        /* 1-based: number of this step; random numbers depend on it */
     int64_t update;      /* 1-based: number of this update, t in Adam's bias correction; steps that
@@ -185,7 +185,7 @@ struct hd_fp8_gemm_args {
 struct hd_fp8_history_args {
     float *history;    /* [N, history_len] */
     const float *seen; /* [N] */
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     int64_t N, history_len;
 };
 
@@ -403,7 +403,7 @@ struct hd_dropout_args {
     const void *inp;       /* [R, C]  dtype */
     const int32_t *sample; /* [R] */
     const int32_t *index;  /* [R] */
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     const int32_t *counts; /* [groups], or NULL */
     uint64_t key;
     int64_t R, C, first_channel, groups, first_group;
@@ -440,7 +440,7 @@ struct hd_attention_forward_args {
     const int32_t *kv_filled; /* [B], or NULL                */
     const int32_t *kv_slot;   /* [B], or NULL: slot b        */
     const int32_t *sample;    /* [B*q_len], or NULL: no dropout */
-    const struct hd_step_block *block; /* or NULL: no dropout    */
+    const struct hd_step_state *block; /* or NULL: no dropout    */
     void *scratch;
     uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo;
@@ -470,7 +470,7 @@ struct hd_attention_backward_args {
     const int32_t *q_bound; /* or NULL */
     const float *slopes;    /* or NULL */
     const int32_t *sample;  /* as above, with what follows for dropout */
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     void *scratch;
     uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo, lddq, lddk, lddv, lddo;
@@ -652,7 +652,7 @@ struct hd_zero_args {
 struct hd_cross_entropy_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL */
     float *logp;   /* [R], or NULL            */
-    struct hd_step_block *block;
+    struct hd_step_state *block;
     const void *logits;    /* [R, Vp]  dtype          */
     const int32_t *target; /* [R]                     */
     const float *weight;   /* [R], or NULL: all are 1 */
@@ -681,7 +681,7 @@ enum { HD_CROSS_ENTROPY_STATS = 4 };
 struct hd_cross_entropy_shared_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL; may alias logits */
     float *logp;   /* [R], or NULL                              */
-    struct hd_step_block *block;
+    struct hd_step_state *block;
     const void *logits;    /* [R, Vp]  dtype                 */
     const float *stats;    /* [P, R, HD_CROSS_ENTROPY_STATS] */
     const int32_t *target; /* [R]                            */
@@ -736,7 +736,7 @@ enum hd_preference {
 };
 struct hd_preference_args {
     float *weight; /* [R], or NULL */
-    struct hd_step_block *block;
+    struct hd_step_state *block;
     const double *sums;    /* [R / S, A, 2] */
     const int32_t *answer; /* [R] */
     int64_t R, S, A;
@@ -765,7 +765,7 @@ struct hd_score_forward_args {
 struct hd_score_backward_args {
     void *dx;       /* [R, C]  dtype, or NULL */
     float *dweight; /* [C], or NULL           */
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     const float *pull;  /* [N]: weight of hd_preference_args */
     const void *x;      /* [R, C]  dtype */
     const void *weight; /* [C]     dtype */
@@ -776,14 +776,14 @@ struct hd_score_backward_args {
 
 /* Zeroes loss_sum, target_count, overflow, too_many_rows and the sums of pairs. */
 struct hd_step_begin_args {
-    struct hd_step_block *block;
+    struct hd_step_state *block;
 };
 
 /* sums[i] = sum of grad[j]^2 in double over chunk i: j in [i*HD_GRAD_CHUNK, (i+1)*HD_GRAD_CHUNK).
  * A gradient that is not finite sets block->overflow. */
 struct hd_square_sums_args {
     double *sums; /* [ceil(N / HD_GRAD_CHUNK)] */
-    struct hd_step_block *block;
+    struct hd_step_state *block;
     const float *grad; /* [N] */
     int64_t N;
 };
@@ -793,7 +793,7 @@ struct hd_square_sums_args {
  * counts_loss is true on one of them; the others write 0 for loss and targets. */
 struct hd_step_record_args {
     double *record; /* [HD_EXCHANGE_WORDS] */
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     const double *sums; /* [chunks] */
     int64_t chunks;
     bool counts_loss;
@@ -806,7 +806,7 @@ struct hd_step_record_args {
  * skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite; else spike = 1,
  * and skip_update = 1 as well, if the mean loss or the norm is above its limit. */
 struct hd_step_finish_args {
-    struct hd_step_block *block;
+    struct hd_step_state *block;
     const double *records; /* [ranks, HD_EXCHANGE_WORDS] */
     int64_t ranks;
 };
@@ -835,7 +835,7 @@ struct hd_adamw_args {
     void *m, *v;       /* [N] fp32; or moment_bytes bytes each */
     void *copy;        /* [N] copy_dtype, or NULL */
     const float *grad; /* [N] sum over the step's targets */
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     const struct hd_update_range *ranges; /* [range_count] */
     int64_t N, range_count;
     int64_t moment_bytes; /* of m, and of v; 0: both are fp32, and ranges do not place them */

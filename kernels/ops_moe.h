@@ -44,7 +44,7 @@ struct hd_route_noise_args {
     float *noise;          /* [R, E] */
     const int32_t *sample; /* [R] */
     const int32_t *index;  /* [R] */
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     uint64_t key;
     int64_t R, E;
 };
@@ -143,7 +143,7 @@ struct hd_route_backward_args {
     const int32_t *counts;     /* [R, E], of route_counts; or NULL: no balancing loss */
     const int32_t *begins;     /* [R], or NULL; as in route_counts */
     const int32_t *lengths;    /* [R], or NULL; as in route_counts */
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     struct hd_row_runs at;
     int64_t R, E, K;
     float balance, z, share;
@@ -161,7 +161,7 @@ struct hd_assign_args {
     int32_t *slot;   /* [R, K] */
     int32_t *counts; /* [E]    */
     int32_t *sent;   /* [P]    */
-    struct hd_step_block *block;
+    struct hd_step_state *block;
     const int32_t *chosen;  /* [at.P, R, K] */
     const int32_t *begins;  /* [R], or NULL; as in route_counts */
     const int32_t *lengths; /* [R], or NULL; as in route_counts */
@@ -219,7 +219,7 @@ struct hd_combine_backward_args {
 struct hd_regroup_args {
     void *out;                   /* [T, C]  dtype */
     int32_t *counts;             /* [E], or NULL  */
-    struct hd_step_block *block; /* overflow is set in it; NULL: an earlier regroup has checked */
+    struct hd_step_state *block; /* overflow is set in it; NULL: an earlier regroup has checked */
     const void *inp;             /* [T, C]  dtype */
     const int32_t *all_counts;   /* [P, E] rows from each rank for each expert */
     void *scratch;

@@ -82,7 +82,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     hd_json_begin(w, "slots", '{');
     hd_json_add_int64(w, "kept", r->kept_slots);
     hd_json_add_int64(w, "deferred", r->deferred_slots);
-    hd_json_add_int64(w, "boundary", r->boundary_slots);
+    hd_json_add_int64(w, "boundary", r->stage_io_slots);
     hd_json_end(w, '}');
     if (a->plan.pipeline.stages > 1) {
         hd_json_begin(w, "pipeline", '{');
@@ -281,7 +281,7 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
         table_add(&table, NULL, "%.0f%%", 100 * p->stages[s].busy);
         table_add(&table, NULL, "%d", (int)r->kept_slots);
         table_add(&table, NULL, "%d", (int)r->deferred_slots);
-        table_add(&table, NULL, "%d", (int)r->boundary_slots);
+        table_add(&table, NULL, "%d", (int)r->stage_io_slots);
         table_add(&table, NULL, "%s", size);
         hd_text_free(&has);
     }

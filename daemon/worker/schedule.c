@@ -63,7 +63,7 @@ static enum hd_status show(const struct hd_order *order, bool text, struct hd_ar
         for (int32_t s = 0; s < order->pipeline.stages; s++)
             hd_text_add(&out, "stage %d: slots kept %d, deferred %d, boundary %d\n", (int)s,
                         (int)plans[s].kept_slots, (int)plans[s].deferred_slots,
-                        (int)plans[s].boundary_slots);
+                        (int)plans[s].stage_io_slots);
     }
     if (!st && out.failed)
         st = hd_err(HD_NO_MEMORY, "no memory to draw a schedule");

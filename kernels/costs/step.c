@@ -1,6 +1,6 @@
 #include "kernels/costs/costs.h"
 
-/* The step block is a few words in cache; its bytes are not counted. */
+/* The step state is a few words in cache; its bytes are not counted. */
 HD_COSTS_NO_SCRATCH(step_begin)
 HD_COSTS_NO_SCRATCH(square_sums)
 HD_COSTS_NO_SCRATCH(step_record)

@@ -21,7 +21,7 @@ INLINE void update_vector(const struct update *u, int64_t i, int64_t n, struct u
                           vf *m, vf *v, enum hd_dtype copy_dtype)
 {
     const struct hd_adamw_args *a = u->args;
-    const struct hd_step_block *block = a->block;
+    const struct hd_step_state *block = a->block;
     const float b1 = block->beta1, b2 = block->beta2, eps = block->adam_eps;
     const float rest1 = 1.0f - b1, rest2 = 1.0f - b2;
     const vf g = vf_load_f32(a->grad + i, n) * block->grad_factor;
@@ -185,7 +185,7 @@ static void update_pieces(const void *args, int64_t begin, int64_t end, int thre
 
 enum hd_status KERNEL(adamw)(struct hd_backend *cpu, const struct hd_adamw_args *args)
 {
-    const struct hd_step_block *block = args->block;
+    const struct hd_step_state *block = args->block;
     const double t = (double)block->update;
     struct update update = {
         .args = args,

@@ -164,7 +164,7 @@ INLINE struct drop_place place_of(const struct task *t, int64_t row)
     weight_drop_of(kernel, (a)->dropout, (a)->dropout_key, (a)->block, (a)->sample, \
                    (a)->first_head, ret_drop)
 INLINE enum hd_status weight_drop_of(const char *kernel, float p, uint64_t key,
-                                     const struct hd_step_block *block, const int32_t *sample,
+                                     const struct hd_step_state *block, const int32_t *sample,
                                      int64_t first_head, struct weight_drop *ret_drop)
 {
     *ret_drop = (struct weight_drop){.on = p != 0, .sample = sample, .first_head = first_head};

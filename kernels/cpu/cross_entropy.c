@@ -93,7 +93,7 @@ INLINE void take_loss(struct loss_sink *sink, int64_t r, double loss)
     sink->count++;
 }
 
-INLINE void add_losses(const struct loss_sink *sink, struct hd_step_block *block)
+INLINE void add_losses(const struct loss_sink *sink, struct hd_step_state *block)
 {
     if (!sink->adds)
         return;
@@ -106,7 +106,7 @@ enum hd_status KERNEL(cross_entropy)(struct hd_backend *cpu,
 {
     const enum hd_status st = hd_cpu_check_float("cross_entropy", args->dtype);
     const double *losses = args->scratch;
-    struct hd_step_block *block = args->block;
+    struct hd_step_state *block = args->block;
     struct loss_sink sink = {.logp = args->logp, .adds = !args->logp && !args->weight};
 
     if (st)
@@ -205,7 +205,7 @@ enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,
 {
     const enum hd_status st = hd_cpu_check_float("cross_entropy_shared", args->dtype);
     const double *losses = args->scratch;
-    struct hd_step_block *block = args->block;
+    struct hd_step_state *block = args->block;
     struct loss_sink sink = {.logp = args->logp, .adds = !args->logp && !args->weight};
 
     if (st)

@@ -47,7 +47,7 @@ struct drop_places {
 };
 
 /* HD_INVALID for a p outside [0, 1). */
-INLINE enum hd_status drop_of(const char *kernel, uint64_t key, const struct hd_step_block *block,
+INLINE enum hd_status drop_of(const char *kernel, uint64_t key, const struct hd_step_state *block,
                               float p, struct drop *ret_drop)
 {
     uint64_t step_key;

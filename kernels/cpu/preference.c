@@ -27,7 +27,7 @@ static struct hd_pair pair_at(const struct hd_preference_args *a, int64_t sample
 
 static void add_pairs(const struct hd_preference_args *a)
 {
-    struct hd_step_block *block = a->block;
+    struct hd_step_state *block = a->block;
 
     for (int64_t i = 0; i < a->R / a->S; i++)
         for (int64_t answer = 0; answer + 1 < a->A; answer += 2) {

@@ -1,4 +1,4 @@
-/* step: the step block, the chunk sums of the gradient norm, the records of the step's exchange. */
+/* step: the step state, the chunk sums of the gradient norm, the records of the step's exchange. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
@@ -84,7 +84,7 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
 
 enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_finish_args *args)
 {
-    struct hd_step_block *block = args->block;
+    struct hd_step_state *block = args->block;
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
     double margin = 0, correct = 0, answers = 0, reward = 0;
 

@@ -35,7 +35,7 @@ struct cuda_update {
     float b1, b2, rest1, rest2, correction1, correction2, eps, grad_factor, lr, weight_decay;
 };
 
-static __device__ __forceinline__ struct cuda_update update_of(const struct hd_step_block *block)
+static __device__ __forceinline__ struct cuda_update update_of(const struct hd_step_state *block)
 {
     struct cuda_update u;
 
@@ -110,7 +110,7 @@ struct adamw {
     float *weight, *m, *v;
     Copy *copy; /* or NULL */
     const float *grad;
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     const struct hd_update_range *ranges;
     int64_t N, range_count;
 

@@ -172,9 +172,9 @@ static inline void attention_set(struct attention *a, const ARGS *args,
     a->dtype = args->dtype;
 }
 
-/* HD_INVALID without samples or a step block, or for a p outside [0, 1). */
+/* HD_INVALID without samples or a step state, or for a p outside [0, 1). */
 static inline enum hd_status attention_dropout(const char *kernel, float p, uint64_t key,
-                                               const struct hd_step_block *block,
+                                               const struct hd_step_state *block,
                                                const int32_t *sample, int64_t first_head,
                                                struct attention *a)
 {

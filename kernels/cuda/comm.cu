@@ -219,7 +219,7 @@ extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
         p.out[i] = i < p.outs ? args->out[i] : nullptr;
         p.in[i] = i < (p.stride ? 1 : p.ins) ? args->in[i] : nullptr;
     }
-    if (args->wide)
+    if (args->keep_fp32)
         return combine_floats<bf16, float, false>(s, p, args->count);
     return args->max ? combine<true>(s, p, args->count, args->dtype)
                      : combine<false>(s, p, args->count, args->dtype);

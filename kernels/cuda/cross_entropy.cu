@@ -13,7 +13,7 @@
  *
  * Order of additions: a thread adds its packs in ascending order, threads as in block.cuh; losses
  * are added in double, those of rows t, t + 1024, ... per thread, then over threads. The same shape
- * gives the same bits. The row kernels read the step block; only add_losses writes it.
+ * gives the same bits. The row kernels read the step state; only add_losses writes it.
  *
  * On an H100 76% of a copy's rate with 50k columns, 68% with 151k. */
 #include "kernels/cuda/block.cuh"
@@ -255,7 +255,7 @@ static __device__ __forceinline__ void zero_row(const struct row<T, W> &out)
 /* ---- Losses, of rows that are not masked; -infinity marks a target outside the vocabulary ---- */
 
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    add_losses(struct hd_step_block *block, const double *losses, const int32_t *target, int64_t R,
+    add_losses(struct hd_step_state *block, const double *losses, const int32_t *target, int64_t R,
                bool adds)
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
@@ -289,7 +289,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
         block->overflow = 1;
 }
 
-static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step_block *block,
+static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step_state *block,
                                         const void *losses, const int32_t *target, int64_t R,
                                         bool adds)
 {

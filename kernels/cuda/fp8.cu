@@ -190,7 +190,7 @@ extern "C" enum hd_status hd_cuda_fp8_encode(struct hd_cuda_stream *s,
 /* ---- history ---- */
 
 static __global__ void __launch_bounds__(FP8_THREADS)
-    fp8_history(float *history, const float *seen, const struct hd_step_block *block, int64_t N,
+    fp8_history(float *history, const float *seen, const struct hd_step_state *block, int64_t N,
                 int64_t history_len)
 {
     const int64_t i = (int64_t)blockIdx.x * FP8_THREADS + threadIdx.x;

@@ -12,7 +12,7 @@
  * Order: slots ascend in (expert, r, k): every warp counts the experts in its stretch of a run, the
  * counts are summed in the order of warps, and each warp numbers its stretch, lanes in order. Sums
  * over k are in ascending order; sums over C first per lane, then in a butterfly. One thread of one
- * launch writes the step block.
+ * launch writes the step state.
  *
  * On an H100 79 to 90% of a copy's rate. */
 #include "kernels/cuda/block.cuh"

@@ -71,7 +71,7 @@ static __device__ __forceinline__ float2 random_normals(uint64_t key, uint32_t c
 /* ---- Dropout: passed to kernels by value ---- */
 
 struct cuda_drop {
-    const struct hd_step_block *block;
+    const struct hd_step_state *block;
     uint64_t key;
     uint32_t threshold; /* a word below it means: drop */
     float scale;        /* 1 / (1 - p), for kept values */
@@ -79,7 +79,7 @@ struct cuda_drop {
 
 /* HD_INVALID for a p outside [0, 1). */
 static inline enum hd_status drop_of(const char *kernel, uint64_t key,
-                                     const struct hd_step_block *block, float p,
+                                     const struct hd_step_state *block, float p,
                                      struct cuda_drop *ret_drop)
 {
     if (!(p >= 0 && p < 1))

@@ -1,4 +1,4 @@
-/* step: the step block, the chunk sums of the gradient norm, the records of the step's exchange.
+/* step: the step state, the chunk sums of the gradient norm, the records of the step's exchange.
  *
  * Bytes: square_sums reads 4 N in packs of 16 bytes, four per thread in flight, with one block per
  * chunk; it is the only kernel here that takes time. A conversion and a double addition per element
@@ -10,14 +10,14 @@
  * adds the chunk sums t, t + 1024, ... per thread, then over threads. The same shape gives the same
  * bits.
  *
- * The step block is written by one thread of a launch, or atomically with equal values.
+ * The step state is written by one thread of a launch, or atomically with equal values.
  *
  * Not measured on a GPU yet. */
 #include "kernels/cuda/block.cuh"
 
 enum { SQUARE_THREADS = 256, SQUARE_UNROLL = 4, RECORD_THREADS = 1024 };
 
-static __global__ void step_begin(struct hd_step_block *block)
+static __global__ void step_begin(struct hd_step_state *block)
 {
     block->loss_sum = 0;
     block->target_count = 0;
@@ -47,7 +47,7 @@ static __device__ __forceinline__ float4 load_four(const float *grad, int64_t i,
 /* WIDE: grad is aligned to 16 bytes. */
 template <bool WIDE>
 static __global__ void __launch_bounds__(SQUARE_THREADS)
-    square_chunk(double *sums, struct hd_step_block *block, const float *grad, int64_t N)
+    square_chunk(double *sums, struct hd_step_state *block, const float *grad, int64_t N)
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
     constexpr int STEP = SQUARE_THREADS * 4;
@@ -92,7 +92,7 @@ extern "C" enum hd_status hd_cuda_square_sums(struct hd_cuda_stream *s,
 }
 
 static __global__ void __launch_bounds__(RECORD_THREADS)
-    step_record(double *record, const struct hd_step_block *block, const double *sums,
+    step_record(double *record, const struct hd_step_state *block, const double *sums,
                 int64_t chunks, bool counts_loss)
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
@@ -126,7 +126,7 @@ extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
 }
 
 /* One thread, in rank order, with the same operations as the CPU: every rank gets the same bits. */
-static __global__ void step_finish(struct hd_step_block *block, const double *records,
+static __global__ void step_finish(struct hd_step_state *block, const double *records,
                                    int64_t ranks)
 {
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;

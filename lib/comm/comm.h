@@ -226,7 +226,8 @@ struct hd_comm_reduce_scatter_args { /* recv = ordered sum over i of send_i[this
     int64_t count;
     enum hd_dtype dtype;
     enum hd_comm_reduce reduce;
-    bool wide; /* sums of bf16 only: recv is fp32 and disjoint from send; the sum is not rounded.
+    bool
+        keep_fp32; /* sums of bf16 only: recv is fp32 and disjoint from send; the sum is not rounded.
                   Not for sums by NCCL itself (nccl.h, option `native`). */
 };
 

@@ -39,8 +39,8 @@ struct hd_comm_op {
     int64_t count; /* per member, as in the args of the kind; all_to_all_v: row_elems */
     enum hd_dtype dtype;
     enum hd_comm_reduce reduce;
-    bool wide; /* reduce_scatter of bf16: recv is fp32 */
-    int peer;  /* group index of the root of a broadcast, or of the peer; else -1 */
+    bool keep_fp32; /* reduce_scatter of bf16: recv is fp32 */
+    int peer;       /* group index of the root of a broadcast, or of the peer; else -1 */
 
     const int32_t *send_counts; /* all_to_all_v */
     int32_t *recv_counts, *overflow;
@@ -64,7 +64,7 @@ struct hd_comm_op {
  * bytes: engines share it in memory or send it. An all_to_all_v adds its counts, [group size]. */
 struct hd_comm_signature {
     int64_t count, send_rows_max, recv_rows_max;
-    int32_t kind, dtype, reduce, wide, root;
+    int32_t kind, dtype, reduce, keep_fp32, root;
 };
 
 struct hd_comm_stream {
@@ -328,7 +328,7 @@ static inline int64_t hd_comm_unit_bytes(const struct hd_comm_op *op)
 /* Bytes of one element of recv. */
 static inline int64_t hd_comm_result_size(const struct hd_comm_op *op)
 {
-    return (int64_t)hd_dtype_size(op->wide ? HD_F32 : op->dtype);
+    return (int64_t)hd_dtype_size(op->keep_fp32 ? HD_F32 : op->dtype);
 }
 
 static inline const char *hd_comm_op_name(const struct hd_comm_op *op)

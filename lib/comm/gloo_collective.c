@@ -277,7 +277,7 @@ static void add_some(struct hd_comm_op *op, bool *moved)
                            ? op->send + run->begin + run->summed
                            : gloo_of(group->comm)->data + run->in[m].at + place * chunk + in_chunk;
     hd_ordered_reduce(op->recv + to / size * hd_comm_result_size(op), group->in, group->size,
-                      n / size, op->dtype, op->reduce, op->wide);
+                      n / size, op->dtype, op->reduce, op->keep_fp32);
     run->summed += n;
     *moved = true;
 }

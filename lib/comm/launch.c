@@ -68,9 +68,9 @@ static enum hd_status check_pair(const struct hd_comm_op *op, int64_t send_bytes
     return st;
 }
 
-static enum hd_status check_wide(const struct hd_comm_op *op)
+static enum hd_status check_keep_fp32(const struct hd_comm_op *op)
 {
-    if (!op->wide)
+    if (!op->keep_fp32)
         return HD_OK;
     if (op->dtype != HD_BF16 || op->reduce != HD_COMM_SUM)
         return hd_err(HD_INVALID, "%s in group %s: only sums of bf16 have a result in fp32",
@@ -228,17 +228,18 @@ enum hd_status hd_comm_reduce_scatter(struct hd_comm_group *group, struct hd_com
                                   .count = args->count,
                                   .dtype = args->dtype,
                                   .reduce = args->reduce,
-                                  .wide = args->wide,
+                                  .keep_fp32 = args->keep_fp32,
                                   .peer = -1};
     enum hd_status st = admit(group, stream, &op);
 
     if (!st)
-        st = check_wide(&op);
+        st = check_keep_fp32(&op);
     if (!st) {
         const int64_t bytes = span_bytes(&op, 1, op.count);
 
-        st = check_pair(&op, span_bytes(&op, group->size, op.count), op.wide ? 2 * bytes : bytes,
-                        !op.wide && is_place(op.recv, op.send, group->index * bytes));
+        st = check_pair(&op, span_bytes(&op, group->size, op.count),
+                        op.keep_fp32 ? 2 * bytes : bytes,
+                        !op.keep_fp32 && is_place(op.recv, op.send, group->index * bytes));
     }
     return st ? st : enqueue(stream, &op);
 }

@@ -270,7 +270,7 @@ static enum hd_status reduce(struct hd_comm_op *op)
                                    .ins = group->size,
                                    .dtype = op->dtype,
                                    .max = op->reduce == HD_COMM_MAX,
-                                   .wide = op->wide};
+                                   .keep_fp32 = op->keep_fp32};
     int64_t begin = 0, end = op->count;
 
     if (everywhere)

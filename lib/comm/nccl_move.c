@@ -108,7 +108,7 @@ static enum hd_status add_share(const struct piece *p, const char *own, char *ou
                                    .count = count,
                                    .dtype = op->dtype,
                                    .max = op->reduce == HD_COMM_MAX,
-                                   .wide = op->wide};
+                                   .keep_fp32 = op->keep_fp32};
 
     enum hd_status st = HD_OK;
 
@@ -470,7 +470,7 @@ static enum hd_status alone(struct hd_comm_op *op)
         args.recv_rows_max[0] = op->recv_rows_max;
         return device_of(op)->exchange_rows(hd_comm_device_stream(op), &args);
     }
-    if (op->wide) {
+    if (op->keep_fp32) {
         const struct piece all = {.op = op, .stream = hd_comm_device_stream(op)};
 
         return add_share(&all, op->send, op->recv, op->count);

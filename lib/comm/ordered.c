@@ -33,14 +33,15 @@ const char *hd_ordered_isa_name(enum hd_ordered_isa isa)
 }
 
 void hd_ordered_reduce_by(enum hd_ordered_isa isa, void *out, const void *const *in, int in_count,
-                          int64_t count, enum hd_dtype dtype, enum hd_comm_reduce reduce, bool wide)
+                          int64_t count, enum hd_dtype dtype, enum hd_comm_reduce reduce,
+                          bool keep_fp32)
 {
     assert(in_count >= 1 && count >= 0);
-    assert(!wide || (dtype == HD_BF16 && reduce == HD_COMM_SUM));
+    assert(!keep_fp32 || (dtype == HD_BF16 && reduce == HD_COMM_SUM));
     switch (isa) {
-#define X(name)                                                            \
-    case HD_ORDERED_##name:                                                \
-        ORDERED_NAME(name)(out, in, in_count, count, dtype, reduce, wide); \
+#define X(name)                                                                 \
+    case HD_ORDERED_##name:                                                     \
+        ORDERED_NAME(name)(out, in, in_count, count, dtype, reduce, keep_fp32); \
         return;
         ORDERED_ISA_LIST(X)
 #undef X
@@ -52,11 +53,12 @@ void hd_ordered_reduce_by(enum hd_ordered_isa isa, void *out, const void *const 
 
 /* Uses the last instruction set of the list that this processor supports. */
 void hd_ordered_reduce(void *out, const void *const *in, int in_count, int64_t count,
-                       enum hd_dtype dtype, enum hd_comm_reduce reduce, bool wide)
+                       enum hd_dtype dtype, enum hd_comm_reduce reduce, bool keep_fp32)
 {
     int isa = HD_ORDERED_ISA_COUNT - 1;
 
     while (!hd_ordered_runs((enum hd_ordered_isa)isa))
         isa--;
-    hd_ordered_reduce_by((enum hd_ordered_isa)isa, out, in, in_count, count, dtype, reduce, wide);
+    hd_ordered_reduce_by((enum hd_ordered_isa)isa, out, in, in_count, count, dtype, reduce,
+                         keep_fp32);
 }

@@ -26,7 +26,7 @@ enum hd_ordered_isa {
 /* As hd_ordered_reduce. The processor must support the instruction set (hd_ordered_runs). */
 #define X(isa)                                                                            \
     void ORDERED_NAME(isa)(void *out, const void *const *in, int in_count, int64_t count, \
-                           enum hd_dtype dtype, enum hd_comm_reduce reduce, bool wide);
+                           enum hd_dtype dtype, enum hd_comm_reduce reduce, bool keep_fp32);
 ORDERED_ISA_LIST(X)
 #undef X
 
@@ -34,6 +34,6 @@ bool hd_ordered_runs(enum hd_ordered_isa isa);
 const char *hd_ordered_isa_name(enum hd_ordered_isa isa);
 void hd_ordered_reduce_by(enum hd_ordered_isa isa, void *out, const void *const *in, int in_count,
                           int64_t count, enum hd_dtype dtype, enum hd_comm_reduce reduce,
-                          bool wide);
+                          bool keep_fp32);
 
 #endif

@@ -14,26 +14,26 @@ enum { BLOCK = 1024 };
 
 #define SAME(x) (x)
 
-#define DEFINE_FAMILY(name, stored, wide, widen, narrow)                                       \
-    static void name##_load(wide *restrict acc, const stored *restrict in, int n)              \
+#define DEFINE_FAMILY(name, stored, keep_fp32, widen, narrow)                                  \
+    static void name##_load(keep_fp32 *restrict acc, const stored *restrict in, int n)         \
     {                                                                                          \
         for (int i = 0; i < n; i++)                                                            \
             acc[i] = widen(in[i]);                                                             \
     }                                                                                          \
-    static void name##_sum(wide *restrict acc, const stored *restrict in, int n)               \
+    static void name##_sum(keep_fp32 *restrict acc, const stored *restrict in, int n)          \
     {                                                                                          \
         for (int i = 0; i < n; i++)                                                            \
-            acc[i] = (wide)(acc[i] + widen(in[i]));                                            \
+            acc[i] = (keep_fp32)(acc[i] + widen(in[i]));                                       \
     }                                                                                          \
-    static void name##_max(wide *restrict acc, const stored *restrict in, int n)               \
+    static void name##_max(keep_fp32 *restrict acc, const stored *restrict in, int n)          \
     {                                                                                          \
         for (int i = 0; i < n; i++) {                                                          \
-            const wide b = widen(in[i]);                                                       \
+            const keep_fp32 b = widen(in[i]);                                                  \
                                                                                                \
             acc[i] = b > acc[i] || b != b ? b : acc[i]; /* NaN stays: no b is larger */        \
         }                                                                                      \
     }                                                                                          \
-    static void name##_store(stored *restrict out, const wide *restrict acc, int n)            \
+    static void name##_store(stored *restrict out, const keep_fp32 *restrict acc, int n)       \
     {                                                                                          \
         for (int i = 0; i < n; i++)                                                            \
             out[i] = narrow(acc[i]);                                                           \
@@ -41,7 +41,7 @@ enum { BLOCK = 1024 };
     static void name##_reduce(stored *out, const void *const *in, int in_count, int64_t count, \
                               enum hd_comm_reduce reduce)                                      \
     {                                                                                          \
-        wide acc[BLOCK];                                                                       \
+        keep_fp32 acc[BLOCK];                                                                  \
                                                                                                \
         for (int64_t at = 0; at < count; at += BLOCK) {                                        \
             const int n = count - at < BLOCK ? (int)(count - at) : BLOCK;                      \
@@ -64,7 +64,7 @@ DEFINE_FAMILY(f64, double, double, SAME, SAME)
 DEFINE_FAMILY(u8, uint8_t, uint8_t, SAME, SAME)
 
 /* Sums of bf16, added in the fp32 result itself. */
-static void bf16_reduce_wide(float *out, const void *const *in, int in_count, int64_t count)
+static void bf16_reduce_fp32(float *out, const void *const *in, int in_count, int64_t count)
 {
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
@@ -104,15 +104,15 @@ DEFINE_SIGNED(i32, int32_t, uint32_t)
 DEFINE_SIGNED(i64, int64_t, uint64_t)
 
 void ORDERED_NAME(ORDERED_ISA)(void *out, const void *const *in, int in_count, int64_t count,
-                               enum hd_dtype dtype, enum hd_comm_reduce reduce, bool wide)
+                               enum hd_dtype dtype, enum hd_comm_reduce reduce, bool keep_fp32)
 {
     switch (dtype) {
     case HD_F32:
         f32_reduce(out, in, in_count, count, reduce);
         return;
     case HD_BF16:
-        if (wide)
-            bf16_reduce_wide(out, in, in_count, count);
+        if (keep_fp32)
+            bf16_reduce_fp32(out, in, in_count, count);
         else
             bf16_reduce(out, in, in_count, count, reduce);
         return;

@@ -272,7 +272,7 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
             group->in[m] = at;
         }
         hd_ordered_reduce(op->recv + begin * hd_comm_result_size(op), group->in, group->size, n,
-                          op->dtype, op->reduce, op->wide);
+                          op->dtype, op->reduce, op->keep_fp32);
         group->counts[op->kind].moved_bytes += (uint64_t)((group->size - 1) * n * size);
         if (everywhere) {
             const enum hd_status st = spread(op, begin * size, n * size);

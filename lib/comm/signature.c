@@ -28,7 +28,7 @@ enum hd_status hd_comm_make_signature(const struct hd_comm_op *op,
     ret_signature->kind = op->kind;
     ret_signature->dtype = (int32_t)op->dtype;
     ret_signature->reduce = (int32_t)op->reduce;
-    ret_signature->wide = op->wide;
+    ret_signature->keep_fp32 = op->keep_fp32;
     ret_signature->root = op->peer;
     if (group->comm->device_streams)
         return HD_OK; /* the counts are in device memory */
@@ -57,13 +57,13 @@ static void describe(const struct hd_comm_signature *signature, char *ret_text, 
                    hd_comm_kind_name((enum hd_comm_kind)signature->kind), signature->count,
                    hd_dtype_name((enum hd_dtype)signature->dtype),
                    hd_comm_reduces(signature->kind) ? names[signature->reduce & 1] : "",
-                   signature->wide ? " in fp32" : "", root);
+                   signature->keep_fp32 ? " in fp32" : "", root);
 }
 
 static bool agree(const struct hd_comm_signature *a, const struct hd_comm_signature *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->reduce == b->reduce &&
-           a->count == b->count && a->wide == b->wide && a->root == b->root;
+           a->count == b->count && a->keep_fp32 == b->keep_fp32 && a->root == b->root;
 }
 
 /* Every member compares its signature with all others, so every member detects a difference. */

@@ -514,15 +514,15 @@ void hd_hf_convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_
     }
     for (int64_t i = 0; i < count; i++, p += stride * size) {
         uint16_t half;
-        double wide;
+        double keep_fp32;
 
         switch (w->dtype) {
         case HD_F32:
             memcpy(&ret_values[i], p, sizeof(float));
             break;
         case HD_F64:
-            memcpy(&wide, p, sizeof wide);
-            ret_values[i] = (float)wide;
+            memcpy(&keep_fp32, p, sizeof keep_fp32);
+            ret_values[i] = (float)keep_fp32;
             break;
         case HD_BF16:
             memcpy(&half, p, sizeof half);

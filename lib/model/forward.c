@@ -34,16 +34,16 @@ static struct hd_tensor *magnified(struct hd_rec *rec, const struct hd_model_con
     return op_magnitude(rec, x, lora->magnitude, lora->count, c->adapter.scale, lora->by_columns);
 }
 
-/* The first linear of a pair, of `span` weights, with its adapter: [R, C] -> [R, N]. */
+/* The first linear of a pair, of `fused_count` weights, with its adapter: [R, C] -> [R, N]. */
 static struct hd_tensor *column_parallel(struct hd_rec *rec, const struct hd_model_config *c,
                                          int64_t layer, struct hd_tensor *x, int weight, int bias,
-                                         int span, const struct hd_lora *lora)
+                                         int fused_count, const struct hd_lora *lora)
 {
     const bool apart = c->adapter.dora && lora->count;
-    struct hd_tensor *y = op_linear(rec, x, weight, apart ? -1 : bias, span);
+    struct hd_tensor *y = op_linear(rec, x, weight, apart ? -1 : bias, fused_count);
 
     y = magnified(rec, c, adapted(rec, c, layer, x, y, lora), lora);
-    return apart && bias >= 0 ? op_bias(rec, y, bias, span) : y;
+    return apart && bias >= 0 ? op_bias(rec, y, bias, fused_count) : y;
 }
 
 /* The second linear of a pair that is split over tp: sums the partial results of the tp ranks,
@@ -54,7 +54,7 @@ static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_
 {
     if (hd_rec_tp_size(rec) == 1)
         return column_parallel(rec, c, layer, x, weight, bias, 1, lora);
-    x = op_tp_leave(rec, adapted(rec, c, layer, x, op_linear(rec, x, weight, -1, 1), lora));
+    x = op_reduce_from_tp(rec, adapted(rec, c, layer, x, op_linear(rec, x, weight, -1, 1), lora));
     x = magnified(rec, c, x, lora);
     return bias < 0 ? x : op_bias(rec, x, bias, 1);
 }
@@ -136,7 +136,7 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
         experts.dropout =
             (struct hd_dropout){c->adapter.dropout, c->seed, layer, HD_SITE_ADAPTER_UP};
     experts.down_site = HD_SITE_ADAPTER_DOWN;
-    h = op_tp_leave(rec, op_experts(rec, x, &experts, &router));
+    h = op_reduce_from_tp(rec, op_experts(rec, x, &experts, &router));
     return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, layer, x)) : h;
 }
 
@@ -156,12 +156,12 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     const struct hd_block *w = &f->model->blocks[layer];
     struct hd_tensor *h;
 
-    h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm1)); /* [R, C] */
+    h = op_copy_to_tp(rec, norm_forward(rec, c, x, w->norm1)); /* [R, C] */
     h = attention_forward(rec, c, f->tp, &w->attention, layer, h);
     h = residual_dropout(rec, c, layer, HD_SITE_RESIDUAL1, h);
     x = op_add(rec, x, bottleneck_forward(rec, c, &w->adapter1, layer, h));
 
-    h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm2));
+    h = op_copy_to_tp(rec, norm_forward(rec, c, x, w->norm2));
     h = c->router.E ? experts_forward(rec, c, w, layer, h) : mlp_forward(rec, c, &w->mlp, layer, h);
     h = residual_dropout(rec, c, layer, HD_SITE_RESIDUAL2, h);
     return op_add(rec, x, bottleneck_forward(rec, c, &w->adapter2, layer, h));
@@ -177,7 +177,7 @@ static struct hd_tensor *embed(struct hd_rec *rec, const struct model_forward *f
 
     if (f->tp == 1)
         return op_embedding(rec, tokens, f->model->embedding, positions, table);
-    x = op_tp_leave(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1));
+    x = op_reduce_from_tp(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1));
     if (!positions)
         return x;
     return op_add(rec, x, op_embedding(rec, op_tp_rows(rec, positions), table, NULL, -1));
@@ -201,14 +201,15 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
 
     (void)unit;
     x = norm_forward(rec, &f->model->config, x, f->model->head_norm);
-    if (hd_rec_shape(rec)->mode == HD_RECORD_DECODE)
+    if (hd_rec_get_shape(rec)->mode == HD_RECORD_DECODE)
         op_logits(rec, x, f->model->head);
     else if (f->model->config.reward)
         op_head_reward(rec, x, f->model->head);
-    else if (hd_rec_shape(rec)->preference)
-        op_head_pairs(rec, op_tp_enter(rec, x), f->model->head);
+    else if (hd_rec_get_shape(rec)->preference)
+        op_head_pairs(rec, op_copy_to_tp(rec, x), f->model->head);
     else
-        op_head_loss(rec, op_tp_enter(rec, x), f->model->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
+        op_head_loss(rec, op_copy_to_tp(rec, x), f->model->head,
+                     hd_rec_batch(rec, HD_BATCH_TARGETS));
     return NULL;
 }
 
@@ -221,9 +222,9 @@ struct hd_units hd_model_units(const struct hd_model *model)
  * outside of enter and leave. */
 static struct hd_tensor *take_in(const struct hd_model *model, struct hd_rec *rec)
 {
-    const struct hd_rec_shape *shape = hd_rec_shape(rec);
+    const struct hd_rec_shape *shape = hd_rec_get_shape(rec);
 
-    return hd_rec_input(rec, "hidden", shape->B * shape->S / hd_rec_row_shares(rec),
+    return hd_rec_input(rec, "hidden", shape->B * shape->S / hd_rec_row_shards(rec),
                         model->config.C, shape->mode == HD_RECORD_TRAIN && !shape->ends_backward);
 }
 

@@ -149,7 +149,8 @@ struct share {
     int axis, copies;
     int norms_of; /* HD_INIT_NORMS */
     int64_t grain;
-    bool padded, partial, experts, tied, head, wide, table, product, linear, adapter, fresh;
+    bool padded, partial, experts, tied, head, keep_fp32, table, product, linear, adapter,
+        newly_initialized;
     double lr_scale; /* 0: 1 */
 };
 
@@ -214,7 +215,7 @@ static struct share of_experts(int axis, int64_t grain)
 
 /* Declares a parameter. shape: 1 to 3 dimensions, the rest 0. */
 static int tensor(struct declare *d, const char *what, const int64_t shape[3], struct share share,
-                  enum hd_init_kind init, double std, bool joined)
+                  enum hd_init_kind init, double std, bool fused)
 {
     const int dims = shape[2] ? 3 : shape[1] ? 2 : 1;
     const struct hd_only only = hd_model_only(d->config);
@@ -237,27 +238,27 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                                      .decay = dims > 1 && !share.adapter,
                                                      .lr_scale = share.lr_scale,
                                                      .adapter = share.adapter,
-                                                     .fresh = share.fresh,
+                                                     .newly_initialized = share.newly_initialized,
                                                      .frozen = !hd_only_trains(&only, name),
-                                                     .joined = joined,
+                                                     .fused = fused,
                                                      .tied = share.tied,
                                                      .head = share.head,
-                                                     .wide = share.wide,
+                                                     .keep_fp32 = share.keep_fp32,
                                                      .table = share.table,
                                                      .product = share.product,
                                                      .linear = share.linear});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
-                 struct share share, enum hd_init_kind init, double std, bool joined)
+                 struct share share, enum hd_init_kind init, double std, bool fused)
 {
-    return tensor(d, what, (const int64_t[3]){rows, columns}, share, init, std, joined);
+    return tensor(d, what, (const int64_t[3]){rows, columns}, share, init, std, fused);
 }
 
 static int matrix(struct declare *d, const char *what, int64_t rows, int64_t columns,
-                  struct share share, double std, bool joined)
+                  struct share share, double std, bool fused)
 {
-    return param(d, what, rows, columns, share, HD_INIT_NORMAL, std, joined);
+    return param(d, what, rows, columns, share, HD_INIT_NORMAL, std, fused);
 }
 
 /* The first matrix of a linear of a block. */
@@ -269,19 +270,19 @@ static int product(struct declare *d, const char *what, int64_t rows, int64_t co
 }
 
 /* One of the others, below it. */
-static int joined(struct declare *d, const char *what, int64_t rows, int64_t columns,
-                  struct share share, double std)
+static int fused(struct declare *d, const char *what, int64_t rows, int64_t columns,
+                 struct share share, double std)
 {
     share.linear = true;
     return matrix(d, what, rows, columns, share, std, true);
 }
 
 static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, struct share share,
-                bool joined)
+                bool fused)
 {
     if (!wanted)
         return -1;
-    return param(d, what, rows, 0, share, HD_INIT_ZEROS, 0, joined);
+    return param(d, what, rows, 0, share, HD_INIT_ZEROS, 0, fused);
 }
 
 static struct hd_norm declare_norm(struct declare *d, const char *which)
@@ -306,13 +307,14 @@ static double residual_std(const struct hd_model_config *c)
     return init_std / sqrt(2.0 * (double)c->L);
 }
 
-/* The adapters of a linear of `span` weights from `weight` on, of which `target` is the first. A
+/* The adapters of a linear of `fused_count` weights from `weight` on, of which `target` is the
+ * first. A
  * linear that is split by its rows has `in` whole on every tp rank, and its B is split as the
  * weight is; one that is split by its columns is the other way round. The other factor is whole on
  * every rank and meets parts of the rows' channels there, so its gradient is partial. */
 struct adapted {
     enum hd_target target;
-    int weight, span;
+    int weight, fused_count;
     int64_t in;
     int64_t grain; /* by columns: see struct share; else 0 */
     int64_t site;  /* of dropout */
@@ -321,12 +323,12 @@ struct adapted {
 static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora *l)
 {
     const struct hd_adapter *adapter = &d->config->adapter;
-    const bool shared = adapter->one_a && w->span == 3;
+    const bool shared = adapter->one_a && w->fused_count == 3;
     struct share share = w->grain ? split_columns(w->grain) : on_parts();
     char what[48];
 
     share.adapter = true;
-    for (int i = 0; i < w->span; i++) {
+    for (int i = 0; i < w->fused_count; i++) {
         const enum hd_target t = (enum hd_target)((int)w->target + i);
         int a;
 
@@ -346,7 +348,7 @@ static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora
     int64_t column = 0;
     char what[48];
 
-    for (int i = 0; i < w->span; i++) {
+    for (int i = 0; i < w->fused_count; i++) {
         const enum hd_target t = (enum hd_target)((int)w->target + i);
         const struct hd_param *weight = &d->registry->params[w->weight + i];
         const int64_t rows = weight->shape[0], local = weight->local[0];
@@ -376,14 +378,14 @@ static void declare_magnitudes(struct declare *d, const struct adapted *w, struc
     char what[48];
     int n = 0;
 
-    for (int i = 0; i < w->span; i++) {
+    for (int i = 0; i < w->fused_count; i++) {
         const enum hd_target t = (enum hd_target)((int)w->target + i);
         const int weight = w->weight + i;
         struct share share = w->grain ? on_rows(d) : split_rows();
 
         if (!adapter->target[t])
             continue;
-        share.adapter = share.wide = true;
+        share.adapter = share.keep_fp32 = true;
         share.norms_of = weight;
         if (i && w->target == HD_TARGET_Q)
             share.copies = d->registry->mesh.sizes.kv_replica;
@@ -515,8 +517,8 @@ static struct hd_attention declare_attention(struct declare *d)
     struct hd_attention a = {0};
 
     a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
-    (void)joined(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std);
-    (void)joined(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std);
+    (void)fused(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std);
+    (void)fused(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std);
     a.out = product(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(c));
     a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split_rows(), false);
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
@@ -548,7 +550,7 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
 
     if (c->family->gated_mlp) {
         m.up = product(d, "gate.weight", F, c->C, split_rows(), init_std);
-        (void)joined(d, "up.weight", F, c->C, split_rows(), init_std);
+        (void)fused(d, "up.weight", F, c->C, split_rows(), init_std);
     } else {
         m.up = product(d, "up.weight", F, c->C, split_rows(), init_std);
     }
@@ -570,7 +572,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
     struct hd_expert_params p = {.noise = -1, .a = {-1, -1, -1}, .b = {-1, -1, -1}};
     struct share router = on_parts();
 
-    router.wide = true; /* a choice that rounding changes would be another model */
+    router.keep_fp32 = true; /* a choice that rounding changes would be another model */
     p.router = matrix(d, "router.weight", E, c->C, router, init_std, false);
     if (c->router.noisy) /* zeros: the noise starts at softplus(0); Shazeer et al. 2017, app. A */
         p.noise = param(d, "router_noise.weight", E, c->C, router, HD_INIT_ZEROS, 0, false);
@@ -638,7 +640,7 @@ static int declare_score(struct declare *d)
 {
     struct share share = on_rows(d);
 
-    share.head = share.fresh = true;
+    share.head = share.newly_initialized = true;
     return matrix(d, "score.weight", 1, d->config->C, share, init_std, false);
 }
 

@@ -124,7 +124,7 @@ static bool is_one_with(const struct hd_param *p, const struct hd_param *before)
                                  strncmp(p->name, before->name, stem + 1) == 0;
     const bool is_norm_of_keys = strstr(p->name, ".k_norm.") && strstr(before->name, ".q_norm.");
 
-    return p->joined || is_bias_of_norm || is_norm_of_keys;
+    return p->fused || is_bias_of_norm || is_norm_of_keys;
 }
 
 enum hd_status hd_only_check(const struct hd_only *only, const struct hd_registry *r)

@@ -63,7 +63,7 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
 
 /* Sums of squares of elements [begin, end) of a counted segment. A kernel's chunks begin with its
  * first element, so what comes before the first bound of a chunk is a piece of its own. */
-static void emit_square_pieces(struct hd_emit *e, int part, const struct hd_segment *s,
+static void emit_square_pieces(struct hd_emit *e, int bucket, const struct hd_segment *s,
                                int64_t begin, int64_t end)
 {
     while (begin < end) {
@@ -72,43 +72,43 @@ static void emit_square_pieces(struct hd_emit *e, int part, const struct hd_segm
         struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
 
         sums.offset_bytes = hd_segment_chunk(s, begin) * (int64_t)sizeof(double);
-        (void)hd_emit_square_sums(e, HD_ARGS(square_sums, .N = stop - begin),
-                                  HD_OPERANDS(square_sums, .sums = sums,
-                                              .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
-                                              .grad = hd_emit_part(e, part, HD_STATE_GRAD, begin)));
+        (void)hd_emit_square_sums(
+            e, HD_ARGS(square_sums, .N = stop - begin),
+            HD_OPERANDS(square_sums, .sums = sums, .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
+                        .grad = hd_emit_bucket(e, bucket, HD_STATE_GRAD, begin)));
         begin = stop;
     }
 }
 
 /* Of a part whose gradient is equal on several ranks one counts it; of shards each rank has its
  * own. */
-static bool needs_squares(const struct hd_registry *r, const struct hd_part *p)
+static bool needs_squares(const struct hd_registry *r, const struct hd_bucket *p)
 {
-    return p->shard_count || hd_part_is_counted(r, p);
+    return p->shard_count || hd_bucket_owns_norm(r, p);
 }
 
 static bool computes_all_squares(const struct hd_registry *r)
 {
-    for (int i = 0; i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
+    for (int i = 0; i < r->bucket_count; i++) {
+        const struct hd_bucket *p = &r->buckets[i];
 
-        if (p->trainable && p->held && (p->shard_count || !hd_part_is_counted(r, p)))
+        if (p->trainable && p->is_local && (p->shard_count || !hd_bucket_owns_norm(r, p)))
             return false;
     }
     return true;
 }
 
-static void emit_squares(struct hd_emit *e, int part)
+static void emit_squares(struct hd_emit *e, int bucket)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
 
     for (int i = 0; i < p->segment_count && needs_squares(e->registry, p); i++) {
         const struct hd_segment *s = &p->segments[i];
         const int64_t begin = s->begin > p->shard_begin ? s->begin : p->shard_begin;
         const int64_t end = s->end < p->shard_end ? s->end : p->shard_end;
 
-        if (s->counted)
-            emit_square_pieces(e, part, s, begin, end);
+        if (s->owns_norm)
+            emit_square_pieces(e, bucket, s, begin, end);
     }
 }
 
@@ -126,14 +126,14 @@ static void emit_no_sums(struct hd_emit *e, int64_t first, int64_t end)
 /* With ZeRO: the rank that counts the part gets the sums of the other shards, by adding zeros,
  * which change no bit; the other ranks forget the part. So the record adds the same numbers in the
  * same order as without ZeRO. */
-static void emit_share_sums(struct hd_emit *e, int part)
+static void emit_share_sums(struct hd_emit *e, int bucket)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
     struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
     int64_t first = 0, end = 0;
 
     for (int i = p->segment_count - 1; i >= 0; i--) {
-        if (!p->segments[i].counted)
+        if (!p->segments[i].owns_norm)
             continue;
         first = p->segments[i].first_chunk;
         end = end ? end : hd_segment_chunk(&p->segments[i], p->segments[i].end - 1) + 1;
@@ -145,18 +145,18 @@ static void emit_share_sums(struct hd_emit *e, int part)
                        HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = p->shard_group,
                                .count = end - first, .dtype = HD_F64),
                        HD_OPERANDS(comm, .received = sums, .sent = sums));
-    if (!hd_part_is_counted(e->registry, p))
+    if (!hd_bucket_owns_norm(e->registry, p))
         emit_no_sums(e, first, end);
 }
 
 /* ---- the update ---- */
 
 /* In the order of the parts, so it overlaps with the update of later parts. */
-static void emit_gather(struct hd_emit *e, int part)
+static void emit_gather(struct hd_emit *e, int bucket)
 {
     const struct hd_registry *r = e->registry;
-    const struct hd_part *p = &r->parts[part];
-    const struct hd_operand all = hd_emit_part(e, part, HD_STATE_COPY, 0);
+    const struct hd_bucket *p = &r->buckets[bucket];
+    const struct hd_operand all = hd_emit_bucket(e, bucket, HD_STATE_COPY, 0);
     const int index = hd_mesh_find_group(&r->mesh, p->shard_group, r->rank).index;
 
     (void)hd_emit_comm(e,
@@ -166,9 +166,9 @@ static void emit_gather(struct hd_emit *e, int part)
                                    .sent = hd_emit_at(all, p->shard_count * index, p->compute)));
 }
 
-static void emit_update(struct hd_emit *e, int part)
+static void emit_update(struct hd_emit *e, int bucket)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
     const bool copy = p->copied;
     const int64_t begin = p->shard_begin;
 
@@ -177,63 +177,64 @@ static void emit_update(struct hd_emit *e, int part)
             e,
             HD_ARGS(adamw, .N = p->shard_end - begin, .range_count = p->range_count,
                     .moment_bytes = p->in_blocks ? p->moment_bytes : 0, .copy_dtype = p->compute),
-            HD_OPERANDS(adamw, .weight = hd_emit_part(e, part, HD_STATE_WEIGHT, begin),
-                        .m = hd_emit_part(e, part, HD_STATE_MOMENT1, begin),
-                        .v = hd_emit_part(e, part, HD_STATE_MOMENT2, begin),
-                        .copy = copy ? hd_emit_part(e, part, HD_STATE_COPY, begin) : hd_emit_none(),
-                        .grad = hd_emit_part(e, part, HD_STATE_GRAD, begin),
-                        .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
-                        .ranges = hd_emit_part(e, part, HD_STATE_RANGES, 0)));
+            HD_OPERANDS(adamw, .weight = hd_emit_bucket(e, bucket, HD_STATE_WEIGHT, begin),
+                        .m = hd_emit_bucket(e, bucket, HD_STATE_MOMENT1, begin),
+                        .v = hd_emit_bucket(e, bucket, HD_STATE_MOMENT2, begin),
+                        .copy =
+                            copy ? hd_emit_bucket(e, bucket, HD_STATE_COPY, begin) : hd_emit_none(),
+                        .grad = hd_emit_bucket(e, bucket, HD_STATE_GRAD, begin),
+                        .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
+                        .ranges = hd_emit_bucket(e, bucket, HD_STATE_RANGES, 0)));
     if (p->shard_count && p->zero < 3 && !p->offloaded)
-        emit_gather(e, part);
+        emit_gather(e, bucket);
 }
 
 /* After the host's update of all parts (train/offload.h). */
-static void emit_publish(struct hd_emit *e, int part)
+static void emit_publish(struct hd_emit *e, int bucket)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
 
     if (p->shard_count && p->zero < 3 && p->offloaded)
-        emit_gather(e, part);
+        emit_gather(e, bucket);
 }
 
-static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, int part))
+static void emit_for_buckets(struct hd_emit *e, void (*emit)(struct hd_emit *e, int bucket))
 {
-    for (int part = 0; part < e->registry->part_count; part++) {
-        e->unit = e->registry->parts[part].unit;
-        if (e->registry->parts[part].trainable && e->registry->parts[part].held)
-            emit(e, part);
+    for (int bucket = 0; bucket < e->registry->bucket_count; bucket++) {
+        e->unit = e->registry->buckets[bucket].unit;
+        if (e->registry->buckets[bucket].trainable && e->registry->buckets[bucket].is_local)
+            emit(e, bucket);
     }
 }
 
 /* Adds this rank's shard of the gradient, or all of it, over a group. */
-static void emit_sum_over(struct hd_emit *e, int part, enum hd_group_name group)
+static void emit_sum_over(struct hd_emit *e, int bucket, enum hd_group_name group)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
     struct hd_operand grad;
 
     if (p->shard_end == p->shard_begin)
         return;
-    grad = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin);
+    grad = hd_emit_bucket(e, bucket, HD_STATE_GRAD, p->shard_begin);
     (void)hd_emit_comm(e,
                        HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = group,
                                .count = p->shard_end - p->shard_begin, .dtype = HD_F32),
                        HD_OPERANDS(comm, .received = grad, .sent = grad));
 }
 
-static bool has_replicas(const struct hd_emit *e, int part)
+static bool has_replicas(const struct hd_emit *e, int bucket)
 {
     const struct hd_registry *r = e->registry;
 
-    return r->parts[part].shard_count &&
+    return r->buckets[bucket].shard_count &&
            hd_mesh_find_group(&r->mesh, HD_GROUP_ZERO_REPLICATE, r->rank).size > 1;
 }
 
 /* With hybrid sharding: over the ranks that have the same shard. */
-static void emit_replicas(struct hd_emit *e, int part)
+static void emit_replicas(struct hd_emit *e, int bucket)
 {
-    if (has_replicas(e, part))
-        emit_sum_over(e, part, HD_GROUP_ZERO_REPLICATE);
+    if (has_replicas(e, bucket))
+        emit_sum_over(e, bucket, HD_GROUP_ZERO_REPLICATE);
 }
 
 /* A shard of a gradient that travels in bf16. */
@@ -243,12 +244,12 @@ struct travelling {
     int unit;
 };
 
-static struct travelling emit_departure(struct hd_emit *e, int part)
+static struct travelling emit_departure(struct hd_emit *e, int bucket)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
     const int64_t count = p->shard_end - p->shard_begin;
-    const struct travelling t = {.grad = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin),
-                                 .wire = hd_emit_wire(e, part, count),
+    const struct travelling t = {.grad = hd_emit_bucket(e, bucket, HD_STATE_GRAD, p->shard_begin),
+                                 .wire = hd_emit_wire(e, bucket, count),
                                  .count = count,
                                  .unit = p->unit};
 
@@ -276,14 +277,15 @@ static void emit_replicas_in_bf16(struct hd_emit *e)
 {
     struct travelling before = {.count = 0};
 
-    for (int part = 0; part < e->registry->part_count; part++) {
-        const struct hd_part *p = &e->registry->parts[part];
+    for (int bucket = 0; bucket < e->registry->bucket_count; bucket++) {
+        const struct hd_bucket *p = &e->registry->buckets[bucket];
         struct travelling next;
 
-        if (!p->trainable || !p->held || !has_replicas(e, part) || p->shard_end == p->shard_begin)
+        if (!p->trainable || !p->is_local || !has_replicas(e, bucket) ||
+            p->shard_end == p->shard_begin)
             continue;
         e->unit = p->unit;
-        next = emit_departure(e, part);
+        next = emit_departure(e, bucket);
         if (before.count)
             emit_arrival(e, &before);
         before = next;
@@ -293,32 +295,33 @@ static void emit_replicas_in_bf16(struct hd_emit *e)
 }
 
 /* The gradients of a tied weight that the embedding and the head computed on two stages. */
-static void emit_tie(struct hd_emit *e, int part)
+static void emit_tie(struct hd_emit *e, int bucket)
 {
-    if (e->registry->parts[part].stage != e->registry->parts[part].tie_stage)
-        emit_sum_over(e, part, HD_GROUP_EMBEDDING);
+    if (e->registry->buckets[bucket].stage != e->registry->buckets[bucket].tie_stage)
+        emit_sum_over(e, bucket, HD_GROUP_EMBEDDING);
 }
 
 /* The sums of shards of gradients, to which every micro-batch adds. */
-static void emit_no_gradient(struct hd_emit *e, int part)
+static void emit_no_gradient(struct hd_emit *e, int bucket)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
     const int64_t count = p->shard_end - p->shard_begin;
 
     if (p->zero >= 2 && count > 0)
         (void)hd_emit_zero(
             e, HD_ARGS(zero, .size_bytes = count * (int64_t)sizeof(float)),
-            HD_OPERANDS(zero, .out = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin)));
+            HD_OPERANDS(zero, .out = hd_emit_bucket(e, bucket, HD_STATE_GRAD, p->shard_begin)));
 }
 
-/* The step's start: sums of the step block, the routers' records, and the maxima of fp8 become
+/* The step's start: sums of the step state, the routers' records, and the maxima of fp8 become
  * zero. */
 static void emit_start(struct hd_emit *e)
 {
     const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
 
-    (void)hd_emit_step_begin(e, HD_ARGS(step_begin, 0),
-                             HD_OPERANDS(step_begin, .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
+    (void)hd_emit_step_begin(
+        e, HD_ARGS(step_begin, 0),
+        HD_OPERANDS(step_begin, .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
     if (e->registry->routers > 0)
         (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = routes.store->size_bytes),
                            HD_OPERANDS(zero, .out = routes));
@@ -349,7 +352,7 @@ static void emit_histories(struct hd_emit *e)
     (void)hd_emit_fp8_history(
         e, HD_ARGS(fp8_history, .N = count, .history_len = r->amax_history),
         HD_OPERANDS(fp8_history, .history = hd_emit_global(e, HD_GLOBAL_BUFFERS), .seen = seen,
-                    .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
+                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
 }
 
 static void sum_routes(struct hd_emit *e, enum hd_group_name group)
@@ -376,7 +379,7 @@ static void emit_exchange(struct hd_emit *e)
     const bool alone = r->mesh.world == 1;
     struct hd_operand record = hd_emit_global(e, alone ? HD_GLOBAL_RECORDS : HD_GLOBAL_RECORD);
     struct hd_operand records = hd_emit_global(e, HD_GLOBAL_RECORDS);
-    struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+    struct hd_operand block = hd_emit_global(e, HD_GLOBAL_STEP_STATE);
 
     (void)hd_emit_step_record(
         e, HD_ARGS(step_record, .chunks = r->chunk_count, .counts_loss = r->coord.tp == 0),
@@ -406,22 +409,22 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     e->unit = -1;
     e->call = HD_CALL_S;
     emit_start(e);
-    emit_for_parts(e, emit_no_gradient);
+    emit_for_buckets(e, emit_no_gradient);
     e->call = HD_CALL_U;
     if (e->options->wire == HD_F32)
-        emit_for_parts(e, emit_replicas);
+        emit_for_buckets(e, emit_replicas);
     else
         emit_replicas_in_bf16(e);
-    emit_for_parts(e, emit_tie);
+    emit_for_buckets(e, emit_tie);
     if (!computes_all_squares(registry))
         emit_no_sums(e, 0, registry->chunk_count);
-    emit_for_parts(e, emit_squares);
-    emit_for_parts(e, emit_share_sums);
+    emit_for_buckets(e, emit_squares);
+    emit_for_buckets(e, emit_share_sums);
     e->unit = -1;
     emit_exchange(e);
     emit_histories(e);
-    emit_for_parts(e, emit_update);
+    emit_for_buckets(e, emit_update);
     e->call = HD_CALL_P;
-    emit_for_parts(e, emit_publish);
+    emit_for_buckets(e, emit_publish);
     return hd_emit_finish(e, ret_chunk);
 }

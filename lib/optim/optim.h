@@ -1,6 +1,6 @@
 /* optim: learning-rate schedules, and the programs S (start), U (update) and P (publish) of a step.
  *
- * S sets the sums of the step block and the routers' records to zero. On pipeline stages U first
+ * S sets the sums of the step state and the routers' records to zero. On pipeline stages U first
  * adds the two gradients of a tied weight that two stages hold.
  *
  * U sums the squares of the gradient by chunks, gathers {loss, targets, overflow, squares} from all

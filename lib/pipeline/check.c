@@ -184,7 +184,7 @@ static enum hd_status check_slots(const struct stage_check *s, unsigned uses)
     for (int use = 0; use < HD_SLOT_USES; use++) {
         const int32_t count = use == HD_SLOT_KEPT       ? plan->kept_slots
                               : use == HD_SLOT_DEFERRED ? plan->deferred_slots
-                                                        : plan->boundary_slots;
+                                                        : plan->stage_io_slots;
         const bool used = (uses >> use & 1) != 0;
 
         if (used ? in->slot[use] < 0 || in->slot[use] >= count : in->slot[use] != -1)
@@ -398,7 +398,7 @@ static enum hd_status check_end(const struct stage_check *s)
     if (!st)
         st = check_rest(s, s->deferred, plan->deferred_slots);
     if (!st)
-        st = check_rest(s, s->boundary, plan->boundary_slots);
+        st = check_rest(s, s->boundary, plan->stage_io_slots);
     return st;
 }
 
@@ -409,14 +409,14 @@ static enum hd_status check_stage(struct check *c, int32_t stage)
     struct stage_check s = {.c = c, .stage = stage};
     enum hd_status st = HD_OK;
 
-    if (plan->kept_slots < 0 || plan->deferred_slots < 0 || plan->boundary_slots < 0 ||
+    if (plan->kept_slots < 0 || plan->deferred_slots < 0 || plan->stage_io_slots < 0 ||
         plan->count < 3 - 3 * (int)c->forward)
         return hd_err(HD_INVALID, "stage %d: a list of %d instructions, with %d, %d and %d slots",
                       (int)stage, (int)plan->count, (int)plan->kept_slots,
-                      (int)plan->deferred_slots, (int)plan->boundary_slots);
+                      (int)plan->deferred_slots, (int)plan->stage_io_slots);
     s.kept = hd_arena_array(&c->arena, (size_t)plan->kept_slots + 1, sizeof *s.kept);
     s.deferred = hd_arena_array(&c->arena, (size_t)plan->deferred_slots + 1, sizeof *s.deferred);
-    s.boundary = hd_arena_array(&c->arena, (size_t)plan->boundary_slots + 1, sizeof *s.boundary);
+    s.boundary = hd_arena_array(&c->arena, (size_t)plan->stage_io_slots + 1, sizeof *s.boundary);
     for (int row = 0; row < PROGRAM_ROWS; row++)
         s.due[row] = hd_arena_array(&c->arena, V, sizeof *s.due[row]);
     if (hd_arena_failed(&c->arena))
@@ -677,7 +677,7 @@ static enum hd_status prepare_run(struct execution *r)
     r->hosts = hd_arena_array(&c->arena, (size_t)c->order->pipeline.stages, sizeof *r->hosts);
     r->active = hd_arena_array(&c->arena, (size_t)c->transfer_count + 1, sizeof *r->active);
     for (int32_t s = 0; s < c->order->pipeline.stages && r->hosts; s++) {
-        const size_t slots = (size_t)c->plans[s].boundary_slots;
+        const size_t slots = (size_t)c->plans[s].stage_io_slots;
         struct host *h = &r->hosts[s];
 
         h->into = hd_arena_array(&c->arena, slots + 1, sizeof *h->into);

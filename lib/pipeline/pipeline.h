@@ -177,7 +177,7 @@ struct hd_instruction {
 struct hd_step_plan {
     struct hd_instruction *list;
     int32_t count;
-    int32_t kept_slots, deferred_slots, boundary_slots;
+    int32_t kept_slots, deferred_slots, stage_io_slots;
 };
 
 /* The instructions of `stage` for one step (forward: for all micro-batches of a validation, without

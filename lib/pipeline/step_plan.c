@@ -382,7 +382,7 @@ enum hd_status hd_step_plan_build(const struct hd_order *order, int32_t stage,
     }
     b.plan.kept_slots = b.kept.count;
     b.plan.deferred_slots = b.deferred.count;
-    b.plan.boundary_slots = b.boundary.count;
+    b.plan.stage_io_slots = b.boundary.count;
     *ret_plan = b.plan;
 end:
     hd_arena_done(&scratch);

@@ -65,20 +65,20 @@ static void add_experts(struct finder *f, const struct hd_mesh_coord *c)
 
 /* The piece of a segment that lies in the rank's shard. The sums of its squares are cut where
  * chunks of the norm end, which depends on where the piece begins. */
-static void add_segment(struct finder *f, const struct hd_part *p, const struct hd_segment *s)
+static void add_segment(struct finder *f, const struct hd_bucket *p, const struct hd_segment *s)
 {
     const int64_t begin = s->begin > p->shard_begin ? s->begin : p->shard_begin;
     const int64_t end = s->end < p->shard_end ? s->end : p->shard_end;
 
-    add(f, s->counted);
+    add(f, s->owns_norm);
     add(f, end > begin ? end - begin : 0);
     add(f, end > begin ? begin % HD_GRAD_CHUNK : 0);
 }
 
 /* counts: the rank's index in the reduce group is 0. */
-static void add_part(struct finder *f, const struct hd_registry *r, int number, bool counts)
+static void add_bucket(struct finder *f, const struct hd_registry *r, int number, bool counts)
 {
-    const struct hd_part *p = &r->parts[number];
+    const struct hd_bucket *p = &r->buckets[number];
     const struct hd_unit *unit = &r->units[p->unit];
 
     add(f, p->count);
@@ -91,7 +91,7 @@ static void add_part(struct finder *f, const struct hd_registry *r, int number, 
     for (int k = 0; k < p->segment_count; k++)
         add_segment(f, p, &p->segments[k]);
     for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
-        for (int d = 0; r->params[i].part == number && d < r->params[i].dim_count; d++)
+        for (int d = 0; r->params[i].bucket == number && d < r->params[i].dim_count; d++)
             add(f, r->params[i].real[d]); /* of the vocabulary: without padding */
 }
 
@@ -128,12 +128,12 @@ static void make_key(struct finder *f, const struct hd_registry *r, struct hd_me
     add_attention(f, &c);
     add_experts(f, &c);
     add_chunks(f, c.pp);
-    for (int i = 0; i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
+    for (int i = 0; i < r->bucket_count; i++) {
+        const struct hd_bucket *p = &r->buckets[i];
         const bool counts = hd_mesh_find_group(&f->shared->mesh, p->reduce_group, rank).index == 0;
 
-        if (hd_part_is_held_by(r, p, rank))
-            add_part(f, r, i, counts && p->stage == c.pp);
+        if (hd_bucket_is_held_by(r, p, rank))
+            add_bucket(f, r, i, counts && p->stage == c.pp);
     }
 }
 

@@ -137,7 +137,7 @@ static int64_t whole(const struct hd_extent *x)
 }
 
 static enum hd_status measure(struct builder *b, int registry, struct hd_units units,
-                              struct hd_piece *ret_piece, int64_t *ret_boundary)
+                              struct hd_piece *ret_piece, int64_t *ret_stage_io)
 {
     static const enum hd_call calls[HD_PIECE_CALLS] = {HD_CALL_F, HD_CALL_B, HD_CALL_W};
     struct hd_chunk *chunk;
@@ -149,11 +149,11 @@ static enum hd_status measure(struct builder *b, int registry, struct hd_units u
     for (int c = 0; c < HD_PIECE_CALLS; c++)
         for (int last = 0; last < 2; last++)
             ret_piece->time[c][last] = program_time(b, &chunk->program[calls[c]], last);
-    ret_piece->kept_bytes = whole(&chunk->extent[HD_REGION_KEPT]);
+    ret_piece->kept_bytes = whole(&chunk->extent[HD_REGION_SAVED]);
     ret_piece->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
     ret_piece->work_bytes = whole(&chunk->extent[HD_REGION_WORK]);
-    if (ret_boundary)
-        *ret_boundary = chunk->extent[HD_REGION_BOUNDARY].registered_bytes;
+    if (ret_stage_io)
+        *ret_stage_io = chunk->extent[HD_REGION_STAGE_IO].registered_bytes;
     return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
 }
 
@@ -204,10 +204,10 @@ static void share_out(struct builder *b, const struct hd_program *p, double *uni
 /* Adds what the host updates between U and P, part by part. */
 static void host_update(const struct builder *b, const struct hd_registry *r, double *units)
 {
-    for (int i = 0; i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
+    for (int i = 0; i < r->bucket_count; i++) {
+        const struct hd_bucket *p = &r->buckets[i];
 
-        if (p->offloaded && p->held && p->shard_end > p->shard_begin)
+        if (p->offloaded && p->is_local && p->shard_end > p->shard_begin)
             units[p->unit] +=
                 hd_rates_host_update(&b->cluster->rates, p->shard_end - p->shard_begin,
                                      p->in_blocks ? p->moment_bytes : 0, p->compute);
@@ -293,7 +293,7 @@ static enum hd_status measure_blocks(struct builder *b, struct hd_pieces *p)
     struct hd_piece one = {0}, two = {0};
     enum hd_status st =
         measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1}, &one,
-                &p->boundary_bytes);
+                &p->stage_io_bytes);
 
     if (!st)
         st = measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2}, &two,

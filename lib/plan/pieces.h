@@ -57,7 +57,7 @@ struct hd_pieces {
     double update[3];            /* seconds of U and P: of one block; of the embedding's stage
                                     without blocks; of the head's */
     double update_base;          /* what U takes beside its parts: the exchange of a step */
-    int64_t boundary_bytes;      /* of the hidden rows that a transfer between two stages moves */
+    int64_t stage_io_bytes;      /* of the hidden rows that a transfer between two stages moves */
     struct hd_link_group stages; /* the group `pp`, for those transfers */
 };
 

@@ -124,7 +124,7 @@ static enum hd_status plan_class(const struct hd_layout *layout, const struct hd
     c->memory = layout->memory;
     c->kept_slots = layout->plan.kept_slots;
     c->deferred_slots = layout->plan.deferred_slots;
-    c->boundary_slots = layout->plan.boundary_slots;
+    c->stage_io_slots = layout->plan.stage_io_slots;
     if (hd_traits_is_cuda(traits)) {
         c->reserved_bytes = hd_memory_on_device(&c->memory, traits);
         c->overhead = hd_layout_gpu_overhead(layout, traits);

@@ -249,7 +249,7 @@ static struct passage passage_of(const struct step_walk *s, int32_t chunk, int32
     way.stage = hd_pipeline_stage(&s->l->pipeline, taker);
     if (way.stage != stage)
         way.seconds = hd_links_transfer(s->cluster, &s->pieces->stages, stage * ranks,
-                                        way.stage * ranks, (double)s->pieces->boundary_bytes) +
+                                        way.stage * ranks, (double)s->pieces->stage_io_bytes) +
                       s->cluster->rates.wait_s;
     return way;
 }

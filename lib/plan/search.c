@@ -335,7 +335,7 @@ static enum hd_status count_parameters(struct layout_search *s)
     for (int i = 0; !st && !s->tuned && i < registry.param_count; i++) {
         const struct hd_param *p = &registry.params[i];
 
-        if (p->unit == HD_UNIT_FIRST_BLOCK && !p->wide) /* a router computes in fp32 */
+        if (p->unit == HD_UNIT_FIRST_BLOCK && !p->keep_fp32) /* a router computes in fp32 */
             *(p->experts ? &s->block_experts : &s->block_parameters) += p->count;
         if (p->unit == HD_UNIT_EMBEDDING)
             s->first_parameters += p->count;

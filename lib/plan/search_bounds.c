@@ -156,17 +156,19 @@ static double state_bytes(const struct layout_search *s, const struct hd_layout_
                           bool experts)
 {
     const double shards = shards_of(z, experts);
-    const bool wide = strcmp(z->precision, "fp32") == 0;
+    const bool keep_fp32 = strcmp(z->precision, "fp32") == 0;
     const bool away =
         strcmp(z->offload, "optimizer") == 0 && s->asked->cluster->traits.memory_bytes;
     const double moments = away ? 0 : strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
-    const double master = wide || !away ? 4 : 0, copy = wide ? 0 : 2, gradient = 4;
+    const double master = keep_fp32 || !away ? 4 : 0, copy = keep_fp32 ? 0 : 2, gradient = 4;
 
     switch (z->zero) {
     case 1:
-        return gradient + (wide ? master : copy) + (moments + (wide ? 0 : master)) / shards;
+        return gradient + (keep_fp32 ? master : copy) +
+               (moments + (keep_fp32 ? 0 : master)) / shards;
     case 2:
-        return (wide ? master : copy) + (gradient + moments + (wide ? 0 : master)) / shards;
+        return (keep_fp32 ? master : copy) +
+               (gradient + moments + (keep_fp32 ? 0 : master)) / shards;
     case 3:
         return (master + copy + gradient + moments) / shards;
     default:
@@ -278,14 +280,14 @@ static double whole_blocks(const struct layout_search *s, double blocks, int32_t
 /* Where a stage has no embedding, the rows that enter a chunk lie in a slot of the boundary until
  * backward has read them, and the first block keeps so much less than others do. With W apart they
  * may be given back before W. */
-static double stage_boundary(const struct layout_search *s, const struct hd_pieces *p,
-                             const struct ordered *ordered, int32_t stage)
+static double stage_io_bytes_of(const struct layout_search *s, const struct hd_pieces *p,
+                                const struct ordered *ordered, int32_t stage)
 {
     const double less = -(double)p->piece[HD_PIECE_BASE].kept_bytes;
 
     if (s->differ || stage == 0 || ordered->shared.order.split)
         return 0;
-    return ordered->stages[stage].kept * larger(0, smaller(less, (double)p->boundary_bytes));
+    return ordered->stages[stage].kept * larger(0, smaller(less, (double)p->stage_io_bytes));
 }
 
 /* Work memory of any chunk that has a block. */
@@ -415,7 +417,7 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
         if (whole > 0)
             work += block_work(s, pieces);
         slots = stage->kept * of_slot + stage->deferred * chunk_deferred(s, pieces, whole) +
-                stage_boundary(s, pieces, ordered, i);
+                stage_io_bytes_of(s, pieces, ordered, i);
         r = rejected(s, c, z, i, stage->blocks * state + ends + work, slots);
 
         if (i == 0 || r.needed_bytes > most.needed_bytes)

@@ -66,11 +66,11 @@ const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_
     return NULL;
 }
 
-const struct hd_store *hd_chunk_find_boundary(const struct hd_chunk *chunk,
-                                              enum hd_boundary boundary)
+const struct hd_store *hd_chunk_find_stage_io(const struct hd_chunk *chunk,
+                                              enum hd_stage_io stage_io)
 {
     for (int i = 0; i < chunk->store_count; i++)
-        if (chunk->stores[i]->kind == HD_STORE_BOUNDARY && chunk->stores[i]->boundary == boundary)
+        if (chunk->stores[i]->kind == HD_STORE_STAGE_IO && chunk->stores[i]->stage_io == stage_io)
             return chunk->stores[i];
     return NULL;
 }

@@ -11,7 +11,7 @@
  * and nothing else uses its memory; else it is copied. */
 #include "program/emit.h"
 
-const struct hd_op_row *hd_op_row(enum hd_op_kind kind)
+const struct hd_op_row *hd_op_row_of(enum hd_op_kind kind)
 {
     static const struct hd_op_row *const rows[] = {
 #define X(name, class) &hd_op_row_##name,
@@ -23,7 +23,7 @@ const struct hd_op_row *hd_op_row(enum hd_op_kind kind)
 
 static void emit_backward(struct hd_emit *e, const struct hd_op *op)
 {
-    const struct hd_op_row *row = hd_op_row(op->kind);
+    const struct hd_op_row *row = hd_op_row_of(op->kind);
 
     if (!op->out || !e->grads[op->out->id].sum.store)
         return;
@@ -37,13 +37,13 @@ static void emit_backward(struct hd_emit *e, const struct hd_op *op)
 
 /* ---- boundaries ---- */
 
-static struct hd_store *boundary(struct hd_emit *e, enum hd_boundary which,
+static struct hd_store *stage_io(struct hd_emit *e, enum hd_stage_io which,
                                  const struct hd_tensor *t)
 {
     static const char *const names[] = {"in", "out", "out_grad", "in_grad"};
 
-    return hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_BOUNDARY,
-                                               .boundary = which,
+    return hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_STAGE_IO,
+                                               .stage_io = which,
                                                .name = names[which],
                                                .dtype = t->dtype,
                                                .rows = t->dim[0],
@@ -56,7 +56,7 @@ static void take_in(struct hd_emit *e)
     const struct hd_tensor *in = e->rec->input;
 
     if (in)
-        e->into->value[in->id].store = boundary(e, HD_BOUNDARY_IN, in);
+        e->into->value[in->id].store = stage_io(e, HD_STAGE_INPUT, in);
 }
 
 static void copy_rows(struct hd_emit *e, const struct hd_tensor *like, struct hd_operand to,
@@ -87,9 +87,9 @@ static struct hd_store *put_out(struct hd_emit *e)
         return NULL;
     while (first->same_store >= 0)
         first = e->rec->tensors[first->same_store];
-    e->into->value[first->id].store = boundary(e, HD_BOUNDARY_OUT, out);
+    e->into->value[first->id].store = stage_io(e, HD_STAGE_OUTPUT, out);
     if (e->rec->shape.mode == HD_RECORD_TRAIN) {
-        struct hd_store *grad = boundary(e, HD_BOUNDARY_OUT_GRAD, out); /* it arrives anyway */
+        struct hd_store *grad = stage_io(e, HD_STAGE_OUTPUT_GRAD, out); /* it arrives anyway */
 
         if (out->needs_grad)
             e->grads[out->id] = (struct hd_grad_slot){.sum = {grad, 0}, .call = HD_CALL_B};
@@ -117,25 +117,26 @@ static void give_back_gradient(struct hd_emit *e)
     store = grad->sum.store;
     if (grad->own && store->kind == HD_STORE_TEMPORARY && !grad->sum.offset_bytes &&
         !is_used_by(e, HD_CALL_F, store) && !is_used_by(e, HD_CALL_W, store)) {
-        store->kind = HD_STORE_BOUNDARY;
-        store->boundary = HD_BOUNDARY_IN_GRAD;
+        store->kind = HD_STORE_STAGE_IO;
+        store->stage_io = HD_STAGE_INPUT_GRAD;
         store->name = "in_grad";
         store->registered = true;
         return;
     }
     e->call = HD_CALL_B;
     e->unit = -1;
-    copy_rows(e, in, (struct hd_operand){boundary(e, HD_BOUNDARY_IN_GRAD, in), 0}, grad->sum);
+    copy_rows(e, in, (struct hd_operand){stage_io(e, HD_STAGE_INPUT_GRAD, in), 0}, grad->sum);
 }
 
-/* The tied weight already has the gradient of the head, in another chunk of this rank; buckets are
+/* The tied weight already has the gradient of the head, in another chunk of this rank; gradient
+ * buckets are
  * of one chunk. */
 static void begin_tie(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;
 
     for (int i = 0; i < r->param_count && e->options->tie_began_elsewhere; i++)
-        if (r->parts[r->params[i].part].tied && r->parts[r->params[i].part].zero < 2)
+        if (r->buckets[r->params[i].bucket].tied && r->buckets[r->params[i].bucket].zero < 2)
             e->param_has_grad[i] = true;
 }
 
@@ -157,7 +158,7 @@ struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_optio
     for (int i = 0; i < rec->op_count; i++) {
         e->op_index = i;
         e->unit = rec->ops[i].unit;
-        hd_op_row(rec->ops[i].kind)->forward(e, &rec->ops[i]);
+        hd_op_row_of(rec->ops[i].kind)->forward(e, &rec->ops[i]);
     }
     finish_out(e, out);
     e->into = NULL;

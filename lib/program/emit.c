@@ -33,13 +33,13 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
     e->keeps = hd_arena_array(arena, tensors, sizeof *e->keeps);
     e->producer = hd_arena_array(arena, tensors, sizeof *e->producer);
     e->grads = hd_arena_array(arena, tensors, sizeof *e->grads);
-    e->again = hd_arena_array(arena, ops, sizeof *e->again);
-    e->part_store = hd_arena_array(arena, (size_t)r->part_count * HD_STATE_KIND_COUNT + 1,
-                                   sizeof(struct hd_store *));
-    e->bucket =
-        hd_arena_array(arena, (size_t)r->part_count * HD_CALL_COUNT + 1, sizeof(struct hd_store *));
-    e->gathered =
-        hd_arena_array(arena, (size_t)r->part_count * HD_CALL_COUNT + 1, sizeof(struct hd_store *));
+    e->recomputed = hd_arena_array(arena, ops, sizeof *e->recomputed);
+    e->bucket_store = hd_arena_array(arena, (size_t)r->bucket_count * HD_STATE_KIND_COUNT + 1,
+                                     sizeof(struct hd_store *));
+    e->grad_bucket = hd_arena_array(arena, (size_t)r->bucket_count * HD_CALL_COUNT + 1,
+                                    sizeof(struct hd_store *));
+    e->gathered = hd_arena_array(arena, (size_t)r->bucket_count * HD_CALL_COUNT + 1,
+                                 sizeof(struct hd_store *));
     e->param_has_grad =
         hd_arena_array(arena, (size_t)r->param_count * HD_CALL_COUNT + 1, sizeof(bool));
     if (hd_arena_failed(arena))
@@ -49,7 +49,7 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
     for (int i = 0; i < rec->op_count; i++)
         if (rec->ops[i].out)
             e->producer[rec->ops[i].out->id] = i;
-    hd_emit_choose_kept(e);
+    hd_emit_choose_saved(e);
     return e;
 }
 
@@ -57,7 +57,7 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
 
 struct hd_store *hd_emit_store(struct hd_emit *e, const struct hd_store *like)
 {
-    struct hd_store **list = hd_arena_grow(e->arena, e->stores, e->store_count, &e->store_room,
+    struct hd_store **list = hd_arena_grow(e->arena, e->stores, e->store_count, &e->store_capacity,
                                            sizeof(struct hd_store *));
     struct hd_store *s = hd_arena_alloc(e->arena, sizeof *s);
 
@@ -86,10 +86,11 @@ struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtyp
                                0};
 }
 
-struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind, int64_t offset)
+struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_kind kind,
+                                 int64_t offset)
 {
     static const char *const names[] = {"weight", "copy", "grad", "m", "v", "ranges"};
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
     const bool is_moment = kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2;
     struct hd_store **slot;
     enum hd_dtype dtype;
@@ -101,26 +102,26 @@ struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind k
             : is_moment && p->in_blocks ? HD_U8 /* bytes of codes and scales */
                                         : HD_F32;
     assert(!hd_state_is_on_host(p, kind));
-    slot = &e->part_store[part * HD_STATE_KIND_COUNT + (int)kind];
+    slot = &e->bucket_store[bucket * HD_STATE_KIND_COUNT + (int)kind];
     if (!*slot)
         *slot = hd_emit_store(
-            e, &(struct hd_store){.kind = HD_STORE_PART,
+            e, &(struct hd_store){.kind = HD_STORE_BUCKET,
                                   .name = names[kind],
                                   .dtype = dtype,
-                                  .rows = hd_part_state_bytes(e->registry, p, kind) /
+                                  .rows = hd_bucket_state_bytes(e->registry, p, kind) /
                                           (int64_t)hd_dtype_size(dtype),
-                                  .size_bytes = hd_part_state_bytes(e->registry, p, kind),
+                                  .size_bytes = hd_bucket_state_bytes(e->registry, p, kind),
                                   .registered = hd_state_is_registered(p, kind),
-                                  .part = part,
+                                  .bucket = bucket,
                                   .state = kind});
-    return hd_emit_at((struct hd_operand){*slot, 0}, offset - hd_part_base(p, kind), dtype);
+    return hd_emit_at((struct hd_operand){*slot, 0}, offset - hd_bucket_base(p, kind), dtype);
 }
 
 /* A store of all shards of a part that lives within one program, made at first use. */
 static struct hd_store *for_program(struct hd_emit *e, struct hd_store **list,
                                     const struct hd_store *like)
 {
-    struct hd_store **slot = &list[like->part * HD_CALL_COUNT + (int)e->call];
+    struct hd_store **slot = &list[like->bucket * HD_CALL_COUNT + (int)e->call];
 
     if (!*slot)
         *slot = hd_emit_store(e, like);
@@ -130,48 +131,48 @@ static struct hd_store *for_program(struct hd_emit *e, struct hd_store **list,
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype)
 {
     const struct hd_param *p = &e->registry->params[param];
-    const struct hd_part *part = &e->registry->parts[p->part];
+    const struct hd_bucket *bucket = &e->registry->buckets[p->bucket];
     const struct hd_store all = {.kind = HD_STORE_GATHERED,
                                  .name = "gathered",
                                  .dtype = dtype,
-                                 .rows = hd_part_shards_count(e->registry, part),
+                                 .rows = hd_bucket_shards_count(e->registry, bucket),
                                  .registered = true,
-                                 .part = p->part};
+                                 .bucket = p->bucket};
 
-    assert(dtype == part->compute);
-    if (part->zero < 3)
-        return hd_emit_part(e, p->part, HD_STATE_COPY, p->offset);
+    assert(dtype == bucket->compute);
+    if (bucket->zero < 3)
+        return hd_emit_bucket(e, p->bucket, HD_STATE_COPY, p->offset);
     return hd_emit_at((struct hd_operand){for_program(e, e->gathered, &all), 0}, p->offset, dtype);
 }
 
-struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int span, enum hd_dtype dtype,
+struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int fused_count, enum hd_dtype dtype,
                                  struct hd_quant_factor *ret_codes)
 {
-    *ret_codes = hd_registry_factor(e->registry, param, span);
+    *ret_codes = hd_registry_factor(e->registry, param, fused_count);
     return hd_emit_weight(e, param, dtype);
 }
 
-struct hd_operand hd_emit_bucket(struct hd_emit *e, int part, int64_t offset)
+struct hd_operand hd_emit_grad_bucket(struct hd_emit *e, int bucket, int64_t offset)
 {
-    const struct hd_store all = {.kind = HD_STORE_BUCKET,
-                                 .name = "bucket",
-                                 .dtype = HD_F32,
-                                 .rows =
-                                     hd_part_shards_count(e->registry, &e->registry->parts[part]),
-                                 .registered = true,
-                                 .part = part};
+    const struct hd_store all = {
+        .kind = HD_STORE_GRAD_BUCKET,
+        .name = "bucket",
+        .dtype = HD_F32,
+        .rows = hd_bucket_shards_count(e->registry, &e->registry->buckets[bucket]),
+        .registered = true,
+        .bucket = bucket};
 
-    return hd_emit_at((struct hd_operand){for_program(e, e->bucket, &all), 0}, offset, HD_F32);
+    return hd_emit_at((struct hd_operand){for_program(e, e->grad_bucket, &all), 0}, offset, HD_F32);
 }
 
-struct hd_operand hd_emit_wire(struct hd_emit *e, int part, int64_t count)
+struct hd_operand hd_emit_wire(struct hd_emit *e, int bucket, int64_t count)
 {
     const struct hd_store like = {.kind = HD_STORE_WIRE,
                                   .name = "wire",
                                   .dtype = e->options->wire,
                                   .rows = count,
                                   .registered = true,
-                                  .part = part};
+                                  .bucket = bucket};
 
     return (struct hd_operand){hd_emit_store(e, &like), 0};
 }
@@ -283,7 +284,7 @@ struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t)
     if (t->id < 0)
         return hd_emit_none();
     if (e->into != forward && !e->keeps[t->id])
-        return hd_emit_again(e, t);
+        return hd_emit_recompute(e, t);
     return memory_of(e, forward, t);
 }
 
@@ -310,7 +311,7 @@ static struct hd_emit_frame *newest_frame(struct hd_emit *e)
     return &e->frame[i];
 }
 
-struct hd_emit_stats *hd_emit_stats(struct hd_emit *e)
+struct hd_emit_stats *hd_emit_get_stats(struct hd_emit *e)
 {
     return &newest_frame(e)->stats[e->op_index];
 }
@@ -327,8 +328,8 @@ static struct hd_node *append_node(struct hd_emit *e, const struct hd_node *like
 {
     struct hd_node_list *list = &e->lists[e->call];
     const size_t operands_bytes = (size_t)hd_node_operand_count(like) * sizeof(struct hd_operand);
-    struct hd_node **nodes =
-        hd_arena_grow(e->arena, list->nodes, list->count, &list->room, sizeof(struct hd_node *));
+    struct hd_node **nodes = hd_arena_grow(e->arena, list->nodes, list->count, &list->capacity,
+                                           sizeof(struct hd_node *));
     struct hd_node *node = hd_arena_alloc(e->arena, sizeof *node);
 
     if (node) {
@@ -371,7 +372,7 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                                          .group = what->group,
                                          .count = what->count,
                                          .dtype = what->dtype,
-                                         .wide = what->wide,
+                                         .keep_fp32 = what->keep_fp32,
                                          .reduce = what->reduce,
                                          .rows = what->rows},
                        operands);

@@ -20,7 +20,7 @@
 
 struct hd_node_list {
     struct hd_node **nodes;
-    int count, room;
+    int count, capacity;
 };
 
 /* The gradient of one tensor while B is emitted. */
@@ -56,7 +56,7 @@ struct hd_emit {
     struct hd_store failed_store;
 
     struct hd_store **stores; /* by id */
-    int store_count, store_room;
+    int store_count, store_capacity;
     struct hd_node_list lists[HD_CALL_COUNT];
     enum hd_call call; /* the program that nodes are added to */
     int unit;
@@ -68,12 +68,12 @@ struct hd_emit {
     bool *keeps;   /* forward keeps the value for backward (recompute.c) */
     int *producer; /* the index of the op that computes it; -1: none */
     struct hd_grad_slot *grads;
-    bool *again; /* by op index: for recompute.c */
+    bool *recomputed; /* by op index: for recompute.c */
 
-    bool *param_has_grad; /* by parameter: has a contribution in this micro-batch; to buckets: in
-                             this program, by parameter + call * param_count */
-    struct hd_store **part_store; /* by part * HD_STATE_KIND_COUNT + kind; NULL: not used yet */
-    struct hd_store **bucket, **gathered; /* by part * HD_CALL_COUNT + call */
+    bool *param_has_grad; /* by parameter: has a contribution in this micro-batch; to gradient
+                             buckets: in this program, by parameter + call * param_count */
+    struct hd_store **bucket_store; /* by part * HD_STATE_KIND_COUNT + kind; NULL: not used yet */
+    struct hd_store **grad_bucket, **gathered; /* by part * HD_CALL_COUNT + call */
     struct hd_store *global_store[HD_GLOBAL_COUNT];
 };
 
@@ -102,15 +102,16 @@ static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
 /* The same as a factor of a product: ret_codes says how it is encoded. What multiplies by weights
  * that may be encoded asks here. */
-struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int span, enum hd_dtype dtype,
+struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int fused_count, enum hd_dtype dtype,
                                  struct hd_quant_factor *ret_codes);
 /* One kind of state of a part, from element `offset` on, which this rank must have. */
-struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind,
-                               int64_t offset);
-/* The bucket of a part's gradient in this program, from element `offset` on (ZeRO 2, 3). */
-struct hd_operand hd_emit_bucket(struct hd_emit *e, int part, int64_t offset);
+struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_kind kind,
+                                 int64_t offset);
+/* The gradient bucket of a part's gradient in this program, from element `offset` on (ZeRO 2,
+ * 3). */
+struct hd_operand hd_emit_grad_bucket(struct hd_emit *e, int bucket, int64_t offset);
 /* A new store for `count` elements of a part's gradient on their way (train.reduce). */
-struct hd_operand hd_emit_wire(struct hd_emit *e, int part, int64_t count);
+struct hd_operand hd_emit_wire(struct hd_emit *e, int bucket, int64_t count);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
 /* Constants; equal ones share a store: the RoPE table [positions, head_width/2, 2], and the
  * positions of the rows of B sequences, as the zigzag gives them. */
@@ -134,20 +135,20 @@ void hd_emit_set_result(struct hd_emit *e, const struct hd_op *op, struct hd_ope
 
 /* Statistics and state of the op that is being emitted: in forward those that it fills, in backward
  * those of its newest emission. In backward call hd_emit_value for the op's result first. */
-struct hd_emit_stats *hd_emit_stats(struct hd_emit *e);
+struct hd_emit_stats *hd_emit_get_stats(struct hd_emit *e);
 void **hd_emit_state(struct hd_emit *e);
 
 /* ---- recompute (recompute.c) ---- */
 
 /* Decides which values forward keeps. */
-void hd_emit_choose_kept(struct hd_emit *e);
+void hd_emit_choose_saved(struct hd_emit *e);
 /* In backward: emits again, in B, what the value of t follows from and is not cheap. To be called
  * before the nodes that the fuse pass may merge, so that nothing comes between them. */
 void hd_emit_prepare(struct hd_emit *e, const struct hd_tensor *t);
 /* The value of t in the frame of B or W; emits what is missing. Only for hd_emit_value. */
-struct hd_operand hd_emit_again(struct hd_emit *e, const struct hd_tensor *t);
+struct hd_operand hd_emit_recompute(struct hd_emit *e, const struct hd_tensor *t);
 /* True if the op is being emitted again. */
-static inline bool hd_emit_is_again(const struct hd_emit *e)
+static inline bool hd_emit_is_recomputed(const struct hd_emit *e)
 {
     return e->into && e->into != &e->frame[HD_FRAME_FORWARD];
 }
@@ -164,10 +165,13 @@ void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_op
 struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
                                    bool *ret_accumulate);
 
-/* The gradient of `span` parameters from `param` on; with ZeRO 2 and 3 in this program's bucket.
- * ret_first: it is the micro-batch's, or the bucket's, first contribution. The caller marks the
+/* The gradient of `fused_count` parameters from `param` on; with ZeRO 2 and 3 in this program's
+ * gradient bucket.
+ * ret_first: it is the micro-batch's, or the gradient bucket's, first contribution. The caller
+ * marks the
  * node that writes it with hd_emit_contributes. */
-struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first);
+struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int fused_count,
+                                     bool *ret_first);
 void hd_emit_contributes(struct hd_node *node, bool first);
 
 /* ---- nodes ---- */
@@ -198,15 +202,16 @@ struct hd_comm_args {
     enum hd_group_name group;
     int64_t count;
     enum hd_dtype dtype;
-    bool wide;
+    bool keep_fp32;
     enum hd_comm_reduce reduce; /* all_reduce: left out, the sum */
     struct hd_node_rows rows;
 };
 struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                              const struct hd_comm_operands *operands);
 
-/* db += sum_r dy, for `span` biases from `bias` on; emits nothing if bias is -1 or frozen. */
-void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y);
+/* db += sum_r dy, for `fused_count` biases from `bias` on; emits nothing if bias is -1 or
+ * frozen. */
+void hd_emit_bias_gradient(struct hd_emit *e, int bias, int fused_count, const struct hd_tensor *y);
 
 /* What a loss of pairs is made of: a value in each row that counts, and where the rows belong. */
 struct hd_pair_rows {
@@ -247,7 +252,7 @@ struct hd_op_row {
 #define X(name, class) extern const struct hd_op_row hd_op_row_##name;
 HD_OP_LIST(X)
 #undef X
-const struct hd_op_row *hd_op_row(enum hd_op_kind kind);
+const struct hd_op_row *hd_op_row_of(enum hd_op_kind kind);
 
 /* ---- passes over a chunk (each changes the programs in place) ---- */
 

@@ -33,24 +33,24 @@ struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
     return *ret_accumulate ? slot->sum : hd_emit_temp(e, "grad", t->dtype, t->dim[0], t->dim[1]);
 }
 
-struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first)
+struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int fused_count, bool *ret_first)
 {
     const struct hd_param *p = &e->registry->params[param];
-    const bool to_bucket = e->registry->parts[p->part].zero >= 2;
+    const bool to_grad_bucket = e->registry->buckets[p->bucket].zero >= 2;
     bool *has_grad =
-        &e->param_has_grad[param + (to_bucket ? (int)e->call : 0) * e->registry->param_count];
+        &e->param_has_grad[param + (to_grad_bucket ? (int)e->call : 0) * e->registry->param_count];
 
     *ret_first = !*has_grad;
-    for (int i = 0; i < span; i++)
+    for (int i = 0; i < fused_count; i++)
         has_grad[i] = true;
-    return to_bucket ? hd_emit_bucket(e, p->part, p->offset)
-                     : hd_emit_part(e, p->part, HD_STATE_GRAD, p->offset);
+    return to_grad_bucket ? hd_emit_grad_bucket(e, p->bucket, p->offset)
+                          : hd_emit_bucket(e, p->bucket, HD_STATE_GRAD, p->offset);
 }
 
-static bool writes_bucket(const struct hd_node *node)
+static bool writes_grad_bucket(const struct hd_node *node)
 {
     for (int k = 0; k < hd_node_operand_count(node); k++)
-        if (node->operands[k].store && node->operands[k].store->kind == HD_STORE_BUCKET)
+        if (node->operands[k].store && node->operands[k].store->kind == HD_STORE_GRAD_BUCKET)
             return true;
     return false;
 }
@@ -61,7 +61,7 @@ void hd_emit_contributes(struct hd_node *node, bool first)
 
     node->contribution = true;
     node->first_contribution = first;
-    node->overwrites = first && node->args && writes_bucket(node);
+    node->overwrites = first && node->args && writes_grad_bucket(node);
     if (accumulate)
         *accumulate = true; /* hd_bind clears it for `first` in the step's first micro-batch */
 }

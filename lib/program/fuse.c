@@ -160,25 +160,25 @@ static bool fuse_residual(const struct hd_emit *e, const struct hd_node_list *li
 /* ---- A sum and a norm ---- */
 
 /* The operands of a norm that change when it is merged with an addition. */
-struct norm {
+struct norm_nodes {
     struct hd_operand *sum, *inp, *add;
 };
 struct norm_backward {
     struct hd_operand *dinp, *add;
 };
 
-static bool find_norm(const struct hd_node *node, struct norm *ret_norm)
+static bool find_norm(const struct hd_node *node, struct norm_nodes *ret_norm)
 {
     if (is_kernel(node, HD_K_rmsnorm_forward)) {
         struct hd_rmsnorm_forward_operands *o = hd_rmsnorm_forward_operands_of(node);
 
-        *ret_norm = (struct norm){&o->sum, &o->inp, &o->add};
+        *ret_norm = (struct norm_nodes){&o->sum, &o->inp, &o->add};
         return true;
     }
     if (is_kernel(node, HD_K_layernorm_forward)) {
         struct hd_layernorm_forward_operands *o = hd_layernorm_forward_operands_of(node);
 
-        *ret_norm = (struct norm){&o->sum, &o->inp, &o->add};
+        *ret_norm = (struct norm_nodes){&o->sum, &o->inp, &o->add};
         return true;
     }
     return false;
@@ -204,7 +204,7 @@ static bool find_norm_backward(const struct hd_node *node, struct norm_backward 
 static bool fuse_forward(const struct hd_node *add, const struct hd_node *node)
 {
     const struct hd_add_operands *a;
-    struct norm norm;
+    struct norm_nodes norm;
 
     if (!is_kernel(add, HD_K_add) || !find_norm(node, &norm))
         return false;
@@ -224,15 +224,15 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
 {
     const struct hd_add_operands *a;
     struct norm_backward norm;
-    struct hd_operand part;
+    struct hd_operand bucket;
 
     if (!is_kernel(add, HD_K_add) || !find_norm_backward(node, &norm) || norm.add->store)
         return false;
     a = hd_add_operands_of(add);
-    part = *norm.dinp;
-    if (!same(part, a->b) || same(part, a->a) ||
-        used_later(&e->lists[HD_CALL_B], next_index, part.store) ||
-        used_later(&e->lists[HD_CALL_W], 0, part.store))
+    bucket = *norm.dinp;
+    if (!same(bucket, a->b) || same(bucket, a->a) ||
+        used_later(&e->lists[HD_CALL_B], next_index, bucket.store) ||
+        used_later(&e->lists[HD_CALL_W], 0, bucket.store))
         return false;
     *norm.dinp = a->out;
     *norm.add = a->a;

@@ -11,15 +11,15 @@
 
 static void emit_gather(struct hd_emit *e, struct hd_store *gathered, int at)
 {
-    const struct hd_part *p = &e->registry->parts[gathered->part];
+    const struct hd_bucket *p = &e->registry->buckets[gathered->bucket];
 
     e->unit = p->unit;
     hd_emit_comm(e,
                  HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = p->shard_group,
                          .count = p->shard_count, .dtype = p->compute),
                  HD_OPERANDS(comm, .received = {gathered, 0},
-                             .sent = hd_emit_part(e, gathered->part, HD_STATE_COPY,
-                                                  hd_part_base(p, HD_STATE_COPY))))
+                             .sent = hd_emit_bucket(e, gathered->bucket, HD_STATE_COPY,
+                                                    hd_bucket_base(p, HD_STATE_COPY))))
         ->stream = HD_STREAM_PREFETCH;
     hd_move_last_to(&e->lists[e->call], at);
 }
@@ -39,10 +39,10 @@ static int add_uses(const struct hd_node *node, int at, bool *seen, struct use *
         struct hd_store *s = node->operands[k].store;
         int i = count;
 
-        if (!s || s->kind != HD_STORE_GATHERED || seen[s->part])
+        if (!s || s->kind != HD_STORE_GATHERED || seen[s->bucket])
             continue;
-        seen[s->part] = true;
-        for (; i > begin && uses[i - 1].store->part > s->part; i--)
+        seen[s->bucket] = true;
+        for (; i > begin && uses[i - 1].store->bucket > s->bucket; i--)
             uses[i] = uses[i - 1];
         uses[i] = (struct use){s, at};
         count++;
@@ -53,11 +53,11 @@ static int add_uses(const struct hd_node *node, int at, bool *seen, struct use *
 static void gather_for(struct hd_emit *e)
 {
     const struct hd_node_list *list = &e->lists[e->call];
-    const size_t parts = (size_t)e->registry->part_count + 1;
-    struct use *uses = hd_arena_array(e->arena, parts, sizeof *uses);
-    bool *seen = hd_arena_array(e->arena, parts, sizeof *seen);
+    const size_t buckets = (size_t)e->registry->bucket_count + 1;
+    struct use *uses = hd_arena_array(e->arena, buckets, sizeof *uses);
+    bool *seen = hd_arena_array(e->arena, buckets, sizeof *seen);
     int unit = -1, count = 0;
-    int unit_at = 0, ahead_at = 0; /* first use of this unit, of the one before */
+    int unit_at = 0, prefetch_at = 0; /* first use of this unit, of the one before */
 
     if (!uses || !seen) {
         hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to gather weights"));
@@ -66,13 +66,13 @@ static void gather_for(struct hd_emit *e)
     for (int i = 0; i < list->count; i++)
         count = add_uses(list->nodes[i], i, seen, uses, count);
     for (int k = 0; k < count; k++) { /* k gathers stand before the use by now */
-        if (e->registry->parts[uses[k].store->part].unit != unit) {
-            ahead_at = unit_at;
-            unit = e->registry->parts[uses[k].store->part].unit;
+        if (e->registry->buckets[uses[k].store->bucket].unit != unit) {
+            prefetch_at = unit_at;
+            unit = e->registry->buckets[uses[k].store->bucket].unit;
             unit_at = uses[k].at + k;
         }
-        emit_gather(e, uses[k].store, ahead_at);
-        ahead_at++;
+        emit_gather(e, uses[k].store, prefetch_at);
+        prefetch_at++;
         unit_at++;
     }
 }

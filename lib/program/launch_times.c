@@ -44,7 +44,7 @@ static void record(struct hd_launch_times *t, int event)
         t->failed = t->device->event_record(t->events[event], t->stream);
 }
 
-static bool is_kept(struct hd_launch_times *t, enum hd_span_kind kind, const struct hd_node *node)
+static bool is_saved(struct hd_launch_times *t, enum hd_span_kind kind, const struct hd_node *node)
 {
     if (kind != HD_SPAN_LAUNCH || node->is_comm)
         return false;
@@ -56,7 +56,7 @@ static void on_begin(void *context, enum hd_span_kind kind, const struct hd_node
 {
     struct hd_launch_times *t = context;
 
-    if (is_kept(t, kind, node))
+    if (is_saved(t, kind, node))
         record(t, 2 * t->count);
 }
 
@@ -64,7 +64,7 @@ static void on_span(void *context, const struct hd_span *span)
 {
     struct hd_launch_times *t = context;
 
-    if (!is_kept(t, span->kind, span->node))
+    if (!is_saved(t, span->kind, span->node))
         return;
     record(t, 2 * t->count + 1);
     t->nodes[t->count++] = span->node;

@@ -17,10 +17,10 @@ static void add_name(const struct hd_chunk *chunk, struct hd_text *text, struct 
 {
     const struct hd_store *s = o.store;
 
-    if (s->kind == HD_STORE_PART || s->kind == HD_STORE_BUCKET || s->kind == HD_STORE_GATHERED ||
-        s->kind == HD_STORE_WIRE) {
+    if (s->kind == HD_STORE_BUCKET || s->kind == HD_STORE_GRAD_BUCKET ||
+        s->kind == HD_STORE_GATHERED || s->kind == HD_STORE_WIRE) {
         hd_text_add(text, "%s:%s", s->name,
-                    chunk->registry->units[chunk->registry->parts[s->part].unit].name);
+                    chunk->registry->units[chunk->registry->buckets[s->bucket].unit].name);
     } else {
         hd_text_add(text, "%s.%d", s->name, s->id);
         if (shape && s->columns)

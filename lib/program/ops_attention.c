@@ -68,7 +68,7 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
 
     if (op->set.dropout.p > 0) {
         a.samples = hd_emit_value(e, op->in[op->in_count - 1]);
-        a.block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+        a.block = hd_emit_global(e, HD_GLOBAL_STEP_STATE);
         a.dropout_key = hd_emit_dropout_key(&op->set.dropout);
         a.first_head = e->registry->coord.tp * op->set.heads;
     }
@@ -121,7 +121,7 @@ void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *
                 .grad_dtype = g->dtype),
         HD_OPERANDS(attention_backward, .dq = g->dq, .dk = g->dk, .dv = g->dv,
                     .dout = hd_emit_grad(e, a->op->out), .q = a->q, .k = keys->k, .v = keys->v,
-                    .out = out, .lse = hd_emit_stats(e)->lse, .q_index = a->index,
+                    .out = out, .lse = hd_emit_get_stats(e)->lse, .q_index = a->index,
                     .kv_index = keys->index, .q_bound = a->bounds, .slopes = a->slopes,
                     .sample = a->samples, .block = a->block));
 }
@@ -141,9 +141,9 @@ static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit
 {
     const int64_t N = a->G * a->D, context = e->rec->shape.context;
     struct hd_operand cache = hd_emit_cache(e, name, a->dtype, e->rec->shape.slots * context, N);
-    struct hd_operand overflow = hd_emit_global(e, HD_GLOBAL_BLOCK);
+    struct hd_operand overflow = hd_emit_global(e, HD_GLOBAL_STEP_STATE);
 
-    overflow.offset_bytes = offsetof(struct hd_step_block, overflow);
+    overflow.offset_bytes = offsetof(struct hd_step_state, overflow);
     (void)hd_emit_cache_append(e,
                                HD_ARGS(cache_append, .B = a->B, .rows = context, .new_rows = a->S,
                                        .N = N, .ldi = a->ld, .ldc = N, .dtype = a->dtype),
@@ -175,7 +175,7 @@ static void attention_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_operand lse = hd_emit_temp(e, "lse", HD_F32, a.H, a.R);
     struct hd_emit_keys keys;
 
-    hd_emit_stats(e)->lse = lse;
+    hd_emit_get_stats(e)->lse = lse;
     if (e->rec->shape.mode != HD_RECORD_DECODE && e->registry->mesh.sizes.cp > 1) {
         hd_emit_context_forward(e, &a, lse);
         return;

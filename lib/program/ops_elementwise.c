@@ -94,7 +94,7 @@ static void emit_dropout(struct hd_emit *e, const struct hd_op *op, struct hd_op
                 .p = (float)op->set.dropout.p, .dtype = op->out->dtype),
         HD_OPERANDS(dropout, .out = out, .inp = inp, .sample = hd_emit_value(e, op->in[1]),
                     .index = hd_emit_value(e, op->in[2]),
-                    .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
+                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
 }
 
 static void dropout_forward(struct hd_emit *e, const struct hd_op *op)
@@ -169,7 +169,7 @@ static void bias_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 
 static void bias_backward_weights(struct hd_emit *e, const struct hd_op *op)
 {
-    hd_emit_bias_gradient(e, op->param[0], op->span, op->out);
+    hd_emit_bias_gradient(e, op->param[0], op->fused_count, op->out);
 }
 
 const struct hd_op_row hd_op_row_bias = {.forward = bias_forward,

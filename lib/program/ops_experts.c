@@ -10,7 +10,7 @@
  * mask depends on place, expert and channel alone; backward computes it again.
  *
  * The numbers of rows depend on the data: counts are device tensors, buffers have fixed capacities,
- * and exceeding one sets too_many_rows in the step block. Losses and expert capacity are functions
+ * and exceeding one sets too_many_rows in the step state. Losses and expert capacity are functions
  * of whole documents; with context parallelism the cp ranks first gather their rows' choices. Rows
  * that are no tokens choose no expert (ops_moe.h).
  *
@@ -54,7 +54,7 @@ static int64_t least(int64_t a, int64_t b)
 
 static struct hd_operand block_field(struct hd_emit *e, size_t offset)
 {
-    struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+    struct hd_operand block = hd_emit_global(e, HD_GLOBAL_STEP_STATE);
 
     block.offset_bytes = (int64_t)offset;
     return block;
@@ -175,15 +175,15 @@ static struct hd_node *set_even_rows(const struct experts *x, struct hd_node *no
 static struct hd_operand in_fp32(struct experts *x)
 {
     const struct hd_operand value = hd_emit_value(x->e, x->op->in[0]);
-    struct hd_operand wide;
+    struct hd_operand keep_fp32;
 
     if (x->dtype == HD_F32)
         return value;
-    wide = numbers(x, "widened", HD_F32, x->R, x->C);
+    keep_fp32 = numbers(x, "widened", HD_F32, x->R, x->C);
     (void)hd_emit_cast(x->e,
                        HD_ARGS(cast, .N = x->R * x->C, .out_dtype = HD_F32, .inp_dtype = x->dtype),
-                       HD_OPERANDS(cast, .out = wide, .inp = value));
-    return wide;
+                       HD_OPERANDS(cast, .out = keep_fp32, .inp = value));
+    return keep_fp32;
 }
 
 static struct hd_operand router_product(struct experts *x, const char *name, struct hd_operand in,
@@ -214,7 +214,7 @@ static void add_noise(struct experts *x, struct hd_operand in)
                 .R = x->R, .E = x->E),
         HD_OPERANDS(route_noise, .noise = x->noise, .sample = hd_emit_value(x->e, op->in[3]),
                     .index = hd_emit_value(x->e, op->in[4]),
-                    .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK)));
+                    .block = hd_emit_global(x->e, HD_GLOBAL_STEP_STATE)));
 }
 
 /* ---- documents ---- */
@@ -318,7 +318,7 @@ static void route(struct experts *x)
         HD_ARGS(assign, .at = at, .R = x->R, .E = x->E, .K = x->K, .T = x->T_sent, .P = x->P,
                 .capacity = x->capacity),
         HD_OPERANDS(assign, .slot = x->slot, .counts = x->expert_counts, .sent = x->sent,
-                    .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK), .chosen = x->all_chosen,
+                    .block = hd_emit_global(x->e, HD_GLOBAL_STEP_STATE), .chosen = x->all_chosen,
                     .begins = begins_of(x), .lengths = lengths_of(x)));
     if (x->e->rec->shape.mode == HD_RECORD_TRAIN)
         write_record(x);
@@ -346,13 +346,14 @@ static void regroup(struct experts *x, struct hd_operand out, struct hd_operand 
                     bool first)
 {
     (void)set_even_rows(
-        x, hd_emit_regroup(
-               x->e,
-               HD_ARGS(regroup, .P = x->P, .E = x->El, .T = x->T_received, .C = x->C,
-                       .inverse = inverse, .dtype = x->dtype),
-               HD_OPERANDS(regroup, .out = out, .counts = first ? x->expert_counts : hd_emit_none(),
-                           .block = first ? hd_emit_global(x->e, HD_GLOBAL_BLOCK) : hd_emit_none(),
-                           .inp = in, .all_counts = x->all_counts)));
+        x, hd_emit_regroup(x->e,
+                           HD_ARGS(regroup, .P = x->P, .E = x->El, .T = x->T_received, .C = x->C,
+                                   .inverse = inverse, .dtype = x->dtype),
+                           HD_OPERANDS(regroup, .out = out,
+                                       .counts = first ? x->expert_counts : hd_emit_none(),
+                                       .block = first ? hd_emit_global(x->e, HD_GLOBAL_STEP_STATE)
+                                                      : hd_emit_none(),
+                                       .inp = in, .all_counts = x->all_counts)));
 }
 
 static void send_rows(struct experts *x, struct hd_operand received, struct hd_operand sent,
@@ -370,7 +371,7 @@ static void send_rows(struct experts *x, struct hd_operand received, struct hd_o
         HD_OPERANDS(comm, .received = received, .sent = sent,
                     .sent_counts = back ? x->received : x->sent,
                     .received_counts = first ? x->received : hd_emit_none(),
-                    .exceeded = block_field(x->e, offsetof(struct hd_step_block, too_many_rows))));
+                    .exceeded = block_field(x->e, offsetof(struct hd_step_state, too_many_rows))));
 }
 
 /* Rows in the order of slots -> rows in the order of this rank's experts. `first`: this call also
@@ -494,7 +495,7 @@ static struct hd_operand drop(struct experts *x, int which, struct hd_operand in
                                 .first_group = gate->start[0], .p = (float)d.p, .dtype = x->dtype),
                         HD_OPERANDS(dropout, .out = out, .inp = in, .sample = x->sample,
                                     .index = x->index, .counts = x->expert_counts,
-                                    .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK))));
+                                    .block = hd_emit_global(x->e, HD_GLOBAL_STEP_STATE))));
     return out;
 }
 
@@ -602,18 +603,18 @@ static struct hd_operand compute(struct experts *x)
 /* Emitted again, the op moves the rows and computes, by the router's first choice. */
 static void experts_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    const bool again = hd_emit_is_again(e);
+    const bool recomputed = hd_emit_is_recomputed(e);
     const struct experts *first = e->frame[HD_FRAME_FORWARD].state[e->op_index];
     struct experts *x = hd_arena_alloc(e->arena, sizeof *x);
     struct hd_operand permuted;
 
-    if (!x || (again && !first)) {
+    if (!x || (recomputed && !first)) {
         hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to compile a program"));
         return;
     }
-    *x = again ? *first : describe(e, op);
+    *x = recomputed ? *first : describe(e, op);
     *hd_emit_state(e) = x;
-    if (!again)
+    if (!recomputed)
         route(x);
     permuted = rows(x, "permuted", x->T_sent, x->C);
     (void)hd_emit_permute_forward(e,
@@ -621,10 +622,10 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
                                           .T = x->T_sent, .dtype = x->dtype),
                                   HD_OPERANDS(permute_forward, .out = permuted,
                                               .inp = hd_emit_value(e, op->in[0]), .slot = x->slot));
-    if (!again)
+    if (!recomputed)
         exchange_counts(x);
-    x->entered = dispatch(x, permuted, !again);
-    if (!again && drops(x)) {
+    x->entered = dispatch(x, permuted, !recomputed);
+    if (!recomputed && drops(x)) {
         x->sample = dispatch_number(x, hd_emit_value(e, op->in[3]));
         x->index = dispatch_number(x, hd_emit_value(e, op->in[4]));
     }
@@ -657,7 +658,7 @@ static void route_backward(struct experts *x, struct hd_operand dgate)
                     .dgate = dgate, .probs = x->probs, .lse = x->lse, .chosen = x->chosen,
                     .gate = x->gate, .noise_logits = x->noise_logits, .noise = x->noise,
                     .counts = counts, .begins = begins_of(x), .lengths = lengths_of(x),
-                    .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
+                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
 }
 
 /* dx (+)= dlogits W, fp32. */
@@ -677,24 +678,24 @@ static void input_gradient(struct experts *x, struct hd_operand dentered)
     const struct hd_tensor *in = x->op->in[0];
     const struct hd_operand back = undispatch(x, dentered);
     const struct hd_operand dx = rows(x, "grad", x->R, x->C);
-    struct hd_operand wide, narrow;
+    struct hd_operand keep_fp32, narrow;
 
     (void)hd_emit_permute_backward(
         x->e,
         HD_ARGS(permute_backward, .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent,
                 .dtype = x->dtype),
         HD_OPERANDS(permute_backward, .dinp = dx, .dout = back, .slot = x->slot));
-    wide = x->dtype == HD_F32 ? dx : numbers(x, "grad", HD_F32, x->R, x->C);
-    router_gradient(x, wide, x->dlogits, x->op->param[0], x->dtype == HD_F32);
+    keep_fp32 = x->dtype == HD_F32 ? dx : numbers(x, "grad", HD_F32, x->R, x->C);
+    router_gradient(x, keep_fp32, x->dlogits, x->op->param[0], x->dtype == HD_F32);
     if (x->noise.store)
-        router_gradient(x, wide, x->dnoise_logits, x->op->param[1], true);
+        router_gradient(x, keep_fp32, x->dnoise_logits, x->op->param[1], true);
     hd_emit_add_grad(x->e, in, dx, true);
     if (x->dtype == HD_F32)
         return;
     narrow = rows(x, "grad", x->R, x->C);
     (void)hd_emit_cast(x->e,
                        HD_ARGS(cast, .N = x->R * x->C, .out_dtype = x->dtype, .inp_dtype = HD_F32),
-                       HD_OPERANDS(cast, .out = narrow, .inp = wide));
+                       HD_OPERANDS(cast, .out = narrow, .inp = keep_fp32));
     hd_emit_add_grad(x->e, in, narrow, true);
 }
 

@@ -43,7 +43,7 @@ static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype,
     return rows < R ? rows : R;
 }
 
-struct head {
+struct head_state {
     const struct hd_op *op;
     struct hd_operand logits, dx;
     int64_t V, Vw, Vp; /* words of this rank's share; rows of its weight; columns of logits */
@@ -57,20 +57,20 @@ struct head {
     struct hd_operand logp, weight; /* [R], of pairs: see ops.h; else absent */
 };
 
-static struct hd_operand rows_of(const struct head *h, struct hd_operand vector,
+static struct hd_operand rows_of(const struct head_state *h, struct hd_operand vector,
                                  enum hd_dtype dtype)
 {
     return vector.store ? hd_emit_at(vector, h->first_row, dtype) : vector;
 }
 
 /* Loss, and dlogits in place of the logits. */
-static void head_loss(struct hd_emit *e, const struct head *h, struct hd_operand target)
+static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_operand target)
 {
     const int64_t words = h->rows * HD_CROSS_ENTROPY_STATS;
     const struct hd_operand dlogits = h->gradients ? h->logits : hd_emit_none();
     const struct hd_operand logp = rows_of(h, h->logp, HD_F32);
     const struct hd_operand weight = rows_of(h, h->weight, HD_F32);
-    const struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+    const struct hd_operand block = hd_emit_global(e, HD_GLOBAL_STEP_STATE);
     struct hd_operand mine, all;
 
     if (h->tp == 1) {
@@ -99,7 +99,7 @@ static void head_loss(struct hd_emit *e, const struct head *h, struct hd_operand
                     .logits = h->logits, .stats = all, .target = target, .weight = weight));
 }
 
-static void head_chunk(struct hd_emit *e, const struct head *h)
+static void head_chunk(struct hd_emit *e, const struct head_state *h)
 {
     const struct hd_tensor *x = h->op->in[0];
     struct hd_operand rows = hd_emit_at(hd_emit_value(e, x), h->first_row * h->C, h->dtype);
@@ -135,7 +135,7 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
 }
 
 /* `step` rows at a time. */
-static void head_pass(struct hd_emit *e, struct head *h, int64_t step)
+static void head_pass(struct hd_emit *e, struct head_state *h, int64_t step)
 {
     const int64_t R = h->op->in[0]->dim[0];
 
@@ -146,20 +146,20 @@ static void head_pass(struct hd_emit *e, struct head *h, int64_t step)
 }
 
 /* ret_step: rows of a chunk. */
-static struct head head_of(struct hd_emit *e, const struct hd_op *op, int64_t *ret_step)
+static struct head_state head_of(struct hd_emit *e, const struct hd_op *op, int64_t *ret_step)
 {
     const struct hd_tensor *x = op->in[0];
     const bool train = e->rec->shape.mode == HD_RECORD_TRAIN;
     const struct hd_param *weight = &e->registry->params[op->param[0]];
-    struct head h = {.op = op,
-                     .V = weight->real[0],
-                     .Vw = weight->local[0],
-                     .first = weight->start[0],
-                     .tp = weight->shares,
-                     .C = x->dim[1],
-                     .dtype = x->dtype,
-                     .train_x = train && x->needs_grad,
-                     .train_w = train && hd_op_trains_param(e->registry, op, 0)};
+    struct head_state h = {.op = op,
+                           .V = weight->real[0],
+                           .Vw = weight->local[0],
+                           .first = weight->start[0],
+                           .tp = weight->shards,
+                           .C = x->dim[1],
+                           .dtype = x->dtype,
+                           .train_x = train && x->needs_grad,
+                           .train_w = train && hd_op_trains_param(e->registry, op, 0)};
 
     h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
     h.gradients = h.train_x || h.train_w;
@@ -174,7 +174,7 @@ static struct head head_of(struct hd_emit *e, const struct hd_op *op, int64_t *r
 static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
 {
     int64_t step;
-    struct head h = head_of(e, op, &step);
+    struct head_state h = head_of(e, op, &step);
 
     head_pass(e, &h, step);
     if (h.train_x)
@@ -230,7 +230,7 @@ struct hd_operand hd_emit_pair_losses(struct hd_emit *e, const struct hd_op *op,
         HD_ARGS(preference, .R = R, .S = S, .A = A, .objective = op->set.preference,
                 .beta = (float)op->set.beta, .center = (float)op->set.center,
                 .counts = e->registry->coord.cp == 0),
-        HD_OPERANDS(preference, .weight = weight, .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
+        HD_OPERANDS(preference, .weight = weight, .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
                     .sums = sums, .answer = rows->answer));
     return weight;
 }
@@ -239,7 +239,7 @@ static void head_pairs_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const int64_t R = op->in[0]->dim[0];
     int64_t step;
-    struct head h = head_of(e, op, &step);
+    struct head_state h = head_of(e, op, &step);
     const bool train = h.gradients;
     struct hd_pair_rows rows = {.target = hd_emit_value(e, op->in[1]),
                                 .answer = hd_emit_value(e, op->in[2])};

@@ -62,7 +62,7 @@ static void linear_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *x = op->in[0], *y = op->out;
     const int64_t K = x->dim[1], N = y->dim[1];
     struct hd_quant_factor codes;
-    const struct hd_operand w = hd_emit_factor(e, op->param[0], op->span, x->dtype, &codes);
+    const struct hd_operand w = hd_emit_factor(e, op->param[0], op->fused_count, x->dtype, &codes);
 
     (void)hd_emit_product(
         e, op, HD_AMAX_INPUT, HD_AMAX_WEIGHT,
@@ -86,7 +86,7 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (hd_op_trains_param(e->registry, op, 0))
         hd_emit_prepare(e, x); /* also so that a gather overlaps with the GEMM of dx */
     dx = hd_emit_grad_sum(e, x, &accumulate);
-    w = hd_emit_factor(e, op->param[0], op->span, x->dtype, &codes);
+    w = hd_emit_factor(e, op->param[0], op->fused_count, x->dtype, &codes);
     (void)hd_emit_product(e, op, HD_AMAX_GRAD, HD_AMAX_WEIGHT,
                           HD_ARGS(gemm, .M = x->dim[0], .N = K, .K = N, .lda = N, .ldb = K,
                                   .ldc = K, .accumulate = accumulate, .ab_dtype = y->dtype,
@@ -96,15 +96,15 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         hd_emit_add_grad(e, x, dx, true);
 }
 
-void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y)
+void hd_emit_bias_gradient(struct hd_emit *e, int bias, int fused_count, const struct hd_tensor *y)
 {
-    const struct hd_op op = {.param = {bias, -1}, .span = span};
+    const struct hd_op op = {.param = {bias, -1}, .fused_count = fused_count};
     struct hd_operand grad;
     bool first;
 
     if (!hd_op_trains_param(e->registry, &op, 0))
         return;
-    grad = hd_emit_param_grad(e, bias, span, &first);
+    grad = hd_emit_param_grad(e, bias, fused_count, &first);
     hd_emit_contributes(hd_emit_bias_backward(
                             e,
                             HD_ARGS(bias_backward, .R = y->dim[0], .N = y->dim[1], .ldd = y->dim[1],
@@ -121,7 +121,7 @@ static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
     bool first;
 
     if (hd_op_trains_param(e->registry, op, 0)) {
-        grad = hd_emit_param_grad(e, op->param[0], op->span, &first);
+        grad = hd_emit_param_grad(e, op->param[0], op->fused_count, &first);
         hd_emit_contributes(
             hd_emit_product(
                 e, op, HD_AMAX_GRAD, HD_AMAX_INPUT,
@@ -130,7 +130,7 @@ static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
                 HD_OPERANDS(gemm, .c = grad, .a = hd_emit_grad(e, y), .b = hd_emit_value(e, x))),
             first);
     }
-    hd_emit_bias_gradient(e, op->param[1], op->span, y);
+    hd_emit_bias_gradient(e, op->param[1], op->fused_count, y);
 }
 
 const struct hd_op_row hd_op_row_linear = {.forward = linear_forward,

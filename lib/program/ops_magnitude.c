@@ -84,7 +84,7 @@ static void emit_norms(struct hd_emit *e, const struct hd_op *op)
         e->call = decode ? HD_CALL_S : call;
         emit_inverse(e, op, i, inverse);
         e->call = call;
-        hd_emit_stats(e)->inverse[i] = inverse;
+        hd_emit_get_stats(e)->inverse[i] = inverse;
     }
 }
 
@@ -135,7 +135,7 @@ static void magnitude_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_operand u = hd_emit_value(e, op->in[0]);
 
-    if (!hd_emit_is_again(e))
+    if (!hd_emit_is_recomputed(e))
         emit_norms(e, op);
     emit_scaled(e, op, norms_of(e), hd_emit_result(e, op), u);
 }

@@ -6,7 +6,7 @@
 static void rmsnorm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_emit_stats *stats = hd_emit_stats(e);
+    struct hd_emit_stats *stats = hd_emit_get_stats(e);
 
     stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
     (void)hd_emit_rmsnorm_forward(e,
@@ -28,7 +28,7 @@ static void rmsnorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_rmsnorm_backward(
         e, HD_ARGS(rmsnorm_backward, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
         HD_OPERANDS(rmsnorm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
-                    .inp = hd_emit_value(e, x), .rstd = hd_emit_stats(e)->rstd,
+                    .inp = hd_emit_value(e, x), .rstd = hd_emit_get_stats(e)->rstd,
                     .weight = hd_emit_weight(e, op->param[0], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
@@ -46,7 +46,7 @@ static void rmsnorm_backward_weights(struct hd_emit *e, const struct hd_op *op)
         hd_emit_rmsnorm_backward_weight(
             e, HD_ARGS(rmsnorm_backward_weight, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
             HD_OPERANDS(rmsnorm_backward_weight, .dweight = grad, .dout = hd_emit_grad(e, op->out),
-                        .inp = hd_emit_value(e, x), .rstd = hd_emit_stats(e)->rstd)),
+                        .inp = hd_emit_value(e, x), .rstd = hd_emit_get_stats(e)->rstd)),
         first);
 }
 
@@ -60,7 +60,7 @@ const struct hd_op_row hd_op_row_rmsnorm = {.forward = rmsnorm_forward,
 static void layernorm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_emit_stats *stats = hd_emit_stats(e);
+    struct hd_emit_stats *stats = hd_emit_get_stats(e);
 
     stats->mean = hd_emit_temp(e, "mean", HD_F32, x->dim[0], 0);
     stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
@@ -85,8 +85,8 @@ static void layernorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_layernorm_backward(
         e, HD_ARGS(layernorm_backward, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
         HD_OPERANDS(layernorm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
-                    .inp = hd_emit_value(e, x), .mean = hd_emit_stats(e)->mean,
-                    .rstd = hd_emit_stats(e)->rstd,
+                    .inp = hd_emit_value(e, x), .mean = hd_emit_get_stats(e)->mean,
+                    .rstd = hd_emit_get_stats(e)->rstd,
                     .weight = hd_emit_weight(e, op->param[0], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
@@ -109,7 +109,7 @@ static void layernorm_backward_weights(struct hd_emit *e, const struct hd_op *op
             HD_ARGS(layernorm_backward_weight, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
             HD_OPERANDS(layernorm_backward_weight, .dweight = dweight, .dbias = dbias,
                         .dout = hd_emit_grad(e, op->out), .inp = hd_emit_value(e, x),
-                        .mean = hd_emit_stats(e)->mean, .rstd = hd_emit_stats(e)->rstd)),
+                        .mean = hd_emit_get_stats(e)->mean, .rstd = hd_emit_get_stats(e)->rstd)),
         first);
 }
 
@@ -123,7 +123,7 @@ const struct hd_op_row hd_op_row_layernorm = {.forward = layernorm_forward,
 static void head_norm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_emit_stats *stats = hd_emit_stats(e);
+    struct hd_emit_stats *stats = hd_emit_get_stats(e);
 
     stats->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], op->set.heads + op->set.kv_heads);
     (void)hd_emit_head_norm_forward(
@@ -149,7 +149,7 @@ static void head_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         HD_ARGS(head_norm_backward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
                 .D = op->set.head_width, .dtype = x->dtype),
         HD_OPERANDS(head_norm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
-                    .inp = hd_emit_value(e, x), .rstd = hd_emit_stats(e)->rstd,
+                    .inp = hd_emit_value(e, x), .rstd = hd_emit_get_stats(e)->rstd,
                     .q_weight = hd_emit_weight(e, op->param[0], x->dtype),
                     .k_weight = hd_emit_weight(e, op->param[1], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
@@ -174,7 +174,7 @@ static void head_norm_backward_weights(struct hd_emit *e, const struct hd_op *op
                     .G = op->set.kv_heads, .D = op->set.head_width, .dtype = x->dtype),
             HD_OPERANDS(head_norm_backward_weight, .dq_weight = dq, .dk_weight = dk,
                         .dout = hd_emit_grad(e, op->out), .inp = hd_emit_value(e, x),
-                        .rstd = hd_emit_stats(e)->rstd)),
+                        .rstd = hd_emit_get_stats(e)->rstd)),
         first);
 }
 

@@ -64,7 +64,7 @@ static void emit_gradients(struct hd_emit *e, const struct reward *r, struct hd_
                                HD_ARGS(score_backward, .N = r->N, .R = r->R, .C = r->C,
                                        .first = r->first, .dtype = r->dtype),
                                HD_OPERANDS(score_backward, .dx = dx, .dweight = dweight,
-                                           .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
+                                           .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
                                            .pull = pull, .x = r->x, .weight = r->weight));
 
     if (train_w)

@@ -52,7 +52,7 @@ static struct hd_operand emit_sum(struct hd_emit *e, const char *name, const str
 
 /* ---- enter ---- */
 
-static void tp_enter_forward(struct hd_emit *e, const struct hd_op *op)
+static void copy_to_tp_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_operand x = hd_emit_value(e, op->in[0]);
 
@@ -60,7 +60,7 @@ static void tp_enter_forward(struct hd_emit *e, const struct hd_op *op)
         e, op, e->registry->sequence ? emit_gather(e, "entered", op->out, op->in[0], x) : x);
 }
 
-static void tp_enter_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+static void copy_to_tp_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
 
@@ -68,19 +68,19 @@ static void tp_enter_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         hd_emit_add_grad(e, x, emit_sum(e, "grad", x, hd_emit_grad(e, op->out)), true);
 }
 
-const struct hd_op_row hd_op_row_tp_enter = {.forward = tp_enter_forward,
-                                             .backward_inputs = tp_enter_backward_inputs,
-                                             .cheap = true,
-                                             .follows_gradient = true};
+const struct hd_op_row hd_op_row_copy_to_tp = {.forward = copy_to_tp_forward,
+                                               .backward_inputs = copy_to_tp_backward_inputs,
+                                               .cheap = true,
+                                               .follows_gradient = true};
 
 /* ---- leave ---- */
 
-static void tp_leave_forward(struct hd_emit *e, const struct hd_op *op)
+static void reduce_from_tp_forward(struct hd_emit *e, const struct hd_op *op)
 {
     hd_emit_set_result(e, op, emit_sum(e, "summed", op->out, hd_emit_value(e, op->in[0])));
 }
 
-static void tp_leave_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+static void reduce_from_tp_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
     const struct hd_operand dout = hd_emit_grad(e, op->out);
@@ -93,8 +93,8 @@ static void tp_leave_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         hd_emit_add_grad(e, x, dout, false);
 }
 
-const struct hd_op_row hd_op_row_tp_leave = {.forward = tp_leave_forward,
-                                             .backward_inputs = tp_leave_backward_inputs};
+const struct hd_op_row hd_op_row_reduce_from_tp = {
+    .forward = reduce_from_tp_forward, .backward_inputs = reduce_from_tp_backward_inputs};
 
 /* ---- this rank's rows of a batch field: a view ---- */
 

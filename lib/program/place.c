@@ -39,7 +39,7 @@ int64_t hd_work_begin(int64_t bytes)
 static bool is_placed_by_programs(const struct hd_store *s)
 {
     return s->kind == HD_STORE_TEMPORARY || s->kind == HD_STORE_BATCH ||
-           s->kind == HD_STORE_OUTPUT || s->kind == HD_STORE_BUCKET ||
+           s->kind == HD_STORE_OUTPUT || s->kind == HD_STORE_GRAD_BUCKET ||
            s->kind == HD_STORE_GATHERED || s->kind == HD_STORE_WIRE;
 }
 
@@ -155,7 +155,7 @@ static enum hd_region region_of(const struct hd_emit *e, struct life *const live
     enum hd_store_kind kind = e->stores[s]->kind;
 
     if (e->rec->shape.mode == HD_RECORD_TRAIN && ((f && (b || w)) || kind == HD_STORE_BATCH))
-        return HD_REGION_KEPT;
+        return HD_REGION_SAVED;
     return b && w ? HD_REGION_DEFERRED : HD_REGION_WORK;
 }
 
@@ -215,7 +215,7 @@ static bool lives_long(const struct work_item *item)
 static bool index_items(struct hd_emit *e, const struct work_item *items, int count,
                         struct work_index *ret)
 {
-    const struct work_item **room;
+    const struct work_item **capacity;
     size_t entries = 0;
     int spans = 0;
 
@@ -233,15 +233,15 @@ static bool index_items(struct hd_emit *e, const struct work_item *items, int co
         for (int s = first_span(&items[i]); s <= last_span(&items[i]); s++, entries++)
             ret->spans[s].count++;
     }
-    room = ret->spans ? hd_arena_array(e->arena, entries + 1, sizeof *room) : NULL;
-    if (!room)
+    capacity = ret->spans ? hd_arena_array(e->arena, entries + 1, sizeof *capacity) : NULL;
+    if (!capacity)
         return false;
-    ret->long_lived.items = room;
-    room += ret->long_lived.count;
+    ret->long_lived.items = capacity;
+    capacity += ret->long_lived.count;
     ret->long_lived.count = 0;
     for (int s = 0; s < spans; s++) {
-        ret->spans[s].items = room;
-        room += ret->spans[s].count;
+        ret->spans[s].items = capacity;
+        capacity += ret->spans[s].count;
         ret->spans[s].count = 0;
     }
     return true;
@@ -364,11 +364,11 @@ static void sum_work(struct hd_emit *e, struct hd_chunk *chunk, enum hd_call cal
 /* ---- state ---- */
 
 /* A boundary is a slot of its own, which begins with it; the region's extent is one slot. */
-static void place_boundary(struct hd_chunk *chunk, struct hd_store *s)
+static void place_stage_io(struct hd_chunk *chunk, struct hd_store *s)
 {
-    int64_t *slot = half(&chunk->extent[HD_REGION_BOUNDARY], true);
+    int64_t *slot = half(&chunk->extent[HD_REGION_STAGE_IO], true);
 
-    s->region = HD_REGION_BOUNDARY;
+    s->region = HD_REGION_STAGE_IO;
     s->offset = 0;
     if (round_up(s->size_bytes) > *slot)
         *slot = round_up(s->size_bytes);
@@ -379,8 +379,8 @@ static void place_state(struct hd_emit *e, struct hd_chunk *chunk, struct hd_sto
     const struct hd_registry *r = e->registry;
 
     s->region = HD_REGION_STATE;
-    if (s->kind == HD_STORE_PART)
-        s->offset = r->parts[s->part].offset[s->state];
+    if (s->kind == HD_STORE_BUCKET)
+        s->offset = r->buckets[s->bucket].offset[s->state];
     else if (s->kind == HD_STORE_GLOBAL)
         s->offset = r->global_offset[s->global];
     else
@@ -403,8 +403,8 @@ void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
     for (int i = 0; i < e->store_count; i++) {
         struct hd_store *s = e->stores[i];
 
-        if (s->kind == HD_STORE_BOUNDARY) {
-            place_boundary(chunk, s);
+        if (s->kind == HD_STORE_STAGE_IO) {
+            place_stage_io(chunk, s);
             continue;
         }
         if (!is_placed_by_programs(s)) {

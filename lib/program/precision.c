@@ -57,10 +57,10 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
     rec->op_count = 0; /* record all ops again, with casts between them */
     for (int i = 0; i < count; i++) {
         struct hd_op op = old[i];
-        enum hd_dtype dtype = precision->of_class[hd_op_class(op.kind)];
+        enum hd_dtype dtype = precision->of_class[hd_op_class_of(op.kind)];
 
         rec->unit = op.unit;
-        if (hd_op_class(op.kind) == HD_CLASS_COMM) /* keeps the encoding of its input */
+        if (hd_op_class_of(op.kind) == HD_CLASS_COMM) /* keeps the encoding of its input */
             dtype = op.in[0]->dtype;
         for (int k = 0; k < op.in_count; k++)
             if (is_float(op.in[k]) && op.in[k]->dtype != dtype)

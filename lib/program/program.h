@@ -26,7 +26,7 @@
  * neither needs a device.
  *
  * A chunk that does not begin with the embedding takes in hidden rows, one that does not end with
- * the head puts them out, and their gradients go the other way (enum hd_boundary). This memory
+ * the head puts them out, and their gradients go the other way (enum hd_stage_io). This memory
  * belongs to no program: what one chunk puts out, another one takes in, on this rank or after a
  * transfer between ranks.
  *
@@ -138,8 +138,8 @@ enum hd_op_class {
     X(head_pairs, HEAD)     \
     X(head_reward, HEAD)    \
     X(logits, HEAD)         \
-    X(tp_enter, COMM)       \
-    X(tp_leave, COMM)       \
+    X(copy_to_tp, COMM)     \
+    X(reduce_from_tp, COMM) \
     X(tp_rows, COMM)
 
 enum hd_op_kind {
@@ -260,7 +260,7 @@ struct hd_op {
     int in_count;
     int param[HD_OP_PARAMS_MAX]; /* first parameter of each span; -1: absent */
     int param_count;
-    int span; /* number of adjacent parameters that act as one matrix */
+    int fused_count; /* number of adjacent parameters that act as one matrix */
     struct hd_op_settings set;
 };
 
@@ -293,9 +293,9 @@ static inline int64_t hd_answers_max(int64_t context)
  * memory. */
 struct hd_rec *hd_rec_new(const struct hd_registry *registry, const struct hd_rec_shape *shape,
                           struct hd_arena *arena);
-const struct hd_rec_shape *hd_rec_shape(const struct hd_rec *rec);
+const struct hd_rec_shape *hd_rec_get_shape(const struct hd_rec *rec);
 int hd_rec_tp_size(const struct hd_rec *rec);
-int hd_rec_row_shares(const struct hd_rec *rec); /* ranks that split the rows outside of enter and
+int hd_rec_row_shards(const struct hd_rec *rec); /* ranks that split the rows outside of enter and
                                                     leave: tp with sequence parallelism, else 1 */
 
 /* HD_OK, or the first failure of this recording, with its message set. */
@@ -304,12 +304,12 @@ enum hd_status hd_rec_status(const struct hd_rec *rec);
 /* A batch field as a tensor: [B*S] (FILLED: [3*B]). The same field gives the same tensor. */
 struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field);
 
-/* The hidden rows [R, C] that the chunk takes in (HD_BOUNDARY_IN). needs_grad: their gradient is
+/* The hidden rows [R, C] that the chunk takes in (HD_STAGE_INPUT). needs_grad: their gradient is
  * computed. At most one in a recording. */
 struct hd_tensor *hd_rec_input(struct hd_rec *rec, const char *name, int64_t R, int64_t C,
                                bool needs_grad);
 
-/* x [R, C] are the hidden rows that the chunk puts out (HD_BOUNDARY_OUT). At most once, last. */
+/* x [R, C] are the hidden rows that the chunk puts out (HD_STAGE_OUTPUT). At most once, last. */
 void hd_rec_output(struct hd_rec *rec, struct hd_tensor *x);
 
 /* Records unit `unit` with its forward function. If a unit of the same kind with the same input
@@ -324,14 +324,16 @@ struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
  * nothing and return a dummy tensor. Parameters are given by their index in the registry. */
 
 /* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none. With a
- * table that is split over tp, tokens of other shares give rows of zeros; op_tp_leave then sums
+ * table that is split over tp, tokens of other shares give rows of zeros; op_reduce_from_tp then
+ * sums
  * over tp. */
 struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
                                struct hd_tensor *positions, int positions_weight);
-/* out[R, N] = x[R, K] W^T (+ bias). W is `span` adjacent parameters [Ni, K] from `weight` on, N the
- * sum of Ni. bias: the first of `span` adjacent biases; -1: none. */
+/* out[R, N] = x[R, K] W^T (+ bias). W is `fused_count` adjacent parameters [Ni, K] from `weight`
+ * on, N the
+ * sum of Ni. bias: the first of `fused_count` adjacent biases; -1: none. */
 struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
-                            int span);
+                            int fused_count);
 /* y[R, N] with h B^T added to its columns, in place: for each of `count` targets
  * y[:, column ..] += h[:, inner ..] B^T, with B [Nt, r]. The targets' columns do not overlap; every
  * column of h belongs to a target, or to several. h [R, n r] are the rows of x behind the other
@@ -408,14 +410,15 @@ struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
  * channels from first_channel on. */
 struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
                                       const struct hd_dropout *dropout, int64_t first_channel);
-/* out[R, N] = x + bias on every row, the bias being `span` adjacent parameters. Used after a sum
+/* out[R, N] = x + bias on every row, the bias being `fused_count` adjacent parameters. Used after a
+ * sum
  * over tp ranks, where a bias of op_linear would be added once per rank, and behind op_magnitude.
  */
-struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int span);
+struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count);
 /* Head and cross-entropy in chunks of rows, so that memory holds the logits of only one chunk. Adds
- * loss and number of targets to the step block; in training also computes the gradients of x and
+ * loss and number of targets to the step state; in training also computes the gradients of x and
  * weight. weight [V, C]; if tp splits the vocabulary, each rank computes the logits of its share
- * and a partial gradient of x, therefore x must come from op_tp_enter. */
+ * and a partial gradient of x, therefore x must come from op_copy_to_tp. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets);
 /* The same with the loss of pairs of answers that the shape names. In an evaluation the
  * log-probabilities of the targets [R] are an output that the host may read. */
@@ -430,8 +433,8 @@ void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
  * sums gradients over tp; leave sums over tp, and in backward gives each rank the gradients of all
  * rows. With sequence parallelism (registry) x has R/tp rows outside: enter [R/tp, C] -> [R, C],
  * leave [R, C] -> [R/tp, C]. If tp is 1 both return x. */
-struct hd_tensor *op_tp_enter(struct hd_rec *rec, struct hd_tensor *x);
-struct hd_tensor *op_tp_leave(struct hd_rec *rec, struct hd_tensor *x);
+struct hd_tensor *op_copy_to_tp(struct hd_rec *rec, struct hd_tensor *x);
+struct hd_tensor *op_reduce_from_tp(struct hd_rec *rec, struct hd_tensor *x);
 /* The rows of a batch field [R] that this rank works on outside of enter and leave. */
 struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 
@@ -439,22 +442,22 @@ struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 
 enum hd_region {
     HD_REGION_STATE,    /* weights, moments ... (registry.h); constants and caches of the chunk */
-    HD_REGION_KEPT,     /* one slot per micro-batch in flight: what F keeps for B and W */
+    HD_REGION_SAVED,    /* one slot per micro-batch in flight: what F keeps for B and W */
     HD_REGION_DEFERRED, /* one slot per postponed W: what B keeps for W */
     HD_REGION_WORK,     /* scratch and temporaries, shared by all calls */
-    HD_REGION_BOUNDARY, /* slots of hidden rows between chunks, and of their gradients */
+    HD_REGION_STAGE_IO, /* slots of hidden rows between chunks, and of their gradients */
     HD_REGION_COUNT
 };
 
 /* What a chunk shares with the chunks before and after it, [rows, hidden] each. Every one has a
  * slot of the boundary region, of one size for all; F reads IN and writes OUT, B reads OUT_GRAD and
  * writes IN_GRAD, W may read IN and OUT_GRAD. */
-enum hd_boundary {
-    HD_BOUNDARY_IN,
-    HD_BOUNDARY_OUT,
-    HD_BOUNDARY_OUT_GRAD,
-    HD_BOUNDARY_IN_GRAD,
-    HD_BOUNDARY_COUNT
+enum hd_stage_io {
+    HD_STAGE_INPUT,
+    HD_STAGE_OUTPUT,
+    HD_STAGE_OUTPUT_GRAD,
+    HD_STAGE_INPUT_GRAD,
+    HD_STAGE_IO_COUNT
 };
 
 /* The compute stream of a rank, then its streams of collectives in the order of comm.h. */
@@ -469,16 +472,16 @@ enum hd_stream_name {
 /* The content of a store. */
 enum hd_store_kind {
     HD_STORE_TEMPORARY,
-    HD_STORE_BATCH,    /* written by the host before the call     */
-    HD_STORE_BOUNDARY, /* shared with another chunk               */
-    HD_STORE_OUTPUT,   /* readable by the host after the call     */
-    HD_STORE_PART,     /* one kind of state of a part             */
-    HD_STORE_BUCKET,   /* a part's gradient in one program, not yet reduced (ZeRO 2, 3) */
-    HD_STORE_GATHERED, /* a part's weights, gathered for one program (ZeRO 3)           */
-    HD_STORE_WIRE,     /* a part's gradient in the encoding in which it travels (train.reduce) */
-    HD_STORE_GLOBAL,   /* the step block and its arrays           */
-    HD_STORE_CONSTANT, /* filled once, by hd_constant_fill */
-    HD_STORE_CACHE     /* keys or values of one unit, or norms of its weights */
+    HD_STORE_BATCH,       /* written by the host before the call     */
+    HD_STORE_STAGE_IO,    /* shared with another chunk               */
+    HD_STORE_OUTPUT,      /* readable by the host after the call     */
+    HD_STORE_BUCKET,      /* one kind of state of a part             */
+    HD_STORE_GRAD_BUCKET, /* a part's gradient in one program, not yet reduced (ZeRO 2, 3) */
+    HD_STORE_GATHERED,    /* a part's weights, gathered for one program (ZeRO 3)           */
+    HD_STORE_WIRE,        /* a part's gradient in the encoding in which it travels (train.reduce) */
+    HD_STORE_GLOBAL,      /* the step state and its arrays           */
+    HD_STORE_CONSTANT,    /* filled once, by hd_constant_fill */
+    HD_STORE_CACHE        /* keys or values of one unit, or norms of its weights */
 };
 
 enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS, HD_CONSTANT_SLOPES };
@@ -496,11 +499,11 @@ struct hd_store {
     int64_t offset; /* within its half of the region (of the slot, for kept and deferred) */
     int64_t align;  /* of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
     /* members of certain kinds */
-    int part;                       /* HD_STORE_PART, BUCKET, GATHERED, WIRE */
-    enum hd_state_kind state;       /* HD_STORE_PART */
+    int bucket;                     /* HD_STORE_BUCKET, BUCKET, GATHERED, WIRE */
+    enum hd_state_kind state;       /* HD_STORE_BUCKET */
     enum hd_global global;          /* HD_STORE_GLOBAL */
     enum hd_batch_field field;      /* HD_STORE_BATCH */
-    enum hd_boundary boundary;      /* HD_STORE_BOUNDARY */
+    enum hd_stage_io stage_io;      /* HD_STORE_STAGE_IO */
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
     struct hd_rope rope;            /* ROPE_TABLE */
     struct hd_zigzag zigzag;        /* POSITIONS */
@@ -537,7 +540,7 @@ struct hd_node {
     enum hd_group_name group;
     int64_t count; /* elements, as in the args of comm.h; all_to_all_v: capacity in rows */
     enum hd_dtype dtype;
-    bool wide;                  /* of a reduce_scatter: see comm.h */
+    bool keep_fp32;             /* of a reduce_scatter: see comm.h */
     enum hd_comm_reduce reduce; /* of all_reduce */
     struct hd_node_rows {
         int64_t sent_max, received_max; /* bounds of this rank */
@@ -548,7 +551,7 @@ struct hd_node {
     /* the program is bound once for each place of the micro-batch in the step: first, last */
     bool contribution;       /* adds to a parameter's gradient */
     bool first_contribution; /* the micro-batch's first: overwrites in the step's first one */
-    bool overwrites;         /* a first contribution to a bucket: in every micro-batch */
+    bool overwrites;         /* a first contribution to a gradient bucket: in every micro-batch */
     bool only_last;          /* runs only in the last micro-batch of a step */
 
     int waits[HD_NODE_WAITS_MAX]; /* earlier nodes of this program on other streams */
@@ -634,8 +637,8 @@ void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text);
 const struct hd_store *hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field);
 const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind);
 /* NULL: the chunk does not have this boundary. */
-const struct hd_store *hd_chunk_find_boundary(const struct hd_chunk *chunk,
-                                              enum hd_boundary boundary);
+const struct hd_store *hd_chunk_find_stage_io(const struct hd_chunk *chunk,
+                                              enum hd_stage_io stage_io);
 
 /* The name of the node's kernel, or of its collective; a GEMM's includes its fused epilogue. */
 const char *hd_node_name(const struct hd_node *node);

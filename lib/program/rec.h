@@ -21,7 +21,7 @@ struct hd_rec {
     struct hd_op *ops;
     struct hd_tensor **tensors;
     struct hd_fragment *fragments;
-    int op_count, op_room, tensor_count, tensor_room, fragment_count, fragment_room;
+    int op_count, op_capacity, tensor_count, tensor_capacity, fragment_count, fragment_capacity;
     int unit; /* being recorded */
     struct hd_tensor *batch[HD_BATCH_FIELD_COUNT];
     struct hd_tensor *input, *output; /* boundaries of the chunk; NULL: none */
@@ -43,7 +43,7 @@ struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op);
 /* True if a parameter of span `which` of the op is trainable. */
 
 bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which);
-enum hd_op_class hd_op_class(enum hd_op_kind kind);
+enum hd_op_class hd_op_class_of(enum hd_op_kind kind);
 const char *hd_op_name(enum hd_op_kind kind);
 
 /* precision.c */

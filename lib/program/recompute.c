@@ -30,7 +30,7 @@ static const struct hd_op *producer_of(const struct hd_emit *e, const struct hd_
 /* The result is its input's memory, or a view of a batch field. */
 static bool is_view(const struct hd_emit *e, const struct hd_op *op)
 {
-    return op->kind == HD_OP_tp_rows || (op->kind == HD_OP_tp_enter && !e->registry->sequence);
+    return op->kind == HD_OP_tp_rows || (op->kind == HD_OP_copy_to_tp && !e->registry->sequence);
 }
 
 /* GELU is a pass of its own, or its epilogue computes the same bits from what it stores. As the
@@ -48,7 +48,7 @@ static bool is_cheap(const struct hd_emit *e, const struct hd_op *op)
     if (op->kind == HD_OP_gelu && !e->options->fp8 && /* products in fp8 have no epilogue */
         !gelu_is_apart(&e->options->traits, op->out->dtype))
         return false;
-    return hd_op_row(op->kind)->cheap;
+    return hd_op_row_of(op->kind)->cheap;
 }
 
 static bool is_block(const struct hd_unit *unit)
@@ -105,7 +105,7 @@ static void keep_dear(struct hd_emit *e)
     }
 }
 
-void hd_emit_choose_kept(struct hd_emit *e)
+void hd_emit_choose_saved(struct hd_emit *e)
 {
     const enum hd_recompute_policy policy = e->options->recompute.policy;
 
@@ -118,7 +118,7 @@ void hd_emit_choose_kept(struct hd_emit *e)
     for (int i = 0; i < e->rec->op_count; i++) {
         const struct hd_op *op = &e->rec->ops[i];
 
-        if (op->kind == HD_OP_tp_enter || op->kind == HD_OP_tp_rows)
+        if (op->kind == HD_OP_copy_to_tp || op->kind == HD_OP_tp_rows)
             e->keeps[op->out->id] = is_view(e, op) && e->keeps[op->in[0]->id];
     }
 }
@@ -146,7 +146,7 @@ static void emit_op(struct hd_emit *e, struct hd_emit_frame *frame, int index)
     e->op_index = index;
     e->unit = op->unit;
     e->call = frame == &e->frame[HD_FRAME_B] ? HD_CALL_B : HD_CALL_W;
-    hd_op_row(op->kind)->forward(e, op);
+    hd_op_row_of(op->kind)->forward(e, op);
     e->into = into;
     e->op_index = op_index;
     e->unit = unit;
@@ -161,23 +161,24 @@ static int mark(struct hd_emit *e, const struct hd_emit_frame *frame, const stru
 
     if (index < 0 || !belongs(e, frame, t) || frame->value[t->id].store)
         return least;
-    e->again[index] = true;
+    e->recomputed[index] = true;
     return index < least ? index : least;
 }
 
 /* Emits again, in their order, the ops from which t follows. */
-static void emit_again(struct hd_emit *e, struct hd_emit_frame *frame, const struct hd_tensor *t)
+static void emit_recompute(struct hd_emit *e, struct hd_emit_frame *frame,
+                           const struct hd_tensor *t)
 {
     const int last = e->producer[t->id];
     int first = mark(e, frame, t, last);
 
     for (int i = last; i >= first; i--)
-        for (int k = 0; e->again[i] && k < e->rec->ops[i].in_count; k++)
+        for (int k = 0; e->recomputed[i] && k < e->rec->ops[i].in_count; k++)
             first = mark(e, frame, e->rec->ops[i].in[k], first);
     for (int i = first; i <= last; i++) {
-        if (e->again[i])
+        if (e->recomputed[i])
             emit_op(e, frame, i);
-        e->again[i] = false;
+        e->recomputed[i] = false;
     }
 }
 
@@ -188,12 +189,12 @@ static struct hd_emit_frame *frame_for(struct hd_emit *e, const struct hd_tensor
     return e->call == HD_CALL_W && belongs(e, w, t) ? w : &e->frame[HD_FRAME_B];
 }
 
-struct hd_operand hd_emit_again(struct hd_emit *e, const struct hd_tensor *t)
+struct hd_operand hd_emit_recompute(struct hd_emit *e, const struct hd_tensor *t)
 {
     struct hd_emit_frame *frame = frame_for(e, t);
 
     if (!frame->value[t->id].store)
-        emit_again(e, frame, t);
+        emit_recompute(e, frame, t);
     return frame->value[t->id];
 }
 

@@ -31,7 +31,7 @@ struct hd_rec *hd_rec_new(const struct hd_registry *registry, const struct hd_re
     return rec;
 }
 
-const struct hd_rec_shape *hd_rec_shape(const struct hd_rec *rec)
+const struct hd_rec_shape *hd_rec_get_shape(const struct hd_rec *rec)
 {
     return &rec->shape;
 }
@@ -41,7 +41,7 @@ int hd_rec_tp_size(const struct hd_rec *rec)
     return rec->registry->mesh.sizes.tp;
 }
 
-int hd_rec_row_shares(const struct hd_rec *rec)
+int hd_rec_row_shards(const struct hd_rec *rec)
 {
     return rec->registry->sequence ? hd_rec_tp_size(rec) : 1;
 }
@@ -56,7 +56,7 @@ const char *hd_op_name(enum hd_op_kind kind)
     return names[kind];
 }
 
-enum hd_op_class hd_op_class(enum hd_op_kind kind)
+enum hd_op_class hd_op_class_of(enum hd_op_kind kind)
 {
     static const enum hd_op_class classes[] = {
 #define X(name, class) HD_CLASS_##class,
@@ -69,7 +69,7 @@ enum hd_op_class hd_op_class(enum hd_op_kind kind)
 static struct hd_tensor *append_tensor(struct hd_rec *rec, const struct hd_tensor *like)
 {
     struct hd_tensor **list = hd_arena_grow(rec->arena, rec->tensors, rec->tensor_count,
-                                            &rec->tensor_room, sizeof(struct hd_tensor *));
+                                            &rec->tensor_capacity, sizeof(struct hd_tensor *));
     struct hd_tensor *t = hd_arena_alloc(rec->arena, sizeof *t);
 
     if (!list || !t)
@@ -134,7 +134,7 @@ void hd_rec_output(struct hd_rec *rec, struct hd_tensor *x)
 
 bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which)
 {
-    for (int i = 0; op->param[which] >= 0 && i < op->span; i++)
+    for (int i = 0; op->param[which] >= 0 && i < op->fused_count; i++)
         if (registry->params[op->param[which] + i].trainable)
             return true;
     return false;
@@ -146,7 +146,7 @@ struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op)
 
     if (rec->error.status)
         return NULL;
-    list = hd_arena_grow(rec->arena, rec->ops, rec->op_count, &rec->op_room, sizeof *list);
+    list = hd_arena_grow(rec->arena, rec->ops, rec->op_count, &rec->op_capacity, sizeof *list);
     if (!list) {
         (void)hd_rec_fail(rec, hd_err(HD_NO_MEMORY, "no memory to record the model"));
         return NULL;
@@ -255,7 +255,7 @@ struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
     if (known)
         return repeat(rec, known, unit, x);
     out = forward(rec, context, unit, x);
-    list = hd_arena_grow(rec->arena, rec->fragments, rec->fragment_count, &rec->fragment_room,
+    list = hd_arena_grow(rec->arena, rec->fragments, rec->fragment_count, &rec->fragment_capacity,
                          sizeof *list);
     if (!list)
         return hd_rec_fail(rec, hd_err(HD_NO_MEMORY, "no memory to record the model"));
@@ -301,20 +301,20 @@ struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int
                                  .in_count = positions ? 2 : 1,
                                  .param = {weight, positions_weight},
                                  .param_count = 2,
-                                 .span = 1},
+                                 .fused_count = 1},
                   "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
 }
 
 /* Rows of the span as one matrix [N, K]; -1: the parameters are not adjacent or differ in K. */
-static int64_t span_rows(const struct hd_rec *rec, int weight, int span)
+static int64_t fused_rows(const struct hd_rec *rec, int weight, int fused_count)
 {
     const struct hd_param *first = param_at(rec, weight);
     int64_t rows = 0;
 
-    for (int i = 0; i < span; i++) {
+    for (int i = 0; i < fused_count; i++) {
         const struct hd_param *p = param_at(rec, weight + i);
 
-        if ((i && !p->joined) || p->part != first->part || p->dim_count != first->dim_count ||
+        if ((i && !p->fused) || p->bucket != first->bucket || p->dim_count != first->dim_count ||
             p->local[1] != first->local[1])
             return -1;
         rows += p->local[0];
@@ -322,16 +322,17 @@ static int64_t span_rows(const struct hd_rec *rec, int weight, int span)
     return rows;
 }
 
-struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias, int span)
+struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
+                            int fused_count)
 {
     const struct hd_param *w = param_at(rec, weight);
-    int64_t N = span_rows(rec, weight, span);
+    int64_t N = fused_rows(rec, weight, fused_count);
 
     if (rec->error.status)
         return &rec->dummy;
-    if (N < 0 || (bias >= 0 && span_rows(rec, bias, span) != N))
+    if (N < 0 || (bias >= 0 && fused_rows(rec, bias, fused_count) != N))
         return hd_rec_fail(rec, hd_err(HD_INTERNAL, "linear: %s and the next %d are not adjacent",
-                                       w->name, span - 1));
+                                       w->name, fused_count - 1));
     if (x->dim[1] != w->local[1])
         return wrong_width(rec, w->name, x, w->local[1]);
     return record(rec,
@@ -340,15 +341,18 @@ struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight,
                                  .in_count = 1,
                                  .param = {weight, bias},
                                  .param_count = 2,
-                                 .span = span},
+                                 .fused_count = fused_count},
                   "linear", x->dim[0], N);
 }
 
 struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *h,
                               const struct hd_low_rank *targets, int count)
 {
-    struct hd_op op = {
-        .kind = HD_OP_low_rank, .in = {y, h}, .in_count = 2, .param_count = count, .span = 1};
+    struct hd_op op = {.kind = HD_OP_low_rank,
+                       .in = {y, h},
+                       .in_count = 2,
+                       .param_count = count,
+                       .fused_count = 1};
     struct hd_tensor *out;
 
     for (int i = 0; i < count; i++) {
@@ -369,11 +373,13 @@ struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd
 
 struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double factor)
 {
-    return record(
-        rec,
-        (struct hd_op){
-            .kind = HD_OP_scale, .in = {x}, .in_count = 1, .span = 1, .set = {.scale = factor}},
-        "scaled", x->dim[0], x->dim[1]);
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_scale,
+                                 .in = {x},
+                                 .in_count = 1,
+                                 .fused_count = 1,
+                                 .set = {.scale = factor}},
+                  "scaled", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
@@ -384,7 +390,7 @@ struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
                        .in = {x},
                        .in_count = 1,
                        .param_count = HD_MAGNITUDE_PARAMS * count,
-                       .span = 1,
+                       .fused_count = 1,
                        .set = {.scale = scale, .summed = summed}};
 
     for (int i = 0; i < count; i++) {
@@ -414,7 +420,7 @@ static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct h
                                  .in_count = 1,
                                  .param = {weight, bias},
                                  .param_count = 2,
-                                 .span = 1,
+                                 .fused_count = 1,
                                  .set = {.eps = eps}},
                   "normed", x->dim[0], x->dim[1]);
 }
@@ -446,7 +452,7 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
             .in_count = 1,
             .param = {q_weight, k_weight},
             .param_count = 2,
-            .span = 1,
+            .fused_count = 1,
             .set = {.heads = heads, .kv_heads = kv_heads, .head_width = head_width, .eps = eps}},
         "normed", qkv->dim[0], width);
 }
@@ -498,7 +504,7 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
         op.param[0] = s->prefix_k;
         op.param[1] = s->prefix_v;
         op.param_count = 2;
-        op.span = 1;
+        op.fused_count = 1;
     }
     if (rec->shape.mode == HD_RECORD_DECODE)
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_FILLED);
@@ -536,7 +542,7 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
         .param = {p->router, p->noise, p->gate, p->up, p->down, p->a[0], p->b[0], p->a[1], p->b[1],
                   p->a[2], p->b[2]},
         .param_count = 5 + 2 * HD_EXPERT_PRODUCTS,
-        .span = 1,
+        .fused_count = 1,
         .set = {
             .router = *router, .scale = p->scale, .dropout = dropout, .down_site = p->down_site}};
 
@@ -608,7 +614,7 @@ static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor 
     op.param[0] = weight;
     op.param[1] = -1;
     op.param_count = 2;
-    op.span = 1;
+    op.fused_count = 1;
     (void)hd_rec_op(rec, &op);
 }
 
@@ -649,11 +655,11 @@ void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight)
     head(rec, &(struct hd_op){.kind = HD_OP_logits, .in = {x}, .in_count = 1}, x, weight);
 }
 
-struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int span)
+struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count)
 {
     int64_t N = 0;
 
-    for (int i = 0; i < span; i++)
+    for (int i = 0; i < fused_count; i++)
         N += param_at(rec, bias + i)->local[0];
     if (!rec->error.status && x->dim[1] != N)
         return wrong_width(rec, param_at(rec, bias)->name, x, N);
@@ -663,7 +669,7 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int
                                  .in_count = 1,
                                  .param = {bias, -1},
                                  .param_count = 2,
-                                 .span = span},
+                                 .fused_count = fused_count},
                   "biased", x->dim[0], x->dim[1]);
 }
 
@@ -686,19 +692,19 @@ static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const c
     return out;
 }
 
-struct hd_tensor *op_tp_enter(struct hd_rec *rec, struct hd_tensor *x)
+struct hd_tensor *op_copy_to_tp(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return tp_op(rec, HD_OP_tp_enter, "entered", x, hd_rec_row_shares(rec), 1);
+    return tp_op(rec, HD_OP_copy_to_tp, "entered", x, hd_rec_row_shards(rec), 1);
 }
 
-struct hd_tensor *op_tp_leave(struct hd_rec *rec, struct hd_tensor *x)
+struct hd_tensor *op_reduce_from_tp(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return tp_op(rec, HD_OP_tp_leave, "summed", x, 1, hd_rec_row_shares(rec));
+    return tp_op(rec, HD_OP_reduce_from_tp, "summed", x, 1, hd_rec_row_shards(rec));
 }
 
 struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field)
 {
-    if (hd_rec_row_shares(rec) == 1)
+    if (hd_rec_row_shards(rec) == 1)
         return field;
-    return tp_op(rec, HD_OP_tp_rows, "rows", field, 1, hd_rec_row_shares(rec));
+    return tp_op(rec, HD_OP_tp_rows, "rows", field, 1, hd_rec_row_shards(rec));
 }

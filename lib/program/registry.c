@@ -20,10 +20,10 @@ static void fail(struct hd_registry *registry, enum hd_status st)
 }
 
 /* Memory for one more entry; NULL: no memory, and the failure is kept. */
-static void *grow(struct hd_registry *registry, void *items, int count, int *room,
+static void *grow(struct hd_registry *registry, void *items, int count, int *capacity,
                   size_t item_bytes)
 {
-    void *more = hd_arena_grow(registry->arena, items, count, room, item_bytes);
+    void *more = hd_arena_grow(registry->arena, items, count, capacity, item_bytes);
 
     if (!more)
         fail(registry, hd_err(HD_NO_MEMORY, "no memory for %d entries of the registry", count + 1));
@@ -48,17 +48,18 @@ void hd_registry_stages(struct hd_registry *registry, const int32_t *unit_stage,
     registry->head_stage = head_stage;
 }
 
-bool hd_part_is_held_by(const struct hd_registry *registry, const struct hd_part *part, int rank)
+bool hd_bucket_is_held_by(const struct hd_registry *registry, const struct hd_bucket *bucket,
+                          int rank)
 {
     const int32_t stage = hd_mesh_coord(&registry->mesh, rank).pp;
 
-    return stage == part->stage || stage == part->tie_stage;
+    return stage == bucket->stage || stage == bucket->tie_stage;
 }
 
 int hd_registry_unit(struct hd_registry *registry, const char *kind, const char *name)
 {
-    struct hd_unit *units =
-        grow(registry, registry->units, registry->unit_count, &registry->unit_room, sizeof *units);
+    struct hd_unit *units = grow(registry, registry->units, registry->unit_count,
+                                 &registry->unit_capacity, sizeof *units);
 
     if (!units)
         return 0;
@@ -76,61 +77,61 @@ void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t 
 }
 
 /* The part of the current unit for this kind of parameter; made for the first one. */
-static int find_part(struct hd_registry *registry, const struct hd_param *p)
+static int find_bucket(struct hd_registry *registry, const struct hd_param *p)
 {
     const enum hd_group_name group = p->experts ? HD_GROUP_EXPERT_DP : HD_GROUP_DP_CP;
     const int number = registry->unit_count - 1;
     const int32_t stage = registry->unit_stage ? registry->unit_stage[number] : 0;
     struct hd_unit *unit = &registry->units[number];
-    struct hd_part *parts;
+    struct hd_bucket *buckets;
 
-    for (int i = 0; i < unit->part_count; i++) {
-        const struct hd_part *part = &registry->parts[unit->parts[i]];
+    for (int i = 0; i < unit->bucket_count; i++) {
+        const struct hd_bucket *bucket = &registry->buckets[unit->buckets[i]];
 
-        if (part->trainable == p->trainable && part->reduce_group == group &&
-            part->tied == p->tied && part->head == p->head && part->wide == p->wide &&
-            part->quant == p->quant)
-            return unit->parts[i];
+        if (bucket->trainable == p->trainable && bucket->reduce_group == group &&
+            bucket->tied == p->tied && bucket->head == p->head &&
+            bucket->keep_fp32 == p->keep_fp32 && bucket->quant == p->quant)
+            return unit->buckets[i];
     }
-    parts =
-        grow(registry, registry->parts, registry->part_count, &registry->part_room, sizeof *parts);
-    if (!parts)
+    buckets = grow(registry, registry->buckets, registry->bucket_count, &registry->bucket_capacity,
+                   sizeof *buckets);
+    if (!buckets)
         return 0;
-    registry->parts = parts;
-    parts[registry->part_count] = (struct hd_part){
+    registry->buckets = buckets;
+    buckets[registry->bucket_count] = (struct hd_bucket){
         .unit = number,
         .trainable = p->trainable,
         .tied = p->tied,
         .head = p->head,
-        .wide = p->wide,
+        .keep_fp32 = p->keep_fp32,
         .quant = p->quant,
         .stage = stage,
         .tie_stage = p->tied && registry->unit_stage ? registry->head_stage : stage,
         .reduce_group = group,
         .shard_group = p->experts ? HD_GROUP_EXPERT_SHARD : HD_GROUP_ZERO_SHARD};
-    parts[registry->part_count].held =
-        hd_part_is_held_by(registry, &parts[registry->part_count], registry->rank);
-    unit->parts[unit->part_count++] = registry->part_count;
-    return registry->part_count++;
+    buckets[registry->bucket_count].is_local =
+        hd_bucket_is_held_by(registry, &buckets[registry->bucket_count], registry->rank);
+    unit->buckets[unit->bucket_count++] = registry->bucket_count;
+    return registry->bucket_count++;
 }
 
 /* ---- shares ---- */
 
-int hd_param_share_of(const struct hd_param *p, const struct hd_mesh *mesh, int rank)
+int hd_param_shard_index(const struct hd_param *p, const struct hd_mesh *mesh, int rank)
 {
-    const int tp = p->tp_shares == 1 ? 0 : hd_mesh_coord(mesh, rank).tp / p->tp_copies;
+    const int tp = p->tp_shards == 1 ? 0 : hd_mesh_coord(mesh, rank).tp / p->tp_copies;
     const int ep = p->experts ? hd_mesh_find_group(mesh, HD_GROUP_EP, rank).index : 0;
 
-    return ep * p->tp_shares + tp;
+    return ep * p->tp_shards + tp;
 }
 
-void hd_param_box(const struct hd_param *p, int share, int64_t ret_start[HD_PARAM_DIMS_MAX],
+void hd_param_box(const struct hd_param *p, int shard_index, int64_t ret_start[HD_PARAM_DIMS_MAX],
                   int64_t ret_real[HD_PARAM_DIMS_MAX])
 {
     for (int d = 0; d < HD_PARAM_DIMS_MAX; d++) {
-        ret_start[d] = d == p->tp_axis ? p->local[d] * (share % p->tp_shares) : 0;
+        ret_start[d] = d == p->tp_axis ? p->local[d] * (shard_index % p->tp_shards) : 0;
         if (p->experts && d == 0)
-            ret_start[d] = p->local[d] * (share / p->tp_shares);
+            ret_start[d] = p->local[d] * (shard_index / p->tp_shards);
         ret_real[d] = p->shape[d] - ret_start[d];
         if (ret_real[d] > p->local[d])
             ret_real[d] = p->local[d];
@@ -139,40 +140,40 @@ void hd_param_box(const struct hd_param *p, int share, int64_t ret_start[HD_PARA
 
 /* Extent of a padded share: a multiple of HD_PARAM_PAD if then the last share is not empty, else
  * the smallest possible. */
-static int64_t padded_extent(int64_t extent, int64_t shares)
+static int64_t padded_extent(int64_t extent, int64_t shards)
 {
-    const int64_t least = (extent + shares - 1) / shares;
-    const int64_t wide = round_up(least, HD_PARAM_PAD);
+    const int64_t least = (extent + shards - 1) / shards;
+    const int64_t keep_fp32 = round_up(least, HD_PARAM_PAD);
 
-    return wide * (shares - 1) < extent ? wide : least;
+    return keep_fp32 * (shards - 1) < extent ? keep_fp32 : least;
 }
 
 static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spec *spec,
                          struct hd_param *p)
 {
-    const int axis = spec->tp_axis, shares = p->tp_shares;
+    const int axis = spec->tp_axis, shards = p->tp_shards;
 
-    if (shares == 1 && !spec->padded)
+    if (shards == 1 && !spec->padded)
         return true;
     assert(!spec->padded || axis == 0); /* so the padding is the end of the share */
-    if (!spec->padded && spec->shape[axis] % shares) {
+    if (!spec->padded && spec->shape[axis] % shards) {
         fail(registry, hd_err(HD_INVALID, "%s: tp = %d does not divide its extent of %lld",
-                              spec->name, shares, (long long)spec->shape[axis]));
+                              spec->name, shards, (long long)spec->shape[axis]));
         return false;
     }
     p->local[axis] =
-        spec->padded ? padded_extent(spec->shape[axis], shares) : spec->shape[axis] / shares;
-    if (p->local[axis] * (shares - 1) >= spec->shape[axis]) {
+        spec->padded ? padded_extent(spec->shape[axis], shards) : spec->shape[axis] / shards;
+    if (p->local[axis] * (shards - 1) >= spec->shape[axis]) {
         fail(registry, hd_err(HD_INVALID,
                               "parallel.tp: %d shares of the %lld rows of %s leave a rank without "
                               "a row; use less",
-                              shares, (long long)spec->shape[axis], spec->name));
+                              shards, (long long)spec->shape[axis], spec->name));
         return false;
     }
     return true;
 }
 
-static bool share_experts(struct hd_registry *registry, const struct hd_param_spec *spec,
+static bool split_experts(struct hd_registry *registry, const struct hd_param_spec *spec,
                           struct hd_param *p)
 {
     const int ep = registry->mesh.sizes.ep;
@@ -186,7 +187,7 @@ static bool share_experts(struct hd_registry *registry, const struct hd_param_sp
         return false;
     }
     p->local[0] = p->shape[0] / ep;
-    p->shares *= ep;
+    p->shards *= ep;
     return true;
 }
 
@@ -199,7 +200,7 @@ static int64_t block_of(const struct hd_param_spec *spec)
 
     for (int d = 0; d < spec->dim_count; d++)
         elements *= spec->shape[d];
-    if (spec->dim_count == 1 || elements < HD_BLOCKS_FROM || spec->table || spec->wide)
+    if (spec->dim_count == 1 || elements < HD_BLOCKS_FROM || spec->table || spec->keep_fp32)
         return 0;
     while (whole % block)
         block /= 2;
@@ -221,7 +222,7 @@ int64_t hd_registry_buffers_count(const struct hd_registry *registry)
 static int declare_history(struct hd_registry *registry, const char *param)
 {
     struct hd_buffer *buffers = grow(registry, registry->buffers, registry->buffer_count,
-                                     &registry->buffer_room, sizeof *buffers);
+                                     &registry->buffer_capacity, sizeof *buffers);
     struct hd_buffer *b;
     int length;
 
@@ -258,24 +259,25 @@ struct hd_quant_box hd_param_quant_box(const struct hd_param *p)
                                  .box_columns = p->local[columns]};
 }
 
-struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, int param, int span)
+struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, int param,
+                                          int fused_count)
 {
     const struct hd_param *first = &registry->params[param];
     struct hd_quant_factor f = {.quant = first->quant};
 
-    for (int i = 0; f.quant && i < span; i++) {
+    for (int i = 0; f.quant && i < fused_count; i++) {
         const struct hd_param *p = &registry->params[param + i];
         const struct hd_quant_box box = hd_param_quant_box(p);
 
-        assert(p->part == first->part);
+        assert(p->bucket == first->bucket);
         f.columns = box.box_columns;
         f.matrix[f.count++] = hd_quant_matrix_at(&box, p->offset - first->offset);
     }
     return f;
 }
 
-/* Whether a cut of the parameter's rows or columns over `shares` leaves whole blocks. */
-static bool shares_fit(const struct hd_param *p, int64_t shares)
+/* Whether a cut of the parameter's rows or columns over `shards` leaves whole blocks. */
+static bool shards_fit(const struct hd_param *p, int64_t shards)
 {
     struct hd_quant_box box = hd_param_quant_box(p);
     const bool by_columns = p->tp_axis == p->dim_count - 1;
@@ -283,21 +285,21 @@ static bool shares_fit(const struct hd_param *p, int64_t shares)
     int64_t *first = by_columns ? &box.first_column : &box.first_row;
     const int64_t whole = by_columns ? box.columns : box.rows;
 
-    if (whole % shares)
+    if (whole % shards)
         return false;
-    *extent = *first = whole / shares; /* the second share: if it fits, all do */
-    if (shares == 1)
+    *extent = *first = whole / shards; /* the second share: if it fits, all do */
+    if (shards == 1)
         *first = 0;
     return hd_quant_box_fits(&box);
 }
 
-static enum hd_status refuse_cut(const struct hd_registry *registry, const struct hd_param *p)
+static enum hd_status refuse_split(const struct hd_registry *registry, const struct hd_param *p)
 {
     char fits[128] = "";
     size_t n = 0;
 
     for (int64_t tp = 1; tp <= 64 && n < sizeof fits - 8; tp++)
-        if (shares_fit(p, tp))
+        if (shards_fit(p, tp))
             n +=
                 (size_t)snprintf(fits + n, sizeof fits - n, "%s%lld", n ? ", " : "", (long long)tp);
     return hd_err(HD_INVALID,
@@ -328,7 +330,7 @@ static bool choose_quant(struct hd_registry *registry, const struct hd_param_spe
     p->block = 0;
     box = hd_param_quant_box(p);
     if (!hd_quant_box_fits(&box)) {
-        fail(registry, refuse_cut(registry, p));
+        fail(registry, refuse_split(registry, p));
         return false;
     }
     p->record_bytes = hd_quant_lay_out(&box).size_bytes;
@@ -338,7 +340,7 @@ static bool choose_quant(struct hd_registry *registry, const struct hd_param_spe
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec)
 {
     struct hd_param *params = grow(registry, registry->params, registry->param_count,
-                                   &registry->param_room, sizeof *params);
+                                   &registry->param_capacity, sizeof *params);
     struct hd_param *p;
 
     assert(registry->unit_count > 0 && spec->dim_count >= 1 &&
@@ -349,7 +351,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     p = &params[registry->param_count];
     *p = (struct hd_param){.dim_count = spec->dim_count,
                            .tp_axis = spec->tp_axis,
-                           .tp_shares = 1,
+                           .tp_shards = 1,
                            .experts = spec->experts,
                            .tp_copies = spec->tp_copies > 1 ? spec->tp_copies : 1,
                            .partial = spec->partial,
@@ -359,12 +361,12 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .decay = spec->decay,
                            .lr_scale = spec->lr_scale > 0 ? (float)spec->lr_scale : 1,
                            .trainable = !spec->frozen,
-                           .joined = spec->joined,
+                           .fused = spec->fused,
                            .tied = spec->tied,
                            .head = spec->head,
-                           .wide = spec->wide,
+                           .keep_fp32 = spec->keep_fp32,
                            .adapter = spec->adapter,
-                           .fresh = spec->fresh,
+                           .newly_initialized = spec->newly_initialized,
                            .unit = registry->unit_count - 1,
                            .buffer = -1,
                            .count = 1};
@@ -372,11 +374,11 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     memcpy(p->shape, spec->shape, sizeof p->shape);
     memcpy(p->local, spec->shape, sizeof p->local);
     if (p->tp_axis >= 0)
-        p->tp_shares = registry->mesh.sizes.tp / p->tp_copies;
-    p->shares = p->tp_shares;
-    if (!split_for_tp(registry, spec, p) || !share_experts(registry, spec, p))
+        p->tp_shards = registry->mesh.sizes.tp / p->tp_copies;
+    p->shards = p->tp_shards;
+    if (!split_for_tp(registry, spec, p) || !split_experts(registry, spec, p))
         return 0;
-    hd_param_box(p, hd_param_share_of(p, &registry->mesh, registry->rank), p->start, p->real);
+    hd_param_box(p, hd_param_shard_index(p, &registry->mesh, registry->rank), p->start, p->real);
     for (int d = 0; d < p->dim_count; d++)
         p->count *= p->local[d];
     p->real_count = p->count / p->local[0] * p->real[0];
@@ -391,7 +393,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     }
     if (!choose_quant(registry, spec, p))
         return 0;
-    p->part = find_part(registry, p);
+    p->bucket = find_bucket(registry, p);
     if (spec->product && registry->amax_history && !p->quant)
         p->buffer = declare_history(registry, p->name);
     if (registry->status)
@@ -434,35 +436,35 @@ static struct hd_segment segment_of(const struct hd_registry *registry, enum tre
 
 /* Places the unit's parameters with treatment `wanted` in the part, in the order of declaration. A
  * joined parameter follows the one before it, whatever its own treatment. */
-static void put_params(struct hd_registry *registry, int part_number, enum treatment wanted,
+static void put_params(struct hd_registry *registry, int bucket_number, enum treatment wanted,
                        enum treatment *last, int *order, int *order_count)
 {
-    struct hd_part *part = &registry->parts[part_number];
-    const struct hd_unit *unit = &registry->units[part->unit];
+    struct hd_bucket *bucket = &registry->buckets[bucket_number];
+    const struct hd_unit *unit = &registry->units[bucket->unit];
     enum treatment leader = WHOLE;
 
     for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++) {
         struct hd_param *p = &registry->params[i];
         const enum treatment own = treatment_of(registry, p);
 
-        if (p->part != part_number)
+        if (p->bucket != bucket_number)
             continue;
-        if (!p->joined)
+        if (!p->fused)
             leader = own;
         if (leader != wanted)
             continue;
-        if (!p->joined && !p->quant)
-            part->count =
-                round_up(part->count, p->block > HD_PARAM_ALIGN ? p->block : HD_PARAM_ALIGN);
-        assert(!p->block || part->count % p->block == 0);
-        if (!part->segment_count || *last != own) {
-            if (part->segment_count)
-                part->segments[part->segment_count - 1].end = part->count;
-            part->segments[part->segment_count++] = segment_of(registry, own, part->count);
+        if (!p->fused && !p->quant)
+            bucket->count =
+                round_up(bucket->count, p->block > HD_PARAM_ALIGN ? p->block : HD_PARAM_ALIGN);
+        assert(!p->block || bucket->count % p->block == 0);
+        if (!bucket->segment_count || *last != own) {
+            if (bucket->segment_count)
+                bucket->segments[bucket->segment_count - 1].end = bucket->count;
+            bucket->segments[bucket->segment_count++] = segment_of(registry, own, bucket->count);
             *last = own;
         }
-        p->offset = part->count;
-        part->count += p->quant ? hd_param_matrices(p) * p->record_bytes : p->count;
+        p->offset = bucket->count;
+        bucket->count += p->quant ? hd_param_matrices(p) * p->record_bytes : p->count;
         order[(*order_count)++] = i;
     }
 }
@@ -470,7 +472,7 @@ static void put_params(struct hd_registry *registry, int part_number, enum treat
 /* Adjacent parameters with the same decay, rate and block share a range; alignment gaps belong to
  * the range before them, and are whole blocks of it: what follows begins at a multiple of a larger
  * power of two. */
-static void make_ranges(struct hd_registry *registry, struct hd_part *part, const int *order,
+static void make_ranges(struct hd_registry *registry, struct hd_bucket *bucket, const int *order,
                         int order_count)
 {
     struct hd_update_range *r = NULL;
@@ -485,7 +487,7 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
         }
         if (r)
             r->end = p->offset;
-        r = &part->ranges[part->range_count++];
+        r = &bucket->ranges[bucket->range_count++];
         *r = (struct hd_update_range){.begin = p->offset,
                                       .end = p->offset + p->count,
                                       .decay = decay,
@@ -493,52 +495,52 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
                                       .block = p->block};
     }
     if (r)
-        r->end = part->count;
+        r->end = bucket->count;
 }
 
 /* Leaves of the ranges what lies in this rank's shard, counted from the shard's begin. */
-static void cut_ranges(struct hd_part *part)
+static void split_ranges(struct hd_bucket *bucket)
 {
     int64_t kept = 0;
 
-    for (int64_t i = 0; i < part->range_count; i++) {
-        struct hd_update_range range = part->ranges[i];
+    for (int64_t i = 0; i < bucket->range_count; i++) {
+        struct hd_update_range range = bucket->ranges[i];
 
-        if (range.begin < part->shard_begin)
-            range.begin = part->shard_begin;
-        if (range.end > part->shard_end)
-            range.end = part->shard_end;
+        if (range.begin < bucket->shard_begin)
+            range.begin = bucket->shard_begin;
+        if (range.end > bucket->shard_end)
+            range.end = bucket->shard_end;
         if (range.begin >= range.end)
             continue;
-        range.begin -= part->shard_begin;
-        range.end -= part->shard_begin;
-        part->ranges[kept++] = range;
+        range.begin -= bucket->shard_begin;
+        range.end -= bucket->shard_begin;
+        bucket->ranges[kept++] = range;
     }
-    part->range_count = kept;
+    bucket->range_count = kept;
 }
 
 /* Places the moments of the shard's ranges one behind the other. */
-static void place_moments(struct hd_part *part)
+static void place_moments(struct hd_bucket *bucket)
 {
-    for (int64_t i = 0; i < part->range_count; i++) {
-        struct hd_update_range *r = &part->ranges[i];
+    for (int64_t i = 0; i < bucket->range_count; i++) {
+        struct hd_update_range *r = &bucket->ranges[i];
 
         assert(!r->block || (r->begin % r->block == 0 && r->end % r->block == 0));
-        r->moments = part->moment_bytes;
-        part->moment_bytes += hd_encoding_bytes(r->end - r->begin, r->block);
-        part->in_blocks |= r->block > 0;
+        r->moments = bucket->moment_bytes;
+        bucket->moment_bytes += hd_encoding_bytes(r->end - r->begin, r->block);
+        bucket->in_blocks |= r->block > 0;
     }
 }
 
-struct hd_moment_place hd_part_moment_place(const struct hd_part *part, int64_t element)
+struct hd_moment_place hd_bucket_moment_place(const struct hd_bucket *bucket, int64_t element)
 {
-    const struct hd_update_range *r = part->ranges;
+    const struct hd_update_range *r = bucket->ranges;
     struct hd_moment_place place;
     int64_t in_range;
 
-    while (part->shard_begin + r->end <= element)
+    while (bucket->shard_begin + r->end <= element)
         r++;
-    in_range = element - part->shard_begin - r->begin;
+    in_range = element - bucket->shard_begin - r->begin;
     place = (struct hd_moment_place){.block = r->block, .at = r->moments};
     if (!r->block) {
         place.at += in_range * (int64_t)sizeof(float);
@@ -551,52 +553,52 @@ struct hd_moment_place hd_part_moment_place(const struct hd_part *part, int64_t 
 
 /* ---- shards of ZeRO ---- */
 
-static struct hd_range shard_of(const struct hd_registry *registry, const struct hd_part *part,
+static struct hd_range shard_of(const struct hd_registry *registry, const struct hd_bucket *bucket,
                                 int rank)
 {
-    struct hd_range range = {0, part->count};
+    struct hd_range range = {0, bucket->count};
 
-    if (!part->shard_count)
+    if (!bucket->shard_count)
         return range;
     range.begin =
-        part->shard_count * hd_mesh_find_group(&registry->mesh, part->shard_group, rank).index;
-    range.end = range.begin + part->shard_count;
-    if (range.begin > part->count)
-        range.begin = part->count;
-    if (range.end > part->count)
-        range.end = part->count;
+        bucket->shard_count * hd_mesh_find_group(&registry->mesh, bucket->shard_group, rank).index;
+    range.end = range.begin + bucket->shard_count;
+    if (range.begin > bucket->count)
+        range.begin = bucket->count;
+    if (range.end > bucket->count)
+        range.end = bucket->count;
     return range;
 }
 
-static void cut_part(struct hd_registry *registry, struct hd_part *part)
+static void split_bucket(struct hd_registry *registry, struct hd_bucket *bucket)
 {
-    const int P = hd_mesh_find_group(&registry->mesh, part->shard_group, registry->rank).size;
-    const int64_t chunks = (part->count + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
+    const int P = hd_mesh_find_group(&registry->mesh, bucket->shard_group, registry->rank).size;
+    const int64_t chunks = (bucket->count + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
     struct hd_range shard;
 
-    if (registry->zero && registry->trains && part->trainable && P > 1)
-        part->shard_count = (chunks + P - 1) / P * HD_GRAD_CHUNK;
-    part->zero = part->shard_count ? registry->zero : 0;
-    shard = shard_of(registry, part, registry->rank);
-    part->shard_begin = shard.begin;
-    part->shard_end = shard.end;
-    cut_ranges(part);
-    place_moments(part);
+    if (registry->zero && registry->trains && bucket->trainable && P > 1)
+        bucket->shard_count = (chunks + P - 1) / P * HD_GRAD_CHUNK;
+    bucket->zero = bucket->shard_count ? registry->zero : 0;
+    shard = shard_of(registry, bucket, registry->rank);
+    bucket->shard_begin = shard.begin;
+    bucket->shard_end = shard.end;
+    split_ranges(bucket);
+    place_moments(bucket);
 }
 
 /* Whether a kind of state is there for a shard only. Masters without a copy are what computes. */
-static bool is_of_shard(const struct hd_part *part, enum hd_state_kind kind)
+static bool is_of_shard(const struct hd_bucket *bucket, enum hd_state_kind kind)
 {
     switch (kind) {
     case HD_STATE_MOMENT1:
     case HD_STATE_MOMENT2:
-        return part->zero >= 1;
+        return bucket->zero >= 1;
     case HD_STATE_WEIGHT:
-        return part->zero >= (part->copied ? 1 : 3);
+        return bucket->zero >= (bucket->copied ? 1 : 3);
     case HD_STATE_GRAD:
-        return part->zero >= 2;
+        return bucket->zero >= 2;
     case HD_STATE_COPY:
-        return part->zero == 3;
+        return bucket->zero == 3;
     case HD_STATE_RANGES:
     case HD_STATE_KIND_COUNT:
         break;
@@ -604,43 +606,44 @@ static bool is_of_shard(const struct hd_part *part, enum hd_state_kind kind)
     return false;
 }
 
-struct hd_range hd_part_range(const struct hd_registry *registry, const struct hd_part *part,
-                              enum hd_state_kind kind, int rank)
+struct hd_range hd_bucket_range(const struct hd_registry *registry, const struct hd_bucket *bucket,
+                                enum hd_state_kind kind, int rank)
 {
-    const struct hd_range whole = {0, part->count};
+    const struct hd_range whole = {0, bucket->count};
 
-    return is_of_shard(part, kind) || kind == HD_STATE_GRAD ? shard_of(registry, part, rank)
-                                                            : whole;
+    return is_of_shard(bucket, kind) || kind == HD_STATE_GRAD ? shard_of(registry, bucket, rank)
+                                                              : whole;
 }
 
-int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind)
+int64_t hd_bucket_base(const struct hd_bucket *bucket, enum hd_state_kind kind)
 {
-    return is_of_shard(part, kind) ? part->shard_begin : 0;
+    return is_of_shard(bucket, kind) ? bucket->shard_begin : 0;
 }
 
 /* The state that collectives gather: what computes. */
-static enum hd_state_kind gathered_kind(const struct hd_part *part)
+static enum hd_state_kind gathered_kind(const struct hd_bucket *bucket)
 {
-    return part->copied ? HD_STATE_COPY : HD_STATE_WEIGHT;
+    return bucket->copied ? HD_STATE_COPY : HD_STATE_WEIGHT;
 }
 
-int64_t hd_part_shards_count(const struct hd_registry *registry, const struct hd_part *part)
+int64_t hd_bucket_shards_count(const struct hd_registry *registry, const struct hd_bucket *bucket)
 {
-    return part->shard_count *
-           hd_mesh_find_group(&registry->mesh, part->shard_group, registry->rank).size;
+    return bucket->shard_count *
+           hd_mesh_find_group(&registry->mesh, bucket->shard_group, registry->rank).size;
 }
 
 /* Elements for which a kind of state has memory. What is gathered or scattered has room for whole
  * shards, the last ones of which may be beyond the part's end. */
-static int64_t state_elements(const struct hd_registry *registry, const struct hd_part *part,
+static int64_t state_elements(const struct hd_registry *registry, const struct hd_bucket *bucket,
                               enum hd_state_kind kind)
 {
-    if (!part->shard_count)
-        return part->count;
-    if (!is_of_shard(part, kind))
-        return hd_part_shards_count(registry, part);
-    return part->zero == 3 && kind == gathered_kind(part) ? part->shard_count
-                                                          : part->shard_end - part->shard_begin;
+    if (!bucket->shard_count)
+        return bucket->count;
+    if (!is_of_shard(bucket, kind))
+        return hd_bucket_shards_count(registry, bucket);
+    return bucket->zero == 3 && kind == gathered_kind(bucket)
+               ? bucket->shard_count
+               : bucket->shard_end - bucket->shard_begin;
 }
 
 /* True if this rank is the first of the group. */
@@ -649,9 +652,9 @@ static bool is_first_of(const struct hd_registry *registry, enum hd_group_name g
     return hd_mesh_find_group(&registry->mesh, group, registry->rank).index == 0;
 }
 
-bool hd_part_is_counted(const struct hd_registry *registry, const struct hd_part *part)
+bool hd_bucket_owns_norm(const struct hd_registry *registry, const struct hd_bucket *bucket)
 {
-    return is_first_of(registry, part->reduce_group) && registry->coord.pp == part->stage;
+    return is_first_of(registry, bucket->reduce_group) && registry->coord.pp == bucket->stage;
 }
 
 int64_t hd_segment_chunk(const struct hd_segment *s, int64_t at)
@@ -662,50 +665,50 @@ int64_t hd_segment_chunk(const struct hd_segment *s, int64_t at)
 /* Numbers the chunks of the gradient norm of all counted segments, part by part. */
 static void number_chunks(struct hd_registry *registry)
 {
-    for (int i = 0; i < registry->part_count; i++) {
-        struct hd_part *part = &registry->parts[i];
+    for (int i = 0; i < registry->bucket_count; i++) {
+        struct hd_bucket *bucket = &registry->buckets[i];
 
-        for (int k = 0; part->trainable && part->held && k < part->segment_count; k++) {
-            struct hd_segment *s = &part->segments[k];
+        for (int k = 0; bucket->trainable && bucket->is_local && k < bucket->segment_count; k++) {
+            struct hd_segment *s = &bucket->segments[k];
 
             s->first_chunk = registry->chunk_count;
-            if (s->counted)
+            if (s->owns_norm)
                 registry->chunk_count = hd_segment_chunk(s, s->end - 1) + 1;
         }
     }
 }
 
-static enum hd_status lay_out_part(struct hd_registry *registry, int part_number)
+static enum hd_status lay_out_bucket(struct hd_registry *registry, int bucket_number)
 {
-    struct hd_part *part = &registry->parts[part_number];
-    const size_t most = (size_t)registry->units[part->unit].param_count;
+    struct hd_bucket *bucket = &registry->buckets[bucket_number];
+    const size_t most = (size_t)registry->units[bucket->unit].param_count;
     int *order = hd_arena_array(registry->arena, most, sizeof *order), order_count = 0;
     enum treatment last = SPLIT;
 
-    part->segments = hd_arena_array(registry->arena, most, sizeof *part->segments);
-    part->ranges = hd_arena_array(registry->arena, most, sizeof *part->ranges);
-    if (!order || !part->segments || !part->ranges)
-        return hd_err(HD_NO_MEMORY, "no memory to lay out %s", registry->units[part->unit].name);
+    bucket->segments = hd_arena_array(registry->arena, most, sizeof *bucket->segments);
+    bucket->ranges = hd_arena_array(registry->arena, most, sizeof *bucket->ranges);
+    if (!order || !bucket->segments || !bucket->ranges)
+        return hd_err(HD_NO_MEMORY, "no memory to lay out %s", registry->units[bucket->unit].name);
     for (int t = SPLIT; t <= WHOLE; t++)
-        put_params(registry, part_number, (enum treatment)t, &last, order, &order_count);
-    part->count = round_up(part->count, HD_PARAM_ALIGN);
-    part->segments[part->segment_count - 1].end = part->count;
-    make_ranges(registry, part, order, order_count);
-    cut_part(registry, part);
+        put_params(registry, bucket_number, (enum treatment)t, &last, order, &order_count);
+    bucket->count = round_up(bucket->count, HD_PARAM_ALIGN);
+    bucket->segments[bucket->segment_count - 1].end = bucket->count;
+    make_ranges(registry, bucket, order, order_count);
+    split_bucket(registry, bucket);
     return HD_OK;
 }
 
 /* ---- state ---- */
 
-bool hd_state_is_registered(const struct hd_part *part, enum hd_state_kind kind)
+bool hd_state_is_registered(const struct hd_bucket *bucket, enum hd_state_kind kind)
 {
-    return kind == HD_STATE_GRAD || (part->shard_count && kind == gathered_kind(part));
+    return kind == HD_STATE_GRAD || (bucket->shard_count && kind == gathered_kind(bucket));
 }
 
-bool hd_state_is_on_host(const struct hd_part *part, enum hd_state_kind kind)
+bool hd_state_is_on_host(const struct hd_bucket *bucket, enum hd_state_kind kind)
 {
-    return part->offloaded && (kind == HD_STATE_WEIGHT || kind == HD_STATE_MOMENT1 ||
-                               kind == HD_STATE_MOMENT2 || kind == HD_STATE_RANGES);
+    return bucket->offloaded && (kind == HD_STATE_WEIGHT || kind == HD_STATE_MOMENT1 ||
+                                 kind == HD_STATE_MOMENT2 || kind == HD_STATE_RANGES);
 }
 
 bool hd_global_is_registered(enum hd_global global)
@@ -714,33 +717,34 @@ bool hd_global_is_registered(enum hd_global global)
            global == HD_GLOBAL_ROUTES || global == HD_GLOBAL_AMAX;
 }
 
-static bool part_has_state(const struct hd_registry *registry, const struct hd_part *part,
-                           enum hd_state_kind kind)
+static bool bucket_has_state(const struct hd_registry *registry, const struct hd_bucket *bucket,
+                             enum hd_state_kind kind)
 {
-    if (!part->held)
+    if (!bucket->is_local)
         return false;
     if (kind == HD_STATE_WEIGHT)
         return true;
     if (kind == HD_STATE_COPY)
-        return part->copied;
-    return registry->trains && part->trainable;
+        return bucket->copied;
+    return registry->trains && bucket->trainable;
 }
 
-static enum hd_dtype kind_dtype(const struct hd_part *part, enum hd_state_kind kind)
+static enum hd_dtype kind_dtype(const struct hd_bucket *bucket, enum hd_state_kind kind)
 {
     if (kind == HD_STATE_WEIGHT)
-        return part->stored;
-    return kind == HD_STATE_COPY ? part->compute : HD_F32;
+        return bucket->stored;
+    return kind == HD_STATE_COPY ? bucket->compute : HD_F32;
 }
 
-int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_part *part,
-                            enum hd_state_kind kind)
+int64_t hd_bucket_state_bytes(const struct hd_registry *registry, const struct hd_bucket *bucket,
+                              enum hd_state_kind kind)
 {
     if (kind == HD_STATE_RANGES)
-        return part->range_count * (int64_t)sizeof(struct hd_update_range);
+        return bucket->range_count * (int64_t)sizeof(struct hd_update_range);
     if (kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2)
-        return part->moment_bytes;
-    return state_elements(registry, part, kind) * (int64_t)hd_dtype_size(kind_dtype(part, kind));
+        return bucket->moment_bytes;
+    return state_elements(registry, bucket, kind) *
+           (int64_t)hd_dtype_size(kind_dtype(bucket, kind));
 }
 
 /* Reserves size_bytes at *end; returns the offset. */
@@ -756,7 +760,7 @@ int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global globa
 {
     const int64_t record = HD_EXCHANGE_WORDS * (int64_t)sizeof(double);
     const int64_t bytes[HD_GLOBAL_COUNT] = {
-        [HD_GLOBAL_BLOCK] = sizeof(struct hd_step_block),
+        [HD_GLOBAL_STEP_STATE] = sizeof(struct hd_step_state),
         [HD_GLOBAL_SUMS] = registry->chunk_count * (int64_t)sizeof(double),
         [HD_GLOBAL_RECORD] = record,
         [HD_GLOBAL_RECORDS] = record * registry->mesh.world,
@@ -773,7 +777,7 @@ static void lay_out_globals(struct hd_registry *registry)
 {
     for (int g = 0; g < HD_GLOBAL_COUNT; g++) {
         registry->global_offset[g] = -1;
-        if (g == HD_GLOBAL_BLOCK || registry->trains)
+        if (g == HD_GLOBAL_STEP_STATE || registry->trains)
             registry->global_offset[g] =
                 take(hd_global_is_registered((enum hd_global)g) ? &registry->registered_bytes
                                                                 : &registry->private_bytes,
@@ -788,31 +792,33 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
         return hd_err(registry->status, "%s", registry->error);
     registry->compute_dtype = compute_dtype;
     registry->trains = trains;
-    for (int i = 0; i < registry->part_count; i++) {
-        struct hd_part *part = &registry->parts[i];
+    for (int i = 0; i < registry->bucket_count; i++) {
+        struct hd_bucket *bucket = &registry->buckets[i];
         enum hd_status st;
 
-        part->compute = part->wide ? HD_F32 : compute_dtype;
-        part->offloaded = registry->offload && trains && part->trainable;
-        part->stored = part->quant ? HD_U8 : trains && part->trainable ? HD_F32 : part->compute;
-        part->copied = (part->compute != part->stored && !part->quant) || part->offloaded;
-        st = lay_out_part(registry, i);
+        bucket->compute = bucket->keep_fp32 ? HD_F32 : compute_dtype;
+        bucket->offloaded = registry->offload && trains && bucket->trainable;
+        bucket->stored = bucket->quant                 ? HD_U8
+                         : trains && bucket->trainable ? HD_F32
+                                                       : bucket->compute;
+        bucket->copied = (bucket->compute != bucket->stored && !bucket->quant) || bucket->offloaded;
+        st = lay_out_bucket(registry, i);
 
         if (st)
             return st;
         for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
             enum hd_state_kind kind = (enum hd_state_kind)k;
 
-            part->offset[k] = -1;
-            if (part_has_state(registry, part, kind))
-                part->offset[k] =
-                    take(hd_state_is_on_host(part, kind)      ? &registry->host_bytes
-                         : hd_state_is_registered(part, kind) ? &registry->registered_bytes
-                                                              : &registry->private_bytes,
-                         hd_part_state_bytes(registry, part, kind));
+            bucket->offset[k] = -1;
+            if (bucket_has_state(registry, bucket, kind))
+                bucket->offset[k] =
+                    take(hd_state_is_on_host(bucket, kind)      ? &registry->host_bytes
+                         : hd_state_is_registered(bucket, kind) ? &registry->registered_bytes
+                                                                : &registry->private_bytes,
+                         hd_bucket_state_bytes(registry, bucket, kind));
         }
-        if (part->offset[HD_STATE_COPY] < 0)
-            part->offset[HD_STATE_COPY] = part->offset[HD_STATE_WEIGHT];
+        if (bucket->offset[HD_STATE_COPY] < 0)
+            bucket->offset[HD_STATE_COPY] = bucket->offset[HD_STATE_WEIGHT];
     }
     number_chunks(registry);
     lay_out_globals(registry);

@@ -34,7 +34,8 @@
  * only. Gradients are scattered, each sum to its shard; the update of the shard is gathered into
  * the copy in the compute encoding, which every rank has whole. In fp32 that copy is the master
  * itself, whole on every rank. Stage 2: the sums of gradients are of the shard only. A program
- * writes its contributions to a *bucket*, which is scattered and added when the part is complete,
+ * writes its contributions to a *gradient bucket*, which is scattered and added when the part is
+ * complete,
  * in every micro-batch. Stage 3 (also FSDP, Zhao et al. 2023): the copies are of the shard only,
  * too, and a program gathers a unit's weights before it uses them and then forgets them. Bytes per
  * parameter with P ranks, without what lives within a program:
@@ -64,7 +65,7 @@
  * (embedding and positions, whose rows get gradients in few steps), of parameters that compute in
  * fp32, and of those whose block would be smaller than HD_BLOCK_MIN. Bytes of both moments per
  * parameter: 2 + 8 / block instead of 8. A part's moments lie range by range (ranges of struct
- * hd_part), fp32 or blocks.
+ * hd_bucket), fp32 or blocks.
  *
  * *Buffers* are numbers that training keeps beside the parameters: no gradient, saved in
  * checkpoints, changed only in U, and equal on all ranks, so each rank has all of them and any
@@ -98,7 +99,7 @@ enum {
     HD_PARAM_PAD = 64,   /* rows: a padded share is a multiple, if then no rank's share is empty */
     HD_PARAM_ALIGN = 16, /* elements: a parameter is aligned to 64 bytes in its fp32 part */
     HD_BLOCKS_FROM = 4096, /* elements: of smaller tensors the moments stay fp32 */
-    HD_PARTS_PER_UNIT = 8
+    HD_BUCKETS_PER_UNIT = 8
 };
 
 /* The tensors of a linear that are multiplied in fp8: the rows of its buffer. */
@@ -124,15 +125,15 @@ struct hd_param_spec {
     bool decay;      /* weight decay applies */
     double lr_scale; /* multiplies the learning rate; 0: 1 */
     bool frozen;     /* gets no gradient and no update */
-    bool joined;     /* adjacent in memory to the unit's previous parameter: one GEMM uses both */
+    bool fused;      /* adjacent in memory to the unit's previous parameter: one GEMM uses both */
     bool tied;       /* the head uses it too */
     bool head;       /* the head's own weight */
-    bool wide;       /* computes in fp32, whatever the compute encoding */
+    bool keep_fp32;  /* computes in fp32, whatever the compute encoding */
     bool table;      /* rows are looked up by an index */
     bool adapter;    /* stands beside weights of the model; is not in the model's own folder */
-    bool fresh;      /* weights to begin with may lack it: it then begins by the seed */
-    bool product;    /* the first of the parameters that a linear of a block multiplies by */
-    bool linear;     /* a matrix of a linear of a block, of each expert: may be encoded */
+    bool newly_initialized; /* weights to begin with may lack it: it then begins by the seed */
+    bool product;           /* the first of the parameters that a linear of a block multiplies by */
+    bool linear;            /* a matrix of a linear of a block, of each expert: may be encoded */
 };
 
 struct hd_param {
@@ -143,15 +144,15 @@ struct hd_param {
     int64_t start[HD_PARAM_DIMS_MAX]; /* of the share, in the global shape */
     int64_t real[HD_PARAM_DIMS_MAX];  /* of local, without padding        */
     int tp_axis;
-    int shares;               /* number of different shares, over tp and ep */
-    int tp_shares, tp_copies; /* different shares over tp; ranks that hold each of them */
-    bool partial, experts, tied, head, wide, adapter, fresh;
+    int shards;               /* number of different shares, over tp and ep */
+    int tp_shards, tp_copies; /* different shares over tp; ranks that hold each of them */
+    bool partial, experts, tied, head, keep_fp32, adapter, newly_initialized;
     enum hd_init_kind init;
     double init_std;
     int norms_of;
     float lr_scale;
-    bool decay, trainable, joined;
-    int unit, part;
+    bool decay, trainable, fused;
+    int unit, bucket;
     int buffer;            /* amax history of the linear that it is the first of; -1: none */
     int64_t block;         /* of its moments; 0: they are fp32 */
     enum hd_quant quant;   /* NONE: plain */
@@ -170,12 +171,12 @@ struct hd_unit {
     const char *name; /* "block.3", for listings */
     const char *kind; /* "block": units of one kind have the same forward function and shapes */
     int first_param, param_count;
-    int parts[HD_PARTS_PER_UNIT], part_count;
+    int buckets[HD_BUCKETS_PER_UNIT], bucket_count;
 };
 
 enum hd_state_kind {
     HD_STATE_WEIGHT,  /* fp32 master; of what does not train the encoding that computes, or codes */
-    HD_STATE_COPY,    /* the compute encoding; without hd_part.copied the memory of WEIGHT */
+    HD_STATE_COPY,    /* the compute encoding; without hd_bucket.copied the memory of WEIGHT */
     HD_STATE_GRAD,    /* fp32, registered                                              */
     HD_STATE_MOMENT1, /* fp32, or blocks of codes by the signed map                      */
     HD_STATE_MOMENT2, /* fp32, or blocks of codes by the unsigned map                    */
@@ -187,17 +188,17 @@ enum hd_state_kind {
 struct hd_segment {
     int64_t begin, end;           /* elements in the part */
     enum hd_group_name sum_group; /* gradients are first summed over it; HD_GROUP_COUNT: no sum */
-    bool counted;                 /* this rank of the tp group counts it in the gradient norm */
+    bool owns_norm;               /* this rank of the tp group counts it in the gradient norm */
     int64_t first_chunk;          /* counted: index of its sums in the array of chunk sums */
 };
 
-struct hd_part {
+struct hd_bucket {
     int unit;
     bool trainable;
     bool tied;                       /* its one parameter is the head's weight too */
     int32_t stage, tie_stage;        /* that hold it; equal: one stage */
-    bool held;                       /* this rank holds it */
-    bool wide;                       /* computes in fp32 */
+    bool is_local;                   /* this rank holds it */
+    bool keep_fp32;                  /* computes in fp32 */
     bool offloaded;                  /* masters, moments and ranges are in host memory */
     bool copied;                     /* what computes is apart from the masters */
     enum hd_quant quant;             /* not NONE: records; stored is HD_U8, and count bytes */
@@ -221,13 +222,13 @@ struct hd_part {
 
 /* Values of a step that belong to no part. */
 enum hd_global {
-    HD_GLOBAL_BLOCK,   /* struct hd_step_block                        */
-    HD_GLOBAL_SUMS,    /* double[chunks of all segments that this rank counts], visible */
-    HD_GLOBAL_RECORD,  /* double[HD_EXCHANGE_WORDS], visible          */
-    HD_GLOBAL_RECORDS, /* double[ranks, HD_EXCHANGE_WORDS], visible   */
-    HD_GLOBAL_ROUTES,  /* double[routers, HD_ROUTE_WORDS + experts], visible: routers' records */
-    HD_GLOBAL_BUFFERS, /* float[] of all buffers, in the order of their declaration */
-    HD_GLOBAL_AMAX,    /* float[buffers, HD_AMAX_COUNT], visible: the largest of this step so far */
+    HD_GLOBAL_STEP_STATE, /* struct hd_step_state                        */
+    HD_GLOBAL_SUMS,       /* double[chunks of all segments that this rank counts], visible */
+    HD_GLOBAL_RECORD,     /* double[HD_EXCHANGE_WORDS], visible          */
+    HD_GLOBAL_RECORDS,    /* double[ranks, HD_EXCHANGE_WORDS], visible   */
+    HD_GLOBAL_ROUTES,     /* double[routers, HD_ROUTE_WORDS + experts], visible: routers' records */
+    HD_GLOBAL_BUFFERS,    /* float[] of all buffers, in the order of their declaration */
+    HD_GLOBAL_AMAX, /* float[buffers, HD_AMAX_COUNT], visible: the largest of this step so far */
     HD_GLOBAL_COUNT
 };
 
@@ -246,10 +247,10 @@ struct hd_registry {
     int32_t head_stage;
     struct hd_param *params;
     struct hd_unit *units;
-    struct hd_part *parts;
+    struct hd_bucket *buckets;
     struct hd_buffer *buffers;
-    int param_count, unit_count, part_count, buffer_count;
-    int param_room, unit_room, part_room, buffer_room;
+    int param_count, unit_count, bucket_count, buffer_count;
+    int param_capacity, unit_capacity, bucket_capacity, buffer_capacity;
     enum hd_status status; /* the first failure */
     char error[HD_ERR_MAX];
 
@@ -301,20 +302,23 @@ int64_t hd_registry_global_count(const struct hd_registry *registry);
 int64_t hd_registry_trained_count(const struct hd_registry *registry);
 
 /* Whether a rank holds the part; for this rank: part.held. */
-bool hd_part_is_held_by(const struct hd_registry *registry, const struct hd_part *part, int rank);
+bool hd_bucket_is_held_by(const struct hd_registry *registry, const struct hd_bucket *bucket,
+                          int rank);
 
 /* The index of the share that a rank holds; the box of a share: its start, and its extent without
  * padding. */
-int hd_param_share_of(const struct hd_param *param, const struct hd_mesh *mesh, int rank);
-void hd_param_box(const struct hd_param *param, int share, int64_t ret_start[HD_PARAM_DIMS_MAX],
-                  int64_t ret_real[HD_PARAM_DIMS_MAX]);
+int hd_param_shard_index(const struct hd_param *param, const struct hd_mesh *mesh, int rank);
+void hd_param_box(const struct hd_param *param, int shard_index,
+                  int64_t ret_start[HD_PARAM_DIMS_MAX], int64_t ret_real[HD_PARAM_DIMS_MAX]);
 
 /* An encoded parameter: its matrices (1, or this rank's experts), the box of one, which is the same
- * for all of them, and the factor that `span` parameters from `param` on are, whose memory begins
+ * for all of them, and the factor that `fused_count` parameters from `param` on are, whose memory
+ * begins
  * at the first one's offset. */
 int64_t hd_param_matrices(const struct hd_param *param);
 struct hd_quant_box hd_param_quant_box(const struct hd_param *param);
-struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, int param, int span);
+struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, int param,
+                                          int fused_count);
 
 /* The row-major index, in the whole tensor, of element i of this rank's share; -1 in padding. */
 int64_t hd_param_global_index(const struct hd_param *param, int64_t i);
@@ -326,18 +330,18 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
                           float *ret_values);
 
 /* Elements of all shards of a part together, room beyond its end included. */
-int64_t hd_part_shards_count(const struct hd_registry *registry, const struct hd_part *part);
+int64_t hd_bucket_shards_count(const struct hd_registry *registry, const struct hd_bucket *bucket);
 
 /* The elements of a part of which rank `rank`, which holds it, has this kind of state between two
  * steps; of gradients: the sums over all ranks. */
 struct hd_range {
     int64_t begin, end;
 };
-struct hd_range hd_part_range(const struct hd_registry *registry, const struct hd_part *part,
-                              enum hd_state_kind kind, int rank);
+struct hd_range hd_bucket_range(const struct hd_registry *registry, const struct hd_bucket *bucket,
+                                enum hd_state_kind kind, int rank);
 
 /* The element of the part at which the memory of this rank's state begins. */
-int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind);
+int64_t hd_bucket_base(const struct hd_bucket *bucket, enum hd_state_kind kind);
 
 /* Where a moment of an element of this rank's shard is, in bytes from the begin of the moment's
  * memory: the element in fp32 (block 0); or its code, and the scale of its block. The memory from
@@ -345,23 +349,23 @@ int64_t hd_part_base(const struct hd_part *part, enum hd_state_kind kind);
 struct hd_moment_place {
     int64_t block, at, scale_at;
 };
-struct hd_moment_place hd_part_moment_place(const struct hd_part *part, int64_t element);
+struct hd_moment_place hd_bucket_moment_place(const struct hd_bucket *bucket, int64_t element);
 
 /* True if this rank counts the part in the norm, for all ranks that have the same gradient. */
-bool hd_part_is_counted(const struct hd_registry *registry, const struct hd_part *part);
+bool hd_bucket_owns_norm(const struct hd_registry *registry, const struct hd_bucket *bucket);
 
 /* The index, in the array of chunk sums, of the chunk that begins with element `at` of a counted
  * segment. Chunks are [i HD_GRAD_CHUNK, (i+1) HD_GRAD_CHUNK) of the part, cut to the segment. */
 int64_t hd_segment_chunk(const struct hd_segment *segment, int64_t at);
 
 /* Bytes of one kind of state of a part. */
-int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_part *part,
-                            enum hd_state_kind kind);
+int64_t hd_bucket_state_bytes(const struct hd_registry *registry, const struct hd_bucket *bucket,
+                              enum hd_state_kind kind);
 
 int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global global);
 
-bool hd_state_is_registered(const struct hd_part *part, enum hd_state_kind kind);
-bool hd_state_is_on_host(const struct hd_part *part, enum hd_state_kind kind);
+bool hd_state_is_registered(const struct hd_bucket *bucket, enum hd_state_kind kind);
+bool hd_state_is_on_host(const struct hd_bucket *bucket, enum hd_state_kind kind);
 bool hd_global_is_registered(enum hd_global global);
 
 #endif

@@ -102,8 +102,8 @@ void *hd_store_address(const struct hd_bases *bases, const struct hd_store *s)
 {
     if (s->kind == HD_STORE_CONSTANT || s->kind == HD_STORE_CACHE)
         return bases->chunk_state + s->offset;
-    if (s->kind == HD_STORE_BOUNDARY)
-        return bases->boundary[s->boundary];
+    if (s->kind == HD_STORE_STAGE_IO)
+        return bases->stage_io[s->stage_io];
     return bases->base[s->region][s->registered] + s->offset;
 }
 
@@ -158,7 +158,7 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
             (struct hd_comm_all_gather_args){sent, received, node->count, node->dtype};
     else if (node->comm == HD_COMM_REDUCE_SCATTER)
         b->comm.reduce_scatter = (struct hd_comm_reduce_scatter_args){
-            sent, received, node->count, node->dtype, HD_COMM_SUM, node->wide};
+            sent, received, node->count, node->dtype, HD_COMM_SUM, node->keep_fp32};
     else if (node->comm == HD_COMM_ALL_TO_ALL)
         b->comm.all_to_all =
             (struct hd_comm_all_to_all_args){sent, received, node->count, node->dtype};
@@ -373,31 +373,31 @@ enum hd_status hd_runner_order(struct hd_runner *runner)
 
     if (runner->error.status)
         return hd_err_restore(&runner->error);
-    begin_ns = span_begin(runner, HD_SPAN_JOIN, NULL);
+    begin_ns = span_begin(runner, HD_SPAN_SYNCHRONIZE, NULL);
     for (int s = 0; runner->comm && !st && s < HD_COMM_STREAM_COUNT; s++) {
         struct hd_comm_stream *stream =
             hd_comm_get_stream(runner->comm, (enum hd_comm_stream_name)s);
 
         st = hd_comm_wait_on(stream, hd_comm_record(stream), runner->compute);
     }
-    span_end(runner, HD_SPAN_JOIN, NULL, begin_ns);
+    span_end(runner, HD_SPAN_SYNCHRONIZE, NULL, begin_ns);
     return st ? fail(runner, st, NULL) : HD_OK;
 }
 
 /* Waits for collectives first, because this wait ends when a peer fails. Compute waits only for
  * collectives, so the second wait then ends too. */
-enum hd_status hd_runner_join(struct hd_runner *runner)
+enum hd_status hd_runner_synchronize(struct hd_runner *runner)
 {
     enum hd_status st;
     int64_t begin_ns;
 
     if (runner->error.status)
         return hd_err_restore(&runner->error);
-    begin_ns = span_begin(runner, HD_SPAN_JOIN, NULL);
+    begin_ns = span_begin(runner, HD_SPAN_SYNCHRONIZE, NULL);
     st = runner->comm ? hd_comm_wait_all(runner->comm) : HD_OK;
     if (!st)
         st = runner->table->synchronize(runner->compute);
-    span_end(runner, HD_SPAN_JOIN, NULL, begin_ns);
+    span_end(runner, HD_SPAN_SYNCHRONIZE, NULL, begin_ns);
     return st ? fail(runner, st, NULL) : HD_OK;
 }
 
@@ -445,9 +445,9 @@ enum hd_status hd_runner_await(struct hd_runner *runner, struct hd_transfer *slo
         return hd_err_restore(&runner->error);
     if (!slot->stream)
         return HD_OK;
-    begin_ns = span_begin(runner, HD_SPAN_JOIN, NULL);
+    begin_ns = span_begin(runner, HD_SPAN_SYNCHRONIZE, NULL);
     st = hd_comm_wait_on(slot->stream, slot->ticket, runner->compute);
-    span_end(runner, HD_SPAN_JOIN, NULL, begin_ns);
+    span_end(runner, HD_SPAN_SYNCHRONIZE, NULL, begin_ns);
     slot->stream = NULL;
     return st ? fail(runner, st, NULL) : HD_OK;
 }

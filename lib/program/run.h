@@ -36,7 +36,7 @@
  * others do not. */
 struct hd_bases {
     char *base[HD_REGION_COUNT][2];    /* [region][visible] */
-    char *boundary[HD_BOUNDARY_COUNT]; /* slots; only those that the chunk has */
+    char *stage_io[HD_STAGE_IO_COUNT]; /* slots; only those that the chunk has */
     char *chunk_state;                 /* of the chunk's constants and caches */
 };
 
@@ -55,7 +55,8 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound);
 
-/* Launches the program. It may still run when this returns: see hd_runner_order, hd_runner_join. */
+/* Launches the program. It may still run when this returns: see hd_runner_order,
+ * hd_runner_synchronize. */
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 
 /* A transfer of hidden rows, or of their gradient, between two pipeline stages. */
@@ -85,7 +86,7 @@ enum hd_status hd_runner_await(struct hd_runner *runner, struct hd_transfer *slo
 enum hd_status hd_runner_order(struct hd_runner *runner);
 
 /* The host waits for everything that was launched on any stream. */
-enum hd_status hd_runner_join(struct hd_runner *runner);
+enum hd_status hd_runner_synchronize(struct hd_runner *runner);
 
 /* The compute stream, for copies that must be ordered with launches. The runner owns it. */
 struct hd_stream *hd_runner_stream(struct hd_runner *runner);
@@ -111,10 +112,11 @@ void hd_runner_observe(struct hd_runner *runner,
 
 /* A profile of the host's time while programs run. */
 enum hd_span_kind {
-    HD_SPAN_LAUNCH, /* launch of a collective or a kernel; on the CPU the kernel's run */
-    HD_SPAN_WAIT,   /* wait for the collective `node`; on a device: enqueueing this wait */
-    HD_SPAN_POLL,   /* hd_comm_poll between two launches; node is NULL */
-    HD_SPAN_JOIN    /* hd_runner_order, hd_runner_join or hd_runner_await; node is NULL */
+    HD_SPAN_LAUNCH,     /* launch of a collective or a kernel; on the CPU the kernel's run */
+    HD_SPAN_WAIT,       /* wait for the collective `node`; on a device: enqueueing this wait */
+    HD_SPAN_POLL,       /* hd_comm_poll between two launches; node is NULL */
+    HD_SPAN_SYNCHRONIZE /* hd_runner_order, hd_runner_synchronize or hd_runner_await; node is
+                              NULL */
 };
 struct hd_span {
     enum hd_span_kind kind;

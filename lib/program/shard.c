@@ -7,14 +7,16 @@
  * A tied weight that two chunks of one rank use is summed in the chunk of the embedding, whose
  * backward comes last. If they are on two ranks, the update adds their sums (lib/optim).
  *
- * With stages 2 and 3 each program has a bucket per part. After its last contribution in the
+ * With stages 2 and 3 each program has a gradient bucket per part. After its last contribution in
+ * the
  * program it is scattered in place, in every micro-batch, and this rank's shard is added to the
  * sums. The addition stands before the first scatter of the next unit, so that a scatter overlaps
- * with the backward of one unit and at most two units' buckets exist at a time. What no
+ * with the backward of one unit and at most two units' gradient buckets exist at a time. What no
  * contribution writes (gaps of alignment, padding) is set to zero.
  *
  * With train.reduce: bf16 the sums over data-parallel ranks travel in bf16
- * (docs/decisions/gradient-reduction.md). Compute rounds the part, or its bucket, to a temporary;
+ * (docs/decisions/gradient-reduction.md). Compute rounds the part, or its gradient bucket, to a
+ * temporary;
  * what a reduce-scatter puts out is fp32 again, what an all-reduce puts out is bf16, and compute
  * widens it. Compute takes up a sum before the next unit's is rounded, so that one unit's
  * temporaries exist at a time. A sum that could begin in F begins with B, during which it has time
@@ -26,7 +28,7 @@
 static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* last first */
 
 /* Where this rank's shard begins; beyond the part's end there is room for it, too. */
-static struct hd_operand shard_of_sums(const struct hd_emit *e, const struct hd_part *p,
+static struct hd_operand shard_of_sums(const struct hd_emit *e, const struct hd_bucket *p,
                                        struct hd_operand grad)
 {
     const struct hd_registry *r = e->registry;
@@ -46,21 +48,21 @@ static bool uses_wire(const struct hd_emit *e)
 }
 
 /* Moves the new last node of the list to `at`. Sums of a step run in its last micro-batch, sums of
- * buckets in every one. */
-static void insert(struct hd_emit *e, const struct hd_part *p, struct hd_node *node, int at)
+ * gradient buckets in every one. */
+static void insert(struct hd_emit *e, const struct hd_bucket *p, struct hd_node *node, int at)
 {
     node->only_last = p->zero < 2;
     hd_move_last_to(&e->lists[e->call], at);
 }
 
-static void insert_sum(struct hd_emit *e, const struct hd_part *p, struct hd_node *node, int at)
+static void insert_sum(struct hd_emit *e, const struct hd_bucket *p, struct hd_node *node, int at)
 {
     node->stream = HD_STREAM_REDUCE;
     insert(e, p, node, at);
 }
 
 /* Over tp, of segments with partial gradients. Returns the index behind them. */
-static int emit_segment_sums(struct hd_emit *e, const struct hd_part *p, struct hd_store *store,
+static int emit_segment_sums(struct hd_emit *e, const struct hd_bucket *p, struct hd_store *store,
                              int at)
 {
     for (int i = 0; i < p->segment_count; i++) {
@@ -80,11 +82,11 @@ static int emit_segment_sums(struct hd_emit *e, const struct hd_part *p, struct 
 }
 
 /* Rounds `count` elements of the gradient to a new temporary in which they travel. */
-static struct hd_operand emit_rounding(struct hd_emit *e, const struct hd_part *p,
+static struct hd_operand emit_rounding(struct hd_emit *e, const struct hd_bucket *p,
                                        struct hd_operand grad, int64_t count, int at)
 {
-    const int part = (int)(p - e->registry->parts);
-    const struct hd_operand wire = hd_emit_wire(e, part, count);
+    const int bucket = (int)(p - e->registry->buckets);
+    const struct hd_operand wire = hd_emit_wire(e, bucket, count);
 
     insert(e, p,
            hd_emit_cast(
@@ -95,12 +97,12 @@ static struct hd_operand emit_rounding(struct hd_emit *e, const struct hd_part *
 }
 
 /* Over data-parallel ranks, of the whole part. */
-static void emit_data_sum(struct hd_emit *e, const struct hd_part *p, struct hd_store *store,
+static void emit_data_sum(struct hd_emit *e, const struct hd_bucket *p, struct hd_store *store,
                           int at)
 {
     const bool scatters = p->shard_count > 0;
     const struct hd_operand grad = {store, 0};
-    const int64_t count = scatters ? hd_part_shards_count(e->registry, p) : p->count;
+    const int64_t count = scatters ? hd_bucket_shards_count(e->registry, p) : p->count;
     struct hd_operand sent = grad;
     struct hd_node *node;
 
@@ -112,7 +114,7 @@ static void emit_data_sum(struct hd_emit *e, const struct hd_part *p, struct hd_
         node = hd_emit_comm(e,
                             HD_ARGS(comm, .kind = HD_COMM_REDUCE_SCATTER, .group = p->shard_group,
                                     .count = p->shard_count, .dtype = e->options->wire,
-                                    .wide = uses_wire(e)),
+                                    .keep_fp32 = uses_wire(e)),
                             HD_OPERANDS(comm, .received = shard_of_sums(e, p, grad), .sent = sent));
     else
         node = hd_emit_comm(e,
@@ -123,7 +125,7 @@ static void emit_data_sum(struct hd_emit *e, const struct hd_part *p, struct hd_
 }
 
 /* Inserts the sums of a part at index `at` of the list. */
-static void emit_sums(struct hd_emit *e, const struct hd_part *p, struct hd_store *store, int at)
+static void emit_sums(struct hd_emit *e, const struct hd_bucket *p, struct hd_store *store, int at)
 {
     emit_data_sum(e, p, store, emit_segment_sums(e, p, store, at));
 }
@@ -138,9 +140,9 @@ static int last_contribution(const struct hd_node_list *list, const struct hd_st
     return i;
 }
 
-static void reduce_part(struct hd_emit *e, int part, struct hd_store *store)
+static void reduce_bucket(struct hd_emit *e, int bucket, struct hd_store *store)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
 
     for (size_t c = 0; c < sizeof order / sizeof order[0]; c++) {
         int last = last_contribution(&e->lists[order[c]], store);
@@ -158,20 +160,20 @@ static void reduce_part(struct hd_emit *e, int part, struct hd_store *store)
     }
 }
 
-/* ---- buckets ---- */
+/* ---- gradient buckets ---- */
 
-static void zero_gap(struct hd_emit *e, int part, int64_t begin, int64_t end, int at)
+static void zero_gap(struct hd_emit *e, int bucket, int64_t begin, int64_t end, int at)
 {
     if (begin == end)
         return;
     (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = (end - begin) * (int64_t)sizeof(float)),
-                       HD_OPERANDS(zero, .out = hd_emit_bucket(e, part, begin)));
+                       HD_OPERANDS(zero, .out = hd_emit_grad_bucket(e, bucket, begin)));
     hd_move_last_to(&e->lists[e->call], at);
 }
 
 /* The parameter of the part with the lowest offset from `from` on that this program contributes to;
  * NULL: none. */
-static const struct hd_param *next_written(const struct hd_emit *e, int part, int64_t from)
+static const struct hd_param *next_written(const struct hd_emit *e, int bucket, int64_t from)
 {
     const struct hd_registry *r = e->registry;
     const struct hd_param *next = NULL;
@@ -179,27 +181,27 @@ static const struct hd_param *next_written(const struct hd_emit *e, int part, in
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
-        if (p->part == part && p->offset >= from && (!next || p->offset < next->offset) &&
+        if (p->bucket == bucket && p->offset >= from && (!next || p->offset < next->offset) &&
             e->param_has_grad[i + (int)e->call * r->param_count])
             next = p;
     }
     return next;
 }
 
-static void zero_gaps(struct hd_emit *e, int part, struct hd_store *bucket)
+static void zero_gaps(struct hd_emit *e, int bucket, struct hd_store *grad_bucket)
 {
     const struct hd_node_list *list = &e->lists[e->call];
     const struct hd_param *p;
     int64_t end = 0;
     int first = 0;
 
-    while (first < list->count && !hd_node_touches(list->nodes[first], bucket))
+    while (first < list->count && !hd_node_touches(list->nodes[first], grad_bucket))
         first++;
-    while ((p = next_written(e, part, end)) != NULL) {
-        zero_gap(e, part, end, p->offset, first);
+    while ((p = next_written(e, bucket, end)) != NULL) {
+        zero_gap(e, bucket, end, p->offset, first);
         end = p->offset + p->real_count;
     }
-    zero_gap(e, part, end, e->registry->parts[part].count, first);
+    zero_gap(e, bucket, end, e->registry->buckets[bucket].count, first);
 }
 
 /* ---- taking up sums that have come ---- */
@@ -213,38 +215,38 @@ static struct hd_node *emit_release(struct hd_emit *e, struct hd_operand tempora
                         HD_OPERANDS(zero, .out = temporary));
 }
 
-/* sums += this rank's shard of the bucket. An empty shard has nothing to add. */
-static struct hd_node *emit_add_shard(struct hd_emit *e, int part)
+/* sums += this rank's shard of the gradient bucket. An empty shard has nothing to add. */
+static struct hd_node *emit_add_shard(struct hd_emit *e, int bucket)
 {
-    const struct hd_part *p = &e->registry->parts[part];
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
     const int64_t count = p->shard_end - p->shard_begin;
     struct hd_operand sums;
 
     if (!count)
-        return emit_release(e, hd_emit_bucket(e, part, 0));
-    sums = hd_emit_part(e, part, HD_STATE_GRAD, p->shard_begin);
-    return hd_emit_add(
-        e, HD_ARGS(add, .N = count, .dtype = HD_F32),
-        HD_OPERANDS(add, .out = sums, .a = sums, .b = hd_emit_bucket(e, part, p->shard_begin)));
+        return emit_release(e, hd_emit_grad_bucket(e, bucket, 0));
+    sums = hd_emit_bucket(e, bucket, HD_STATE_GRAD, p->shard_begin);
+    return hd_emit_add(e, HD_ARGS(add, .N = count, .dtype = HD_F32),
+                       HD_OPERANDS(add, .out = sums, .a = sums,
+                                   .b = hd_emit_grad_bucket(e, bucket, p->shard_begin)));
 }
 
 /* Inserts what compute does with the result of a sum. */
 static void take_up(struct hd_emit *e, const struct hd_node *sum, int at)
 {
     const struct hd_operand sent = hd_comm_operands_of(sum)->sent;
-    const int part = sent.store->part;
-    const struct hd_part *p = &e->registry->parts[part];
+    const int bucket = sent.store->bucket;
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
     struct hd_node *node;
 
     e->unit = p->unit;
     if (p->zero >= 2)
-        node = emit_add_shard(e, part);
+        node = emit_add_shard(e, bucket);
     else if (sum->comm == HD_COMM_REDUCE_SCATTER)
         node = emit_release(e, sent);
     else
         node = hd_emit_cast(
             e, HD_ARGS(cast, .N = sum->count, .inp_dtype = sum->dtype, .out_dtype = HD_F32),
-            HD_OPERANDS(cast, .out = hd_emit_part(e, part, HD_STATE_GRAD, 0), .inp = sent));
+            HD_OPERANDS(cast, .out = hd_emit_bucket(e, bucket, HD_STATE_GRAD, 0), .inp = sent));
     insert(e, p, node, at);
 }
 
@@ -254,7 +256,7 @@ static bool is_taken_up(const struct hd_node *node)
     const struct hd_store *sent = node->is_comm ? hd_comm_operands_of(node)->sent.store : NULL;
 
     return sent && (sent->kind == HD_STORE_WIRE ||
-                    (sent->kind == HD_STORE_BUCKET && node->comm == HD_COMM_REDUCE_SCATTER));
+                    (sent->kind == HD_STORE_GRAD_BUCKET && node->comm == HD_COMM_REDUCE_SCATTER));
 }
 
 static bool begins_sum(const struct hd_node *node)
@@ -268,7 +270,7 @@ static bool begins_sum(const struct hd_node *node)
 static void take_up_sums(struct hd_emit *e)
 {
     struct hd_node_list *list = &e->lists[e->call];
-    const struct hd_node *pending[HD_PARTS_PER_UNIT];
+    const struct hd_node *pending[HD_BUCKETS_PER_UNIT];
     int count = 0;
 
     for (int i = 0; i <= list->count; i++) {
@@ -284,19 +286,19 @@ static void take_up_sums(struct hd_emit *e)
     }
 }
 
-static void reduce_buckets(struct hd_emit *e)
+static void reduce_grad_buckets(struct hd_emit *e)
 {
     for (size_t c = 0; c < sizeof order / sizeof order[0]; c++) {
         e->call = order[c];
-        for (int part = 0; part < e->registry->part_count; part++) {
-            const struct hd_part *p = &e->registry->parts[part];
-            struct hd_store *bucket = e->bucket[part * HD_CALL_COUNT + (int)e->call];
+        for (int bucket = 0; bucket < e->registry->bucket_count; bucket++) {
+            const struct hd_bucket *p = &e->registry->buckets[bucket];
+            struct hd_store *grad_bucket = e->grad_bucket[bucket * HD_CALL_COUNT + (int)e->call];
 
-            if (!bucket)
+            if (!grad_bucket)
                 continue;
             e->unit = p->unit;
-            zero_gaps(e, part, bucket);
-            emit_sums(e, p, bucket, last_contribution(&e->lists[e->call], bucket) + 1);
+            zero_gaps(e, bucket, grad_bucket);
+            emit_sums(e, p, grad_bucket, last_contribution(&e->lists[e->call], grad_bucket) + 1);
         }
         take_up_sums(e);
     }
@@ -304,12 +306,13 @@ static void reduce_buckets(struct hd_emit *e)
 
 void hd_pass_shard(struct hd_emit *e)
 {
-    for (int part = 0; part < e->registry->part_count; part++) {
-        struct hd_store *store = e->part_store[part * HD_STATE_KIND_COUNT + HD_STATE_GRAD];
-        const bool ends_here = !e->registry->parts[part].tied || !e->options->tie_ends_elsewhere;
+    for (int bucket = 0; bucket < e->registry->bucket_count; bucket++) {
+        struct hd_store *store = e->bucket_store[bucket * HD_STATE_KIND_COUNT + HD_STATE_GRAD];
+        const bool ends_here =
+            !e->registry->buckets[bucket].tied || !e->options->tie_ends_elsewhere;
 
         if (store && ends_here)
-            reduce_part(e, part, store);
+            reduce_bucket(e, bucket, store);
     }
-    reduce_buckets(e);
+    reduce_grad_buckets(e);
 }

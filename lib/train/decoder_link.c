@@ -48,12 +48,12 @@ enum hd_status decoder_link_open(struct hd_loaded *m, int lanes, struct decoder_
 }
 
 static enum hd_status transfer(struct hd_loaded *m, const struct hd_chunk *chunk, int lane,
-                               enum hd_boundary boundary, struct hd_comm_group *group,
+                               enum hd_stage_io stage_io, struct hd_comm_group *group,
                                struct hd_transfer *slot)
 {
     const struct hd_bases bases = hd_loaded_bases(m, lane);
-    const struct hd_store *rows = hd_chunk_find_boundary(chunk, boundary);
-    const bool sends = boundary == HD_BOUNDARY_OUT;
+    const struct hd_store *rows = hd_chunk_find_stage_io(chunk, stage_io);
+    const bool sends = stage_io == HD_STAGE_OUTPUT;
     const struct hd_transfer_args args = {
         .sends = sends,
         .group = group,
@@ -69,7 +69,7 @@ static enum hd_status transfer(struct hd_loaded *m, const struct hd_chunk *chunk
 enum hd_status decoder_link_receive(struct decoder_link *l, struct hd_loaded *m,
                                     const struct hd_chunk *chunk, int lane)
 {
-    return l->from ? transfer(m, chunk, lane, HD_BOUNDARY_IN, l->from, &l->arrivals[lane]) : HD_OK;
+    return l->from ? transfer(m, chunk, lane, HD_STAGE_INPUT, l->from, &l->arrivals[lane]) : HD_OK;
 }
 
 enum hd_status decoder_link_await(struct decoder_link *l, struct hd_loaded *m, int lane)
@@ -82,5 +82,5 @@ enum hd_status decoder_link_send(struct decoder_link *l, struct hd_loaded *m,
 {
     struct hd_transfer departure = {.stream = NULL}; /* the join waits for it */
 
-    return l->to ? transfer(m, chunk, lane, HD_BOUNDARY_OUT, l->to, &departure) : HD_OK;
+    return l->to ? transfer(m, chunk, lane, HD_STAGE_OUTPUT, l->to, &departure) : HD_OK;
 }

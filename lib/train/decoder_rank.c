@@ -110,7 +110,7 @@ static enum hd_status run_start(struct decoder_rank *d)
     st = hd_loaded_bind(&d->model, chunk, HD_CALL_S, 0, &bound);
     if (!st)
         st = hd_run(d->model.runner, bound);
-    return st ? st : hd_runner_join(d->model.runner);
+    return st ? st : hd_runner_synchronize(d->model.runner);
 }
 
 /* Each rank also has a row of the head. */
@@ -303,25 +303,25 @@ static enum hd_status put_filled(struct decoder_rank *d, const struct decode_pro
 }
 
 static const struct decode_program *program_of(const struct decoder_rank *d,
-                                               const struct decoder_part *part)
+                                               const struct decoder_part *bucket)
 {
     const struct decode_program *p;
     int64_t most = 1;
 
-    for (int b = 0; b < part->count; b++)
-        most = part->rows[b].count > most ? part->rows[b].count : most;
-    p = find_program(d, part->count, most);
+    for (int b = 0; b < bucket->count; b++)
+        most = bucket->rows[b].count > most ? bucket->rows[b].count : most;
+    p = find_program(d, bucket->count, most);
     assert(p);
     return p;
 }
 
-static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part *part, int lane)
+static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part *bucket, int lane)
 {
     const struct decode_program *p = d->last[lane];
-    enum hd_status st = put_rows(d, p, lane, part->rows, part->count);
+    enum hd_status st = put_rows(d, p, lane, bucket->rows, bucket->count);
 
     if (!st)
-        st = put_filled(d, p, lane, part->rows, part->count);
+        st = put_filled(d, p, lane, bucket->rows, bucket->count);
     if (!st)
         st = decoder_link_await(&d->link, &d->model, lane);
     if (!st)
@@ -329,27 +329,28 @@ static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part
     return st ? st : decoder_link_send(&d->link, &d->model, p->chunk, lane);
 }
 
-enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_part *parts, int count)
+enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_part *buckets,
+                                int count)
 {
     enum hd_status st = HD_OK;
 
     assert(count <= d->lanes);
     for (int k = 0; !st && k < count; k++) {
-        d->last[k] = program_of(d, &parts[k]);
+        d->last[k] = program_of(d, &buckets[k]);
         st = decoder_link_receive(&d->link, &d->model, d->last[k]->chunk, k);
     }
     for (int k = 0; !st && k < count; k++)
-        st = run_part(d, &parts[k], k);
-    return st ? st : hd_runner_join(d->model.runner);
+        st = run_part(d, &buckets[k], k);
+    return st ? st : hd_runner_synchronize(d->model.runner);
 }
 
-enum hd_status decoder_rank_logits(struct decoder_rank *d, int part, int index, int64_t row,
+enum hd_status decoder_rank_logits(struct decoder_rank *d, int bucket, int index, int64_t row,
                                    float *ret_all)
 {
-    const struct decode_program *p = d->last[part];
+    const struct decode_program *p = d->last[bucket];
     const struct hd_store *store = hd_chunk_find_kind(p->chunk, HD_STORE_OUTPUT);
     const struct hd_param *head = &d->model.registry.params[d->model.model.head];
-    const struct hd_bases bases = hd_loaded_bases(&d->model, part);
+    const struct hd_bases bases = hd_loaded_bases(&d->model, bucket);
     const int64_t bytes = head->real[0] * (int64_t)sizeof(float);
     const float *own;
 

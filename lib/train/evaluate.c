@@ -285,24 +285,24 @@ static enum hd_status run_windows(struct evaluation *e)
         if (!st)
             st = hd_run(e->model.runner, e->bound);
         if (!st)
-            st = hd_runner_join(e->model.runner);
+            st = hd_runner_synchronize(e->model.runner);
     }
     return st;
 }
 
-static struct hd_step_block *block_of(const struct evaluation *e)
+static struct hd_step_state *block_of(const struct evaluation *e)
 {
-    return (struct hd_step_block *)(e->model.memory +
-                                    e->model.registry.global_offset[HD_GLOBAL_BLOCK]);
+    return (struct hd_step_state *)(e->model.memory +
+                                    e->model.registry.global_offset[HD_GLOBAL_STEP_STATE]);
 }
 
 static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
 {
-    struct hd_step_block *block = block_of(e);
+    struct hd_step_state *block = block_of(e);
     const struct hd_validation *v = &e->data.validation;
     enum hd_status st;
 
-    *block = (struct hd_step_block){.loss_scale = 1};
+    *block = (struct hd_step_state){.loss_scale = 1};
     st = measure_tokens(e);
     if (!st)
         st = run_windows(e);

@@ -9,9 +9,9 @@
 
 /* ---- addresses ---- */
 
-static char *boundary_slot(const struct hd_trainer *t, int32_t slot)
+static char *stage_io_slot(const struct hd_trainer *t, int32_t slot)
 {
-    return t->registered_base + t->layout.boundary + slot * t->layout.boundary_slot;
+    return t->registered_base + t->layout.boundary + slot * t->layout.stage_io_slot;
 }
 
 /* Unused slots get the address of the first; the program does not use it. */
@@ -26,13 +26,13 @@ static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_inst
 
     for (int v = 0; v < 2; v++) {
         b.base[HD_REGION_STATE][v] = base[v];
-        b.base[HD_REGION_KEPT][v] = base[v] + l->kept[v] + kept * l->kept_slot[v];
+        b.base[HD_REGION_SAVED][v] = base[v] + l->kept[v] + kept * l->kept_slot[v];
         b.base[HD_REGION_DEFERRED][v] = base[v] + l->deferred[v] + deferred * l->deferred_slot[v];
         b.base[HD_REGION_WORK][v] = base[v] + l->work[v];
     }
-    for (int k = 0; k < HD_BOUNDARY_COUNT; k++)
+    for (int k = 0; k < HD_STAGE_IO_COUNT; k++)
         if (in->slot[HD_SLOT_IN + k] >= 0)
-            b.boundary[k] = boundary_slot(t, in->slot[HD_SLOT_IN + k]);
+            b.stage_io[k] = stage_io_slot(t, in->slot[HD_SLOT_IN + k]);
     return b;
 }
 
@@ -113,7 +113,7 @@ static enum hd_status bind_transfer(struct hd_trainer *t, const struct hd_instru
 {
     *ret_args = (struct hd_transfer_args){.sends = in->kind == HD_DO_SEND,
                                           .stream = stream_of(t, in),
-                                          .buffer = boundary_slot(t, slot_of(in))};
+                                          .buffer = stage_io_slot(t, slot_of(in))};
     ret_args->count = hd_layout_transfer(&t->layout, in, &ret_args->dtype);
     return open_way(t, in, &ret_args->group);
 }
@@ -259,5 +259,5 @@ enum hd_status hd_follow(struct hd_trainer *t, const struct hd_bound_list *list,
         if (st)
             return st;
     }
-    return hd_runner_join(t->runner);
+    return hd_runner_synchronize(t->runner);
 }

@@ -260,12 +260,12 @@ int64_t hd_layout_transfer(const struct hd_layout *l, const struct hd_instructio
                            enum hd_dtype *ret_dtype)
 {
     const int k = hd_pipeline_index(&l->pipeline, in->chunk);
-    const enum hd_boundary first =
-        in->kind == HD_DO_SEND ? HD_BOUNDARY_OUT : HD_BOUNDARY_IN; /* hidden rows */
-    const enum hd_boundary back =
-        in->kind == HD_DO_SEND ? HD_BOUNDARY_IN_GRAD : HD_BOUNDARY_OUT_GRAD;
+    const enum hd_stage_io first =
+        in->kind == HD_DO_SEND ? HD_STAGE_OUTPUT : HD_STAGE_INPUT; /* hidden rows */
+    const enum hd_stage_io back =
+        in->kind == HD_DO_SEND ? HD_STAGE_INPUT_GRAD : HD_STAGE_OUTPUT_GRAD;
     const struct hd_store *s =
-        hd_chunk_find_boundary(l->train[k], in->call == HD_CALL_F ? first : back);
+        hd_chunk_find_stage_io(l->train[k], in->call == HD_CALL_F ? first : back);
 
     *ret_dtype = s->dtype;
     return s->rows * s->columns;
@@ -383,10 +383,10 @@ struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_layout *l,
 
 static void add_state(const struct hd_registry *r, struct hd_memory *m)
 {
-    int64_t parts = 0;
+    int64_t buckets = 0;
 
-    for (int i = 0; i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
+    for (int i = 0; i < r->bucket_count; i++) {
+        const struct hd_bucket *p = &r->buckets[i];
         int64_t *const purpose[HD_STATE_KIND_COUNT] = {
             [HD_STATE_WEIGHT] = p->stored == HD_F32 ? &m->weights : &m->copies,
             [HD_STATE_COPY] = &m->copies,
@@ -404,18 +404,18 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
 
         for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
             bool shared = k == HD_STATE_COPY && !p->copied;
-            int64_t bytes = round_up(hd_part_state_bytes(r, p, (enum hd_state_kind)k));
+            int64_t bytes = round_up(hd_bucket_state_bytes(r, p, (enum hd_state_kind)k));
 
             if (p->offset[k] < 0 || shared)
                 continue;
             *purpose[k] += bytes;
-            parts += bytes;
+            buckets += bytes;
             if (hd_state_is_on_host(p, (enum hd_state_kind)k))
                 *on_host[k] += bytes;
         }
     }
     m->step_state +=
-        r->private_bytes + r->registered_bytes + r->host_bytes - parts; /* the globals */
+        r->private_bytes + r->registered_bytes + r->host_bytes - buckets; /* the globals */
 }
 
 /* The most records of one run of a program: program and input, a launch and a poll per node, a wait
@@ -443,7 +443,7 @@ static int64_t profile_records(const struct hd_layout *l)
 
         if (in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE)
             records += program_records(&hd_layout_program(l, in, &state)->program[in->call]) +
-                       HD_BOUNDARY_COUNT; /* waits for transfers */
+                       HD_STAGE_IO_COUNT; /* waits for transfers */
         else
             records += 2;
         if (in->kind == HD_DO_UPDATE)
@@ -457,10 +457,10 @@ static int64_t window_bytes(const struct hd_registry *r)
 {
     int64_t most = 0;
 
-    for (int i = 0; i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
+    for (int i = 0; i < r->bucket_count; i++) {
+        const struct hd_bucket *p = &r->buckets[i];
 
-        if (p->offloaded && p->held)
+        if (p->offloaded && p->is_local)
             most = larger(most,
                           hd_layout_window_copy(p) + round_up((p->shard_end - p->shard_begin) *
                                                               (int64_t)hd_dtype_size(p->compute)));
@@ -468,9 +468,9 @@ static int64_t window_bytes(const struct hd_registry *r)
     return most;
 }
 
-int64_t hd_layout_window_copy(const struct hd_part *part)
+int64_t hd_layout_window_copy(const struct hd_bucket *bucket)
 {
-    return round_up((part->shard_end - part->shard_begin) * (int64_t)sizeof(float));
+    return round_up((bucket->shard_end - bucket->shard_begin) * (int64_t)sizeof(float));
 }
 
 /* Places the memory that only the host uses at *end. */
@@ -526,12 +526,12 @@ static void place_constants(struct hd_layout *l, int64_t *end)
 
 static void place_regions(struct hd_layout *l)
 {
-    const struct hd_extent kept = largest_extent(l, HD_REGION_KEPT),
+    const struct hd_extent kept = largest_extent(l, HD_REGION_SAVED),
                            deferred = largest_extent(l, HD_REGION_DEFERRED),
                            work = largest_extent(l, HD_REGION_WORK);
-    const int32_t boundary_slots = l->plan.boundary_slots > l->eval_plan.boundary_slots
-                                       ? l->plan.boundary_slots
-                                       : l->eval_plan.boundary_slots;
+    const int32_t stage_io_slots = l->plan.stage_io_slots > l->eval_plan.stage_io_slots
+                                       ? l->plan.stage_io_slots
+                                       : l->eval_plan.stage_io_slots;
     int64_t end[2] = {l->registry.private_bytes, l->registry.registered_bytes};
     struct hd_memory *m = &l->memory;
 
@@ -553,8 +553,8 @@ static void place_regions(struct hd_layout *l)
         m->work += end[v] - deferred_end;
     }
     l->boundary = end[1];
-    l->boundary_slot = largest_extent(l, HD_REGION_BOUNDARY).registered_bytes;
-    m->boundary = l->boundary_slot * boundary_slots;
+    l->stage_io_slot = largest_extent(l, HD_REGION_STAGE_IO).registered_bytes;
+    m->boundary = l->stage_io_slot * stage_io_slots;
     end[1] += m->boundary;
     place_host_bytes(l, hd_layout_has_device(l) ? &m->host_bytes : &end[0]);
     l->exchange = end[1];

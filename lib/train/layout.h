@@ -124,7 +124,7 @@ struct hd_layout {
     int64_t *train_state, *eval_state;      /* private: the constants of each chunk */
     int64_t kept[2], deferred[2], work[2];  /* [visible] */
     int64_t kept_slot[2], deferred_slot[2]; /* sizes of one slot */
-    int64_t boundary, boundary_slot;        /* visible: slots; size of one slot */
+    int64_t boundary, stage_io_slot;        /* visible: slots; size of one slot */
     int64_t profile;                        /* private: records */
     int64_t sample;                         /* private: [fields of a sample, context] of 4 bytes */
     int64_t snapshot;   /* private: the copy of what this rank writes of a checkpoint */
@@ -191,7 +191,7 @@ void hd_layout_fold(const struct hd_layout *layout, const struct hd_instruction 
                     struct hd_dry *dry);
 
 /* Where the copies of an offloaded part begin in the window, in bytes. */
-int64_t hd_layout_window_copy(const struct hd_part *part);
+int64_t hd_layout_window_copy(const struct hd_bucket *bucket);
 
 /* Elements and encoding of the hidden rows that a transfer moves. */
 int64_t hd_layout_transfer(const struct hd_layout *layout, const struct hd_instruction *in,

@@ -15,7 +15,7 @@
 /* ---- what computes ---- */
 
 /* Gathers the copies of all shards of a part. */
-static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_part *p)
+static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_bucket *p)
 {
     const struct hd_registry *r = &t->layout.registry;
     struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_GATHER);
@@ -41,15 +41,15 @@ static enum hd_status refresh_copies(struct hd_trainer *t)
     const struct hd_registry *r = &t->layout.registry;
     enum hd_status st = HD_OK;
 
-    for (int i = 0; !st && i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
+    for (int i = 0; !st && i < r->bucket_count; i++) {
+        const struct hd_bucket *p = &r->buckets[i];
         char *copy;
 
-        if (!p->held || !p->copied)
+        if (!p->is_local || !p->copied)
             continue;
-        copy =
-            hd_trainer_state(t, p, HD_STATE_COPY) +
-            (p->shard_begin - hd_part_base(p, HD_STATE_COPY)) * (int64_t)hd_dtype_size(p->compute);
+        copy = hd_trainer_state(t, p, HD_STATE_COPY) +
+               (p->shard_begin - hd_bucket_base(p, HD_STATE_COPY)) *
+                   (int64_t)hd_dtype_size(p->compute);
         if (p->shard_end > p->shard_begin && p->offloaded)
             st = hd_offload_copy(t, p);
         else if (p->shard_end > p->shard_begin)
@@ -203,13 +203,13 @@ static enum hd_status clear_moments(struct hd_trainer *t)
     const struct hd_registry *r = &t->layout.registry;
     enum hd_status st = HD_OK;
 
-    for (int i = 0; !st && i < r->part_count; i++)
+    for (int i = 0; !st && i < r->bucket_count; i++)
         for (int k = 1; !st && k < HD_SAVED_KINDS; k++) {
-            const struct hd_part *p = &r->parts[i];
+            const struct hd_bucket *p = &r->buckets[i];
 
             if (p->offset[hd_saved_kinds[k]] >= 0)
                 st = hd_staging_clear(&t->staging, hd_trainer_state(t, p, hd_saved_kinds[k]),
-                                      hd_part_state_bytes(r, p, hd_saved_kinds[k]));
+                                      hd_bucket_state_bytes(r, p, hd_saved_kinds[k]));
         }
     return st;
 }
@@ -265,7 +265,7 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
                           "the checkpoint has no %s: a run that goes on keeps its %s; submit a new "
                           "job, with train.init_from, to change it",
                           r->params[i].name,
-                          r->params[i].fresh ? "train.objective" : "train.adapter");
+                          r->params[i].newly_initialized ? "train.objective" : "train.adapter");
         if (!r->params[i].trainable && hd_source_in_checkpoint(source, i) &&
             (r->omits_frozen || r->params[i].quant))
             return hd_err(
@@ -303,7 +303,7 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
     for (int i = 0; !st && i < r->param_count; i++) {
         const bool has_moments = r->params[i].trainable && hd_only_trains(&only, r->params[i].name);
 
-        if (!r->parts[r->params[i].part].held)
+        if (!r->buckets[r->params[i].bucket].is_local)
             continue;
         st = r->params[i].quant ? make_codes(t, i, source)
                                 : read_share(t, i, 0, read_weight, source, values);
@@ -477,7 +477,7 @@ static bool is_held(const struct hd_trainer *t, int param)
 {
     const struct hd_registry *r = &t->layout.registry;
 
-    return r->parts[r->params[param].part].held;
+    return r->buckets[r->params[param].bucket].is_local;
 }
 
 static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *p,

@@ -153,11 +153,11 @@ static void add_weights(const struct hd_loaded *l, double *load)
 {
     const struct hd_registry *r = &l->registry;
 
-    for (int i = 0; i < r->part_count; i++) {
-        const double bytes = (double)hd_part_state_bytes(r, &r->parts[i], HD_STATE_WEIGHT);
+    for (int i = 0; i < r->bucket_count; i++) {
+        const double bytes = (double)hd_bucket_state_bytes(r, &r->buckets[i], HD_STATE_WEIGHT);
 
-        load[r->parts[i].unit] += bytes;
-        if (r->parts[i].tied)
+        load[r->buckets[i].unit] += bytes;
+        if (r->buckets[i].tied)
             load[l->model.unit_head] += bytes;
     }
 }
@@ -290,8 +290,8 @@ static enum hd_status write_constant(struct hd_loaded *l, const struct hd_store 
 static enum hd_status reserve_registered(struct hd_loaded *l, int64_t work_bytes, int lanes)
 {
     const int64_t before_work = hd_work_begin(l->registry.registered_bytes);
-    const int64_t before_boundary = hd_work_begin(before_work + work_bytes);
-    const int64_t all = before_boundary + 2 * lanes * l->boundary_bytes;
+    const int64_t before_stage_io = hd_work_begin(before_work + work_bytes);
+    const int64_t all = before_stage_io + 2 * lanes * l->stage_io_bytes;
     char *memory = NULL;
     enum hd_status st;
 
@@ -303,7 +303,7 @@ static enum hd_status reserve_registered(struct hd_loaded *l, int64_t work_bytes
     l->memory_bytes += all;
     l->bases.base[HD_REGION_STATE][1] = memory;
     l->bases.base[HD_REGION_WORK][1] = memory + before_work;
-    l->boundary = memory + before_boundary;
+    l->stage_io = memory + before_stage_io;
     return HD_OK;
 }
 
@@ -326,8 +326,8 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
         assert(own == extent[HD_REGION_STATE].private_bytes);
         work = larger(work, extent[HD_REGION_WORK].private_bytes);
         registered_work = larger(registered_work, extent[HD_REGION_WORK].registered_bytes);
-        l->boundary_bytes =
-            larger(l->boundary_bytes, hd_work_begin(extent[HD_REGION_BOUNDARY].registered_bytes));
+        l->stage_io_bytes =
+            larger(l->stage_io_bytes, hd_work_begin(extent[HD_REGION_STAGE_IO].registered_bytes));
     }
     l->lane_bytes = hd_loaded_has_head(l) ? hd_work_begin(work) : 0;
     st = reserve_memory(l, before_work + l->lane_bytes * (lanes - 1) + work);
@@ -349,9 +349,9 @@ struct hd_bases hd_loaded_bases(const struct hd_loaded *l, int lane)
     struct hd_bases bases = l->bases;
 
     bases.base[HD_REGION_WORK][0] += lane * l->lane_bytes;
-    if (l->boundary) {
-        bases.boundary[HD_BOUNDARY_IN] = l->boundary + 2 * lane * l->boundary_bytes;
-        bases.boundary[HD_BOUNDARY_OUT] = l->boundary + (2 * lane + 1) * l->boundary_bytes;
+    if (l->stage_io) {
+        bases.stage_io[HD_STAGE_INPUT] = l->stage_io + 2 * lane * l->stage_io_bytes;
+        bases.stage_io[HD_STAGE_OUTPUT] = l->stage_io + (2 * lane + 1) * l->stage_io_bytes;
     }
     return bases;
 }
@@ -408,7 +408,7 @@ static enum hd_status put_values(struct hd_loaded *l, enum hd_dtype stored, char
 static bool needs_buffer(const struct hd_loaded *l, const struct hd_param *p)
 {
     return l->table->device || p->init == HD_INIT_NORMS ||
-           (!p->quant && l->registry.parts[p->part].stored != HD_F32);
+           (!p->quant && l->registry.buckets[p->bucket].stored != HD_F32);
 }
 
 /* One parameter, as it computes. */
@@ -416,18 +416,18 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
                                   float *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
-    const struct hd_part *part = &l->registry.parts[p->part];
+    const struct hd_bucket *bucket = &l->registry.buckets[p->bucket];
     struct save_names name;
     const struct hd_ckpt_entry want = save_entry_of(p, 0, &name);
-    char *memory = l->memory + part->offset[HD_STATE_WEIGHT];
+    char *memory = l->memory + bucket->offset[HD_STATE_WEIGHT];
     enum hd_status st;
 
     if (p->quant)
         return make_codes(l, source, param, memory + p->offset, buffer);
-    memory += p->offset * (int64_t)hd_dtype_size(part->stored);
+    memory += p->offset * (int64_t)hd_dtype_size(bucket->stored);
     if (!hd_source_has(source, param) && p->init == HD_INIT_NORMS) { /* of an adapter of zeros */
         st = hd_norms_make(source, &l->registry, param, (uint64_t)l->job.seed, 0, p->count, buffer);
-        return st ? st : put_values(l, part->stored, memory, buffer, p->count);
+        return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
     }
     if (!hd_source_has(source, param)) /* an adapter of zeros adds nothing */
         return HD_OK;
@@ -435,12 +435,12 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
         return hd_source_read(source, param, &want, (float *)memory);
     st = hd_source_read(source, param, &want, buffer);
     memset(buffer + p->real_count, 0, (size_t)(p->count - p->real_count) * sizeof *buffer);
-    return st ? st : put_values(l, part->stored, memory, buffer, p->count);
+    return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
 }
 
 static bool is_held(const struct hd_loaded *l, int param)
 {
-    return l->registry.parts[l->registry.params[param].part].held;
+    return l->registry.buckets[l->registry.params[param].bucket].is_local;
 }
 
 /* Values of the largest parameter that is read by way of a buffer. Codes take less. */

@@ -36,8 +36,8 @@ struct hd_loaded {
     char *memory;         /* on the device, if there is one; without what collectives reach */
     int64_t memory_bytes; /* with it */
     int64_t lane_bytes;   /* from one lane's work memory to the next one's; 0: they share it */
-    char *boundary;       /* hidden rows: of each lane those that come in, then those that go out */
-    int64_t boundary_bytes; /* of each of them */
+    char *stage_io;       /* hidden rows: of each lane those that come in, then those that go out */
+    int64_t stage_io_bytes; /* of each of them */
     bool is_checkpoint;     /* or a Hugging Face model directory */
     int64_t step;           /* of the checkpoint */
     const char *tokenizer;  /* data.tokenizer, or the path of a tokenizer.json; "": unknown */

@@ -25,7 +25,7 @@ static enum hd_status open_rows(struct hd_source *source, const struct hd_regist
 {
     const struct hd_param *p = &registry->params[weight];
     struct norm_rows r = {
-        .N = p->shape[0], .K = p->shape[1], .computes = registry->parts[p->part].compute};
+        .N = p->shape[0], .K = p->shape[1], .computes = registry->buckets[p->bucket].compute};
     const struct hd_quant_box box = {
         .quant = p->quant, .rows = r.N, .columns = r.K, .box_rows = r.N, .box_columns = r.K};
     enum hd_status st;

@@ -22,24 +22,25 @@ void hd_offload_close(struct hd_trainer *t)
 
 /* ---- addresses ---- */
 
-static char *on_host(const struct hd_trainer *t, const struct hd_part *p, enum hd_state_kind kind)
+static char *on_host(const struct hd_trainer *t, const struct hd_bucket *p, enum hd_state_kind kind)
 {
     return t->host_base + t->layout.host_state + p->offset[kind];
 }
 
 /* Of the first element that this rank updates. */
-static char *on_device(const struct hd_trainer *t, const struct hd_part *p, enum hd_state_kind kind)
+static char *on_device(const struct hd_trainer *t, const struct hd_bucket *p,
+                       enum hd_state_kind kind)
 {
     const enum hd_dtype dtype = kind == HD_STATE_COPY ? p->compute : HD_F32;
     char *base = hd_state_is_registered(p, kind) ? t->registered_base : t->private_base;
 
     return base + p->offset[kind] +
-           (p->shard_begin - hd_part_base(p, kind)) * (int64_t)hd_dtype_size(dtype);
+           (p->shard_begin - hd_bucket_base(p, kind)) * (int64_t)hd_dtype_size(dtype);
 }
 
 /* ---- the update ---- */
 
-static enum hd_status write_weights(struct hd_trainer *t, const struct hd_part *p,
+static enum hd_status write_weights(struct hd_trainer *t, const struct hd_bucket *p,
                                     const char *copies)
 {
     const char *weights = p->compute == HD_F32 ? on_host(t, p, HD_STATE_WEIGHT) : copies;
@@ -48,8 +49,8 @@ static enum hd_status write_weights(struct hd_trainer *t, const struct hd_part *
                             (p->shard_end - p->shard_begin) * (int64_t)hd_dtype_size(p->compute));
 }
 
-static enum hd_status update_part(struct hd_trainer *t, const struct hd_part *p,
-                                  const struct hd_step_block *block)
+static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket *p,
+                                    const struct hd_step_state *block)
 {
     char *window = t->host_base + t->layout.window, *copies = window + hd_layout_window_copy(p);
     const int64_t count = p->shard_end - p->shard_begin;
@@ -76,20 +77,20 @@ static enum hd_status update_part(struct hd_trainer *t, const struct hd_part *p,
 enum hd_status hd_offload_update(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
-    struct hd_step_block block;
-    enum hd_status st =
-        hd_staging_read(&t->staging, &block, hd_trainer_global(t, HD_GLOBAL_BLOCK), sizeof block);
+    struct hd_step_state block;
+    enum hd_status st = hd_staging_read(&t->staging, &block,
+                                        hd_trainer_global(t, HD_GLOBAL_STEP_STATE), sizeof block);
 
-    for (int i = 0; !st && !block.skip_update && i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
+    for (int i = 0; !st && !block.skip_update && i < r->bucket_count; i++) {
+        const struct hd_bucket *p = &r->buckets[i];
 
-        if (p->offloaded && p->held && p->shard_end > p->shard_begin)
-            st = update_part(t, p, &block);
+        if (p->offloaded && p->is_local && p->shard_end > p->shard_begin)
+            st = update_bucket(t, p, &block);
     }
     return st;
 }
 
-enum hd_status hd_offload_copy(struct hd_trainer *t, const struct hd_part *p)
+enum hd_status hd_offload_copy(struct hd_trainer *t, const struct hd_bucket *p)
 {
     char *copies = t->host_base + t->layout.window + hd_layout_window_copy(p);
     enum hd_status st = HD_OK;

@@ -27,6 +27,6 @@ enum hd_status hd_offload_update(struct hd_trainer *trainer);
 
 /* Writes to the device what computes, from the masters of one offloaded part: its shard, if it is
  * cut. */
-enum hd_status hd_offload_copy(struct hd_trainer *trainer, const struct hd_part *part);
+enum hd_status hd_offload_copy(struct hd_trainer *trainer, const struct hd_bucket *bucket);
 
 #endif

@@ -19,8 +19,8 @@ static int64_t real_elements(const struct hd_param *p, int share)
 struct hd_range hd_owners_piece(const struct hd_registry *r, const struct hd_param *p, int kind,
                                 int rank)
 {
-    struct hd_range piece = hd_part_range(r, &r->parts[p->part], hd_saved_kinds[kind], rank);
-    const int64_t real = real_elements(p, hd_param_share_of(p, &r->mesh, rank));
+    struct hd_range piece = hd_bucket_range(r, &r->buckets[p->bucket], hd_saved_kinds[kind], rank);
+    const int64_t real = real_elements(p, hd_param_shard_index(p, &r->mesh, rank));
 
     piece.begin = piece.begin > p->offset ? piece.begin - p->offset : 0;
     piece.end = piece.end > p->offset ? piece.end - p->offset : 0;
@@ -86,13 +86,13 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
     bytes[0] = hd_owners_buffers_bytes(r);
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
-        const int first = r->parts[p->part].stage * ranks;
+        const int first = r->buckets[p->bucket].stage * ranks;
 
         const int kinds = p->trainable ? HD_SAVED_KINDS : r->omits_frozen || p->quant ? 0 : 1;
 
         for (int k = 0; k < kinds; k++) {
             for (int w = 0; w < ranks; w++)
-                held[w] = (struct held){hd_param_share_of(p, mesh, first + w), first + w,
+                held[w] = (struct held){hd_param_shard_index(p, mesh, first + w), first + w,
                                         hd_owners_piece(r, p, k, first + w)};
             qsort(held, (size_t)ranks, sizeof *held, by_piece);
             pick_owners(held, ranks, first, bytes, owner);

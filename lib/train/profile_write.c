@@ -161,7 +161,7 @@ static void add_span(const struct trace *t, const struct record *r, int64_t numb
                       unit_name(profile_chunk(t->profile, (enum hd_call)r->call), r->node));
         return;
     case HD_SPAN_POLL:
-    case HD_SPAN_JOIN:
+    case HD_SPAN_SYNCHRONIZE:
         begin_event(t, "X", "wait", r->span == HD_SPAN_POLL ? "poll" : "join", 0, r->begin_ns);
         add_duration(t, slice_ns(r));
         (void)fprintf(t->out, "}");
@@ -370,8 +370,8 @@ static enum hd_status group(const struct rows *from, bool with_shapes, struct ro
 }
 
 struct profile_sums {
-    int64_t step_ns, launch_ns, wait_ns, poll_ns, join_ns, input_ns;
-    int64_t waits, polls, joins, inputs;
+    int64_t step_ns, launch_ns, wait_ns, poll_ns, synchronize_ns, input_ns;
+    int64_t waits, polls, synchronizes, inputs;
 };
 
 static struct profile_sums add_up(const struct hd_profile *p)
@@ -398,8 +398,8 @@ static struct profile_sums add_up(const struct hd_profile *p)
             s.poll_ns += ns;
             s.polls++;
         } else if (r->kind == RECORD_SPAN) {
-            s.join_ns += ns;
-            s.joins++;
+            s.synchronize_ns += ns;
+            s.synchronizes++;
         }
     }
     return s;
@@ -442,7 +442,8 @@ static void print_table(FILE *out, const struct hd_profile *p, double peak, cons
 {
     const struct profile_sums s = add_up(p);
     const double steps = (double)p->steps_recorded, step_ns = (double)(s.step_ns ? s.step_ns : 1);
-    const int64_t rest = s.step_ns - s.launch_ns - s.wait_ns - s.poll_ns - s.join_ns - s.input_ns;
+    const int64_t rest =
+        s.step_ns - s.launch_ns - s.wait_ns - s.poll_ns - s.synchronize_ns - s.input_ns;
     double floor_ns = 0;
 
     for (size_t i = 0; i < ops->count; i++)
@@ -460,7 +461,7 @@ static void print_table(FILE *out, const struct hd_profile *p, double peak, cons
         print_row(out, &ops->list[i], step_ns, steps);
     print_rest(out, "(waiting for collectives)", s.waits, s.wait_ns, step_ns, steps);
     print_rest(out, "(polling collectives)", s.polls, s.poll_ns, step_ns, steps);
-    print_rest(out, "(joining streams)", s.joins, s.join_ns, step_ns, steps);
+    print_rest(out, "(joining streams)", s.synchronizes, s.synchronize_ns, step_ns, steps);
     print_rest(out, "(input)", s.inputs, s.input_ns, step_ns, steps);
     print_rest(out, "(between launches)", 0, rest, step_ns, steps);
     (void)fprintf(out, "%-26s %8s %10.3f %6.1f%% %10.3f %7.1f%%\n", "total", "",

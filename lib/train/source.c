@@ -70,7 +70,7 @@ static enum hd_status check_shape(const char *dir, const struct hd_ckpt_entry *i
 
 static enum hd_status misses(const char *dir, const struct hd_param *p)
 {
-    if (p->fresh)
+    if (p->newly_initialized)
         return hd_err(HD_INVALID, "%s is no reward model's: it has no %s", dir, p->name);
     if (p->adapter)
         return hd_err(
@@ -89,10 +89,10 @@ static bool has_adapter(const struct hd_ckpt *ckpt, const struct hd_registry *re
     return false;
 }
 
-static bool has_fresh(const struct hd_registry *registry)
+static bool has_newly_initialized(const struct hd_registry *registry)
 {
     for (int i = 0; i < registry->param_count; i++)
-        if (registry->params[i].fresh)
+        if (registry->params[i].newly_initialized)
             return true;
     return false;
 }
@@ -104,8 +104,8 @@ static enum hd_status check_head(const struct hd_registry *r, const struct hd_ck
 {
     const bool is_reward = hd_ckpt_find_tensor(ckpt, "head.score.weight") != NULL;
 
-    *ret_unused = has_fresh(r) && hd_ckpt_find_tensor(ckpt, "head.weight") ? 1 : 0;
-    if (!is_reward || has_fresh(r))
+    *ret_unused = has_newly_initialized(r) && hd_ckpt_find_tensor(ckpt, "head.weight") ? 1 : 0;
+    if (!is_reward || has_newly_initialized(r))
         return HD_OK;
     return hd_err(HD_INVALID,
                   "%s is a reward model's: it has no head for tokens; go on from it with "
@@ -132,7 +132,8 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
 
         if (!all && !p->adapter)
             continue;
-        if (!is && (p->fresh || (p->adapter && !adapted && all) || (!p->adapter && omits)))
+        if (!is &&
+            (p->newly_initialized || (p->adapter && !adapted && all) || (!p->adapter && omits)))
             continue;
         st = is ? check_shape(dir, is, p) : misses(dir, p);
         s->places[i] = place;
@@ -163,7 +164,7 @@ static enum hd_status place_in_folder(struct hd_source *s, const char *dir, stru
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
-        if (p->adapter != factors || (p->fresh && !hd_hf_has_score(f->weights)))
+        if (p->adapter != factors || (p->newly_initialized && !hd_hf_has_score(f->weights)))
             continue;
         if (s->places[i] == NOWHERE) {
             s->places[i] = factors ? IN_ADAPTER_FOLDER : IN_FOLDER;
@@ -326,7 +327,7 @@ static enum hd_status open_all(struct hd_source *s, const struct hd_source_dirs 
         st = open_adapter(s, dirs->adapter);
     for (size_t i = 0; !st && i < count; i++)
         if (s->places[i] == NOWHERE && !s->registry->params[i].adapter &&
-            !s->registry->params[i].fresh && !s->registry->params[i].quant)
+            !s->registry->params[i].newly_initialized && !s->registry->params[i].quant)
             st = misses(dirs->dir, &s->registry->params[i]);
     return st;
 }

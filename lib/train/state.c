@@ -13,31 +13,32 @@ void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global)
     return half_base(t, hd_global_is_registered(global)) + t->layout.registry.global_offset[global];
 }
 
-char *hd_trainer_state(const struct hd_trainer *t, const struct hd_part *part,
+char *hd_trainer_state(const struct hd_trainer *t, const struct hd_bucket *bucket,
                        enum hd_state_kind kind)
 {
-    char *base = hd_state_is_on_host(part, kind) ? t->host_base + t->layout.host_state
-                                                 : half_base(t, hd_state_is_registered(part, kind));
+    char *base = hd_state_is_on_host(bucket, kind)
+                     ? t->host_base + t->layout.host_state
+                     : half_base(t, hd_state_is_registered(bucket, kind));
 
-    return base + part->offset[kind];
+    return base + bucket->offset[kind];
 }
 
 struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind)
 {
     const struct hd_registry *r = &t->layout.registry;
     const struct hd_param *p = &r->params[param];
-    const struct hd_part *part = &r->parts[p->part];
+    const struct hd_bucket *bucket = &r->buckets[p->bucket];
     struct hd_moment_place place;
     struct hd_range range;
     struct hd_held held = {.dtype = HD_F32};
 
     assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
-    if (!part->held || part->offset[kind] < 0)
+    if (!bucket->is_local || bucket->offset[kind] < 0)
         return held;
     if (p->quant)
         return (struct hd_held){
-            .count = p->count, .at = hd_trainer_state(t, part, kind) + p->offset, .codes = p};
-    range = hd_part_range(r, part, kind, t->layout.rank);
+            .count = p->count, .at = hd_trainer_state(t, bucket, kind) + p->offset, .codes = p};
+    range = hd_bucket_range(r, bucket, kind, t->layout.rank);
     if (range.begin < p->offset)
         range.begin = p->offset;
     if (range.end > p->offset + p->count)
@@ -46,13 +47,14 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
         return held;
     held.first = range.begin - p->offset;
     held.count = range.end - range.begin;
-    held.at = hd_trainer_state(t, part, kind);
+    held.at = hd_trainer_state(t, bucket, kind);
     if (kind != HD_STATE_MOMENT1 && kind != HD_STATE_MOMENT2) {
-        held.dtype = kind == HD_STATE_WEIGHT ? part->stored : HD_F32;
-        held.at += (range.begin - hd_part_base(part, kind)) * (int64_t)hd_dtype_size(held.dtype);
+        held.dtype = kind == HD_STATE_WEIGHT ? bucket->stored : HD_F32;
+        held.at +=
+            (range.begin - hd_bucket_base(bucket, kind)) * (int64_t)hd_dtype_size(held.dtype);
         return held;
     }
-    place = hd_part_moment_place(part, range.begin);
+    place = hd_bucket_moment_place(bucket, range.begin);
     held.block = place.block;
     held.scales = held.at + place.scale_at;
     held.map = kind == HD_STATE_MOMENT1 ? HD_MAP_SIGNED : HD_MAP_UNSIGNED;

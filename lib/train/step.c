@@ -14,13 +14,13 @@
 
 static enum hd_status write_block(struct hd_trainer *t)
 {
-    return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_BLOCK), &t->block,
+    return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_STEP_STATE), &t->block,
                             sizeof t->block);
 }
 
 static enum hd_status read_block(struct hd_trainer *t)
 {
-    return hd_staging_read(&t->staging, &t->block, hd_trainer_global(t, HD_GLOBAL_BLOCK),
+    return hd_staging_read(&t->staging, &t->block, hd_trainer_global(t, HD_GLOBAL_STEP_STATE),
                            sizeof t->block);
 }
 

@@ -37,10 +37,10 @@ static void name_largest(const struct hd_layout *l, char *ret_text, size_t size_
     m->sample = m->snapshot = m->profile = m->offload = 0;
     if (l->registry.offload)
         m->weights = m->moments = 0;
-#define X(part, meaning)  \
-    if (m->part > most) { \
-        most = m->part;   \
-        name = #part;     \
+#define X(bucket, meaning)  \
+    if (m->bucket > most) { \
+        most = m->bucket;   \
+        name = #bucket;     \
     }
     HD_MEMORY_LIST(X)
 #undef X
@@ -200,7 +200,7 @@ static enum hd_status meet_peers(struct hd_trainer *t)
 
 static enum hd_status bind_all(struct hd_trainer *t)
 {
-    const int32_t step = t->layout.plan.boundary_slots, round = t->layout.eval_plan.boundary_slots;
+    const int32_t step = t->layout.plan.stage_io_slots, round = t->layout.eval_plan.stage_io_slots;
     enum hd_status st;
 
     t->slots =
@@ -256,8 +256,8 @@ static enum hd_status write_once(struct hd_trainer *t)
         if (!st)
             st = write_constants(t, l->eval[k], l->eval_state[k]);
     }
-    for (int i = 0; !st && i < r->part_count; i++) {
-        const struct hd_part *p = &r->parts[i];
+    for (int i = 0; !st && i < r->bucket_count; i++) {
+        const struct hd_bucket *p = &r->buckets[i];
 
         if (p->offset[HD_STATE_RANGES] >= 0)
             st = hd_staging_write(&t->staging, hd_trainer_state(t, p, HD_STATE_RANGES), p->ranges,

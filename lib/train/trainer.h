@@ -42,7 +42,7 @@ struct hd_trainer {
 
     /* The host's copies of step results. Between two steps only the host changes the block, so its
      * whole copy is written back. */
-    struct hd_step_block block;
+    struct hd_step_state block;
     double *records, *routes; /* HD_GLOBAL_RECORDS, HD_GLOBAL_ROUTES */
     char *messages;           /* of hd_trainer_exchange: [world, HD_EXCHANGE_SLOT_BYTES] */
     int64_t *router_load;     /* [experts] of the last step */
@@ -88,7 +88,7 @@ void hd_trainer_background_done(struct hd_trainer *t);
 void hd_trainer_close_reference(struct hd_trainer *t);
 
 /* Where a kind of state of a held part begins, in device or host memory. */
-char *hd_trainer_state(const struct hd_trainer *t, const struct hd_part *part,
+char *hd_trainer_state(const struct hd_trainer *t, const struct hd_bucket *bucket,
                        enum hd_state_kind kind);
 
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);

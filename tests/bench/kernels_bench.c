@@ -87,7 +87,7 @@ struct bench {
     int64_t used_bytes, scratch_bytes;
     double peak[TYPES], bytes_per_s;
     const char *only, *only_dtype;
-    struct hd_step_block *block;
+    struct hd_step_state *block;
     pid_t neighbour; /* 0: none */
 };
 
@@ -434,7 +434,7 @@ static void make_dropout(struct bench *b, void *args, const int64_t *s, enum hd_
                                  .inp = tensor(b, s[0] * s[1], dtype),
                                  .sample = tensor(b, s[0], HD_F32),
                                  .index = tensor(b, s[0], HD_F32),
-                                 .block = tensor(b, sizeof(struct hd_step_block), HD_F32),
+                                 .block = tensor(b, sizeof(struct hd_step_state), HD_F32),
                                  .R = s[0],
                                  .C = s[1],
                                  .p = 0.1f,
@@ -906,7 +906,7 @@ int main(int argc, char **argv)
 {
     static const int64_t small[] = {4096, 384, 1024, 256}, large[] = {2048, 768, 3072, 50304};
     static const int64_t few[] = {2048, 768, 1024, 8, 2}, many[] = {2048, 768, 256, 64, 8};
-    struct hd_step_block block = {.step = 1,
+    struct hd_step_state block = {.step = 1,
                                   .lr = 1e-4f,
                                   .beta1 = 0.9f,
                                   .beta2 = 0.95f,

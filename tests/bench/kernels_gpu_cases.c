@@ -85,9 +85,9 @@ static int32_t *integers(struct bench *b, int64_t count, int64_t step, int64_t p
     return at;
 }
 
-static struct hd_step_block *step_block(struct bench *b)
+static struct hd_step_state *step_block(struct bench *b)
 {
-    const struct hd_step_block block = {.step = 7,
+    const struct hd_step_state block = {.step = 7,
                                         .lr = 1e-4f,
                                         .beta1 = 0.9f,
                                         .beta2 = 0.95f,

@@ -153,7 +153,7 @@ static enum hd_status run_kernel(struct lazy_stream *s, const struct op *op)
 
 static enum hd_status run_combine(const struct hd_combine_args *a)
 {
-    const size_t bytes = (size_t)a->count * hd_dtype_size(a->wide ? HD_F32 : a->dtype);
+    const size_t bytes = (size_t)a->count * hd_dtype_size(a->keep_fp32 ? HD_F32 : a->dtype);
     const void **in = calloc((size_t)a->ins, sizeof *in);
     void *sum = malloc(bytes + 1); /* an operand may be a result, too */
 
@@ -162,7 +162,7 @@ static enum hd_status run_combine(const struct hd_combine_args *a)
             in[k] = a->in_stride_bytes ? (const char *)reachable(a->in[0]) + k * a->in_stride_bytes
                                        : reachable(a->in[k]);
         hd_ordered_reduce(sum, in, a->ins, a->count, a->dtype, a->max ? HD_COMM_MAX : HD_COMM_SUM,
-                          a->wide);
+                          a->keep_fp32);
         for (int k = 0; k < a->outs; k++)
             memcpy(reachable(a->out[k]), sum, bytes);
     }

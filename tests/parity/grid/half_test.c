@@ -63,9 +63,9 @@ static bool is_fp8(const char *precision)
 }
 
 /* For fp8 every share of a side is a multiple of 16 up to tp = 4. */
-static void set_precision(struct hd_job *job, const char *precision, bool wide)
+static void set_precision(struct hd_job *job, const char *precision, bool keep_fp32)
 {
-    if (wide) {
+    if (keep_fp32) {
         job->hidden = job->ffn_hidden = 64;
         job->head_width = 16;
     }
@@ -81,7 +81,7 @@ static void check(enum hd_status st, const char *text)
 /* One rank in a lower precision, and in fp32 (the bench's own run, unless sizes differ). */
 struct pair {
     struct grid_bench *bench;
-    struct run *half, *wide;
+    struct run *half, *keep_fp32;
 };
 
 static struct pair *pair_of(struct pair pairs[GRID_BENCHES_MAX], struct grid_bench *bench,
@@ -98,7 +98,7 @@ static struct pair *pair_of(struct pair pairs[GRID_BENCHES_MAX], struct grid_ben
     pairs[i] = (struct pair){bench, run_new(GRID_STEPS), fp8 ? run_new(GRID_STEPS) : NULL};
     if (fp8) {
         set_precision(&job, "fp32", true);
-        run_threads(job, 1, pairs[i].wide);
+        run_threads(job, 1, pairs[i].keep_fp32);
     } else {
         grid_bench_refer(bench);
     }
@@ -110,7 +110,7 @@ static struct pair *pair_of(struct pair pairs[GRID_BENCHES_MAX], struct grid_ben
 static void check_pick(const struct grid_pick *pick, const struct pair *pair, const char *precision)
 {
     const bool fp8 = is_fp8(precision);
-    const struct run *fp32 = fp8 ? pair->wide : pick->bench->reference;
+    const struct run *fp32 = fp8 ? pair->keep_fp32 : pick->bench->reference;
     struct run *run = run_new(GRID_STEPS);
     struct hd_job job =
         grid_job(pick->bench->model, &pick->bench->harness, &pick->layout, &run->layout);
@@ -145,8 +145,8 @@ static int check_layouts(const char *const *names, int name_count, const char *p
         check_pick(&picks[i], pair_of(pairs, picks[i].bench, precision), precision);
     for (int i = 0; i < GRID_BENCHES_MAX && pairs[i].bench; i++)
         run_free(pairs[i].half);
-    for (int i = 0; i < GRID_BENCHES_MAX && pairs[i].wide; i++)
-        run_free(pairs[i].wide);
+    for (int i = 0; i < GRID_BENCHES_MAX && pairs[i].keep_fp32; i++)
+        run_free(pairs[i].keep_fp32);
     grid_benches_close(benches);
     return count;
 }

@@ -240,13 +240,13 @@ static void codes_are_all_that_is_kept(void **state)
 
         hd_arena_init(&arena, 0);
         assert_int_equal(lay_out(&job, &arena, &r), HD_OK);
-        for (int i = 0; i < r.part_count; i++) {
-            const struct hd_part *p = &r.parts[i];
+        for (int i = 0; i < r.bucket_count; i++) {
+            const struct hd_bucket *p = &r.buckets[i];
 
             if (!p->quant)
                 continue;
             found++;
-            assert_int_equal(hd_part_state_bytes(&r, p, HD_STATE_WEIGHT), want[tp - 1]);
+            assert_int_equal(hd_bucket_state_bytes(&r, p, HD_STATE_WEIGHT), want[tp - 1]);
             assert_true(p->offset[HD_STATE_GRAD] < 0 && p->offset[HD_STATE_MOMENT1] < 0);
             assert_int_equal(p->offset[HD_STATE_COPY], p->offset[HD_STATE_WEIGHT]);
         }

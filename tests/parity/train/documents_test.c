@@ -294,7 +294,7 @@ static void compare(const struct outcome *o, const struct outcome *whole, const 
 
 static void accumulation_case(const char *family)
 {
-    struct outcome whole, part;
+    struct outcome whole, bucket;
     struct hd_job_file file;
     struct harness h;
     struct hd_job job;
@@ -309,9 +309,9 @@ static void accumulation_case(const char *family)
         for (int micro = 1; micro <= 4; micro *= 2) {
             job.dp = dp;
             job.micro_batch = micro;
-            run(&job, &part);
-            compare(&part, &whole, family, dp, micro);
-            drop(&part);
+            run(&job, &bucket);
+            compare(&bucket, &whole, family, dp, micro);
+            drop(&bucket);
         }
     drop(&whole);
     harness_teardown(&h);

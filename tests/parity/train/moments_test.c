@@ -107,14 +107,14 @@ static void blocks_follow_from_global_shapes(void **state)
                 assert_int_equal(block_of(&l.registry, wanted[k].name), wanted[k].block);
             for (int p = 0; p < l.registry.param_count; p++) {
                 const struct hd_param *q = &l.registry.params[p];
-                const struct hd_part *part = &l.registry.parts[q->part];
+                const struct hd_bucket *bucket = &l.registry.buckets[q->bucket];
 
                 if (!q->block)
                     continue;
                 assert_int_equal(q->offset % q->block, 0);
                 assert_int_equal(q->local[q->dim_count - 1] % q->block, 0);
-                if (part->shard_begin < part->count)
-                    assert_int_equal(part->shard_begin % q->block, 0);
+                if (bucket->shard_begin < bucket->count)
+                    assert_int_equal(bucket->shard_begin % q->block, 0);
             }
             hd_arena_done(&arena);
         }

@@ -122,8 +122,8 @@ static void the_device_keeps_what_computes(void **state)
         hd_arena_init(&arena, 0);
         run_layout(&jobs[0], &(struct hd_layout_options){0}, &arena, &plain);
         run_layout(&jobs[1], &(struct hd_layout_options){0}, &arena, &offloaded);
-        for (int p = 0; p < plain.registry.part_count; p++)
-            ranges += aligned(plain.registry.parts[p].range_count *
+        for (int p = 0; p < plain.registry.bucket_count; p++)
+            ranges += aligned(plain.registry.buckets[p].range_count *
                               (int64_t)sizeof(struct hd_update_range));
         if (!on_device) {
             assert_memory_equal(&offloaded.memory, &plain.memory, sizeof plain.memory);

@@ -230,13 +230,13 @@ static void stages_below_what_trains_run_forward_alone(void **state)
 }
 
 /* Bytes of a part but for the padding of its kinds of state. */
-static int64_t part_bytes(const struct hd_registry *r, const struct hd_part *p)
+static int64_t bucket_bytes(const struct hd_registry *r, const struct hd_bucket *p)
 {
     int64_t bytes = 0;
 
     for (int k = 0; k < HD_STATE_RANGES; k++)
         if (p->offset[k] >= 0 && (k != HD_STATE_COPY || p->copied))
-            bytes += hd_part_state_bytes(r, p, (enum hd_state_kind)k);
+            bytes += hd_bucket_state_bytes(r, p, (enum hd_state_kind)k);
     return bytes;
 }
 
@@ -255,11 +255,11 @@ static void a_frozen_weight_takes_two_bytes(void **state)
     job = job_of(&h, &t);
     hd_arena_init(&arena, 0);
     run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
-    for (int i = 0; i < l.registry.part_count; i++) {
-        const struct hd_part *p = &l.registry.parts[i];
+    for (int i = 0; i < l.registry.bucket_count; i++) {
+        const struct hd_bucket *p = &l.registry.buckets[i];
 
         frozen += !p->trainable;
-        assert_int_equal(part_bytes(&l.registry, p), (p->trainable ? 18 : 2) * p->count);
+        assert_int_equal(bucket_bytes(&l.registry, p), (p->trainable ? 18 : 2) * p->count);
     }
     assert_int_equal(frozen, 4); /* embedding, block 0, the head's norm and its weight */
     hd_arena_done(&arena);

@@ -35,11 +35,11 @@ static struct hd_job job_of(const struct harness *h, const char *family, int dp,
 /* The gradients of each rank, of all parameters, just before a part of them is rounded. */
 static struct watched {
     struct hd_trainer *trainer;
-    int step, parts;
+    int step, buckets;
     float grad[RUN_ELEMENTS_MAX];
 } watched[WORLD];
 
-static const struct hd_store *rounded_part(const struct hd_node *node)
+static const struct hd_store *rounded_bucket(const struct hd_node *node)
 {
     const struct hd_cast_operands *o;
 
@@ -49,18 +49,18 @@ static const struct hd_store *rounded_part(const struct hd_node *node)
     return o->out.store->kind == HD_STORE_WIRE ? o->inp.store : NULL;
 }
 
-static void take_part(void *context, const struct hd_launch_event *event)
+static void take_bucket(void *context, const struct hd_launch_event *event)
 {
     struct watched *w = context;
     const struct hd_registry *r = &hd_trainer_layout(w->trainer)->registry;
-    const struct hd_store *part = rounded_part(event->node);
+    const struct hd_store *bucket = rounded_bucket(event->node);
     int64_t at = 0;
 
-    if (!part || w->step > 0)
+    if (!bucket || w->step > 0)
         return;
-    w->parts++;
+    w->buckets++;
     for (int i = 0; i < r->param_count; at += r->params[i++].count)
-        if (r->params[i].part == part->part &&
+        if (r->params[i].bucket == bucket->bucket &&
             hd_trainer_read_state(w->trainer, i, HD_STATE_GRAD, w->grad + at))
             abort();
 }
@@ -72,7 +72,7 @@ static void watch(struct hd_trainer *t, int step, void *context)
     (void)context;
     w->trainer = t;
     w->step = step;
-    hd_runner_observe(hd_trainer_runner(t), take_part, w);
+    hd_runner_observe(hd_trainer_runner(t), take_bucket, w);
 }
 
 static float rounded(float x)
@@ -97,7 +97,7 @@ static void each_way_is_rounded_once(void **state)
     run_threads(job, WORLD, plain);
     job.zero = 1;
     run_threads(job, WORLD, cut);
-    assert_int_equal(watched[0].parts, 1 + 2 + 2); /* embedding, blocks; the head has two */
+    assert_int_equal(watched[0].buckets, 1 + 2 + 2); /* embedding, blocks; the head has two */
     for (int64_t i = 0; i < plain->count; i++) {
         float sum = rounded(watched[0].grad[i]);
 
@@ -182,8 +182,8 @@ static struct sizes sizes_of(const struct hd_job *job, int P)
 
     hd_arena_init(&arena, 0);
     run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
-    for (int i = 0; i < l.registry.part_count; i++) {
-        const int64_t n = l.registry.parts[i].count;
+    for (int i = 0; i < l.registry.bucket_count; i++) {
+        const int64_t n = l.registry.buckets[i].count;
 
         sizes.real += n;
         sizes.shards += up((n + P - 1) / P, HD_GRAD_CHUNK) * P;
@@ -236,7 +236,7 @@ static int unit_of_wire(const struct hd_layout *l, const struct hd_node *node)
 {
     for (int k = 0; k < hd_node_operand_count(node); k++)
         if (node->operands[k].store && node->operands[k].store->kind == HD_STORE_WIRE)
-            return l->registry.parts[node->operands[k].store->part].unit;
+            return l->registry.buckets[node->operands[k].store->bucket].unit;
     return -1;
 }
 
@@ -284,10 +284,10 @@ static void make_large(void *context, const struct hd_launch_event *event)
 {
     struct watched *w = context;
     const struct hd_registry *r = &hd_trainer_layout(w->trainer)->registry;
-    const struct hd_store *part = rounded_part(event->node);
+    const struct hd_store *bucket = rounded_bucket(event->node);
 
-    for (int i = 0; part && i < r->param_count; i++)
-        if (r->params[i].part == part->part && strstr(r->params[i].name, "blocks.1.mlp.up")) {
+    for (int i = 0; bucket && i < r->param_count; i++)
+        if (r->params[i].bucket == bucket->bucket && strstr(r->params[i].name, "blocks.1.mlp.up")) {
             float *grad = harness_take(w->trainer, i, HD_STATE_GRAD);
 
             grad[0] = 3.4e38f;

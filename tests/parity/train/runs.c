@@ -38,13 +38,13 @@ int64_t param_elements(const struct hd_param *p)
 static bool speaks_for(const struct hd_registry *r, const struct hd_param *p,
                        enum hd_state_kind kind)
 {
-    const struct hd_part *part = &r->parts[p->part];
-    const struct hd_range mine = hd_part_range(r, part, kind, r->rank);
+    const struct hd_bucket *bucket = &r->buckets[p->bucket];
+    const struct hd_range mine = hd_bucket_range(r, bucket, kind, r->rank);
     int rank = 0;
 
-    while (!hd_part_is_held_by(r, part, rank) ||
-           hd_param_share_of(p, &r->mesh, rank) != hd_param_share_of(p, &r->mesh, r->rank) ||
-           hd_part_range(r, part, kind, rank).begin != mine.begin)
+    while (!hd_bucket_is_held_by(r, bucket, rank) ||
+           hd_param_shard_index(p, &r->mesh, rank) != hd_param_shard_index(p, &r->mesh, r->rank) ||
+           hd_bucket_range(r, bucket, kind, rank).begin != mine.begin)
         rank++;
     return rank == r->rank;
 }

@@ -234,15 +234,15 @@ static struct run *long_run(const struct harness *h, const char *precision)
 static void fp16_ends_within_a_percent_of_fp32(void **state)
 {
     struct harness h;
-    struct run *wide, *half;
+    struct run *keep_fp32, *half;
 
     (void)state;
     harness_setup(&h, 20000);
-    wide = long_run(&h, "fp32");
+    keep_fp32 = long_run(&h, "fp32");
     half = long_run(&h, "fp16");
-    assert_true(wide->validation_loss < 0.8 * wide->loss[0]); /* it has learnt */
-    assert_true(fabs(half->validation_loss / wide->validation_loss - 1) < 0.01);
-    run_free(wide);
+    assert_true(keep_fp32->validation_loss < 0.8 * keep_fp32->loss[0]); /* it has learnt */
+    assert_true(fabs(half->validation_loss / keep_fp32->validation_loss - 1) < 0.01);
+    run_free(keep_fp32);
     run_free(half);
     harness_teardown(&h);
 }

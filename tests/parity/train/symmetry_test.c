@@ -34,7 +34,7 @@ static bool alike(const struct hd_node *a, const struct hd_node *b)
     if (!a || !b)
         return a == b;
     return a->comm == b->comm && a->count == b->count && a->dtype == b->dtype &&
-           a->wide == b->wide && a->stream == b->stream && a->only_last == b->only_last &&
+           a->keep_fp32 == b->keep_fp32 && a->stream == b->stream && a->only_last == b->only_last &&
            a->rows.elements == b->rows.elements;
 }
 

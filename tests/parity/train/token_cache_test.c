@@ -410,22 +410,22 @@ static void rank_0_removes_what_killed_ranks_left(void **state)
     struct setting *s = *state;
     struct hd_token_cache_watch watch = {.rank = 1, .world = 2, .alive = wait_never};
     struct hd_token_cache cache;
-    struct hd_text part = {0};
+    struct hd_text bucket = {0};
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    hd_text_add(&part, "%.*s/tokens", (int)(strrchr(s->job.attempt_dir, '/') - s->job.attempt_dir),
-                s->job.attempt_dir);
-    assert_int_equal(hd_file_make_dirs(part.data, 0700), HD_OK);
-    hd_text_add(&part, "/0123456789abcdef.bin.part.17.0x600000");
-    assert_int_equal(hd_file_write_atomic(part.data, "half", 4, 0600), HD_OK);
+    hd_text_add(&bucket, "%.*s/tokens",
+                (int)(strrchr(s->job.attempt_dir, '/') - s->job.attempt_dir), s->job.attempt_dir);
+    assert_int_equal(hd_file_make_dirs(bucket.data, 0700), HD_OK);
+    hd_text_add(&bucket, "/0123456789abcdef.bin.part.17.0x600000");
+    assert_int_equal(hd_file_write_atomic(bucket.data, "half", 4, 0600), HD_OK);
     assert_int_equal(fill(&s->job, &watch, &arena, &cache), HD_ABORTED); /* there are no names */
-    assert_true(hd_file_exists(part.data));
+    assert_true(hd_file_exists(bucket.data));
     watch.rank = 0;
     s->job.train_count = 2; /* without the file of rank 1, for which it would wait */
     assert_int_equal(fill(&s->job, &watch, &arena, &cache), HD_OK);
-    assert_false(hd_file_exists(part.data));
-    hd_text_free(&part);
+    assert_false(hd_file_exists(bucket.data));
+    hd_text_free(&bucket);
     hd_arena_done(&arena);
 }
 

@@ -39,7 +39,7 @@ enum {
     LLAMA_ALL = 256 * 32 + 2 * LLAMA_BLOCK + 32 + 256 * 32,
     GPT2_BLOCK = 2 * 2 * 32 + 4 * (32 * 32 + 32) + 48 * 32 + 48 + 48 * 32 + 32,
     GPT2_ALL = 256 * 32 + 16 * 32 + 2 * GPT2_BLOCK + 2 * 32,
-    PARTS =
+    BUCKETS =
         5 /* embedding, two blocks, the head's norm, its matrix; gpt2: positions, the tied one */
 };
 
@@ -51,7 +51,7 @@ static void check_traffic(const struct traffic *t, int P, int64_t elements)
 {
     const struct counted *s = t->step, *v = t->validation;
 
-    assert_int_equal(moved(s, P, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE, PARTS),
+    assert_int_equal(moved(s, P, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE, BUCKETS),
                      2 * (P - 1) * 4 * elements);
     assert_int_equal(moved(s, P, HD_GROUP_WORLD, HD_COMM_ALL_GATHER, 1), P * (P - 1) * 11 * 8);
     assert_int_equal(moved(v, P, HD_GROUP_WORLD, HD_COMM_ALL_GATHER, 1), P * (P - 1) * 1024);
@@ -167,7 +167,7 @@ static struct order *order_new(const char *family, struct hd_layout_options layo
 }
 
 /* Where the gradient of `unit` is reduced last; once a step per part, or the test fails. */
-static int reduction_of(const struct order *order, int unit, int parts)
+static int reduction_of(const struct order *order, int unit, int buckets)
 {
     int found = -1, count = 0;
 
@@ -179,7 +179,7 @@ static int reduction_of(const struct order *order, int unit, int parts)
         found = i;
         count++;
     }
-    assert_int_equal(count, parts);
+    assert_int_equal(count, buckets);
     return found;
 }
 

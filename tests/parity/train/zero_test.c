@@ -181,8 +181,8 @@ static void state_takes_what_the_closed_form_says(void **state)
 
             hd_arena_init(&arena, 0);
             run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &l);
-            for (int p = 0; p < l.registry.part_count; p++) {
-                const int64_t n = l.registry.parts[p].count;
+            for (int p = 0; p < l.registry.bucket_count; p++) {
+                const int64_t n = l.registry.buckets[p].count;
                 const int64_t shard = up((n + job.dp - 1) / job.dp, HD_GRAD_CHUNK);
                 int64_t left = n - shard * rank;
 
@@ -243,8 +243,8 @@ static struct sizes sizes_of(const struct hd_job *job)
 
     hd_arena_init(&arena, 0);
     run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
-    for (int i = 0; i < l.registry.part_count; i++) {
-        const struct hd_part *p = &l.registry.parts[i];
+    for (int i = 0; i < l.registry.bucket_count; i++) {
+        const struct hd_bucket *p = &l.registry.buckets[i];
         const int64_t all = up((p->count + job->dp - 1) / job->dp, HD_GRAD_CHUNK) * job->dp;
 
         if (p->unit == l.model.unit_embedding || p->head)
@@ -297,7 +297,7 @@ static int unit_of(const struct hd_layout *l, const struct hd_node *node, enum h
 {
     for (int k = 0; k < hd_node_operand_count(node); k++)
         if (node->operands[k].store && node->operands[k].store->kind == kind)
-            return l->registry.parts[node->operands[k].store->part].unit;
+            return l->registry.buckets[node->operands[k].store->bucket].unit;
     return -1;
 }
 
@@ -363,7 +363,7 @@ static void collectives_run_beside_the_unit_next_to_theirs(void **state)
         }
     }
     assert_true(gathers - beside == 2); /* one in each program: the first */
-    assert_int_equal(most_alive(&l, &l.train[0]->program[HD_CALL_B], HD_STORE_BUCKET), 2);
+    assert_int_equal(most_alive(&l, &l.train[0]->program[HD_CALL_B], HD_STORE_GRAD_BUCKET), 2);
     hd_arena_done(&arena);
     harness_teardown(&h);
 }
@@ -430,8 +430,8 @@ static void a_rank_without_a_shard_keeps_no_bucket(void **state)
             run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &l);
             if (rank == 0)
                 first = l.memory.work;
-            for (int p = 0; p < l.registry.part_count; p++)
-                empty += l.registry.parts[p].shard_begin == l.registry.parts[p].shard_end;
+            for (int p = 0; p < l.registry.bucket_count; p++)
+                empty += l.registry.buckets[p].shard_begin == l.registry.buckets[p].shard_end;
             /* work begins at such a multiple in each half: a gap of less than that behind the state
              */
             assert_true(l.memory.work < first + 2 * HD_SCRATCH_ALIGN);

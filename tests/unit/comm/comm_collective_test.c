@@ -100,17 +100,17 @@ static void fill(void *to, int rank, int64_t count, enum hd_dtype dtype)
 }
 
 /* out[i] = the sum of in[order[k]][first + i] over k, or the maximum: one after the other in
- * `wide`, which holds a `type`; maxima are compared as `ordered`. */
-#define REDUCE(type, wide, ordered, widen, narrow)                         \
-    for (int64_t i = 0; i < count; i++) {                                  \
-        wide sum = widen(((const type *)in[order[0]])[first + i]);         \
-                                                                           \
-        for (int k = 1; k < members; k++) {                                \
-            const wide x = widen(((const type *)in[order[k]])[first + i]); \
-                                                                           \
-            sum = !max ? sum + x : (ordered)x > (ordered)sum ? x : sum;    \
-        }                                                                  \
-        ((type *)out)[i] = narrow(sum);                                    \
+ * `keep_fp32`, which holds a `type`; maxima are compared as `ordered`. */
+#define REDUCE(type, keep_fp32, ordered, widen, narrow)                         \
+    for (int64_t i = 0; i < count; i++) {                                       \
+        keep_fp32 sum = widen(((const type *)in[order[0]])[first + i]);         \
+                                                                                \
+        for (int k = 1; k < members; k++) {                                     \
+            const keep_fp32 x = widen(((const type *)in[order[k]])[first + i]); \
+                                                                                \
+            sum = !max ? sum + x : (ordered)x > (ordered)sum ? x : sum;         \
+        }                                                                       \
+        ((type *)out)[i] = narrow(sum);                                         \
     }
 
 static void reduce(void *out, const void *const *in, const int *order, int members, int64_t first,
@@ -226,7 +226,7 @@ static void try_wide_scatter(struct desk *desk, const struct sizes *sizes)
     char *send = desk->self->base;
     float *recv = (float *)(send + ((size_t)desk->size * bytes / 2 + 63) / 64 * 64);
     const struct hd_comm_reduce_scatter_args args = {
-        .send = send, .recv = recv, .count = sizes->count, .dtype = HD_BF16, .wide = true};
+        .send = send, .recv = recv, .count = sizes->count, .dtype = HD_BF16, .keep_fp32 = true};
     float *expected = calloc((size_t)sizes->count + 1, sizeof *expected);
 
     for (int m = 0; m < desk->size; m++) {

@@ -26,7 +26,7 @@ struct rank {
     enum hd_status st;
     char story[256];
     uint16_t narrow[COUNT];
-    float wide[COUNT], apart[COUNT];
+    float keep_fp32[COUNT], apart[COUNT];
     int32_t came[WORLD], rows[ROWS_MAX];
 };
 
@@ -45,12 +45,12 @@ static int32_t rows_from(int from, int to)
 static void fill(const struct rank *self, char *base)
 {
     uint16_t *narrow = (uint16_t *)base;
-    float *wide = (float *)(base + 4096), *parts = (float *)(base + 8192);
+    float *keep_fp32 = (float *)(base + 4096), *parts = (float *)(base + 8192);
     int32_t *counts = (int32_t *)(base + 32768), *rows = (int32_t *)(base + 36864);
 
     for (int i = 0; i < COUNT; i++) {
         narrow[i] = hd_f32_to_bf16(number(self->rank, i));
-        wide[i] = number(self->rank, i);
+        keep_fp32[i] = number(self->rank, i);
     }
     for (int i = 0; i < WORLD * COUNT; i++)
         parts[i] = number(self->rank, i % COUNT) + (float)(i / COUNT);
@@ -96,7 +96,7 @@ static enum hd_status exchange(struct rank *self, struct hd_comm_group *group,
     if (!st)
         st = hd_comm_wait_device(stream, hd_comm_record(stream));
     memcpy(self->narrow, base, sizeof self->narrow);
-    memcpy(self->wide, base + 4096, sizeof self->wide);
+    memcpy(self->keep_fp32, base + 4096, sizeof self->keep_fp32);
     memcpy(self->apart, out, sizeof self->apart);
     memcpy(self->came, (int32_t *)(base + 32768) + WORLD, sizeof self->came);
     memcpy(self->rows, out + 4096, sizeof self->rows);
@@ -142,16 +142,16 @@ static void *run_rank(void *arg)
 static void check_sums(const struct rank *self)
 {
     for (int i = 0; i < COUNT; i++) {
-        float narrow = hd_bf16_to_f32(hd_f32_to_bf16(number(0, i))), wide = number(0, i);
+        float narrow = hd_bf16_to_f32(hd_f32_to_bf16(number(0, i))), keep_fp32 = number(0, i);
         float apart = number(0, i) + (float)self->rank;
 
         for (int r = 1; r < WORLD; r++) {
             narrow += hd_bf16_to_f32(hd_f32_to_bf16(number(r, i)));
-            wide += number(r, i);
+            keep_fp32 += number(r, i);
             apart += number(r, i) + (float)self->rank;
         }
         assert_int_equal(self->narrow[i], hd_f32_to_bf16(narrow));
-        assert_memory_equal(&self->wide[i], &wide, sizeof wide);
+        assert_memory_equal(&self->keep_fp32[i], &keep_fp32, sizeof keep_fp32);
         assert_memory_equal(&self->apart[i], &apart, sizeof apart);
     }
 }

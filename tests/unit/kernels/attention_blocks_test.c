@@ -45,7 +45,7 @@ static const struct shape shapes[] = {
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 
 enum { KEY = 77 };
-static const struct hd_step_block step_block = {.step = 3};
+static const struct hd_step_state step_block = {.step = 3};
 
 struct problem {
     const struct shape *s;

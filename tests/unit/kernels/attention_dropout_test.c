@@ -77,7 +77,7 @@ static int64_t number_of(const struct shape *s, int64_t j)
 struct problem {
     const struct shape *s;
     enum hd_dtype dtype;
-    struct hd_step_block block;
+    struct hd_step_state block;
     struct dropping dropping;
     struct ref_attention ref, naive;
     const struct tensor *q, *k, *v, *dout, *slopes, *sample;

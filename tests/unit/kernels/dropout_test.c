@@ -11,7 +11,7 @@ enum { SEED = 7, LAYER = 3, SITE = 1, STEP = 12 };
 /* Rows of some samples from some index on, as a batch has them. */
 struct problem {
     struct tensor *inp, *out, *sample, *index;
-    struct hd_step_block block;
+    struct hd_step_state block;
     struct dropping dropping;
     struct hd_dropout_args args;
 };
@@ -27,7 +27,7 @@ static void make(struct problem *p, int64_t R, int64_t C, int64_t first_channel,
         tensor_put(p->sample, r, (double)(5 + r / 4));
         tensor_put(p->index, r, (double)(1000 + r % 4));
     }
-    p->block = (struct hd_step_block){.step = STEP};
+    p->block = (struct hd_step_state){.step = STEP};
     p->dropping = (struct dropping){hd_dropout_key(SEED, LAYER, SITE), STEP, (double)probability};
     p->args = (struct hd_dropout_args){.out = p->out->data,
                                        .inp = p->inp->data,

@@ -374,7 +374,7 @@ static void a_step_enters_the_history_if_it_changes_weights(void **state)
     for (int s = 0; s < setting_count; s++) {
         struct device device = device_open(&settings[s]);
         float *history = floats(before, 9);
-        struct hd_step_block block = {.skip_update = 1};
+        struct hd_step_state block = {.skip_update = 1};
         struct hd_fp8_history_args args = {
             .history = history, .seen = floats(now, 3), .block = &block, .N = 3, .history_len = 3};
 

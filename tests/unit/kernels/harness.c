@@ -104,7 +104,7 @@ static void check_guard(const char *data, size_t bytes)
 
 /* An operand that a test keeps on the host for the launch's time. */
 struct loan {
-    struct hd_step_block *host, *device;
+    struct hd_step_state *host, *device;
     char *memory;
     bool written;
 };
@@ -138,7 +138,7 @@ static struct loan lend(const struct hd_kernel_info *info, void *args)
                      operand->name);
         loan.host = data;
         loan.device =
-            (struct hd_step_block *)guarded(sizeof *loan.device, HD_TENSOR_ALIGN, &loan.memory);
+            (struct hd_step_state *)guarded(sizeof *loan.device, HD_TENSOR_ALIGN, &loan.memory);
         *loan.device = *loan.host;
         loan.written = operand->access != HD_READ;
         memcpy((char *)args + operand->offset, &loan.device, sizeof loan.device);

@@ -532,7 +532,7 @@ static double *differences(const struct layer *l, struct exact *x, const struct 
 struct pass {
     struct device *device;
     const struct layer *l;
-    struct hd_step_block block;
+    struct hd_step_state block;
     struct tensor *x32; /* what the router reads */
     struct tensor *logits, *noise_logits, *probs, *lse, *chosen, *gate, *choices;
     struct tensor *slot, *counts, *sent;

@@ -39,7 +39,7 @@ struct router {
     struct tensor *logits, *noise_logits, *noise, *dgate;
     struct tensor *begins, *lengths; /* as in a batch */
     struct tensor *probs, *lse, *chosen, *gate, *counts, *dlogits, *dnoise_logits;
-    struct hd_step_block block;
+    struct hd_step_state block;
     float balance, z, share;
 };
 
@@ -555,7 +555,7 @@ static void ranks_that_share_a_sequence_find_its_sums(void **state)
 
 /* ---- noise ---- */
 
-static struct hd_route_noise_args noise_args(struct tensor *noise, struct hd_step_block *block,
+static struct hd_route_noise_args noise_args(struct tensor *noise, struct hd_step_state *block,
                                              const struct tensor *sample,
                                              const struct tensor *index, int64_t E)
 {
@@ -574,7 +574,7 @@ static struct hd_route_noise_args noise_args(struct tensor *noise, struct hd_ste
 static void noise_is_keyed_by_step_layer_and_place(void **state)
 {
     enum { R = 300, E = 7 };
-    struct hd_step_block block = {.step = 11};
+    struct hd_step_state block = {.step = 11};
     struct tensor *sample = tensor_int32(R, 1000, 1), *index = tensor_int32(R, 0, 3);
     struct tensor *sample_back = tensor_int32(R, 1000 + R - 1, -1);
     struct tensor *index_back = tensor_int32(R, 3 * (R - 1), -3);
@@ -600,7 +600,7 @@ static void noise_is_keyed_by_step_layer_and_place(void **state)
             assert_true(tensor_get(noise, i) == (double)pair[i % E % 2]);
         }
         for (int change = 0; change < 5; change++) {
-            struct hd_step_block other_block = block;
+            struct hd_step_state other_block = block;
             struct hd_route_noise_args c = a;
 
             c.noise = other->data;
@@ -627,7 +627,7 @@ static void noise_is_standard_normal(void **state)
 {
     enum { R = 20000, E = 4, N = R * E };
     struct device device = device_open(&settings[1]);
-    struct hd_step_block block = {.step = 1};
+    struct hd_step_state block = {.step = 1};
     const struct tensor *sample = tensor_int32(R, 0, 1), *index = tensor_int32(R, 9, 0);
     struct tensor *noise = tensor_new(N, HD_F32);
     struct hd_route_noise_args a = noise_args(noise, &block, sample, index, E);

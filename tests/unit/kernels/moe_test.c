@@ -12,7 +12,7 @@ struct plan {
     struct tensor *chosen;
     struct tensor *begins, *lengths; /* or NULL: documents are whole sequences */
     struct tensor *slot, *counts, *sent;
-    struct hd_step_block block;
+    struct hd_step_state block;
     int64_t total; /* rows that have a slot */
 };
 
@@ -469,7 +469,7 @@ static void regrouped_rows_stand_by_expert(void **state)
         struct tensor *inp = tensor_new(T * width, HD_F32), *out = tensor_new(T * width, HD_F32);
         struct tensor *back = tensor_new(T * width, HD_F32);
         struct tensor *counts = tensor_new(LOCAL_EXPERTS, HD_I32);
-        struct hd_step_block block = {0};
+        struct hd_step_state block = {0};
         struct hd_regroup_args a = regroup_args(inp, out, counts, all_counts, T, width);
         double *want = doubles(T * width), *want_counts = doubles(LOCAL_EXPERTS);
         int64_t total = 0, place = 0;
@@ -510,7 +510,7 @@ static void more_rows_than_a_rank_has_room_for_overflow(void **state)
     struct device device = device_open(&settings[1]);
     const struct tensor *all_counts = tensor_int32(PEERS * LOCAL_EXPERTS, 5, 0);
     struct tensor *counts = tensor_new(LOCAL_EXPERTS, HD_I32);
-    struct hd_step_block block = {0};
+    struct hd_step_state block = {0};
 
     (void)state;
     for (int64_t T = PEERS * LOCAL_EXPERTS * 5; T > 0; T--) {

@@ -116,9 +116,9 @@ static void fill(struct shard *s, const struct tensor *grad, const struct tensor
     }
 }
 
-static struct hd_step_block adam_block(void)
+static struct hd_step_state adam_block(void)
 {
-    return (struct hd_step_block){.step = 5,
+    return (struct hd_step_state){.step = 5,
                                   .update = 3,
                                   .lr = 0.01f,
                                   .beta1 = 0.9f,
@@ -128,7 +128,7 @@ static struct hd_step_block adam_block(void)
                                   .grad_factor = 0.25f};
 }
 
-static void update(struct device *device, const struct shard *s, struct hd_step_block *block,
+static void update(struct device *device, const struct shard *s, struct hd_step_state *block,
                    bool with_copy)
 {
     device_launch(device, HD_K_adamw,
@@ -147,7 +147,7 @@ static void update(struct device *device, const struct shard *s, struct hd_step_
 
 /* ---- one update ---- */
 
-static void in_double(const struct hd_step_block *block, const struct shard *s, double *w,
+static void in_double(const struct hd_step_state *block, const struct shard *s, double *w,
                       double *m, double *v)
 {
     for (int64_t k = 0; k < s->range_count; k++) {
@@ -231,7 +231,7 @@ static void check_update(struct device *device, enum hd_dtype copy_dtype, bool w
 {
     const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
     const struct tensor *weight = tensor_random(N, HD_F32, 1, 2);
-    struct hd_step_block block = adam_block();
+    struct hd_step_state block = adam_block();
     struct shard s = cut(0, N);
     double *w = doubles(N), *m = doubles(N), *v = doubles(N);
 
@@ -287,7 +287,7 @@ static void a_small_second_moment_does_not_make_a_large_step(void **state)
         struct device device = device_open(&settings[setting]);
         const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
         const struct tensor *weight = tensor_random(N, HD_F32, 1, 2);
-        struct hd_step_block block = adam_block();
+        struct hd_step_state block = adam_block();
         struct shard s = cut(0, BLOCK_OF_16);
 
         block.weight_decay = 0;
@@ -316,7 +316,7 @@ static void a_skipped_step_changes_no_code(void **state)
     struct device device = device_open(&settings[0]);
     const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
     const struct tensor *weight = tensor_random(N, HD_F32, 1, 2);
-    struct hd_step_block block = adam_block();
+    struct hd_step_state block = adam_block();
     struct shard s = cut(0, N);
     void *then[MOMENTS];
 
@@ -347,7 +347,7 @@ static void blocks_do_not_depend_on_the_cut(void **state)
         const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
         const struct tensor *weight = tensor_random(N, HD_F32, 1, 2);
         struct shard whole = cut(0, N), halves[2] = {cut(0, AT), cut(AT, N)};
-        struct hd_step_block block = adam_block();
+        struct hd_step_state block = adam_block();
 
         fill(&whole, grad, weight, HD_F32, false);
         for (int h = 0; h < 2; h++)

@@ -37,7 +37,7 @@ static void check_pair(struct device *device, const struct golden *g)
     static const int answers[R] = {-1, -1, -1, -1, -1, -1, 0, 1, 2, 2, 3, -1};
     struct tensor *sums = tensor_new(2 * A * 2, HD_F64);
     struct tensor *answer = tensor_random_int32(R, 0, 1, 1), *weight = tensor_new(R, HD_F32);
-    struct hd_step_block block = {.loss_sum = 2, .target_count = 3, .margin_sum = 1};
+    struct hd_step_state block = {.loss_sum = 2, .target_count = 3, .margin_sum = 1};
     struct hd_preference_args a = {.block = &block,
                                    .sums = sums->data,
                                    .answer = answer->data,
@@ -170,7 +170,7 @@ static void make_rows(struct rows *t)
     }
 }
 
-static void compare_rows(struct rows *t, const struct hd_step_block *block)
+static void compare_rows(struct rows *t, const struct hd_step_state *block)
 {
     for (int r = 0; r < ROWS; r++)
         assert_close_at("logp", r, tensor_get(t->logp, r), t->want_logp[r], 20 * 8 * 0x1p-24);
@@ -183,7 +183,7 @@ static void compare_rows(struct rows *t, const struct hd_step_block *block)
 static void check_rows(struct device *device)
 {
     struct rows t;
-    struct hd_step_block block = {.loss_sum = 5, .target_count = 7, .loss_scale = 1};
+    struct hd_step_state block = {.loss_sum = 5, .target_count = 7, .loss_scale = 1};
     struct hd_cross_entropy_args a = {
         .block = &block, .R = ROWS, .V = V, .Vp = VP, .dtype = HD_F32};
     struct hd_cross_entropy_stats_args s = {.R = ROWS, .V = V, .Vp = VP, .dtype = HD_F32};
@@ -270,7 +270,7 @@ static void make_score(struct score *t, enum hd_dtype dtype, double scale)
 static void check_score(struct device *device, enum hd_dtype dtype)
 {
     struct score t;
-    struct hd_step_block block = {.loss_scale = 8};
+    struct hd_step_state block = {.loss_scale = 8};
     struct hd_score_forward_args f = {
         .N = ALL, .R = HERE, .C = WIDTH, .first = FIRST, .dtype = dtype};
     struct hd_score_backward_args b = {

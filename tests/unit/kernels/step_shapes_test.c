@@ -41,7 +41,7 @@ static void check_rows(struct device *device, const struct rows *s, enum hd_dtyp
     struct tensor *whole = tensor_random(count + 2 * s->offset, dtype, 3, 1);
     struct tensor *other = s->in_place ? whole : tensor_new(count + 2 * s->offset, dtype);
     struct tensor *target = tensor_random_int32(R, 0, V, 2), used = *other;
-    struct hd_step_block block = {.loss_scale = 8};
+    struct hd_step_state block = {.loss_scale = 8};
     const int64_t at = s->in_place ? s->offset : 0; /* of logits */
     double *want = doubles(count), *logits = doubles(count), loss, units;
     int64_t counted = R;
@@ -130,7 +130,7 @@ static void every_target_outside_is_seen(void **state)
 
     (void)state;
     for (int64_t r = 0; r < R; r += 157) {
-        struct hd_step_block block = {.loss_scale = 1};
+        struct hd_step_state block = {.loss_scale = 1};
 
         tensor_put(target, r, V);
         device_launch(&device, HD_K_cross_entropy,
@@ -166,7 +166,7 @@ static void square_sums_do_not_depend_on_the_address(void **state)
             struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
             struct tensor *displaced = tensor_new(N + 1, HD_F32);
             struct tensor *sums[2] = {tensor_new(chunks, HD_F64), tensor_new(chunks, HD_F64)};
-            struct hd_step_block block = {0};
+            struct hd_step_state block = {0};
             struct hd_square_sums_args a = {
                 .sums = sums[0]->data, .block = &block, .grad = grad->data, .N = N};
             double want = 0;
@@ -196,7 +196,7 @@ static void a_record_adds_every_chunk(void **state)
     struct device device = device_open(&settings[2]);
     const struct tensor *sums = tensor_random(CHUNKS, HD_F64, 1, 1);
     struct tensor *record = tensor_new(HD_EXCHANGE_WORDS, HD_F64);
-    struct hd_step_block block = {
+    struct hd_step_state block = {
         .loss_sum = 3, .target_count = 5, .request = 7, .too_many_rows = 1};
     double want = 0;
 
@@ -225,14 +225,14 @@ static void a_record_adds_every_chunk(void **state)
 static void check_ranges(struct device *device, int64_t N, int64_t longest, bool displaced,
                          enum hd_dtype copy_dtype)
 {
-    const struct hd_step_block values = {.update = 1000,
+    const struct hd_step_state values = {.update = 1000,
                                          .lr = 0.01f,
                                          .beta1 = 0.9f,
                                          .beta2 = 0.999f,
                                          .adam_eps = 1e-8f,
                                          .weight_decay = 0.1f,
                                          .grad_factor = 0.5f};
-    struct hd_step_block block = values;
+    struct hd_step_state block = values;
     struct tensor *t[4]; /* weight, m, v, grad */
     double *scaled = doubles(N);
     struct hd_update_range *ranges;

@@ -1,4 +1,4 @@
-/* step: the loss, the step block, the gradient norm and AdamW. */
+/* step: the loss, the step state, the gradient norm and AdamW. */
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void check_cross_entropy(struct device *device, enum hd_dtype dtype, bool
     struct tensor *logits = tensor_random(R * VP, dtype, 3, 1);
     struct tensor *target = tensor_random_int32(R, 0, V, 2);
     struct tensor *dlogits = in_place ? logits : tensor_new(R * VP, dtype);
-    struct hd_step_block block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
+    struct hd_step_state block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
     double *want = doubles(R * VP), loss, without;
     struct hd_cross_entropy_args a = {.block = &block,
                                       .logits = logits->data,
@@ -101,7 +101,7 @@ static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtyp
     }
     for (int64_t p = 0; p < P; p++) {
         const int64_t first = p * SHARE, columns = V - first < SHARE ? V - first : SHARE;
-        struct hd_step_block block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
+        struct hd_step_state block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
         const int64_t displaced = in_place ? 0 : p % 2; /* elements, against logits */
         struct tensor *dlogits = in_place ? logits[p] : tensor_new(R * VP + displaced, dtype);
         struct tensor used = *dlogits;
@@ -147,7 +147,7 @@ static void a_target_outside_the_vocabulary_stops_the_update(void **state)
     struct device device = device_open(&settings[0]);
     const struct tensor *logits = tensor_random(2 * 8, HD_F32, 1, 1);
     static const int32_t target[] = {3, 8};
-    struct hd_step_block block = {.loss_scale = 1};
+    struct hd_step_state block = {.loss_scale = 1};
     struct hd_cross_entropy_args a = {.block = &block,
                                       .logits = logits->data,
                                       .target = reachable(target, sizeof target),
@@ -170,15 +170,15 @@ static void a_target_outside_the_vocabulary_stops_the_update(void **state)
  */
 static void step_begin_zeroes_what_a_step_accumulates(void **state)
 {
-    const size_t sums = offsetof(struct hd_step_block, loss_sum),
-                 results = offsetof(struct hd_step_block, mean_loss);
-    const size_t gap = offsetof(struct hd_step_block, too_many_rows) + sizeof(int32_t),
-                 behind = offsetof(struct hd_step_block, margin_sum);
+    const size_t sums = offsetof(struct hd_step_state, loss_sum),
+                 results = offsetof(struct hd_step_state, mean_loss);
+    const size_t gap = offsetof(struct hd_step_state, too_many_rows) + sizeof(int32_t),
+                 behind = offsetof(struct hd_step_state, margin_sum);
 
     (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
-        struct hd_step_block block;
+        struct hd_step_state block;
         struct hd_step_begin_args a = {.block = &block};
         const unsigned char *bytes = (const unsigned char *)&block;
 
@@ -203,7 +203,7 @@ static void square_sums_are_cut_at_fixed_chunks(void **state)
         struct device device = device_open(&settings[setting]);
         struct tensor *grad = tensor_random(N, HD_F32, 1e-3, 1);
         struct tensor *sums = tensor_new(3, HD_F64), *tail = tensor_new(2, HD_F64);
-        struct hd_step_block block = {0};
+        struct hd_step_state block = {0};
         struct hd_square_sums_args a = {
             .sums = sums->data, .block = &block, .grad = grad->data, .N = N};
 
@@ -239,9 +239,9 @@ static void square_sums_are_cut_at_fixed_chunks(void **state)
 static void step_finish_means_and_clips(void **state)
 {
     struct device device = device_open(&settings[0]);
-    struct hd_step_block block = {.loss_scale = 2, .max_grad_norm = 0.25f};
-    struct hd_step_block first = {.loss_sum = 12, .target_count = 6};
-    struct hd_step_block second = {.loss_sum = 36, .target_count = 10};
+    struct hd_step_state block = {.loss_scale = 2, .max_grad_norm = 0.25f};
+    struct hd_step_state first = {.loss_sum = 12, .target_count = 6};
+    struct hd_step_state second = {.loss_sum = 36, .target_count = 10};
     static const double sums[] = {100, 44};
     const size_t records_bytes = 2 * HD_EXCHANGE_WORDS * sizeof(double);
     double *records = reachable(NULL, records_bytes);
@@ -295,9 +295,9 @@ static void step_finish_means_and_clips(void **state)
     device_close(&device);
 }
 
-static struct hd_step_block adam_block(void)
+static struct hd_step_state adam_block(void)
 {
-    return (struct hd_step_block){.step = 5,
+    return (struct hd_step_state){.step = 5,
                                   .update = 3,
                                   .lr = 0.01f,
                                   .beta1 = 0.9f,
@@ -318,7 +318,7 @@ static void check_adamw(struct device *device, enum hd_dtype copy_dtype, bool wi
     const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
     struct tensor *weight = tensor_random(N, HD_F32, 1, 2), *m = tensor_random(N, HD_F32, 0.1, 3);
     struct tensor *v = tensor_random(N, HD_F32, 0.1, 4), *copy = tensor_new(N, copy_dtype);
-    struct hd_step_block block = adam_block();
+    struct hd_step_state block = adam_block();
     double *scaled = doubles(N);
     struct hd_adamw_args a = {.weight = weight->data,
                               .m = m->data,
@@ -379,7 +379,7 @@ static void adamw_does_not_depend_on_the_cut(void **state)
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
-        struct hd_step_block block = adam_block();
+        struct hd_step_state block = adam_block();
         struct tensor *t[2][3]; /* whole or cut; weight, m, v */
 
         for (int cut = 0; cut < 2; cut++) {

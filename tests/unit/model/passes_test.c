@@ -325,7 +325,7 @@ static void casts_stand_where_the_table_asks(void **state)
 
 /* Each trainable part is summed once, in the last micro-batch only, behind its last contribution.
  */
-static void each_part_is_reduced_once_behind_its_last_contribution(void **state)
+static void each_bucket_is_reduced_once_behind_its_last_contribution(void **state)
 {
     struct wish w = llama();
     struct built b;
@@ -379,21 +379,21 @@ static void a_share_starts_as_a_slice_of_the_whole(void **state)
         spec.init = HD_INIT_NORMAL;
         spec.init_std = 1;
         hd_arena_init(&arena, 0);
-        for (int part = -1; part < 2; part++) { /* -1: the whole */
+        for (int bucket = -1; bucket < 2; bucket++) { /* -1: the whole */
             struct hd_registry r;
             const struct hd_param *p;
             int number;
 
-            hd_registry_init(&r, &arena, part < 0 ? NULL : &two, part < 0 ? 0 : part);
+            hd_registry_init(&r, &arena, bucket < 0 ? NULL : &two, bucket < 0 ? 0 : bucket);
             (void)hd_registry_unit(&r, "u", "u");
             number = hd_registry_param(&r, &spec);
             p = &r.params[number];
-            hd_param_init_values(p, 9, 0, p->count, part < 0 ? whole : share);
-            for (int64_t i = 0; part >= 0 && i < p->count; i++) {
+            hd_param_init_values(p, 9, 0, p->count, bucket < 0 ? whole : share);
+            for (int64_t i = 0; bucket >= 0 && i < p->count; i++) {
                 int64_t columns = p->dim_count == 2 ? p->shape[1] : 1;
                 int64_t local = p->dim_count == 2 ? p->local[1] : 1;
-                int64_t row = i / local + (spec.tp_axis == 0 ? part * p->local[0] : 0);
-                int64_t column = i % local + (spec.tp_axis == 1 ? part * p->local[1] : 0);
+                int64_t row = i / local + (spec.tp_axis == 0 ? bucket * p->local[0] : 0);
+                int64_t column = i % local + (spec.tp_axis == 1 ? bucket * p->local[1] : 0);
 
                 assert_true(share[i] == whole[row * columns + column]);
             }
@@ -402,15 +402,15 @@ static void a_share_starts_as_a_slice_of_the_whole(void **state)
     }
 }
 
-static void decay_is_for_matrices_and_ranges_cover_the_part(void **state)
+static void decay_is_for_matrices_and_ranges_cover_the_bucket(void **state)
 {
     struct wish w = llama();
     struct built b;
 
     (void)state;
     build(&b, &w);
-    for (int i = 0; i < b.registry.part_count; i++) {
-        const struct hd_part *p = &b.registry.parts[i];
+    for (int i = 0; i < b.registry.bucket_count; i++) {
+        const struct hd_bucket *p = &b.registry.buckets[i];
         int64_t at = 0;
 
         for (int64_t r = 0; r < p->range_count; r++) {
@@ -421,7 +421,7 @@ static void decay_is_for_matrices_and_ranges_cover_the_part(void **state)
     }
     for (int i = 0; i < b.registry.param_count; i++) {
         const struct hd_param *q = &b.registry.params[i];
-        const struct hd_part *p = &b.registry.parts[q->part];
+        const struct hd_bucket *p = &b.registry.buckets[q->bucket];
 
         for (int64_t r = 0; r < p->range_count; r++)
             if (p->ranges[r].begin <= q->offset && q->offset < p->ranges[r].end)
@@ -451,9 +451,9 @@ int main(void)
         cmocka_unit_test(every_gelu_and_the_biases_of_a_model_are_fused),
         cmocka_unit_test(every_residual_of_a_model_is_added_by_a_product),
         cmocka_unit_test(casts_stand_where_the_table_asks),
-        cmocka_unit_test(each_part_is_reduced_once_behind_its_last_contribution),
+        cmocka_unit_test(each_bucket_is_reduced_once_behind_its_last_contribution),
         cmocka_unit_test(a_share_starts_as_a_slice_of_the_whole),
-        cmocka_unit_test(decay_is_for_matrices_and_ranges_cover_the_part),
+        cmocka_unit_test(decay_is_for_matrices_and_ranges_cover_the_bucket),
         cmocka_unit_test(flops_per_token_are_six_per_weight_and_attention),
     };
     return cmocka_run_group_tests_name("passes", tests, NULL, NULL);

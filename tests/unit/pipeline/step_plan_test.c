@@ -270,13 +270,13 @@ static void transfers_need_few_slots(void **state)
 
             make_1f1b(&l, P, M);
             for (int32_t s = 0; s < P; s++)
-                assert_true(l.plans[s].boundary_slots <= P - s + 1 + 6);
+                assert_true(l.plans[s].stage_io_slots <= P - s + 1 + 6);
             hd_arena_done(&l.arena);
             for (size_t i = 0; i < 3; i++) {
                 make(&l, HD_SCHEDULE_FORWARD, &pipelines[i], M, false);
                 for (int32_t s = 0; s < P; s++) {
                     assert_int_equal(l.plans[s].kept_slots, 1);
-                    assert_true(l.plans[s].boundary_slots <= P + 3);
+                    assert_true(l.plans[s].stage_io_slots <= P + 3);
                 }
                 hd_arena_done(&l.arena);
             }
@@ -486,7 +486,7 @@ static void wrong_slots_are_refused(void **state)
     refused(&l, 0, i, "overwrites kept slot 0");
     make_1f1b(&l, 2, 3);
     i = find(&l, 0, HD_DO_RUN, HD_CALL_F, 0, 1);
-    at(&l, 0, i)->slot[HD_SLOT_OUT] = l.plans[0].boundary_slots;
+    at(&l, 0, i)->slot[HD_SLOT_OUT] = l.plans[0].stage_io_slots;
     refused(&l, 0, i, "the number of slots is 3");
     make_1f1b(&l, 2, 3);
     i = find(&l, 0, HD_DO_RUN, HD_CALL_F, 0, 1);
@@ -568,7 +568,7 @@ static void a_circle_of_slots_is_refused(void **state)
     at(&l, 1, find(&l, 1, HD_DO_RUN, HD_CALL_B, 1, 1))->slot[HD_SLOT_IN] = in->slot[HD_SLOT_IN];
     i = find(&l, 1, HD_DO_RUN, HD_CALL_B, 1, 1); /* its gradient gets a slot of its own */
     at(&l, 1, i)->slot[HD_SLOT_IN_GRAD] = at(&l, 1, i + 1)->slot[HD_SLOT_IN_GRAD] =
-        l.plans[1].boundary_slots++;
+        l.plans[1].stage_io_slots++;
     move(&l, 1, receive, send);
     i = find(&l, 0, HD_DO_RUN, HD_CALL_F, 0, 2);
     refused(&l, 0, i, "(RUN F0.2) waits for stage 0, instruction");
@@ -694,7 +694,7 @@ static bool execute(struct lists *l, struct dice *dice)
 
     memset(channels, 0, sizeof channels);
     for (int32_t s = 0; s < P; s++) {
-        const size_t slots = (size_t)l->plans[s].boundary_slots + 1;
+        const size_t slots = (size_t)l->plans[s].stage_io_slots + 1;
 
         runs[s].memory = hd_arena_array(&l->arena, slots, sizeof *runs[s].memory);
         runs[s].sending = hd_arena_array(&l->arena, slots, sizeof *runs[s].sending);
@@ -850,7 +850,7 @@ static void check_frozen(const struct lists *l, int32_t frozen)
         if (s < frozen) {
             assert_int_equal(plan->kept_slots, 1);
             assert_int_equal(plan->deferred_slots, 0);
-            assert_in_range(plan->boundary_slots, 1, 5);
+            assert_in_range(plan->stage_io_slots, 1, 5);
         }
     }
 }

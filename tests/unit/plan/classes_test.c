@@ -169,7 +169,7 @@ static void check_rank(const struct hd_job *job, const struct hd_traits *traits,
         name_rank(job, rank, "work");
     if (layout.plan.kept_slots != told->kept_slots ||
         layout.plan.deferred_slots != told->deferred_slots ||
-        layout.plan.boundary_slots != told->boundary_slots || layout.coord.pp != told->stage)
+        layout.plan.stage_io_slots != told->stage_io_slots || layout.coord.pp != told->stage)
         name_rank(job, rank, "list");
     if (hd_traits_is_cuda(traits) && hd_layout_gpu_overhead(&layout, traits).communicators_bytes !=
                                          told->overhead.communicators_bytes)

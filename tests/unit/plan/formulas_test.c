@@ -41,18 +41,18 @@ static struct hd_job gpt(void)
  * optimizer; stage 1 shares K among N ranks, stage 2 the gradients, too, stage 3 all. Here
  * gradients are fp32 sums: 4 bytes. In fp32 weights are the optimizer's own: 4, 4 and K = 8.
  * Buckets of ZeRO 2 and 3 are work, no state. */
-static double published_state(bool wide, int64_t zero, double ranks)
+static double published_state(bool keep_fp32, int64_t zero, double ranks)
 {
-    const double weights = wide ? 4 : 2, gradients = 2 + 2, K = wide ? 8 : 12;
+    const double weights = keep_fp32 ? 4 : 2, gradients = 2 + 2, K = keep_fp32 ? 8 : 12;
 
     return weights / (zero >= 3 ? ranks : 1) + gradients / (zero >= 2 ? ranks : 1) +
            K / (zero >= 1 ? ranks : 1);
 }
 
-static void compare_state(bool wide, int64_t zero, int64_t ranks)
+static void compare_state(bool keep_fp32, int64_t zero, int64_t ranks)
 {
     const struct hd_cluster c = priced_cluster(1, ranks, 4e11, 1e9);
-    const double wanted = published_state(wide, zero, (double)ranks);
+    const double wanted = published_state(keep_fp32, zero, (double)ranks);
     struct hd_job job = gpt();
     double most = 0, mean = 0;
     struct hd_arena arena;
@@ -60,7 +60,7 @@ static void compare_state(bool wide, int64_t zero, int64_t ranks)
 
     job.dp = ranks;
     job.zero = zero;
-    priced_set(job.precision, wide ? "fp32" : "bf16");
+    priced_set(job.precision, keep_fp32 ? "fp32" : "bf16");
     hd_arena_init(&arena, 0);
     if (hd_plan_build(&job, &c.traits, &arena, &plan))
         fail_msg("%s", hd_err_message());
@@ -75,17 +75,17 @@ static void compare_state(bool wide, int64_t zero, int64_t ranks)
     /* shards are rounded up, so the last rank may have less */
     if (fabs(most - wanted) > 0.005 * wanted || fabs(mean - wanted) > 0.005 * wanted)
         fail_msg("%s, zero %d of %d ranks: at most %g, on average %g bytes per parameter, not %g",
-                 wide ? "fp32" : "bf16", (int)zero, (int)ranks, most, mean, wanted);
+                 keep_fp32 ? "fp32" : "bf16", (int)zero, (int)ranks, most, mean, wanted);
     hd_arena_done(&arena);
 }
 
 static void state_is_that_of_zero(void **state)
 {
     (void)state;
-    for (int wide = 0; wide < 2; wide++)
+    for (int keep_fp32 = 0; keep_fp32 < 2; keep_fp32++)
         for (int64_t zero = 0; zero <= 3; zero++)
             for (int64_t ranks = 2; ranks <= 8; ranks *= 2)
-                compare_state(wide, zero, ranks);
+                compare_state(keep_fp32, zero, ranks);
 }
 
 /* Dettmers et al. 2023: nf4 with double quantisation takes 4 + 8/64 + 32/(64 * 256) bits a weight.
@@ -263,7 +263,7 @@ struct lists {
     struct stage_at {
         double clock;
         int32_t next;
-        double **slot; /* [boundary_slots] the time in `sent` of what arrives there; NULL: own */
+        double **slot; /* [stage_io_slots] the time in `sent` of what arrives there; NULL: own */
     } * stages;
     double *sent[2]; /* [chunk, micro-batch] when hidden rows, a gradient for it were sent; -1 */
 };
@@ -326,7 +326,7 @@ static double walk_lists(const struct hd_order *order, struct hd_arena *arena)
     }
     for (int32_t s = 0; s < stages; s++)
         w.stages[s].slot =
-            hd_arena_array(arena, (size_t)w.plans[s].boundary_slots + 1, sizeof *w.stages[s].slot);
+            hd_arena_array(arena, (size_t)w.plans[s].stage_io_slots + 1, sizeof *w.stages[s].slot);
     while (moved) {
         moved = false;
         for (int32_t s = 0; s < stages; s++)
@@ -346,7 +346,7 @@ static double walk_prices(const struct hd_order *order, struct hd_arena *arena)
     struct hd_units *units = hd_arena_array(arena, (size_t)order->pipeline.chunks, sizeof *units);
     struct hd_cluster c = priced_cluster(1, order->pipeline.stages, 1e18, 1e18);
     struct hd_job job = gpt();
-    struct hd_pieces pieces = {.boundary_bytes = 0};
+    struct hd_pieces pieces = {.stage_io_bytes = 0};
     struct hd_model_config config;
     struct hd_price price;
 

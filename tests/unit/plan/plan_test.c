@@ -110,14 +110,14 @@ static void parts_of_the_memory_follow_from_the_sizes(void **state)
 
 static void fp32_needs_no_copies_and_keeps_twice_as_much(void **state)
 {
-    struct hd_job narrow = small_job("bf16", 1, 8, 2), wide = small_job("fp32", 1, 8, 2);
+    struct hd_job narrow = small_job("bf16", 1, 8, 2), keep_fp32 = small_job("fp32", 1, 8, 2);
     struct hd_arena arena;
     struct hd_plan a, b;
 
     (void)state;
     hd_arena_init(&arena, 0);
     a = build(&arena, &narrow);
-    b = build(&arena, &wide);
+    b = build(&arena, &keep_fp32);
     assert_int_equal(hd_plan_rank(&b, 0)->memory.copies, 0);
     assert_true(hd_plan_rank(&b, 0)->memory.kept > hd_plan_rank(&a, 0)->memory.kept);
     assert_true(hd_plan_rank(&b, 0)->memory.kept <= 2 * hd_plan_rank(&a, 0)->memory.kept);

@@ -376,7 +376,7 @@ static double two_stages(bool in_thread, double wait_share, double wait_s)
                                {HD_UNIT_FIRST_BLOCK + 1, HD_UNIT_FIRST_BLOCK + 2}};
     const struct hd_pipeline pipeline = {.stages = 2, .chunks = 2};
     struct hd_cluster c = priced_cluster(1, 2, 2e9, 2e9);
-    struct hd_pieces pieces = {.boundary_bytes = 1000000000};
+    struct hd_pieces pieces = {.stage_io_bytes = 1000000000};
     struct hd_job job = priced_job(2, 256, 2);
     struct hd_model_config config;
     struct hd_arena arena;

@@ -205,8 +205,8 @@ static void a_pass_over_memory_is_saved(void **state)
         assert_int_equal(dry[0][call].costs.write_bytes - dry[1][call].costs.write_bytes,
                          call * 4 * R * F);
     }
-    assert_int_equal(b[0].chunk->extent[HD_REGION_KEPT].private_bytes,
-                     b[1].chunk->extent[HD_REGION_KEPT].private_bytes);
+    assert_int_equal(b[0].chunk->extent[HD_REGION_SAVED].private_bytes,
+                     b[1].chunk->extent[HD_REGION_SAVED].private_bytes);
     hd_arena_done(&b[0].arena);
     hd_arena_done(&b[1].arena);
 }

@@ -73,11 +73,11 @@ static struct hd_tensor *pair_forward(struct hd_rec *rec, void *context, int uni
                                       struct hd_tensor *x)
 {
     const struct toy *toy = context;
-    struct hd_tensor *h = op_tp_enter(rec, op_rmsnorm(rec, x, toy->norm, 1e-5));
+    struct hd_tensor *h = op_copy_to_tp(rec, op_rmsnorm(rec, x, toy->norm, 1e-5));
 
     (void)unit;
     h = op_gelu(rec, op_linear(rec, h, toy->w1, -1, 1));
-    return op_add(rec, x, op_tp_leave(rec, op_linear(rec, h, toy->w2, -1, 1)));
+    return op_add(rec, x, op_reduce_from_tp(rec, op_linear(rec, h, toy->w2, -1, 1)));
 }
 
 static struct hd_tensor *out_forward(struct hd_rec *rec, void *context, int unit,
@@ -152,8 +152,8 @@ static void lay_out(struct memory *m, const struct hd_chunk *c, const struct hd_
     int64_t kept[2], deferred[2], work[2];
 
     for (int v = 0; v < 2; v++) {
-        kept[v] = v ? c->extent[HD_REGION_KEPT].registered_bytes
-                    : c->extent[HD_REGION_KEPT].private_bytes;
+        kept[v] = v ? c->extent[HD_REGION_SAVED].registered_bytes
+                    : c->extent[HD_REGION_SAVED].private_bytes;
         deferred[v] = v ? c->extent[HD_REGION_DEFERRED].registered_bytes
                         : c->extent[HD_REGION_DEFERRED].private_bytes;
         work[v] = v ? c->extent[HD_REGION_WORK].registered_bytes
@@ -173,7 +173,7 @@ static void lay_out(struct memory *m, const struct hd_chunk *c, const struct hd_
             char *slots = m->base[v] + up(state[v]);
 
             m->slot[s].base[HD_REGION_STATE][v] = m->base[v];
-            m->slot[s].base[HD_REGION_KEPT][v] = slots + s * kept[v];
+            m->slot[s].base[HD_REGION_SAVED][v] = slots + s * kept[v];
             m->slot[s].base[HD_REGION_DEFERRED][v] =
                 slots + plan->kept_slots * kept[v] + s * deferred[v];
             m->slot[s].base[HD_REGION_WORK][v] =
@@ -188,8 +188,8 @@ static float *state_of(const struct memory *m, const struct toy *toy, int p,
 {
     const struct hd_param *param_ = &toy->registry.params[p];
 
-    return (float *)(m->base[hd_state_is_registered(&toy->registry.parts[param_->part], kind)] +
-                     toy->registry.parts[param_->part].offset[kind]) +
+    return (float *)(m->base[hd_state_is_registered(&toy->registry.buckets[param_->bucket], kind)] +
+                     toy->registry.buckets[param_->bucket].offset[kind]) +
            param_->offset;
 }
 
@@ -227,7 +227,7 @@ static void run_step(const struct hd_chunk *chunk, const struct hd_step_plan *pl
         const struct hd_bases *slot = &m->slot[in->slot[HD_SLOT_KEPT]];
 
         if (in->kind == HD_DO_JOIN)
-            assert_int_equal(hd_runner_join(runner), HD_OK);
+            assert_int_equal(hd_runner_synchronize(runner), HD_OK);
         if (in->kind == HD_DO_FEED)
             fill_batch(chunk, slot, in->micro_batch);
         if (in->kind != HD_DO_RUN)
@@ -248,7 +248,7 @@ static void *rank_main(void *argument)
     struct hd_comm_group *group;
     struct hd_comm_count count;
     struct hd_chunk *chunk;
-    struct hd_step_block *block;
+    struct hd_step_state *block;
     struct hd_arena arena;
     struct hd_comm *comm;
     struct hd_mesh mesh;
@@ -271,7 +271,7 @@ static void *rank_main(void *argument)
     for (int p = 0; p < toy.registry.param_count; p++)
         hd_param_init_values(&toy.registry.params[p], 1, 0, toy.registry.params[p].count,
                              state_of(&m, &toy, p, HD_STATE_WEIGHT));
-    block = (struct hd_step_block *)(m.base[0] + toy.registry.global_offset[HD_GLOBAL_BLOCK]);
+    block = (struct hd_step_state *)(m.base[0] + toy.registry.global_offset[HD_GLOBAL_STEP_STATE]);
     block->loss_scale = 1;
     run_step(chunk, &plan, &m, runner, &arena);
 
@@ -452,7 +452,8 @@ static void kept_is_per_slot_and_work_is_shared(void **state)
 
     /* tokens and targets, 64 bytes each; h [R,C], its product [R,F/2], gelu's [R,F/2], gradient
      * [R,C] */
-    assert_int_equal(x[HD_REGION_KEPT].private_bytes, 2 * 64 + row_bytes * (C + F / 2 + F / 2 + C));
+    assert_int_equal(x[HD_REGION_SAVED].private_bytes,
+                     2 * 64 + row_bytes * (C + F / 2 + F / 2 + C));
     assert_int_equal(x[HD_REGION_DEFERRED].private_bytes, row_bytes * (F / 2));
     hd_arena_init(&arena, 0);
     plan = plan_of(HD_SCHEDULE_GPIPE, true, &arena);
@@ -468,7 +469,7 @@ static void kept_is_per_slot_and_work_is_shared(void **state)
             if (!s || strcmp(s->name, "scratch") == 0)
                 continue;
             in_w++;
-            assert_true(s->region == HD_REGION_KEPT || s->region == HD_REGION_DEFERRED ||
+            assert_true(s->region == HD_REGION_SAVED || s->region == HD_REGION_DEFERRED ||
                         s->region == HD_REGION_STATE);
         }
     }
