@@ -80,7 +80,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     else
         hd_json_add_null(w, "choice");
     hd_json_begin(w, "slots", '{');
-    hd_json_add_int64(w, "kept", r->kept_slots);
+    hd_json_add_int64(w, "kept", r->saved_slots);
     hd_json_add_int64(w, "deferred", r->deferred_slots);
     hd_json_add_int64(w, "boundary", r->stage_io_slots);
     hd_json_end(w, '}');
@@ -279,7 +279,7 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
         table_add(&table, NULL, "%s", has.failed ? "?" : has.data);
         table_add(&table, NULL, "%.2f", p->stages[s].work);
         table_add(&table, NULL, "%.0f%%", 100 * p->stages[s].busy);
-        table_add(&table, NULL, "%d", (int)r->kept_slots);
+        table_add(&table, NULL, "%d", (int)r->saved_slots);
         table_add(&table, NULL, "%d", (int)r->deferred_slots);
         table_add(&table, NULL, "%d", (int)r->stage_io_slots);
         table_add(&table, NULL, "%s", size);

@@ -11,20 +11,20 @@ enum { STAGES_MAX = 256, CHUNKS_MAX = 64, MICRO_BATCHES_MAX = 4096, FILE_BYTES_M
 
 static enum hd_status build_order(const char *name, const struct hd_pipeline *pipeline,
                                   int64_t micro_batches, struct hd_arena *arena,
-                                  struct hd_order *ret_order)
+                                  struct hd_schedule *ret_order)
 {
-    enum hd_schedule schedule;
+    enum hd_schedule_kind schedule;
 
     if (!hd_schedule_from_name(name, &schedule))
         return hd_err(HD_INVALID,
                       "'%s' is no schedule; use 1f1b, gpipe, interleaved, zb-h1 or zb-v", name);
-    return hd_order_build(schedule, pipeline, (int32_t)micro_batches, false, arena, ret_order);
+    return hd_schedule_build(schedule, pipeline, (int32_t)micro_batches, false, arena, ret_order);
 }
 
 /* stages, each, micro_batches: what the caller expects of the file; 0: anything. */
 static enum hd_status read_order(const char *file, int64_t stages, int64_t each,
                                  int64_t micro_batches, struct hd_arena *arena,
-                                 struct hd_order *ret_order)
+                                 struct hd_schedule *ret_order)
 {
     struct hd_pipeline p;
     struct hd_text text = {0};
@@ -32,7 +32,7 @@ static enum hd_status read_order(const char *file, int64_t stages, int64_t each,
     enum hd_status st = hd_file_read(file, FILE_BYTES_MAX, &text);
 
     if (!st)
-        st = hd_order_measure(text.data, &p, &M);
+        st = hd_schedule_measure(text.data, &p, &M);
     if (!st && ((stages && stages != p.stages) || (each && each != p.chunks / p.stages) ||
                 (micro_batches && micro_batches != M)))
         st = hd_err(HD_INVALID,
@@ -40,29 +40,29 @@ static enum hd_status read_order(const char *file, int64_t stages, int64_t each,
                     "--stages, --virtual-stages and --micro-batches out",
                     (int)p.stages, (int)(p.chunks / p.stages), (int)M);
     if (!st)
-        st = hd_order_read(text.data, &p, M, arena, ret_order);
+        st = hd_schedule_read(text.data, &p, M, arena, ret_order);
     hd_text_free(&text);
     return st == HD_INVALID ? hd_err_prefix(st, "%s", file) : st;
 }
 
-static enum hd_status show(const struct hd_order *order, bool text, struct hd_arena *arena)
+static enum hd_status show(const struct hd_schedule *order, bool text, struct hd_arena *arena)
 {
     struct hd_step_plan *plans = NULL;
-    struct hd_order_times times;
+    struct hd_schedule_times times;
     struct hd_text out = {0};
-    enum hd_status st = hd_order_prove(order, arena, &plans);
+    enum hd_status st = hd_schedule_check(order, arena, &plans);
 
     if (!st && text)
-        hd_order_write(order, &out);
+        hd_schedule_write(order, &out);
     else if (!st)
-        st = hd_order_walk(order, NULL, arena, &times);
+        st = hd_schedule_walk(order, NULL, arena, &times);
     if (!st && !text) {
-        hd_order_draw(order, &out);
+        hd_schedule_draw(order, &out);
         hd_text_add(&out, "idle: %.1f%% of a step on average, with tF = tB = tW\n",
                     100 * times.bubble);
         for (int32_t s = 0; s < order->pipeline.stages; s++)
             hd_text_add(&out, "stage %d: slots kept %d, deferred %d, boundary %d\n", (int)s,
-                        (int)plans[s].kept_slots, (int)plans[s].deferred_slots,
+                        (int)plans[s].saved_slots, (int)plans[s].deferred_slots,
                         (int)plans[s].stage_io_slots);
     }
     if (!st && out.failed)
@@ -80,7 +80,7 @@ int hd_worker_schedule(int argc, char **argv)
         {"--stages", false, false, NULL},         {"--micro-batches", false, false, NULL},
         {"--virtual-stages", false, false, NULL}, {"--text", false, true, NULL}};
     int64_t stages, micro_batches, each;
-    struct hd_order order;
+    struct hd_schedule order;
     struct hd_arena arena;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
     const bool folded = !st && f[0].value && strcmp(f[0].value, "zb-v") == 0;

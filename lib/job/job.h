@@ -105,7 +105,7 @@ struct hd_job {
     int64_t train_count, val_count;
     double *weights;      /* [weight_count], of a mixture's sources; their sum need not be 1 */
     int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
-    const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_order_write of
+    const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_schedule_write of
                                    pipeline.h writes it; else NULL */
     bool layout_follows; /* of a job file whose layout and devices a plan will replace: they are not
                           * checked (plan_file.c) */

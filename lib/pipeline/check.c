@@ -2,7 +2,7 @@
  *
  * First each list by itself, with what its slots hold (check_stage). Then the channels: the SENDs
  * of one end and the RECEIVEs of the other must be the same values in the same order (pair). Last
- * the waits, by running all lists with these rules (run_lists), until nothing moves:
+ * the waits, by running all lists with these rules (run_streams), until nothing moves:
  *
  *   a transfer    ends when both ends have come to it, the transfer before it on its channel has
  *                 ended, and the slot of the receiver is free: what was sent from it has ended
@@ -17,7 +17,7 @@
 
 #include "pipeline/pipeline_internal.h"
 
-enum value_kind { VALUE_NONE, VALUE_HIDDEN, VALUE_GRAD, VALUE_KEPT, VALUE_DEFERRED };
+enum value_kind { VALUE_NONE, VALUE_HIDDEN, VALUE_GRAD, VALUE_SAVED, VALUE_DEFERRED };
 
 /* Hidden rows and gradients are named by the chunk below the boundary (see OUT, OUT_GRAD). */
 struct value {
@@ -34,7 +34,7 @@ struct transfer {
 };
 
 struct check {
-    const struct hd_order *order;
+    const struct hd_schedule *schedule;
     const struct hd_step_plan *plans;
     struct hd_arena arena;
     bool forward;
@@ -79,7 +79,7 @@ static const char *place(const struct check *c, int32_t stage, int32_t i, char r
 struct stage_check {
     struct check *c;
     int32_t stage, i; /* the instruction */
-    struct value *kept, *deferred, *boundary;
+    struct value *saved, *deferred, *stage_io;
     int32_t *due[PROGRAM_ROWS]; /* [k] the next micro-batch of the chunk */
     int32_t runs;
 };
@@ -121,9 +121,9 @@ static struct value *slot_at(struct stage_check *s, enum hd_slot_use use)
 {
     const int32_t slot = at(s->c, s->stage, s->i)->slot[use];
 
-    return use == HD_SLOT_KEPT       ? &s->kept[slot]
+    return use == HD_SLOT_SAVED      ? &s->saved[slot]
            : use == HD_SLOT_DEFERRED ? &s->deferred[slot]
-                                     : &s->boundary[slot];
+                                     : &s->stage_io[slot];
 }
 
 static enum hd_status write_slot(struct stage_check *s, enum hd_slot_use use, struct value v)
@@ -156,7 +156,7 @@ static enum hd_status read_slot(struct stage_check *s, enum hd_slot_use use, str
 
 static bool is_here(const struct stage_check *s, int32_t chunk)
 {
-    return hd_pipeline_stage(&s->c->order->pipeline, chunk) == s->stage;
+    return hd_pipeline_stage(&s->c->schedule->pipeline, chunk) == s->stage;
 }
 
 /* The values of a chunk's boundaries, with the reads on this stage: by the programs of the chunk
@@ -165,13 +165,13 @@ static struct value hidden_of(const struct stage_check *s, int32_t chunk, int32_
 {
     return (struct value){
         VALUE_HIDDEN, chunk, micro_batch,
-        is_here(s, chunk + 1) ? order_programs(s->c->order, s->c->forward, chunk + 1) : 1};
+        is_here(s, chunk + 1) ? schedule_programs(s->c->schedule, s->c->forward, chunk + 1) : 1};
 }
 
 static struct value grad_of(const struct stage_check *s, int32_t chunk, int32_t micro_batch)
 {
     return (struct value){VALUE_GRAD, chunk, micro_batch,
-                          is_here(s, chunk) && s->c->order->split ? 2 : 1};
+                          is_here(s, chunk) && s->c->schedule->split ? 2 : 1};
 }
 
 /* Exactly the slots of `uses` (bits) are given, within their pools. */
@@ -182,7 +182,7 @@ static enum hd_status check_slots(const struct stage_check *s, unsigned uses)
     char text[STORY_MAX];
 
     for (int use = 0; use < HD_SLOT_USES; use++) {
-        const int32_t count = use == HD_SLOT_KEPT       ? plan->kept_slots
+        const int32_t count = use == HD_SLOT_SAVED      ? plan->saved_slots
                               : use == HD_SLOT_DEFERRED ? plan->deferred_slots
                                                         : plan->stage_io_slots;
         const bool used = (uses >> use & 1) != 0;
@@ -199,7 +199,7 @@ static enum hd_status check_slots(const struct stage_check *s, unsigned uses)
 static enum hd_status check_chunk(const struct stage_check *s)
 {
     const struct hd_instruction *in = at(s->c, s->stage, s->i);
-    const struct hd_order *o = s->c->order;
+    const struct hd_schedule *o = s->c->schedule;
 
     if (in->chunk < 0 || in->chunk >= o->pipeline.chunks || !is_here(s, in->chunk))
         return wrong(s, "the chunk is not on this stage");
@@ -211,14 +211,14 @@ static enum hd_status check_chunk(const struct stage_check *s)
 static enum hd_status check_feed(struct stage_check *s)
 {
     const struct hd_instruction *in = at(s->c, s->stage, s->i);
-    const int32_t reads = order_programs(s->c->order, s->c->forward, in->chunk);
-    enum hd_status st = check_slots(s, 1u << HD_SLOT_KEPT);
+    const int32_t reads = schedule_programs(s->c->schedule, s->c->forward, in->chunk);
+    enum hd_status st = check_slots(s, 1u << HD_SLOT_SAVED);
 
     if (!st && in->call != (s->c->forward ? HD_CALL_E : HD_CALL_F))
         st = wrong(s, "FEED is for F, in validation for E");
     if (!st)
-        st = write_slot(s, HD_SLOT_KEPT,
-                        (struct value){VALUE_KEPT, in->chunk, in->micro_batch, reads});
+        st = write_slot(s, HD_SLOT_SAVED,
+                        (struct value){VALUE_SAVED, in->chunk, in->micro_batch, reads});
     return st;
 }
 
@@ -227,20 +227,20 @@ static bool has_program(const struct check *c, const struct hd_instruction *in)
 {
     if (c->forward)
         return in->call == HD_CALL_E;
-    if (in->chunk < c->order->frozen)
+    if (in->chunk < c->schedule->frozen)
         return in->call == HD_CALL_F;
     return in->call == HD_CALL_F || in->call == HD_CALL_B ||
-           (c->order->split && in->call == HD_CALL_W);
+           (c->schedule->split && in->call == HD_CALL_W);
 }
 
 /* The program's turn: its chunk's next micro-batch, the flags, and the order's next program. */
 static enum hd_status check_turn(struct stage_check *s)
 {
     const struct hd_instruction *in = at(s->c, s->stage, s->i);
-    const struct hd_order *o = s->c->order;
-    const struct hd_stage_order *stage = &o->stages[s->stage];
+    const struct hd_schedule *o = s->c->schedule;
+    const struct hd_stage_schedule *stage = &o->stages[s->stage];
     const int32_t k = hd_pipeline_index(&o->pipeline, in->chunk);
-    const struct hd_order_entry *e;
+    const struct hd_schedule_entry *e;
     char text[STORY_MAX];
     int32_t *due;
 
@@ -271,11 +271,11 @@ static enum hd_status check_run(struct stage_check *s)
     const struct hd_instruction *in = at(s->c, s->stage, s->i);
     const int32_t c = in->chunk, m = in->micro_batch;
     const bool forward = in->call == HD_CALL_F || in->call == HD_CALL_E;
-    const bool below = c > 0, above = c < s->c->order->pipeline.chunks - 1;
-    const bool deferred = !forward && s->c->order->split;
-    const bool back = in->call == HD_CALL_B && below && order_sends_back(s->c->order, c);
+    const bool below = c > 0, above = c < s->c->schedule->pipeline.chunks - 1;
+    const bool deferred = !forward && s->c->schedule->split;
+    const bool back = in->call == HD_CALL_B && below && schedule_sends_back(s->c->schedule, c);
     const struct value left = {VALUE_DEFERRED, c, m, 1};
-    unsigned uses = 1u << HD_SLOT_KEPT;
+    unsigned uses = 1u << HD_SLOT_SAVED;
     enum hd_status st = check_turn(s);
 
     if (st)
@@ -292,7 +292,7 @@ static enum hd_status check_run(struct stage_check *s)
     if (!st && in->call == HD_CALL_B && deferred)
         st = write_slot(s, HD_SLOT_DEFERRED, left);
     if (!st)
-        st = read_slot(s, HD_SLOT_KEPT, (struct value){VALUE_KEPT, c, m, 0});
+        st = read_slot(s, HD_SLOT_SAVED, (struct value){VALUE_SAVED, c, m, 0});
     if (!st && below)
         st = read_slot(s, HD_SLOT_IN, hidden_of(s, c - 1, m));
     if (!st && !forward && above)
@@ -305,7 +305,7 @@ static enum hd_status check_run(struct stage_check *s)
 static enum hd_status check_transfer(struct stage_check *s)
 {
     const struct hd_instruction *in = at(s->c, s->stage, s->i);
-    const struct hd_pipeline *p = &s->c->order->pipeline;
+    const struct hd_pipeline *p = &s->c->schedule->pipeline;
     const bool send = in->kind == HD_DO_SEND, rows = in->call == HD_CALL_F;
     const int32_t other = send == rows ? in->chunk + 1 : in->chunk - 1;
     const int32_t below = other < in->chunk ? other : in->chunk;
@@ -317,7 +317,7 @@ static enum hd_status check_transfer(struct stage_check *s)
         return wrong(s, "a transfer is of F or B");
     if (other < 0 || other >= p->chunks)
         return wrong(s, "there is no chunk beyond");
-    if (!rows && !order_sends_back(s->c->order, send ? in->chunk : other))
+    if (!rows && !schedule_sends_back(s->c->schedule, send ? in->chunk : other))
         return wrong(s, "nothing trains below, so no gradient goes there");
     if (in->peer != hd_pipeline_stage(p, other) || in->peer == s->stage)
         return wrong(s, "the peer is not the stage of the neighbouring chunk");
@@ -337,11 +337,13 @@ static enum hd_status check_instruction(struct stage_check *s)
 
     switch (in->kind) {
     case HD_DO_BEGIN:
-    case HD_DO_JOIN:
+    case HD_DO_SYNCHRONIZE:
     case HD_DO_UPDATE:
         if (s->c->forward)
             return wrong(s, "validation has none");
-        if (s->i != (in->kind == HD_DO_BEGIN ? 0 : in->kind == HD_DO_JOIN ? count - 2 : count - 1))
+        if (s->i != (in->kind == HD_DO_BEGIN         ? 0
+                     : in->kind == HD_DO_SYNCHRONIZE ? count - 2
+                                                     : count - 1))
             return wrong(s, "BEGIN is the first instruction, JOIN and UPDATE are the last two");
         if ((in->kind == HD_DO_BEGIN && in->call != HD_CALL_S) ||
             (in->kind == HD_DO_UPDATE && in->call != HD_CALL_U))
@@ -377,46 +379,46 @@ static enum hd_status check_rest(const struct stage_check *s, const struct value
 static enum hd_status check_end(const struct stage_check *s)
 {
     const struct hd_step_plan *plan = &s->c->plans[s->stage];
-    const struct hd_stage_order *stage = &s->c->order->stages[s->stage];
+    const struct hd_stage_schedule *stage = &s->c->schedule->stages[s->stage];
     enum hd_status st;
 
     if (s->runs < stage->count) {
-        const struct hd_order_entry *e = &stage->entries[s->runs];
+        const struct hd_schedule_entry *e = &stage->entries[s->runs];
 
         return hd_err(HD_INVALID, "stage %d: its list ends after %d instructions without %s%d.%d",
                       (int)s->stage, (int)plan->count, hd_call_name(e->call), (int)e->chunk,
                       (int)e->micro_batch);
     }
-    if (!s->c->forward &&
-        (plan->list[0].kind != HD_DO_BEGIN || plan->list[plan->count - 2].kind != HD_DO_JOIN ||
-         plan->list[plan->count - 1].kind != HD_DO_UPDATE))
+    if (!s->c->forward && (plan->list[0].kind != HD_DO_BEGIN ||
+                           plan->list[plan->count - 2].kind != HD_DO_SYNCHRONIZE ||
+                           plan->list[plan->count - 1].kind != HD_DO_UPDATE))
         return hd_err(HD_INVALID,
                       "stage %d: its list does not begin with BEGIN and end with JOIN "
                       "and UPDATE",
                       (int)s->stage);
-    st = check_rest(s, s->kept, plan->kept_slots);
+    st = check_rest(s, s->saved, plan->saved_slots);
     if (!st)
         st = check_rest(s, s->deferred, plan->deferred_slots);
     if (!st)
-        st = check_rest(s, s->boundary, plan->stage_io_slots);
+        st = check_rest(s, s->stage_io, plan->stage_io_slots);
     return st;
 }
 
 static enum hd_status check_stage(struct check *c, int32_t stage)
 {
     const struct hd_step_plan *plan = &c->plans[stage];
-    const size_t V = (size_t)(c->order->pipeline.chunks / c->order->pipeline.stages);
+    const size_t V = (size_t)(c->schedule->pipeline.chunks / c->schedule->pipeline.stages);
     struct stage_check s = {.c = c, .stage = stage};
     enum hd_status st = HD_OK;
 
-    if (plan->kept_slots < 0 || plan->deferred_slots < 0 || plan->stage_io_slots < 0 ||
+    if (plan->saved_slots < 0 || plan->deferred_slots < 0 || plan->stage_io_slots < 0 ||
         plan->count < 3 - 3 * (int)c->forward)
         return hd_err(HD_INVALID, "stage %d: a list of %d instructions, with %d, %d and %d slots",
-                      (int)stage, (int)plan->count, (int)plan->kept_slots,
+                      (int)stage, (int)plan->count, (int)plan->saved_slots,
                       (int)plan->deferred_slots, (int)plan->stage_io_slots);
-    s.kept = hd_arena_array(&c->arena, (size_t)plan->kept_slots + 1, sizeof *s.kept);
+    s.saved = hd_arena_array(&c->arena, (size_t)plan->saved_slots + 1, sizeof *s.saved);
     s.deferred = hd_arena_array(&c->arena, (size_t)plan->deferred_slots + 1, sizeof *s.deferred);
-    s.boundary = hd_arena_array(&c->arena, (size_t)plan->stage_io_slots + 1, sizeof *s.boundary);
+    s.stage_io = hd_arena_array(&c->arena, (size_t)plan->stage_io_slots + 1, sizeof *s.stage_io);
     for (int row = 0; row < PROGRAM_ROWS; row++)
         s.due[row] = hd_arena_array(&c->arena, V, sizeof *s.due[row]);
     if (hd_arena_failed(&c->arena))
@@ -430,7 +432,7 @@ static enum hd_status check_stage(struct check *c, int32_t stage)
 
 static int64_t channel_of(const struct check *c, int32_t from, int32_t to, enum hd_call call)
 {
-    return ((int64_t)from * c->order->pipeline.stages + to) * 2 + (call == HD_CALL_B);
+    return ((int64_t)from * c->schedule->pipeline.stages + to) * 2 + (call == HD_CALL_B);
 }
 
 /* The chunk below the boundary, for both ends of a transfer. */
@@ -442,7 +444,7 @@ static int32_t below_of(const struct hd_instruction *in)
 /* Numbers the SENDs channel by channel: begins[channel] becomes the first one's number. */
 static enum hd_status list_sends(struct check *c, int64_t *begins, int64_t channels)
 {
-    const int32_t P = c->order->pipeline.stages;
+    const int32_t P = c->schedule->pipeline.stages;
     int64_t total = 0;
 
     for (int32_t s = 0; s < P; s++)
@@ -467,7 +469,7 @@ static enum hd_status fill_ends(struct check *c, const int64_t *begins, int64_t 
 {
     char a[STORY_MAX], b[STORY_MAX];
 
-    for (int32_t s = 0; s < c->order->pipeline.stages; s++)
+    for (int32_t s = 0; s < c->schedule->pipeline.stages; s++)
         for (int32_t i = 0; i < c->plans[s].count; i++) {
             const struct hd_instruction *in = at(c, s, i);
             const struct hd_instruction *sent;
@@ -500,7 +502,7 @@ static enum hd_status fill_ends(struct check *c, const int64_t *begins, int64_t 
 
 static enum hd_status pair(struct check *c)
 {
-    const int64_t P = c->order->pipeline.stages, channels = P * P * 2;
+    const int64_t P = c->schedule->pipeline.stages, channels = P * P * 2;
     int64_t *begins = hd_arena_array(&c->arena, (size_t)channels + 1, sizeof *begins);
     int64_t *sent = hd_arena_array(&c->arena, (size_t)channels, sizeof *sent);
     int64_t *received = hd_arena_array(&c->arena, (size_t)channels, sizeof *received);
@@ -565,7 +567,7 @@ static int64_t waits_for(const struct execution *r, int32_t stage)
             if (out >= 0 && !r->c->transfers[out].ended)
                 return out;
         }
-    } else if (in->kind == HD_DO_JOIN && h->open) {
+    } else if (in->kind == HD_DO_SYNCHRONIZE && h->open) {
         for (int64_t t = 0; t < r->c->transfer_count; t++) {
             const struct transfer *x = &r->c->transfers[t];
 
@@ -601,7 +603,7 @@ static bool step_host(struct execution *r, int32_t stage)
             h->into[slot] = number;
             t->received = true;
         }
-    } else if (in->kind == HD_DO_JOIN ? h->open > 0 : waits_for(r, stage) >= 0) {
+    } else if (in->kind == HD_DO_SYNCHRONIZE ? h->open > 0 : waits_for(r, stage) >= 0) {
         return false;
     }
     h->next++;
@@ -647,14 +649,14 @@ static bool find_cause(const struct check *c, int64_t number, int32_t *ret_stage
     return false;
 }
 
-static enum hd_status circle_error(const struct execution *r, int32_t stage)
+static enum hd_status deadlock_error(const struct execution *r, int32_t stage)
 {
     const struct check *c = r->c;
     char story[HD_ERR_MAX] = "", a[STORY_MAX], b[STORY_MAX];
     int32_t first, other = 0, there = 0;
     size_t n = 0;
 
-    for (int32_t i = 0; i < c->order->pipeline.stages; i++) { /* into the circle */
+    for (int32_t i = 0; i < c->schedule->pipeline.stages; i++) { /* into the circle */
         if (!find_cause(c, waits_for(r, stage), &other, &there))
             return hd_err(HD_INVALID, "%s waits for transfers that wait for one another",
                           place(c, stage, r->hosts[stage].next, a));
@@ -674,9 +676,9 @@ static enum hd_status prepare_run(struct execution *r)
 {
     struct check *c = r->c;
 
-    r->hosts = hd_arena_array(&c->arena, (size_t)c->order->pipeline.stages, sizeof *r->hosts);
+    r->hosts = hd_arena_array(&c->arena, (size_t)c->schedule->pipeline.stages, sizeof *r->hosts);
     r->active = hd_arena_array(&c->arena, (size_t)c->transfer_count + 1, sizeof *r->active);
-    for (int32_t s = 0; s < c->order->pipeline.stages && r->hosts; s++) {
+    for (int32_t s = 0; s < c->schedule->pipeline.stages && r->hosts; s++) {
         const size_t slots = (size_t)c->plans[s].stage_io_slots;
         struct host *h = &r->hosts[s];
 
@@ -693,9 +695,9 @@ static enum hd_status prepare_run(struct execution *r)
     return HD_OK;
 }
 
-static enum hd_status run_lists(struct check *c)
+static enum hd_status run_streams(struct check *c)
 {
-    const int32_t P = c->order->pipeline.stages;
+    const int32_t P = c->schedule->pipeline.stages;
     struct execution r = {.c = c};
     bool progress = true;
     enum hd_status st = prepare_run(&r);
@@ -712,43 +714,44 @@ static enum hd_status run_lists(struct check *c)
     }
     for (int32_t s = 0; s < P; s++)
         if (r.hosts[s].next < c->plans[s].count)
-            return circle_error(&r, s);
+            return deadlock_error(&r, s);
     return HD_OK;
 }
 
-enum hd_status hd_step_plan_check(const struct hd_order *order, const struct hd_step_plan *plans)
+enum hd_status hd_step_plan_check(const struct hd_schedule *schedule,
+                                  const struct hd_step_plan *plans)
 {
-    struct check c = {.order = order, .plans = plans};
-    struct order_walk walk;
+    struct check c = {.schedule = schedule, .plans = plans};
+    struct schedule_walk walk;
     enum hd_status st;
 
     hd_arena_init(&c.arena, 0);
-    st = order_walk(order, NULL, NULL, &c.arena, &walk);
+    st = schedule_walk_run(schedule, NULL, NULL, &c.arena, &walk);
     if (st)
         goto end;
-    c.forward = order_is_forward(order);
-    for (int32_t s = 0; s < order->pipeline.stages && !st; s++)
+    c.forward = schedule_is_forward(schedule);
+    for (int32_t s = 0; s < schedule->pipeline.stages && !st; s++)
         st = check_stage(&c, s);
     if (!st)
         st = pair(&c);
     if (!st)
-        st = run_lists(&c);
+        st = run_streams(&c);
 end:
     hd_arena_done(&c.arena);
     return st;
 }
 
-enum hd_status hd_order_prove(const struct hd_order *order, struct hd_arena *arena,
-                              struct hd_step_plan **ret_plans)
+enum hd_status hd_schedule_check(const struct hd_schedule *schedule, struct hd_arena *arena,
+                                 struct hd_step_plan **ret_plans)
 {
-    const int32_t stages = order->pipeline.stages;
+    const int32_t stages = schedule->pipeline.stages;
     struct hd_step_plan *plans = hd_arena_array(arena, (size_t)stages, sizeof *plans);
     enum hd_status st = plans ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for lists");
 
     for (int32_t s = 0; !st && s < stages; s++)
-        st = hd_step_plan_build(order, s, arena, &plans[s]);
+        st = hd_step_plan_build(schedule, s, arena, &plans[s]);
     if (!st)
-        st = hd_step_plan_check(order, plans);
+        st = hd_step_plan_check(schedule, plans);
     *ret_plans = plans;
     return st;
 }

@@ -6,7 +6,7 @@
  * through all chunks (F), then backward (B); a schedule may part B into the gradient of the inputs
  * (B) and of the weights (W). Three pure functions, one after the other:
  *
- *   hd_order_build      a schedule -> the order of F, B and W of every stage
+ *   hd_schedule_build      a schedule -> the order of F, B and W of every stage
  *   hd_step_plan_build  the order -> the instructions of one stage: programs, transfers and slots
  *   hd_step_plan_check  proves the lists of all stages together, for any order
  *
@@ -56,15 +56,17 @@
     X(ZB_V, "zb-v")               \
     X(FORWARD, "forward")
 
-enum hd_schedule {
+enum hd_schedule_kind {
 #define X(code, name) HD_SCHEDULE_##code,
     HD_SCHEDULE_LIST(X)
 #undef X
         HD_SCHEDULE_COUNT
 };
-const char *hd_schedule_name(enum hd_schedule schedule);
-bool hd_schedule_from_name(const char *text, enum hd_schedule *ret_schedule); /* not "forward" */
-bool hd_schedule_splits(enum hd_schedule schedule); /* B and W are programs of their own */
+const char *hd_schedule_name(enum hd_schedule_kind schedule_kind);
+bool hd_schedule_from_name(const char *text,
+                           enum hd_schedule_kind *ret_schedule_kind); /* not "forward" */
+bool hd_schedule_splits(
+    enum hd_schedule_kind schedule_kind); /* B and W are programs of their own */
 
 /* Which chunk lies on which stage. Chunks are numbered in layer order, 0 .. chunks - 1. */
 struct hd_pipeline {
@@ -82,19 +84,19 @@ int32_t hd_pipeline_index(const struct hd_pipeline *pipeline, int32_t chunk);
 
 enum { HD_STAGE_PROGRAMS_MAX = 1 << 24 }; /* programs that a stage may run in a step */
 
-struct hd_order_entry {
+struct hd_schedule_entry {
     enum hd_call call; /* F, B or W; forward: E */
     int32_t chunk, micro_batch;
 };
-struct hd_order {
+struct hd_schedule {
     struct hd_pipeline pipeline;
     int32_t micro_batches;
     bool split; /* B and W apart */
-    struct hd_stage_order {
-        struct hd_order_entry *entries;
+    struct hd_stage_schedule {
+        struct hd_schedule_entry *entries;
         int32_t count;
     } * stages;     /* [pipeline.stages] */
-    int32_t frozen; /* so many first chunks run F alone (hd_order_freeze) */
+    int32_t frozen; /* so many first chunks run F alone (hd_schedule_freeze) */
 };
 
 /* The order of a schedule; it lives in `arena`. Each chunk runs each call of its micro-batches in
@@ -103,41 +105,43 @@ struct hd_order {
  * stage and more than one stage, zb-v not folded, zb-h1 or 1f1b with several chunks per stage ...;
  * the message begins with the key of job.yaml. gpipe and forward run on any pipeline. HD_LIMIT:
  * more than HD_STAGE_PROGRAMS_MAX programs. */
-enum hd_status hd_order_build(enum hd_schedule schedule, const struct hd_pipeline *pipeline,
-                              int32_t micro_batches, bool split, struct hd_arena *arena,
-                              struct hd_order *ret_order);
+enum hd_status hd_schedule_build(enum hd_schedule_kind schedule_kind,
+                                 const struct hd_pipeline *pipeline, int32_t micro_batches,
+                                 bool split, struct hd_arena *arena,
+                                 struct hd_schedule *ret_schedule);
 
 /* Leaves B and W of the first `frozen` chunks out: neither these train nor anything below them, so
  * no gradient goes below chunk `frozen`. Only with one chunk per stage; else, and with an order
  * that is frozen already, nothing happens. A stage that runs F alone waits for the next one to take
  * what it makes, so it keeps no more values than it would otherwise. */
-void hd_order_freeze(struct hd_order *order, int32_t frozen);
+void hd_schedule_freeze(struct hd_schedule *schedule, int32_t frozen);
 
 /* The order as text, a line per stage (docs/schedules.md): "0: F0.0 F0.1 B0.0 ..", call, chunk,
- * micro-batch; and back. hd_order_read takes pipeline and number of micro-batches from the caller
+ * micro-batch; and back. hd_schedule_read takes pipeline and number of micro-batches from the
+ * caller
  * and checks that the text fits them, that each program is there once, and that nothing waits in a
  * circle; `split` is true if there is a W. It reads orders of training only: E is no program of it.
  * HD_INVALID names line and word, counted from 1; for a circle who waits for what. */
-void hd_order_write(const struct hd_order *order, struct hd_text *ret_text);
+void hd_schedule_write(const struct hd_schedule *schedule, struct hd_text *ret_text);
 /* The pipeline and the number of micro-batches that a text is for: the largest numbers in it. The
  * chunks are folded if there are two per stage and stage 0 has the last one. HD_INVALID names line
  * and word: no order, or numbers that so many lines and words cannot have. */
-enum hd_status hd_order_measure(const char *text, struct hd_pipeline *ret_pipeline,
-                                int32_t *ret_micro_batches);
-enum hd_status hd_order_read(const char *text, const struct hd_pipeline *pipeline,
-                             int32_t micro_batches, struct hd_arena *arena,
-                             struct hd_order *ret_order);
+enum hd_status hd_schedule_measure(const char *text, struct hd_pipeline *ret_pipeline,
+                                   int32_t *ret_micro_batches);
+enum hd_status hd_schedule_read(const char *text, const struct hd_pipeline *pipeline,
+                                int32_t micro_batches, struct hd_arena *arena,
+                                struct hd_schedule *ret_schedule);
 
 /* ---- the instructions of a stage ---- */
 
 enum hd_instruction_kind {
-    HD_DO_BEGIN,   /* run the program S: the step block and records of the step */
-    HD_DO_FEED,    /* the host writes the batch fields of (chunk, micro_batch) */
-    HD_DO_RUN,     /* run a program of a chunk */
-    HD_DO_SEND,    /* start sending a slot of the boundary pool to the stage `peer` */
-    HD_DO_RECEIVE, /* start receiving into a slot of the boundary pool */
-    HD_DO_JOIN,    /* order later launches after everything that was launched on any stream */
-    HD_DO_UPDATE   /* run the program U */
+    HD_DO_BEGIN,       /* run the program S: the step block and records of the step */
+    HD_DO_FEED,        /* the host writes the batch fields of (chunk, micro_batch) */
+    HD_DO_RUN,         /* run a program of a chunk */
+    HD_DO_SEND,        /* start sending a slot of the boundary pool to the stage `peer` */
+    HD_DO_RECEIVE,     /* start receiving into a slot of the boundary pool */
+    HD_DO_SYNCHRONIZE, /* order later launches after everything that was launched on any stream */
+    HD_DO_UPDATE       /* run the program U */
 };
 
 /* The slots that an instruction uses. Kept and deferred slots are the regions of those names; the
@@ -155,7 +159,7 @@ enum hd_instruction_kind {
  * and kept slot 0. A transfer has its one slot in the place that the chunk gives it: SEND of OUT or
  * IN_GRAD, RECEIVE of IN or OUT_GRAD. */
 enum hd_slot_use {
-    HD_SLOT_KEPT,
+    HD_SLOT_SAVED,
     HD_SLOT_DEFERRED,
     HD_SLOT_IN,
     HD_SLOT_OUT,
@@ -177,7 +181,7 @@ struct hd_instruction {
 struct hd_step_plan {
     struct hd_instruction *list;
     int32_t count;
-    int32_t kept_slots, deferred_slots, stage_io_slots;
+    int32_t saved_slots, deferred_slots, stage_io_slots;
 };
 
 /* The instructions of `stage` for one step (forward: for all micro-batches of a validation, without
@@ -191,7 +195,7 @@ struct hd_step_plan {
  * or backward) is a stream of its own. RUN waits for the RECEIVEs into slots that it reads and for
  * the SENDs out of slots that it writes; RECEIVE for the programs that read its slot and for the
  * SENDs out of it. */
-enum hd_status hd_step_plan_build(const struct hd_order *order, int32_t stage,
+enum hd_status hd_step_plan_build(const struct hd_schedule *schedule, int32_t stage,
                                   struct hd_arena *arena, struct hd_step_plan *ret_plan);
 
 /* Proves the lists of all stages, plans[order->pipeline.stages]: every program runs exactly once on
@@ -202,31 +206,33 @@ enum hd_status hd_step_plan_build(const struct hd_order *order, int32_t stage,
  * when its receiver has come to the RECEIVE, a RECEIVE begins only when its slot is free, and a
  * program stops the host. HD_INVALID: what is wrong, with stage, position in its list, and for a
  * circle who waits for what. */
-enum hd_status hd_step_plan_check(const struct hd_order *order, const struct hd_step_plan *plans);
+enum hd_status hd_step_plan_check(const struct hd_schedule *schedule,
+                                  const struct hd_step_plan *plans);
 
 /* Makes the lists of all stages and proves them. ret_plans: [order->pipeline.stages], in `arena`.
  */
-enum hd_status hd_order_prove(const struct hd_order *order, struct hd_arena *arena,
-                              struct hd_step_plan **ret_plans);
+enum hd_status hd_schedule_check(const struct hd_schedule *schedule, struct hd_arena *arena,
+                                 struct hd_step_plan **ret_plans);
 
 /* Times of one micro-batch, any unit, [pipeline.chunks] each. */
-struct hd_order_costs {
+struct hd_schedule_costs {
     const double *forward, *backward, *weights; /* not split: backward contains weights */
     double transfer; /* from the end of a program to the start of its reader on another stage */
 };
-struct hd_order_times {
+struct hd_schedule_times {
     double total;  /* of the step, from the first program's start to the last one's end */
     double *busy;  /* [stages] running programs */
     double bubble; /* 1 - sum of busy / (stages x total) */
 };
 /* Walks the order; costs NULL: 1 per program, 2 for B that contains W. The result lives in `arena`;
  * HD_INVALID if the order lacks a program or waits for itself, with stage and position (from 0). */
-enum hd_status hd_order_walk(const struct hd_order *order, const struct hd_order_costs *costs,
-                             struct hd_arena *arena, struct hd_order_times *ret_times);
+enum hd_status hd_schedule_walk(const struct hd_schedule *schedule,
+                                const struct hd_schedule_costs *costs, struct hd_arena *arena,
+                                struct hd_schedule_times *ret_times);
 
 /* Draws the order over time for people: a line per stage, a column per unit of time of F (uniform
  * costs 1, 1, 1; unsplit B: 2), e.g. "0  F0 F1 .  B0 -  .." with `.` where the stage waits and `-`
  * where a program goes on. With several chunks per stage "F2.0" is chunk 2, micro-batch 0. */
-void hd_order_draw(const struct hd_order *order, struct hd_text *ret_text);
+void hd_schedule_draw(const struct hd_schedule *schedule, struct hd_text *ret_text);
 
 #endif

@@ -11,30 +11,32 @@ static inline int program_row(enum hd_call call)
 }
 
 /* The index of a program in the arrays of one row. */
-static inline int64_t program_id(const struct hd_order *order, int32_t chunk, int32_t micro_batch)
+static inline int64_t program_id(const struct hd_schedule *schedule, int32_t chunk,
+                                 int32_t micro_batch)
 {
-    return (int64_t)chunk * order->micro_batches + micro_batch;
+    return (int64_t)chunk * schedule->micro_batches + micro_batch;
 }
 
 /* The gradient of what a chunk takes in goes to the chunk before. */
-static inline bool order_sends_back(const struct hd_order *order, int32_t chunk)
+static inline bool schedule_sends_back(const struct hd_schedule *schedule, int32_t chunk)
 {
-    return chunk > order->frozen;
+    return chunk > schedule->frozen;
 }
 
 /* How many programs of a chunk run on each micro-batch. */
-static inline int32_t order_programs(const struct hd_order *order, bool forward, int32_t chunk)
+static inline int32_t schedule_programs(const struct hd_schedule *schedule, bool forward,
+                                        int32_t chunk)
 {
-    return forward || chunk < order->frozen ? 1 : order->split ? 3 : 2;
+    return forward || chunk < schedule->frozen ? 1 : schedule->split ? 3 : 2;
 }
 
-static inline bool order_is_forward(const struct hd_order *order)
+static inline bool schedule_is_forward(const struct hd_schedule *schedule)
 {
-    return order->stages[0].count > 0 && order->stages[0].entries[0].call == HD_CALL_E;
+    return schedule->stages[0].count > 0 && schedule->stages[0].entries[0].call == HD_CALL_E;
 }
 
 /* What a walk finds about each program, by [program_row][program_id]. */
-struct order_walk {
+struct schedule_walk {
     int32_t *index[PROGRAM_ROWS]; /* position in the order of its stage */
     double *start[PROGRAM_ROWS], *end[PROGRAM_ROWS];
 };
@@ -43,9 +45,9 @@ struct order_walk {
  * that nothing waits in a circle; and gives the times. costs NULL: 1 each, B 2 if not split, and
  * transfers take no time. lines: of each stage in a file, for messages; NULL: messages name stage
  * and position. The result lives in `arena`. */
-enum hd_status order_walk(const struct hd_order *order, const struct hd_order_costs *costs,
-                          const int32_t *lines, struct hd_arena *arena,
-                          struct order_walk *ret_walk);
+enum hd_status schedule_walk_run(const struct hd_schedule *schedule,
+                                 const struct hd_schedule_costs *costs, const int32_t *lines,
+                                 struct hd_arena *arena, struct schedule_walk *ret_walk);
 
 /* HD_INVALID, HD_LIMIT: not a pipeline, no micro-batches, or too many programs on a stage. */
 enum hd_status pipeline_check(const struct hd_pipeline *pipeline, int32_t micro_batches);

@@ -52,31 +52,31 @@ struct pool {
 };
 
 struct build {
-    const struct hd_order *order;
+    const struct hd_schedule *schedule;
     int32_t stage;
     struct hd_arena *arena, *scratch;
-    struct order_walk walk;
+    struct schedule_walk walk;
     struct hd_step_plan plan;
     int room; /* of plan.list */
-    struct pool kept, deferred, boundary;
+    struct pool saved, deferred, stage_io;
     /* By program id of the chunk that has them as OUT and OUT_GRAD: the turn of the receiving stage
      * that receives the hidden rows, the gradient; and the slot on this stage. */
     int32_t *receive_turn[2]; /* [0] hidden rows, [1] gradient */
     int32_t *value_slot[2];
-    int32_t *kept_slot, *deferred_slot;    /* by program id */
+    int32_t *saved_slot, *deferred_slot;   /* by program id */
     int32_t *first_receive, *next_receive; /* the values that a turn receives, as a linked list */
     int64_t *receives;                     /* program id * 2 + which */
     int32_t receive_count;
 };
 
-static const struct hd_order_entry *entry_at(const struct build *b, int32_t stage, int32_t turn)
+static const struct hd_schedule_entry *entry_at(const struct build *b, int32_t stage, int32_t turn)
 {
-    return &b->order->stages[stage].entries[turn];
+    return &b->schedule->stages[stage].entries[turn];
 }
 
 static int32_t stage_of(const struct build *b, int32_t chunk)
 {
-    return hd_pipeline_stage(&b->order->pipeline, chunk);
+    return hd_pipeline_stage(&b->schedule->pipeline, chunk);
 }
 
 static struct moment turn_begins(const struct build *b, int32_t stage, int32_t turn)
@@ -84,20 +84,21 @@ static struct moment turn_begins(const struct build *b, int32_t stage, int32_t t
     struct moment m = {-1, false, stage};
 
     if (turn > 0) {
-        const struct hd_order_entry *e = entry_at(b, stage, turn - 1);
+        const struct hd_schedule_entry *e = entry_at(b, stage, turn - 1);
 
-        m.time = b->walk.end[program_row(e->call)][program_id(b->order, e->chunk, e->micro_batch)];
+        m.time =
+            b->walk.end[program_row(e->call)][program_id(b->schedule, e->chunk, e->micro_batch)];
     }
     return m;
 }
 
 static struct moment program_begins(const struct build *b, int32_t turn)
 {
-    const struct hd_order_entry *e = entry_at(b, b->stage, turn);
+    const struct hd_schedule_entry *e = entry_at(b, b->stage, turn);
 
     return (struct moment){
-        b->walk.start[program_row(e->call)][program_id(b->order, e->chunk, e->micro_batch)], true,
-        b->stage};
+        b->walk.start[program_row(e->call)][program_id(b->schedule, e->chunk, e->micro_batch)],
+        true, b->stage};
 }
 
 /* ---- slots ---- */
@@ -136,15 +137,16 @@ static void give_back(struct pool *pool, int32_t slot)
 /* The hidden rows (which 0) or gradient (1) at the upper or lower end of a chunk are named by the
  * program id of the chunk below the boundary, which has them as OUT and OUT_GRAD. -1: there are
  * none at the first and last chunk. */
-static int64_t value_in(const struct build *b, const struct hd_order_entry *e)
+static int64_t value_in(const struct build *b, const struct hd_schedule_entry *e)
 {
-    return e->chunk > 0 ? program_id(b->order, e->chunk - 1, e->micro_batch) : -1;
+    return e->chunk > 0 ? program_id(b->schedule, e->chunk - 1, e->micro_batch) : -1;
 }
 
-static int64_t value_out(const struct build *b, const struct hd_order_entry *e)
+static int64_t value_out(const struct build *b, const struct hd_schedule_entry *e)
 {
-    return e->chunk < b->order->pipeline.chunks - 1 ? program_id(b->order, e->chunk, e->micro_batch)
-                                                    : -1;
+    return e->chunk < b->schedule->pipeline.chunks - 1
+               ? program_id(b->schedule, e->chunk, e->micro_batch)
+               : -1;
 }
 
 static int32_t slot_of(const struct build *b, int which, int64_t value)
@@ -158,7 +160,7 @@ static int32_t slot_of(const struct build *b, int which, int64_t value)
  * channel are gone through backwards, so that no value is received later than its successor. */
 static enum hd_status find_receive_turns(struct build *b)
 {
-    const struct hd_pipeline *p = &b->order->pipeline;
+    const struct hd_pipeline *p = &b->schedule->pipeline;
     int32_t *least = hd_arena_array(b->scratch, 2 * (size_t)p->stages, sizeof *least);
 
     if (!least)
@@ -166,19 +168,19 @@ static enum hd_status find_receive_turns(struct build *b)
     for (int32_t from = 0; from < p->stages; from++) {
         for (int32_t i = 0; i < 2 * p->stages; i++)
             least[i] = INT32_MAX;
-        for (int32_t turn = b->order->stages[from].count - 1; turn >= 0; turn--) {
-            const struct hd_order_entry *e = entry_at(b, from, turn);
+        for (int32_t turn = b->schedule->stages[from].count - 1; turn >= 0; turn--) {
+            const struct hd_schedule_entry *e = entry_at(b, from, turn);
             const int which = program_row(e->call);
             const int32_t reader = which == 0 ? e->chunk + 1 : e->chunk - 1;
             int32_t to, due, *channel;
             int64_t value;
 
             if (which > 1 || reader < 0 || reader >= p->chunks || stage_of(b, reader) == from ||
-                (which == 1 && !order_sends_back(b->order, e->chunk)))
+                (which == 1 && !schedule_sends_back(b->schedule, e->chunk)))
                 continue;
             to = stage_of(b, reader);
             channel = &least[2 * to + which];
-            due = b->walk.index[which][program_id(b->order, reader, e->micro_batch)];
+            due = b->walk.index[which][program_id(b->schedule, reader, e->micro_batch)];
             due = due > 0 ? due - 1 : 0;
             if (due < *channel)
                 *channel = due;
@@ -217,13 +219,13 @@ static struct hd_instruction *add(struct build *b, enum hd_instruction_kind kind
 
 static void add_receives(struct build *b, int32_t turn)
 {
-    const int32_t M = b->order->micro_batches;
+    const int32_t M = b->schedule->micro_batches;
 
     for (int32_t r = b->first_receive[turn]; r >= 0; r = b->next_receive[r]) {
         const int which = (int)(b->receives[r] % 2);
         const int64_t value = b->receives[r] / 2;
         const int32_t below = (int32_t)(value / M); /* the chunk below the boundary */
-        const int32_t slot = take(b, &b->boundary, turn, turn_begins(b, b->stage, turn));
+        const int32_t slot = take(b, &b->stage_io, turn, turn_begins(b, b->stage, turn));
         struct hd_instruction *in = add(b, HD_DO_RECEIVE);
 
         if (slot < 0 || !in)
@@ -240,7 +242,7 @@ static void add_receives(struct build *b, int32_t turn)
 /* A value that the program of `turn` made: the reader is on this stage, or it is sent. */
 static void add_send(struct build *b, int32_t turn, int which, int64_t value)
 {
-    const struct hd_order_entry *e = entry_at(b, b->stage, turn);
+    const struct hd_schedule_entry *e = entry_at(b, b->stage, turn);
     const int32_t slot = slot_of(b, which, value);
     struct hd_instruction *in;
     int32_t peer;
@@ -258,7 +260,7 @@ static void add_send(struct build *b, int32_t turn, int which, int64_t value)
     in->micro_batch = e->micro_batch;
     in->peer = peer;
     in->slot[which ? HD_SLOT_IN_GRAD : HD_SLOT_OUT] = slot;
-    b->boundary.slots[slot] =
+    b->stage_io.slots[slot] =
         (struct slot){.sent = true,
                       .usable_from = turn + 2,
                       .receive = turn_begins(b, peer, b->receive_turn[which][value])};
@@ -266,34 +268,35 @@ static void add_send(struct build *b, int32_t turn, int which, int64_t value)
 
 static void add_program(struct build *b, int32_t turn)
 {
-    const struct hd_order_entry *e = entry_at(b, b->stage, turn);
-    const int64_t id = program_id(b->order, e->chunk, e->micro_batch);
+    const struct hd_schedule_entry *e = entry_at(b, b->stage, turn);
+    const int64_t id = program_id(b->schedule, e->chunk, e->micro_batch);
     const int64_t in = value_in(b, e), out = value_out(b, e);
     const struct moment now = program_begins(b, turn);
     const bool forward = e->call == HD_CALL_F || e->call == HD_CALL_E;
     const bool last_use = e->call == HD_CALL_E || e->call == HD_CALL_W ||
-                          (e->call == HD_CALL_B && !b->order->split) || e->chunk < b->order->frozen;
-    const bool back = e->call == HD_CALL_B && order_sends_back(b->order, e->chunk);
+                          (e->call == HD_CALL_B && !b->schedule->split) ||
+                          e->chunk < b->schedule->frozen;
+    const bool back = e->call == HD_CALL_B && schedule_sends_back(b->schedule, e->chunk);
     struct hd_instruction *run;
     int32_t *slot;
 
     if (forward) {
         struct hd_instruction *feed;
 
-        b->kept_slot[id] = take(b, &b->kept, turn, now);
+        b->saved_slot[id] = take(b, &b->saved, turn, now);
         feed = add(b, HD_DO_FEED);
         if (!feed)
             return;
         feed->call = e->call;
         feed->chunk = e->chunk;
         feed->micro_batch = e->micro_batch;
-        feed->slot[HD_SLOT_KEPT] = b->kept_slot[id];
+        feed->slot[HD_SLOT_SAVED] = b->saved_slot[id];
         if (out >= 0)
-            b->value_slot[0][out] = take(b, &b->boundary, turn, now);
+            b->value_slot[0][out] = take(b, &b->stage_io, turn, now);
     } else if (e->call == HD_CALL_B) {
         if (back && in >= 0)
-            b->value_slot[1][in] = take(b, &b->boundary, turn, now);
-        if (b->order->split)
+            b->value_slot[1][in] = take(b, &b->stage_io, turn, now);
+        if (b->schedule->split)
             b->deferred_slot[id] = take(b, &b->deferred, turn, now);
     }
     run = add(b, HD_DO_RUN);
@@ -303,9 +306,9 @@ static void add_program(struct build *b, int32_t turn)
     run->chunk = e->chunk;
     run->micro_batch = e->micro_batch;
     run->first = e->micro_batch == 0;
-    run->last = e->micro_batch == b->order->micro_batches - 1;
+    run->last = e->micro_batch == b->schedule->micro_batches - 1;
     slot = run->slot;
-    slot[HD_SLOT_KEPT] = b->kept_slot[id];
+    slot[HD_SLOT_SAVED] = b->saved_slot[id];
     slot[HD_SLOT_IN] = slot_of(b, 0, in);
     if (forward) {
         slot[HD_SLOT_OUT] = slot_of(b, 0, out);
@@ -313,7 +316,7 @@ static void add_program(struct build *b, int32_t turn)
         slot[HD_SLOT_OUT_GRAD] = slot_of(b, 1, out);
         if (back)
             slot[HD_SLOT_IN_GRAD] = slot_of(b, 1, in);
-        if (b->order->split)
+        if (b->schedule->split)
             slot[HD_SLOT_DEFERRED] = b->deferred_slot[id];
     }
     if (forward)
@@ -321,19 +324,19 @@ static void add_program(struct build *b, int32_t turn)
     else if (back)
         add_send(b, turn, 1, in);
     if (last_use) {
-        give_back(&b->kept, slot[HD_SLOT_KEPT]);
+        give_back(&b->saved, slot[HD_SLOT_SAVED]);
         give_back(&b->deferred, slot[HD_SLOT_DEFERRED]);
-        give_back(&b->boundary, slot[HD_SLOT_IN]);
-        give_back(&b->boundary, slot[HD_SLOT_OUT_GRAD]);
+        give_back(&b->stage_io, slot[HD_SLOT_IN]);
+        give_back(&b->stage_io, slot[HD_SLOT_OUT_GRAD]);
     }
 }
 
 static enum hd_status allocate(struct build *b)
 {
-    const size_t values = (size_t)b->order->pipeline.chunks * (size_t)b->order->micro_batches;
-    const size_t turns = (size_t)b->order->stages[b->stage].count;
+    const size_t values = (size_t)b->schedule->pipeline.chunks * (size_t)b->schedule->micro_batches;
+    const size_t turns = (size_t)b->schedule->stages[b->stage].count;
     int32_t **const arrays[] = {&b->receive_turn[0], &b->receive_turn[1], &b->value_slot[0],
-                                &b->value_slot[1],   &b->kept_slot,       &b->deferred_slot};
+                                &b->value_slot[1],   &b->saved_slot,      &b->deferred_slot};
 
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         *arrays[i] = hd_arena_array(b->scratch, values, sizeof **arrays[i]);
@@ -348,41 +351,41 @@ static enum hd_status allocate(struct build *b)
     return HD_OK;
 }
 
-enum hd_status hd_step_plan_build(const struct hd_order *order, int32_t stage,
+enum hd_status hd_step_plan_build(const struct hd_schedule *schedule, int32_t stage,
                                   struct hd_arena *arena, struct hd_step_plan *ret_plan)
 {
     struct hd_arena scratch;
-    struct build b = {.order = order, .stage = stage, .arena = arena, .scratch = &scratch};
+    struct build b = {.schedule = schedule, .stage = stage, .arena = arena, .scratch = &scratch};
     enum hd_status st;
 
-    assert(stage >= 0 && stage < order->pipeline.stages);
+    assert(stage >= 0 && stage < schedule->pipeline.stages);
     hd_arena_init(&scratch, 0);
-    st = order_walk(order, NULL, NULL, &scratch, &b.walk);
+    st = schedule_walk_run(schedule, NULL, NULL, &scratch, &b.walk);
     if (!st)
         st = allocate(&b);
     if (!st)
         st = find_receive_turns(&b);
     if (st)
         goto end;
-    if (!order_is_forward(order))
+    if (!schedule_is_forward(schedule))
         (void)add(&b, HD_DO_BEGIN);
-    for (int32_t turn = 0; turn < order->stages[stage].count; turn++) {
+    for (int32_t turn = 0; turn < schedule->stages[stage].count; turn++) {
         add_receives(&b, turn);
         add_program(&b, turn);
         if (hd_arena_failed(arena) || hd_arena_failed(&scratch))
             break;
     }
-    if (!order_is_forward(order)) {
-        (void)add(&b, HD_DO_JOIN);
+    if (!schedule_is_forward(schedule)) {
+        (void)add(&b, HD_DO_SYNCHRONIZE);
         (void)add(&b, HD_DO_UPDATE);
     }
     if (hd_arena_failed(arena) || hd_arena_failed(&scratch)) {
         st = hd_err(HD_NO_MEMORY, "no memory for a step plan");
         goto end;
     }
-    b.plan.kept_slots = b.kept.count;
+    b.plan.saved_slots = b.saved.count;
     b.plan.deferred_slots = b.deferred.count;
-    b.plan.stage_io_slots = b.boundary.count;
+    b.plan.stage_io_slots = b.stage_io.count;
     *ret_plan = b.plan;
 end:
     hd_arena_done(&scratch);

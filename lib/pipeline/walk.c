@@ -5,10 +5,10 @@
 #include "pipeline/pipeline_internal.h"
 
 struct walk {
-    const struct hd_order *order;
-    const struct hd_order_costs *costs;
+    const struct hd_schedule *schedule;
+    const struct hd_schedule_costs *costs;
     const int32_t *lines;
-    struct order_walk w;
+    struct schedule_walk w;
     int32_t *position; /* [stages] the next program */
     double *free_at;   /* [stages] the end of the last one */
 };
@@ -18,7 +18,7 @@ enum { PLACE_MAX = 96 };
 /* "F0.1 (line 3, word 4)", or "F0.1 (stage 2, position 2)". */
 static const char *place(const struct walk *w, int32_t stage, int32_t i, char ret_text[PLACE_MAX])
 {
-    const struct hd_order_entry *e = &w->order->stages[stage].entries[i];
+    const struct hd_schedule_entry *e = &w->schedule->stages[stage].entries[i];
     char where[48];
 
     if (w->lines) /* the first word is the stage */
@@ -34,9 +34,9 @@ static const char *place(const struct walk *w, int32_t stage, int32_t i, char re
 
 static enum hd_status check_entry(struct walk *w, int32_t stage, int32_t i)
 {
-    const struct hd_order *o = w->order;
-    const struct hd_order_entry *e = &o->stages[stage].entries[i];
-    const bool forward = order_is_forward(o);
+    const struct hd_schedule *o = w->schedule;
+    const struct hd_schedule_entry *e = &o->stages[stage].entries[i];
+    const bool forward = schedule_is_forward(o);
     char text[PLACE_MAX];
     int32_t *index;
     int64_t id;
@@ -76,9 +76,9 @@ static enum hd_status check_entry(struct walk *w, int32_t stage, int32_t i)
 
 static enum hd_status check_entries(struct walk *w)
 {
-    const struct hd_order *o = w->order;
+    const struct hd_schedule *o = w->schedule;
     const int32_t V = o->pipeline.chunks / o->pipeline.stages;
-    const bool forward = order_is_forward(o);
+    const bool forward = schedule_is_forward(o);
     const enum hd_call calls[] = {forward ? HD_CALL_E : HD_CALL_F, HD_CALL_B, HD_CALL_W};
     const int rows = forward ? 1 : o->split ? 3 : 2;
 
@@ -100,7 +100,7 @@ static enum hd_status check_entries(struct walk *w)
                 for (int32_t m = 0; m < o->micro_batches; m++) {
                     const int32_t chunk = hd_pipeline_chunk(&o->pipeline, s, k);
 
-                    if (row < order_programs(o, forward, chunk) &&
+                    if (row < schedule_programs(o, forward, chunk) &&
                         w->w.index[row][program_id(o, chunk, m)] < 0)
                         return hd_err(HD_INVALID, "%s: %s%d.%d is missing", where,
                                       hd_call_name(calls[row]), (int)chunk, (int)m);
@@ -111,13 +111,13 @@ static enum hd_status check_entries(struct walk *w)
 
 /* ---- times ---- */
 
-static double cost_of(const struct walk *w, const struct hd_order_entry *e)
+static double cost_of(const struct walk *w, const struct hd_schedule_entry *e)
 {
     switch (program_row(e->call)) {
     case 0:
         return w->costs ? w->costs->forward[e->chunk] : 1;
     case 1:
-        return w->costs ? w->costs->backward[e->chunk] : w->order->split ? 1 : 2;
+        return w->costs ? w->costs->backward[e->chunk] : w->schedule->split ? 1 : 2;
     default:
         return w->costs ? w->costs->weights[e->chunk] : 1;
     }
@@ -128,51 +128,51 @@ enum { AHEAD_MAX = 2 };
 
 /* The programs that must end before `e`: whose results it reads, and of a stage that runs F alone
  * one of the next stage; returns how many, 0 to 2. */
-static int inputs_of(const struct hd_order *o, const struct hd_order_entry *e,
-                     struct hd_order_entry ret_inputs[2])
+static int inputs_of(const struct hd_schedule *o, const struct hd_schedule_entry *e,
+                     struct hd_schedule_entry ret_inputs[2])
 {
     int n = 0;
 
     switch (program_row(e->call)) {
     case 0:
         if (e->chunk > 0)
-            ret_inputs[n++] = (struct hd_order_entry){e->call, e->chunk - 1, e->micro_batch};
+            ret_inputs[n++] = (struct hd_schedule_entry){e->call, e->chunk - 1, e->micro_batch};
         if (e->chunk < o->frozen && e->micro_batch >= AHEAD_MAX)
             ret_inputs[n++] =
-                (struct hd_order_entry){e->call, e->chunk + 1, e->micro_batch - AHEAD_MAX};
+                (struct hd_schedule_entry){e->call, e->chunk + 1, e->micro_batch - AHEAD_MAX};
         break;
     case 1:
-        ret_inputs[n++] = (struct hd_order_entry){HD_CALL_F, e->chunk, e->micro_batch};
+        ret_inputs[n++] = (struct hd_schedule_entry){HD_CALL_F, e->chunk, e->micro_batch};
         if (e->chunk < o->pipeline.chunks - 1)
-            ret_inputs[n++] = (struct hd_order_entry){HD_CALL_B, e->chunk + 1, e->micro_batch};
+            ret_inputs[n++] = (struct hd_schedule_entry){HD_CALL_B, e->chunk + 1, e->micro_batch};
         break;
     default:
-        ret_inputs[n++] = (struct hd_order_entry){HD_CALL_B, e->chunk, e->micro_batch};
+        ret_inputs[n++] = (struct hd_schedule_entry){HD_CALL_B, e->chunk, e->micro_batch};
         break;
     }
     return n;
 }
 
-static bool has_ended(const struct walk *w, const struct hd_order_entry *e)
+static bool has_ended(const struct walk *w, const struct hd_schedule_entry *e)
 {
-    const int32_t stage = hd_pipeline_stage(&w->order->pipeline, e->chunk);
+    const int32_t stage = hd_pipeline_stage(&w->schedule->pipeline, e->chunk);
 
-    return w->w.index[program_row(e->call)][program_id(w->order, e->chunk, e->micro_batch)] <
+    return w->w.index[program_row(e->call)][program_id(w->schedule, e->chunk, e->micro_batch)] <
            w->position[stage];
 }
 
 /* Runs the next program of a stage, if its inputs are there. */
 static bool advance(struct walk *w, int32_t stage)
 {
-    const struct hd_order *o = w->order;
-    const struct hd_order_entry *e = &o->stages[stage].entries[w->position[stage]];
+    const struct hd_schedule *o = w->schedule;
+    const struct hd_schedule_entry *e = &o->stages[stage].entries[w->position[stage]];
     const int64_t id = program_id(o, e->chunk, e->micro_batch);
     double start = w->free_at[stage];
-    struct hd_order_entry inputs[2];
+    struct hd_schedule_entry inputs[2];
     const int count = inputs_of(o, e, inputs);
 
     for (int i = 0; i < count; i++) {
-        const struct hd_order_entry *in = &inputs[i];
+        const struct hd_schedule_entry *in = &inputs[i];
         double ready;
 
         if (!has_ended(w, in))
@@ -190,19 +190,19 @@ static bool advance(struct walk *w, int32_t stage)
 }
 
 /* What the next program of a stage waits for: a program that has not run. */
-static struct hd_order_entry waits_for(const struct walk *w, int32_t stage)
+static struct hd_schedule_entry waits_for(const struct walk *w, int32_t stage)
 {
-    const struct hd_order_entry *e = &w->order->stages[stage].entries[w->position[stage]];
-    struct hd_order_entry inputs[2] = {{0}};
-    const int count = inputs_of(w->order, e, inputs);
+    const struct hd_schedule_entry *e = &w->schedule->stages[stage].entries[w->position[stage]];
+    struct hd_schedule_entry inputs[2] = {{0}};
+    const int count = inputs_of(w->schedule, e, inputs);
 
     return count == 2 && has_ended(w, &inputs[0]) ? inputs[1] : inputs[0];
 }
 
 /* Every stage in the circle waits for a program that comes later in the order of the next one. */
-static enum hd_status circle_error(const struct walk *w, int32_t stage)
+static enum hd_status deadlock_error(const struct walk *w, int32_t stage)
 {
-    const struct hd_pipeline *p = &w->order->pipeline;
+    const struct hd_pipeline *p = &w->schedule->pipeline;
     char story[HD_ERR_MAX] = "", a[PLACE_MAX], b[PLACE_MAX], c[PLACE_MAX];
     size_t n = 0;
     int32_t first;
@@ -211,10 +211,10 @@ static enum hd_status circle_error(const struct walk *w, int32_t stage)
         stage = hd_pipeline_stage(p, waits_for(w, stage).chunk);
     first = stage;
     do {
-        const struct hd_order_entry in = waits_for(w, stage);
+        const struct hd_schedule_entry in = waits_for(w, stage);
         const int32_t other = hd_pipeline_stage(p, in.chunk);
         const int32_t i =
-            w->w.index[program_row(in.call)][program_id(w->order, in.chunk, in.micro_batch)];
+            w->w.index[program_row(in.call)][program_id(w->schedule, in.chunk, in.micro_batch)];
 
         n += (size_t)snprintf(story + n, sizeof story - n, "%s%s waits for %s", n ? "; " : "",
                               place(w, stage, w->position[stage], a), place(w, other, i, b));
@@ -228,7 +228,7 @@ static enum hd_status circle_error(const struct walk *w, int32_t stage)
 
 static enum hd_status run(struct walk *w)
 {
-    const struct hd_order *o = w->order;
+    const struct hd_schedule *o = w->schedule;
     bool progress = true;
 
     while (progress) {
@@ -239,22 +239,23 @@ static enum hd_status run(struct walk *w)
     }
     for (int32_t s = 0; s < o->pipeline.stages; s++)
         if (w->position[s] < o->stages[s].count)
-            return circle_error(w, s);
+            return deadlock_error(w, s);
     return HD_OK;
 }
 
-enum hd_status order_walk(const struct hd_order *order, const struct hd_order_costs *costs,
-                          const int32_t *lines, struct hd_arena *arena, struct order_walk *ret_walk)
+enum hd_status schedule_walk_run(const struct hd_schedule *schedule,
+                                 const struct hd_schedule_costs *costs, const int32_t *lines,
+                                 struct hd_arena *arena, struct schedule_walk *ret_walk)
 {
-    struct walk w = {.order = order, .costs = costs, .lines = lines};
-    const size_t stages = (size_t)order->pipeline.stages;
+    struct walk w = {.schedule = schedule, .costs = costs, .lines = lines};
+    const size_t stages = (size_t)schedule->pipeline.stages;
     size_t count;
     enum hd_status st;
 
-    st = pipeline_check(&order->pipeline, order->micro_batches);
+    st = pipeline_check(&schedule->pipeline, schedule->micro_batches);
     if (st)
         return st;
-    count = (size_t)order->pipeline.chunks * (size_t)order->micro_batches;
+    count = (size_t)schedule->pipeline.chunks * (size_t)schedule->micro_batches;
     w.position = hd_arena_array(arena, stages, sizeof *w.position);
     w.free_at = hd_arena_array(arena, stages, sizeof *w.free_at);
     for (int row = 0; row < PROGRAM_ROWS; row++) {
@@ -275,29 +276,30 @@ enum hd_status order_walk(const struct hd_order *order, const struct hd_order_co
     return st;
 }
 
-enum hd_status hd_order_walk(const struct hd_order *order, const struct hd_order_costs *costs,
-                             struct hd_arena *arena, struct hd_order_times *ret_times)
+enum hd_status hd_schedule_walk(const struct hd_schedule *schedule,
+                                const struct hd_schedule_costs *costs, struct hd_arena *arena,
+                                struct hd_schedule_times *ret_times)
 {
-    struct hd_order_times times = {0};
+    struct hd_schedule_times times = {0};
     struct hd_arena scratch;
-    struct order_walk walk;
+    struct schedule_walk walk;
     double first = 0, last = 0, busy = 0;
     bool any = false;
     enum hd_status st;
 
     hd_arena_init(&scratch, 0);
-    st = order_walk(order, costs, NULL, &scratch, &walk);
+    st = schedule_walk_run(schedule, costs, NULL, &scratch, &walk);
     if (st)
         goto end;
-    times.busy = hd_arena_array(arena, (size_t)order->pipeline.stages, sizeof *times.busy);
+    times.busy = hd_arena_array(arena, (size_t)schedule->pipeline.stages, sizeof *times.busy);
     if (!times.busy) {
         st = hd_err(HD_NO_MEMORY, "no memory for the times of an order");
         goto end;
     }
-    for (int32_t s = 0; s < order->pipeline.stages; s++) {
-        for (int32_t i = 0; i < order->stages[s].count; i++) {
-            const struct hd_order_entry *e = &order->stages[s].entries[i];
-            const int64_t id = program_id(order, e->chunk, e->micro_batch);
+    for (int32_t s = 0; s < schedule->pipeline.stages; s++) {
+        for (int32_t i = 0; i < schedule->stages[s].count; i++) {
+            const struct hd_schedule_entry *e = &schedule->stages[s].entries[i];
+            const int64_t id = program_id(schedule, e->chunk, e->micro_batch);
             const double start = walk.start[program_row(e->call)][id];
             const double finish = walk.end[program_row(e->call)][id];
 
@@ -309,7 +311,7 @@ enum hd_status hd_order_walk(const struct hd_order *order, const struct hd_order
         busy += times.busy[s];
     }
     times.total = last - first;
-    times.bubble = times.total > 0 ? 1 - busy / (order->pipeline.stages * times.total) : 0;
+    times.bubble = times.total > 0 ? 1 - busy / (schedule->pipeline.stages * times.total) : 0;
     *ret_times = times;
 end:
     hd_arena_done(&scratch);

@@ -88,8 +88,8 @@ static enum hd_status plan_pipeline(const struct hd_layout *l, struct hd_arena *
     const int32_t chunks = l->pipeline.chunks, stages = l->pipeline.stages;
     double *third = hd_arena_array(arena, (size_t)chunks, sizeof *third);
     double *backward = hd_arena_array(arena, (size_t)chunks, sizeof *backward);
-    const struct hd_order_costs costs = {third, backward, third, 0};
-    struct hd_order_times times;
+    const struct hd_schedule_costs costs = {third, backward, third, 0};
+    struct hd_schedule_times times;
     double all = 0;
     enum hd_status st;
 
@@ -105,7 +105,7 @@ static enum hd_status plan_pipeline(const struct hd_layout *l, struct hd_arena *
         all += chunk_flops(l, c);
         plan->stages[hd_pipeline_stage(&l->pipeline, c)].work += chunk_flops(l, c);
     }
-    st = hd_order_walk(&l->order, &costs, arena, &times);
+    st = hd_schedule_walk(&l->order, &costs, arena, &times);
     for (int32_t s = 0; !st && s < stages; s++) {
         plan->stages[s].work *= stages / all;
         plan->stages[s].busy = times.busy[s] / times.total;
@@ -122,7 +122,7 @@ static enum hd_status plan_class(const struct hd_layout *layout, const struct hd
 {
     c->stage = layout->coord.pp;
     c->memory = layout->memory;
-    c->kept_slots = layout->plan.kept_slots;
+    c->saved_slots = layout->plan.saved_slots;
     c->deferred_slots = layout->plan.deferred_slots;
     c->stage_io_slots = layout->plan.stage_io_slots;
     if (hd_traits_is_cuda(traits)) {

@@ -23,7 +23,7 @@ struct hd_plan_class {
     int32_t lowest, ranks; /* the lowest of them, and how many there are */
     int32_t stage;
     struct hd_memory memory;
-    int32_t kept_slots, deferred_slots, stage_io_slots; /* of a step (lib/pipeline) */
+    int32_t saved_slots, deferred_slots, stage_io_slots; /* of a step (lib/pipeline) */
     struct hd_dry step; /* one optimizer step: all micro-batches and the update */
     /* on a GPU, else 0 */
     int64_t reserved_bytes;          /* the rank's plan */

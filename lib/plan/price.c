@@ -149,7 +149,7 @@ static int64_t place(const struct step_walk *s, int32_t chunk, int32_t micro_bat
 }
 
 /* Whose value a program needs: the chunk before for F, the one after for B; -1: none. */
-static int32_t giver(const struct step_walk *s, const struct hd_order_entry *e)
+static int32_t giver(const struct step_walk *s, const struct hd_schedule_entry *e)
 {
     if (e->call == HD_CALL_F)
         return e->chunk - 1;
@@ -159,7 +159,7 @@ static int32_t giver(const struct step_walk *s, const struct hd_order_entry *e)
 /* Sends what a program has made to the chunk that needs it. Where transfers take the thread of the
  * rank that receives, they begin when it asks for them. */
 static void send(struct step_walk *s, struct stage *from, int32_t stage,
-                 const struct hd_order_entry *e)
+                 const struct hd_schedule_entry *e)
 {
     const bool back = e->call == HD_CALL_B;
     const int32_t taker = back ? e->chunk - 1 : e->chunk + 1;
@@ -184,7 +184,7 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
 
 /* Seconds of the rank's own thread for what a program needs of another stage; in waiting, as the
  * sender's. */
-static double receives(const struct step_walk *s, const struct hd_order_entry *e, int32_t stage)
+static double receives(const struct step_walk *s, const struct hd_schedule_entry *e, int32_t stage)
 {
     const int32_t from = giver(s, e);
 
@@ -198,7 +198,7 @@ static double receives(const struct step_walk *s, const struct hd_order_entry *e
 static bool advance(struct step_walk *s, int32_t number)
 {
     struct stage *st = &s->stages[number];
-    const struct hd_order_entry *e = &s->l->order->stages[number].entries[st->next];
+    const struct hd_schedule_entry *e = &s->l->order->stages[number].entries[st->next];
     const bool last = e->micro_batch == s->l->order->micro_batches - 1;
     const struct hd_program_time *t = &s->times[e->chunk][piece_call(e->call)][last];
     double start = st->clock;
@@ -304,10 +304,10 @@ static double update_of(const struct step_walk *s, int32_t stage)
 /* Adds up, of a stage, what its programs are made of. */
 static void add_programs(const struct step_walk *s, int32_t stage, struct hd_program_time *sum)
 {
-    const struct hd_stage_order *o = &s->l->order->stages[stage];
+    const struct hd_stage_schedule *o = &s->l->order->stages[stage];
 
     for (int32_t i = 0; i < o->count; i++) {
-        const struct hd_order_entry *e = &o->entries[i];
+        const struct hd_schedule_entry *e = &o->entries[i];
         const bool last = e->micro_batch == s->l->order->micro_batches - 1;
 
         hd_program_time_add(sum, 1, &s->times[e->chunk][piece_call(e->call)][last]);

@@ -34,8 +34,8 @@ struct hd_price {
 /* The layout in the small: what a step needs of it. */
 struct hd_price_layout {
     struct hd_pipeline pipeline;
-    const struct hd_units *units; /* [pipeline.chunks] */
-    const struct hd_order *order; /* of a step */
+    const struct hd_units *units;    /* [pipeline.chunks] */
+    const struct hd_schedule *order; /* of a step */
     const struct hd_model_config *config;
     int64_t ranks_per_stage;
     int64_t segment;       /* hd_piece_segment */

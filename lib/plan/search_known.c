@@ -127,7 +127,7 @@ static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
 
     some.global_batch = job->dp * job->micro_batch * micro_batches;
     some.validate_batches = 1; /* the order of a validation is not needed */
-    return hd_layout_order(&some, cut, arena, ret_shared);
+    return hd_layout_schedule(&some, cut, arena, ret_shared);
 }
 
 int32_t search_blocks_of(const struct hd_layout_shared *shared, int32_t chunk)
@@ -146,7 +146,7 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
     if (!o->stages)
         return hd_err(HD_NO_MEMORY, "no memory to search layouts");
     for (int32_t i = 0; i < p->stages; i++) {
-        const struct hd_stage_order *order = &o->shared.order.stages[i];
+        const struct hd_stage_schedule *order = &o->shared.order.stages[i];
         struct ordered_stage *stage = &o->stages[i];
         int32_t kept = 0, deferred = 0;
 

@@ -22,17 +22,17 @@ static enum hd_status parse(const char *text, struct hd_pipeline *ret_pipeline,
                             int32_t *ret_micro_batches, struct hd_text *ret_text)
 {
     struct hd_step_plan *plans;
-    struct hd_order order;
+    struct hd_schedule order;
     struct hd_arena arena;
-    enum hd_status st = hd_order_measure(text, ret_pipeline, ret_micro_batches);
+    enum hd_status st = hd_schedule_measure(text, ret_pipeline, ret_micro_batches);
 
     hd_arena_init(&arena, 0);
     if (!st)
-        st = hd_order_read(text, ret_pipeline, *ret_micro_batches, &arena, &order);
+        st = hd_schedule_read(text, ret_pipeline, *ret_micro_batches, &arena, &order);
     if (!st)
-        st = hd_order_prove(&order, &arena, &plans);
+        st = hd_schedule_check(&order, &arena, &plans);
     if (!st)
-        hd_order_write(&order, ret_text);
+        hd_schedule_write(&order, ret_text);
     if (!st && ret_text->failed)
         st = no_memory();
     if (!st && ret_text->len_bytes > HD_JOB_ORDER_BYTES_MAX)
@@ -144,7 +144,7 @@ void spec_fill_order(struct hd_job *job)
     int32_t micro_batches;
 
     if (!job->schedule_order ||
-        hd_order_measure(job->schedule_order, &pipeline, &micro_batches) != HD_OK)
+        hd_schedule_measure(job->schedule_order, &pipeline, &micro_batches) != HD_OK)
         return;
     if (!job->pp)
         job->pp = pipeline.stages;

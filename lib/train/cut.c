@@ -173,7 +173,7 @@ enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_conf
     int32_t micro_batches;
 
     if (!st && job->schedule_order)
-        st = hd_order_measure(job->schedule_order, &own, &micro_batches);
+        st = hd_schedule_measure(job->schedule_order, &own, &micro_batches);
     if (st)
         return st;
     *ret_units = cut;

@@ -19,14 +19,14 @@ static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_inst
                                 int64_t chunk_state)
 {
     const struct hd_layout *l = &t->layout;
-    const int64_t kept = in->slot[HD_SLOT_KEPT] > 0 ? in->slot[HD_SLOT_KEPT] : 0;
+    const int64_t kept = in->slot[HD_SLOT_SAVED] > 0 ? in->slot[HD_SLOT_SAVED] : 0;
     const int64_t deferred = in->slot[HD_SLOT_DEFERRED] > 0 ? in->slot[HD_SLOT_DEFERRED] : 0;
     char *const base[2] = {t->private_base, t->registered_base};
     struct hd_bases b = {.chunk_state = t->private_base + chunk_state};
 
     for (int v = 0; v < 2; v++) {
         b.base[HD_REGION_STATE][v] = base[v];
-        b.base[HD_REGION_SAVED][v] = base[v] + l->kept[v] + kept * l->kept_slot[v];
+        b.base[HD_REGION_SAVED][v] = base[v] + l->kept[v] + kept * l->saved_slot[v];
         b.base[HD_REGION_DEFERRED][v] = base[v] + l->deferred[v] + deferred * l->deferred_slot[v];
         b.base[HD_REGION_WORK][v] = base[v] + l->work[v];
     }
@@ -231,7 +231,7 @@ static enum hd_status follow_one(struct hd_trainer *t, const struct hd_bound_lis
     case HD_DO_SEND:
     case HD_DO_RECEIVE:
         return hd_runner_transfer(t->runner, &list->transfers[i], &t->slots[slot_of(in)]);
-    case HD_DO_JOIN:
+    case HD_DO_SYNCHRONIZE:
         break;
     }
     return hd_runner_order(t->runner);

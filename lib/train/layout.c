@@ -307,29 +307,29 @@ static enum hd_status make_order(struct hd_layout_shared *s,
     const struct hd_job *job = &s->job;
     const int64_t windows = job->validate_batches * job->global_batch;
     const int64_t calls = (windows + job->dp * job->micro_batch - 1) / (job->dp * job->micro_batch);
-    enum hd_schedule schedule = options->schedule;
+    enum hd_schedule_kind schedule = options->schedule;
     enum hd_status st;
 
     if (job->pp > 1 && !job->schedule_order && !hd_schedule_from_name(job->schedule, &schedule))
         return hd_err(HD_INVALID, "parallel.schedule: '%s' is unknown", job->schedule);
     if (job->pp > 1 && job->schedule_order) {
-        st = hd_order_read(job->schedule_order, &s->pipeline, (int32_t)s->micro_batches, arena,
-                           &s->order);
+        st = hd_schedule_read(job->schedule_order, &s->pipeline, (int32_t)s->micro_batches, arena,
+                              &s->order);
         if (st)
             st = hd_err_prefix(st, "parallel.schedule");
     } else {
-        st = hd_order_build(schedule, &s->pipeline, (int32_t)s->micro_batches,
-                            options->split_backward || hd_schedule_splits(schedule), arena,
-                            &s->order);
+        st = hd_schedule_build(schedule, &s->pipeline, (int32_t)s->micro_batches,
+                               options->split_backward || hd_schedule_splits(schedule), arena,
+                               &s->order);
     }
     if (!st && !job->schedule_order) /* a job's own order is followed as it is */
-        hd_order_freeze(&s->order, untrained_chunks(s));
+        hd_schedule_freeze(&s->order, untrained_chunks(s));
     if (!st)
-        st = hd_order_build(HD_SCHEDULE_FORWARD, &s->pipeline,
-                            calls < 1               ? 1
-                            : calls < HD_EVAL_ROUND ? (int32_t)calls
-                                                    : HD_EVAL_ROUND,
-                            false, arena, &s->eval_order);
+        st = hd_schedule_build(HD_SCHEDULE_FORWARD, &s->pipeline,
+                               calls < 1               ? 1
+                               : calls < HD_EVAL_ROUND ? (int32_t)calls
+                                                       : HD_EVAL_ROUND,
+                               false, arena, &s->eval_order);
     return st;
 }
 
@@ -541,10 +541,10 @@ static void place_regions(struct hd_layout *l)
         const int64_t work_bytes = v ? work.registered_bytes : work.private_bytes;
         int64_t deferred_end;
 
-        l->kept_slot[v] = v ? kept.registered_bytes : kept.private_bytes;
+        l->saved_slot[v] = v ? kept.registered_bytes : kept.private_bytes;
         l->deferred_slot[v] = v ? deferred.registered_bytes : deferred.private_bytes;
         l->kept[v] = end[v];
-        l->deferred[v] = l->kept[v] + l->kept_slot[v] * l->plan.kept_slots;
+        l->deferred[v] = l->kept[v] + l->saved_slot[v] * l->plan.saved_slots;
         deferred_end = l->deferred[v] + l->deferred_slot[v] * l->plan.deferred_slots;
         l->work[v] = work_bytes ? hd_work_begin(deferred_end) : deferred_end;
         end[v] = l->work[v] + work_bytes;
@@ -637,8 +637,8 @@ static enum hd_status share_cut(const struct hd_job *job, struct hd_units *cut,
     return cut_model(s, cut, arena);
 }
 
-enum hd_status hd_layout_order(const struct hd_job *job, struct hd_units *cut,
-                               struct hd_arena *arena, struct hd_layout_shared *ret_shared)
+enum hd_status hd_layout_schedule(const struct hd_job *job, struct hd_units *cut,
+                                  struct hd_arena *arena, struct hd_layout_shared *ret_shared)
 {
     enum hd_status st;
 
@@ -660,9 +660,9 @@ enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits 
     if (!st)
         st = make_order(s, options, arena);
     if (!st)
-        st = hd_order_prove(&s->order, arena, &s->plans);
+        st = hd_schedule_check(&s->order, arena, &s->plans);
     if (!st)
-        st = hd_order_prove(&s->eval_order, arena, &s->eval_plans);
+        st = hd_schedule_check(&s->eval_order, arena, &s->eval_plans);
     return st ? st : plan_snapshots(s, arena);
 }
 

@@ -79,7 +79,7 @@ struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_layout *layout,
 
 /* For tests, of a job with one pipeline stage: another schedule, W apart. */
 struct hd_layout_options {
-    enum hd_schedule schedule;
+    enum hd_schedule_kind schedule;
     bool split_backward;
 };
 
@@ -95,7 +95,7 @@ struct hd_layout_shared {
     struct hd_pipeline pipeline;
     struct hd_units *units;                  /* [pipeline.chunks] of each chunk of the model */
     const int32_t *unit_stages;              /* [units of the model] the stage of each */
-    struct hd_order order, eval_order;       /* of all stages */
+    struct hd_schedule order, eval_order;    /* of all stages */
     struct hd_step_plan *plans, *eval_plans; /* [stages] of a step, of a round of validation */
     struct hd_traits traits;                 /* of the ranks' devices, which are alike */
     int64_t micro_batches;                   /* per rank and step */
@@ -110,9 +110,9 @@ struct hd_layout {
     struct hd_model model;
     struct hd_registry registry;
     struct hd_pipeline pipeline;
-    struct hd_order order, eval_order; /* of all stages */
-    struct hd_units *units;            /* [pipeline.chunks] of each chunk of the model */
-    int chunk_count;                   /* of this rank: train[k] is the chunk hd_layout_chunk(k) */
+    struct hd_schedule order, eval_order; /* of all stages */
+    struct hd_units *units;               /* [pipeline.chunks] of each chunk of the model */
+    int chunk_count; /* of this rank: train[k] is the chunk hd_layout_chunk(k) */
     struct hd_chunk **train, **eval, *update;
     struct hd_step_plan plan, eval_plan; /* of a step, and of a round of validation */
     int64_t micro_batches;               /* per rank and step */
@@ -121,12 +121,12 @@ struct hd_layout {
 
     /* offsets in bytes in the private or visible reservation; on a device profile, sample, batch,
      * snapshot, host_state and window are offsets in host memory */
-    int64_t *train_state, *eval_state;      /* private: the constants of each chunk */
-    int64_t kept[2], deferred[2], work[2];  /* [visible] */
-    int64_t kept_slot[2], deferred_slot[2]; /* sizes of one slot */
-    int64_t boundary, stage_io_slot;        /* visible: slots; size of one slot */
-    int64_t profile;                        /* private: records */
-    int64_t sample;                         /* private: [fields of a sample, context] of 4 bytes */
+    int64_t *train_state, *eval_state;       /* private: the constants of each chunk */
+    int64_t kept[2], deferred[2], work[2];   /* [visible] */
+    int64_t saved_slot[2], deferred_slot[2]; /* sizes of one slot */
+    int64_t boundary, stage_io_slot;         /* visible: slots; size of one slot */
+    int64_t profile;                         /* private: records */
+    int64_t sample;                          /* private: [fields of a sample, context] of 4 bytes */
     int64_t snapshot;   /* private: the copy of what this rank writes of a checkpoint */
     int64_t host_state; /* device only: state of offloaded parts (registry.h) */
     int64_t window;     /* device only: gradients of the largest offloaded part, then its copies */
@@ -148,8 +148,8 @@ enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits 
 /* The sizes, the cut and the orders alone: without lists of instructions, traits and snapshots.
  * cut: the units of each chunk, of a layout of this model with as many chunks and stages, which
  * must live as long; NULL: the model is cut here. */
-enum hd_status hd_layout_order(const struct hd_job *job, struct hd_units *cut,
-                               struct hd_arena *arena, struct hd_layout_shared *ret_shared);
+enum hd_status hd_layout_schedule(const struct hd_job *job, struct hd_units *cut,
+                                  struct hd_arena *arena, struct hd_layout_shared *ret_shared);
 enum hd_status hd_layout_build_rank(const struct hd_layout_shared *shared, int rank,
                                     struct hd_arena *arena, struct hd_layout *ret_layout);
 /* Makes of a layout that of another rank, perhaps on another stage, whose programs are the same but

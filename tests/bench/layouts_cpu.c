@@ -23,7 +23,7 @@
  * Memory of a rank: the peak that the system saw (VmHWM less what was resident before, less pages
  * of the other rank's memory that it reads), and our plan.
  *
- * A pipeline is held against its list: hd_order_walk with the times that the kernels of F and B
+ * A pipeline is held against its list: hd_schedule_walk with the times that the kernels of F and B
  * took in the same steps, plus those of the update. --where shows where a rank's time goes.
  *
  * The figures of docs/PERFORMANCE.md come from here. Run by hand; nothing depends on PyTorch.
@@ -264,8 +264,8 @@ static void walk(struct measured *m, int k, int run)
     const struct layout *l = &layouts[k];
     const struct hd_pipeline pipeline = {.stages = LAYOUTS_RANKS, .chunks = LAYOUTS_RANKS};
     double forward[LAYOUTS_RANKS], backward[LAYOUTS_RANKS], update = 0;
-    struct hd_order_times times;
-    struct hd_order order;
+    struct hd_schedule_times times;
+    struct hd_schedule order;
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
@@ -276,9 +276,10 @@ static void walk(struct measured *m, int k, int run)
         backward[r] = m->ours[k].parts[r][LAYOUTS_BACKWARD][run] / (double)l->micro_batches;
         update = own > update ? own : update;
     }
-    if (hd_order_build(HD_SCHEDULE_1F1B, &pipeline, (int32_t)l->micro_batches, false, &arena,
-                       &order) ||
-        hd_order_walk(&order, &(struct hd_order_costs){forward, backward, NULL, 0}, &arena, &times))
+    if (hd_schedule_build(HD_SCHEDULE_1F1B, &pipeline, (int32_t)l->micro_batches, false, &arena,
+                          &order) ||
+        hd_schedule_walk(&order, &(struct hd_schedule_costs){forward, backward, NULL, 0}, &arena,
+                         &times))
         bench_die(l->name, hd_err_message());
     m->walked[k][run] = times.total + update;
     m->list_wait[k][run] = times.bubble;

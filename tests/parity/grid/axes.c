@@ -60,7 +60,7 @@ static void set_micro_batches(struct hd_job *job, struct hd_layout_options *opti
 /* On one stage: all forwards first, and the weight gradients behind all backwards. */
 static void set_schedule(struct hd_job *job, struct hd_layout_options *options, int number)
 {
-    const enum hd_schedule schedule = (enum hd_schedule)number;
+    const enum hd_schedule_kind schedule = (enum hd_schedule_kind)number;
 
     options->schedule = schedule;
     options->split_backward = schedule == HD_SCHEDULE_GPIPE;

@@ -12,7 +12,7 @@ struct device_case {
     const char *family, *precision;
     int64_t layers, ffn, dp, cp, tp, ep;
     bool sequence;
-    enum hd_schedule schedule;
+    enum hd_schedule_kind schedule;
     bool offload;
 };
 

@@ -255,7 +255,7 @@ static void ranks_run_the_order_of_the_job(void **state)
             hd_arena_init(&arena, 0);
             harness_backend()->describe(&backend, &traits);
             run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &layout);
-            hd_order_write(&layout.order, &text);
+            hd_schedule_write(&layout.order, &text);
             assert_string_equal(text.data, own[i].order);
             job.global_batch += job.micro_batch;
             assert_int_equal(hd_layout_build(&job, rank, &traits, &(struct hd_layout_options){0},
@@ -386,7 +386,7 @@ static void stages_keep_as_many_micro_batches_as_the_schedule_says(void **state)
 
             hd_arena_init(&arena, 0);
             run_layout_of(&jobs[i], rank, &(struct hd_layout_options){0}, &arena, &layout);
-            assert_int_equal(layout.plan.kept_slots, i ? 8 : 4 - rank);
+            assert_int_equal(layout.plan.saved_slots, i ? 8 : 4 - rank);
             hd_arena_done(&arena);
         }
     }

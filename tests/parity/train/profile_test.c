@@ -193,7 +193,7 @@ static void each_step_holds_the_programs_launches_with_the_folds_work(void **sta
                 const struct hd_program *p;
                 int64_t constants;
 
-                if (in->kind == HD_DO_JOIN || in->kind == HD_DO_FEED)
+                if (in->kind == HD_DO_SYNCHRONIZE || in->kind == HD_DO_FEED)
                     continue;
                 programs++;
                 hd_layout_fold(&layout, in, &dry);

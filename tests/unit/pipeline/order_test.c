@@ -11,30 +11,31 @@
 
 #include "pipeline/pipeline.h"
 
-static bool is_folded(enum hd_schedule schedule)
+static bool is_folded(enum hd_schedule_kind schedule_kind)
 {
-    return schedule == HD_SCHEDULE_ZB_V;
+    return schedule_kind == HD_SCHEDULE_ZB_V;
 }
 
-static void build(struct hd_arena *arena, enum hd_schedule schedule, int32_t P, int32_t V,
-                  int32_t M, struct hd_order *ret_order)
+static void build(struct hd_arena *arena, enum hd_schedule_kind schedule_kind, int32_t P, int32_t V,
+                  int32_t M, struct hd_schedule *ret_schedule)
 {
-    const struct hd_pipeline pipeline = {P, P * V, is_folded(schedule)};
+    const struct hd_pipeline pipeline = {P, P * V, is_folded(schedule_kind)};
 
-    if (hd_order_build(schedule, &pipeline, M, false, arena, ret_order))
+    if (hd_schedule_build(schedule_kind, &pipeline, M, false, arena, ret_schedule))
         fail_msg("%s", hd_err_message());
 }
 
-static void check_order(enum hd_schedule schedule, const struct hd_pipeline *pipeline, int32_t M,
-                        bool split, const char *expected)
+static void check_schedule(enum hd_schedule_kind schedule_kind, const struct hd_pipeline *pipeline,
+                           int32_t M, bool split, const char *expected)
 {
     struct hd_text text = {0};
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule schedule;
 
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_order_build(schedule, pipeline, M, split, &arena, &order), HD_OK);
-    hd_order_write(&order, &text);
+    assert_int_equal(hd_schedule_build(schedule_kind, pipeline, M, split, &arena, &schedule),
+                     HD_OK);
+    hd_schedule_write(&schedule, &text);
     assert_string_equal(text.data, expected);
     hd_text_free(&text);
     hd_arena_done(&arena);
@@ -47,10 +48,10 @@ static void one_stage_runs_each_micro_batch_to_its_end(void **state)
     const struct hd_pipeline one = {1, 1, false};
 
     (void)state;
-    check_order(HD_SCHEDULE_1F1B, &one, 3, false, "0: F0.0 B0.0 F0.1 B0.1 F0.2 B0.2\n");
-    check_order(HD_SCHEDULE_1F1B, &one, 2, true, "0: F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n");
-    check_order(HD_SCHEDULE_GPIPE, &one, 2, true, "0: F0.0 F0.1 B0.0 B0.1 W0.0 W0.1\n");
-    check_order(HD_SCHEDULE_ZB_H1, &one, 2, false, "0: F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n");
+    check_schedule(HD_SCHEDULE_1F1B, &one, 3, false, "0: F0.0 B0.0 F0.1 B0.1 F0.2 B0.2\n");
+    check_schedule(HD_SCHEDULE_1F1B, &one, 2, true, "0: F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n");
+    check_schedule(HD_SCHEDULE_GPIPE, &one, 2, true, "0: F0.0 F0.1 B0.0 B0.1 W0.0 W0.1\n");
+    check_schedule(HD_SCHEDULE_ZB_H1, &one, 2, false, "0: F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n");
 }
 
 /* Stage s of 3 runs 2 - s F ahead. With 2 micro-batches stage 0 never runs F and B in turns. */
@@ -59,14 +60,14 @@ static void the_textbook_1f1b(void **state)
     const struct hd_pipeline three = {3, 3, false};
 
     (void)state;
-    check_order(HD_SCHEDULE_1F1B, &three, 4, false,
-                "0: F0.0 F0.1 F0.2 B0.0 F0.3 B0.1 B0.2 B0.3\n"
-                "1: F1.0 F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 B1.3\n"
-                "2: F2.0 B2.0 F2.1 B2.1 F2.2 B2.2 F2.3 B2.3\n");
-    check_order(HD_SCHEDULE_1F1B, &three, 2, false,
-                "0: F0.0 F0.1 B0.0 B0.1\n"
-                "1: F1.0 F1.1 B1.0 B1.1\n"
-                "2: F2.0 B2.0 F2.1 B2.1\n");
+    check_schedule(HD_SCHEDULE_1F1B, &three, 4, false,
+                   "0: F0.0 F0.1 F0.2 B0.0 F0.3 B0.1 B0.2 B0.3\n"
+                   "1: F1.0 F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 B1.3\n"
+                   "2: F2.0 B2.0 F2.1 B2.1 F2.2 B2.2 F2.3 B2.3\n");
+    check_schedule(HD_SCHEDULE_1F1B, &three, 2, false,
+                   "0: F0.0 F0.1 B0.0 B0.1\n"
+                   "1: F1.0 F1.1 B1.0 B1.1\n"
+                   "2: F2.0 B2.0 F2.1 B2.1\n");
 }
 
 /* Stage 0 has chunks 0 and 2 and runs 2 + 2 F ahead, stage 1 has 1 and 3 and runs 2 ahead. With 3
@@ -76,12 +77,12 @@ static void interleaved_runs_groups_chunk_by_chunk(void **state)
     const struct hd_pipeline two = {2, 4, false};
 
     (void)state;
-    check_order(HD_SCHEDULE_INTERLEAVED, &two, 2, false,
-                "0: F0.0 F0.1 F2.0 F2.1 B2.0 B2.1 B0.0 B0.1\n"
-                "1: F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 B1.0 B1.1\n");
-    check_order(HD_SCHEDULE_INTERLEAVED, &two, 3, false,
-                "0: F0.0 F0.1 F2.0 F2.1 F0.2 B2.0 B2.1 F2.2 B0.0 B0.1 B2.2 B0.2\n"
-                "1: F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 B1.1 F3.2 B3.2 B1.2\n");
+    check_schedule(HD_SCHEDULE_INTERLEAVED, &two, 2, false,
+                   "0: F0.0 F0.1 F2.0 F2.1 B2.0 B2.1 B0.0 B0.1\n"
+                   "1: F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 B1.0 B1.1\n");
+    check_schedule(HD_SCHEDULE_INTERLEAVED, &two, 3, false,
+                   "0: F0.0 F0.1 F2.0 F2.1 F0.2 B2.0 B2.1 F2.2 B0.0 B0.1 B2.2 B0.2\n"
+                   "1: F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 B1.1 F3.2 B3.2 B1.2\n");
 }
 
 /* Stage s of P puts off s W (zb-h1). zb-v: Qi et al. 2024, figure of V-ZB, for two stages. */
@@ -90,14 +91,14 @@ static void zero_bubble_puts_w_where_a_stage_would_wait(void **state)
     const struct hd_pipeline two = {2, 2, false}, v = {2, 4, true};
 
     (void)state;
-    check_order(HD_SCHEDULE_ZB_H1, &two, 3, false,
-                "0: F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2\n"
-                "1: F1.0 B1.0 F1.1 B1.1 W1.0 F1.2 B1.2 W1.1 W1.2\n");
-    check_order(HD_SCHEDULE_ZB_V, &v, 3, false,
-                "0: F0.0 F0.1 F0.2 F3.0 B3.0 W3.0 F3.1 B3.1 W3.1 B0.0 W0.0 F3.2 B3.2 W3.2 "
-                "B0.1 W0.1 B0.2 W0.2\n"
-                "1: F1.0 F2.0 F1.1 F2.1 B2.0 W2.0 F1.2 B1.0 W1.0 F2.2 B2.1 W2.1 "
-                "B1.1 B2.2 B1.2 W1.1 W2.2 W1.2\n");
+    check_schedule(HD_SCHEDULE_ZB_H1, &two, 3, false,
+                   "0: F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2\n"
+                   "1: F1.0 B1.0 F1.1 B1.1 W1.0 F1.2 B1.2 W1.1 W1.2\n");
+    check_schedule(HD_SCHEDULE_ZB_V, &v, 3, false,
+                   "0: F0.0 F0.1 F0.2 F3.0 B3.0 W3.0 F3.1 B3.1 W3.1 B0.0 W0.0 F3.2 B3.2 W3.2 "
+                   "B0.1 W0.1 B0.2 W0.2\n"
+                   "1: F1.0 F2.0 F1.1 F2.1 B2.0 W2.0 F1.2 B1.0 W1.0 F2.2 B2.1 W2.1 "
+                   "B1.1 B2.2 B1.2 W1.1 W2.2 W1.2\n");
 }
 
 static void validation_runs_e_alone(void **state)
@@ -105,21 +106,21 @@ static void validation_runs_e_alone(void **state)
     const struct hd_pipeline two = {2, 4, false}, v = {2, 4, true};
 
     (void)state;
-    check_order(HD_SCHEDULE_FORWARD, &two, 3, true,
-                "0: E0.0 E0.1 E2.0 E2.1 E0.2 E2.2\n"
-                "1: E1.0 E1.1 E3.0 E3.1 E1.2 E3.2\n");
-    check_order(HD_SCHEDULE_FORWARD, &v, 2, false,
-                "0: E0.0 E0.1 E3.0 E3.1\n"
-                "1: E1.0 E2.0 E1.1 E2.1\n");
-    check_order(HD_SCHEDULE_GPIPE, &v, 2, false,
-                "0: F0.0 F0.1 F3.0 F3.1 B3.0 B3.1 B0.0 B0.1\n"
-                "1: F1.0 F2.0 F1.1 F2.1 B2.0 B1.0 B2.1 B1.1\n");
+    check_schedule(HD_SCHEDULE_FORWARD, &two, 3, true,
+                   "0: E0.0 E0.1 E2.0 E2.1 E0.2 E2.2\n"
+                   "1: E1.0 E1.1 E3.0 E3.1 E1.2 E3.2\n");
+    check_schedule(HD_SCHEDULE_FORWARD, &v, 2, false,
+                   "0: E0.0 E0.1 E3.0 E3.1\n"
+                   "1: E1.0 E2.0 E1.1 E2.1\n");
+    check_schedule(HD_SCHEDULE_GPIPE, &v, 2, false,
+                   "0: F0.0 F0.1 F3.0 F3.1 B3.0 B3.1 B0.0 B0.1\n"
+                   "1: F1.0 F2.0 F1.1 F2.1 B2.0 B1.0 B2.1 B1.1\n");
 }
 
 static void a_schedule_that_does_not_fit_is_refused_with_its_key(void **state)
 {
     static const struct {
-        enum hd_schedule schedule;
+        enum hd_schedule_kind schedule_kind;
         struct hd_pipeline pipeline;
         int32_t M;
         const char *message;
@@ -136,36 +137,36 @@ static void a_schedule_that_does_not_fit_is_refused_with_its_key(void **state)
         {HD_SCHEDULE_GPIPE, {1, 1, false}, 0, "a step of 0 micro-batches"},
     };
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule schedule;
 
     (void)state;
     hd_arena_init(&arena, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(hd_order_build(cases[i].schedule, &cases[i].pipeline, cases[i].M, false,
-                                        &arena, &order),
+        assert_int_equal(hd_schedule_build(cases[i].schedule_kind, &cases[i].pipeline, cases[i].M,
+                                           false, &arena, &schedule),
                          HD_INVALID);
         if (strstr(hd_err_message(), cases[i].message) != hd_err_message())
             fail_msg("\"%s\" does not begin with \"%s\"", hd_err_message(), cases[i].message);
     }
-    assert_int_equal(hd_order_build(HD_SCHEDULE_GPIPE, &(struct hd_pipeline){1, 1, false},
-                                    INT32_MAX, false, &arena, &order),
+    assert_int_equal(hd_schedule_build(HD_SCHEDULE_GPIPE, &(struct hd_pipeline){1, 1, false},
+                                       INT32_MAX, false, &arena, &schedule),
                      HD_LIMIT);
     hd_arena_done(&arena);
 }
 
 static void schedules_have_names(void **state)
 {
-    enum hd_schedule schedule;
+    enum hd_schedule_kind schedule_kind;
 
     (void)state;
     for (int i = 0; i < HD_SCHEDULE_COUNT; i++) {
-        const char *name = hd_schedule_name((enum hd_schedule)i);
+        const char *name = hd_schedule_name((enum hd_schedule_kind)i);
 
-        assert_int_equal(hd_schedule_from_name(name, &schedule), i != HD_SCHEDULE_FORWARD);
+        assert_int_equal(hd_schedule_from_name(name, &schedule_kind), i != HD_SCHEDULE_FORWARD);
         if (i != HD_SCHEDULE_FORWARD)
-            assert_int_equal(schedule, i);
+            assert_int_equal(schedule_kind, i);
     }
-    assert_false(hd_schedule_from_name("1F1B", &schedule));
+    assert_false(hd_schedule_from_name("1F1B", &schedule_kind));
 }
 
 /* Chunks 0 .. 5 of 3 stages: in turns, or down and up the V. */
@@ -186,13 +187,13 @@ static void chunks_lie_on_stages(void **state)
 /* ---- times ---- */
 
 /* The idle time of each stage, which all have the same work. */
-static double idle_of(enum hd_schedule schedule, int32_t P, int32_t V, int32_t M, double forward,
-                      double backward, double weights)
+static double idle_of(enum hd_schedule_kind schedule_kind, int32_t P, int32_t V, int32_t M,
+                      double forward, double backward, double weights)
 {
     double f[64], b[64], w[64], idle;
-    struct hd_order_times times;
+    struct hd_schedule_times times;
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule schedule;
 
     assert_true(P * V <= 64);
     for (int i = 0; i < P * V; i++) {
@@ -201,11 +202,12 @@ static double idle_of(enum hd_schedule schedule, int32_t P, int32_t V, int32_t M
         w[i] = weights;
     }
     hd_arena_init(&arena, 0);
-    build(&arena, schedule, P, V, M, &order);
-    assert_int_equal(hd_order_walk(&order, &(struct hd_order_costs){f, b, w, 0}, &arena, &times),
-                     HD_OK);
+    build(&arena, schedule_kind, P, V, M, &schedule);
+    assert_int_equal(
+        hd_schedule_walk(&schedule, &(struct hd_schedule_costs){f, b, w, 0}, &arena, &times),
+        HD_OK);
     for (int32_t s = 0; s < P; s++)
-        assert_true(times.busy[s] == M * V * (forward + backward + (order.split ? weights : 0)));
+        assert_true(times.busy[s] == M * V * (forward + backward + (schedule.split ? weights : 0)));
     idle = times.total - times.busy[0];
     assert_true(fabs(times.bubble - idle / times.total) < 1e-12);
     hd_arena_done(&arena);
@@ -264,15 +266,16 @@ static void a_group_that_is_not_full_takes_no_longer(void **state)
 static void a_walk_counts_unequal_stages_and_transfers(void **state)
 {
     const double f[] = {1, 4}, b[] = {2, 6};
-    struct hd_order_times times;
+    struct hd_schedule_times times;
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule schedule;
 
     (void)state;
     hd_arena_init(&arena, 0);
-    build(&arena, HD_SCHEDULE_1F1B, 2, 1, 1, &order);
+    build(&arena, HD_SCHEDULE_1F1B, 2, 1, 1, &schedule);
     assert_int_equal(
-        hd_order_walk(&order, &(struct hd_order_costs){f, b, NULL, 0.5}, &arena, &times), HD_OK);
+        hd_schedule_walk(&schedule, &(struct hd_schedule_costs){f, b, NULL, 0.5}, &arena, &times),
+        HD_OK);
     assert_true(times.total == 14 && times.busy[0] == 3 && times.busy[1] == 10);
     assert_true(fabs(times.bubble - 15. / 28) < 1e-12);
     hd_arena_done(&arena);
@@ -284,14 +287,14 @@ static void a_drawing_shows_waits(void **state)
 {
     struct hd_text text = {0};
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule schedule;
 
     (void)state;
     hd_arena_init(&arena, 0);
-    build(&arena, HD_SCHEDULE_1F1B, 2, 1, 2, &order);
-    hd_order_draw(&order, &text);
-    build(&arena, HD_SCHEDULE_ZB_V, 1, 2, 1, &order);
-    hd_order_draw(&order, &text);
+    build(&arena, HD_SCHEDULE_1F1B, 2, 1, 2, &schedule);
+    hd_schedule_draw(&schedule, &text);
+    build(&arena, HD_SCHEDULE_ZB_V, 1, 2, 1, &schedule);
+    hd_schedule_draw(&schedule, &text);
     assert_string_equal(text.data, "0  F0 F1 .  .  B0 -  .  B1 -\n"
                                    "1  .  F0 B0 -  F1 B1 -  .  .\n"
                                    "0  F0.0 F1.0 B1.0 W1.0 B0.0 W0.0\n");
@@ -302,18 +305,19 @@ static void a_drawing_shows_waits(void **state)
 static void what_is_written_is_read_again(void **state)
 {
     (void)state;
-    for (int schedule = 0; schedule < HD_SCHEDULE_FORWARD; schedule++) {
-        const int32_t V = schedule == HD_SCHEDULE_1F1B || schedule == HD_SCHEDULE_ZB_H1 ? 1 : 2;
+    for (int schedule_kind = 0; schedule_kind < HD_SCHEDULE_FORWARD; schedule_kind++) {
+        const int32_t V =
+            schedule_kind == HD_SCHEDULE_1F1B || schedule_kind == HD_SCHEDULE_ZB_H1 ? 1 : 2;
         struct hd_text first = {0}, second = {0};
-        struct hd_order order, copy;
+        struct hd_schedule schedule, copy;
         struct hd_arena arena;
 
         hd_arena_init(&arena, 0);
-        build(&arena, (enum hd_schedule)schedule, 3, V, 5, &order);
-        hd_order_write(&order, &first);
-        assert_int_equal(hd_order_read(first.data, &order.pipeline, 5, &arena, &copy), HD_OK);
-        assert_int_equal(copy.split, order.split);
-        hd_order_write(&copy, &second);
+        build(&arena, (enum hd_schedule_kind)schedule_kind, 3, V, 5, &schedule);
+        hd_schedule_write(&schedule, &first);
+        assert_int_equal(hd_schedule_read(first.data, &schedule.pipeline, 5, &arena, &copy), HD_OK);
+        assert_int_equal(copy.split, schedule.split);
+        hd_schedule_write(&copy, &second);
         assert_string_equal(first.data, second.data);
         hd_text_free(&first);
         hd_text_free(&second);
@@ -326,11 +330,11 @@ static void check_text(const char *text, const char *message)
 {
     const struct hd_pipeline two = {2, 2, false};
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule schedule;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_order_read(text, &two, 2, &arena, &order);
+    st = hd_schedule_read(text, &two, 2, &arena, &schedule);
     hd_arena_done(&arena);
     assert_int_equal(st, message ? HD_INVALID : HD_OK);
     if (message && strcmp(hd_err_message(), message) != 0)
@@ -393,15 +397,15 @@ static void a_damaged_text_is_read_or_refused_with_its_line(void **state)
     static const char bytes[] = "0129.:FBWE# \n\t-\xff";
     const struct hd_pipeline v = {2, 4, true};
     struct hd_text text = {0}, again = {0};
-    struct hd_order order, copy;
+    struct hd_schedule schedule, copy;
     struct hd_arena arena;
     char damaged[512];
     int refused = 0;
 
     (void)state;
     hd_arena_init(&arena, 0);
-    build(&arena, HD_SCHEDULE_ZB_V, 2, 2, 3, &order);
-    hd_order_write(&order, &text);
+    build(&arena, HD_SCHEDULE_ZB_V, 2, 2, 3, &schedule);
+    hd_schedule_write(&schedule, &text);
     assert_true(text.len_bytes + 2 < sizeof damaged);
     for (size_t at = 0; at < text.len_bytes; at++)
         for (size_t kind = 0; kind <= 2 * (sizeof bytes - 1); kind++) {
@@ -412,9 +416,9 @@ static void a_damaged_text_is_read_or_refused_with_its_line(void **state)
             if (kind)
                 damaged[n++] = bytes[(kind - 1) / 2];
             memcpy(damaged + n, text.data + rest, text.len_bytes - rest + 1);
-            if (hd_order_read(damaged, &v, 3, &arena, &copy) == HD_OK) {
+            if (hd_schedule_read(damaged, &v, 3, &arena, &copy) == HD_OK) {
                 hd_text_clear(&again);
-                hd_order_write(&copy, &again);
+                hd_schedule_write(&copy, &again);
                 assert_string_equal(again.data, text.data);
             } else {
                 assert_non_null(strstr(hd_err_message(), "line "));

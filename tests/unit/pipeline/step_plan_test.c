@@ -16,22 +16,22 @@ enum { STAGES_MAX = 16 };
 
 struct lists {
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule schedule;
     struct hd_step_plan plans[STAGES_MAX];
 };
 
 static void make_plans(struct lists *l)
 {
-    for (int32_t s = 0; s < l->order.pipeline.stages; s++)
-        if (hd_step_plan_build(&l->order, s, &l->arena, &l->plans[s]))
+    for (int32_t s = 0; s < l->schedule.pipeline.stages; s++)
+        if (hd_step_plan_build(&l->schedule, s, &l->arena, &l->plans[s]))
             fail_msg("%s", hd_err_message());
 }
 
-static void make(struct lists *l, enum hd_schedule schedule, const struct hd_pipeline *pipeline,
-                 int32_t M, bool split)
+static void make(struct lists *l, enum hd_schedule_kind schedule_kind,
+                 const struct hd_pipeline *pipeline, int32_t M, bool split)
 {
     hd_arena_init(&l->arena, 0);
-    if (hd_order_build(schedule, pipeline, M, split, &l->arena, &l->order))
+    if (hd_schedule_build(schedule_kind, pipeline, M, split, &l->arena, &l->schedule))
         fail_msg("%s", hd_err_message());
     make_plans(l);
 }
@@ -40,14 +40,14 @@ static void make_from_text(struct lists *l, const char *text, const struct hd_pi
                            int32_t M)
 {
     hd_arena_init(&l->arena, 0);
-    if (hd_order_read(text, pipeline, M, &l->arena, &l->order))
+    if (hd_schedule_read(text, pipeline, M, &l->arena, &l->schedule))
         fail_msg("%s", hd_err_message());
     make_plans(l);
 }
 
 static void prove(const struct lists *l)
 {
-    if (hd_step_plan_check(&l->order, l->plans))
+    if (hd_step_plan_check(&l->schedule, l->plans))
         fail_msg("%s", hd_err_message());
 }
 
@@ -155,7 +155,7 @@ static void chunks_on_one_stage_share_a_slot(void **state)
 
 /* The receiver takes micro-batches of two chunks in another order than the sender makes them: it
  * receives in the sender's order. */
-static void both_ends_of_a_channel_have_one_order(void **state)
+static void both_ends_of_a_channel_have_one_schedule(void **state)
 {
     const struct hd_pipeline two = {2, 4, false};
     struct lists l;
@@ -217,26 +217,26 @@ static void slots_are_the_published_ones(void **state)
 
             make(&l, HD_SCHEDULE_1F1B, &plain, M, false);
             for (int32_t s = 0; s < P; s++) {
-                assert_int_equal(l.plans[s].kept_slots, least(M, P - s));
+                assert_int_equal(l.plans[s].saved_slots, least(M, P - s));
                 assert_int_equal(l.plans[s].deferred_slots, 0);
             }
             hd_arena_done(&l.arena);
             make(&l, HD_SCHEDULE_GPIPE, &plain, M, true);
             for (int32_t s = 0; s < P; s++) {
-                assert_int_equal(l.plans[s].kept_slots, M);
+                assert_int_equal(l.plans[s].saved_slots, M);
                 assert_int_equal(l.plans[s].deferred_slots, M);
             }
             hd_arena_done(&l.arena);
             make(&l, HD_SCHEDULE_ZB_H1, &plain, M, false);
             for (int32_t s = 0; s < P; s++) {
-                assert_int_equal(l.plans[s].kept_slots, least(M, P));
+                assert_int_equal(l.plans[s].saved_slots, least(M, P));
                 assert_int_equal(l.plans[s].deferred_slots, least(M, s + 1));
             }
             hd_arena_done(&l.arena);
             make(&l, HD_SCHEDULE_ZB_V, &folded, M, false);
             for (int32_t s = 0; s < P; s++) {
-                assert_true(l.plans[s].kept_slots <= 2 * P);
-                assert_true(M < 2 * P - 1 || l.plans[s].kept_slots == 2 * P);
+                assert_true(l.plans[s].saved_slots <= 2 * P);
+                assert_true(M < 2 * P - 1 || l.plans[s].saved_slots == 2 * P);
             }
             hd_arena_done(&l.arena);
             for (int32_t V = 2; V <= 3; V++) {
@@ -246,8 +246,8 @@ static void slots_are_the_published_ones(void **state)
                 for (int32_t s = 0; s < P; s++) {
                     const int32_t published = least(M * V, 2 * (P - 1 - s) + (V - 1) * P + 1);
 
-                    assert_true(l.plans[s].kept_slots <= published);
-                    assert_true(M % P || l.plans[s].kept_slots == published);
+                    assert_true(l.plans[s].saved_slots <= published);
+                    assert_true(M % P || l.plans[s].saved_slots == published);
                 }
                 hd_arena_done(&l.arena);
             }
@@ -275,7 +275,7 @@ static void transfers_need_few_slots(void **state)
             for (size_t i = 0; i < 3; i++) {
                 make(&l, HD_SCHEDULE_FORWARD, &pipelines[i], M, false);
                 for (int32_t s = 0; s < P; s++) {
-                    assert_int_equal(l.plans[s].kept_slots, 1);
+                    assert_int_equal(l.plans[s].saved_slots, 1);
                     assert_true(l.plans[s].stage_io_slots <= P + 3);
                 }
                 hd_arena_done(&l.arena);
@@ -333,7 +333,7 @@ static void refused(struct lists *l, int32_t stage, int32_t i, const char *what)
 
     (void)snprintf(place, sizeof place, i < 0 ? "stage %d" : "stage %d, instruction %d (",
                    (int)stage, (int)i);
-    assert_int_equal(hd_step_plan_check(&l->order, l->plans), HD_INVALID);
+    assert_int_equal(hd_step_plan_check(&l->schedule, l->plans), HD_INVALID);
     if (!strstr(hd_err_message(), place) || !strstr(hd_err_message(), what))
         fail_msg("\"%s\" names not \"%s\" and \"%s\"", hd_err_message(), place, what);
     hd_arena_done(&l->arena);
@@ -404,7 +404,7 @@ static void wrong_first_and_last_are_refused(void **state)
                 bool *f = flag ? &at(&l, s, i)->last : &at(&l, s, i)->first;
 
                 *f = !*f;
-                assert_int_equal(hd_step_plan_check(&l.order, l.plans), HD_INVALID);
+                assert_int_equal(hd_step_plan_check(&l.schedule, l.plans), HD_INVALID);
                 assert_non_null(strstr(hd_err_message(), "marked first"));
                 *f = !*f;
             }
@@ -482,7 +482,7 @@ static void wrong_slots_are_refused(void **state)
             "micro-batch 0 are still needed");
     make_1f1b(&l, 2, 3);
     i = find(&l, 0, HD_DO_FEED, HD_CALL_F, 0, 1);
-    at(&l, 0, i)->slot[HD_SLOT_KEPT] = 0;
+    at(&l, 0, i)->slot[HD_SLOT_SAVED] = 0;
     refused(&l, 0, i, "overwrites kept slot 0");
     make_1f1b(&l, 2, 3);
     i = find(&l, 0, HD_DO_RUN, HD_CALL_F, 0, 1);
@@ -511,31 +511,31 @@ static void wrong_slots_are_refused(void **state)
 
 /* Stage 0 first gets the order F0.0 B0.0 F0.1 B0.1, which is sound, but not that of the lists. Then
  * stage 1 gets F1.0 F1.1 B1.0 B1.1: F1.1 waits for F0.1, and B0.0 for B1.0. */
-static void a_circle_in_the_order_is_refused(void **state)
+static void a_circle_in_the_schedule_is_refused(void **state)
 {
-    struct hd_order_times times;
+    struct hd_schedule_times times;
     struct hd_step_plan plan;
     struct lists l;
 
     (void)state;
     make_1f1b(&l, 2, 2);
     for (int32_t s = 0; s < 2; s++) {
-        struct hd_order_entry *e = l.order.stages[s].entries, entry = e[1];
+        struct hd_schedule_entry *e = l.schedule.stages[s].entries, entry = e[1];
 
         e[1] = e[2];
         e[2] = entry;
         if (s == 0) {
-            assert_int_equal(hd_step_plan_check(&l.order, l.plans), HD_INVALID);
+            assert_int_equal(hd_step_plan_check(&l.schedule, l.plans), HD_INVALID);
             assert_non_null(strstr(hd_err_message(), "the order has another program"));
         }
     }
-    assert_int_equal(hd_order_walk(&l.order, NULL, &l.arena, &times), HD_INVALID);
+    assert_int_equal(hd_schedule_walk(&l.schedule, NULL, &l.arena, &times), HD_INVALID);
     assert_string_equal(
         hd_err_message(),
         "the order waits in a circle: B0.0 (stage 0, position 1) waits for B1.0 (stage 1, position "
         "2), which comes after F1.1 (stage 1, position 1); F1.1 (stage 1, position 1) waits for "
         "F0.1 (stage 0, position 2), which comes after B0.0 (stage 0, position 1)");
-    assert_int_equal(hd_step_plan_build(&l.order, 0, &l.arena, &plan), HD_INVALID);
+    assert_int_equal(hd_step_plan_build(&l.schedule, 0, &l.arena, &plan), HD_INVALID);
     refused(&l, 0, -1, "in a circle");
 }
 
@@ -587,19 +587,21 @@ static int32_t draw(struct dice *dice, int32_t sides) /* 0 .. sides - 1 */
 
 static void make_random(struct lists *l, struct dice *dice)
 {
-    const enum hd_schedule schedule = (enum hd_schedule)draw(dice, HD_SCHEDULE_COUNT);
+    const enum hd_schedule_kind schedule_kind =
+        (enum hd_schedule_kind)draw(dice, HD_SCHEDULE_COUNT);
     const int32_t P = 1 + (draw(dice, 50) ? draw(dice, 8) : draw(dice, STAGES_MAX));
-    const bool any = schedule == HD_SCHEDULE_GPIPE || schedule == HD_SCHEDULE_FORWARD;
-    const bool folded = schedule == HD_SCHEDULE_ZB_V || (any && draw(dice, 2));
+    const bool any = schedule_kind == HD_SCHEDULE_GPIPE || schedule_kind == HD_SCHEDULE_FORWARD;
+    const bool folded = schedule_kind == HD_SCHEDULE_ZB_V || (any && draw(dice, 2));
     int32_t V = 1 + draw(dice, 4);
 
     if (folded)
         V = 2;
-    else if (schedule == HD_SCHEDULE_1F1B || schedule == HD_SCHEDULE_ZB_H1)
+    else if (schedule_kind == HD_SCHEDULE_1F1B || schedule_kind == HD_SCHEDULE_ZB_H1)
         V = 1;
-    else if (schedule == HD_SCHEDULE_INTERLEAVED && V == 1)
+    else if (schedule_kind == HD_SCHEDULE_INTERLEAVED && V == 1)
         V = 2;
-    make(l, schedule, &(struct hd_pipeline){P, P * V, folded}, 1 + draw(dice, 20), draw(dice, 2));
+    make(l, schedule_kind, &(struct hd_pipeline){P, P * V, folded}, 1 + draw(dice, 20),
+         draw(dice, 2));
 }
 
 /* An executor that knows only the rules of pipeline.h, and lets the stages and transfers go on in a
@@ -688,7 +690,7 @@ static bool end_transfer(struct stage_run *from, struct stage_run *to, struct ch
 
 static bool execute(struct lists *l, struct dice *dice)
 {
-    const int32_t P = l->order.pipeline.stages;
+    const int32_t P = l->schedule.pipeline.stages;
     struct stage_run runs[STAGES_MAX] = {{0}};
     bool done = true;
 
@@ -728,7 +730,7 @@ static bool execute(struct lists *l, struct dice *dice)
 static void random_schedules_are_proved_and_run(void **state)
 {
     struct dice dice = {.key = hd_random_hash("schedules")};
-    struct hd_order_times times;
+    struct hd_schedule_times times;
     struct lists l;
 
     (void)state;
@@ -739,11 +741,12 @@ static void random_schedules_are_proved_and_run(void **state)
             one[c] = 1 + draw(&dice, 4);
         make_random(&l, &dice);
         prove(&l);
-        assert_int_equal(hd_order_walk(&l.order, &(struct hd_order_costs){one, one, one, 0.25},
-                                       &l.arena, &times),
+        assert_int_equal(hd_schedule_walk(&l.schedule,
+                                          &(struct hd_schedule_costs){one, one, one, 0.25},
+                                          &l.arena, &times),
                          HD_OK);
         idle = 0;
-        for (int32_t s = 0; s < l.order.pipeline.stages; s++)
+        for (int32_t s = 0; s < l.schedule.pipeline.stages; s++)
             idle += times.total - times.busy[s];
         assert_true(idle >= 0 && times.bubble >= -1e-9 && times.bubble < 1);
         if (i % 10 == 0)
@@ -756,7 +759,7 @@ static void random_schedules_are_proved_and_run(void **state)
  */
 static void damage(struct lists *l, struct dice *dice)
 {
-    const int32_t stage = draw(dice, l->order.pipeline.stages);
+    const int32_t stage = draw(dice, l->schedule.pipeline.stages);
     struct hd_step_plan *p = &l->plans[stage];
     const int32_t i = draw(dice, p->count - 1);
     struct hd_instruction *list;
@@ -793,7 +796,7 @@ static void damaged_lists_are_refused_or_still_run(void **state)
 
         make_random(&l, &dice);
         damage(&l, &dice);
-        if (hd_step_plan_check(&l.order, l.plans) == HD_OK) {
+        if (hd_step_plan_check(&l.schedule, l.plans) == HD_OK) {
             assert_true(execute(&l, &dice));
             run_count++;
         } else {
@@ -817,15 +820,15 @@ static int count_of(const struct hd_step_plan *plan, enum hd_instruction_kind ki
     return count;
 }
 
-static void make_frozen(struct lists *l, enum hd_schedule schedule, int32_t P, int32_t M,
+static void make_frozen(struct lists *l, enum hd_schedule_kind schedule_kind, int32_t P, int32_t M,
                         bool split, int32_t frozen)
 {
     const struct hd_pipeline pipeline = {P, P, false};
 
     hd_arena_init(&l->arena, 0);
-    if (hd_order_build(schedule, &pipeline, M, split, &l->arena, &l->order))
+    if (hd_schedule_build(schedule_kind, &pipeline, M, split, &l->arena, &l->schedule))
         fail_msg("%s", hd_err_message());
-    hd_order_freeze(&l->order, frozen);
+    hd_schedule_freeze(&l->schedule, frozen);
     make_plans(l);
 }
 
@@ -834,7 +837,7 @@ static void make_frozen(struct lists *l, enum hd_schedule schedule, int32_t P, i
  * that come next, those that it writes, and those of the two micro-batches that it is ahead. */
 static void check_frozen(const struct lists *l, int32_t frozen)
 {
-    const int32_t P = l->order.pipeline.stages, M = l->order.micro_batches;
+    const int32_t P = l->schedule.pipeline.stages, M = l->schedule.micro_batches;
 
     prove(l);
     for (int32_t s = 0; s < P; s++) {
@@ -843,12 +846,12 @@ static void check_frozen(const struct lists *l, int32_t frozen)
         assert_int_equal(count_of(plan, HD_DO_RUN, HD_CALL_F), M);
         assert_int_equal(count_of(plan, HD_DO_RUN, HD_CALL_B), s < frozen ? 0 : M);
         assert_int_equal(count_of(plan, HD_DO_RUN, HD_CALL_W),
-                         s < frozen || !l->order.split ? 0 : M);
+                         s < frozen || !l->schedule.split ? 0 : M);
         assert_int_equal(count_of(plan, HD_DO_SEND, HD_CALL_B), s > frozen ? M : 0);
         assert_int_equal(count_of(plan, HD_DO_RECEIVE, HD_CALL_B),
                          s >= frozen && s < P - 1 ? M : 0);
         if (s < frozen) {
-            assert_int_equal(plan->kept_slots, 1);
+            assert_int_equal(plan->saved_slots, 1);
             assert_int_equal(plan->deferred_slots, 0);
             assert_in_range(plan->stage_io_slots, 1, 5);
         }
@@ -857,8 +860,8 @@ static void check_frozen(const struct lists *l, int32_t frozen)
 
 static void chunks_that_do_not_train_run_forward_alone(void **state)
 {
-    static const enum hd_schedule schedules[] = {HD_SCHEDULE_1F1B, HD_SCHEDULE_GPIPE,
-                                                 HD_SCHEDULE_ZB_H1};
+    static const enum hd_schedule_kind schedules[] = {HD_SCHEDULE_1F1B, HD_SCHEDULE_GPIPE,
+                                                      HD_SCHEDULE_ZB_H1};
 
     (void)state;
     for (int k = 0; k < 6; k++)
@@ -881,9 +884,9 @@ static void several_chunks_on_a_stage_run_all_of_it(void **state)
 
     (void)state;
     hd_arena_init(&l.arena, 0);
-    assert_int_equal(hd_order_build(HD_SCHEDULE_INTERLEAVED, &two, 4, false, &l.arena, &l.order),
-                     HD_OK);
-    hd_order_freeze(&l.order, 2);
+    assert_int_equal(
+        hd_schedule_build(HD_SCHEDULE_INTERLEAVED, &two, 4, false, &l.arena, &l.schedule), HD_OK);
+    hd_schedule_freeze(&l.schedule, 2);
     make_plans(&l);
     prove(&l);
     assert_int_equal(count_of(&l.plans[0], HD_DO_RUN, HD_CALL_B), 8);
@@ -898,8 +901,8 @@ static void a_gradient_for_chunks_that_do_not_train_is_refused(void **state)
     (void)state;
     make_1f1b(&l, 3, 4);
     prove(&l);
-    hd_order_freeze(&l.order, 1);
-    assert_int_equal(hd_step_plan_check(&l.order, l.plans), HD_INVALID);
+    hd_schedule_freeze(&l.schedule, 1);
+    assert_int_equal(hd_step_plan_check(&l.schedule, l.plans), HD_INVALID);
     hd_arena_done(&l.arena);
 }
 
@@ -912,7 +915,7 @@ int main(void)
         cmocka_unit_test(one_stage_needs_one_slot_and_sends_nothing),
         cmocka_unit_test(values_are_sent_behind_their_program_and_received_one_ahead),
         cmocka_unit_test(chunks_on_one_stage_share_a_slot),
-        cmocka_unit_test(both_ends_of_a_channel_have_one_order),
+        cmocka_unit_test(both_ends_of_a_channel_have_one_schedule),
         cmocka_unit_test(a_slot_is_not_used_again_before_its_receiver_has_come),
         cmocka_unit_test(slots_are_the_published_ones),
         cmocka_unit_test(transfers_need_few_slots),
@@ -922,7 +925,7 @@ int main(void)
         cmocka_unit_test(lost_and_exchanged_transfers_are_refused),
         cmocka_unit_test(a_receive_without_a_send_is_refused),
         cmocka_unit_test(wrong_slots_are_refused),
-        cmocka_unit_test(a_circle_in_the_order_is_refused),
+        cmocka_unit_test(a_circle_in_the_schedule_is_refused),
         cmocka_unit_test(a_circle_of_slots_is_refused),
         cmocka_unit_test(random_schedules_are_proved_and_run),
         cmocka_unit_test(damaged_lists_are_refused_or_still_run),

@@ -167,7 +167,7 @@ static void check_rank(const struct hd_job *job, const struct hd_traits *traits,
         name_rank(job, rank, "memory");
     if (!is_same_work(&step, &told->step))
         name_rank(job, rank, "work");
-    if (layout.plan.kept_slots != told->kept_slots ||
+    if (layout.plan.saved_slots != told->saved_slots ||
         layout.plan.deferred_slots != told->deferred_slots ||
         layout.plan.stage_io_slots != told->stage_io_slots || layout.coord.pp != told->stage)
         name_rank(job, rank, "list");

@@ -258,7 +258,7 @@ enum { F_TIME = 1, B_TIME = 2 }; /* of a chunk */
 
 /* Stages that run their lists of instructions; transfers take no time. */
 struct lists {
-    const struct hd_order *order;
+    const struct hd_schedule *order;
     struct hd_step_plan *plans;
     struct stage_at {
         double clock;
@@ -309,7 +309,7 @@ static bool step(struct lists *w, int32_t stage)
 }
 
 /* When the last stage ends. */
-static double walk_lists(const struct hd_order *order, struct hd_arena *arena)
+static double walk_lists(const struct hd_schedule *order, struct hd_arena *arena)
 {
     const int32_t stages = order->pipeline.stages;
     const int32_t values = order->pipeline.chunks * order->micro_batches;
@@ -317,7 +317,7 @@ static double walk_lists(const struct hd_order *order, struct hd_arena *arena)
     bool moved = true;
     double end = 0;
 
-    assert_int_equal(hd_order_prove(order, arena, &w.plans), HD_OK);
+    assert_int_equal(hd_schedule_check(order, arena, &w.plans), HD_OK);
     w.stages = hd_arena_array(arena, (size_t)stages, sizeof *w.stages);
     for (int back = 0; back < 2; back++) {
         w.sent[back] = hd_arena_array(arena, (size_t)values, sizeof(double));
@@ -341,7 +341,7 @@ static double walk_lists(const struct hd_order *order, struct hd_arena *arena)
 }
 
 /* The planner's own walk of the same order: one block in each chunk, ends and links are free. */
-static double walk_prices(const struct hd_order *order, struct hd_arena *arena)
+static double walk_prices(const struct hd_schedule *order, struct hd_arena *arena)
 {
     struct hd_units *units = hd_arena_array(arena, (size_t)order->pipeline.chunks, sizeof *units);
     struct hd_cluster c = priced_cluster(1, order->pipeline.stages, 1e18, 1e18);
@@ -375,12 +375,12 @@ static void compare_bubble(int32_t p, int32_t v, int32_t m)
     const double ideal = (double)m * v * (F_TIME + B_TIME);
     const double wanted = ideal * (1 + (double)(p - 1) / (v * m));
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule order;
     double lists, prices;
 
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_order_build(v > 1 ? HD_SCHEDULE_INTERLEAVED : HD_SCHEDULE_1F1B, &pipeline,
-                                    m, false, &arena, &order),
+    assert_int_equal(hd_schedule_build(v > 1 ? HD_SCHEDULE_INTERLEAVED : HD_SCHEDULE_1F1B,
+                                       &pipeline, m, false, &arena, &order),
                      HD_OK);
     lists = walk_lists(&order, &arena);
     prices = walk_prices(&order, &arena);

@@ -253,7 +253,7 @@ static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_model_config_from_job(job, &config), HD_OK);
     assert_int_equal(hd_pieces_build(job, c, false, &pieces), HD_OK);
-    assert_int_equal(hd_layout_order(job, NULL, &arena, &shared), HD_OK);
+    assert_int_equal(hd_layout_schedule(job, NULL, &arena, &shared), HD_OK);
     assert_int_equal(hd_price_step(&pieces,
                                    &(struct hd_price_layout){
                                        shared.pipeline, shared.units, &shared.order, &config,
@@ -380,7 +380,7 @@ static double two_stages(bool in_thread, double wait_share, double wait_s)
     struct hd_job job = priced_job(2, 256, 2);
     struct hd_model_config config;
     struct hd_arena arena;
-    struct hd_order order;
+    struct hd_schedule order;
     struct hd_price price;
 
     hd_arena_init(&arena, 0);
@@ -395,7 +395,8 @@ static double two_stages(bool in_thread, double wait_share, double wait_s)
             t->run = t->compute = call == HD_PIECE_F ? 1 : 2;
         }
     assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
-    assert_int_equal(hd_order_build(HD_SCHEDULE_GPIPE, &pipeline, 2, false, &arena, &order), HD_OK);
+    assert_int_equal(hd_schedule_build(HD_SCHEDULE_GPIPE, &pipeline, 2, false, &arena, &order),
+                     HD_OK);
     assert_int_equal(hd_price_step(&pieces,
                                    &(struct hd_price_layout){.pipeline = pipeline,
                                                              .units = units,

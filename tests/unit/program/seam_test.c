@@ -125,7 +125,7 @@ static struct hd_chunk *compile(struct toy *toy, struct hd_arena *arena, const s
 struct rank {
     int tp, index;
     bool split;
-    enum hd_schedule schedule;
+    enum hd_schedule_kind schedule;
     const struct hd_shm_control *ctl;
     pthread_t thread;
     double loss;
@@ -160,7 +160,7 @@ static void lay_out(struct memory *m, const struct hd_chunk *c, const struct hd_
                     : c->extent[HD_REGION_WORK].private_bytes;
     }
     for (int v = 0; v < 2; v++) {
-        int64_t total = up(state[v]) + plan->kept_slots * kept[v] +
+        int64_t total = up(state[v]) + plan->saved_slots * kept[v] +
                         plan->deferred_slots * deferred[v] + work[v] + 64;
 
         if (v)
@@ -169,15 +169,15 @@ static void lay_out(struct memory *m, const struct hd_chunk *c, const struct hd_
         else
             assert_int_equal(posix_memalign((void **)&m->base[0], 4096, (size_t)total), 0);
         memset(m->base[v], 0, (size_t)total);
-        for (int s = 0; s < plan->kept_slots; s++) {
+        for (int s = 0; s < plan->saved_slots; s++) {
             char *slots = m->base[v] + up(state[v]);
 
             m->slot[s].base[HD_REGION_STATE][v] = m->base[v];
             m->slot[s].base[HD_REGION_SAVED][v] = slots + s * kept[v];
             m->slot[s].base[HD_REGION_DEFERRED][v] =
-                slots + plan->kept_slots * kept[v] + s * deferred[v];
+                slots + plan->saved_slots * kept[v] + s * deferred[v];
             m->slot[s].base[HD_REGION_WORK][v] =
-                slots + plan->kept_slots * kept[v] + plan->deferred_slots * deferred[v];
+                slots + plan->saved_slots * kept[v] + plan->deferred_slots * deferred[v];
             m->slot[s].chunk_state = m->base[0] + c->registry->private_bytes;
         }
     }
@@ -205,13 +205,14 @@ static void fill_batch(const struct hd_chunk *c, const struct hd_bases *bases, i
 }
 
 /* The list of one stage with one chunk. */
-static struct hd_step_plan plan_of(enum hd_schedule schedule, bool split, struct hd_arena *arena)
+static struct hd_step_plan plan_of(enum hd_schedule_kind schedule, bool split,
+                                   struct hd_arena *arena)
 {
     const struct hd_pipeline pipeline = {1, 1, false};
-    struct hd_order order;
+    struct hd_schedule order;
     struct hd_step_plan plan;
 
-    assert_int_equal(hd_order_build(schedule, &pipeline, MICRO, split, arena, &order), HD_OK);
+    assert_int_equal(hd_schedule_build(schedule, &pipeline, MICRO, split, arena, &order), HD_OK);
     assert_int_equal(hd_step_plan_build(&order, 0, arena, &plan), HD_OK);
     assert_int_equal(hd_step_plan_check(&order, &plan), HD_OK);
     return plan;
@@ -224,9 +225,9 @@ static void run_step(const struct hd_chunk *chunk, const struct hd_step_plan *pl
         const struct hd_instruction *in = &plan->list[i];
         struct hd_bound *bound;
 
-        const struct hd_bases *slot = &m->slot[in->slot[HD_SLOT_KEPT]];
+        const struct hd_bases *slot = &m->slot[in->slot[HD_SLOT_SAVED]];
 
-        if (in->kind == HD_DO_JOIN)
+        if (in->kind == HD_DO_SYNCHRONIZE)
             assert_int_equal(hd_runner_synchronize(runner), HD_OK);
         if (in->kind == HD_DO_FEED)
             fill_batch(chunk, slot, in->micro_batch);
@@ -290,7 +291,7 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-static void run_ranks(struct rank *ranks, int tp, bool split, enum hd_schedule schedule)
+static void run_ranks(struct rank *ranks, int tp, bool split, enum hd_schedule_kind schedule)
 {
     struct hd_shm_control *ctl;
 
@@ -457,7 +458,7 @@ static void kept_is_per_slot_and_work_is_shared(void **state)
     assert_int_equal(x[HD_REGION_DEFERRED].private_bytes, row_bytes * (F / 2));
     hd_arena_init(&arena, 0);
     plan = plan_of(HD_SCHEDULE_GPIPE, true, &arena);
-    assert_int_equal(plan.kept_slots, MICRO);
+    assert_int_equal(plan.saved_slots, MICRO);
     assert_int_equal(plan.deferred_slots, MICRO);
     hd_arena_done(&arena);
     for (int i = 0; i < c->chunk->program[HD_CALL_W].count; i++) {

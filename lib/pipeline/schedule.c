@@ -15,26 +15,26 @@ static const char *const schedule_names[] = {
 #undef X
 };
 
-const char *hd_schedule_name(enum hd_schedule schedule)
+const char *hd_schedule_name(enum hd_schedule_kind schedule_kind)
 {
-    assert(schedule < HD_SCHEDULE_COUNT);
-    return schedule_names[schedule];
+    assert(schedule_kind < HD_SCHEDULE_COUNT);
+    return schedule_names[schedule_kind];
 }
 
-bool hd_schedule_from_name(const char *text, enum hd_schedule *ret_schedule)
+bool hd_schedule_from_name(const char *text, enum hd_schedule_kind *ret_schedule_kind)
 {
     for (int i = 0; i < HD_SCHEDULE_COUNT; i++) {
         if (i != HD_SCHEDULE_FORWARD && strcmp(text, schedule_names[i]) == 0) {
-            *ret_schedule = (enum hd_schedule)i;
+            *ret_schedule_kind = (enum hd_schedule_kind)i;
             return true;
         }
     }
     return false;
 }
 
-bool hd_schedule_splits(enum hd_schedule schedule)
+bool hd_schedule_splits(enum hd_schedule_kind schedule_kind)
 {
-    return schedule == HD_SCHEDULE_ZB_H1 || schedule == HD_SCHEDULE_ZB_V;
+    return schedule_kind == HD_SCHEDULE_ZB_H1 || schedule_kind == HD_SCHEDULE_ZB_V;
 }
 
 int32_t hd_pipeline_stage(const struct hd_pipeline *pipeline, int32_t chunk)
@@ -77,7 +77,7 @@ enum hd_status pipeline_check(const struct hd_pipeline *p, int32_t micro_batches
 
 /* The order of one stage while it is made. */
 struct pattern {
-    struct hd_stage_order *stage;
+    struct hd_stage_schedule *stage;
     const struct hd_pipeline *pipeline;
     int32_t s; /* the stage */
     int32_t P, V, M;
@@ -88,7 +88,7 @@ static void put(struct pattern *p, enum hd_call call, int32_t chunk, int64_t mic
 {
     if (micro_batch < p->M)
         p->stage->entries[p->stage->count++] =
-            (struct hd_order_entry){call, chunk, (int32_t)micro_batch};
+            (struct hd_schedule_entry){call, chunk, (int32_t)micro_batch};
 }
 
 /* B, and directly behind it W if they are apart. */
@@ -104,11 +104,11 @@ static void put_backward(struct pattern *p, int32_t chunk, int64_t micro_batch)
  * 2P - 1 - s. Micro-batch m is at position i at time 2m + i, so the two never meet. */
 static void put_folded(struct pattern *p, enum hd_call call, int32_t near, int32_t far)
 {
-    const int32_t ahead = p->P - p->s; /* times 2m + s < 2P - 1 - s */
+    const int32_t warmup = p->P - p->s; /* times 2m + s < 2P - 1 - s */
 
-    for (int64_t i = 0; i < (int64_t)p->M + ahead; i++) {
-        if (i >= ahead)
-            put(p, call, far, i - ahead);
+    for (int64_t i = 0; i < (int64_t)p->M + warmup; i++) {
+        if (i >= warmup)
+            put(p, call, far, i - warmup);
         put(p, call, near, i);
     }
 }
@@ -140,12 +140,12 @@ static void gpipe(struct pattern *p)
 
 static void one_f_one_b(struct pattern *p)
 {
-    const int32_t ahead = p->P - 1 - p->s;
+    const int32_t warmup = p->P - 1 - p->s;
 
-    for (int64_t i = 0; i < (int64_t)p->M + ahead; i++) {
+    for (int64_t i = 0; i < (int64_t)p->M + warmup; i++) {
         put(p, HD_CALL_F, p->s, i);
-        if (i >= ahead)
-            put_backward(p, p->s, i - ahead);
+        if (i >= warmup)
+            put_backward(p, p->s, i - warmup);
     }
 }
 
@@ -171,13 +171,13 @@ static int64_t grouped_count(const struct pattern *p)
 static void interleaved(struct pattern *p)
 {
     const int64_t count = grouped_count(p);
-    const int64_t ahead = 2 * (int64_t)(p->P - 1 - p->s) + (int64_t)(p->V - 1) * p->P;
+    const int64_t warmup = 2 * (int64_t)(p->P - 1 - p->s) + (int64_t)(p->V - 1) * p->P;
 
-    for (int64_t i = 0; i < count + ahead; i++) {
+    for (int64_t i = 0; i < count + warmup; i++) {
         if (i < count)
             put_grouped(p, HD_CALL_F, i);
-        if (i >= ahead)
-            put_grouped(p, HD_CALL_B, i - ahead);
+        if (i >= warmup)
+            put_grouped(p, HD_CALL_B, i - warmup);
     }
 }
 
@@ -255,12 +255,12 @@ static void forward(struct pattern *p)
 
 /* ---- the order ---- */
 
-static enum hd_status check_fit(enum hd_schedule schedule, const struct hd_pipeline *p)
+static enum hd_status check_fit(enum hd_schedule_kind schedule_kind, const struct hd_pipeline *p)
 {
-    const char *name = hd_schedule_name(schedule);
+    const char *name = hd_schedule_name(schedule_kind);
     const int32_t V = p->chunks / p->stages;
 
-    switch (schedule) {
+    switch (schedule_kind) {
     case HD_SCHEDULE_1F1B:
     case HD_SCHEDULE_ZB_H1:
         if (V != 1)
@@ -293,9 +293,10 @@ static enum hd_status check_fit(enum hd_schedule schedule, const struct hd_pipel
     }
 }
 
-enum hd_status hd_order_build(enum hd_schedule schedule, const struct hd_pipeline *pipeline,
-                              int32_t micro_batches, bool split, struct hd_arena *arena,
-                              struct hd_order *ret_order)
+enum hd_status hd_schedule_build(enum hd_schedule_kind schedule_kind,
+                                 const struct hd_pipeline *pipeline, int32_t micro_batches,
+                                 bool split, struct hd_arena *arena,
+                                 struct hd_schedule *ret_schedule)
 {
     static void (*const patterns[])(struct pattern * p) = {[HD_SCHEDULE_GPIPE] = gpipe,
                                                            [HD_SCHEDULE_1F1B] = one_f_one_b,
@@ -303,49 +304,50 @@ enum hd_status hd_order_build(enum hd_schedule schedule, const struct hd_pipelin
                                                            [HD_SCHEDULE_ZB_H1] = zb_h1,
                                                            [HD_SCHEDULE_ZB_V] = zb_v,
                                                            [HD_SCHEDULE_FORWARD] = forward};
-    struct hd_order order = {.pipeline = *pipeline, .micro_batches = micro_batches};
+    struct hd_schedule schedule = {.pipeline = *pipeline, .micro_batches = micro_batches};
     int32_t V, calls;
     enum hd_status st;
 
     st = pipeline_check(pipeline, micro_batches);
     if (!st)
-        st = check_fit(schedule, pipeline);
+        st = check_fit(schedule_kind, pipeline);
     if (st)
         return st;
     V = pipeline->chunks / pipeline->stages;
-    order.split = schedule != HD_SCHEDULE_FORWARD && (split || hd_schedule_splits(schedule));
-    calls = schedule == HD_SCHEDULE_FORWARD ? 1 : order.split ? 3 : 2;
-    order.stages = hd_arena_array(arena, (size_t)pipeline->stages, sizeof *order.stages);
-    for (int32_t s = 0; s < pipeline->stages && order.stages; s++) {
-        struct hd_stage_order *stage = &order.stages[s];
-        struct pattern p = {stage, pipeline, s, pipeline->stages, V, micro_batches, order.split};
+    schedule.split =
+        schedule_kind != HD_SCHEDULE_FORWARD && (split || hd_schedule_splits(schedule_kind));
+    calls = schedule_kind == HD_SCHEDULE_FORWARD ? 1 : schedule.split ? 3 : 2;
+    schedule.stages = hd_arena_array(arena, (size_t)pipeline->stages, sizeof *schedule.stages);
+    for (int32_t s = 0; s < pipeline->stages && schedule.stages; s++) {
+        struct hd_stage_schedule *stage = &schedule.stages[s];
+        struct pattern p = {stage, pipeline, s, pipeline->stages, V, micro_batches, schedule.split};
 
         stage->entries = hd_arena_array(arena, (size_t)V * (size_t)micro_batches * (size_t)calls,
                                         sizeof *stage->entries);
         if (!stage->entries)
             break;
-        patterns[schedule](&p);
+        patterns[schedule_kind](&p);
         assert(stage->count == V * micro_batches * calls);
     }
     if (hd_arena_failed(arena))
         return hd_err(HD_NO_MEMORY, "no memory for the order of %d pipeline stages",
                       (int)pipeline->stages);
-    *ret_order = order;
+    *ret_schedule = schedule;
     return HD_OK;
 }
 
-void hd_order_freeze(struct hd_order *order, int32_t frozen)
+void hd_schedule_freeze(struct hd_schedule *schedule, int32_t frozen)
 {
-    if (order->frozen || order->pipeline.chunks != order->pipeline.stages)
+    if (schedule->frozen || schedule->pipeline.chunks != schedule->pipeline.stages)
         return;
-    order->frozen = frozen;
+    schedule->frozen = frozen;
     for (int32_t s = 0; s < frozen; s++) {
-        struct hd_stage_order *stage = &order->stages[s];
-        int32_t kept = 0;
+        struct hd_stage_schedule *stage = &schedule->stages[s];
+        int32_t saved = 0;
 
         for (int32_t i = 0; i < stage->count; i++)
             if (stage->entries[i].call == HD_CALL_F)
-                stage->entries[kept++] = stage->entries[i];
-        stage->count = kept;
+                stage->entries[saved++] = stage->entries[i];
+        stage->count = saved;
     }
 }

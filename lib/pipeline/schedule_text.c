@@ -4,12 +4,12 @@
 
 #include "pipeline/pipeline_internal.h"
 
-void hd_order_write(const struct hd_order *order, struct hd_text *ret_text)
+void hd_schedule_write(const struct hd_schedule *schedule, struct hd_text *ret_text)
 {
-    for (int32_t s = 0; s < order->pipeline.stages; s++) {
+    for (int32_t s = 0; s < schedule->pipeline.stages; s++) {
         hd_text_add(ret_text, "%d:", (int)s);
-        for (int32_t i = 0; i < order->stages[s].count; i++) {
-            const struct hd_order_entry *e = &order->stages[s].entries[i];
+        for (int32_t i = 0; i < schedule->stages[s].count; i++) {
+            const struct hd_schedule_entry *e = &schedule->stages[s].entries[i];
 
             hd_text_add(ret_text, " %s%d.%d", hd_call_name(e->call), (int)e->chunk,
                         (int)e->micro_batch);
@@ -27,7 +27,7 @@ struct reader {
     int32_t line, word; /* from 1 */
     const char *begin;  /* of the word */
     size_t length;
-    struct hd_order order;
+    struct hd_schedule schedule;
     int32_t *lines; /* [stages] 0: not read yet */
 };
 
@@ -111,17 +111,17 @@ static enum hd_status read_stage(struct reader *r, int32_t *ret_stage)
 
     if (st)
         return st;
-    if (*ret_stage >= r->order.pipeline.stages)
+    if (*ret_stage >= r->schedule.pipeline.stages)
         return hd_err(HD_INVALID, "line %d, word %d: there is no stage %d; the last one is %d",
                       (int)r->line, (int)r->word, (int)*ret_stage,
-                      (int)r->order.pipeline.stages - 1);
+                      (int)r->schedule.pipeline.stages - 1);
     if (r->lines[*ret_stage])
         return hd_err(HD_INVALID, "line %d, word %d: stage %d has line %d already", (int)r->line,
                       (int)r->word, (int)*ret_stage, (int)r->lines[*ret_stage]);
     return HD_OK;
 }
 
-static enum hd_status read_entry(struct reader *r, struct hd_order_entry *ret_entry)
+static enum hd_status read_entry(struct reader *r, struct hd_schedule_entry *ret_entry)
 {
     const char *c = r->begin + 1, *end = r->begin + r->length;
     char word[WORD_MAX];
@@ -135,7 +135,7 @@ static enum hd_status read_entry(struct reader *r, struct hd_order_entry *ret_en
         break;
     case 'W':
         ret_entry->call = HD_CALL_W;
-        r->order.split = true;
+        r->schedule.split = true;
         break;
     default:
         goto wrong;
@@ -154,9 +154,9 @@ wrong:
 /* The programs of a stage, at most as many as it can have: one more is one twice. */
 static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
 {
-    const struct hd_pipeline *p = &r->order.pipeline;
-    const int32_t most = p->chunks / p->stages * r->order.micro_batches * PROGRAM_ROWS;
-    struct hd_stage_order *stage;
+    const struct hd_pipeline *p = &r->schedule.pipeline;
+    const int32_t most = p->chunks / p->stages * r->schedule.micro_batches * PROGRAM_ROWS;
+    struct hd_stage_schedule *stage;
     int32_t s = 0;
     int room = 0;
     enum hd_status st;
@@ -167,16 +167,16 @@ static enum hd_status read_line(struct reader *r, struct hd_arena *arena)
     if (st)
         return st;
     r->lines[s] = r->line;
-    stage = &r->order.stages[s];
+    stage = &r->schedule.stages[s];
     while (next_word(r)) {
-        struct hd_order_entry *entries;
+        struct hd_schedule_entry *entries;
 
         if (stage->count == most)
             return hd_err(HD_INVALID,
                           "line %d, word %d: %d chunks with %d micro-batches have no more programs "
                           "than the words before",
                           (int)r->line, (int)r->word, (int)(p->chunks / p->stages),
-                          (int)r->order.micro_batches);
+                          (int)r->schedule.micro_batches);
         entries = hd_arena_grow(arena, stage->entries, stage->count, &room, sizeof *entries);
         if (!entries)
             return hd_err(HD_NO_MEMORY, "no memory for an order");
@@ -209,7 +209,7 @@ struct measures {
 
 static enum hd_status measure_line(struct reader *r, struct measures *m)
 {
-    struct hd_order_entry entry;
+    struct hd_schedule_entry entry;
     int32_t stage = 0;
     enum hd_status st;
 
@@ -233,7 +233,7 @@ static enum hd_status measure_line(struct reader *r, struct measures *m)
     return st;
 }
 
-/* Numbers that are too large for the text would cost memory before hd_order_read finds what is
+/* Numbers that are too large for the text would cost memory before hd_schedule_read finds what is
  * missing. */
 static enum hd_status check_measures(const struct measures *m, int32_t stages, int32_t chunks)
 {
@@ -259,8 +259,8 @@ static enum hd_status check_measures(const struct measures *m, int32_t stages, i
                   (int)b->word, 2 * (long long)chunks * (b->number + 1), (long long)m->programs);
 }
 
-enum hd_status hd_order_measure(const char *text, struct hd_pipeline *ret_pipeline,
-                                int32_t *ret_micro_batches)
+enum hd_status hd_schedule_measure(const char *text, struct hd_pipeline *ret_pipeline,
+                                   int32_t *ret_micro_batches)
 {
     struct reader r = {.at = text, .line = 1};
     struct measures m = {
@@ -286,23 +286,23 @@ enum hd_status hd_order_measure(const char *text, struct hd_pipeline *ret_pipeli
     return HD_OK;
 }
 
-enum hd_status hd_order_read(const char *text, const struct hd_pipeline *pipeline,
-                             int32_t micro_batches, struct hd_arena *arena,
-                             struct hd_order *ret_order)
+enum hd_status hd_schedule_read(const char *text, const struct hd_pipeline *pipeline,
+                                int32_t micro_batches, struct hd_arena *arena,
+                                struct hd_schedule *ret_schedule)
 {
     struct reader r = {
-        .at = text, .line = 1, .order = {.pipeline = *pipeline, .micro_batches = micro_batches}};
+        .at = text, .line = 1, .schedule = {.pipeline = *pipeline, .micro_batches = micro_batches}};
     struct hd_arena scratch;
-    struct order_walk walk;
+    struct schedule_walk walk;
     enum hd_status st;
 
     hd_arena_init(&scratch, 0);
     st = pipeline_check(pipeline, micro_batches);
     if (st)
         goto end;
-    r.order.stages = hd_arena_array(arena, (size_t)pipeline->stages, sizeof *r.order.stages);
+    r.schedule.stages = hd_arena_array(arena, (size_t)pipeline->stages, sizeof *r.schedule.stages);
     r.lines = hd_arena_array(&scratch, (size_t)pipeline->stages, sizeof *r.lines);
-    if (!r.order.stages || !r.lines) {
+    if (!r.schedule.stages || !r.lines) {
         st = hd_err(HD_NO_MEMORY, "no memory for an order");
         goto end;
     }
@@ -314,9 +314,9 @@ enum hd_status hd_order_read(const char *text, const struct hd_pipeline *pipelin
             st = hd_err(HD_INVALID, "line %d: the text ends without a line for stage %d",
                         (int)r.line, (int)s);
     if (!st)
-        st = order_walk(&r.order, NULL, r.lines, &scratch, &walk);
+        st = schedule_walk_run(&r.schedule, NULL, r.lines, &scratch, &walk);
     if (!st)
-        *ret_order = r.order;
+        *ret_schedule = r.schedule;
 end:
     hd_arena_done(&scratch);
     return st;
@@ -325,23 +325,23 @@ end:
 /* ---- drawing ---- */
 
 /* One line: a cell for each unit of time. */
-static void draw_stage(const struct hd_order *order, const struct order_walk *walk, int32_t stage,
-                       int32_t total, struct hd_text *text)
+static void draw_stage(const struct hd_schedule *schedule, const struct schedule_walk *walk,
+                       int32_t stage, int32_t total, struct hd_text *text)
 {
-    const bool chunks = order->pipeline.chunks > order->pipeline.stages;
-    const struct hd_stage_order *s = &order->stages[stage];
+    const bool chunks = schedule->pipeline.chunks > schedule->pipeline.stages;
+    const struct hd_stage_schedule *s = &schedule->stages[stage];
     char cell[32];
     int width, stages_width;
     int32_t time = 0;
 
-    stages_width = snprintf(NULL, 0, "%d", (int)order->pipeline.stages - 1);
-    width = chunks ? snprintf(NULL, 0, "F%d.%d", (int)order->pipeline.chunks - 1,
-                              (int)order->micro_batches - 1)
-                   : snprintf(NULL, 0, "F%d", (int)order->micro_batches - 1);
+    stages_width = snprintf(NULL, 0, "%d", (int)schedule->pipeline.stages - 1);
+    width = chunks ? snprintf(NULL, 0, "F%d.%d", (int)schedule->pipeline.chunks - 1,
+                              (int)schedule->micro_batches - 1)
+                   : snprintf(NULL, 0, "F%d", (int)schedule->micro_batches - 1);
     hd_text_add(text, "%*d ", stages_width, (int)stage);
     for (int32_t i = 0; i < s->count; i++) {
-        const struct hd_order_entry *e = &s->entries[i];
-        const int64_t id = program_id(order, e->chunk, e->micro_batch);
+        const struct hd_schedule_entry *e = &s->entries[i];
+        const int64_t id = program_id(schedule, e->chunk, e->micro_batch);
         const int row = program_row(e->call);
 
         for (; time < (int32_t)walk->start[row][id]; time++)
@@ -362,26 +362,27 @@ static void draw_stage(const struct hd_order *order, const struct order_walk *wa
     hd_text_add(text, "\n");
 }
 
-void hd_order_draw(const struct hd_order *order, struct hd_text *ret_text)
+void hd_schedule_draw(const struct hd_schedule *schedule, struct hd_text *ret_text)
 {
     struct hd_arena scratch;
-    struct order_walk walk;
+    struct schedule_walk walk;
     int32_t total = 0;
 
     hd_arena_init(&scratch, 0);
-    if (order_walk(order, NULL, NULL, &scratch, &walk)) {
+    if (schedule_walk_run(schedule, NULL, NULL, &scratch, &walk)) {
         hd_text_add(ret_text, "%s\n", hd_err_message());
         goto end;
     }
-    for (int32_t s = 0; s < order->pipeline.stages; s++) {
-        const struct hd_order_entry *e = &order->stages[s].entries[order->stages[s].count - 1];
+    for (int32_t s = 0; s < schedule->pipeline.stages; s++) {
+        const struct hd_schedule_entry *e =
+            &schedule->stages[s].entries[schedule->stages[s].count - 1];
         const int32_t end =
-            (int32_t)walk.end[program_row(e->call)][program_id(order, e->chunk, e->micro_batch)];
+            (int32_t)walk.end[program_row(e->call)][program_id(schedule, e->chunk, e->micro_batch)];
 
         total = end > total ? end : total;
     }
-    for (int32_t s = 0; s < order->pipeline.stages; s++)
-        draw_stage(order, &walk, s, total, ret_text);
+    for (int32_t s = 0; s < schedule->pipeline.stages; s++)
+        draw_stage(schedule, &walk, s, total, ret_text);
 end:
     hd_arena_done(&scratch);
 }
