@@ -22,8 +22,8 @@ static double sheet_rate(const struct plan_asked *a, enum hd_dtype dtype)
 static struct sheet_times make_sheet_times(const struct plan_asked *a, const struct hd_dry *step)
 {
     const double bytes = (double)(step->costs.read_bytes + step->costs.write_bytes);
-    double seconds =
-        (step->gemm_flops - step->fp8_flops) / sheet_rate(a, hd_layout_compute_dtype(&a->job));
+    double seconds = (step->gemm_flops - step->fp8_flops) /
+                     sheet_rate(a, hd_rank_program_compute_dtype(&a->job));
 
     if (step->fp8_flops > 0)
         seconds += step->fp8_flops / sheet_rate(a, HD_U8);
@@ -180,8 +180,8 @@ static void print_sheet(const struct plan_asked *a, const struct hd_dry *step, s
     hd_text_add(out,
                 "          at the rates of its data sheet, which nothing reaches: products %.3g ms "
                 "(%.4g TFLOP/s, %s), bytes %.3g ms (%.4g GB/s)\n",
-                t.products, 1e-12 * sheet_rate(a, hd_layout_peak_dtype(&a->job)), a->job.precision,
-                t.memory, a->kind->memory_gb_per_s);
+                t.products, 1e-12 * sheet_rate(a, hd_rank_program_peak_dtype(&a->job)),
+                a->job.precision, t.memory, a->kind->memory_gb_per_s);
 }
 
 static void print_step(const struct plan_asked *a, int rank, const struct hd_dry *step, int world,

@@ -16,7 +16,7 @@
 #include "model/model.h"
 #include "train/encoded.h"
 #include "train/job_tokenizer.h"
-#include "train/layout.h"
+#include "train/rank_program.h"
 #include "train/source.h"
 #include "worker/worker.h"
 
@@ -259,8 +259,8 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
     struct hd_model_config config;
     enum hd_status st = read_job(b, checkpoint);
 
-    if (st ||
-        (strcmp(b->job.checkpoint_base, "omit") != 0 && hd_layout_quant(&b->job) == HD_QUANT_NONE))
+    if (st || (strcmp(b->job.checkpoint_base, "omit") != 0 &&
+               hd_rank_program_quant(&b->job) == HD_QUANT_NONE))
         return st || !base || !hd_hf_has_kept(checkpoint)
                    ? st
                    : hd_err(HD_INVALID, "--base: %s has all weights and files of its model",
@@ -269,7 +269,7 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
     if (st)
         return st;
     hd_registry_init(&b->registry, &b->arena, NULL, 0);
-    b->registry.quant = hd_layout_quant(&b->job);
+    b->registry.quant = hd_rank_program_quant(&b->job);
     st = hd_model_declare(&config, &b->registry, &b->arena, &b->model);
     if (!st)
         st = hd_source_open(&dirs, &b->job, &b->registry, &b->source);
@@ -281,7 +281,7 @@ static void say_base(const struct export_base *b, const char *base)
 {
     const char *from = base ? base : *b->job.init_from ? b->job.init_from : "the job's seed";
 
-    if (strcmp(b->job.adapter, "none") != 0 && hd_layout_quant(&b->job) != HD_QUANT_NONE)
+    if (strcmp(b->job.adapter, "none") != 0 && hd_rank_program_quant(&b->job) != HD_QUANT_NONE)
         (void)fprintf(stderr,
                       "the adapter was added to the weights of %s as %s has them, beside which it "
                       "trained, in fp32\n",

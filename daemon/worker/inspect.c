@@ -8,7 +8,7 @@
 #include "flags/flags.h"
 #include "kernels/plugin.h"
 #include "train/job_data.h"
-#include "train/layout.h"
+#include "train/rank_program.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
 
@@ -69,7 +69,7 @@ static void print_memory(const struct hd_memory *m)
                  (long long)m->registered_bytes);
 }
 
-static enum hd_status print_programs(const struct hd_layout *l)
+static enum hd_status print_programs(const struct hd_rank_program *l)
 {
     struct hd_text text = {0};
 
@@ -77,7 +77,7 @@ static enum hd_status print_programs(const struct hd_layout *l)
         char which[32] = "";
 
         if (l->pipeline.chunks > 1)
-            (void)snprintf(which, sizeof which, ", chunk %d", hd_layout_chunk(l, k));
+            (void)snprintf(which, sizeof which, ", chunk %d", hd_rank_program_chunk(l, k));
         hd_text_add(&text, "# training, micro-batch of %lld%s\n", (long long)l->job.micro_batch,
                     which);
         hd_chunk_list(l->train[k], &text);
@@ -100,7 +100,7 @@ static int with_layout(const char *verb, int argc, char **argv, bool programs)
     struct hd_flag f[] = {{"--job", true, false, NULL}, {"--rank", false, false, NULL}};
     const struct hd_backend_table *backend;
     struct hd_traits traits;
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena;
     struct hd_job job;
     int64_t rank = 0;
@@ -115,8 +115,8 @@ static int with_layout(const char *verb, int argc, char **argv, bool programs)
         st = hd_plugin_backend(job.device, &backend);
     if (!st) {
         backend->describe(&(struct hd_backend_options){.threads = (int)job.threads}, &traits);
-        st = hd_layout_build(&job, (int)rank, &traits, &(struct hd_layout_options){0}, &arena,
-                             &layout);
+        st = hd_rank_program_build(&job, (int)rank, &traits, &(struct hd_rank_program_options){0},
+                                   &arena, &layout);
     }
     if (!st && programs)
         st = print_programs(&layout);

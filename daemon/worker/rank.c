@@ -483,9 +483,10 @@ static enum hd_status set_up(struct rank *r)
                              huge);
         (void)snprintf(where, sizeof where, "%s of it on huge pages", huge);
     }
-    (void)snprintf(text, sizeof text, "%lld parameters, %s reserved per rank, %s",
-                   (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry),
-                   bytes, where);
+    (void)snprintf(
+        text, sizeof text, "%lld parameters, %s reserved per rank, %s",
+        (long long)hd_registry_global_count(&hd_trainer_rank_program(r->trainer)->registry), bytes,
+        where);
     rank_say(r, HD_LINK_LEVEL_INFO, text);
     if (r->data_address) {
         hd_text_format_bytes((int64_t)hd_gloo_memory_bytes((int)r->world), bytes);

@@ -9,7 +9,7 @@ enum rank_peers_limits { NAMED_MAX = 4 };
 
 enum hd_status rank_watch_peers(struct rank *r)
 {
-    const struct hd_mesh *mesh = &hd_trainer_layout(r->trainer)->mesh;
+    const struct hd_mesh *mesh = &hd_trainer_rank_program(r->trainer)->mesh;
     int *stage_of;
     enum hd_status st;
 
@@ -25,20 +25,20 @@ enum hd_status rank_watch_peers(struct rank *r)
 }
 
 /* How many ranks waited for this one longest, in the newest step that is told. */
-static int count_waiting(const struct rank *r, const struct hd_told_step *told, int rank)
+static int count_waiting(const struct rank *r, const struct hd_reported_step *reported, int rank)
 {
     int count = 0;
 
     for (int64_t i = 0; i < r->world; i++)
-        count += told->awaited[i] == rank;
+        count += reported->awaited[i] == rank;
     return count;
 }
 
-static void describe(const struct rank *r, const struct hd_told_step *told, int rank,
+static void describe(const struct rank *r, const struct hd_reported_step *reported, int rank,
                      char *ret_text, size_t size_bytes)
 {
     const struct hd_straggler s = hd_stragglers_get(r->stragglers, rank);
-    const int waiting = count_waiting(r, told, rank);
+    const int waiting = count_waiting(r, reported, rank);
     char spans[48] = "";
 
     if (s.steps > 1)
@@ -53,7 +53,7 @@ static void describe(const struct rank *r, const struct hd_told_step *told, int 
 }
 
 /* What `heddle show` says of a running job. */
-static void tell_all(struct rank *r, const struct hd_told_step *told)
+static void tell_all(struct rank *r, const struct hd_reported_step *reported)
 {
     char text[HD_LINK_TEXT_MAX] = "", one[320];
     int count = 0;
@@ -62,7 +62,7 @@ static void tell_all(struct rank *r, const struct hd_told_step *told)
     for (int i = 0; i < r->world && n < sizeof text; i++) {
         if (!hd_stragglers_get(r->stragglers, i).is || count++ >= NAMED_MAX)
             continue;
-        describe(r, told, i, one, sizeof one);
+        describe(r, reported, i, one, sizeof one);
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? "; " : "", one);
     }
     if (count > NAMED_MAX && n < sizeof text)
@@ -74,8 +74,8 @@ void rank_look_at_peers(struct rank *r, const struct hd_step_result *s)
 {
     char text[320];
 
-    if (!r->stragglers || !s->told.present ||
-        !hd_stragglers_add(r->stragglers, s->told.busy_ms, s->told.step_ms))
+    if (!r->stragglers || !s->reported.present ||
+        !hd_stragglers_add(r->stragglers, s->reported.busy_ms, s->reported.step_ms))
         return;
     for (int i = 0; i < r->world; i++) {
         const struct hd_straggler one = hd_stragglers_get(r->stragglers, i);
@@ -83,10 +83,10 @@ void rank_look_at_peers(struct rank *r, const struct hd_step_result *s)
         if (!one.changed)
             continue;
         if (one.is)
-            describe(r, &s->told, i, text, sizeof text);
+            describe(r, &s->reported, i, text, sizeof text);
         else
             (void)snprintf(text, sizeof text, "rank %d is no straggler any more", i);
         rank_say_about(r, one.is ? HD_LINK_LEVEL_STRAGGLER : HD_LINK_LEVEL_INFO, i, text);
     }
-    tell_all(r, &s->told);
+    tell_all(r, &s->reported);
 }

@@ -141,7 +141,7 @@ enum hd_status rank_save(struct rank *r, bool must)
 
 static enum hd_status check_room(void *user)
 {
-    return hd_trainer_check_room(((struct rank *)user)->trainer);
+    return hd_trainer_check_space(((struct rank *)user)->trainer);
 }
 
 enum hd_status rank_make_room(struct rank *r)

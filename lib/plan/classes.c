@@ -15,7 +15,7 @@ struct stage_classes {
 };
 
 struct finder {
-    const struct hd_layout_shared *shared;
+    const struct hd_rank_program_shared *shared;
     struct hd_arena arena;        /* of keys and stages */
     struct stage_classes *stages; /* [pp] */
     int32_t *of;                  /* [world] the class within its stage */
@@ -98,7 +98,7 @@ static void add_bucket(struct finder *f, const struct hd_registry *r, int number
 /* How the stage's units are cut into chunks, and what their blocks see. */
 static void add_chunks(struct finder *f, int32_t stage)
 {
-    const struct hd_layout_shared *s = f->shared;
+    const struct hd_rank_program_shared *s = f->shared;
     const int32_t each = s->pipeline.chunks / s->pipeline.stages;
 
     for (int32_t k = 0; k < each; k++) {
@@ -186,7 +186,7 @@ static enum hd_status sort_ranks(struct finder *f, struct hd_mesh_coord c)
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_layout_declare(f->shared, hd_mesh_rank(mesh, c), &arena, &registry, &model);
+    st = hd_rank_program_declare(f->shared, hd_mesh_rank(mesh, c), &arena, &registry, &model);
     for (c.pp = 0; !st && c.pp < mesh->sizes.pp; c.pp++) {
         make_key(f, &registry, c);
         f->of[hd_mesh_rank(mesh, c)] = look_up(f, &f->stages[c.pp]);
@@ -237,7 +237,7 @@ static void find_alike(const struct finder *f, struct hd_classes *classes)
     }
 }
 
-enum hd_status hd_classes_find(const struct hd_layout_shared *shared, struct hd_arena *arena,
+enum hd_status hd_classes_find(const struct hd_rank_program_shared *shared, struct hd_arena *arena,
                                struct hd_classes *ret_classes)
 {
     const struct hd_mesh *mesh = &shared->mesh;

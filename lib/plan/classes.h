@@ -13,7 +13,7 @@
 #define HD_PLAN_CLASSES_H
 
 #include "base/arena.h"
-#include "train/layout.h"
+#include "train/rank_program.h"
 
 /* Classes are numbered by their lowest ranks. */
 struct hd_classes {
@@ -24,9 +24,10 @@ struct hd_classes {
     int32_t count;
 };
 
-/* The result lives in `arena`. Fails as hd_layout_build does for parameters that cannot be shared,
+/* The result lives in `arena`. Fails as hd_rank_program_build does for parameters that cannot be
+ * shared,
  * or with HD_NO_MEMORY. */
-enum hd_status hd_classes_find(const struct hd_layout_shared *shared, struct hd_arena *arena,
+enum hd_status hd_classes_find(const struct hd_rank_program_shared *shared, struct hd_arena *arena,
                                struct hd_classes *ret_classes);
 
 #endif

@@ -11,7 +11,7 @@
 struct builder {
     const struct hd_cluster *cluster;
     struct hd_arena arena;
-    struct hd_layout_shared shared;
+    struct hd_rank_program_shared shared;
     struct hd_registry registry[2];
     struct hd_model model[2];
     struct hd_link_group group[HD_GROUP_COUNT];
@@ -141,8 +141,8 @@ static enum hd_status measure(struct builder *b, int registry, struct hd_units u
 {
     static const enum hd_call calls[HD_PIECE_CALLS] = {HD_CALL_F, HD_CALL_B, HD_CALL_W};
     struct hd_chunk *chunk;
-    enum hd_status st = hd_layout_compile_units(&b->shared, &b->registry[registry],
-                                                &b->model[registry], units, &b->arena, &chunk);
+    enum hd_status st = hd_rank_program_compile_units(
+        &b->shared, &b->registry[registry], &b->model[registry], units, &b->arena, &chunk);
 
     if (st)
         return st;
@@ -171,7 +171,8 @@ static enum hd_status declare(struct builder *b, int stage)
 {
     const int rank = stage * (b->shared.mesh.world / b->shared.mesh.sizes.pp);
 
-    return hd_layout_declare(&b->shared, rank, &b->arena, &b->registry[stage], &b->model[stage]);
+    return hd_rank_program_declare(&b->shared, rank, &b->arena, &b->registry[stage],
+                                   &b->model[stage]);
 }
 
 /* Adds the time of a program's nodes to that of their units: the busiest stream of each, or where
@@ -220,7 +221,7 @@ static enum hd_status measure_update(struct builder *b, int stage, double *units
 {
     struct hd_chunk *chunk;
     const enum hd_status st =
-        hd_layout_compile_update(&b->shared, &b->registry[stage], &b->arena, &chunk);
+        hd_rank_program_compile_update(&b->shared, &b->registry[stage], &b->arena, &chunk);
 
     if (st)
         return st;
@@ -377,8 +378,8 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, bool wi
     enum hd_status st;
 
     shrink(&small, windowed);
-    st = hd_layout_share(&small, &b->cluster->traits, &(struct hd_layout_options){0}, &b->arena,
-                         &b->shared);
+    st = hd_rank_program_prepare(&small, &b->cluster->traits, &(struct hd_rank_program_options){0},
+                                 &b->arena, &b->shared);
     if (!st)
         st = choose_devices(b, job);
     if (!st)
@@ -422,8 +423,8 @@ enum hd_status hd_pieces_whole(const struct hd_job *job, const struct hd_cluster
     enum hd_status st;
 
     builder_begin(&b, cluster, job->native_reduction);
-    st =
-        hd_layout_share(job, &cluster->traits, &(struct hd_layout_options){0}, &b.arena, &b.shared);
+    st = hd_rank_program_prepare(job, &cluster->traits, &(struct hd_rank_program_options){0},
+                                 &b.arena, &b.shared);
     if (!st)
         st = choose_devices(&b, job);
     if (!st)

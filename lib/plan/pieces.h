@@ -2,7 +2,7 @@
  *
  * A stage of a pipeline holds the embedding or not, some blocks, and the head or not. Blocks are
  * alike, so the programs of any stage follow from those of a few small chunks, which are recorded
- * and compiled as a rank compiles them (hd_layout_compile_units):
+ * and compiled as a rank compiles them (hd_rank_program_compile_units):
  *
  *     block      two blocks - one block             embedding   embedding and block - block
  *     base       one block - block                  head        block and head - block
@@ -25,7 +25,7 @@
 #include "base/arena.h"
 #include "plan/cluster.h"
 #include "plan/links.h"
-#include "train/layout.h"
+#include "train/rank_program.h"
 
 /* Seconds of a program, or of what a unit adds to one. */
 struct hd_program_time {
@@ -61,7 +61,7 @@ struct hd_pieces {
     struct hd_link_group stages; /* the group `pp`, for those transfers */
 };
 
-/* Of the job, which is resolved, on devices of this cluster. Fails as hd_layout_build does.
+/* Of the job, which is resolved, on devices of this cluster. Fails as hd_rank_program_build does.
  * blocks_only: only BASE and BLOCK, without what is reduced or updated; the rest is 0: a bound that
  * is cheap. */
 enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster *cluster,

@@ -31,7 +31,7 @@ static bool works_like(const struct hd_instruction *a, const struct hd_instructi
 
 /* Adds up the work of a step's list. Each kind of instruction is counted once and multiplied: a
  * list has a few kinds, and thousands of instructions. */
-static enum hd_status fold_step(const struct hd_layout *l, struct hd_arena *arena,
+static enum hd_status fold_step(const struct hd_rank_program *l, struct hd_arena *arena,
                                 struct hd_dry *step)
 {
     const int kinds_max = 16 * (l->chunk_count + 1);
@@ -53,7 +53,7 @@ static enum hd_status fold_step(const struct hd_layout *l, struct hd_arena *aren
     for (int k = 0; k < count; k++) {
         struct hd_dry one = {0};
 
-        hd_layout_fold(l, kinds[k], &one);
+        hd_rank_program_fold(l, kinds[k], &one);
         add_times(step, &one, times[k]);
     }
     return HD_OK;
@@ -61,7 +61,7 @@ static enum hd_status fold_step(const struct hd_layout *l, struct hd_arena *aren
 
 /* ---- the pipeline ---- */
 
-static double chunk_flops(const struct hd_layout *l, int32_t chunk)
+static double chunk_flops(const struct hd_rank_program *l, int32_t chunk)
 {
     double flops = 0;
 
@@ -70,7 +70,7 @@ static double chunk_flops(const struct hd_layout *l, int32_t chunk)
     return flops;
 }
 
-static struct hd_plan_chunk describe_chunk(const struct hd_layout *l, int32_t chunk)
+static struct hd_plan_chunk describe_chunk(const struct hd_rank_program *l, int32_t chunk)
 {
     const struct hd_units u = l->units[chunk];
     const int first = u.first > HD_UNIT_FIRST_BLOCK ? u.first : HD_UNIT_FIRST_BLOCK,
@@ -82,7 +82,7 @@ static struct hd_plan_chunk describe_chunk(const struct hd_layout *l, int32_t ch
 
 /* A forward takes a third of the FLOPs of training, the gradients of inputs and of weights one each
  * (Korthikanti et al. 2022, appendix A). */
-static enum hd_status plan_pipeline(const struct hd_layout *l, struct hd_arena *arena,
+static enum hd_status plan_pipeline(const struct hd_rank_program *l, struct hd_arena *arena,
                                     struct hd_plan *plan)
 {
     const int32_t chunks = l->pipeline.chunks, stages = l->pipeline.stages;
@@ -117,8 +117,9 @@ static enum hd_status plan_pipeline(const struct hd_layout *l, struct hd_arena *
 /* ---- the classes ---- */
 
 /* What the lowest rank of a class takes, which is laid out. */
-static enum hd_status plan_class(const struct hd_layout *layout, const struct hd_traits *traits,
-                                 struct hd_arena *scratch, struct hd_plan_class *c)
+static enum hd_status plan_class(const struct hd_rank_program *layout,
+                                 const struct hd_traits *traits, struct hd_arena *scratch,
+                                 struct hd_plan_class *c)
 {
     c->stage = layout->coord.pp;
     c->memory = layout->memory;
@@ -127,7 +128,7 @@ static enum hd_status plan_class(const struct hd_layout *layout, const struct hd
     c->stage_io_slots = layout->plan.stage_io_slots;
     if (hd_traits_is_cuda(traits)) {
         c->reserved_bytes = hd_memory_on_device(&c->memory, traits);
-        c->overhead = hd_layout_gpu_overhead(layout, traits);
+        c->overhead = hd_rank_program_gpu_overhead(layout, traits);
         c->device_bytes =
             c->reserved_bytes + c->overhead.process_bytes + c->overhead.communicators_bytes;
     }
@@ -136,21 +137,21 @@ static enum hd_status plan_class(const struct hd_layout *layout, const struct hd
 
 /* Lays out this class and all that have the same programs. The first class also tells what all
  * ranks have in common. */
-static enum hd_status plan_alike(const struct hd_layout_shared *shared,
+static enum hd_status plan_alike(const struct hd_rank_program_shared *shared,
                                  const struct hd_traits *traits, const struct hd_classes *classes,
                                  int32_t first, struct hd_arena *kept, struct hd_plan *plan)
 {
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena; /* freed after each: a layout is much larger than the result */
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_layout_build_rank(shared, plan->classes[first].lowest, &arena, &layout);
+    st = hd_rank_program_build_rank(shared, plan->classes[first].lowest, &arena, &layout);
     for (int32_t i = first; !st && i < classes->count; i++) {
         if (classes->like[i] != first)
             continue;
         if (i != first)
-            st = hd_layout_take_place(shared, plan->classes[i].lowest, &layout);
+            st = hd_rank_program_take_place(shared, plan->classes[i].lowest, &layout);
         if (!st)
             st = plan_class(&layout, traits, &arena, &plan->classes[i]);
     }
@@ -164,7 +165,7 @@ static enum hd_status plan_alike(const struct hd_layout_shared *shared,
     return st;
 }
 
-static enum hd_status plan_classes(const struct hd_layout_shared *shared,
+static enum hd_status plan_classes(const struct hd_rank_program_shared *shared,
                                    const struct hd_traits *traits, struct hd_arena *arena,
                                    struct hd_plan *plan)
 {
@@ -193,7 +194,7 @@ enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *t
                              struct hd_arena *arena, struct hd_plan *ret_plan)
 {
     const double world = (double)job->pp * (double)job->dp * (double)job->cp * (double)job->tp;
-    struct hd_layout_shared shared;
+    struct hd_rank_program_shared shared;
     struct hd_arena scratch;
     enum hd_status st;
 
@@ -202,7 +203,8 @@ enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *t
                       world);
     *ret_plan = (struct hd_plan){0};
     hd_arena_init(&scratch, 0);
-    st = hd_layout_share(job, traits, &(struct hd_layout_options){0}, &scratch, &shared);
+    st = hd_rank_program_prepare(job, traits, &(struct hd_rank_program_options){0}, &scratch,
+                                 &shared);
     if (!st)
         st = plan_classes(&shared, traits, arena, ret_plan);
     hd_arena_done(&scratch);
@@ -220,7 +222,7 @@ static enum hd_status declare_whole(const struct hd_job *spec, struct hd_arena *
     if (st)
         return st;
     hd_registry_init(registry, arena, NULL, 0);
-    registry->quant = hd_layout_quant(spec);
+    registry->quant = hd_rank_program_quant(spec);
     return hd_model_declare(&config, registry, arena, &model);
 }
 

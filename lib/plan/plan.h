@@ -1,6 +1,7 @@
 /* plan: the memory and work of each rank of a resolved job, known before anything runs.
  *
- * The memory is exact: hd_layout_build_rank, which the rank itself calls, computes the bytes that
+ * The memory is exact: hd_rank_program_build_rank, which the rank itself calls, computes the bytes
+ * that
  * the rank will reserve. One rank of each class (classes.h) is laid out, so a plan may be of more
  * ranks than any engine connects. FLOPs and communicated bytes are added up over the programs of
  * the step plan. No device is needed or opened: its traits are an argument. Only what a GPU process
@@ -16,7 +17,7 @@
 #include "job/job.h"
 #include "plan/choose.h"
 #include "program/dry.h"
-#include "train/layout.h"
+#include "train/rank_program.h"
 
 /* Ranks that cannot differ, and what each of them takes. */
 struct hd_plan_class {
@@ -55,7 +56,7 @@ struct hd_plan {
 /* Lays out a rank of each class of the job on devices with these traits. Times of the stages count
  * FLOPs (hd_model_unit_flops; backward takes twice as long as forward) and transfers as free. The
  * result lives in `arena`. HD_LIMIT: more than HD_PLAN_DEVICES_MAX ranks; else it fails as
- * hd_layout_build does. */
+ * hd_rank_program_build does. */
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan);
 

@@ -345,7 +345,8 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
     }
 }
 
-/* What a process has on a GPU beside its reservations: hd_layout_gpu_overhead counts the groups of
+/* What a process has on a GPU beside its reservations: hd_rank_program_gpu_overhead counts the
+ * groups of
  * the mesh, of which each axis is one, and the ways between stages, of which one leads to another
  * stage and one back: unless nothing trains in the earlier one, where no gradient is sent. */
 static double overhead_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)

@@ -1,6 +1,7 @@
 /* search_cuts: bounds of pipeline stages that are not the even ones.
  *
- * The even cut (train/cut.h) balances FLOPs. Another one may take less time, as the head takes
+ * The even cut (train/partition.h) balances FLOPs. Another one may take less time, as the head
+ * takes
  * other times than FLOPs say and early stages fill the pipeline; or less memory, as early stages
  * keep more micro-batches. All cuts have the same order of programs, so an order serves them all.
  */

@@ -61,7 +61,7 @@ struct memo {
 /* The cut of the model, and the orders of a step; of many micro-batches those of two shorter
  * steps. */
 struct ordered {
-    struct hd_layout_shared shared, shorter;
+    struct hd_rank_program_shared shared, shorter;
     double repeats; /* of what the longer of the two has more; 0: `shared` is the whole step */
     struct ordered_stage {
         int32_t blocks, largest; /* of all its chunks; of the chunk that has most */
@@ -227,7 +227,7 @@ void search_each_cut(struct layout_search *s, const struct ordered *even,
 const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
                                       const struct hd_layout_sizes *sizes);
 /* How many blocks a chunk has: its units but for the embedding and the head. */
-int32_t search_blocks_of(const struct hd_layout_shared *shared, int32_t chunk);
+int32_t search_blocks_of(const struct hd_rank_program_shared *shared, int32_t chunk);
 /* All pieces; alone: without replicas and ZeRO, on which F, B and W do not depend. */
 const struct hd_pieces *search_pieces(struct layout_search *s, const struct candidate *c,
                                       const struct hd_layout_sizes *sizes, bool alone);

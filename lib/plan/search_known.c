@@ -121,16 +121,16 @@ const struct hd_pieces *search_pieces(struct layout_search *s, const struct cand
 
 static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
                                struct hd_units *cut, struct hd_arena *arena,
-                               struct hd_layout_shared *ret_shared)
+                               struct hd_rank_program_shared *ret_shared)
 {
     struct hd_job some = *job;
 
     some.global_batch = job->dp * job->micro_batch * micro_batches;
     some.validate_batches = 1; /* the order of a validation is not needed */
-    return hd_layout_schedule(&some, cut, arena, ret_shared);
+    return hd_rank_program_schedule(&some, cut, arena, ret_shared);
 }
 
-int32_t search_blocks_of(const struct hd_layout_shared *shared, int32_t chunk)
+int32_t search_blocks_of(const struct hd_rank_program_shared *shared, int32_t chunk)
 {
     const struct hd_units u = shared->units[chunk];
 
@@ -241,7 +241,8 @@ enum hd_status search_model_of(const struct hd_model_config *config, struct hd_a
 static enum hd_status walk_one(const struct hd_search_asked *asked,
                                const struct search_model *model, const struct hd_job *job,
                                const struct hd_pieces *pieces,
-                               const struct hd_layout_shared *shared, struct hd_price *ret_price)
+                               const struct hd_rank_program_shared *shared,
+                               struct hd_price *ret_price)
 {
     const struct hd_price_layout layout = {.pipeline = shared->pipeline,
                                            .units = shared->units,

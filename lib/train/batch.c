@@ -56,7 +56,7 @@ static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *
 static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void *source,
                            int64_t first, const struct hd_data_batch *batch, int32_t *samples)
 {
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
     const int64_t B = l->job.micro_batch, S = l->job.context;
     const struct hd_zigzag mine = {S, l->mesh.sizes.cp, l->coord.cp};
     int32_t *sample = (int32_t *)(t->host_base + l->sample);
@@ -100,7 +100,7 @@ struct fields {
 
 enum { SAMPLES = 7 }; /* index of the field that a sample does not have */
 
-/* On the CPU `filled` is the tensor itself, on a device it is hd_layout.batch. */
+/* On the CPU `filled` is the tensor itself, on a device it is hd_rank_program.batch. */
 static struct fields find_fields(const struct hd_trainer *t, const struct hd_chunk *chunk,
                                  const struct hd_bases *bases)
 {
@@ -108,7 +108,7 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
         HD_BATCH_TOKENS,  HD_BATCH_TARGETS,  HD_BATCH_POSITIONS, HD_BATCH_INDEX,
         HD_BATCH_BOUNDS,  HD_BATCH_BEGINS,   HD_BATCH_LENGTHS,   [SAMPLES] = HD_BATCH_SAMPLES,
         HD_BATCH_ANSWERS, HD_BATCH_REFERENCE};
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
     struct fields f = {.rows = l->job.micro_batch * l->job.context / l->mesh.sizes.cp};
 
     for (int k = 0; k < HD_BATCH_FIELDS_MAX; k++) {
@@ -164,7 +164,7 @@ enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chun
                                       const struct hd_bases *bases, int64_t micro_batch,
                                       void *context)
 {
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
     const struct fields f = find_fields(t, chunk, bases);
     const enum hd_status st =
         fill_fields(t, fill_training, NULL,
@@ -178,7 +178,7 @@ enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chun
 int64_t hd_batch_first_window(const struct hd_trainer *t, const struct hd_batch_windows *windows,
                               int64_t micro_batch)
 {
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
 
     return ((windows->first + micro_batch) * l->mesh.sizes.dp + l->coord.dp) * l->job.micro_batch;
 }

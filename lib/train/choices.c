@@ -63,7 +63,7 @@ static enum hd_status hold_round(struct hd_trainer *t, struct open_choices *open
     fill_ballot(open, &ballot);
     st = hd_trainer_exchange(t, &ballot, sizeof ballot, &all);
     *ret_more = false;
-    for (int r = 0; !st && r < t->layout.mesh.world; r++) {
+    for (int r = 0; !st && r < t->rank_program.mesh.world; r++) {
         memcpy(&ballot, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof ballot);
         if (ballot.count < 0 || ballot.count > BALLOT_MAX)
             return hd_err(HD_INTERNAL, "rank %d sent %lld choices in a message of at most %d", r,
@@ -97,9 +97,9 @@ enum hd_status hd_trainer_settle_choices(struct hd_trainer *t)
     const struct hd_choice *own = t->table->choices ? t->table->choices(t->backend, &count) : NULL;
     enum hd_status st = HD_OK;
 
-    if (!t->table->choices || t->layout.job.deterministic)
-        return HD_OK;             /* on no rank of the job */
-    if (t->layout.mesh.world > 1) /* a rank without a folder has none, and hears the others */
+    if (!t->table->choices || t->rank_program.job.deterministic)
+        return HD_OK;                   /* on no rank of the job */
+    if (t->rank_program.mesh.world > 1) /* a rank without a folder has none, and hears the others */
         st = hold_rounds(t, own, own ? count : 0);
     if (!st && own)
         t->table->keep_choices(t->backend);

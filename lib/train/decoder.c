@@ -22,7 +22,7 @@ struct hd_decoder {
     int world, pp;
     float *logits;                            /* [V] */
     const struct hd_decoder_options *options; /* while it opens */
-    struct hd_shm_control *meeting;
+    struct hd_shm_control *connecting;
     struct follower {
         struct hd_decoder *decoder;
         int rank;
@@ -42,7 +42,7 @@ struct hd_decoder {
     int64_t row;     /* .. and the slot */
 };
 
-static const struct hd_loaded *model_of(const struct hd_decoder *d)
+static const struct hd_inference_rank *model_of(const struct hd_decoder *d)
 {
     return &d->ranks[0].model;
 }
@@ -55,7 +55,7 @@ static enum hd_status do_task(struct hd_decoder *d, int rank)
 
     switch (d->task) {
     case TASK_OPEN:
-        return decoder_rank_open(r, d->options, rank, d->meeting);
+        return decoder_rank_open(r, d->options, rank, d->connecting);
     case TASK_RUN:
         return decoder_rank_run(r, d->parts, d->part_count);
     case TASK_LOGITS:
@@ -72,8 +72,8 @@ static enum hd_status do_part(struct hd_decoder *d, int rank)
 {
     const enum hd_status st = do_task(d, rank);
 
-    if (st && d->meeting)
-        hd_shm_control_mark_dead(d->meeting, rank, hd_err_message());
+    if (st && d->connecting)
+        hd_shm_control_mark_dead(d->connecting, rank, hd_err_message());
     return st;
 }
 
@@ -104,19 +104,19 @@ static void *follow(void *argument)
 /* The others say that a rank has failed; its own message is the one to tell. */
 static enum hd_status first_of(enum hd_status own, const struct hd_decoder *d)
 {
-    const struct hd_error *told = NULL;
+    const struct hd_error *reported = NULL;
     struct hd_error error;
 
     hd_err_save(own, &error);
     if (own)
-        told = &error;
+        reported = &error;
     for (int r = 1; r < d->world; r++) {
         const struct hd_error *of = &d->followers[r - 1].error;
 
-        if (of->status && (!told || told->status == HD_ABORTED))
-            told = of;
+        if (of->status && (!reported || reported->status == HD_ABORTED))
+            reported = of;
     }
-    return told ? hd_err_restore(told) : HD_OK;
+    return reported ? hd_err_restore(reported) : HD_OK;
 }
 
 /* All ranks do the task. */
@@ -142,7 +142,7 @@ static enum hd_status all_do(struct hd_decoder *d, enum decoder_task task)
 
 static enum hd_status start_followers(struct hd_decoder *d)
 {
-    enum hd_status st = d->world > 1 ? hd_shm_control_new(d->world, &d->meeting) : HD_OK;
+    enum hd_status st = d->world > 1 ? hd_shm_control_new(d->world, &d->connecting) : HD_OK;
 
     for (int r = 1; !st && r < d->world; r++) {
         struct follower *f = &d->followers[r - 1];
@@ -169,7 +169,7 @@ static enum hd_status open_ranks(struct hd_decoder *d, const struct hd_decoder_o
     return d->logits ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for logits");
 }
 
-static enum hd_status make_room(struct hd_decoder *d)
+static enum hd_status allocate(struct hd_decoder *d)
 {
     d->ranks = calloc((size_t)d->world, sizeof *d->ranks);
     d->followers = calloc((size_t)d->world, sizeof *d->followers);
@@ -199,7 +199,7 @@ enum hd_status hd_decoder_open(const struct hd_decoder_options *options,
     (void)pthread_mutex_init(&d->lock, NULL);
     (void)pthread_cond_init(&d->given, NULL);
     (void)pthread_cond_init(&d->taken, NULL);
-    st = make_room(d);
+    st = allocate(d);
     if (!st)
         st = open_ranks(d, options);
     if (st) {
@@ -222,7 +222,7 @@ void hd_decoder_close(struct hd_decoder *d)
     for (int r = 1; d->followers && r < d->world; r++)
         if (d->followers[r - 1].started)
             (void)pthread_join(d->followers[r - 1].thread, NULL);
-    hd_shm_control_free(d->meeting);
+    hd_shm_control_free(d->connecting);
     (void)pthread_cond_destroy(&d->taken);
     (void)pthread_cond_destroy(&d->given);
     (void)pthread_mutex_destroy(&d->lock);

@@ -1,19 +1,20 @@
 #include "train/decoder_link.h"
 
 /* The way from one stage to the next one, for the ranks with this rank's tp index. */
-static enum hd_status open_way(struct hd_loaded *m, int from_stage, struct hd_comm_group **ret_way)
+static enum hd_status open_channel(struct hd_inference_rank *m, int from_stage,
+                                   struct hd_comm_group **ret_channel)
 {
     struct hd_mesh_coord from = hd_mesh_coord(&m->mesh, m->rank), to = from;
 
     from.pp = from_stage;
     to.pp = from_stage + 1;
     return hd_comm_open_channel(m->comm, "pp", hd_mesh_rank(&m->mesh, from),
-                                hd_mesh_rank(&m->mesh, to), ret_way);
+                                hd_mesh_rank(&m->mesh, to), ret_channel);
 }
 
 /* The first operation of a way is a collective (comm.h). The first way is met first, on all ranks.
  */
-static enum hd_status meet(struct hd_loaded *m, const struct decoder_link *l)
+static enum hd_status connect_ranks(struct hd_inference_rank *m, const struct decoder_link *l)
 {
     struct hd_comm_stream *stream = hd_comm_get_stream(m->comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st = HD_OK;
@@ -25,7 +26,8 @@ static enum hd_status meet(struct hd_loaded *m, const struct decoder_link *l)
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }
 
-enum hd_status decoder_link_open(struct hd_loaded *m, int lanes, struct decoder_link *ret_link)
+enum hd_status decoder_link_open(struct hd_inference_rank *m, int micro_batches,
+                                 struct decoder_link *ret_link)
 {
     const int stage = hd_mesh_coord(&m->mesh, m->rank).pp;
     struct decoder_link l = {.from = NULL};
@@ -34,24 +36,24 @@ enum hd_status decoder_link_open(struct hd_loaded *m, int lanes, struct decoder_
     *ret_link = l;
     if (m->pp == 1)
         return HD_OK;
-    l.arrivals = hd_arena_array(&m->arena, (size_t)lanes, sizeof *l.arrivals);
+    l.arrivals = hd_arena_array(&m->arena, (size_t)micro_batches, sizeof *l.arrivals);
     if (!l.arrivals)
         return hd_err(HD_NO_MEMORY, "no memory for transfers");
     if (stage > 0)
-        st = open_way(m, stage - 1, &l.from);
+        st = open_channel(m, stage - 1, &l.from);
     if (!st && stage < m->pp - 1)
-        st = open_way(m, stage, &l.to);
+        st = open_channel(m, stage, &l.to);
     if (!st)
-        st = meet(m, &l);
+        st = connect_ranks(m, &l);
     *ret_link = l;
     return st;
 }
 
-static enum hd_status transfer(struct hd_loaded *m, const struct hd_chunk *chunk, int lane,
-                               enum hd_stage_io stage_io, struct hd_comm_group *group,
-                               struct hd_transfer *slot)
+static enum hd_status transfer(struct hd_inference_rank *m, const struct hd_chunk *chunk,
+                               int micro_batch, enum hd_stage_io stage_io,
+                               struct hd_comm_group *group, struct hd_transfer *slot)
 {
-    const struct hd_bases bases = hd_loaded_bases(m, lane);
+    const struct hd_bases bases = hd_inference_rank_bases(m, micro_batch);
     const struct hd_store *rows = hd_chunk_find_stage_io(chunk, stage_io);
     const bool sends = stage_io == HD_STAGE_OUTPUT;
     const struct hd_transfer_args args = {
@@ -66,21 +68,24 @@ static enum hd_status transfer(struct hd_loaded *m, const struct hd_chunk *chunk
     return hd_runner_transfer(m->runner, &args, slot);
 }
 
-enum hd_status decoder_link_receive(struct decoder_link *l, struct hd_loaded *m,
-                                    const struct hd_chunk *chunk, int lane)
+enum hd_status decoder_link_receive(struct decoder_link *l, struct hd_inference_rank *m,
+                                    const struct hd_chunk *chunk, int micro_batch)
 {
-    return l->from ? transfer(m, chunk, lane, HD_STAGE_INPUT, l->from, &l->arrivals[lane]) : HD_OK;
+    return l->from
+               ? transfer(m, chunk, micro_batch, HD_STAGE_INPUT, l->from, &l->arrivals[micro_batch])
+               : HD_OK;
 }
 
-enum hd_status decoder_link_await(struct decoder_link *l, struct hd_loaded *m, int lane)
+enum hd_status decoder_link_await(struct decoder_link *l, struct hd_inference_rank *m,
+                                  int micro_batch)
 {
-    return l->from ? hd_runner_await(m->runner, &l->arrivals[lane]) : HD_OK;
+    return l->from ? hd_runner_await(m->runner, &l->arrivals[micro_batch]) : HD_OK;
 }
 
-enum hd_status decoder_link_send(struct decoder_link *l, struct hd_loaded *m,
-                                 const struct hd_chunk *chunk, int lane)
+enum hd_status decoder_link_send(struct decoder_link *l, struct hd_inference_rank *m,
+                                 const struct hd_chunk *chunk, int micro_batch)
 {
     struct hd_transfer departure = {.stream = NULL}; /* the join waits for it */
 
-    return l->to ? transfer(m, chunk, lane, HD_STAGE_OUTPUT, l->to, &departure) : HD_OK;
+    return l->to ? transfer(m, chunk, micro_batch, HD_STAGE_OUTPUT, l->to, &departure) : HD_OK;
 }

@@ -62,15 +62,16 @@ static enum hd_status bind(struct decoder_rank *d, struct decode_program *p)
 {
     enum hd_status st = HD_OK;
 
-    p->bound = hd_arena_array(&d->model.arena, (size_t)d->lanes, sizeof *p->bound);
+    p->bound = hd_arena_array(&d->model.arena, (size_t)d->micro_batches, sizeof *p->bound);
     if (!p->bound)
         return hd_err(HD_NO_MEMORY, "no memory to bind a program");
-    for (int lane = 0; !st && lane < d->lanes; lane++)
-        st = hd_loaded_bind(&d->model, p->chunk, HD_CALL_D, lane, &p->bound[lane]);
+    for (int micro_batch = 0; !st && micro_batch < d->micro_batches; micro_batch++)
+        st = hd_inference_rank_bind(&d->model, p->chunk, HD_CALL_D, micro_batch,
+                                    &p->bound[micro_batch]);
     return st;
 }
 
-static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_control *meeting)
+static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_control *connecting)
 {
     struct hd_chunk *chunks[DECODER_PROGRAMS_MAX];
     enum hd_status st = HD_OK;
@@ -85,16 +86,16 @@ static enum hd_status prepare(struct decoder_rank *d, const struct hd_shm_contro
                                            .context = d->model.job.context,
                                            .first_position = hd_job_first_position(&d->model.job)};
 
-        st = hd_loaded_compile(&d->model, &shape, &p->chunk);
+        st = hd_inference_rank_compile(&d->model, &shape, &p->chunk);
         chunks[i] = p->chunk;
     }
     if (!st)
-        st = hd_loaded_open(&d->model, meeting);
+        st = hd_inference_rank_open(&d->model, connecting);
     if (!st)
-        st = hd_loaded_reserve(&d->model, chunks, d->program_count, d->lanes);
+        st = hd_inference_rank_reserve(&d->model, chunks, d->program_count, d->micro_batches);
     for (int i = 0; !st && i < d->program_count; i++)
         st = bind(d, &d->programs[i]);
-    return st ? st : decoder_link_open(&d->model, d->lanes, &d->link);
+    return st ? st : decoder_link_open(&d->model, d->micro_batches, &d->link);
 }
 
 /* Computes what the programs read in every call and the weights alone decide: norms of rows, in
@@ -107,7 +108,7 @@ static enum hd_status run_start(struct decoder_rank *d)
 
     if (!chunk->program[HD_CALL_S].count)
         return HD_OK;
-    st = hd_loaded_bind(&d->model, chunk, HD_CALL_S, 0, &bound);
+    st = hd_inference_rank_bind(&d->model, chunk, HD_CALL_S, 0, &bound);
     if (!st)
         st = hd_run(d->model.runner, bound);
     return st ? st : hd_runner_synchronize(d->model.runner);
@@ -157,26 +158,26 @@ static int64_t cache_bytes(const struct decoder_rank *d)
     const int64_t tp = d->model.tp, G = job->kv_heads > tp ? job->kv_heads / tp : 1;
 
     return 2 * d->slots * job->context * G * job->head_width *
-           (int64_t)hd_dtype_size(hd_layout_compute_dtype(job));
+           (int64_t)hd_dtype_size(hd_rank_program_compute_dtype(job));
 }
 
 /* Codes may refuse a tp, in words of the job file. */
 static enum hd_status declare(struct decoder_rank *d)
 {
-    enum hd_status st = d->model.pp > 1 ? hd_loaded_cut(&d->model, cache_bytes(d)) : HD_OK;
+    enum hd_status st = d->model.pp > 1 ? hd_inference_rank_cut(&d->model, cache_bytes(d)) : HD_OK;
 
     if (!st)
-        st = hd_loaded_declare(&d->model);
+        st = hd_inference_rank_declare(&d->model);
     if (st == HD_INVALID && d->model.tp > 1)
         st = hd_err_prefix(st, "--tp %d does not fit (--pp may)", d->model.tp);
     return st;
 }
 
 static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_options *o,
-                             const struct hd_shm_control *meeting)
+                             const struct hd_shm_control *connecting)
 {
     struct hd_arena *arena = &d->model.arena;
-    enum hd_status st = hd_loaded_read_job(&d->model, &o->dirs);
+    enum hd_status st = hd_inference_rank_read_job(&d->model, &o->dirs);
 
     if (!st && hd_job_is_reward(&d->model.job))
         st = hd_err(HD_UNSUPPORTED,
@@ -185,7 +186,7 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
                     "generate",
                     o->dirs.dir, o->dirs.dir);
     if (!st)
-        st = hd_loaded_choose_precision(&d->model.job, o->precision);
+        st = hd_inference_rank_choose_precision(&d->model.job, o->precision);
     if (!st)
         st = choose_weights(d, o->weights);
     if (!st)
@@ -197,36 +198,36 @@ static enum hd_status set_up(struct decoder_rank *d, const struct hd_decoder_opt
     if (!st)
         st = declare(d);
     if (!st)
-        st = prepare(d, meeting);
+        st = prepare(d, connecting);
     if (!st)
-        st = hd_loaded_read_weights(&d->model, &o->dirs);
+        st = hd_inference_rank_read_weights(&d->model, &o->dirs);
     if (!st)
         st = run_start(d);
     if (st)
         return st;
     d->fields = hd_arena_array(arena, (size_t)(HD_DECODER_ROWS + 3 * d->slots), sizeof *d->fields);
-    d->last = hd_arena_array(arena, (size_t)d->lanes, sizeof *d->last);
+    d->last = hd_arena_array(arena, (size_t)d->micro_batches, sizeof *d->last);
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for a batch") : HD_OK;
 }
 
 enum hd_status decoder_rank_open(struct decoder_rank *d, const struct hd_decoder_options *o,
-                                 int number, const struct hd_shm_control *meeting)
+                                 int number, const struct hd_shm_control *connecting)
 {
     const int tp = o->tp > 1 ? o->tp : 1, pp = o->pp > 1 ? o->pp : 1, ranks = pp * tp;
     const int threads = o->threads / ranks + (number < o->threads % ranks);
 
-    *d = (struct decoder_rank){.slots = o->slots > 0 ? o->slots : 1, .lanes = pp};
-    hd_loaded_init(&d->model, o->backend, threads > 0 ? threads : 1);
+    *d = (struct decoder_rank){.slots = o->slots > 0 ? o->slots : 1, .micro_batches = pp};
+    hd_inference_rank_init(&d->model, o->backend, threads > 0 ? threads : 1);
     d->model.pp = pp;
     d->model.tp = tp;
     d->model.rank = number;
-    return set_up(d, o, meeting);
+    return set_up(d, o, connecting);
 }
 
 void decoder_rank_close(struct decoder_rank *d)
 {
     if (d->model.table) /* it was opened */
-        hd_loaded_done(&d->model);
+        hd_inference_rank_done(&d->model);
 }
 
 /* ---- running ---- */
@@ -246,11 +247,11 @@ static const struct decode_program *find_program(const struct decoder_rank *d, i
 }
 
 /* Copies values [count] of d->fields to a field of the batch, if the program has it. */
-static enum hd_status put_field(struct decoder_rank *d, const struct decode_program *p, int lane,
-                                enum hd_batch_field field, int64_t count)
+static enum hd_status put_field(struct decoder_rank *d, const struct decode_program *p,
+                                int micro_batch, enum hd_batch_field field, int64_t count)
 {
     const struct hd_store *store = hd_chunk_find_batch(p->chunk, field);
-    const struct hd_bases bases = hd_loaded_bases(&d->model, lane);
+    const struct hd_bases bases = hd_inference_rank_bases(&d->model, micro_batch);
 
     if (!store)
         return HD_OK;
@@ -260,8 +261,8 @@ static enum hd_status put_field(struct decoder_rank *d, const struct decode_prog
 
 /* Padding has token 0, length 0 and the places behind the tokens. Places of the table of angles end
  * with the context. */
-static enum hd_status put_rows(struct decoder_rank *d, const struct decode_program *p, int lane,
-                               const struct hd_decoder_rows *rows, int count)
+static enum hd_status put_rows(struct decoder_rank *d, const struct decode_program *p,
+                               int micro_batch, const struct hd_decoder_rows *rows, int count)
 {
     static const enum hd_batch_field names[] = {HD_BATCH_TOKENS, HD_BATCH_POSITIONS, HD_BATCH_INDEX,
                                                 HD_BATCH_BEGINS, HD_BATCH_LENGTHS};
@@ -283,14 +284,14 @@ static enum hd_status put_rows(struct decoder_rank *d, const struct decode_progr
             }
         for (int64_t r = 0; names[f] == HD_BATCH_POSITIONS && r < p->B * p->S; r++)
             d->fields[r] += (int32_t)hd_job_first_position(&d->model.job);
-        st = put_field(d, p, lane, names[f], p->B * p->S);
+        st = put_field(d, p, micro_batch, names[f], p->B * p->S);
     }
     return st;
 }
 
 /* A sequence of padding alone has a full slot: nothing is written, and nothing read. */
-static enum hd_status put_filled(struct decoder_rank *d, const struct decode_program *p, int lane,
-                                 const struct hd_decoder_rows *rows, int count)
+static enum hd_status put_filled(struct decoder_rank *d, const struct decode_program *p,
+                                 int micro_batch, const struct hd_decoder_rows *rows, int count)
 {
     int32_t *before = d->fields, *after = before + p->B, *slot = after + p->B;
 
@@ -299,7 +300,7 @@ static enum hd_status put_filled(struct decoder_rank *d, const struct decode_pro
         after[b] = b < count ? (int32_t)(rows[b].filled + rows[b].count) : 0;
         slot[b] = b < count ? rows[b].slot : 0;
     }
-    return put_field(d, p, lane, HD_BATCH_FILLED, 3 * p->B);
+    return put_field(d, p, micro_batch, HD_BATCH_FILLED, 3 * p->B);
 }
 
 static const struct decode_program *program_of(const struct decoder_rank *d,
@@ -315,18 +316,19 @@ static const struct decode_program *program_of(const struct decoder_rank *d,
     return p;
 }
 
-static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part *bucket, int lane)
+static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part *bucket,
+                               int micro_batch)
 {
-    const struct decode_program *p = d->last[lane];
-    enum hd_status st = put_rows(d, p, lane, bucket->rows, bucket->count);
+    const struct decode_program *p = d->last[micro_batch];
+    enum hd_status st = put_rows(d, p, micro_batch, bucket->rows, bucket->count);
 
     if (!st)
-        st = put_filled(d, p, lane, bucket->rows, bucket->count);
+        st = put_filled(d, p, micro_batch, bucket->rows, bucket->count);
     if (!st)
-        st = decoder_link_await(&d->link, &d->model, lane);
+        st = decoder_link_await(&d->link, &d->model, micro_batch);
     if (!st)
-        st = hd_run(d->model.runner, p->bound[lane]);
-    return st ? st : decoder_link_send(&d->link, &d->model, p->chunk, lane);
+        st = hd_run(d->model.runner, p->bound[micro_batch]);
+    return st ? st : decoder_link_send(&d->link, &d->model, p->chunk, micro_batch);
 }
 
 enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_part *buckets,
@@ -334,7 +336,7 @@ enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_par
 {
     enum hd_status st = HD_OK;
 
-    assert(count <= d->lanes);
+    assert(count <= d->micro_batches);
     for (int k = 0; !st && k < count; k++) {
         d->last[k] = program_of(d, &buckets[k]);
         st = decoder_link_receive(&d->link, &d->model, d->last[k]->chunk, k);
@@ -350,11 +352,11 @@ enum hd_status decoder_rank_logits(struct decoder_rank *d, int bucket, int index
     const struct decode_program *p = d->last[bucket];
     const struct hd_store *store = hd_chunk_find_kind(p->chunk, HD_STORE_OUTPUT);
     const struct hd_param *head = &d->model.registry.params[d->model.model.head];
-    const struct hd_bases bases = hd_loaded_bases(&d->model, bucket);
+    const struct hd_bases bases = hd_inference_rank_bases(&d->model, bucket);
     const int64_t bytes = head->real[0] * (int64_t)sizeof(float);
     const float *own;
 
-    if (!hd_loaded_has_head(&d->model))
+    if (!hd_inference_rank_has_head(&d->model))
         return HD_OK;
     own = (const float *)hd_store_address(&bases, store) + (index * p->S + row) * store->columns;
     if (d->model.table->device)

@@ -9,18 +9,18 @@
 
 #include "train/decoder.h"
 #include "train/decoder_link.h"
-#include "train/loaded.h"
+#include "train/inference_rank.h"
 
 enum { DECODER_PROGRAMS_MAX = 16 };
 
 struct decoder_rank {
-    struct hd_loaded model;
+    struct hd_inference_rank model;
     struct decode_program {
         int64_t B, S; /* sequences, tokens of each */
         struct hd_chunk *chunk;
         struct hd_bound **bound; /* [lanes] */
     } programs[DECODER_PROGRAMS_MAX];
-    int program_count, slots, lanes;
+    int program_count, slots, micro_batches;
     struct decoder_link link;
     const struct decode_program **last; /* [lanes] of the last run */
     int32_t *fields;                    /* [rows + 3 * slots], for the batch */
@@ -35,7 +35,7 @@ struct decoder_part {
 /* meeting: NULL with one rank. Close it also after a failure. */
 enum hd_status decoder_rank_open(struct decoder_rank *rank,
                                  const struct hd_decoder_options *options, int number,
-                                 const struct hd_shm_control *meeting);
+                                 const struct hd_shm_control *connecting);
 void decoder_rank_close(struct decoder_rank *rank);
 
 /* Part k in lane k; at most pp of them. The rows are those of hd_decoder_run, and have been

@@ -45,12 +45,12 @@ enum hd_status hd_whole_read(void *context, int64_t first, int64_t count, float 
 enum hd_status hd_encoded_make_box(struct hd_whole *whole, const struct hd_quant_box *box,
                                    void *ret_record)
 {
-    struct hd_quant_whole codes;
+    struct hd_quant_whole quantized;
 
     memset(ret_record, 0, (size_t)hd_quant_lay_out(box).size_bytes); /* also between the arrays */
     if (whole->source &&
-        hd_source_codes(whole->source, whole->number, whole->expert, box->quant, &codes)) {
-        hd_quant_take(box, &codes, ret_record);
+        hd_source_quantized(whole->source, whole->number, whole->expert, box->quant, &quantized)) {
+        hd_quant_take(box, &quantized, ret_record);
         return HD_OK;
     }
     return hd_quant_encode(box, hd_whole_read, whole, ret_record);

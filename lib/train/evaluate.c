@@ -10,13 +10,13 @@
 #include "base/text.h"
 #include "chat/date.h"
 #include "data/kind.h"
+#include "train/inference_rank.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
-#include "train/loaded.h"
 
 struct evaluation {
     const struct hd_evaluation_options *options;
-    struct hd_loaded model;
+    struct hd_inference_rank model;
     struct hd_job job; /* the model's, as validation reads it: with the data to evaluate on */
     struct hd_chunk *chunk;
     struct hd_bound *bound;
@@ -198,25 +198,25 @@ static enum hd_status open_data(struct evaluation *e)
 
 static enum hd_status load(struct evaluation *e)
 {
-    struct hd_loaded *m = &e->model;
+    struct hd_inference_rank *m = &e->model;
     const struct hd_rec_shape shape = {.mode = HD_RECORD_EVAL,
                                        .B = e->batch,
                                        .S = e->context,
                                        .context = m->job.context,
                                        .first_position = hd_job_first_position(&m->job),
                                        .bounded = strcmp(e->job.documents, "bounded") == 0,
-                                       .preference = hd_layout_preference(&e->job)};
-    enum hd_status st = hd_loaded_declare(m);
+                                       .preference = hd_rank_program_preference(&e->job)};
+    enum hd_status st = hd_inference_rank_declare(m);
 
     if (!st)
-        st = hd_loaded_compile(m, &shape, &e->chunk);
+        st = hd_inference_rank_compile(m, &shape, &e->chunk);
     if (!st)
-        st = hd_loaded_open(m, NULL);
+        st = hd_inference_rank_open(m, NULL);
     if (!st)
-        st = hd_loaded_reserve(m, &e->chunk, 1, 1);
+        st = hd_inference_rank_reserve(m, &e->chunk, 1, 1);
     if (!st)
-        st = hd_loaded_bind(m, e->chunk, HD_CALL_E, 0, &e->bound);
-    return st ? st : hd_loaded_read_weights(m, &e->options->dirs);
+        st = hd_inference_rank_bind(m, e->chunk, HD_CALL_E, 0, &e->bound);
+    return st ? st : hd_inference_rank_read_weights(m, &e->options->dirs);
 }
 
 static void *field(const struct evaluation *e, enum hd_batch_field name)
@@ -351,10 +351,10 @@ enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
     if (!e)
         return hd_err(HD_NO_MEMORY, "no memory for an evaluation");
     e->options = options;
-    hd_loaded_init(&e->model, options->backend, options->threads);
-    st = hd_loaded_read_job(&e->model, &options->dirs);
+    hd_inference_rank_init(&e->model, options->backend, options->threads);
+    st = hd_inference_rank_read_job(&e->model, &options->dirs);
     if (!st)
-        st = hd_loaded_choose_precision(&e->model.job, options->precision);
+        st = hd_inference_rank_choose_precision(&e->model.job, options->precision);
     if (!st)
         st = choose_context(e);
     if (!st) {
@@ -375,7 +375,7 @@ enum hd_status hd_evaluate(const struct hd_evaluation_options *options,
     hd_job_tokenizer_close(&e->tokenizer);
     if (e->tokens[0])
         (void)hd_file_remove_tree(e->tokens); /* it only uses space */
-    hd_loaded_done(&e->model);
+    hd_inference_rank_done(&e->model);
     free(e);
     return st ? hd_err_restore(&error) : HD_OK;
 }

@@ -7,9 +7,9 @@
 enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_t size_bytes,
                                    const char **ret_all)
 {
-    const int64_t all_bytes = t->layout.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
+    const int64_t all_bytes = t->rank_program.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
-    char *all = t->registered_base + t->layout.exchange, *own = all + all_bytes;
+    char *all = t->registered_base + t->rank_program.exchange, *own = all + all_bytes;
     char slot[HD_EXCHANGE_SLOT_BYTES] = {0};
     enum hd_status st;
 
@@ -38,7 +38,7 @@ enum hd_status hd_trainer_agree(struct hd_trainer *t, int64_t request, int64_t *
     if (st)
         return st;
     *ret_request = request;
-    for (int r = 0; r < t->layout.mesh.world; r++) {
+    for (int r = 0; r < t->rank_program.mesh.world; r++) {
         int64_t one;
 
         memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);

@@ -31,7 +31,7 @@ static double limit_of(const float *values, int64_t count, double spike)
     return mean + spike * fmax(deviation, DEVIATION_MIN * fabs(mean));
 }
 
-struct hd_guard_limits hd_guard_limits(const struct hd_guard *guard)
+struct hd_guard_limits hd_guard_get_limits(const struct hd_guard *guard)
 {
     const int64_t count = guard->count < HD_GUARD_STEPS ? guard->count : HD_GUARD_STEPS;
 

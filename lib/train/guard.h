@@ -35,7 +35,7 @@ void hd_guard_add(struct hd_guard *guard, double loss, double norm);
 struct hd_guard_limits {
     double loss, norm;
 };
-struct hd_guard_limits hd_guard_limits(const struct hd_guard *guard);
+struct hd_guard_limits hd_guard_get_limits(const struct hd_guard *guard);
 
 /* Entry i of the history as a number for a checkpoint, and back. */
 int64_t hd_guard_pack(const struct hd_guard *guard, int i);

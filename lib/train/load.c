@@ -17,7 +17,7 @@
 /* Gathers the copies of all shards of a part. */
 static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_bucket *p)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_GATHER);
     char *copy = t->registered_base + p->offset[HD_STATE_COPY];
     const int64_t shard_bytes = p->shard_count * (int64_t)hd_dtype_size(p->compute);
@@ -38,7 +38,7 @@ static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_bucket
  * rank casts its own. */
 static enum hd_status refresh_copies(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < r->bucket_count; i++) {
@@ -97,24 +97,24 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     const char *moments_then = hd_ckpt_determinism(ckpt, "moments"); /* NULL: of an older build */
     char threads[24], sums[SAVE_SUMS_TEXT];
 
-    save_number_text(t->layout.job.threads, threads);
+    save_number_text(t->rank_program.job.threads, threads);
     compare_fact(ckpt, "backend", t->traits.backend, ret_note);
     compare_fact(ckpt, "isa", t->traits.isa, ret_note);
     compare_fact(ckpt, "library", t->traits.library, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", save_precision_fact(t), ret_note);
-    compare("moments", moments_then ? moments_then : "fp32", t->layout.job.moments, ret_note);
+    compare("moments", moments_then ? moments_then : "fp32", t->rank_program.job.moments, ret_note);
     compare("sums", sums_then ? sums_then : "ordered", save_sums_fact(t, sums), ret_note);
-    compare("train.only", then->only, t->layout.job.only, ret_note);
-    compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
-    compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
-    compare_size(ckpt, "pp", t->layout.job.pp, ret_note);
-    compare_size(ckpt, "cp", t->layout.job.cp, ret_note);
-    compare_size(ckpt, "ep", t->layout.job.ep, ret_note);
-    compare_size(ckpt, "sequence", t->layout.job.sequence, ret_note);
-    compare_size(ckpt, "micro_batch", t->layout.job.micro_batch, ret_note);
-    if (t->layout.job.cp > 1)
-        compare("cp_exchange", hd_ckpt_layout(ckpt, "cp_exchange"), t->layout.job.cp_exchange,
+    compare("train.only", then->only, t->rank_program.job.only, ret_note);
+    compare_size(ckpt, "dp", t->rank_program.job.dp, ret_note);
+    compare_size(ckpt, "tp", t->rank_program.job.tp, ret_note);
+    compare_size(ckpt, "pp", t->rank_program.job.pp, ret_note);
+    compare_size(ckpt, "cp", t->rank_program.job.cp, ret_note);
+    compare_size(ckpt, "ep", t->rank_program.job.ep, ret_note);
+    compare_size(ckpt, "sequence", t->rank_program.job.sequence, ret_note);
+    compare_size(ckpt, "micro_batch", t->rank_program.job.micro_batch, ret_note);
+    if (t->rank_program.job.cp > 1)
+        compare("cp_exchange", hd_ckpt_layout(ckpt, "cp_exchange"), t->rank_program.job.cp_exchange,
                 ret_note);
     if (ret_note && ret_note->len_bytes)
         hd_text_add(ret_note, ": training continues, but its bits will differ");
@@ -128,16 +128,17 @@ typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry
 static enum hd_status read_plain(struct hd_trainer *t, int param, int kind, read_fn *read,
                                  void *from)
 {
-    const struct hd_registry *r = &t->layout.registry;
-    const struct hd_range piece = hd_owners_piece(r, &r->params[param], kind, t->layout.rank);
-    const struct hd_held held = hd_trainer_find(t, param, hd_saved_kinds[kind]);
+    const struct hd_registry *r = &t->rank_program.registry;
+    const struct hd_range piece =
+        hd_save_plan_piece(r, &r->params[param], kind, t->rank_program.rank);
+    const struct hd_local_shard local_shard = hd_trainer_find(t, param, hd_saved_kinds[kind]);
     struct save_names name;
     struct hd_ckpt_entry want = save_entry_of(&r->params[param], kind, &name);
     const int64_t count = piece.end - piece.begin, size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
     for (int64_t at = 0; !st && at < count; at += want.flat_count) {
-        char *tensor = held.at + at * size;
+        char *tensor = local_shard.at + at * size;
 
         want.flat_first = piece.begin + at;
         want.flat_count = hd_staging_piece(&t->staging, (count - at) * size) / size;
@@ -148,13 +149,14 @@ static enum hd_status read_plain(struct hd_trainer *t, int param, int kind, read
     return st;
 }
 
-/* The same in another encoding, by way of `values`, HD_HELD_PIECE elements. */
+/* The same in another encoding, by way of `values`, HD_LOCAL_SHARD_CHUNK elements. */
 static enum hd_status read_encoded(struct hd_trainer *t, int param, int kind, read_fn *read,
                                    void *from, float *values)
 {
-    const struct hd_registry *r = &t->layout.registry;
-    const struct hd_range piece = hd_owners_piece(r, &r->params[param], kind, t->layout.rank);
-    const struct hd_held held = hd_trainer_find(t, param, hd_saved_kinds[kind]);
+    const struct hd_registry *r = &t->rank_program.registry;
+    const struct hd_range piece =
+        hd_save_plan_piece(r, &r->params[param], kind, t->rank_program.rank);
+    const struct hd_local_shard local_shard = hd_trainer_find(t, param, hd_saved_kinds[kind]);
     struct save_names name;
     struct hd_ckpt_entry want = save_entry_of(&r->params[param], kind, &name);
     enum hd_status st = HD_OK;
@@ -162,29 +164,29 @@ static enum hd_status read_encoded(struct hd_trainer *t, int param, int kind, re
     for (want.flat_first = piece.begin; !st && want.flat_first < piece.end;
          want.flat_first += want.flat_count) {
         want.flat_count = piece.end - want.flat_first;
-        if (want.flat_count > HD_HELD_PIECE)
-            want.flat_count = HD_HELD_PIECE;
+        if (want.flat_count > HD_LOCAL_SHARD_CHUNK)
+            want.flat_count = HD_LOCAL_SHARD_CHUNK;
         st = read(from, param, &want, values);
         if (!st)
-            st = hd_held_write(&t->staging, &held, want.flat_first - piece.begin, want.flat_count,
-                               values);
+            st = hd_local_shard_write(&t->staging, &local_shard, want.flat_first - piece.begin,
+                                      want.flat_count, values);
     }
     return st;
 }
 
 /* This rank's share of one state of a parameter. */
-static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read_fn *read,
+static enum hd_status read_shard(struct hd_trainer *t, int param, int kind, read_fn *read,
                                  void *from, float *values)
 {
-    const struct hd_held held = hd_trainer_find(t, param, hd_saved_kinds[kind]);
+    const struct hd_local_shard local_shard = hd_trainer_find(t, param, hd_saved_kinds[kind]);
 
-    return hd_held_is_plain(&held) ? read_plain(t, param, kind, read, from)
-                                   : read_encoded(t, param, kind, read, from, values);
+    return hd_local_shard_is_plain(&local_shard) ? read_plain(t, param, kind, read, from)
+                                                 : read_encoded(t, param, kind, read, from, values);
 }
 
 static float *make_values(enum hd_status *ret_status)
 {
-    float *values = calloc(HD_HELD_PIECE, sizeof *values);
+    float *values = calloc(HD_LOCAL_SHARD_CHUNK, sizeof *values);
 
     *ret_status = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read weights and moments");
     return values;
@@ -200,7 +202,7 @@ static enum hd_status read_moment(void *from, int param, const struct hd_ckpt_en
 /* Zeros are moments of 0 in either encoding. */
 static enum hd_status clear_moments(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < r->bucket_count; i++)
@@ -235,9 +237,9 @@ static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_en
 }
 
 /* This rank's records of a parameter in codes, from the source, or NULL: by the seed. */
-static enum hd_status make_codes(struct hd_trainer *t, int param, struct hd_source *source)
+static enum hd_status make_quantized(struct hd_trainer *t, int param, struct hd_source *source)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     const struct hd_param *p = &r->params[param];
     char *at = hd_trainer_find(t, param, HD_STATE_WEIGHT).at;
     char *record = t->staging.device ? malloc((size_t)p->record_bytes) : NULL;
@@ -246,7 +248,7 @@ static enum hd_status make_codes(struct hd_trainer *t, int param, struct hd_sour
     if (t->staging.device && !record)
         return hd_err(HD_NO_MEMORY, "no memory to encode %s", p->name);
     for (int64_t i = 0; !st && i < hd_param_matrices(p); i++, at += p->record_bytes) {
-        st = hd_encoded_make(source, r, param, (uint64_t)t->layout.job.seed, i,
+        st = hd_encoded_make(source, r, param, (uint64_t)t->rank_program.job.seed, i,
                              record ? record : at);
         if (!st && record)
             st = hd_staging_write(&t->staging, at, record, p->record_bytes);
@@ -284,9 +286,10 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
                                  const struct hd_job *then)
 {
-    const struct hd_source_dirs dirs = {.dir = hd_ckpt_dir(ckpt), .base = t->layout.job.init_from};
+    const struct hd_source_dirs dirs = {.dir = hd_ckpt_dir(ckpt),
+                                        .base = t->rank_program.job.init_from};
     struct hd_source *source = NULL;
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     char text[HD_JOB_PATH_MAX];
     const struct hd_only only = {text, then->layers, then->tie_embeddings, NULL};
     enum hd_status st;
@@ -295,7 +298,7 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
     if (!st)
         st = hd_adapter_only(then, text);
     if (!st)
-        st = hd_source_open(&dirs, &t->layout.job, r, &source);
+        st = hd_source_open(&dirs, &t->rank_program.job, r, &source);
     if (!st)
         st = check_source(r, source);
     if (!st)
@@ -305,10 +308,10 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
 
         if (!r->buckets[r->params[i].bucket].is_local)
             continue;
-        st = r->params[i].quant ? make_codes(t, i, source)
-                                : read_share(t, i, 0, read_weight, source, values);
+        st = r->params[i].quant ? make_quantized(t, i, source)
+                                : read_shard(t, i, 0, read_weight, source, values);
         for (int k = 1; !st && has_moments && k < HD_SAVED_KINDS; k++)
-            st = read_share(t, i, k, read_moment, ckpt, values);
+            st = read_shard(t, i, k, read_moment, ckpt, values);
     }
     hd_source_close(source);
     free(values);
@@ -317,7 +320,7 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
 
 static enum hd_status clear_buffers(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
 
     return r->buffer_count ? hd_staging_clear(&t->staging, hd_trainer_global(t, HD_GLOBAL_BUFFERS),
                                               hd_global_bytes(r, HD_GLOBAL_BUFFERS))
@@ -350,7 +353,7 @@ static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
 /* A checkpoint of a run in another precision has no buffers: they begin anew. */
 static enum hd_status read_buffers(struct hd_trainer *t, struct hd_ckpt *ckpt)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     enum hd_status st = clear_buffers(t);
 
     for (int i = 0; !st && i < r->buffer_count; i++) {
@@ -368,12 +371,12 @@ static enum hd_status read_buffers(struct hd_trainer *t, struct hd_ckpt *ckpt)
 /* Rank 0 checks the hash of every byte and tells the others, so that no rank loads damaged data. */
 static enum hd_status verify(struct hd_trainer *t, const char *dir)
 {
-    struct save_outcome *all = calloc((size_t)t->layout.mesh.world, sizeof *all), mine = {0};
+    struct save_outcome *all = calloc((size_t)t->rank_program.mesh.world, sizeof *all), mine = {0};
     enum hd_status st;
 
     if (!all)
         return hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
-    if (t->layout.rank == 0)
+    if (t->rank_program.rank == 0)
         mine = save_outcome_of(hd_ckpt_verify(dir));
     hd_comm_set_deadline(t->comm, t->save_deadline_ms);
     st = save_agree(t, &mine, all);
@@ -389,7 +392,7 @@ static void read_guard(struct hd_trainer *t, const struct hd_ckpt *ckpt)
     int64_t packed;
     char name[16];
 
-    hd_guard_init(&t->layout.job, &t->guard);
+    hd_guard_init(&t->rank_program.job, &t->guard);
     guard = t->guard;
     if (hd_ckpt_counter(ckpt, "guard_steps", &guard.count) || guard.count < 0)
         return;
@@ -413,7 +416,7 @@ static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *
     if (hd_ckpt_counter(ckpt, "data_skipped", &t->data_skipped))
         t->data_skipped = 0; /* no data was */
     read_guard(t, ckpt);
-    hd_loss_scale_init(&t->layout.job, &t->scale);
+    hd_loss_scale_init(&t->rank_program.job, &t->scale);
     if (st || hd_ckpt_counter(ckpt, "loss_scale", &scale) ||
         hd_ckpt_counter(ckpt, "loss_scale_good", &t->scale.good))
         return st;
@@ -475,20 +478,22 @@ enum hd_status hd_trainer_go_back(struct hd_trainer *t, const char *dir, const c
 
 static bool is_held(const struct hd_trainer *t, int param)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
 
     return r->buckets[r->params[param].bucket].is_local;
 }
 
 static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *p,
-                                   const struct hd_held *held, float *values)
+                                   const struct hd_local_shard *local_shard, float *values)
 {
     enum hd_status st = HD_OK;
 
-    for (int64_t at = 0, n; !st && at < held->count; at += n) {
-        n = held->count - at < HD_HELD_PIECE ? held->count - at : HD_HELD_PIECE;
-        hd_param_init_values(p, (uint64_t)t->layout.job.seed, held->first + at, n, values);
-        st = hd_held_write(&t->staging, held, at, n, values);
+    for (int64_t at = 0, n; !st && at < local_shard->count; at += n) {
+        n = local_shard->count - at < HD_LOCAL_SHARD_CHUNK ? local_shard->count - at
+                                                           : HD_LOCAL_SHARD_CHUNK;
+        hd_param_init_values(p, (uint64_t)t->rank_program.job.seed, local_shard->first + at, n,
+                             values);
+        st = hd_local_shard_write(&t->staging, local_shard, at, n, values);
     }
     return st;
 }
@@ -509,26 +514,27 @@ static enum hd_status read_norms(void *from, int param, const struct hd_ckpt_ent
                          ret_values);
 }
 
-static enum hd_status init_share(struct hd_trainer *t, int param, struct hd_source *source,
+static enum hd_status init_shard(struct hd_trainer *t, int param, struct hd_source *source,
                                  float *values)
 {
-    const struct hd_param *p = &t->layout.registry.params[param];
-    const struct hd_held held = hd_trainer_find(t, param, HD_STATE_WEIGHT);
+    const struct hd_param *p = &t->rank_program.registry.params[param];
+    const struct hd_local_shard local_shard = hd_trainer_find(t, param, HD_STATE_WEIGHT);
     const int64_t size = (int64_t)sizeof(float);
-    struct norms_from norms = {&t->layout.registry, source, (uint64_t)t->layout.job.seed};
+    struct norms_from norms = {&t->rank_program.registry, source,
+                               (uint64_t)t->rank_program.job.seed};
     enum hd_status st = HD_OK;
 
     if (p->quant)
-        return make_codes(t, param, NULL);
+        return make_quantized(t, param, NULL);
     if (p->init == HD_INIT_NORMS)
-        return read_share(t, param, 0, read_norms, &norms, values);
-    if (!hd_held_is_plain(&held))
-        return init_encoded(t, p, &held, values);
-    for (int64_t at = 0, n; !st && at < held.count; at += n) {
-        n = hd_staging_piece(&t->staging, (held.count - at) * size) / size;
-        hd_param_init_values(p, (uint64_t)t->layout.job.seed, held.first + at, n,
-                             hd_staging_view(&t->staging, held.at + at * size));
-        st = hd_staging_put(&t->staging, held.at + at * size, n * size);
+        return read_shard(t, param, 0, read_norms, &norms, values);
+    if (!hd_local_shard_is_plain(&local_shard))
+        return init_encoded(t, p, &local_shard, values);
+    for (int64_t at = 0, n; !st && at < local_shard.count; at += n) {
+        n = hd_staging_piece(&t->staging, (local_shard.count - at) * size) / size;
+        hd_param_init_values(p, (uint64_t)t->rank_program.job.seed, local_shard.first + at, n,
+                             hd_staging_view(&t->staging, local_shard.at + at * size));
+        st = hd_staging_put(&t->staging, local_shard.at + at * size, n * size);
     }
     return st;
 }
@@ -538,9 +544,9 @@ static enum hd_status init_by_seed(struct hd_trainer *t)
     enum hd_status st;
     float *values = make_values(&st);
 
-    for (int i = 0; !st && i < t->layout.registry.param_count; i++)
+    for (int i = 0; !st && i < t->rank_program.registry.param_count; i++)
         if (is_held(t, i))
-            st = init_share(t, i, NULL, values);
+            st = init_shard(t, i, NULL, values);
     free(values);
     return st;
 }
@@ -550,12 +556,12 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     enum hd_status st;
     float *values = make_values(&st);
 
-    for (int i = 0; !st && i < t->layout.registry.param_count; i++)
-        if (is_held(t, i) && t->layout.registry.params[i].quant)
-            st = make_codes(t, i, source);
+    for (int i = 0; !st && i < t->rank_program.registry.param_count; i++)
+        if (is_held(t, i) && t->rank_program.registry.params[i].quant)
+            st = make_quantized(t, i, source);
         else if (is_held(t, i))
-            st = hd_source_has(source, i) ? read_share(t, i, 0, read_weight, source, values)
-                                          : init_share(t, i, source, values);
+            st = hd_source_has(source, i) ? read_shard(t, i, 0, read_weight, source, values)
+                                          : init_shard(t, i, source, values);
     free(values);
     return st;
 }
@@ -563,7 +569,7 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
 /* train.adapter.from is what it was when the job was submitted; rank 0 verifies a checkpoint. */
 static enum hd_status check_adapter(struct hd_trainer *t)
 {
-    const struct hd_job *job = &t->layout.job;
+    const struct hd_job *job = &t->rank_program.job;
     enum hd_status st = hd_source_check_adapter(job->adapter_from, job->adapter_identity);
 
     if (!st && hd_source_is_checkpoint(job->adapter_from))
@@ -574,7 +580,7 @@ static enum hd_status check_adapter(struct hd_trainer *t)
 /* Each rank reads its own shares; rank 0 first verifies a checkpoint. */
 static enum hd_status init_from_source(struct hd_trainer *t)
 {
-    const struct hd_job *job = &t->layout.job;
+    const struct hd_job *job = &t->rank_program.job;
     const struct hd_source_dirs dirs = {.dir = job->init_from, .adapter = job->adapter_from};
     struct hd_source *source = NULL;
     enum hd_status st = hd_source_check_identity(job->init_from, job->init_identity);
@@ -582,7 +588,7 @@ static enum hd_status init_from_source(struct hd_trainer *t)
     if (!st && hd_source_is_checkpoint(job->init_from))
         st = verify(t, job->init_from);
     if (!st)
-        st = hd_source_open(&dirs, job, &t->layout.registry, &source);
+        st = hd_source_open(&dirs, job, &t->rank_program.registry, &source);
     if (!st)
         st = read_source(t, source);
     hd_source_close(source);
@@ -591,7 +597,7 @@ static enum hd_status init_from_source(struct hd_trainer *t)
 
 static enum hd_status init_weights(struct hd_trainer *t)
 {
-    const struct hd_job *job = &t->layout.job;
+    const struct hd_job *job = &t->rank_program.job;
     enum hd_status st = *job->adapter_from ? check_adapter(t) : HD_OK;
 
     if (!st)
@@ -610,7 +616,7 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
     if (st)
         return st;
     t->steps_done = t->updates = t->data_skipped = t->tokens_seen = 0;
-    hd_guard_init(&t->layout.job, &t->guard);
-    hd_loss_scale_init(&t->layout.job, &t->scale);
+    hd_guard_init(&t->rank_program.job, &t->guard);
+    hd_loss_scale_init(&t->rank_program.job, &t->scale);
     return refresh_copies(t);
 }

@@ -10,7 +10,7 @@
 static void name_element(const struct hd_trainer *t, int param, int64_t at, float value,
                          char ret_text[HD_NONFINITE_TEXT])
 {
-    const struct hd_param *p = &t->layout.registry.params[param];
+    const struct hd_param *p = &t->rank_program.registry.params[param];
     int64_t index = hd_param_global_index(p, at), coordinate[HD_PARAM_DIMS_MAX];
     int used;
 
@@ -23,25 +23,27 @@ static void name_element(const struct hd_trainer *t, int param, int64_t at, floa
         used += snprintf(ret_text + used, (size_t)(HD_NONFINITE_TEXT - used), "%s%" PRId64,
                          d ? ", " : "", coordinate[d]);
     (void)snprintf(ret_text + used, (size_t)(HD_NONFINITE_TEXT - used), "] is %s on rank %d",
-                   isnan(value) ? "NaN" : "infinite", t->layout.rank);
+                   isnan(value) ? "NaN" : "infinite", t->rank_program.rank);
 }
 
 /* The first of a parameter's gradient, piece by piece. */
-static enum hd_status find_in(struct hd_trainer *t, int param, const struct hd_held *held,
+static enum hd_status find_in(struct hd_trainer *t, int param,
+                              const struct hd_local_shard *local_shard,
                               char ret_text[HD_NONFINITE_TEXT])
 {
     const int64_t size = (int64_t)sizeof(float);
     enum hd_status st = HD_OK;
 
-    for (int64_t first = 0, n; !st && !*ret_text && first < held->count; first += n) {
+    for (int64_t first = 0, n; !st && !*ret_text && first < local_shard->count; first += n) {
         const void *values;
         int64_t at;
 
-        n = hd_staging_piece(&t->staging, (held->count - first) * size) / size;
-        st = hd_staging_fetch(&t->staging, held->at + first * size, n * size, &values);
+        n = hd_staging_piece(&t->staging, (local_shard->count - first) * size) / size;
+        st = hd_staging_fetch(&t->staging, local_shard->at + first * size, n * size, &values);
         at = st ? -1 : hd_f32_find_nonfinite(values, n);
         if (at >= 0)
-            name_element(t, param, held->first + first + at, ((const float *)values)[at], ret_text);
+            name_element(t, param, local_shard->first + first + at, ((const float *)values)[at],
+                         ret_text);
     }
     return st;
 }
@@ -51,11 +53,11 @@ static enum hd_status find_own(struct hd_trainer *t, char ret_text[HD_NONFINITE_
 {
     enum hd_status st = HD_OK;
 
-    for (int i = 0; !st && !*ret_text && i < t->layout.registry.param_count; i++) {
-        const struct hd_held held = hd_trainer_find(t, i, HD_STATE_GRAD);
+    for (int i = 0; !st && !*ret_text && i < t->rank_program.registry.param_count; i++) {
+        const struct hd_local_shard local_shard = hd_trainer_find(t, i, HD_STATE_GRAD);
 
-        if (held.count && t->layout.registry.params[i].trainable)
-            st = find_in(t, i, &held, ret_text);
+        if (local_shard.count && t->rank_program.registry.params[i].trainable)
+            st = find_in(t, i, &local_shard, ret_text);
     }
     return st;
 }
@@ -69,7 +71,7 @@ enum hd_status hd_trainer_find_nonfinite(struct hd_trainer *t, char ret_text[HD_
     if (!st)
         st = hd_trainer_exchange(t, own, sizeof own, &all);
     *ret_text = '\0';
-    for (int r = t->layout.mesh.world - 1; !st && r >= 0; r--)
+    for (int r = t->rank_program.mesh.world - 1; !st && r >= 0; r--)
         if (all[r * (int64_t)HD_EXCHANGE_SLOT_BYTES])
             memcpy(ret_text, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, HD_NONFINITE_TEXT);
     return st;

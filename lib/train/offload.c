@@ -5,9 +5,9 @@ enum hd_status hd_offload_open(struct hd_trainer *t)
     const struct hd_backend_table *cpu = hd_backend_cpu();
     enum hd_status st;
 
-    if (!t->layout.registry.offload)
+    if (!t->rank_program.registry.offload)
         return HD_OK;
-    st = cpu->open(&(struct hd_backend_options){.threads = (int)t->layout.job.threads},
+    st = cpu->open(&(struct hd_backend_options){.threads = (int)t->rank_program.job.threads},
                    &t->host_backend);
     return st ? st : cpu->stream_open(t->host_backend, HD_STREAM_FOR_COMPUTE, &t->host_stream);
 }
@@ -24,7 +24,7 @@ void hd_offload_close(struct hd_trainer *t)
 
 static char *on_host(const struct hd_trainer *t, const struct hd_bucket *p, enum hd_state_kind kind)
 {
-    return t->host_base + t->layout.host_state + p->offset[kind];
+    return t->host_base + t->rank_program.host_state + p->offset[kind];
 }
 
 /* Of the first element that this rank updates. */
@@ -52,7 +52,8 @@ static enum hd_status write_weights(struct hd_trainer *t, const struct hd_bucket
 static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket *p,
                                     const struct hd_step_state *block)
 {
-    char *window = t->host_base + t->layout.window, *copies = window + hd_layout_window_copy(p);
+    char *window = t->host_base + t->rank_program.window,
+         *copies = window + hd_rank_program_window_copy(p);
     const int64_t count = p->shard_end - p->shard_begin;
     const struct hd_adamw_args args = {
         .weight = (float *)on_host(t, p, HD_STATE_WEIGHT),
@@ -76,7 +77,7 @@ static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket
 
 enum hd_status hd_offload_update(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     struct hd_step_state block;
     enum hd_status st = hd_staging_read(&t->staging, &block,
                                         hd_trainer_global(t, HD_GLOBAL_STEP_STATE), sizeof block);
@@ -92,7 +93,7 @@ enum hd_status hd_offload_update(struct hd_trainer *t)
 
 enum hd_status hd_offload_copy(struct hd_trainer *t, const struct hd_bucket *p)
 {
-    char *copies = t->host_base + t->layout.window + hd_layout_window_copy(p);
+    char *copies = t->host_base + t->rank_program.window + hd_rank_program_window_copy(p);
     enum hd_status st = HD_OK;
 
     if (p->compute != HD_F32)

@@ -3,7 +3,8 @@
  *
  * Masters and moments are in host memory, gradients and what computes on the device. After program
  * U, which has the norm of all gradients and the factor of the step, the host takes one part after
- * the other: it copies the part's gradients to the window (layout.h), runs AdamW of the CPU backend
+ * the other: it copies the part's gradients to the window (rank_program.h), runs AdamW of the CPU
+ * backend
  * on the job's threads, and copies the new weights, in the encoding that computes, to the device.
  * Then program P gathers the shards of ZeRO 1 and 2. Beside the state only one part at a time is in
  * host memory.

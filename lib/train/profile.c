@@ -83,24 +83,24 @@ static enum hd_status measure_bandwidth(const struct hd_backend_table *table,
 /* ---- times on a device ---- */
 
 static enum hd_status make_events(struct profile_events *e, const struct hd_device_table *device,
-                                  struct hd_backend *backend, int64_t room)
+                                  struct hd_backend *backend, int64_t capacity)
 {
     enum hd_status st = HD_OK;
 
     if (!device)
         return HD_OK;
     e->device = device;
-    e->list = calloc((size_t)room, sizeof(struct hd_event *));
+    e->list = calloc((size_t)capacity, sizeof(struct hd_event *));
     if (!e->list)
         return hd_err(HD_NO_MEMORY, "no memory for the events of a profile");
-    for (; !st && e->room < room; e->room += !st)
-        st = device->event_new(backend, true, &e->list[e->room]);
+    for (; !st && e->capacity < capacity; e->capacity += !st)
+        st = device->event_new(backend, true, &e->list[e->capacity]);
     return st ? st : device->event_new(backend, true, &e->base);
 }
 
 static void free_events(struct profile_events *e)
 {
-    for (int32_t i = 0; i < e->room; i++)
+    for (int32_t i = 0; i < e->capacity; i++)
         e->device->event_free(e->list[i]);
     if (e->base)
         e->device->event_free(e->base);
@@ -119,7 +119,7 @@ static bool is_timed(const struct profile_events *e, enum hd_span_kind kind,
                      const struct hd_node *node)
 {
     return e->device && (kind == HD_SPAN_WAIT || (kind == HD_SPAN_LAUNCH && !node->is_comm)) &&
-           e->count + 2 <= e->room;
+           e->count + 2 <= e->capacity;
 }
 
 /* The time of a completed event, on the host's clock. */
@@ -148,33 +148,34 @@ static void read_events(struct hd_profile *p)
 
 /* ---- life ---- */
 
-static int64_t records_of_a_step(const struct hd_layout *l)
+static int64_t records_of_a_step(const struct hd_rank_program *l)
 {
     const int64_t last = l->job.profile_last < l->job.steps ? l->job.profile_last : l->job.steps;
 
     return l->memory.profile / HD_PROFILE_RECORD_BYTES / (last - l->job.profile_first + 1) + 1;
 }
 
-enum hd_status hd_profile_new(const struct hd_layout *layout, const struct hd_backend_table *table,
-                              struct hd_backend *backend, struct hd_profile **ret_profile)
+enum hd_status hd_profile_new(const struct hd_rank_program *rank_program,
+                              const struct hd_backend_table *table, struct hd_backend *backend,
+                              struct hd_profile **ret_profile)
 {
     struct hd_profile *p;
     enum hd_status st;
 
     *ret_profile = NULL;
-    if (!layout->memory.profile)
+    if (!rank_program->memory.profile)
         return HD_OK;
     p = calloc(1, sizeof *p);
     if (!p)
         return hd_err(HD_NO_MEMORY, "no memory for a profile");
-    p->layout = layout;
-    p->room = layout->memory.profile / (int64_t)sizeof(struct record);
+    p->rank_program = rank_program;
+    p->capacity = rank_program->memory.profile / (int64_t)sizeof(struct record);
     p->first_open = -1;
     p->open_step = p->open_program = -1;
     p->micro_batch = -1;
     st = measure_bandwidth(table, backend, &p->bandwidth);
     if (!st)
-        st = make_events(&p->events, table->device, backend, 2 * records_of_a_step(layout));
+        st = make_events(&p->events, table->device, backend, 2 * records_of_a_step(rank_program));
     if (st)
         hd_profile_free(p);
     else
@@ -198,10 +199,10 @@ void hd_profile_attach(struct hd_profile *p, void *records)
 
 /* ---- recording ---- */
 
-/* NULL: no space left; program_records in layout.c reserves enough. */
+/* NULL: no space left; program_records in rank_program.c reserves enough. */
 static struct record *add(struct hd_profile *p, enum record_kind kind)
 {
-    struct record *r = p->count < p->room ? &p->records[p->count] : NULL;
+    struct record *r = p->count < p->capacity ? &p->records[p->count] : NULL;
 
     if (!r)
         return NULL;
@@ -269,8 +270,8 @@ void hd_profile_step_begin(struct hd_profile *p, struct hd_runner *runner, int64
 {
     struct record *r;
 
-    if (!p || !p->records || p->written || step < p->layout->job.profile_first ||
-        step > p->layout->job.profile_last)
+    if (!p || !p->records || p->written || step < p->rank_program->job.profile_first ||
+        step > p->rank_program->job.profile_last)
         return;
     p->active = true;
     p->step = step;
@@ -351,12 +352,12 @@ void hd_profile_batch_done(struct hd_profile *p)
 bool hd_profile_is_due(const struct hd_profile *p, bool ended)
 {
     return p && !p->written && p->steps_recorded &&
-           (ended || p->step == p->layout->job.profile_last);
+           (ended || p->step == p->rank_program->job.profile_last);
 }
 
 enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_text *ret_note)
 {
-    const struct hd_job *job = &p->layout->job;
+    const struct hd_job *job = &p->rank_program->job;
     struct hd_text dir = {0}, path = {0};
     enum hd_status st;
 
@@ -367,12 +368,12 @@ enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_tex
     st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
                     : hd_file_make_dirs_below(job->attempt_dir, "profile", HD_FILE_JOB_DIR_MODE);
     if (!st) {
-        hd_text_add(&path, "%s/rank-%d.json", dir.data, p->layout->rank);
+        hd_text_add(&path, "%s/rank-%d.json", dir.data, p->rank_program->rank);
         st = profile_write_trace(p, path.data);
         hd_text_clear(&path);
     }
     if (!st) {
-        hd_text_add(&path, "%s/rank-%d.txt", dir.data, p->layout->rank);
+        hd_text_add(&path, "%s/rank-%d.txt", dir.data, p->rank_program->rank);
         st = profile_write_table(p, peak, path.data);
     }
     if (!st)

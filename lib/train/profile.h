@@ -23,8 +23,9 @@ struct hd_profile;
 /* ret_profile is NULL if the job has no train.profile.steps. It measures the bandwidth with
  * temporary memory, so call it before the rank's memory is reserved. hd_profile_attach sets the
  * memory for the records. */
-enum hd_status hd_profile_new(const struct hd_layout *layout, const struct hd_backend_table *table,
-                              struct hd_backend *backend, struct hd_profile **ret_profile);
+enum hd_status hd_profile_new(const struct hd_rank_program *rank_program,
+                              const struct hd_backend_table *table, struct hd_backend *backend,
+                              struct hd_profile **ret_profile);
 void hd_profile_free(struct hd_profile *profile); /* NULL is fine, as for all below */
 void hd_profile_attach(struct hd_profile *profile, void *records);
 

@@ -35,18 +35,18 @@ _Static_assert(sizeof(struct record) <= HD_PROFILE_RECORD_BYTES, "the layout res
 struct profile_events {
     const struct hd_device_table *device; /* NULL: no events, tensors are in host memory */
     struct hd_event **list, *base;
-    int32_t count, room;
+    int32_t count, capacity;
     int64_t base_ns;       /* time of the base event on the host's clock */
     enum hd_status failed; /* the first failure; it does not stop the training */
 };
 
 struct hd_profile {
-    const struct hd_layout *layout;
+    const struct hd_rank_program *rank_program;
     struct profile_events events;
     struct hd_stream *stream; /* the compute stream of the current step */
     double bandwidth;         /* bytes read and written per second, by all of the rank's threads */
     struct record *records;
-    int64_t count, room;
+    int64_t count, capacity;
     int32_t first_open; /* list of collectives that are not complete; -1: empty */
     int64_t step, steps_recorded;
     int64_t open_step, open_program; /* indices of the current records; -1: none */

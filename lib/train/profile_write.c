@@ -228,7 +228,7 @@ static enum hd_status close_file(FILE *out, const char *path)
 
 enum hd_status profile_write_trace(const struct hd_profile *p, const char *path)
 {
-    const struct trace t = {fopen(path, "we"), p, p->layout->rank};
+    const struct trace t = {fopen(path, "we"), p, p->rank_program->rank};
 
     if (!t.out)
         return hd_err(HD_IO, "cannot create %s: %s", path, strerror(errno));
@@ -275,20 +275,20 @@ static int by_time(const void *a, const void *b)
 /* The chunks of training, then that of the update. */
 static const struct hd_chunk *chunk_at(const struct hd_profile *p, int c)
 {
-    return c < p->layout->chunk_count ? p->layout->train[c] : p->layout->update;
+    return c < p->rank_program->chunk_count ? p->rank_program->train[c] : p->rank_program->update;
 }
 
 /* A row for each node of the programs, sorted by address for bsearch. */
 static enum hd_status list_nodes(const struct hd_profile *p, struct rows *ret_rows)
 {
-    const int count = p->layout->chunk_count + 1;
+    const int count = p->rank_program->chunk_count + 1;
     struct rows rows = {0};
-    size_t room = 0;
+    size_t capacity = 0;
 
     for (int c = 0; c < count; c++)
         for (int call = 0; call < HD_CALL_COUNT; call++)
-            room += (size_t)chunk_at(p, c)->program[call].count;
-    rows.list = calloc(room + 1, sizeof *rows.list);
+            capacity += (size_t)chunk_at(p, c)->program[call].count;
+    rows.list = calloc(capacity + 1, sizeof *rows.list);
     if (!rows.list)
         return hd_err(HD_NO_MEMORY, "no memory for the table of a profile");
     for (int c = 0; c < count; c++)
@@ -453,9 +453,9 @@ static void print_table(FILE *out, const struct hd_profile *p, double peak, cons
                   "measured on this rank's %s: peak %.1f GFLOP/s in %s, bandwidth %.1f GB/s\n"
                   "floor = the longer of FLOPs / peak and bytes / bandwidth, each byte once; "
                   "figures are per step\n",
-                  p->layout->rank, p->steps_recorded, p->step, step_ns * 1e-6 / steps,
-                  p->events.device ? "device" : "threads", peak * 1e-9, p->layout->job.precision,
-                  p->bandwidth * 1e-9);
+                  p->rank_program->rank, p->steps_recorded, p->step, step_ns * 1e-6 / steps,
+                  p->events.device ? "device" : "threads", peak * 1e-9,
+                  p->rank_program->job.precision, p->bandwidth * 1e-9);
     print_title(out, "");
     for (size_t i = 0; i < ops->count; i++)
         print_row(out, &ops->list[i], step_ns, steps);
@@ -508,6 +508,6 @@ int64_t profile_span_ns(const struct hd_profile *p, const struct record *r)
 
 const struct hd_chunk *profile_chunk(const struct hd_profile *p, enum hd_call call)
 {
-    return call == HD_CALL_U || call == HD_CALL_S || call == HD_CALL_P ? p->layout->update
-                                                                       : p->layout->train[0];
+    return call == HD_CALL_U || call == HD_CALL_S || call == HD_CALL_P ? p->rank_program->update
+                                                                       : p->rank_program->train[0];
 }

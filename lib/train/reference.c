@@ -71,7 +71,7 @@ static size_t file_bytes(const struct hd_job_data *d)
 /* JOB_DIR/tokens, the parent of the attempt's folder, and `suffix`. */
 static void add_path(const struct hd_trainer *t, const char *suffix, struct hd_text *ret_path)
 {
-    const char *dir = t->layout.job.attempt_dir, *slash = strrchr(dir, '/');
+    const char *dir = t->rank_program.job.attempt_dir, *slash = strrchr(dir, '/');
 
     hd_text_add(ret_path, "%.*s/tokens%s", slash ? (int)(slash - dir) : 1, slash ? dir : ".",
                 suffix);
@@ -97,7 +97,7 @@ static enum hd_status add_ids(const struct hd_corpus *corpus, struct hd_hash *ha
 /* Of all that the values depend on but the layout, and of which pairs have them. */
 static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
 {
-    const struct hd_job *job = &t->layout.job;
+    const struct hd_job *job = &t->rank_program.job;
     struct hd_text text = {0};
     struct hd_hash hash;
     enum hd_status st;
@@ -200,7 +200,7 @@ static void use(struct hd_trainer *t)
 
 bool hd_trainer_needs_reference(const struct hd_trainer *t)
 {
-    return hd_layout_preference(&t->layout.job) == HD_PREFERENCE_DPO;
+    return hd_rank_program_preference(&t->rank_program.job) == HD_PREFERENCE_DPO;
 }
 
 /* Maps the file that rank 0 has. On another node its name may show a little later, or an older file
@@ -232,7 +232,7 @@ static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
     enum hd_status st = HD_OK;
 
     *ret_found = false;
-    if (t->layout.rank == 0) {
+    if (t->rank_program.rank == 0) {
         st = map_file(t);
         if (!st)
             st = check_file(t, &whole);
@@ -286,7 +286,7 @@ static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *
                                    const struct hd_bases *bases, int64_t micro_batch, void *context)
 {
     const struct hd_store *store = hd_chunk_find_kind(chunk, HD_STORE_OUTPUT);
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
     const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, l->coord.cp};
     const int64_t rows = hd_zigzag_rows(&mine);
     struct reference_pass *p = context;
@@ -316,17 +316,17 @@ static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *
 static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p,
                                const struct hd_reference_watch *watch, int64_t *done, int64_t all)
 {
-    const int64_t together = t->layout.mesh.sizes.dp * t->layout.job.micro_batch;
+    const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
     const int64_t count = p->windows.windows->window_count;
     const int64_t calls = (count + together - 1) / together;
-    const int64_t round = t->layout.eval_order.micro_batches;
+    const int64_t round = t->rank_program.eval_order.micro_batches;
     enum hd_status st = HD_OK;
 
     for (p->windows.first = 0; !st && p->windows.first < calls; p->windows.first += round) {
         if (watch->alive && !watch->alive(watch->context, *done, all))
             return hd_err(HD_ABORTED, "stopped making the log-probabilities of the reference");
-        st = hd_follow(t, t->round, calls - p->windows.first, hd_batch_feed_windows, take_results,
-                       p);
+        st = hd_execute(t, t->round, calls - p->windows.first, hd_batch_feed_windows, take_results,
+                        p);
         *done += round * together;
     }
     return st;
@@ -337,7 +337,7 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
                                  const struct hd_reference_watch *watch)
 {
     const struct hd_job_data *d = &t->data;
-    const struct hd_job *job = &t->layout.job;
+    const struct hd_job *job = &t->rank_program.job;
     struct reference_pass p = {
         .part = part,
         .token = calloc((size_t)job->context, sizeof *p.token),
@@ -367,7 +367,7 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
 
 /* One of the ranks that have the same results writes them: the first of tp, on the stage of the
  * head. */
-static bool writes_part(const struct hd_layout *l, struct hd_mesh_coord coord)
+static bool writes_part(const struct hd_rank_program *l, struct hd_mesh_coord coord)
 {
     return coord.tp == 0 && coord.pp == hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1);
 }
@@ -384,10 +384,10 @@ static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_
 {
     struct hd_text path = {0}, folder = {0};
     FILE *part = NULL;
-    enum hd_status st = add_part_path(t, t->layout.rank, &path);
+    enum hd_status st = add_part_path(t, t->rank_program.rank, &path);
 
     add_path(t, "", &folder);
-    if (!st && writes_part(&t->layout, t->layout.coord)) {
+    if (!st && writes_part(&t->rank_program, t->rank_program.coord)) {
         st = hd_file_make_dirs(folder.data, HD_FILE_JOB_DIR_MODE);
         part = st ? NULL : fopen(path.data, "we");
         if (!st && !part)
@@ -433,8 +433,8 @@ static enum hd_status write_file(struct hd_trainer *t, char *bytes)
     struct hd_text path = {0};
     enum hd_status st = HD_OK;
 
-    for (int r = 0; !st && r < t->layout.mesh.world; r++) {
-        if (!writes_part(&t->layout, hd_mesh_coord(&t->layout.mesh, r)))
+    for (int r = 0; !st && r < t->rank_program.mesh.world; r++) {
+        if (!writes_part(&t->rank_program, hd_mesh_coord(&t->rank_program.mesh, r)))
             continue;
         st = add_part_path(t, r, &path);
         if (!st)
@@ -476,7 +476,7 @@ static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_
     st = make_part(t, watch);
     if (!st)
         st = hd_trainer_agree(t, 0, &identity); /* all parts are written */
-    if (!st && t->layout.rank == 0) {
+    if (!st && t->rank_program.rank == 0) {
         st = merge(t);
         if (!st)
             st = map_file(t);

@@ -127,10 +127,10 @@ int64_t hd_memory_huge_bytes(const void *base, int64_t size_bytes)
     unsigned long long from, to, kib;
     int64_t bytes = 0;
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     bool inside = false;
 
-    while (file && getline(&line, &room, file) > 0) {
+    while (file && getline(&line, &capacity, file) > 0) {
         if (sscanf(line, "%llx-%llx ", &from, &to) == 2) /* the first line of a mapping */
             inside = from < end && to > begin;
         else if (inside && (sscanf(line, "AnonHugePages: %llu", &kib) == 1 ||

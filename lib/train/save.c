@@ -1,6 +1,6 @@
 /* save: writes weights and moments to checkpoints; load.c reads them.
  *
- * Each rank writes the entries that it owns (owners.h); the two moments of a tensor are separate
+ * Each rank writes the entries that it owns (save_plan.h); the two moments of a tensor are separate
  * entries, in fp32: those that a rank has in blocks are decoded, and encoded when they are read, so
  * a checkpoint fits every layout and either value of train.moments. Encoding gives back the codes
  * and scales that were decoded (base/encoding.h). Buffers (registry.h) are entries of their own,
@@ -31,7 +31,7 @@
 struct shard_plan {
     struct hd_trainer *t;
     struct hd_ckpt_entry *entries;
-    struct hd_held *held; /* the entries' values */
+    struct hd_local_shard *local_shard; /* the entries' values */
     struct save_names *names;
     size_t count;
 };
@@ -41,26 +41,26 @@ static void put_own(void *context, int owner, int param, int kind, struct hd_ran
     struct shard_plan *s = context;
     struct hd_ckpt_entry *e = &s->entries[s->count];
 
-    if (owner != s->t->layout.rank)
+    if (owner != s->t->rank_program.rank)
         return;
-    *e = save_entry_of(&s->t->layout.registry.params[param], kind, &s->names[s->count]);
+    *e = save_entry_of(&s->t->rank_program.registry.params[param], kind, &s->names[s->count]);
     e->flat_first = piece.begin;
     e->flat_count = piece.end - piece.begin;
-    s->held[s->count++] = hd_trainer_find(s->t, param, hd_saved_kinds[kind]);
+    s->local_shard[s->count++] = hd_trainer_find(s->t, param, hd_saved_kinds[kind]);
 }
 
 static void put_buffers(struct shard_plan *s)
 {
-    const struct hd_registry *r = &s->t->layout.registry;
+    const struct hd_registry *r = &s->t->rank_program.registry;
 
-    for (int i = 0; i < r->buffer_count && s->t->layout.rank == 0; i++) {
+    for (int i = 0; i < r->buffer_count && s->t->rank_program.rank == 0; i++) {
         const struct hd_buffer *b = &r->buffers[i];
         struct save_names *name = &s->names[s->count];
 
         save_name_buffer(b, name);
         s->entries[s->count] =
             hd_ckpt_entry_whole(name->text, HD_F32, 2, (const int64_t[]){b->rows, b->columns});
-        s->held[s->count++] = (struct hd_held){
+        s->local_shard[s->count++] = (struct hd_local_shard){
             .count = b->rows * b->columns, .at = (char *)save_buffer_at(s->t, b), .dtype = HD_F32};
     }
 }
@@ -69,14 +69,14 @@ static void put_buffers(struct shard_plan *s)
 static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                                  struct shard_plan *ret_plan)
 {
-    const size_t most = (size_t)t->layout.registry.param_count * HD_SAVED_KINDS +
-                        (size_t)t->layout.registry.buffer_count + 1;
+    const size_t most = (size_t)t->rank_program.registry.param_count * HD_SAVED_KINDS +
+                        (size_t)t->rank_program.registry.buffer_count + 1;
     struct shard_plan s = {t, hd_arena_array(arena, most, sizeof *s.entries),
-                           hd_arena_array(arena, most, sizeof *s.held),
+                           hd_arena_array(arena, most, sizeof *s.local_shard),
                            hd_arena_array(arena, most, sizeof *s.names), 0};
     enum hd_status st = hd_arena_failed(arena)
                             ? hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint")
-                            : hd_owners_assign(&t->layout.registry, arena, put_own, &s);
+                            : hd_save_plan_assign(&t->rank_program.registry, arena, put_own, &s);
 
     if (st)
         return st;
@@ -105,29 +105,29 @@ static void put_any(void *context, int owner, int param, int kind, struct hd_ran
  * when it is back. */
 static enum hd_status look_for_attempt(struct hd_trainer *t)
 {
-    const bool is_there = hd_file_exists(t->layout.job.attempt_dir);
+    const bool is_there = hd_file_exists(t->rank_program.job.attempt_dir);
 
     if (!is_there && t->saw_attempt_dir)
         return hd_err(HD_STORAGE,
                       "the attempt's folder %s is gone: it was removed, or its file system is not "
                       "mounted; mount it again, or let another attempt (heddle requeue) begin with "
                       "the newest checkpoint that is left",
-                      t->layout.job.attempt_dir);
+                      t->rank_program.job.attempt_dir);
     t->saw_attempt_dir |= is_there;
     return HD_OK;
 }
 
 /* Whether a checkpoint of all ranks fits into the attempt's file system. */
-static enum hd_status look_for_room(struct hd_trainer *t, struct hd_arena *arena)
+static enum hd_status look_for_space(struct hd_trainer *t, struct hd_arena *arena)
 {
-    struct whole whole = {hd_owners_buffers_bytes(&t->layout.registry),
-                          t->layout.registry.buffer_count};
+    struct whole whole = {hd_save_plan_buffers_bytes(&t->rank_program.registry),
+                          t->rank_program.registry.buffer_count};
     enum hd_status st = look_for_attempt(t);
 
     if (!st)
-        st = hd_owners_assign(&t->layout.registry, arena, put_any, &whole);
+        st = hd_save_plan_assign(&t->rank_program.registry, arena, put_any, &whole);
     return st ? st
-              : hd_file_check_space(t->layout.job.attempt_dir,
+              : hd_file_check_space(t->rank_program.job.attempt_dir,
                                     hd_ckpt_bound_bytes(whole.data_bytes, whole.entries));
 }
 
@@ -146,7 +146,7 @@ struct saved_moment {
 struct shard_source {
     const struct hd_staging *staging;
     const struct shard_plan *plan;
-    float *decoded; /* [HD_HELD_PIECE] */
+    float *decoded; /* [HD_LOCAL_SHARD_CHUNK] */
 };
 
 /* The bytes of an entry: all at once from host memory, a staging buffer at a time from a device, a
@@ -155,18 +155,19 @@ static enum hd_status entry_bytes(void *context, size_t entry, int64_t at, int64
                                   const void **ret_bytes, int64_t *ret_size_bytes)
 {
     const struct shard_source *s = context;
-    const struct hd_held *held = &s->plan->held[entry];
+    const struct hd_local_shard *local_shard = &s->plan->local_shard[entry];
     const int64_t size = (int64_t)sizeof(float);
 
-    if (!hd_held_is_plain(held)) {
-        const int64_t left = left_bytes / size, count = left < HD_HELD_PIECE ? left : HD_HELD_PIECE;
+    if (!hd_local_shard_is_plain(local_shard)) {
+        const int64_t left = left_bytes / size,
+                      count = left < HD_LOCAL_SHARD_CHUNK ? left : HD_LOCAL_SHARD_CHUNK;
 
         *ret_bytes = s->decoded;
         *ret_size_bytes = count * size;
-        return hd_held_read(s->staging, held, at / size, count, s->decoded);
+        return hd_local_shard_read(s->staging, local_shard, at / size, count, s->decoded);
     }
     *ret_size_bytes = hd_staging_piece(s->staging, left_bytes);
-    return hd_staging_fetch(s->staging, held->at + at, *ret_size_bytes, ret_bytes);
+    return hd_staging_fetch(s->staging, local_shard->at + at, *ret_size_bytes, ret_bytes);
 }
 
 static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct hd_arena *arena,
@@ -174,12 +175,12 @@ static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct 
 {
     struct shard_plan plan = {0};
     struct shard_source source = {&t->staging, &plan,
-                                  hd_arena_array(arena, HD_HELD_PIECE, sizeof(float))};
+                                  hd_arena_array(arena, HD_LOCAL_SHARD_CHUNK, sizeof(float))};
     enum hd_status st = plan_shard(t, arena, &plan);
 
     *ret_outcome = (struct save_outcome){0};
     if (!st && plan.count) {
-        st = hd_ckpt_write_shard(dir, t->layout.rank, plan.entries, plan.count, entry_bytes,
+        st = hd_ckpt_write_shard(dir, t->rank_program.rank, plan.entries, plan.count, entry_bytes,
                                  &source, &ret_outcome->shard);
         ret_outcome->has_shard = !st;
     }
@@ -241,21 +242,21 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
                              const struct save_outcome *all, struct hd_arena *arena,
                              uint64_t *ret_hash)
 {
-    const struct hd_job *job = &t->layout.job;
-    const int world = t->layout.mesh.world;
+    const struct hd_job *job = &t->rank_program.job;
+    const int world = t->rank_program.mesh.world;
     struct hd_ckpt_shard *shards = hd_arena_array(arena, (size_t)world, sizeof *shards);
     struct hd_text config = {0};
     char sums[SAVE_SUMS_TEXT], dp[24], tp[24], pp[24], zero[24], cp[24], ep[24], threads[24],
         micro[24];
-    const struct hd_ckpt_fact layout[] = {{"dp", dp},
-                                          {"tp", tp},
-                                          {"pp", pp},
-                                          {"zero", zero},
-                                          {"cp", cp},
-                                          {"ep", ep},
-                                          {"cp_exchange", job->cp_exchange},
-                                          {"sequence", job->sequence ? "1" : "0"},
-                                          {"micro_batch", micro}};
+    const struct hd_ckpt_fact rank_program[] = {{"dp", dp},
+                                                {"tp", tp},
+                                                {"pp", pp},
+                                                {"zero", zero},
+                                                {"cp", cp},
+                                                {"ep", ep},
+                                                {"cp_exchange", job->cp_exchange},
+                                                {"sequence", job->sequence ? "1" : "0"},
+                                                {"micro_batch", micro}};
     const struct hd_ckpt_fact determinism[] = {
         {"backend", t->traits.backend},        {"isa", t->traits.isa},
         {"library", t->traits.library},        {"threads", threads},
@@ -270,8 +271,8 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
                                  .val_loss = at->val_loss,
                                  .has_lowest_val_loss = isfinite(at->lowest_val_loss),
                                  .lowest_val_loss = at->lowest_val_loss,
-                                 .layout = layout,
-                                 .layout_count = sizeof layout / sizeof layout[0],
+                                 .layout = rank_program,
+                                 .layout_count = sizeof rank_program / sizeof rank_program[0],
                                  .determinism = determinism,
                                  .determinism_count = sizeof determinism / sizeof determinism[0],
                                  .shards = shards};
@@ -307,13 +308,13 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
 }
 
 /* Rank 0 alone looks: the shards of the others may be growing by then. */
-static enum hd_status agree_on_room(struct hd_trainer *t, struct hd_arena *arena,
-                                    struct save_outcome *all)
+static enum hd_status agree_on_space(struct hd_trainer *t, struct hd_arena *arena,
+                                     struct save_outcome *all)
 {
     struct save_outcome mine = {0};
 
-    if (t->layout.rank == 0)
-        mine = save_outcome_of(look_for_room(t, arena));
+    if (t->rank_program.rank == 0)
+        mine = save_outcome_of(look_for_space(t, arena));
     return save_agree(t, &mine, all);
 }
 
@@ -329,7 +330,7 @@ static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const cha
     hd_err_save(st, &error);
     if (hd_comm_failure(t->comm))
         return hd_err_restore(&error);
-    if (t->layout.rank == 0)
+    if (t->rank_program.rank == 0)
         (void)hd_ckpt_remove_partial(dir);
     (void)save_agree(t, &mine, all); /* its failure is of the communication, and stays */
     return hd_err_restore(&error);
@@ -340,7 +341,8 @@ static enum hd_status publish(struct hd_trainer *t, const struct saved_moment *a
                               const struct save_outcome *written, struct hd_arena *arena,
                               struct hd_saved *ret_saved)
 {
-    struct save_outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all),
+    struct save_outcome *all =
+                            hd_arena_array(arena, (size_t)t->rank_program.mesh.world, sizeof *all),
                         mine;
     struct hd_saved saved = *ret_saved;
     uint64_t hash = 0;
@@ -351,11 +353,11 @@ static enum hd_status publish(struct hd_trainer *t, const struct saved_moment *a
     st = save_agree(t, written, all);
     if (st)
         return give_up(t, st, saved.path, all);
-    for (int r = 0; r < t->layout.mesh.world; r++)
+    for (int r = 0; r < t->rank_program.mesh.world; r++)
         saved.bytes += all[r].shard.size_bytes;
 
     mine = (struct save_outcome){0};
-    if (t->layout.rank == 0) {
+    if (t->rank_program.rank == 0) {
         st = commit(t, at, saved.path, all, arena, &hash);
         mine = save_outcome_of(st);
         mine.manifest_hash = hash;
@@ -374,15 +376,16 @@ static enum hd_status open_save(struct hd_trainer *t, const struct saved_moment 
                                 struct hd_arena *arena, struct hd_saved *ret_saved,
                                 struct save_outcome *ret_mine)
 {
-    struct save_outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all);
-    enum hd_status st = all ? agree_on_room(t, arena, all)
+    struct save_outcome *all =
+        hd_arena_array(arena, (size_t)t->rank_program.mesh.world, sizeof *all);
+    enum hd_status st = all ? agree_on_space(t, arena, all)
                             : hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
 
     if (st)
         return st;
     *ret_saved =
         (struct hd_saved){.step = at->step, .val_loss = at->is_validated ? at->val_loss : NAN};
-    st = hd_ckpt_format_dir(t->layout.job.attempt_dir, at->step, ret_saved->path,
+    st = hd_ckpt_format_dir(t->rank_program.job.attempt_dir, at->step, ret_saved->path,
                             sizeof ret_saved->path);
     *ret_mine = save_outcome_of(st);
     return HD_OK;
@@ -425,7 +428,7 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 /* A save between begin and finish. The thread uses plan, copy, saved.path and mine; everything
  * else is the rank's. */
 struct hd_background_save {
-    bool under_way;
+    bool in_flight;
     struct hd_arena arena;
     struct saved_moment at;
     struct hd_saved saved;
@@ -467,7 +470,7 @@ static void *write_copy(void *argument)
 /* Training waits for this alone. */
 static enum hd_status copy_entries(struct hd_trainer *t, struct hd_background_save *b)
 {
-    char *copy = t->host_base + t->layout.snapshot;
+    char *copy = t->host_base + t->rank_program.snapshot;
     enum hd_status st = plan_shard(t, &b->arena, &b->plan);
 
     b->copies = hd_arena_array(&b->arena, b->plan.count + 1, sizeof *b->copies);
@@ -476,8 +479,8 @@ static enum hd_status copy_entries(struct hd_trainer *t, struct hd_background_sa
     for (size_t i = 0; !st && i < b->plan.count; i++) {
         const int64_t bytes = hd_ckpt_entry_bytes(&b->plan.entries[i]);
 
-        st = hd_held_read(&t->staging, &b->plan.held[i], 0, bytes / (int64_t)sizeof(float),
-                          (float *)copy);
+        st = hd_local_shard_read(&t->staging, &b->plan.local_shard[i], 0,
+                                 bytes / (int64_t)sizeof(float), (float *)copy);
         b->copies[i] = copy;
         copy += bytes;
     }
@@ -508,7 +511,7 @@ static void end_save(struct hd_background_save *b)
 {
     if (b->has_thread)
         (void)pthread_join(b->thread, NULL);
-    b->has_thread = b->under_way = false;
+    b->has_thread = b->in_flight = false;
     hd_arena_done(&b->arena);
 }
 
@@ -533,8 +536,8 @@ enum hd_status hd_trainer_save_begin(struct hd_trainer *t)
     struct hd_background_save *b = t->background;
     enum hd_status st;
 
-    assert(b && !b->under_way);
-    *b = (struct hd_background_save){.under_way = true, .at = now(t), .rank = t->layout.rank};
+    assert(b && !b->in_flight);
+    *b = (struct hd_background_save){.in_flight = true, .at = now(t), .rank = t->rank_program.rank};
     hd_arena_init(&b->arena, 0);
     hd_comm_set_deadline(t->comm, t->save_deadline_ms);
     st = begin(t, b);
@@ -546,7 +549,7 @@ enum hd_status hd_trainer_save_begin(struct hd_trainer *t)
 
 bool hd_trainer_is_saving(const struct hd_trainer *t)
 {
-    return t->background && t->background->under_way;
+    return t->background && t->background->in_flight;
 }
 
 bool hd_trainer_has_written(const struct hd_trainer *t)
@@ -572,15 +575,15 @@ enum hd_status hd_trainer_save_finish(struct hd_trainer *t, struct hd_saved *ret
     return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)b->at.step) : HD_OK;
 }
 
-enum hd_status hd_trainer_check_room(struct hd_trainer *t)
+enum hd_status hd_trainer_check_space(struct hd_trainer *t)
 {
-    struct save_outcome *all = calloc((size_t)t->layout.mesh.world, sizeof *all);
+    struct save_outcome *all = calloc((size_t)t->rank_program.mesh.world, sizeof *all);
     struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
     hd_comm_set_deadline(t->comm, t->save_deadline_ms);
-    st = all ? agree_on_room(t, &arena, all)
+    st = all ? agree_on_space(t, &arena, all)
              : hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
     hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     hd_arena_done(&arena);

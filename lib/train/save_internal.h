@@ -5,7 +5,7 @@
 #define HD_TRAIN_SAVE_INTERNAL_H
 
 #include "checkpoint/checkpoint.h"
-#include "train/owners.h"
+#include "train/save_plan.h"
 #include "train/trainer.h"
 
 enum { SAVE_SUMS_TEXT = 64 };

@@ -46,9 +46,9 @@ enum hd_status save_agree(struct hd_trainer *t, const struct save_outcome *mine,
 
     if (st)
         return st;
-    for (int r = 0; r < t->layout.mesh.world; r++)
+    for (int r = 0; r < t->rank_program.mesh.world; r++)
         memcpy(&ret_all[r], all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof *ret_all);
-    for (int r = 0; r < t->layout.mesh.world; r++)
+    for (int r = 0; r < t->rank_program.mesh.world; r++)
         if (ret_all[r].status)
             return hd_err(ret_all[r].status, "rank %d: %.*s", r, (int)sizeof ret_all[r].message,
                           ret_all[r].message);
@@ -68,7 +68,7 @@ void save_number_text(int64_t value, char ret_text[24])
 /* TF32 changes the bits of fp32 GEMMs on a GPU. */
 const char *save_precision_fact(const struct hd_trainer *t)
 {
-    const struct hd_job *job = &t->layout.job;
+    const struct hd_job *job = &t->rank_program.job;
 
     return job->tf32 && hd_traits_is_cuda(&t->traits) && strcmp(job->precision, "fp32") == 0
                ? "tf32"
@@ -78,7 +78,7 @@ const char *save_precision_fact(const struct hd_trainer *t)
 /* How sums over ranks are made; train.native_reduction has an effect only with NCCL. */
 const char *save_sums_fact(const struct hd_trainer *t, char ret_text[SAVE_SUMS_TEXT])
 {
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
     const int32_t shard = l->mesh.sizes.zero_shard, replicas = l->mesh.sizes.dp * l->mesh.sizes.cp;
     int used = snprintf(ret_text, SAVE_SUMS_TEXT, "%s",
                         hd_comm_sums_natively(t->comm) ? "native" : "ordered");

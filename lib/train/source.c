@@ -255,7 +255,7 @@ static enum hd_status open_rest(struct hd_source *s, const struct hd_source_dirs
     return of_base(st);
 }
 
-static bool has_codes(const struct hd_job *job)
+static bool has_quantized(const struct hd_job *job)
 {
     const enum hd_quant quant = hd_quant_of_word(job->model_weights);
 
@@ -281,7 +281,7 @@ static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_sourc
     if (!st)
         st = read_job(s, &then);
     if (!st) {
-        omits = strcmp(then->checkpoint_base, "omit") == 0 || has_codes(then);
+        omits = strcmp(then->checkpoint_base, "omit") == 0 || has_quantized(then);
         st = place_in_checkpoint(s, s->ckpt, IN_CHECKPOINT, true, omits);
     }
     if (!st && omits)
@@ -428,11 +428,11 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
     return hd_err(HD_INTERNAL, "%s is in no directory", want->name);
 }
 
-bool hd_source_codes(const struct hd_source *s, int param, int64_t expert, enum hd_quant quant,
-                     struct hd_quant_whole *ret_whole)
+bool hd_source_quantized(const struct hd_source *s, int param, int64_t expert, enum hd_quant quant,
+                         struct hd_quant_whole *ret_whole)
 {
     if (s->places[param] == IN_BASE)
-        return hd_source_codes(s->base, param, expert, quant, ret_whole);
+        return hd_source_quantized(s->base, param, expert, quant, ret_whole);
     return s->places[param] == IN_FOLDER &&
            hd_hf_codes(s->folder.map, s->in_map[param], expert, quant, ret_whole);
 }

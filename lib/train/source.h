@@ -51,8 +51,8 @@ enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_c
                                          float *ret_values);
 /* Whether a model folder has a matrix of the parameter (of an expert) in these codes. Then it need
  * not be read as numbers: *ret_whole points into the mapped files. */
-bool hd_source_codes(const struct hd_source *source, int param, int64_t expert, enum hd_quant quant,
-                     struct hd_quant_whole *ret_whole);
+bool hd_source_quantized(const struct hd_source *source, int param, int64_t expert,
+                         enum hd_quant quant, struct hd_quant_whole *ret_whole);
 
 /* HD_INVALID: `dir` has another identity (train.init_identity) than this one; "": any will do. */
 enum hd_status hd_source_check_identity(const char *dir, const char *identity);

@@ -10,35 +10,37 @@ static char *half_base(const struct hd_trainer *t, bool registered)
 
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global)
 {
-    return half_base(t, hd_global_is_registered(global)) + t->layout.registry.global_offset[global];
+    return half_base(t, hd_global_is_registered(global)) +
+           t->rank_program.registry.global_offset[global];
 }
 
 char *hd_trainer_state(const struct hd_trainer *t, const struct hd_bucket *bucket,
                        enum hd_state_kind kind)
 {
     char *base = hd_state_is_on_host(bucket, kind)
-                     ? t->host_base + t->layout.host_state
+                     ? t->host_base + t->rank_program.host_state
                      : half_base(t, hd_state_is_registered(bucket, kind));
 
     return base + bucket->offset[kind];
 }
 
-struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind)
+struct hd_local_shard hd_trainer_find(const struct hd_trainer *t, int param,
+                                      enum hd_state_kind kind)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     const struct hd_param *p = &r->params[param];
     const struct hd_bucket *bucket = &r->buckets[p->bucket];
     struct hd_moment_place place;
     struct hd_range range;
-    struct hd_held held = {.dtype = HD_F32};
+    struct hd_local_shard held = {.dtype = HD_F32};
 
     assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
     if (!bucket->is_local || bucket->offset[kind] < 0)
         return held;
     if (p->quant)
-        return (struct hd_held){
+        return (struct hd_local_shard){
             .count = p->count, .at = hd_trainer_state(t, bucket, kind) + p->offset, .codes = p};
-    range = hd_bucket_range(r, bucket, kind, t->layout.rank);
+    range = hd_bucket_range(r, bucket, kind, t->rank_program.rank);
     if (range.begin < p->offset)
         range.begin = p->offset;
     if (range.end > p->offset + p->count)
@@ -62,10 +64,10 @@ struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_st
     return held;
 }
 
-void hd_trainer_held(const struct hd_trainer *t, int param, enum hd_state_kind kind,
-                     int64_t *ret_first, int64_t *ret_count)
+void hd_trainer_local_shard(const struct hd_trainer *t, int param, enum hd_state_kind kind,
+                            int64_t *ret_first, int64_t *ret_count)
 {
-    const struct hd_held held = hd_trainer_find(t, param, kind);
+    const struct hd_local_shard held = hd_trainer_find(t, param, kind);
 
     *ret_first = held.first;
     *ret_count = held.count;
@@ -74,19 +76,19 @@ void hd_trainer_held(const struct hd_trainer *t, int param, enum hd_state_kind k
 enum hd_status hd_trainer_read_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
                                      float *ret_values)
 {
-    const struct hd_held held = hd_trainer_find(t, param, kind);
+    const struct hd_local_shard held = hd_trainer_find(t, param, kind);
 
     if (!held.count)
         return HD_OK;
-    return hd_held_read(&t->staging, &held, 0, held.count, ret_values + held.first);
+    return hd_local_shard_read(&t->staging, &held, 0, held.count, ret_values + held.first);
 }
 
 enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
                                       const float *values)
 {
-    const struct hd_held held = hd_trainer_find(t, param, kind);
+    const struct hd_local_shard held = hd_trainer_find(t, param, kind);
 
     if (!held.count || held.codes)
         return HD_OK;
-    return hd_held_write(&t->staging, &held, 0, held.count, values + held.first);
+    return hd_local_shard_write(&t->staging, &held, 0, held.count, values + held.first);
 }

@@ -28,9 +28,9 @@ static enum hd_status read_block(struct hd_trainer *t)
 
 static bool has_router_losses(const struct hd_trainer *t)
 {
-    const struct hd_job *job = &t->layout.job;
+    const struct hd_job *job = &t->rank_program.job;
 
-    return t->layout.registry.routers > 0 && (job->balance > 0 || job->z_loss > 0);
+    return t->rank_program.registry.routers > 0 && (job->balance > 0 || job->z_loss > 0);
 }
 
 /* Counts the step's tokens and sets the factor of losses of every token. Every rank counts the
@@ -63,8 +63,8 @@ static int64_t terms_of_loss(const struct hd_job *job, int64_t tokens)
 
 static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t tokens)
 {
-    const struct hd_job *job = &t->layout.job;
-    const struct hd_guard_limits limits = hd_guard_limits(&t->guard);
+    const struct hd_job *job = &t->rank_program.job;
+    const struct hd_guard_limits limits = hd_guard_get_limits(&t->guard);
     const int64_t step = t->steps_done + 1;
 
     t->block.step = step;
@@ -87,7 +87,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t t
 /* Reads all results of a step; only here the host waits for the device. */
 static enum hd_status read_results(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     enum hd_status st = read_block(t);
 
     if (!st)
@@ -108,7 +108,7 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *t, bool ended, struct
 /* The largest of one word of all ranks' records. */
 static double largest_word(const struct hd_trainer *t, enum hd_exchange_word word)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     double largest = 0;
 
     for (int64_t i = 0; i < r->mesh.world; i++)
@@ -120,7 +120,7 @@ static double largest_word(const struct hd_trainer *t, enum hd_exchange_word wor
 /* The routers' records are sums over all rows of the step and all ranks (optim.c). */
 static struct hd_router_result read_routers(const struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
     const int64_t words = HD_ROUTE_WORDS + r->experts;
     struct hd_router_result result = {
         .present = r->routers > 0, .experts = r->experts, .load = t->router_load};
@@ -166,17 +166,17 @@ static bool follow_scale(struct hd_trainer *t)
 }
 
 /* What the ranks told with this step of the one before it. */
-static struct hd_told_step read_told(struct hd_trainer *t)
+static struct hd_reported_step read_reported(struct hd_trainer *t)
 {
     const bool present = t->step_ms > 0;
 
-    for (int64_t r = 0; r < t->layout.mesh.world; r++) {
+    for (int64_t r = 0; r < t->rank_program.mesh.world; r++) {
         const double *record = t->records + r * HD_EXCHANGE_WORDS;
 
-        t->told_busy_ms[r] = record[HD_EXCHANGE_BUSY_MS];
-        t->told_awaited[r] = (int)record[HD_EXCHANGE_AWAITED] - 1;
+        t->reported_busy_ms[r] = record[HD_EXCHANGE_BUSY_MS];
+        t->reported_waiting[r] = (int)record[HD_EXCHANGE_AWAITED] - 1;
     }
-    return (struct hd_told_step){present, t->step_ms, t->told_busy_ms, t->told_awaited};
+    return (struct hd_reported_step){present, t->step_ms, t->reported_busy_ms, t->reported_waiting};
 }
 
 /* For the next step to tell. */
@@ -194,7 +194,7 @@ static void note_waits(struct hd_trainer *t, double step_ms)
  * itself is a lower bound of it. */
 static double mfu_of(struct hd_trainer *t, double flops_per_s)
 {
-    const double mfu = flops_per_s / (t->peak * (double)t->layout.mesh.world);
+    const double mfu = flops_per_s / (t->peak * (double)t->rank_program.mesh.world);
 
     if (!(mfu > 1) || isinf(mfu))
         return mfu;
@@ -205,12 +205,12 @@ static double mfu_of(struct hd_trainer *t, double flops_per_s)
 enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
-    const struct hd_job *job = &t->layout.job;
+    const struct hd_job *job = &t->rank_program.job;
     const bool pairs = hd_job_has_pairs(job);
     const int64_t begin = hd_clock_now_ns();
     enum hd_status st;
     struct hd_comm_waited before;
-    struct hd_told_step told;
+    struct hd_reported_step reported;
     int64_t scale, tokens;
     double seconds;
     bool rescaled;
@@ -224,7 +224,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     if (hd_trainer_needs_reference(t) && !t->reference)
         return hd_err(HD_INTERNAL, "a step of dpo without the reference's log-probabilities");
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
-    st = hd_follow(t, t->step, t->layout.micro_batches, hd_batch_feed_training, NULL, NULL);
+    st = hd_execute(t, t->step, t->rank_program.micro_batches, hd_batch_feed_training, NULL, NULL);
     hd_profile_step_end(t->profile, t->runner, st != HD_OK);
     if (!st)
         st = read_results(t);
@@ -236,7 +236,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     t->tokens_seen += tokens;
     if (!t->block.skip_update)
         hd_guard_add(&t->guard, t->block.mean_loss, t->block.grad_norm);
-    told = read_told(t);
+    reported = read_reported(t);
     seconds = (double)(hd_clock_now_ns() - begin) * 1e-9;
     note_waits(t, seconds * 1e3);
     *ret_result = (struct hd_step_result){
@@ -258,7 +258,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .spiked = t->block.spike != 0,
         .loss_limit = t->block.loss_limit,
         .norm_limit = t->block.norm_limit,
-        .told = told,
+        .reported = reported,
         .router = read_routers(t),
         .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
     };
@@ -270,15 +270,15 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 /* Every rank runs equally often, if necessary on padding, because of the collectives of ep. */
 static enum hd_status run_windows(struct hd_trainer *t)
 {
-    const int64_t together = t->layout.mesh.sizes.dp * t->layout.job.micro_batch;
+    const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
     const int64_t calls = (t->data.validation.window_count + together - 1) / together;
-    const int64_t round = t->layout.eval_order.micro_batches;
+    const int64_t round = t->rank_program.eval_order.micro_batches;
     enum hd_status st = HD_OK;
 
     struct hd_batch_windows windows = {.windows = &t->data.validation};
 
     for (; !st && windows.first < calls; windows.first += round)
-        st = hd_follow(t, t->round, calls - windows.first, hd_batch_feed_windows, NULL, &windows);
+        st = hd_execute(t, t->round, calls - windows.first, hd_batch_feed_windows, NULL, &windows);
     return st;
 }
 
@@ -291,7 +291,7 @@ struct validation_sum {
 /* All ranks have the same loss, and so the same answer to hd_trainer_is_best. */
 static void note_loss(struct hd_trainer *t, double loss)
 {
-    if (!t->layout.job.checkpoint_best || t->steps_done == 0 || !isfinite(loss))
+    if (!t->rank_program.job.checkpoint_best || t->steps_done == 0 || !isfinite(loss))
         return;
     t->val_loss = loss;
     t->val_step = t->steps_done;
@@ -334,7 +334,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     if (st)
         return st;
     mine.too_many_rows = t->block.too_many_rows;
-    if (t->layout.coord.tp == 0) { /* tp ranks share one loss */
+    if (t->rank_program.coord.tp == 0) { /* tp ranks share one loss */
         mine.loss = t->block.loss_sum;
         mine.targets = t->block.target_count;
         mine.margin = t->block.margin_sum;
@@ -344,7 +344,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
     if (st)
         return st;
-    for (int r = 0; r < t->layout.mesh.world; r++) {
+    for (int r = 0; r < t->rank_program.mesh.world; r++) {
         struct validation_sum one;
 
         memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
@@ -363,7 +363,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
                                   "document; see data.documents and data.end_of_text");
     *ret_loss = total.loss / (double)total.targets;
     *ret_targets = total.targets;
-    if (hd_job_has_pairs(&t->layout.job))
+    if (hd_job_has_pairs(&t->rank_program.job))
         t->validated_pairs = (struct hd_pair_result){
             total.targets, total.margin / (double)total.targets,
             total.correct / (double)total.targets, total.reward / (double)total.targets};

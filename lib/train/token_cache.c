@@ -20,7 +20,7 @@
 enum { WAIT_NS = 20 * 1000 * 1000, NAMES_BYTES_MAX = 64 << 20 };
 #define NAMES "names-of-attempt-"
 
-struct fill {
+struct fill_state {
     const struct hd_job *job;
     struct hd_job_tokenizer *opened;
     struct hd_job_chat chat;
@@ -71,7 +71,7 @@ static enum hd_status check_file(const struct hd_job_file *file, struct stat *re
 }
 
 /* The name of a file's token file. */
-static enum hd_status name_of(const struct fill *f, const struct hd_job_file *file,
+static enum hd_status name_of(const struct fill_state *f, const struct hd_job_file *file,
                               char ret_name[HD_HASH_TEXT_MAX])
 {
     struct hd_text key = {0};
@@ -109,7 +109,7 @@ static void remove_partial_files(const char *folder)
         (void)closedir(dir);
 }
 
-static enum hd_status write_names_of(const struct fill *f, const struct hd_job_file *files,
+static enum hd_status write_names_of(const struct fill_state *f, const struct hd_job_file *files,
                                      int64_t count, struct hd_text *names)
 {
     char name[HD_HASH_TEXT_MAX];
@@ -136,7 +136,8 @@ static bool pause_alive(const struct hd_token_cache_watch *w)
     return true;
 }
 
-static enum hd_status give_names(const struct fill *f, const char *path, struct hd_text *ret_names)
+static enum hd_status give_names(const struct fill_state *f, const char *path,
+                                 struct hd_text *ret_names)
 {
     enum hd_status st = write_names_of(f, f->job->train, f->job->train_count, ret_names);
 
@@ -151,7 +152,8 @@ static enum hd_status give_names(const struct fill *f, const char *path, struct 
     return st;
 }
 
-static enum hd_status read_names(const struct fill *f, const char *path, struct hd_text *ret_names)
+static enum hd_status read_names(const struct fill_state *f, const char *path,
+                                 struct hd_text *ret_names)
 {
     enum hd_status st;
 
@@ -175,7 +177,7 @@ static int by_name(const void *left, const void *right)
 }
 
 /* A file that is listed twice has one name, and only one rank tokenizes it. */
-static enum hd_status find_firsts(struct fill *f, int64_t count)
+static enum hd_status find_firsts(struct fill_state *f, int64_t count)
 {
     struct named *sorted = calloc((size_t)count + 1, sizeof *sorted);
 
@@ -192,7 +194,7 @@ static enum hd_status find_firsts(struct fill *f, int64_t count)
     return sorted && f->firsts ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the names of tokens");
 }
 
-static enum hd_status take_names(struct fill *f)
+static enum hd_status take_names(struct fill_state *f)
 {
     const int64_t file_count = f->job->train_count + f->job->val_count;
     const char *path =
@@ -232,7 +234,7 @@ static bool is_alive(void *context, const struct hd_tokenize_counts *c)
     return !watch->alive || watch->alive(watch->context, c->read_bytes, c->total_bytes);
 }
 
-static enum hd_status make(struct fill *f, const struct hd_job_file *file, const char *stem)
+static enum hd_status make(struct fill_state *f, const struct hd_job_file *file, const char *stem)
 {
     struct hd_token_cache_watch watch = *f->watch;
     struct hd_tokenize_counts counts = {.spelled = 0};
@@ -273,8 +275,8 @@ static bool are_there(const char *bin, const char *idx)
 }
 
 /* Fills `list`; tokenizes the files that this rank has to make and that do not exist yet. */
-static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files, int64_t count,
-                                struct hd_corpus_file *list)
+static enum hd_status fill_list(struct fill_state *f, const struct hd_job_file *files,
+                                int64_t count, struct hd_corpus_file *list)
 {
     enum hd_status st = HD_OK;
 
@@ -301,8 +303,8 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
     return st;
 }
 
-static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *files, int64_t count,
-                               const struct hd_corpus_file *list)
+static enum hd_status wait_for(const struct fill_state *f, const struct hd_job_file *files,
+                               int64_t count, const struct hd_corpus_file *list)
 {
     for (int64_t i = 0; i < count; i++) {
         const char *idx;
@@ -320,7 +322,7 @@ static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *f
 }
 
 /* A later attempt has the tokens of the first one, or none. */
-static enum hd_status check_identity(const struct fill *f, struct hd_text_origin origin)
+static enum hd_status check_identity(const struct fill_state *f, struct hd_text_origin origin)
 {
     const struct hd_job *job = f->job;
     char is[HD_TEXT_IDENTITY_MAX];
@@ -342,7 +344,7 @@ static enum hd_status check_identity(const struct fill *f, struct hd_text_origin
         job->text_identity);
 }
 
-static enum hd_status find_hashes(struct fill *f)
+static enum hd_status find_hashes(struct fill_state *f)
 {
     char folder[HD_JOB_PATH_MAX];
     struct hd_text_origin origin = {.tokenizer = f->job->tokenizer,
@@ -363,7 +365,7 @@ static enum hd_status find_hashes(struct fill *f)
 }
 
 /* The job's folder is the parent of the attempt's. */
-static enum hd_status prepare(struct fill *f)
+static enum hd_status prepare(struct fill_state *f)
 {
     const struct hd_job *job = f->job;
     const char *slash = strrchr(job->attempt_dir, '/');
@@ -388,7 +390,7 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
                                    const struct hd_token_cache_watch *watch, struct hd_arena *arena,
                                    struct hd_token_cache *ret_cache)
 {
-    struct fill f = {.job = job, .opened = tokenizer, .watch = watch, .arena = arena};
+    struct fill_state f = {.job = job, .opened = tokenizer, .watch = watch, .arena = arena};
     struct hd_corpus_file *train, *val;
     enum hd_status st;
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/follow.h"
+#include "train/execute.h"
 #include "train/offload.h"
 #include "train/profile.h"
 #include "train/trainer.h"
@@ -27,7 +27,7 @@ static enum hd_status check_reservation(const char *half, int64_t given, int64_t
 }
 
 /* The largest member of the plan that is on the device, as text: "kept takes 1.2 GB of it". */
-static void name_largest(const struct hd_layout *l, char *ret_text, size_t size_bytes)
+static void name_largest(const struct hd_rank_program *l, char *ret_text, size_t size_bytes)
 {
     struct hd_memory memory = l->memory, *const m = &memory;
     const char *name = "";
@@ -55,9 +55,10 @@ static void name_largest(const struct hd_layout *l, char *ret_text, size_t size_
  * of several ranks load all kernels when the device is opened (CUDA_MODULE_LOADING). */
 static int64_t later_overhead(const struct hd_trainer *t, int64_t in_use_bytes)
 {
-    const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout, &t->traits);
+    const struct hd_gpu_overhead overhead =
+        hd_rank_program_gpu_overhead(&t->rank_program, &t->traits);
     const int64_t all = overhead.process_bytes + overhead.communicators_bytes;
-    const int64_t least = t->layout.mesh.world == 1 ? HD_GPU_LATE_BYTES : 0;
+    const int64_t least = t->rank_program.mesh.world == 1 ? HD_GPU_LATE_BYTES : 0;
 
     return all - in_use_bytes > least ? all - in_use_bytes : least;
 }
@@ -65,7 +66,7 @@ static int64_t later_overhead(const struct hd_trainer *t, int64_t in_use_bytes)
 /* Called before anything is reserved, so that the error message has the sizes of the whole plan. */
 static enum hd_status check_device(struct hd_trainer *t)
 {
-    const struct hd_memory *m = &t->layout.memory;
+    const struct hd_memory *m = &t->rank_program.memory;
     const int64_t needed_bytes = hd_memory_on_device(m, &t->traits);
     char needed[32], total[32], left[32], taken[32], largest[96], later[32];
     struct hd_device_memory device;
@@ -82,7 +83,7 @@ static enum hd_status check_device(struct hd_trainer *t)
     hd_text_format_bytes(device.total_bytes, total);
     hd_text_format_bytes(device.free_bytes, left);
     hd_text_format_bytes(device.total_bytes - device.free_bytes, taken);
-    name_largest(&t->layout, largest, sizeof largest);
+    name_largest(&t->rank_program, largest, sizeof largest);
     if (needed_bytes + later_overhead(t, 0) > device.total_bytes)
         return hd_err(
             HD_INVALID,
@@ -90,25 +91,25 @@ static enum hd_status check_device(struct hd_trainer *t)
             "are loaded later (assumed), and of the device's %s %s are free: lower "
             "parallel.micro_batch, split the model over more devices (parallel.tp, "
             "parallel.cp), or take larger ones; heddle plan shows every part",
-            t->layout.rank, needed, largest, later, total, left);
+            t->rank_program.rank, needed, largest, later, total, left);
     return hd_err(
         HD_UNAVAILABLE,
         "rank %d needs %s of device memory (%s) and %s for kernels and libraries that are loaded "
         "later (assumed), and of the device's %s only %s are free: %s are in use, by other "
         "processes if it is more than this one's context takes (nvidia-smi lists them); end them "
         "or wait, or lower parallel.micro_batch",
-        t->layout.rank, needed, largest, later, total, left, taken);
+        t->rank_program.rank, needed, largest, later, total, left, taken);
 }
 
 /* Reserves the private half and, on a device, the host memory; without a device they are one. */
 static enum hd_status reserve_private(struct hd_trainer *t, int64_t private_bytes)
 {
-    const int64_t host_bytes = t->table->device ? t->layout.memory.host_bytes : private_bytes;
+    const int64_t host_bytes = t->table->device ? t->rank_program.memory.host_bytes : private_bytes;
     enum hd_status st = HD_OK;
     void *base;
 
     if (host_bytes)
-        st = hd_private_reserve(host_bytes, (int)t->layout.job.threads, &t->reserved);
+        st = hd_private_reserve(host_bytes, (int)t->rank_program.job.threads, &t->reserved);
     if (st)
         return st;
     t->host_base = t->private_base = t->reserved.base;
@@ -123,7 +124,7 @@ static enum hd_status reserve_private(struct hd_trainer *t, int64_t private_byte
 
 static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_options *options)
 {
-    const struct hd_memory *m = &t->layout.memory;
+    const struct hd_memory *m = &t->rank_program.memory;
     int64_t private_bytes = options->private_bytes ? options->private_bytes : m->private_bytes;
     int64_t registered_bytes =
         options->registered_bytes ? options->registered_bytes : m->registered_bytes;
@@ -162,7 +163,7 @@ static bool chunk_uses(const struct hd_chunk *chunk, enum hd_group_name group)
     return false;
 }
 
-static bool uses_group(const struct hd_layout *l, enum hd_group_name group)
+static bool uses_group(const struct hd_rank_program *l, enum hd_group_name group)
 {
     bool uses = chunk_uses(l->update, group);
 
@@ -173,9 +174,9 @@ static bool uses_group(const struct hd_layout *l, enum hd_group_name group)
 
 /* Runs a barrier on every group in use: the first collective of a group maps its peers' memory,
  * which must not happen in a step. */
-static enum hd_status meet_peers(struct hd_trainer *t)
+static enum hd_status connect_peers(struct hd_trainer *t)
 {
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
     struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st = HD_OK;
 
@@ -190,9 +191,9 @@ static enum hd_status meet_peers(struct hd_trainer *t)
             st = hd_comm_barrier(group, stream);
     }
     if (!st)
-        st = hd_follow_meet(t, t->step, stream);
+        st = hd_execute_connect(t, t->step, stream);
     if (!st)
-        st = hd_follow_meet(t, t->round, stream);
+        st = hd_execute_connect(t, t->round, stream);
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }
 
@@ -200,7 +201,8 @@ static enum hd_status meet_peers(struct hd_trainer *t)
 
 static enum hd_status bind_all(struct hd_trainer *t)
 {
-    const int32_t step = t->layout.plan.stage_io_slots, round = t->layout.eval_plan.stage_io_slots;
+    const int32_t step = t->rank_program.plan.stage_io_slots,
+                  round = t->rank_program.eval_plan.stage_io_slots;
     enum hd_status st;
 
     t->slots =
@@ -209,8 +211,8 @@ static enum hd_status bind_all(struct hd_trainer *t)
     t->round = hd_arena_alloc(&t->arena, sizeof *t->round);
     if (!t->slots || !t->step || !t->round)
         return hd_err(HD_NO_MEMORY, "no memory to bind a step");
-    st = hd_follow_bind(t, &t->layout.plan, t->step);
-    return st ? st : hd_follow_bind(t, &t->layout.eval_plan, t->round);
+    st = hd_execute_bind(t, &t->rank_program.plan, t->step);
+    return st ? st : hd_execute_bind(t, &t->rank_program.eval_plan, t->round);
 }
 
 /* ---- constants ---- */
@@ -247,8 +249,8 @@ static enum hd_status write_constants(struct hd_trainer *t, const struct hd_chun
 
 static enum hd_status write_once(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
-    const struct hd_layout *l = &t->layout;
+    const struct hd_registry *r = &t->rank_program.registry;
+    const struct hd_rank_program *l = &t->rank_program;
     enum hd_status st = HD_OK;
 
     for (int k = 0; !st && k < l->chunk_count; k++) {
@@ -269,13 +271,15 @@ static enum hd_status write_once(struct hd_trainer *t)
 /* Allocates the host's copies of step results. */
 static enum hd_status make_copies(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    const struct hd_registry *r = &t->rank_program.registry;
 
     t->records = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_RECORDS));
     t->routes = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_ROUTES) + 1);
     t->messages = hd_arena_array(&t->arena, (size_t)r->mesh.world, HD_EXCHANGE_SLOT_BYTES);
-    t->told_busy_ms = hd_arena_array(&t->arena, (size_t)r->mesh.world, sizeof *t->told_busy_ms);
-    t->told_awaited = hd_arena_array(&t->arena, (size_t)r->mesh.world, sizeof *t->told_awaited);
+    t->reported_busy_ms =
+        hd_arena_array(&t->arena, (size_t)r->mesh.world, sizeof *t->reported_busy_ms);
+    t->reported_waiting =
+        hd_arena_array(&t->arena, (size_t)r->mesh.world, sizeof *t->reported_waiting);
     t->router_load = hd_arena_array(&t->arena, (size_t)r->experts + 1, sizeof *t->router_load);
     return hd_arena_failed(&t->arena) ? hd_err(HD_NO_MEMORY, "no memory for a step's results")
                                       : HD_OK;
@@ -291,7 +295,7 @@ struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job)
 
 static int64_t planned_on_host(const struct hd_trainer *t)
 {
-    const struct hd_memory *m = &t->layout.memory;
+    const struct hd_memory *m = &t->rank_program.memory;
 
     return m->host_bytes + (t->table->device ? 0 : m->private_bytes + m->registered_bytes);
 }
@@ -307,7 +311,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     backend.force_plain = options->force_plain;
     backend.epilogues_apart = options->epilogues_apart;
     t->table->describe(&backend, &t->traits);
-    st = hd_layout_build(job, options->rank, &t->traits, &options->layout, &t->arena, &t->layout);
+    st = hd_rank_program_build(job, options->rank, &t->traits, &options->layout, &t->arena,
+                               &t->rank_program);
     if (!st && options->planned)
         options->planned(options->planned_user, planned_on_host(t));
     if (!st)
@@ -321,23 +326,23 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
         st = t->table->open(&backend, &t->own_backend);
     t->backend = options->instance ? options->instance : t->own_backend;
     if (!st)
-        st = hd_comm_mesh_group(t->comm, &t->layout.mesh, HD_GROUP_WORLD, &t->world);
+        st = hd_comm_mesh_group(t->comm, &t->rank_program.mesh, HD_GROUP_WORLD, &t->world);
     if (!st)
-        st = hd_runner_new(t->table, t->backend, t->comm, &t->layout.mesh, &t->runner);
+        st = hd_runner_new(t->table, t->backend, t->comm, &t->rank_program.mesh, &t->runner);
     if (!st)
         st = hd_staging_init(t->table, hd_runner_stream(t->runner), &t->staging);
     if (!st)
-        st = hd_profile_new(&t->layout, t->table, t->backend, &t->profile);
+        st = hd_profile_new(&t->rank_program, t->table, t->backend, &t->profile);
     if (!st)
         st = reserve(t, options);
     if (!st)
         st = hd_offload_open(t);
     if (!st)
-        hd_profile_attach(t->profile, t->host_base + t->layout.profile);
+        hd_profile_attach(t->profile, t->host_base + t->rank_program.profile);
     if (!st)
         st = bind_all(t);
     if (!st)
-        st = meet_peers(t);
+        st = connect_peers(t);
     if (!st)
         st = make_copies(t);
     if (!st)
@@ -348,9 +353,10 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
         st = write_once(t);
     if (st)
         return st;
-    t->flops_per_token = hd_model_flops_per_token(&t->layout.model.config);
-    t->peak = options->peak > 0 ? options->peak
-                                : t->table->measure_peak(t->backend, hd_layout_peak_dtype(job));
+    t->flops_per_token = hd_model_flops_per_token(&t->rank_program.model.config);
+    t->peak = options->peak > 0
+                  ? options->peak
+                  : t->table->measure_peak(t->backend, hd_rank_program_peak_dtype(job));
     return HD_OK;
 }
 
@@ -407,8 +413,9 @@ const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *t)
 
 enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use *ret_use)
 {
-    const int64_t planned_bytes = hd_memory_on_device(&t->layout.memory, &t->traits);
-    const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout, &t->traits);
+    const int64_t planned_bytes = hd_memory_on_device(&t->rank_program.memory, &t->traits);
+    const struct hd_gpu_overhead overhead =
+        hd_rank_program_gpu_overhead(&t->rank_program, &t->traits);
     struct hd_device_memory device;
     int64_t other_bytes;
     enum hd_status st = t->table->device
@@ -434,9 +441,9 @@ void hd_trainer_set_deadlines(struct hd_trainer *t, int64_t step_ms, int64_t sav
     hd_comm_set_deadline(t->comm, step_ms);
 }
 
-const struct hd_layout *hd_trainer_layout(const struct hd_trainer *t)
+const struct hd_rank_program *hd_trainer_rank_program(const struct hd_trainer *t)
 {
-    return &t->layout;
+    return &t->rank_program;
 }
 
 struct hd_runner *hd_trainer_runner(struct hd_trainer *t)

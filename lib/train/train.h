@@ -20,7 +20,7 @@
 #include "job/job.h"
 #include "kernels/kernels.h"
 #include "program/run.h"
-#include "train/layout.h"
+#include "train/rank_program.h"
 #include "train/token_cache.h"
 
 /* A step fails with HD_TIMEOUT after so long without progress of communication. Saves and loads set
@@ -43,7 +43,7 @@ struct hd_trainer_options {
                                     the trainer opens its own */
     struct hd_comm *comm;        /* this rank's endpoint, without registered memory yet; borrowed */
     int rank;
-    struct hd_layout_options layout;
+    struct hd_rank_program_options layout;
     struct hd_job_tokenizer *tokenizer;  /* may be NULL */
     const struct hd_token_cache *tokens; /* token files of the job's text; NULL: read the text */
     /* Called once, before memory is taken, with the host memory that the plan has; NULL: not. */
@@ -68,7 +68,7 @@ void hd_trainer_free(struct hd_trainer *trainer);
 /* How long waits for other ranks may last, in steps and validations, and in saves and loads. */
 void hd_trainer_set_deadlines(struct hd_trainer *trainer, int64_t step_ms, int64_t save_ms);
 
-const struct hd_layout *hd_trainer_layout(const struct hd_trainer *trainer);
+const struct hd_rank_program *hd_trainer_rank_program(const struct hd_trainer *trainer);
 const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *trainer);
 
 /* Device memory in use between two steps. HD_UNSUPPORTED: tensors are in host memory. */
@@ -76,7 +76,8 @@ struct hd_device_use {
     int64_t planned_bytes; /* of this rank's plan */
     int64_t other_bytes;   /* in use by this process besides its plan, and by other processes */
     int64_t total_bytes;   /* of the device */
-    int64_t assumed_bytes; /* assumed for this process besides its plan (hd_layout_gpu_overhead) */
+    int64_t assumed_bytes; /* assumed for this process besides its plan
+                              (hd_rank_program_gpu_overhead) */
 };
 enum hd_status hd_trainer_device_use(struct hd_trainer *trainer, struct hd_device_use *ret_use);
 struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */
@@ -125,7 +126,7 @@ struct hd_pair_result {
 };
 
 /* What all ranks told with a step of the one before it. */
-struct hd_told_step {
+struct hd_reported_step {
     bool present;   /* false: of the first step of a run there is none before it */
     double step_ms; /* of that step, on this rank */
     const double
@@ -149,7 +150,7 @@ struct hd_step_result {
     bool rescaled;      /* fp16: skipped because gradients overflowed; the next scale is half */
     bool spiked;        /* skipped because its loss or norm is a spike (train/guard.h) */
     double loss_limit, norm_limit; /* of this step; 0: none */
-    struct hd_told_step told;
+    struct hd_reported_step reported;
     struct hd_router_result router;
     int64_t request; /* the largest `request` of all ranks */
 };
@@ -227,14 +228,15 @@ bool hd_trainer_has_written(const struct hd_trainer *trainer); /* this rank; fin
 
 /* Whether the file system has room for the next checkpoint now, as rank 0 sees it; all ranks get
  * the same. HD_STORAGE: it has not. */
-enum hd_status hd_trainer_check_room(struct hd_trainer *trainer);
+enum hd_status hd_trainer_check_space(struct hd_trainer *trainer);
 
 /* Between steps: the largest `request` of all ranks, as hd_trainer_step gives it. */
 enum hd_status hd_trainer_agree(struct hd_trainer *trainer, int64_t request, int64_t *ret_request);
 
 /* For tests and tools, between steps: one kind of state of this rank's share of a parameter,
  * hd_param.count values. It reads or writes only those that this rank has, and leaves the others:
- * see hd_trainer_held. Weights in codes are read, and stay as they are when they are written. */
+ * see hd_trainer_local_shard. Weights in codes are read, and stay as they are when they are
+ * written. */
 enum hd_status hd_trainer_read_state(struct hd_trainer *trainer, int param, enum hd_state_kind kind,
                                      float *ret_values);
 enum hd_status hd_trainer_write_state(struct hd_trainer *trainer, int param,
@@ -242,7 +244,7 @@ enum hd_status hd_trainer_write_state(struct hd_trainer *trainer, int param,
 
 /* Which values of its share this rank has: *ret_count from *ret_first on. All, unless they belong
  * to another pipeline stage (then none) or to other shards of ZeRO. */
-void hd_trainer_held(const struct hd_trainer *trainer, int param, enum hd_state_kind kind,
-                     int64_t *ret_first, int64_t *ret_count);
+void hd_trainer_local_shard(const struct hd_trainer *trainer, int param, enum hd_state_kind kind,
+                            int64_t *ret_first, int64_t *ret_count);
 
 #endif

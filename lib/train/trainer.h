@@ -11,13 +11,13 @@
 #include "train/train.h"
 
 struct hd_profile;
-struct hd_bound_list;
+struct hd_bound_instructions;
 struct hd_background_save;
 struct hd_reference;
 
 struct hd_trainer {
     struct hd_arena arena;
-    struct hd_layout layout;
+    struct hd_rank_program rank_program;
     const struct hd_backend_table *table;
     struct hd_backend *backend;
     struct hd_backend *own_backend;  /* NULL: `backend` is borrowed */
@@ -32,13 +32,14 @@ struct hd_trainer {
     int64_t step_deadline_ms, save_deadline_ms; /* of waits for other ranks */
 
     char *private_base, *registered_base; /* of tensors; on a device, device addresses */
-    char *host_base;                      /* host memory for profile, sample and batch (layout.h) */
+    char *host_base;                      /* host memory for profile, sample and batch
+                                             (rank_program.h) */
     struct hd_private reserved; /* memory of host_base and, without a device, private_base */
     struct hd_reservation reservation;
     struct hd_staging staging;
 
-    struct hd_bound_list *step, *round; /* of a step, of a round of validation */
-    struct hd_transfer *slots;          /* of the boundary region: the transfers under way */
+    struct hd_bound_instructions *step, *round; /* of a step, of a round of validation */
+    struct hd_transfer *slots; /* of the boundary region: the transfers under way */
 
     /* The host's copies of step results. Between two steps only the host changes the block, so its
      * whole copy is written back. */
@@ -65,11 +66,11 @@ struct hd_trainer {
 
     /* Of the last step: what this rank tells with the next one, and what all told with it of the
      * step before. */
-    double busy_ms;       /* less than 0: not known */
-    int awaited;          /* rank; -1: none, or not known */
-    double step_ms;       /* 0: no step was done yet */
-    double *told_busy_ms; /* [world] */
-    int *told_awaited;    /* [world] */
+    double busy_ms;           /* less than 0: not known */
+    int awaited;              /* rank; -1: none, or not known */
+    double step_ms;           /* 0: no step was done yet */
+    double *reported_busy_ms; /* [world] */
+    int *reported_waiting;    /* [world] */
 
     struct hd_pair_result validated_pairs; /* of the last validation */
 
@@ -95,7 +96,7 @@ void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
 
 /* Where this rank has a kind of state of a parameter: elements first .. first + count - 1 of its
  * share of the parameter (struct hd_param), row-major. count is 0 where it has nothing. */
-struct hd_held {
+struct hd_local_shard {
     int64_t first, count;
     char *at;            /* of element `first`, or its code */
     enum hd_dtype dtype; /* of elements that are not in blocks */
@@ -105,22 +106,25 @@ struct hd_held {
     const struct hd_param
         *codes; /* of a matrix in codes: the parameter; `at` is its first record */
 };
-struct hd_held hd_trainer_find(const struct hd_trainer *t, int param, enum hd_state_kind kind);
+struct hd_local_shard hd_trainer_find(const struct hd_trainer *t, int param,
+                                      enum hd_state_kind kind);
 
 /* Whether the host sees in its memory what is held: fp32. Else it reads and writes by the functions
  * below. */
-static inline bool hd_held_is_plain(const struct hd_held *held)
+static inline bool hd_local_shard_is_plain(const struct hd_local_shard *local_shard)
 {
-    return !held->block && !held->codes && held->dtype == HD_F32;
+    return !local_shard->block && !local_shard->codes && local_shard->dtype == HD_F32;
 }
 
 /* Elements [at, at + count) of those held, as fp32; of a moment in blocks they are whole blocks.
  * What is in codes can only be read: encoded.h makes it. */
-enum { HD_HELD_PIECE = 64 * 1024 }; /* elements that are decoded or encoded at once */
-enum hd_status hd_held_read(const struct hd_staging *staging, const struct hd_held *held,
-                            int64_t at, int64_t count, float *ret_values);
-enum hd_status hd_held_write(const struct hd_staging *staging, const struct hd_held *held,
-                             int64_t at, int64_t count, const float *values);
+enum { HD_LOCAL_SHARD_CHUNK = 64 * 1024 }; /* elements that are decoded or encoded at once */
+enum hd_status hd_local_shard_read(const struct hd_staging *staging,
+                                   const struct hd_local_shard *local_shard, int64_t at,
+                                   int64_t count, float *ret_values);
+enum hd_status hd_local_shard_write(const struct hd_staging *staging,
+                                    const struct hd_local_shard *local_shard, int64_t at,
+                                    int64_t count, const float *values);
 
 /* All-gather of host data: every rank gives at most HD_EXCHANGE_SLOT_BYTES. ret_all: slot of each
  * rank, valid until the next call. Collective: all ranks must call it. */

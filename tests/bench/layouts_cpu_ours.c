@@ -82,7 +82,7 @@ static int64_t bytes_of_peers(int rank)
 static void say_memory(const struct hd_trainer *t, int rank)
 {
     const struct hd_reservation *r = hd_trainer_reservation(t);
-    const struct hd_memory *m = &hd_trainer_layout(t)->memory;
+    const struct hd_memory *m = &hd_trainer_rank_program(t)->memory;
 
     printf("%lld %lld\n",
            (long long)(high_water_bytes() - r->resident_before_bytes - bytes_of_peers(rank)),

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "tests/bench/train_cpu.h"
-#include "train/layout.h"
+#include "train/rank_program.h"
 
 enum {
     SHAPES_MAX = 64,
@@ -36,7 +36,7 @@ struct engine {
 
 struct floor {
     struct hd_arena arena;
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_traits traits;
     struct shape shapes[SHAPES_MAX];
     int shape_count;
@@ -240,7 +240,8 @@ static bool set_up(struct floor *f, const struct hd_job *job)
     hd_arena_init(&f->arena, 0);
     hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)job->threads},
                                &f->traits);
-    if (hd_layout_build(job, 0, &f->traits, &(struct hd_layout_options){0}, &f->arena, &f->layout))
+    if (hd_rank_program_build(job, 0, &f->traits, &(struct hd_rank_program_options){0}, &f->arena,
+                              &f->layout))
         return false;
     count_program(f, &f->layout.train[0]->program[HD_CALL_F]);
     count_program(f, &f->layout.train[0]->program[HD_CALL_B]);

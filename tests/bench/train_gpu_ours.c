@@ -390,8 +390,8 @@ static enum hd_status time_steps(struct hd_trainer *t, const struct gpu_case *c,
                                  double *ret_ms)
 {
     const double tokens = (double)(c->global_batch * c->context);
-    const double flops = hd_model_flops_per_token(&hd_trainer_layout(t)->model.config);
-    const struct hd_memory *memory = &hd_trainer_layout(t)->memory;
+    const double flops = hd_model_flops_per_token(&hd_trainer_rank_program(t)->model.config);
+    const struct hd_memory *memory = &hd_trainer_rank_program(t)->memory;
     double ms[TRAIN_GPU_STEPS_MAX], least = 1e30, most = 0, median;
     struct hd_step_result result = {0};
 

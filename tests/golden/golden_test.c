@@ -120,7 +120,7 @@ static void tear_down(struct fixture *f)
 
 static void set_weights(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
 
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
@@ -134,7 +134,7 @@ static void set_weights(struct hd_trainer *t)
 
 static void copy_gradients(struct run *run, struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
 
     assert_true(r->param_count <= PARAMS_MAX);
     run->param_count = r->param_count;

@@ -98,7 +98,7 @@ static void set_up(struct fixture *f, const char *name)
 
 static void set_weights(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
 
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
@@ -124,7 +124,7 @@ static bool is_near(const char *what, int step, double is, double want, double b
  * its true gradient is zero, and what is left is rounding. */
 static enum hd_status check_gradients(const struct fixture *f, struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < r->param_count; i++) {

@@ -29,8 +29,8 @@ static enum hd_status take_step(struct harness_rank *r)
     struct hd_trainer *t = NULL;
     enum hd_status st = harness_trainer(r, &t);
 
-    for (int i = 0; !st && i < hd_trainer_layout(t)->registry.param_count; i++) {
-        const struct hd_param *p = &hd_trainer_layout(t)->registry.params[i];
+    for (int i = 0; !st && i < hd_trainer_rank_program(t)->registry.param_count; i++) {
+        const struct hd_param *p = &hd_trainer_rank_program(t)->registry.params[i];
         float *w = harness_take(t, i, HD_STATE_WEIGHT);
 
         for (int64_t k = 0; k < p->real_count; k++)

@@ -9,56 +9,57 @@
 
 /* ---- the table ---- */
 
-static void set_tp(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_tp(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     job->tp = number;
 }
 
-static void set_sequence(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_sequence(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     job->sequence = number != 0;
 }
 
-static void set_cp(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_cp(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     job->cp = number;
 }
 
-static void set_exchange(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_exchange(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     (void)snprintf(job->cp_exchange, sizeof job->cp_exchange, "%s", number ? "all_gather" : "ring");
 }
 
-static void set_dp(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_dp(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     job->dp = number;
 }
 
-static void set_ep(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_ep(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     job->ep = number;
 }
 
-static void set_pp(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_pp(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     job->pp = number;
 }
 
-static void set_micro_batches(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_micro_batches(struct hd_job *job, struct hd_rank_program_options *options,
+                              int number)
 {
     (void)options;
     job->micro_batch = job->global_batch / job->dp / number; /* dp stands before in the table */
 }
 
 /* On one stage: all forwards first, and the weight gradients behind all backwards. */
-static void set_schedule(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_schedule(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     const enum hd_schedule_kind schedule = (enum hd_schedule_kind)number;
 
@@ -71,19 +72,19 @@ static void set_schedule(struct hd_job *job, struct hd_layout_options *options, 
         job->virtual_stages = 2;
 }
 
-static void set_zero(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_zero(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     job->zero = number;
 }
 
-static void set_shard(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_shard(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     job->zero_shard = number;
 }
 
-static void set_recompute(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_recompute(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     static const char *const words[] = {"none", "selective", "full", "full:2"};
 
@@ -91,13 +92,13 @@ static void set_recompute(struct hd_job *job, struct hd_layout_options *options,
     (void)snprintf(job->recompute, sizeof job->recompute, "%s", words[number]);
 }
 
-static void set_reduce(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_reduce(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     (void)snprintf(job->reduce, sizeof job->reduce, "%s", number ? "bf16" : "fp32");
 }
 
-static void set_offload(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_offload(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     (void)options;
     (void)snprintf(job->offload, sizeof job->offload, "%s", number ? "optimizer" : "none");
@@ -106,7 +107,7 @@ static void set_offload(struct hd_job *job, struct hd_layout_options *options, i
 /* What trains is more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share out:
  * of llama 13,000 elements, 8,300 and 8,400. Nothing trains in embedding and head, nor below the
  * first adapter: there backward ends. */
-static void set_adapter(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_adapter(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     enum { LORA = 1, DORA, BOTTLENECK, PREFIX };
     static const char *const words[] = {"none", "lora", "lora", "bottleneck", "prefix"};
@@ -129,7 +130,7 @@ static void set_adapter(struct hd_job *job, struct hd_layout_options *options, i
 
 /* What the job file does not let be set beside an objective (lib/spec/objective.c): losses of
  * routers; for DPO, which compares with a reference, dropout. */
-static void set_objective(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_objective(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     static const char *const words[] = {"next_token", "dpo", "orpo", "reward"};
 
@@ -145,7 +146,7 @@ static void set_objective(struct hd_job *job, struct hd_layout_options *options,
             job->adapter_dropout = 0;
 }
 
-static void set_weights(struct hd_job *job, struct hd_layout_options *options, int number)
+static void set_weights(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     static const char *const words[] = {"plain", "nf4", "int8", "fp8"};
 
@@ -314,7 +315,7 @@ struct hd_job grid_reference_of(const struct grid_model *model, const struct har
                                 const struct grid_layout *layout)
 {
     struct hd_job job = grid_reference(model, harness);
-    struct hd_layout_options none = {0};
+    struct hd_rank_program_options none = {0};
 
     for (int a = GRID_FIRST_OF_TUNING; a < GRID_AXES; a++)
         grid_axes[a].set(&job, &none, grid_axes[a].values[layout->value[a]].number);
@@ -328,11 +329,12 @@ bool grid_same_reference(const struct grid_layout *a, const struct grid_layout *
 }
 
 struct hd_job grid_job(const struct grid_model *model, const struct harness *harness,
-                       const struct grid_layout *layout, struct hd_layout_options *ret_options)
+                       const struct grid_layout *layout,
+                       struct hd_rank_program_options *ret_options)
 {
     struct hd_job job = grid_reference(model, harness);
 
-    *ret_options = (struct hd_layout_options){0};
+    *ret_options = (struct hd_rank_program_options){0};
     for (int a = 0; a < GRID_AXES; a++)
         grid_axes[a].set(&job, ret_options, grid_axes[a].values[layout->value[a]].number);
     return job;
@@ -541,16 +543,16 @@ bool grid_least(const struct grid_model *model, const struct grid_layout *wish,
     return false;
 }
 
-enum hd_status grid_ask(const struct hd_job *job, const struct hd_layout_options *options)
+enum hd_status grid_ask(const struct hd_job *job, const struct hd_rank_program_options *options)
 {
-    struct hd_layout built;
+    struct hd_rank_program built;
     struct hd_traits traits;
     struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
     harness_backend()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
-    st = hd_layout_build(job, 0, &traits, options, &arena, &built);
+    st = hd_rank_program_build(job, 0, &traits, options, &arena, &built);
     hd_arena_done(&arena);
     return st;
 }
@@ -560,7 +562,7 @@ enum hd_status grid_ask_engine(const struct grid_model *model, const struct harn
     memset(missing, 0, sizeof missing);
     for (int a = 0; a < GRID_AXES; a++)
         for (int v = 0; v < grid_axes[a].count && (grid_axes_of(model) >> a & 1); v++) {
-            struct hd_layout_options options;
+            struct hd_rank_program_options options;
             struct grid_layout wish, layout;
             struct hd_job job;
             enum hd_status st;

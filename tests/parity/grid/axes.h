@@ -49,7 +49,7 @@ struct grid_axis {
         const char *text;
         int number;
     } values[GRID_VALUES_MAX];
-    void (*set)(struct hd_job *job, struct hd_layout_options *options, int number);
+    void (*set)(struct hd_job *job, struct hd_rank_program_options *options, int number);
     bool may_be_missing; /* the engine may refuse it as not supported; else that is a failure */
 };
 extern const struct grid_axis grid_axes[GRID_AXES];
@@ -76,10 +76,11 @@ struct hd_job grid_reference_of(const struct grid_model *model, const struct har
 bool grid_same_reference(const struct grid_layout *a, const struct grid_layout *b);
 /* The same model in this layout. */
 struct hd_job grid_job(const struct grid_model *model, const struct harness *harness,
-                       const struct grid_layout *layout, struct hd_layout_options *ret_options);
+                       const struct grid_layout *layout,
+                       struct hd_rank_program_options *ret_options);
 
 /* Whether the engine can lay out this job; what it says if not. */
-enum hd_status grid_ask(const struct hd_job *job, const struct hd_layout_options *options);
+enum hd_status grid_ask(const struct hd_job *job, const struct hd_rank_program_options *options);
 
 /* Asks the engine for every value of the model's axes, as far as possible alone, which of them it
  * has. A failure other than that it is not supported yet is handed back. */

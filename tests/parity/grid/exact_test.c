@@ -44,12 +44,12 @@ static void compare_first_gradients(const struct grid_bench *bench, const struct
                                     const struct run *b, const char *text)
 {
     const struct hd_job job = grid_reference(bench->model, &bench->harness);
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena;
     int64_t at = 0, equal = 0;
 
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &layout);
     for (int i = 0; i < layout.registry.param_count; i++) {
         const struct hd_param *p = &layout.registry.params[i];
         const size_t bytes = (size_t)p->real_count * sizeof(float);

@@ -17,7 +17,7 @@
 
 static struct hd_job job_of(const struct grid_bench *bench, const char *tuning, const char *ranks)
 {
-    struct hd_layout_options options;
+    struct hd_rank_program_options options;
     struct grid_layout layout;
     char words[GRID_TEXT_MAX];
 
@@ -102,7 +102,7 @@ enum { STEPS = 100 };
 /* Of this rank's share of what trains, or of what does not. */
 static uint64_t hash_of(struct hd_trainer *t, bool trainable)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
     struct hd_hash hash;
 
     hd_hash_begin(&hash);
@@ -110,7 +110,7 @@ static uint64_t hash_of(struct hd_trainer *t, bool trainable)
         int64_t first, count;
         float *values;
 
-        hd_trainer_held(t, i, HD_STATE_WEIGHT, &first, &count);
+        hd_trainer_local_shard(t, i, HD_STATE_WEIGHT, &first, &count);
         if (r->params[i].trainable != trainable || !count)
             continue;
         values = harness_take(t, i, HD_STATE_WEIGHT);

@@ -40,7 +40,7 @@ enum { NAMES = sizeof names / sizeof names[0], AT_LEAST = 12 };
 enum { L = 2, C = 32, H = 4, G = 2, D = 8, F = 48 };
 
 static struct hd_job job_of(const struct grid_pick *pick, bool bf16,
-                            struct hd_layout_options *ret_options)
+                            struct hd_rank_program_options *ret_options)
 {
     struct hd_job job =
         grid_job(pick->bench->model, &pick->bench->harness, &pick->layout, ret_options);
@@ -64,7 +64,7 @@ static void no_step_of_any_layout_allocates(void **state)
         skip();
     }
     for (int i = 0; i < count; i++) {
-        struct hd_layout_options options;
+        struct hd_rank_program_options options;
         struct hd_job job = job_of(&picks[i], i % 2, &options);
 
         job.vocab = 256;
@@ -114,7 +114,7 @@ static void weights_gradients_and_moments_are_those_of_the_share(void **state)
 
     (void)state;
     for (int i = 0; i < count; i++) {
-        struct hd_layout_options options;
+        struct hd_rank_program_options options;
         const struct hd_job job = job_of(&picks[i], true, &options);
 
         for (int r = 0; r < run_world(&job) && strcmp(job.family, "llama") == 0; r++) {

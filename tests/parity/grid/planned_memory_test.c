@@ -85,7 +85,7 @@ static void name_all(void)
 /* bf16 and fp32 in turns. */
 static struct hd_job job_of(const struct grid_pick *pick, int number)
 {
-    struct hd_layout_options options;
+    struct hd_rank_program_options options;
     struct hd_job job =
         grid_job(pick->bench->model, &pick->bench->harness, &pick->layout, &options);
 
@@ -148,7 +148,7 @@ static void no_step_of_theirs_allocates(void **state)
 
         job.vocab = 256; /* oneDNN takes buffers for products of uneven shares */
         print_message("%s, %s\n", picks[i].text, job.precision);
-        witness_quiet(&job, &(struct hd_layout_options){0});
+        witness_quiet(&job, &(struct hd_rank_program_options){0});
     }
     grid_benches_close(benches);
 }

@@ -59,7 +59,7 @@ static void each_refusal_has_its_words(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const struct grid_refusal *r = &refusals[i];
-        struct hd_layout_options options;
+        struct hd_rank_program_options options;
         struct grid_layout layout;
         struct grid_bench bench;
         struct hd_job job;

@@ -118,7 +118,7 @@ enum hd_status grid_try(struct grid_bench *bench, const struct grid_layout *layo
                         double *ret_worst)
 {
     struct traffic *traffic = calloc(1, sizeof *traffic);
-    struct hd_layout_options options;
+    struct hd_rank_program_options options;
     struct hd_job job = grid_job(bench->model, &bench->harness, layout, &options);
     enum hd_status st;
 

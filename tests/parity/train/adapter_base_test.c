@@ -140,11 +140,11 @@ static enum hd_status open_source(const struct tuning *t, const char *dir, const
     const struct hd_source_dirs dirs = {.dir = dir, .base = base};
     struct hd_source *source = NULL;
     struct hd_arena arena;
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    run_layout(&t->job, &(struct hd_layout_options){0}, &arena, &layout);
+    run_layout(&t->job, &(struct hd_rank_program_options){0}, &arena, &layout);
     st = hd_source_open(&dirs, &t->job, &layout.registry, &source);
     hd_source_close(source);
     hd_arena_done(&arena);

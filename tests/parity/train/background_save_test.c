@@ -261,14 +261,14 @@ static void the_copy_is_in_the_plan(void **state)
         int64_t bytes = 0, elements = 0;
 
         for (int rank = 0; rank < run_world(&job); rank++) {
-            struct hd_layout with, without;
+            struct hd_rank_program with, without;
             struct hd_arena arena;
 
             hd_arena_init(&arena, 0);
             job.checkpoint_async = true;
-            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &with);
+            run_layout_of(&job, rank, &(struct hd_rank_program_options){0}, &arena, &with);
             job.checkpoint_async = false;
-            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &without);
+            run_layout_of(&job, rank, &(struct hd_rank_program_options){0}, &arena, &without);
             elements = hd_registry_global_count(&with.registry);
             bytes += with.snapshot_bytes;
             assert_in_range(with.memory.snapshot, with.snapshot_bytes, with.snapshot_bytes + 63);

@@ -90,7 +90,7 @@ static enum hd_status run_step(struct harness_rank *r)
     if (!st)
         st = hd_trainer_step(t, 0, &s);
     if (!st) {
-        registry = &hd_trainer_layout(t)->registry;
+        registry = &hd_trainer_rank_program(t)->registry;
         o->targets = (double)s.targets;
         o->loss_sum = s.loss * (double)s.targets;
         o->param_count = registry->param_count;

@@ -63,11 +63,11 @@ static void for_params(const struct hd_job *job,
                        void *context)
 {
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
     int64_t first = 0;
 
     hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
     for (int i = 0; i < l.registry.param_count; i++) {
         visit(&l.registry.params[i], first, context);
         first += param_elements(&l.registry.params[i]);
@@ -174,7 +174,7 @@ static enum hd_status lay_out(const struct hd_job *job, struct hd_arena *arena,
     if (st)
         return st;
     hd_registry_init(registry, arena, &mesh, 0);
-    registry->quant = hd_layout_quant(job);
+    registry->quant = hd_rank_program_quant(job);
     st = hd_model_declare(&config, registry, arena, &model);
     return st ? st : hd_registry_finish(registry, HD_BF16, true);
 }

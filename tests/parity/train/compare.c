@@ -31,14 +31,14 @@ static double length(const float *a, int64_t n)
     return sqrt(sum);
 }
 
-double fp32_bound(const struct hd_layout *layout, const struct hd_param *p)
+double fp32_bound(const struct hd_rank_program *layout, const struct hd_param *p)
 {
     (void)layout;
     (void)p;
     return 1e-5;
 }
 
-double reduce_bound(const struct hd_layout *layout, const struct hd_param *p)
+double reduce_bound(const struct hd_rank_program *layout, const struct hd_param *p)
 {
     const struct hd_job *job = &layout->job;
     const double P = (double)(job->dp * job->cp),
@@ -65,24 +65,25 @@ static double eps_of(const struct hd_job *job)
     return strcmp(job->precision, "fp16") == 0 ? 0x1p-10 : 0x1p-7;
 }
 
-static double bound_above(const struct hd_layout *layout, const struct hd_param *p, double eps)
+static double bound_above(const struct hd_rank_program *layout, const struct hd_param *p,
+                          double eps)
 {
     const double units_above = (double)(layout->model.config.L + 1 - p->unit);
 
     return 4 * pow(1.03, units_above) * eps;
 }
 
-double half_bound(const struct hd_layout *layout, const struct hd_param *p)
+double half_bound(const struct hd_rank_program *layout, const struct hd_param *p)
 {
     return bound_above(layout, p, eps_of(&layout->job));
 }
 
-double fp8_bound(const struct hd_layout *layout, const struct hd_param *p)
+double fp8_bound(const struct hd_rank_program *layout, const struct hd_param *p)
 {
     return bound_above(layout, p, sqrt(0x1p-7 * 0x1p-2));
 }
 
-double fp8_rounding_bound(const struct hd_layout *layout, const struct hd_param *p)
+double fp8_rounding_bound(const struct hd_rank_program *layout, const struct hd_param *p)
 {
     return bound_above(layout, p, 0x1p-2 / sqrt(12));
 }
@@ -106,7 +107,7 @@ static enum hd_status check_zero(const struct hd_param *p, const float *grad,
                   length(grad, param_elements(p)));
 }
 
-static enum hd_status compare_all(const struct hd_job *job, const struct hd_layout *layout,
+static enum hd_status compare_all(const struct hd_job *job, const struct hd_rank_program *layout,
                                   const float *mine, const float *reference, bound_fn *bound,
                                   double *ret_worst)
 {
@@ -154,11 +155,11 @@ enum hd_status compare_gradients(const struct hd_job *job, const float *mine,
                                  const float *reference, bound_fn *bound, double *ret_worst)
 {
     struct hd_arena arena;
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &layout);
+    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &layout);
     st = compare_all(job, &layout, mine, reference, bound, ret_worst);
     hd_arena_done(&arena);
     return st;
@@ -169,12 +170,12 @@ static double change_distance(const struct hd_job *job, const float *mine, const
                               const float *initial)
 {
     struct hd_arena arena;
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     double difference = 0, size = 0;
     int64_t at = 0;
 
     hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &layout);
+    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &layout);
     for (int i = 0; i < layout.registry.param_count; i++) {
         const struct hd_param *p = &layout.registry.params[i];
 
@@ -301,7 +302,7 @@ static enum hd_status compare_course(const struct hd_job *job, const struct run 
 
 /* With masters on the host the copies that compute are of the run's own course also in the last
  * step, which may be as far from the reference's as changes of weights may. */
-static double course_bound(const struct hd_layout *layout, const struct hd_param *p)
+static double course_bound(const struct hd_rank_program *layout, const struct hd_param *p)
 {
     (void)layout;
     (void)p;
@@ -318,10 +319,11 @@ static bound_fn *last_bound(const struct hd_job *job)
 enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
                             double *ret_worst)
 {
-    return compare_layout(job, &(struct hd_layout_options){0}, reference, ret_worst);
+    return compare_layout(job, &(struct hd_rank_program_options){0}, reference, ret_worst);
 }
 
-enum hd_status compare_layout(const struct hd_job *job, const struct hd_layout_options *options,
+enum hd_status compare_layout(const struct hd_job *job,
+                              const struct hd_rank_program_options *options,
                               const struct run *reference, double *ret_worst)
 {
     struct run *mine = run_new(reference->steps);

@@ -88,11 +88,11 @@ static void a_rank_keeps_its_own_rows_alone(void **state)
         const int P = v ? 2 : 1;
         const int64_t R = B * S / P, block = 4 * C + 2 + (2 * H + 2 * G) * D + H + 3 * F;
         const struct hd_job job = job_of(&h, "llama", P, v == 2 ? "all_gather" : "ring");
-        struct hd_layout layout;
+        struct hd_rank_program layout;
         struct hd_arena arena;
 
         hd_arena_init(&arena, 0);
-        run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+        run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &layout);
         assert_int_equal(layout.memory.kept, 4 * R * (L * block + 2 * C + 1) + 4 * 4 * R);
         hd_arena_done(&arena);
     }
@@ -173,7 +173,7 @@ static enum hd_status one_step(struct harness_rank *r)
 static void a_sequence_too_long_for_one_rank_trains_on_four(void **state)
 {
     struct attempt alone = {0}, four = {0};
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena;
     struct harness h;
     struct hd_job job;
@@ -188,10 +188,10 @@ static void a_sequence_too_long_for_one_rank_trains_on_four(void **state)
     job.global_batch = job.micro_batch = 1;
     job.validate_batches = 1;
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &layout);
     whole = layout.memory.private_bytes;
     job.cp = 4;
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &layout);
     alone.private_bytes = four.private_bytes = layout.memory.private_bytes;
     assert_true(2 * four.private_bytes < whole);
     hd_arena_done(&arena);

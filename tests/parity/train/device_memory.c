@@ -33,7 +33,7 @@ static int64_t predict(const struct harness_rank *r, const struct device_found *
 {
     const struct hd_backend_options options = hd_trainer_backend_options(r->job);
     struct hd_traits traits;
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena;
     int64_t pages;
 

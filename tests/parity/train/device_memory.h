@@ -18,7 +18,7 @@ struct device_case {
 
 /* What came of it; on one device that all ranks share. */
 struct device_found {
-    struct hd_layout_options layout;
+    struct hd_rank_program_options layout;
     atomic_int_least64_t predicted_bytes; /* sum over the ranks */
     int64_t in_use_bytes;                 /* while all ranks had trained and none was gone */
 };

@@ -40,7 +40,7 @@ static enum hd_status run_step(struct harness_rank *r)
     if (!st)
         st = hd_trainer_step(t, 0, &s);
     if (!st && r->rank == 0) {
-        registry = &hd_trainer_layout(t)->registry;
+        registry = &hd_trainer_rank_program(t)->registry;
         o->result = s;
         o->targets = (double)s.targets;
         o->loss_sum = s.loss * (double)s.targets;

@@ -301,12 +301,12 @@ static void work_is_priced_at_even_loads(void **state)
     harness_setup(&h, 20000);
     for (int ep = 1; ep <= 4; ep *= 2) {
         const struct hd_job job = job_of(&h, 4, ep);
-        struct hd_layout layout;
+        struct hd_rank_program layout;
         struct hd_dry dry = {0};
         struct hd_arena arena;
 
         hd_arena_init(&arena, 0);
-        run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+        run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &layout);
         hd_dry_add(&dry, layout.train[0], HD_CALL_F, true);
         hd_dry_add(&dry, layout.train[0], HD_CALL_B, true);
         if (ep == 1)

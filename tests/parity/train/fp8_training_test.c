@@ -353,10 +353,10 @@ static void what_is_not_finite_is_found_and_leaves_no_trace(void **state)
 static struct hd_memory memory_of(const struct hd_job *job)
 {
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
 
     hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
     hd_arena_done(&arena);
     return l.memory;
 }
@@ -409,14 +409,14 @@ static void only_products_of_blocks_in_training_are_in_fp8(void **state)
     struct harness h;
     struct hd_job job;
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
     struct hd_dry dry = {.gemm_flops = 0};
 
     (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &dense);
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
     assert_int_equal(count_nodes(l.train[0], HD_K_fp8_gemm), 3 * NAMES);
     assert_int_equal(count_nodes(l.train[0], HD_K_fp8_encode), 2 * 3 * NAMES);
     assert_int_equal(count_nodes(l.train[0], HD_K_gemm), 3); /* the head in one chunk of rows */
@@ -430,7 +430,7 @@ static void only_products_of_blocks_in_training_are_in_fp8(void **state)
 
     job = job_of(&h, &experts);
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
     assert_int_equal(count_nodes(l.train[0], HD_K_fp8_gemm), 3 * 2); /* attention's */
     hd_arena_done(&arena);
     harness_teardown(&h);
@@ -451,13 +451,13 @@ static void what_is_sent_beside_bf16_are_the_maxima(void **state)
     for (int k = 0; k < 2; k++) {
         struct hd_job job = job_of(&h, &four);
         struct hd_arena arena;
-        struct hd_layout l;
+        struct hd_rank_program l;
 
         set_word(job.precision, k ? "bf16" : "fp8");
         hd_arena_init(&arena, 0);
-        run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+        run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
         for (int32_t n = 0; n < l.plan.count; n++)
-            hd_layout_fold(&l, &l.plan.list[n], &dry[k]);
+            hd_rank_program_fold(&l, &l.plan.list[n], &dry[k]);
         hd_arena_done(&arena);
     }
     dry[0].calls[HD_GROUP_WORLD][HD_COMM_ALL_REDUCE] -= 1;
@@ -470,11 +470,12 @@ static void what_is_sent_beside_bf16_are_the_maxima(void **state)
 static void refuse(const struct hd_job *job, const struct hd_traits *traits, const char *story)
 {
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
 
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_layout_build(job, 0, traits, &(struct hd_layout_options){0}, &arena, &l),
-                     HD_UNSUPPORTED);
+    assert_int_equal(
+        hd_rank_program_build(job, 0, traits, &(struct hd_rank_program_options){0}, &arena, &l),
+        HD_UNSUPPORTED);
     if (!strstr(hd_err_message(), story))
         fail_msg("'%s' is not in '%s'", story, hd_err_message());
     hd_arena_done(&arena);

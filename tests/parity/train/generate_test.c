@@ -40,10 +40,10 @@ static enum hd_status make_checkpoint(struct harness_rank *r)
     enum hd_status st = harness_trained(r, &t);
 
     if (!st && m->damaged) {
-        const int last = hd_trainer_layout(t)->registry.param_count - 1;
+        const int last = hd_trainer_rank_program(t)->registry.param_count - 1;
         float *weights = harness_take(t, last, HD_STATE_WEIGHT);
 
-        for (int64_t i = 0; i < hd_trainer_layout(t)->registry.params[last].count; i++)
+        for (int64_t i = 0; i < hd_trainer_rank_program(t)->registry.params[last].count; i++)
             weights[i] = FLT_MAX;
         harness_put(t, last, HD_STATE_WEIGHT, weights);
     }

@@ -20,7 +20,7 @@
 /* Back before the first step, at the present weights: every step drops something else. */
 static void begin_again(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
     float **weights = malloc((size_t)r->param_count * sizeof *weights);
 
     for (int i = 0; i < r->param_count; i++)
@@ -36,7 +36,7 @@ static double loss_now(struct hd_trainer *t)
 {
     struct hd_step_result s;
 
-    if (hd_trainer_layout(t)->job.dropout_attention > 0)
+    if (hd_trainer_rank_program(t)->job.dropout_attention > 0)
         begin_again(t);
     assert_int_equal(hd_trainer_step(t, 0, &s), HD_OK);
     return s.loss;
@@ -74,7 +74,7 @@ static void choose_direction(const struct hd_param *p, const float *g, double *d
 static double loss_at(struct hd_trainer *t, int param, const float *from, const double *d,
                       double by)
 {
-    const int64_t n = hd_trainer_layout(t)->registry.params[param].count;
+    const int64_t n = hd_trainer_rank_program(t)->registry.params[param].count;
     float *w = malloc((size_t)n * sizeof *w);
     double loss;
 
@@ -92,7 +92,7 @@ static double loss_at(struct hd_trainer *t, int param, const float *from, const 
 static enum hd_status check_param(struct hd_trainer *t, int param, const struct hd_param *p,
                                   const float *g)
 {
-    const struct hd_job *job = &hd_trainer_layout(t)->job;
+    const struct hd_job *job = &hd_trainer_rank_program(t)->job;
     const double targets = (double)(job->global_batch * job->context), h = 0.01;
     float *from = harness_take(t, param, HD_STATE_WEIGHT);
     double *d = malloc((size_t)p->count * sizeof *d), expected = 0, measured;
@@ -112,7 +112,7 @@ static enum hd_status check_param(struct hd_trainer *t, int param, const struct 
 /* Zeros and ones are too special: every tensor gets some noise. */
 static void stir_weights(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
 
     for (int i = 0; i < r->param_count; i++) {
         float *w = harness_take(t, i, HD_STATE_WEIGHT);
@@ -133,7 +133,7 @@ static enum hd_status check_all_params(struct harness_rank *r)
 
     if (st)
         return st;
-    registry = &hd_trainer_layout(t)->registry;
+    registry = &hd_trainer_rank_program(t)->registry;
     grads = malloc((size_t)registry->param_count * sizeof *grads);
     stir_weights(t);
     (void)loss_now(t);
@@ -338,9 +338,9 @@ static enum hd_status take_head_gradient(struct harness_rank *r)
         hd_trainer_free(t);
         return HD_OK;
     }
-    f = &hd_trainer_layout(t)->train[0]->program[HD_CALL_F];
-    head = hd_trainer_layout(t)->model.head;
-    h->count = hd_trainer_layout(t)->registry.params[head].count;
+    f = &hd_trainer_rank_program(t)->train[0]->program[HD_CALL_F];
+    head = hd_trainer_rank_program(t)->model.head;
+    h->count = hd_trainer_rank_program(t)->registry.params[head].count;
     h->chunks = 0;
     for (int i = 0; i < f->count; i++)
         h->chunks += !f->nodes[i]->is_comm && (f->nodes[i]->kernel == HD_K_cross_entropy ||

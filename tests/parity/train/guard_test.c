@@ -38,15 +38,15 @@ static void limits_are_deviations_above_the_mean(void **state)
     (void)state;
     for (int i = 0; i < HD_GUARD_STEPS_MIN - 1; i++)
         hd_guard_add(&guard, i % 2 ? 4 : 2, 5);
-    assert_true(hd_guard_limits(&guard).loss == 0);
+    assert_true(hd_guard_get_limits(&guard).loss == 0);
     hd_guard_add(&guard, 4, 5);
-    assert_true(fabs(hd_guard_limits(&guard).loss - (3 + 6 * 1)) < 1e-12);
-    assert_true(fabs(hd_guard_limits(&guard).norm - (5 + 6 * 0.05)) < 1e-12);
+    assert_true(fabs(hd_guard_get_limits(&guard).loss - (3 + 6 * 1)) < 1e-12);
+    assert_true(fabs(hd_guard_get_limits(&guard).norm - (5 + 6 * 0.05)) < 1e-12);
     for (int i = 0; i < HD_GUARD_STEPS; i++) /* the older ones are forgotten */
         hd_guard_add(&guard, i % 2 ? 14 : 12, 5);
-    assert_true(fabs(hd_guard_limits(&guard).loss - (13 + 6 * 1)) < 1e-12);
+    assert_true(fabs(hd_guard_get_limits(&guard).loss - (13 + 6 * 1)) < 1e-12);
     guard.spike = 0;
-    assert_true(hd_guard_limits(&guard).loss == 0 && hd_guard_limits(&guard).norm == 0);
+    assert_true(hd_guard_get_limits(&guard).loss == 0 && hd_guard_get_limits(&guard).norm == 0);
 }
 
 static void a_history_survives_its_checkpoint(void **state)

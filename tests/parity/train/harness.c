@@ -220,7 +220,7 @@ enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_t
         st = hd_trainer_step(*ret_trainer, 0, &result);
     if (st)
         return st;
-    registry = &hd_trainer_layout(*ret_trainer)->registry;
+    registry = &hd_trainer_rank_program(*ret_trainer)->registry;
     for (int i = 0; i < registry->param_count; i++) {
         const struct hd_param *p = &registry->params[i];
         float *w = harness_take(*ret_trainer, i, HD_STATE_WEIGHT);
@@ -234,7 +234,7 @@ enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_t
 
 float *harness_take(struct hd_trainer *t, int param, enum hd_state_kind kind)
 {
-    const int64_t count = hd_trainer_layout(t)->registry.params[param].count;
+    const int64_t count = hd_trainer_rank_program(t)->registry.params[param].count;
     float *values = malloc((size_t)count * sizeof *values);
 
     if (!values || hd_trainer_read_state(t, param, kind, values))
@@ -251,7 +251,7 @@ void harness_put(struct hd_trainer *t, int param, enum hd_state_kind kind, float
 
 void harness_clear_gradients(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
 
     for (int i = 0; i < r->param_count; i++) {
         float *values = calloc((size_t)r->params[i].count, sizeof *values);

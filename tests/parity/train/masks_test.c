@@ -72,7 +72,7 @@ static void check_differ(const uint64_t *keys, int count)
 static void no_two_places_share_a_mask_but_forward_and_backward(void **state)
 {
     struct hd_arena arena;
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct harness h;
     struct hd_job job;
     struct keys f, b;
@@ -81,7 +81,7 @@ static void no_two_places_share_a_mask_but_forward_and_backward(void **state)
     harness_setup(&h, 4000);
     hd_arena_init(&arena, 0);
     job = dropping_job(&h, 0.25);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &layout);
     f = keys_of(&layout.train[0]->program[HD_CALL_F]);
     b = keys_of(&layout.train[0]->program[HD_CALL_B]);
     assert_int_equal(f.dropout_count, 1 + 2 * L);
@@ -101,7 +101,7 @@ static void no_two_places_share_a_mask_but_forward_and_backward(void **state)
 static void what_is_not_dropped_costs_nothing(void **state)
 {
     struct hd_arena arena;
-    struct hd_layout dropping, plain;
+    struct hd_rank_program dropping, plain;
     struct harness h;
     struct hd_job job;
     struct keys k;
@@ -110,9 +110,9 @@ static void what_is_not_dropped_costs_nothing(void **state)
     harness_setup(&h, 4000);
     hd_arena_init(&arena, 0);
     job = dropping_job(&h, 0.25);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &dropping);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &dropping);
     job = dropping_job(&h, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &plain);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &plain);
     k = keys_of(&dropping.eval[0]->program[HD_CALL_E]);
     assert_int_equal(k.dropout_count + k.attention_count, 0);
     assert_int_equal(dropping.eval[0]->program[HD_CALL_E].count,
@@ -196,9 +196,9 @@ static enum hd_status take_position_gradient(struct harness_rank *r)
 
     if (st)
         return st;
-    positions = hd_trainer_layout(t)->model.positions;
+    positions = hd_trainer_rank_program(t)->model.positions;
     st = hd_trainer_step(t, 0, &step);
-    assert_int_equal(hd_trainer_layout(t)->registry.params[positions].count, S * C);
+    assert_int_equal(hd_trainer_rank_program(t)->registry.params[positions].count, S * C);
     if (!st)
         st = hd_trainer_read_state(t, positions, HD_STATE_GRAD, gradient);
     hd_trainer_free(t);

@@ -83,7 +83,7 @@ static void a_rank_lives_in_exactly_what_was_predicted(void **state)
     harness_setup(&h, 20000);
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (int v = 0; v < 8; v++) {
-            const struct hd_layout_options options = {
+            const struct hd_rank_program_options options = {
                 .schedule = v & 1 ? HD_SCHEDULE_GPIPE : HD_SCHEDULE_1F1B, .split_backward = v & 2};
             const struct hd_job job = sized_job(&h, &sizes[s], v & 4 ? "bf16" : "fp32");
             const struct hd_memory m = witness_predict(&job, &options, 0);
@@ -106,9 +106,9 @@ static void so_does_a_rank_with_moments_of_8_bits(void **state)
         struct hd_job job = sized_job(&h, &sizes[s], "bf16");
         struct hd_memory fp32, blocks;
 
-        fp32 = witness_predict(&job, &(struct hd_layout_options){0}, 0);
+        fp32 = witness_predict(&job, &(struct hd_rank_program_options){0}, 0);
         (void)snprintf(job.moments, sizeof job.moments, "8bit");
-        blocks = witness_predict(&job, &(struct hd_layout_options){0}, 0);
+        blocks = witness_predict(&job, &(struct hd_rank_program_options){0}, 0);
         assert_int_equal(sum_of_purposes(&blocks), blocks.private_bytes + blocks.registered_bytes);
         assert_true(blocks.moments < fp32.moments);
         if (witness_edges(&job, &(struct witness_cut){0}))
@@ -125,7 +125,7 @@ static void so_does_a_rank_with_products_in_fp8(void **state)
     (void)state;
     harness_setup(&h, 20000);
     for (int v = 0; v < 4; v++) {
-        const struct hd_layout_options options = {.split_backward = v & 1};
+        const struct hd_rank_program_options options = {.split_backward = v & 1};
         struct hd_job job = sized_job(&h, &sizes[1], "fp8");
         struct hd_memory fp8;
 
@@ -149,8 +149,8 @@ static void slots_scale_with_the_micro_batches_in_flight(void **state)
     harness_setup(&h, 20000);
     job = sized_job(&h, &sizes[1], "bf16");
     for (int split = 0; split < 2; split++) {
-        const struct hd_layout_options one = {HD_SCHEDULE_1F1B, split};
-        const struct hd_layout_options all = {HD_SCHEDULE_GPIPE, split};
+        const struct hd_rank_program_options one = {HD_SCHEDULE_1F1B, split};
+        const struct hd_rank_program_options all = {HD_SCHEDULE_GPIPE, split};
         const struct hd_memory a = witness_predict(&job, &one, 0),
                                b = witness_predict(&job, &all, 0);
 
@@ -394,7 +394,7 @@ static void huge_pages_are_asked_for_and_counted(void **state)
 
 /* With two threads the model is large enough that kernels share their work. */
 static void quiet_case(const char *family, const char *precision, int dp, int threads,
-                       struct hd_layout_options layout)
+                       struct hd_rank_program_options layout)
 {
     struct harness h;
     struct hd_job job;
@@ -415,7 +415,7 @@ static void quiet_case(const char *family, const char *precision, int dp, int th
 /* First in the list: see witness_quiet. */
 static void no_step_allocates(void **state)
 {
-    const struct hd_layout_options sequential = {0}, gpipe = {HD_SCHEDULE_GPIPE, true};
+    const struct hd_rank_program_options sequential = {0}, gpipe = {HD_SCHEDULE_GPIPE, true};
 
     (void)state;
     if (!interpose_works()) {

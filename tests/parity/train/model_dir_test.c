@@ -221,8 +221,8 @@ static enum hd_status start_anew(struct harness_rank *r)
 
     if (!st)
         st = hd_ckpt_open(s->checkpoint, &ckpt);
-    for (int i = 0; !st && i < hd_trainer_layout(t)->registry.param_count; i++) {
-        const struct hd_param *p = &hd_trainer_layout(t)->registry.params[i];
+    for (int i = 0; !st && i < hd_trainer_rank_program(t)->registry.param_count; i++) {
+        const struct hd_param *p = &hd_trainer_rank_program(t)->registry.params[i];
         const struct hd_ckpt_entry whole =
             hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
 

@@ -99,10 +99,10 @@ static void blocks_follow_from_global_shapes(void **state)
 
         for (int rank = 0; rank < run_world(&job); rank++) {
             struct hd_arena arena;
-            struct hd_layout l;
+            struct hd_rank_program l;
 
             hd_arena_init(&arena, 0);
-            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &l);
+            run_layout_of(&job, rank, &(struct hd_rank_program_options){0}, &arena, &l);
             for (size_t k = 0; k < sizeof wanted / sizeof wanted[0]; k++)
                 assert_int_equal(block_of(&l.registry, wanted[k].name), wanted[k].block);
             for (int p = 0; p < l.registry.param_count; p++) {
@@ -407,14 +407,14 @@ static void moments_take_a_byte_and_a_scale_per_block(void **state)
     const int64_t elements = 2 * 256 * 64 + 64 + 2 * (2 * 64 + 3 * 4096 + 3 * 6144);
     struct harness h;
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
     struct hd_job job;
 
     (void)state;
     harness_setup(&h, 20000);
     job = job_of(&h, &one);
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
     assert_int_equal(l.memory.moments,
                      2 * (2 * layer + 4 * (256 * 64 + 64) + blocks_bytes(256 * 64, 64)));
     assert_int_equal(l.memory.weights, 4 * elements);
@@ -439,13 +439,13 @@ static void what_is_sent_is_what_fp32_sends(void **state)
         for (int k = 0; k < 2; k++) {
             struct hd_job job = job_of(&h, &layouts[i]);
             struct hd_arena arena;
-            struct hd_layout l;
+            struct hd_rank_program l;
 
             set_moments(&job, k ? "fp32" : "8bit");
             hd_arena_init(&arena, 0);
-            run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+            run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
             for (int32_t n = 0; n < l.plan.count; n++)
-                hd_layout_fold(&l, &l.plan.list[n], &dry[k]);
+                hd_rank_program_fold(&l, &l.plan.list[n], &dry[k]);
             hd_arena_done(&arena);
         }
         assert_memory_equal(dry[0].calls, dry[1].calls, sizeof dry[0].calls);

@@ -49,7 +49,7 @@ static struct hd_job pair_job(const struct harness *h, const char *objective,
 /* The weights of the start with some noise, of which a reference knows nothing. */
 static void stir(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
 
     for (int i = 0; i < r->param_count; i++) {
         float *w = harness_take(t, i, HD_STATE_WEIGHT);
@@ -220,8 +220,8 @@ static enum hd_status step_from_zeros(struct harness_rank *r)
 
     if (st)
         return st;
-    for (int i = 0; i < hd_trainer_layout(t)->registry.param_count; i++) {
-        const struct hd_param *p = &hd_trainer_layout(t)->registry.params[i];
+    for (int i = 0; i < hd_trainer_rank_program(t)->registry.param_count; i++) {
+        const struct hd_param *p = &hd_trainer_rank_program(t)->registry.params[i];
 
         if (strcmp(p->name, "head.score.weight") == 0)
             harness_put(t, i, HD_STATE_WEIGHT, calloc((size_t)p->count, sizeof(float)));
@@ -254,7 +254,7 @@ static void the_first_loss_of_a_reward_model_of_zeros_is_ln_2(void **state)
 static double loss_with(struct hd_trainer *t, int param, const float *from, const double *d,
                         double by)
 {
-    const int64_t n = hd_trainer_layout(t)->registry.params[param].count;
+    const int64_t n = hd_trainer_rank_program(t)->registry.params[param].count;
     float *w = malloc((size_t)n * sizeof *w);
     struct hd_step_result s;
 
@@ -270,7 +270,7 @@ static double loss_with(struct hd_trainer *t, int param, const float *from, cons
  * targets. The loss is exact to about 1e-6. */
 static enum hd_status check_param(struct hd_trainer *t, int param, const float *g, double pairs)
 {
-    const struct hd_param *p = &hd_trainer_layout(t)->registry.params[param];
+    const struct hd_param *p = &hd_trainer_rank_program(t)->registry.params[param];
     const double h = 0.01;
     float *from = harness_take(t, param, HD_STATE_WEIGHT);
     double *d = malloc((size_t)p->count * sizeof *d), size = 0, norm = 0, want = 0, got;
@@ -306,7 +306,7 @@ static enum hd_status check_gradients(struct harness_rank *r)
 
     if (st)
         return st;
-    registry = &hd_trainer_layout(t)->registry;
+    registry = &hd_trainer_rank_program(t)->registry;
     stir(t);
     st = hd_trainer_step(t, 0, &s);
     for (int i = 0; i < registry->param_count; i++)
@@ -386,7 +386,7 @@ static enum hd_status check_only(struct harness_rank *r)
 
     if (st)
         return st;
-    registry = &hd_trainer_layout(t)->registry;
+    registry = &hd_trainer_rank_program(t)->registry;
     for (int i = 0; !st && i < registry->param_count; i++) {
         const struct hd_param *p = &registry->params[i];
         const bool is_norm = strstr(p->name, "norm") != NULL;

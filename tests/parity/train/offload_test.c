@@ -115,13 +115,13 @@ static void the_device_keeps_what_computes(void **state)
     for (int i = 0; i < 2; i++) {
         const struct hd_job jobs[] = {job_of(&h, both[i], false), job_of(&h, both[i], true)};
         const int64_t width = both[i] == &bf16 ? 2 : 4;
-        struct hd_layout plain, offloaded;
+        struct hd_rank_program plain, offloaded;
         struct hd_arena arena;
         int64_t ranges = 0, copies;
 
         hd_arena_init(&arena, 0);
-        run_layout(&jobs[0], &(struct hd_layout_options){0}, &arena, &plain);
-        run_layout(&jobs[1], &(struct hd_layout_options){0}, &arena, &offloaded);
+        run_layout(&jobs[0], &(struct hd_rank_program_options){0}, &arena, &plain);
+        run_layout(&jobs[1], &(struct hd_rank_program_options){0}, &arena, &offloaded);
         for (int p = 0; p < plain.registry.bucket_count; p++)
             ranges += aligned(plain.registry.buckets[p].range_count *
                               (int64_t)sizeof(struct hd_update_range));

@@ -42,11 +42,11 @@ static void for_params(const struct hd_job *job,
                        void *context)
 {
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
     int64_t first = 0;
 
     hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
     for (int i = 0; i < l.registry.param_count; i++) {
         visit(&l.registry.params[i], first, context);
         first += param_elements(&l.registry.params[i]);
@@ -174,10 +174,10 @@ struct backward {
 
 static struct backward backward_of(const struct hd_job *job, int rank)
 {
-    struct hd_layout_options options = {0};
+    struct hd_rank_program_options options = {0};
     struct backward b = {0, 0};
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
 
     hd_arena_init(&arena, 0);
     run_layout_of(job, rank, &options, &arena, &l);
@@ -245,7 +245,7 @@ static void a_frozen_weight_takes_two_bytes(void **state)
 {
     const struct tuned t = {"llama", "bf16", "last:1", .dp = 1};
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
     struct harness h;
     struct hd_job job;
     int frozen = 0;
@@ -254,7 +254,7 @@ static void a_frozen_weight_takes_two_bytes(void **state)
     harness_setup(&h, 20000);
     job = job_of(&h, &t);
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
     for (int i = 0; i < l.registry.bucket_count; i++) {
         const struct hd_bucket *p = &l.registry.buckets[i];
 
@@ -273,7 +273,7 @@ static void backward_ends_at_the_lowest_that_trains(void **state)
     const struct tuned t = {"llama", "bf16", "blocks.1.mlp.*", .dp = 1};
     const struct hd_program *b;
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
     struct harness h;
     struct hd_job job;
 
@@ -281,7 +281,7 @@ static void backward_ends_at_the_lowest_that_trains(void **state)
     harness_setup(&h, 20000);
     job = job_of(&h, &t);
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
     b = &l.train[0]->program[HD_CALL_B];
     assert_true(b->count > 0);
     for (int i = 0; i < b->count; i++)

@@ -249,17 +249,18 @@ static void ranks_run_the_order_of_the_job(void **state)
             const struct hd_backend_options backend = {.threads = (int)job.threads};
             struct hd_traits traits;
             struct hd_text text = {0};
-            struct hd_layout layout;
+            struct hd_rank_program layout;
             struct hd_arena arena;
 
             hd_arena_init(&arena, 0);
             harness_backend()->describe(&backend, &traits);
-            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &layout);
+            run_layout_of(&job, rank, &(struct hd_rank_program_options){0}, &arena, &layout);
             hd_schedule_write(&layout.order, &text);
             assert_string_equal(text.data, own[i].order);
             job.global_batch += job.micro_batch;
-            assert_int_equal(hd_layout_build(&job, rank, &traits, &(struct hd_layout_options){0},
-                                             &arena, &layout),
+            assert_int_equal(hd_rank_program_build(&job, rank, &traits,
+                                                   &(struct hd_rank_program_options){0}, &arena,
+                                                   &layout),
                              HD_INVALID);
             hd_text_free(&text);
             hd_arena_done(&arena);
@@ -381,11 +382,11 @@ static void stages_keep_as_many_micro_batches_as_the_schedule_says(void **state)
         const struct hd_job jobs[] = {job_of(&h, &one, false), job_of(&h, &all, false)};
 
         for (int i = 0; i < 2; i++) {
-            struct hd_layout layout;
+            struct hd_rank_program layout;
             struct hd_arena arena;
 
             hd_arena_init(&arena, 0);
-            run_layout_of(&jobs[i], rank, &(struct hd_layout_options){0}, &arena, &layout);
+            run_layout_of(&jobs[i], rank, &(struct hd_rank_program_options){0}, &arena, &layout);
             assert_int_equal(layout.plan.saved_slots, i ? 8 : 4 - rank);
             hd_arena_done(&arena);
         }
@@ -398,7 +399,7 @@ static void stages_keep_as_many_micro_batches_as_the_schedule_says(void **state)
 static void the_head_counts_as_work(void **state)
 {
     const struct layout one = {.family = "llama", .schedule = "1f1b", .pp = 2, .micro_batch = 2};
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena;
     struct harness h;
     struct hd_job job;
@@ -408,7 +409,7 @@ static void the_head_counts_as_work(void **state)
     hd_arena_init(&arena, 0);
     job = job_of(&h, &one, false);
     job.vocab = 512;
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &layout);
     assert_int_equal(layout.units[0].end, 1 + 4); /* the embedding and four layers */
     assert_int_equal(layout.units[1].end, LAYERS + 2);
     hd_arena_done(&arena);

@@ -166,7 +166,7 @@ static bool is(const struct event *e, const char *category)
 static void each_step_holds_the_programs_launches_with_the_folds_work(void **state)
 {
     struct hd_text notes[DP];
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena;
     struct hd_job job;
     struct harness h;
@@ -177,7 +177,7 @@ static void each_step_holds_the_programs_launches_with_the_folds_work(void **sta
     for (int rank = 0; rank < DP; rank++) {
         struct trace t;
 
-        run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &layout);
+        run_layout_of(&job, rank, &(struct hd_rank_program_options){0}, &arena, &layout);
         assert_int_equal(layout.micro_batches, 2); /* 8 sequences on 2 ranks, 2 at a time */
 
         read_trace(&h, rank, &t);
@@ -196,8 +196,8 @@ static void each_step_holds_the_programs_launches_with_the_folds_work(void **sta
                 if (in->kind == HD_DO_SYNCHRONIZE || in->kind == HD_DO_FEED)
                     continue;
                 programs++;
-                hd_layout_fold(&layout, in, &dry);
-                p = &hd_layout_program(&layout, in, &constants)->program[in->call];
+                hd_rank_program_fold(&layout, in, &dry);
+                p = &hd_rank_program_get(&layout, in, &constants)->program[in->call];
                 for (int n = 0; n < p->count; n++)
                     if (last || !p->nodes[n]->only_last)
                         expected[p->nodes[n]->is_comm]++;
@@ -456,7 +456,7 @@ static void the_tables_shares_are_the_whole_step(void **state)
 static void without_being_asked_nothing_is_reserved_or_written(void **state)
 {
     struct hd_text notes[DP] = {0};
-    struct hd_layout with, without;
+    struct hd_rank_program with, without;
     struct hd_arena arena;
     struct hd_job job;
     struct harness h;
@@ -466,9 +466,9 @@ static void without_being_asked_nothing_is_reserved_or_written(void **state)
     harness_setup(&h, 20000);
     job = profiled_job(&h);
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &with);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &with);
     job.profile_first = job.profile_last = 0;
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &without);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &without);
     assert_true(with.memory.profile > 0);
     assert_int_equal(without.memory.profile, 0);
     assert_int_equal(with.memory.private_bytes + with.memory.host_bytes -

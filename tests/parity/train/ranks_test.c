@@ -138,7 +138,7 @@ static void schedules_give_the_same_bits(void **state)
     for (int v = 1; v < 4; v++) {
         struct run *other = run_new(STEPS);
 
-        other->layout = (struct hd_layout_options){
+        other->layout = (struct hd_rank_program_options){
             .schedule = v & 1 ? HD_SCHEDULE_GPIPE : HD_SCHEDULE_1F1B, .split_backward = v & 2};
         run_threads(job, 2, other);
         assert_true(other->state_hash[0] == sequential->state_hash[0]);

@@ -84,17 +84,17 @@ static void every_policy_has_the_bits_of_none(void **state)
 /* ---- memory and work, by hand ---- */
 
 static void build(struct hd_job job, const char *recompute, struct hd_arena *arena,
-                  struct hd_layout *ret_layout)
+                  struct hd_rank_program *ret_layout)
 {
     (void)snprintf(job.recompute, sizeof job.recompute, "%s", recompute);
     hd_arena_init(arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, arena, ret_layout);
+    run_layout(&job, &(struct hd_rank_program_options){0}, arena, ret_layout);
 }
 
 static int64_t kept_with(const struct hd_job *job, const char *recompute)
 {
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
     int64_t kept;
 
     build(*job, recompute, &arena, &l);
@@ -131,7 +131,7 @@ static void what_is_kept_follows_closed_forms(void **state)
     harness_teardown(&h);
 }
 
-static int count(const struct hd_layout *l, enum hd_kernel kernel)
+static int count(const struct hd_rank_program *l, enum hd_kernel kernel)
 {
     const struct hd_program *b = &l->train[0]->program[HD_CALL_B];
     int nodes = 0;
@@ -162,7 +162,7 @@ static void no_more_is_computed_again_than_needed(void **state)
     job = job_of(&h, &llama, "none");
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         struct hd_arena arena;
-        struct hd_layout l;
+        struct hd_rank_program l;
 
         build(job, counts[i].recompute, &arena, &l);
         if (i == 0)
@@ -181,7 +181,7 @@ static void no_router_chooses_again(void **state)
     static const struct layout mixtral = {.family = "mixtral", .precision = "bf16", .dp = 2};
     struct harness h;
     struct hd_arena arena;
-    struct hd_layout l;
+    struct hd_rank_program l;
 
     (void)state;
     harness_setup(&h, 20000);

@@ -52,7 +52,7 @@ static const struct hd_store *rounded_bucket(const struct hd_node *node)
 static void take_bucket(void *context, const struct hd_launch_event *event)
 {
     struct watched *w = context;
-    const struct hd_registry *r = &hd_trainer_layout(w->trainer)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(w->trainer)->registry;
     const struct hd_store *bucket = rounded_bucket(event->node);
     int64_t at = 0;
 
@@ -67,7 +67,7 @@ static void take_bucket(void *context, const struct hd_launch_event *event)
 
 static void watch(struct hd_trainer *t, int step, void *context)
 {
-    struct watched *w = &watched[hd_trainer_layout(t)->rank];
+    struct watched *w = &watched[hd_trainer_rank_program(t)->rank];
 
     (void)context;
     w->trainer = t;
@@ -177,11 +177,11 @@ struct sizes {
 static struct sizes sizes_of(const struct hd_job *job, int P)
 {
     struct sizes sizes = {0};
-    struct hd_layout l;
+    struct hd_rank_program l;
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
     for (int i = 0; i < l.registry.bucket_count; i++) {
         const int64_t n = l.registry.buckets[i].count;
 
@@ -232,7 +232,7 @@ static void a_step_sends_two_bytes_for_an_element(void **state)
 
 /* ---- memory ---- */
 
-static int unit_of_wire(const struct hd_layout *l, const struct hd_node *node)
+static int unit_of_wire(const struct hd_rank_program *l, const struct hd_node *node)
 {
     for (int k = 0; k < hd_node_operand_count(node); k++)
         if (node->operands[k].store && node->operands[k].store->kind == HD_STORE_WIRE)
@@ -252,12 +252,12 @@ static void one_unit_is_under_way_beside_the_next_ones_backward(void **state)
         struct hd_job job = job_of(&h, "llama", 2, zero);
         const struct hd_program *p;
         struct hd_arena arena;
-        struct hd_layout l;
+        struct hd_rank_program l;
         int under_way = -1, changes = 0, since = 0;
 
         job.layers = 4;
         hd_arena_init(&arena, 0);
-        run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+        run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
         p = &l.train[0]->program[HD_CALL_B];
         for (int i = 0; i < p->count; i++) {
             const int unit = unit_of_wire(&l, p->nodes[i]);
@@ -283,7 +283,7 @@ static void one_unit_is_under_way_beside_the_next_ones_backward(void **state)
 static void make_large(void *context, const struct hd_launch_event *event)
 {
     struct watched *w = context;
-    const struct hd_registry *r = &hd_trainer_layout(w->trainer)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(w->trainer)->registry;
     const struct hd_store *bucket = rounded_bucket(event->node);
 
     for (int i = 0; bucket && i < r->param_count; i++)

@@ -21,7 +21,7 @@
 enum { STEPS = 12, HALF = 6 };
 
 /* One rank count's way through a test; filled by rank 0, hashes by every rank. */
-struct way {
+struct channel {
     int from, to;           /* steps; from > 0: load the checkpoint `saved` first */
     int save_at;            /* after so many steps; 0: never */
     const char *expected;   /* hash to ask for when loading */
@@ -43,7 +43,7 @@ static uint64_t hash_saved_state(struct hd_trainer *t)
     return run_hash_state(t);
 }
 
-static enum hd_status begin(struct hd_trainer *t, struct way *w, int rank)
+static enum hd_status begin(struct hd_trainer *t, struct channel *w, int rank)
 {
     struct hd_text note = {0};
     enum hd_status st;
@@ -60,7 +60,7 @@ static enum hd_status begin(struct hd_trainer *t, struct way *w, int rank)
     return st;
 }
 
-static enum hd_status take_steps(struct hd_trainer *t, struct way *w, bool speaks)
+static enum hd_status take_steps(struct hd_trainer *t, struct channel *w, bool speaks)
 {
     enum hd_status st = HD_OK;
 
@@ -84,7 +84,7 @@ static enum hd_status take_steps(struct hd_trainer *t, struct way *w, bool speak
 
 static enum hd_status go(struct harness_rank *r)
 {
-    struct way *w = r->context;
+    struct channel *w = r->context;
     const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
                                                .backend = harness_backend(),
                                                .instance = r->instance,
@@ -115,14 +115,14 @@ static enum hd_status go(struct harness_rank *r)
     return st;
 }
 
-static void try_way(struct hd_job job, int dp, struct way *w)
+static void try_way(struct hd_job job, int dp, struct channel *w)
 {
     job.dp = dp;
     if (harness_threads(&job, dp, w, go))
         fail_msg("%d ranks: %s", dp, hd_err_message());
 }
 
-static void run_way(struct hd_job job, int dp, struct way *w)
+static void run_way(struct hd_job job, int dp, struct channel *w)
 {
     try_way(job, dp, w);
     for (int r = 0; r < dp; r++) {
@@ -133,7 +133,8 @@ static void run_way(struct hd_job job, int dp, struct way *w)
 }
 
 /* Every rank refuses to load the checkpoint and says both. */
-static void check_refused(struct hd_job job, int dp, struct way *w, const char *a, const char *b)
+static void check_refused(struct hd_job job, int dp, struct channel *w, const char *a,
+                          const char *b)
 {
     try_way(job, dp, w);
     for (int r = 0; r < dp; r++) {
@@ -158,14 +159,14 @@ static void resume_case(const char *family, const char *precision, int dp, doubl
 {
     struct harness h;
     struct hd_job job;
-    struct way straight = {.to = STEPS}, first = {.to = HALF, .save_at = HALF}, second;
+    struct channel straight = {.to = STEPS}, first = {.to = HALF, .save_at = HALF}, second;
 
     harness_setup(&h, 20000);
     job = resume_job(&h, family, precision);
     job.dropout_embedding = job.dropout_attention = job.dropout_residual = dropout;
     run_way(job, dp, &straight);
     run_way(job, dp, &first);
-    second = (struct way){.from = HALF, .to = STEPS, .saved = first.saved};
+    second = (struct channel){.from = HALF, .to = STEPS, .saved = first.saved};
     run_way(job, dp, &second);
     assert_string_equal(second.note, "");
     assert_true(second.loaded_hash[0] == first.saved_hash);
@@ -191,7 +192,7 @@ static void saving_changes_nothing(void **state)
 {
     struct harness h;
     struct hd_job job;
-    struct way quiet = {.to = STEPS}, saving = {.to = STEPS, .save_at = HALF};
+    struct channel quiet = {.to = STEPS}, saving = {.to = STEPS, .save_at = HALF};
 
     (void)state;
     harness_setup(&h, 20000);
@@ -211,14 +212,14 @@ static void what_two_ranks_saved_one_and_four_ranks_load(void **state)
     static const int worlds[] = {1, 4};
     struct harness h;
     struct hd_job job;
-    struct way saved = {.to = STEPS, .save_at = HALF};
+    struct channel saved = {.to = STEPS, .save_at = HALF};
 
     (void)state;
     harness_setup(&h, 20000);
     job = resume_job(&h, "llama", "fp32");
     run_way(job, 2, &saved);
     for (int i = 0; i < 2; i++) {
-        struct way other = {.from = HALF, .to = STEPS, .saved = saved.saved};
+        struct channel other = {.from = HALF, .to = STEPS, .saved = saved.saved};
 
         run_way(job, worlds[i], &other);
         for (int r = 0; r < worlds[i]; r++)
@@ -236,17 +237,17 @@ static void another_manifest_than_expected_is_refused(void **state)
 {
     struct harness h;
     struct hd_job job;
-    struct way saved = {.to = HALF, .save_at = HALF}, other;
+    struct channel saved = {.to = HALF, .save_at = HALF}, other;
 
     (void)state;
     harness_setup(&h, 20000);
     job = resume_job(&h, "llama", "fp32");
     run_way(job, 1, &saved);
-    other = (struct way){
+    other = (struct channel){
         .from = HALF, .to = STEPS, .saved = saved.saved, .expected = "0123456789abcdef"};
     check_refused(job, 2, &other, "0123456789abcdef", saved.saved.hash);
-    other =
-        (struct way){.from = HALF, .to = STEPS, .saved = saved.saved, .expected = "-"}; /* any */
+    other = (struct channel){
+        .from = HALF, .to = STEPS, .saved = saved.saved, .expected = "-"}; /* any */
     run_way(job, 1, &other);
     harness_teardown(&h);
 }
@@ -270,7 +271,7 @@ static void a_damaged_shard_is_named_and_not_loaded(void **state)
 {
     struct harness h;
     struct hd_job job;
-    struct way saved = {.to = HALF, .save_at = HALF}, other;
+    struct channel saved = {.to = HALF, .save_at = HALF}, other;
     const struct hd_ckpt_manifest *manifest;
     struct hd_ckpt *ckpt;
     char path[HD_JOB_PATH_MAX + 128], name[128];
@@ -290,7 +291,7 @@ static void a_damaged_shard_is_named_and_not_loaded(void **state)
     assert_int_equal(hd_ckpt_verify(saved.saved.path), HD_CORRUPT);
     assert_non_null(strstr(hd_err_message(), name));
     for (int dp = 1; dp <= 4; dp *= 4) {
-        other = (struct way){.from = HALF, .to = STEPS, .saved = saved.saved};
+        other = (struct channel){.from = HALF, .to = STEPS, .saved = saved.saved};
         check_refused(job, dp, &other, name, "rank 0: ");
     }
     harness_teardown(&h);
@@ -340,7 +341,7 @@ static void a_save_that_fails_on_one_rank_is_told_to_all_and_training_goes_on(vo
 {
     struct harness h;
     struct hd_job job;
-    struct way straight = {.to = STEPS};
+    struct channel straight = {.to = STEPS};
     struct blocked blocked = {0};
     char dir[HD_JOB_PATH_MAX - 64];
 
@@ -385,9 +386,10 @@ static enum hd_status load_a_nan(struct harness_rank *r)
     st = hd_trainer_save(t, &saved);
     if (!st && hd_trainer_load(t, saved.path, saved.hash, NULL) != HD_CORRUPT)
         st = hd_err(HD_INTERNAL, "it was loaded");
-    else if (!st && (!strstr(hd_err_message(), saved.path) ||
-                     !strstr(hd_err_message(), hd_trainer_layout(t)->registry.params[1].name) ||
-                     !strstr(hd_err_message(), "adamw.v.")))
+    else if (!st &&
+             (!strstr(hd_err_message(), saved.path) ||
+              !strstr(hd_err_message(), hd_trainer_rank_program(t)->registry.params[1].name) ||
+              !strstr(hd_err_message(), "adamw.v.")))
         st = hd_err_prefix(HD_INTERNAL, "unnamed");
     hd_trainer_free(t);
     return st;

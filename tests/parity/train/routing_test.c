@@ -33,7 +33,7 @@ struct choices {
 struct routing {
     enum { LOOK, PLAY_BACK } mode;
     struct choices *choices;
-    const struct hd_layout *layout;
+    const struct hd_rank_program *layout;
     int step, launches; /* of the step */
 };
 static _Thread_local struct routing routing;
@@ -74,7 +74,7 @@ static void play_back(const struct hd_route_forward_args *a, int64_t r, const in
  * validation) is left alone. */
 static void behind_router(const struct hd_route_forward_args *a)
 {
-    const struct hd_layout *l = routing.layout;
+    const struct hd_rank_program *l = routing.layout;
     const struct hd_zigzag mine = {S, l->mesh.sizes.cp, l->coord.cp};
     const int64_t rows = hd_zigzag_rows(&mine), B = l->job.micro_batch;
     const int64_t first = (l->coord.dp * l->micro_batches + routing.launches / L) * B;
@@ -117,7 +117,7 @@ static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_pur
 static void before_step(struct hd_trainer *t, int step, void *context)
 {
     routing = *(const struct routing *)context;
-    routing.layout = hd_trainer_layout(t);
+    routing.layout = hd_trainer_rank_program(t);
     routing.step = step;
 }
 

@@ -83,13 +83,13 @@ static struct hd_job job_of(const struct harness *h, struct hd_job_file *file)
 static const int lengths[] = {25, 39, 30, 34, 28, 36, 26, 38};
 enum { TOKENS = 256 };
 
-struct way {
+struct channel {
     int context, windows, micro_batch;
     int dp, cp, tp, pp, ep;
 };
 
 /* The first is the one that the others are held against. */
-static const struct way ways[] = {
+static const struct channel ways[] = {
     {48, 8, 1, 1, 1, 1, 1, 1},  {48, 8, 8, 1, 1, 1, 1, 1},  {48, 8, 2, 2, 1, 1, 1, 2},
     {48, 8, 1, 4, 1, 1, 1, 4},  {48, 8, 2, 1, 2, 1, 1, 1},  {48, 8, 1, 1, 1, 1, 2, 1},
     {48, 8, 4, 1, 2, 1, 1, 2},  {48, 8, 2, 1, 1, 2, 1, 1},  {64, 4, 1, 1, 1, 1, 1, 1},
@@ -99,17 +99,17 @@ static const struct way ways[] = {
     {256, 1, 1, 1, 1, 1, 1, 1}, {256, 1, 1, 1, 4, 1, 1, 1}, {512, 1, 1, 1, 1, 1, 1, 1},
     {512, 1, 1, 1, 4, 1, 1, 2}};
 
-static void set_way(struct hd_job *job, const struct way *way)
+static void set_way(struct hd_job *job, const struct channel *channel)
 {
-    job->context = way->context;
-    job->global_batch = way->windows;
-    job->micro_batch = way->micro_batch;
-    job->dp = way->dp;
-    job->cp = way->cp;
-    job->tp = way->tp;
-    job->pp = way->pp;
-    job->ep = way->ep;
-    (void)snprintf(job->schedule, sizeof job->schedule, "%s", way->pp > 1 ? "1f1b" : "none");
+    job->context = channel->context;
+    job->global_batch = channel->windows;
+    job->micro_batch = channel->micro_batch;
+    job->dp = channel->dp;
+    job->cp = channel->cp;
+    job->tp = channel->tp;
+    job->pp = channel->pp;
+    job->ep = channel->ep;
+    (void)snprintf(job->schedule, sizeof job->schedule, "%s", channel->pp > 1 ? "1f1b" : "none");
 }
 
 /* Counts the targets of all conversations: the first token of each is none. */
@@ -146,7 +146,7 @@ static void check_ways(double capacity)
     assert_int_equal(choices, job.layers * TOKENS * job.experts_per_token);
     assert_true((one->routers.dropped > 0) == (capacity > 0));
     for (size_t i = 1; i < sizeof ways / sizeof ways[0]; i++) {
-        const struct way *w = &ways[i];
+        const struct channel *w = &ways[i];
 
         set_way(&job, w);
         if (compare_with(&job, one, NULL))
@@ -175,7 +175,7 @@ static void a_capacity_is_that_of_each_conversation(void **state)
  * so that numbers of other rows would be nothing in its scale. */
 static void raise_token_0(struct hd_trainer *t, int step, void *context)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
 
     (void)context;
     for (int i = 0; step == 0 && i < r->param_count; i++) {

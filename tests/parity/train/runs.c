@@ -57,7 +57,7 @@ typedef void element_fn(void *context, float *mine, int64_t at);
 static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all,
                          element_fn *element, void *context)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
     int64_t whole = 0;
 
     for (int i = 0; i < r->param_count; i++) {
@@ -65,7 +65,7 @@ static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all
         int64_t first, count;
         float *share;
 
-        hd_trainer_held(t, i, kind, &first, &count);
+        hd_trainer_local_shard(t, i, kind, &first, &count);
         if (count && !all && !speaks_for(r, p, kind))
             count = 0;
         share = count ? harness_take(t, i, kind) : NULL;
@@ -124,7 +124,7 @@ void run_copy_saved(struct hd_trainer *t, struct run *run)
 
 uint64_t run_hash_kinds(struct hd_trainer *t, const enum hd_state_kind *kinds, int count)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const struct hd_registry *r = &hd_trainer_rank_program(t)->registry;
     struct hd_hash hash;
 
     hd_hash_begin(&hash);
@@ -133,7 +133,7 @@ uint64_t run_hash_kinds(struct hd_trainer *t, const enum hd_state_kind *kinds, i
             int64_t first, held;
             float *values;
 
-            hd_trainer_held(t, i, kinds[k], &first, &held);
+            hd_trainer_local_shard(t, i, kinds[k], &first, &held);
             if (!held)
                 continue;
             values = harness_take(t, i, kinds[k]);
@@ -241,10 +241,10 @@ static enum hd_status body(struct harness_rank *r)
     if (st)
         return st;
     st = harness_init(t);
-    if (!st && hd_registry_global_count(&hd_trainer_layout(t)->registry) > RUN_ELEMENTS_MAX)
+    if (!st && hd_registry_global_count(&hd_trainer_rank_program(t)->registry) > RUN_ELEMENTS_MAX)
         st = hd_err(HD_LIMIT, "the model of this test is larger than RUN_ELEMENTS_MAX");
     if (!st && r->rank == 0)
-        run->count = hd_registry_global_count(&hd_trainer_layout(t)->registry);
+        run->count = hd_registry_global_count(&hd_trainer_rank_program(t)->registry);
     if (!st && run->noise > 0)
         (void)for_share(t, HD_STATE_WEIGHT, true, disturb, &run->noise);
     if (!st)
@@ -376,19 +376,20 @@ void run_compare_state(const struct run *a, const struct run *b)
     assert_memory_equal(a->moments, b->moments, sizeof a->moments);
 }
 
-void run_layout(const struct hd_job *job, const struct hd_layout_options *options,
-                struct hd_arena *arena, struct hd_layout *ret_layout)
+void run_layout(const struct hd_job *job, const struct hd_rank_program_options *options,
+                struct hd_arena *arena, struct hd_rank_program *ret_layout)
 {
     run_layout_of(job, 0, options, arena, ret_layout);
 }
 
-void run_layout_of(const struct hd_job *job, int rank, const struct hd_layout_options *options,
-                   struct hd_arena *arena, struct hd_layout *ret_layout)
+void run_layout_of(const struct hd_job *job, int rank,
+                   const struct hd_rank_program_options *options, struct hd_arena *arena,
+                   struct hd_rank_program *ret_layout)
 {
     const struct hd_backend_options backend = {.threads = (int)job->threads};
     struct hd_traits traits;
 
     harness_backend()->describe(&backend, &traits);
-    if (hd_layout_build(job, rank, &traits, options, arena, ret_layout))
+    if (hd_rank_program_build(job, rank, &traits, options, arena, ret_layout))
         fail_msg("%s", hd_err_message());
 }

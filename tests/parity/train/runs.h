@@ -19,7 +19,7 @@ struct run_routers {
 struct run {
     /* asked */
     int steps;
-    struct hd_layout_options layout;
+    struct hd_rank_program_options layout;
     float
         noise; /* spread of what is added to every initial weight, the same in every layout: biases
                   and norms begin as zeros and ones, which would fit anywhere. fp32 alone */
@@ -54,10 +54,11 @@ void run_threads(struct hd_job job, int dp, struct run *run);
 void run_processes(struct hd_job job, int dp, struct run *run);
 
 /* The layout of rank 0, without running anything. */
-void run_layout(const struct hd_job *job, const struct hd_layout_options *options,
-                struct hd_arena *arena, struct hd_layout *ret_layout);
-void run_layout_of(const struct hd_job *job, int rank, const struct hd_layout_options *options,
-                   struct hd_arena *arena, struct hd_layout *ret_layout);
+void run_layout(const struct hd_job *job, const struct hd_rank_program_options *options,
+                struct hd_arena *arena, struct hd_rank_program *ret_layout);
+void run_layout_of(const struct hd_job *job, int rank,
+                   const struct hd_rank_program_options *options, struct hd_arena *arena,
+                   struct hd_rank_program *ret_layout);
 
 /* The same with the failure as a status: for tables of runs. */
 enum hd_status run_on_threads(const struct hd_job *job, struct run *run);

@@ -264,7 +264,7 @@ static enum hd_status poison(struct harness_rank *r)
     if (!st && *own)
         st = hd_err(HD_INTERNAL, "named one where all are finite: %s", own);
     if (!st)
-        hd_trainer_held(t, 5, HD_STATE_GRAD, &first, &count);
+        hd_trainer_local_shard(t, 5, HD_STATE_GRAD, &first, &count);
     if (!st && count && r->rank == 1) {
         float *values = harness_take(t, 5, HD_STATE_GRAD);
 

@@ -47,7 +47,7 @@ static enum hd_status train(struct harness_rank *r)
     st = harness_trainer(r, &t);
     for (int s = 0; !st && s < STEPS; s++) {
         struct hd_step_result result;
-        const struct hd_told_step *at = &result.told;
+        const struct hd_reported_step *at = &result.reported;
 
         st = hd_trainer_step(t, 0, &result);
         if (st || s == 0) {

@@ -60,14 +60,14 @@ static void compare_chunks(const struct hd_chunk *mine, const struct hd_chunk *t
 
 static void check_job(const struct hd_job *job)
 {
-    static struct hd_layout layouts[WORLD_MAX];
+    static struct hd_rank_program layouts[WORLD_MAX];
     const int world = run_world(job);
     struct hd_arena arena;
 
     assert_in_range(world, 2, WORLD_MAX);
     hd_arena_init(&arena, 0);
     for (int r = 0; r < world; r++)
-        run_layout_of(job, r, &(struct hd_layout_options){0}, &arena, &layouts[r]);
+        run_layout_of(job, r, &(struct hd_rank_program_options){0}, &arena, &layouts[r]);
     for (int g = 0; g < HD_GROUP_COUNT; g++)
         for (int r = 0; r < world; r++) {
             const enum hd_group_name name = (enum hd_group_name)g;

@@ -137,11 +137,11 @@ static void sequence_parallelism_keeps_what_the_closed_form_says(void **state)
     harness_setup(&h, 20000);
     for (int tp = 1; tp <= 2; tp++) { /* 4: kv heads have copies, which tp does not divide */
         const struct hd_job job = job_of(&h, "llama", tp, tp > 1);
-        struct hd_layout layout;
+        struct hd_rank_program layout;
         struct hd_arena arena;
 
         hd_arena_init(&arena, 0);
-        run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+        run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &layout);
         assert_int_equal(layout.memory.kept, kept_bytes(tp));
         hd_arena_done(&arena);
     }

@@ -9,7 +9,7 @@
 
 #include "kernels/stream.h"
 
-/* The transfers between stages, which have a group for each way (lib/train/follow.c), count as
+/* The transfers between stages, which have a group for each way (lib/train/execute.c), count as
  * those of group pp. */
 static enum hd_status read_transfers(struct harness_rank *r, const struct hd_mesh *mesh,
                                      struct counted *ret_counted)
@@ -17,12 +17,12 @@ static enum hd_status read_transfers(struct harness_rank *r, const struct hd_mes
     const struct hd_mesh_group pp = hd_mesh_find_group(mesh, HD_GROUP_PP, r->rank);
 
     for (int other = 0; other < pp.size; other++)
-        for (int way = 0; way < 4 && other != pp.index; way++) {
+        for (int channel = 0; channel < 4 && other != pp.index; channel++) {
             const int32_t peer = hd_mesh_member(&pp, other);
             struct hd_comm_group *group;
-            const enum hd_status st =
-                hd_comm_open_channel(r->comm, way / 2 ? "grad" : "pp", way % 2 ? peer : r->rank,
-                                     way % 2 ? r->rank : peer, &group);
+            const enum hd_status st = hd_comm_open_channel(r->comm, channel / 2 ? "grad" : "pp",
+                                                           channel % 2 ? peer : r->rank,
+                                                           channel % 2 ? r->rank : peer, &group);
 
             if (st)
                 return st;
@@ -60,7 +60,7 @@ enum { ROUTES_MAX = 1024 };
 /* Of this thread's rank and the step under way: rows that each router sent to other ranks, in the
  * order of the launches of F: run by run as the step plan says, block by block. */
 struct routes {
-    const struct hd_layout *layout; /* NULL: nobody asks */
+    const struct hd_rank_program *layout; /* NULL: nobody asks */
     int64_t moved_rows[ROUTES_MAX];
     int count;
     const struct hd_instruction *now; /* that the fold is at */
@@ -73,7 +73,7 @@ static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, co
 {
     const enum hd_status st = hd_backend_cpu()->launch(stream, kernel, args);
     const struct hd_assign_args *a = args;
-    const struct hd_layout *l = routes.layout;
+    const struct hd_rank_program *l = routes.layout;
     int me;
 
     if (st || kernel != HD_K_assign || !l || routes.count == ROUTES_MAX)
@@ -100,7 +100,7 @@ static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_pur
  * so this rank's, times that. What one sends another receives, so the way back is as much. */
 static int64_t moved_rows(void *context, const struct hd_node *node)
 {
-    const struct hd_layout *l = context;
+    const struct hd_rank_program *l = context;
     int at = 0;
 
     for (int32_t i = 0; i < l->plan.count; i++) {
@@ -119,12 +119,12 @@ static int64_t moved_rows(void *context, const struct hd_node *node)
 }
 
 /* What the step plan would send, folded over the programs that it names. */
-static void fold_step(const struct hd_layout *l, struct hd_dry *ret_dry)
+static void fold_step(const struct hd_rank_program *l, struct hd_dry *ret_dry)
 {
     *ret_dry = (struct hd_dry){.moved_rows = moved_rows, .context = (void *)l};
     for (int i = 0; i < l->plan.count; i++) {
         routes.now = &l->plan.list[i];
-        hd_layout_fold(l, routes.now, ret_dry);
+        hd_rank_program_fold(l, routes.now, ret_dry);
     }
 }
 
@@ -151,18 +151,18 @@ static enum hd_status count_traffic(struct harness_rank *r)
     if (!st)
         st = hd_trainer_step(t, 0, &result); /* any first-time traffic is not the step's */
     hd_comm_count_reset(r->comm);
-    routes = (struct routes){.layout = hd_trainer_layout(t)};
+    routes = (struct routes){.layout = hd_trainer_rank_program(t)};
     if (!st)
         st = hd_trainer_step(t, 0, &result);
     routes.layout = NULL;
     if (!st)
-        st = read_counters(r, &hd_trainer_layout(t)->mesh, &traffic->step[r->rank]);
+        st = read_counters(r, &hd_trainer_rank_program(t)->mesh, &traffic->step[r->rank]);
     hd_comm_count_reset(r->comm);
     if (!st)
         st = hd_trainer_validate(t, &loss, &targets);
     if (!st)
-        st = read_counters(r, &hd_trainer_layout(t)->mesh, &traffic->validation[r->rank]);
-    fold_step(hd_trainer_layout(t), &traffic->dry[r->rank]);
+        st = read_counters(r, &hd_trainer_rank_program(t)->mesh, &traffic->validation[r->rank]);
+    fold_step(hd_trainer_rank_program(t), &traffic->dry[r->rank]);
     hd_trainer_free(t);
     return st;
 }
@@ -204,8 +204,8 @@ int64_t traffic_moved(const struct traffic *traffic, int world, enum hd_group_na
 
 /* A program says what the whole group moves; each of its members says it. A transfer is said by the
  * rank that receives. */
-static double dry_bytes(const struct traffic *traffic, const struct hd_layout *layout, int group,
-                        int kind)
+static double dry_bytes(const struct traffic *traffic, const struct hd_rank_program *layout,
+                        int group, int kind)
 {
     double bytes = 0;
 
@@ -217,8 +217,8 @@ static double dry_bytes(const struct traffic *traffic, const struct hd_layout *l
     return bytes;
 }
 
-static enum hd_status compare_kind(const struct traffic *traffic, const struct hd_layout *layout,
-                                   int group, int kind)
+static enum hd_status compare_kind(const struct traffic *traffic,
+                                   const struct hd_rank_program *layout, int group, int kind)
 {
     const int world = layout->mesh.world;
     const int64_t moved =
@@ -243,7 +243,7 @@ static enum hd_status compare_kind(const struct traffic *traffic, const struct h
 
 enum hd_status traffic_compare_dry(const struct traffic *traffic, const struct hd_job *job)
 {
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena;
     enum hd_status st = HD_OK;
 

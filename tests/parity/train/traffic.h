@@ -12,7 +12,7 @@ struct counted {
 };
 
 struct traffic {
-    struct hd_layout_options layout; /* asked */
+    struct hd_rank_program_options layout; /* asked */
     struct counted step[HARNESS_WORLD_MAX], validation[HARNESS_WORLD_MAX];
     struct hd_dry dry[HARNESS_WORLD_MAX]; /* of each rank's step */
 };

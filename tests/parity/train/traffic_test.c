@@ -68,7 +68,7 @@ static void check_traffic(const struct traffic *t, int P, int64_t elements)
 }
 
 static void traffic_case(const char *family, int dp, const char *precision,
-                         struct hd_layout_options layout, int64_t elements)
+                         struct hd_rank_program_options layout, int64_t elements)
 {
     struct traffic traffic = {.layout = layout};
     struct harness h;
@@ -88,16 +88,16 @@ static void a_step_sends_each_gradient_and_one_exchange_once(void **state)
 {
     (void)state;
     for (int dp = 2; dp <= 4; dp += 2) {
-        traffic_case("llama", dp, "fp32", (struct hd_layout_options){0}, LLAMA_ALL);
-        traffic_case("gpt2", dp, "fp32", (struct hd_layout_options){0}, GPT2_ALL);
+        traffic_case("llama", dp, "fp32", (struct hd_rank_program_options){0}, LLAMA_ALL);
+        traffic_case("gpt2", dp, "fp32", (struct hd_rank_program_options){0}, GPT2_ALL);
     }
 }
 
 static void bf16_and_schedules_send_the_same(void **state)
 {
     (void)state;
-    traffic_case("llama", 2, "bf16", (struct hd_layout_options){0}, LLAMA_ALL);
-    traffic_case("llama", 2, "fp32", (struct hd_layout_options){HD_SCHEDULE_GPIPE, true},
+    traffic_case("llama", 2, "bf16", (struct hd_rank_program_options){0}, LLAMA_ALL);
+    traffic_case("llama", 2, "fp32", (struct hd_rank_program_options){HD_SCHEDULE_GPIPE, true},
                  LLAMA_ALL);
 }
 
@@ -111,7 +111,7 @@ struct launch {
 };
 
 struct order {
-    struct hd_layout_options layout;
+    struct hd_rank_program_options layout;
     struct launch launches[LAUNCHES_MAX]; /* of rank 0, in one step */
     int count;
 };
@@ -150,7 +150,7 @@ static enum hd_status watch_step(struct harness_rank *r)
     return st;
 }
 
-static struct order *order_new(const char *family, struct hd_layout_options layout)
+static struct order *order_new(const char *family, struct hd_rank_program_options layout)
 {
     struct order *order = harness_shared(sizeof *order);
     struct harness h;
@@ -229,7 +229,7 @@ static void a_blocks_gradient_is_reduced_while_the_blocks_below_run_backward(voi
 
     (void)state;
     for (int f = 0; f < 2; f++) {
-        struct order *order = order_new(families[f], (struct hd_layout_options){0});
+        struct order *order = order_new(families[f], (struct hd_rank_program_options){0});
 
         check_order(order, HD_CALL_B, f == 1);
         harness_shared_free(order, sizeof *order);
@@ -238,7 +238,8 @@ static void a_blocks_gradient_is_reduced_while_the_blocks_below_run_backward(voi
 
 static void with_postponed_weight_gradients_the_reductions_follow_them(void **state)
 {
-    struct order *order = order_new("llama", (struct hd_layout_options){HD_SCHEDULE_GPIPE, true});
+    struct order *order =
+        order_new("llama", (struct hd_rank_program_options){HD_SCHEDULE_GPIPE, true});
 
     (void)state;
     check_order(order, HD_CALL_W, false);

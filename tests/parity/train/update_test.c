@@ -56,7 +56,7 @@ static double follow_element(const struct hd_job *job, struct followed *f, int64
 static void compare_step(struct hd_trainer *t, struct followed *f,
                          const struct hd_step_result *result, int step)
 {
-    const struct hd_layout *l = hd_trainer_layout(t);
+    const struct hd_rank_program *l = hd_trainer_rank_program(t);
     const double targets = (double)(l->job.global_batch * l->job.context);
     const int64_t count = run_copy_state(t, HD_STATE_GRAD, f->grads);
     double norm = 0, factor;

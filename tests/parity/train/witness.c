@@ -25,11 +25,11 @@ static int64_t whole_pages(int64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-struct hd_memory witness_predict(const struct hd_job *job, const struct hd_layout_options *options,
-                                 int rank)
+struct hd_memory witness_predict(const struct hd_job *job,
+                                 const struct hd_rank_program_options *options, int rank)
 {
     struct hd_arena arena;
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_memory memory;
 
     hd_arena_init(&arena, 0);
@@ -146,7 +146,7 @@ static enum hd_status train_in_cut(struct harness_rank *r)
     mark_tail(private_base, m.private_bytes);
     mark_tail(registered_base, m.registered_bytes);
     st = witness_use_everything(t);
-    if (!st && memcmp(&hd_trainer_layout(t)->memory, &m, sizeof m) != 0)
+    if (!st && memcmp(&hd_trainer_rank_program(t)->memory, &m, sizeof m) != 0)
         st = hd_err(HD_INVALID, "rank %d has another layout than was predicted", r->rank);
     if (!st)
         st = check_tail("private", private_base, m.private_bytes);
@@ -174,7 +174,7 @@ enum hd_status witness_edges(const struct hd_job *job, const struct witness_cut 
 enum { STEPS = 6, ONEDNN_CALLS_MAX = 16, ONEDNN_BYTES_MAX = 1024 /* per product */ };
 
 struct quiet {
-    struct hd_layout_options layout;
+    struct hd_rank_program_options layout;
     struct interpose_count count[HARNESS_WORLD_MAX];
     long products[HARNESS_WORLD_MAX]; /* launches of gemm */
 };
@@ -231,7 +231,7 @@ static void check_quiet(const struct quiet *q, int rank, int threads)
         fail_msg("a step allocates: %s", c->first);
 }
 
-void witness_quiet(const struct hd_job *job, const struct hd_layout_options *options)
+void witness_quiet(const struct hd_job *job, const struct hd_rank_program_options *options)
 {
     struct quiet *q = harness_shared(sizeof *q);
 

@@ -11,15 +11,15 @@
 #include "runs.h"
 
 /* What the layout says of a rank before any device is opened. */
-struct hd_memory witness_predict(const struct hd_job *job, const struct hd_layout_options *options,
-                                 int rank);
+struct hd_memory witness_predict(const struct hd_job *job,
+                                 const struct hd_rank_program_options *options, int rank);
 
 /* Trains and validates on threads, each rank in exactly what was predicted for it less so many
  * bytes, and looks at the edges, and at the pages that the system says are in use. HD_OK or a
  * story.
  */
 struct witness_cut {
-    struct hd_layout_options layout;
+    struct hd_rank_program_options layout;
     int64_t less_private, less_visible;
     const struct hd_memory *predicted; /* [world]; NULL: what witness_predict says */
 };
@@ -28,7 +28,7 @@ enum hd_status witness_edges(const struct hd_job *job, const struct witness_cut 
 /* Trains in processes and counts; fails the test when a step asks for memory. In processes, so that
  * what is counted is one rank's, all its threads included: the parent must not have started OpenMP
  * when it forks. */
-void witness_quiet(const struct hd_job *job, const struct hd_layout_options *options);
+void witness_quiet(const struct hd_job *job, const struct hd_rank_program_options *options);
 
 /* Two steps and a validation. */
 enum hd_status witness_use_everything(struct hd_trainer *trainer);

@@ -176,11 +176,11 @@ static void state_takes_what_the_closed_form_says(void **state)
                 .family = "llama", .precision = forms[i].precision, .dp = 4};
             const struct hd_job job = job_of(&h, &layout, forms[i].zero);
             int64_t mine = 0, each = 0, all = 0;
-            struct hd_layout l;
+            struct hd_rank_program l;
             struct hd_arena arena;
 
             hd_arena_init(&arena, 0);
-            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &l);
+            run_layout_of(&job, rank, &(struct hd_rank_program_options){0}, &arena, &l);
             for (int p = 0; p < l.registry.bucket_count; p++) {
                 const int64_t n = l.registry.buckets[p].count;
                 const int64_t shard = up((n + job.dp - 1) / job.dp, HD_GRAD_CHUNK);
@@ -212,14 +212,14 @@ static void a_block_has_what_as_many_ranks_have(void **state)
             const struct layout two = {.family = "llama", .precision = "bf16", .dp = 2};
             const struct layout four = {.family = "llama", .precision = "bf16", .dp = 4};
             struct hd_job job = job_of(&h, &two, zero);
-            struct hd_layout alone, blocks;
+            struct hd_rank_program alone, blocks;
             struct hd_arena arena;
 
             hd_arena_init(&arena, 0);
-            run_layout_of(&job, rank % 2, &(struct hd_layout_options){0}, &arena, &alone);
+            run_layout_of(&job, rank % 2, &(struct hd_rank_program_options){0}, &arena, &alone);
             job = job_of(&h, &four, zero);
             job.zero_shard = 2;
-            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &blocks);
+            run_layout_of(&job, rank, &(struct hd_rank_program_options){0}, &arena, &blocks);
             assert_int_equal(blocks.memory.weights, alone.memory.weights);
             assert_int_equal(blocks.memory.copies, alone.memory.copies);
             assert_int_equal(blocks.memory.gradients, alone.memory.gradients);
@@ -238,11 +238,11 @@ struct sizes {
 static struct sizes sizes_of(const struct hd_job *job)
 {
     struct sizes sizes = {0};
-    struct hd_layout l;
+    struct hd_rank_program l;
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(job, &(struct hd_rank_program_options){0}, &arena, &l);
     for (int i = 0; i < l.registry.bucket_count; i++) {
         const struct hd_bucket *p = &l.registry.buckets[i];
         const int64_t all = up((p->count + job->dp - 1) / job->dp, HD_GRAD_CHUNK) * job->dp;
@@ -293,7 +293,8 @@ static void a_step_scatters_sums_and_gathers_weights(void **state)
 /* ---- overlap, by the order of the nodes ---- */
 
 /* The unit whose weights, or gradient, the node uses; -1: none. */
-static int unit_of(const struct hd_layout *l, const struct hd_node *node, enum hd_store_kind kind)
+static int unit_of(const struct hd_rank_program *l, const struct hd_node *node,
+                   enum hd_store_kind kind)
 {
     for (int k = 0; k < hd_node_operand_count(node); k++)
         if (node->operands[k].store && node->operands[k].store->kind == kind)
@@ -303,7 +304,7 @@ static int unit_of(const struct hd_layout *l, const struct hd_node *node, enum h
 
 /* In the list, each unit's store of this kind lives from its first to its last use: returns the
  * most units that are alive at a time. */
-static int most_alive(const struct hd_layout *l, const struct hd_program *p,
+static int most_alive(const struct hd_rank_program *l, const struct hd_program *p,
                       enum hd_store_kind kind)
 {
     int most = 0;
@@ -333,7 +334,7 @@ static void collectives_run_beside_the_unit_next_to_theirs(void **state)
     static const enum hd_call calls[] = {HD_CALL_F, HD_CALL_B};
     static const struct layout layout = {.family = "llama", .precision = "bf16", .dp = 2};
     struct harness h;
-    struct hd_layout l;
+    struct hd_rank_program l;
     struct hd_arena arena;
     struct hd_job job;
     int gathers = 0, beside = 0;
@@ -344,7 +345,7 @@ static void collectives_run_beside_the_unit_next_to_theirs(void **state)
     job = job_of(&h, &layout, 3);
     job.layers = 4;
     job.tie_embeddings = false;
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &l);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
     for (size_t c = 0; c < sizeof calls / sizeof calls[0]; c++) {
         const struct hd_program *p = &l.train[0]->program[calls[c]];
 
@@ -424,10 +425,10 @@ static void a_rank_without_a_shard_keeps_no_bucket(void **state)
         job.micro_batch = 1;
         for (int rank = 0; rank < 8; rank++) {
             struct hd_arena arena;
-            struct hd_layout l;
+            struct hd_rank_program l;
 
             hd_arena_init(&arena, 0);
-            run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &l);
+            run_layout_of(&job, rank, &(struct hd_rank_program_options){0}, &arena, &l);
             if (rank == 0)
                 first = l.memory.work;
             for (int p = 0; p < l.registry.bucket_count; p++)

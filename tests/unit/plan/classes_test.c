@@ -155,14 +155,15 @@ static void check_rank(const struct hd_job *job, const struct hd_traits *traits,
                        const struct hd_plan_class *told)
 {
     struct hd_dry step = {0};
-    struct hd_layout layout;
+    struct hd_rank_program layout;
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    if (hd_layout_build(job, rank, traits, &(struct hd_layout_options){0}, &arena, &layout))
+    if (hd_rank_program_build(job, rank, traits, &(struct hd_rank_program_options){0}, &arena,
+                              &layout))
         fail_msg("%s", hd_err_message());
     for (int32_t i = 0; i < layout.plan.count; i++)
-        hd_layout_fold(&layout, &layout.plan.list[i], &step);
+        hd_rank_program_fold(&layout, &layout.plan.list[i], &step);
     if (memcmp(&layout.memory, &told->memory, sizeof told->memory))
         name_rank(job, rank, "memory");
     if (!is_same_work(&step, &told->step))
@@ -171,8 +172,9 @@ static void check_rank(const struct hd_job *job, const struct hd_traits *traits,
         layout.plan.deferred_slots != told->deferred_slots ||
         layout.plan.stage_io_slots != told->stage_io_slots || layout.coord.pp != told->stage)
         name_rank(job, rank, "list");
-    if (hd_traits_is_cuda(traits) && hd_layout_gpu_overhead(&layout, traits).communicators_bytes !=
-                                         told->overhead.communicators_bytes)
+    if (hd_traits_is_cuda(traits) &&
+        hd_rank_program_gpu_overhead(&layout, traits).communicators_bytes !=
+            told->overhead.communicators_bytes)
         name_rank(job, rank, "overhead");
     hd_arena_done(&arena);
 }

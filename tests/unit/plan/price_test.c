@@ -245,7 +245,7 @@ static struct hd_search_plan price_of(const struct hd_job *job, const struct hd_
 static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
 {
     struct hd_model_config config;
-    struct hd_layout_shared shared;
+    struct hd_rank_program_shared shared;
     struct hd_pieces pieces;
     struct hd_arena arena;
     struct hd_price price;
@@ -253,7 +253,7 @@ static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_model_config_from_job(job, &config), HD_OK);
     assert_int_equal(hd_pieces_build(job, c, false, &pieces), HD_OK);
-    assert_int_equal(hd_layout_schedule(job, NULL, &arena, &shared), HD_OK);
+    assert_int_equal(hd_rank_program_schedule(job, NULL, &arena, &shared), HD_OK);
     assert_int_equal(hd_price_step(&pieces,
                                    &(struct hd_price_layout){
                                        shared.pipeline, shared.units, &shared.order, &config,

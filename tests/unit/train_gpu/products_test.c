@@ -6,7 +6,7 @@
 
 #include "tests/bench/train_gpu.h"
 #include "tests/unit/kernels/harness.h"
-#include "train/layout.h"
+#include "train/rank_program.h"
 
 struct asked {
     struct device device;
@@ -93,15 +93,15 @@ static void a_step_multiplies_by_the_library(void **state)
         struct hd_job_file file = {.path = "none", .size_bytes = 1 << 20};
         const struct hd_job job = gpu_case_job(c, "bf16", &file);
         struct asked asked = {.what = c->name};
-        struct hd_layout layout;
+        struct hd_rank_program layout;
         struct hd_arena arena;
 
         if (!strcmp(c->name, "toy"))
             continue;
         asked.device = device_open(&setting);
         hd_arena_init(&arena, (size_t)4 << 30);
-        if (hd_layout_build(&job, 0, &asked.device.traits, &(struct hd_layout_options){0}, &arena,
-                            &layout))
+        if (hd_rank_program_build(&job, 0, &asked.device.traits,
+                                  &(struct hd_rank_program_options){0}, &arena, &layout))
             fail_msg("%s: %s", c->name, hd_err_message());
         asked.work = layout.work[0];
         ask_all(&asked, layout.train[0]);

@@ -1,4 +1,4 @@
-#include "train/loaded.h"
+#include "train/inference_rank.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -9,20 +9,21 @@
 #include "comm/comm.h"
 #include "comm/nccl.h"
 #include "hf/hf.h"
-#include "train/cut.h"
 #include "train/encoded.h"
 #include "train/norms.h"
+#include "train/partition.h"
 #include "train/save_internal.h"
 #include "train/train.h"
 
-void hd_loaded_init(struct hd_loaded *l, const struct hd_backend_table *backend, int threads)
+void hd_inference_rank_init(struct hd_inference_rank *l, const struct hd_backend_table *backend,
+                            int threads)
 {
-    *l = (struct hd_loaded){
+    *l = (struct hd_inference_rank){
         .table = backend, .options = {.threads = threads}, .pp = 1, .tp = 1, .tokenizer = ""};
     hd_arena_init(&l->arena, 0);
 }
 
-void hd_loaded_done(struct hd_loaded *l)
+void hd_inference_rank_done(struct hd_inference_rank *l)
 {
     hd_staging_done(&l->staging);
     hd_runner_free(l->runner);
@@ -39,7 +40,7 @@ void hd_loaded_done(struct hd_loaded *l)
 /* ---- the job ---- */
 
 /* A checkpoint contains its job. */
-static enum hd_status read_stored_job(struct hd_loaded *l, const char *dir)
+static enum hd_status read_stored_job(struct hd_inference_rank *l, const char *dir)
 {
     struct hd_ckpt *ckpt = NULL;
     const char *config;
@@ -58,7 +59,7 @@ static enum hd_status read_stored_job(struct hd_loaded *l, const char *dir)
 
 /* The tokenizer in config.json, which only models exported by Heddle have; else the directory's
  * tokenizer.json. */
-static enum hd_status find_tokenizer(struct hd_loaded *l, const char *dir)
+static enum hd_status find_tokenizer(struct hd_inference_rank *l, const char *dir)
 {
     char *path = hd_arena_printf(&l->arena, "%s/tokenizer.json", dir);
 
@@ -71,7 +72,7 @@ static enum hd_status find_tokenizer(struct hd_loaded *l, const char *dir)
 }
 
 /* config.json gives the architecture. */
-static enum hd_status make_job(struct hd_loaded *l, const char *dir)
+static enum hd_status make_job(struct hd_inference_rank *l, const char *dir)
 {
     enum hd_status st = hd_hf_read_config(dir, &l->job, NULL);
 
@@ -82,7 +83,7 @@ static enum hd_status make_job(struct hd_loaded *l, const char *dir)
 }
 
 /* Tokens have the positions behind a prefix. */
-static enum hd_status add_adapter(struct hd_loaded *l, const char *dir, const char *base)
+static enum hd_status add_adapter(struct hd_inference_rank *l, const char *dir, const char *base)
 {
     enum hd_status st;
 
@@ -101,7 +102,8 @@ static enum hd_status add_adapter(struct hd_loaded *l, const char *dir, const ch
     return st;
 }
 
-enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_dirs *dirs)
+enum hd_status hd_inference_rank_read_job(struct hd_inference_rank *l,
+                                          const struct hd_source_dirs *dirs)
 {
     const bool is_model = !hd_source_is_checkpoint(dirs->dir) && hd_hf_has_config(dirs->dir);
     enum hd_status st = is_model ? make_job(l, dirs->dir) : read_stored_job(l, dirs->dir);
@@ -111,13 +113,13 @@ enum hd_status hd_loaded_read_job(struct hd_loaded *l, const struct hd_source_di
     return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter, dirs->dir) : st;
 }
 
-enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish)
+enum hd_status hd_inference_rank_choose_precision(struct hd_job *job, const char *wish)
 {
     enum hd_dtype dtype;
 
-    if (wish && !hd_layout_find_precision(wish, &dtype))
+    if (wish && !hd_rank_program_find_precision(wish, &dtype))
         return hd_err(HD_INVALID, "--precision: '%.20s' is not fp32, bf16 or fp16", wish);
-    if (hd_layout_is_fp8(job)) /* products are in fp8 in training alone */
+    if (hd_rank_program_is_fp8(job)) /* products are in fp8 in training alone */
         (void)snprintf(job->precision, sizeof job->precision, "bf16");
     if (wish)
         (void)snprintf(job->precision, sizeof job->precision, "%s", wish);
@@ -127,8 +129,8 @@ enum hd_status hd_loaded_choose_precision(struct hd_job *job, const char *wish)
 /* ---- programs and memory ---- */
 
 /* For a rank of a mesh; unit_stage NULL: of one stage. */
-static enum hd_status declare(struct hd_loaded *l, const struct hd_mesh_sizes *sizes, int rank,
-                              const int32_t *unit_stage)
+static enum hd_status declare(struct hd_inference_rank *l, const struct hd_mesh_sizes *sizes,
+                              int rank, const int32_t *unit_stage)
 {
     struct hd_mesh_sizes all = *sizes;
     struct hd_model_config config;
@@ -140,16 +142,17 @@ static enum hd_status declare(struct hd_loaded *l, const struct hd_mesh_sizes *s
     if (st)
         return st;
     hd_registry_init(&l->registry, &l->arena, &l->mesh, rank);
-    l->registry.quant = hd_layout_quant(&l->job);
+    l->registry.quant = hd_rank_program_quant(&l->job);
     l->registry.only_computes = true;
     if (unit_stage)
         hd_registry_stages(&l->registry, unit_stage, all.pp - 1);
     st = hd_model_declare(&config, &l->registry, &l->arena, &l->model);
-    return st ? st : hd_registry_finish(&l->registry, hd_layout_compute_dtype(&l->job), false);
+    return st ? st
+              : hd_registry_finish(&l->registry, hd_rank_program_compute_dtype(&l->job), false);
 }
 
 /* Weights of each unit, the same on all ranks; the head has those of a tied embedding, too. */
-static void add_weights(const struct hd_loaded *l, double *load)
+static void add_weights(const struct hd_inference_rank *l, double *load)
 {
     const struct hd_registry *r = &l->registry;
 
@@ -162,7 +165,7 @@ static void add_weights(const struct hd_loaded *l, double *load)
     }
 }
 
-enum hd_status hd_loaded_cut(struct hd_loaded *l, int64_t block_bytes)
+enum hd_status hd_inference_rank_cut(struct hd_inference_rank *l, int64_t block_bytes)
 {
     const int64_t L = l->job.layers, units = L + 2;
     double *load = hd_arena_array(&l->arena, (size_t)units, sizeof *load);
@@ -177,10 +180,10 @@ enum hd_status hd_loaded_cut(struct hd_loaded *l, int64_t block_bytes)
     for (int64_t u = 0; u < units; u++)
         load[u] = u < HD_UNIT_FIRST_BLOCK || u > L ? 0 : (double)block_bytes;
     add_weights(l, load);
-    return hd_cut_evenly(load, L, l->pp, &l->arena, l->stages);
+    return hd_partition_evenly(load, L, l->pp, &l->arena, l->stages);
 }
 
-enum hd_status hd_loaded_declare(struct hd_loaded *l)
+enum hd_status hd_inference_rank_declare(struct hd_inference_rank *l)
 {
     const struct hd_mesh_sizes sizes = {.pp = l->pp, .tp = l->tp};
     int32_t *stage;
@@ -196,21 +199,23 @@ enum hd_status hd_loaded_declare(struct hd_loaded *l)
     return declare(l, &sizes, l->rank, stage);
 }
 
-static int stage_of(const struct hd_loaded *l)
+static int stage_of(const struct hd_inference_rank *l)
 {
     return hd_mesh_coord(&l->mesh, l->rank).pp;
 }
 
-bool hd_loaded_has_head(const struct hd_loaded *l)
+bool hd_inference_rank_has_head(const struct hd_inference_rank *l)
 {
     return stage_of(l) == l->pp - 1;
 }
 
-enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape *shape,
-                                 struct hd_chunk **ret_chunk)
+enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
+                                         const struct hd_rec_shape *shape,
+                                         struct hd_chunk **ret_chunk)
 {
     struct hd_compile_options options = {
-        .precision = hd_precision_uniform(hd_layout_compute_dtype(&l->job)), .mesh = &l->mesh};
+        .precision = hd_precision_uniform(hd_rank_program_compute_dtype(&l->job)),
+        .mesh = &l->mesh};
     struct hd_rec *rec = hd_rec_new(&l->registry, shape, &l->arena);
 
     if (!rec)
@@ -221,15 +226,16 @@ enum hd_status hd_loaded_compile(struct hd_loaded *l, const struct hd_rec_shape 
 }
 
 /* Devices exchange by NCCL, which meets on the host. */
-static enum hd_status open_comm(struct hd_loaded *l, const struct hd_shm_control *meeting)
+static enum hd_status open_comm(struct hd_inference_rank *l,
+                                const struct hd_shm_control *connecting)
 {
     const struct hd_comm_device device = {.table = l->table, .backend = l->backend};
     const struct hd_comm_nccl_options options = {.mesh = &l->mesh,
                                                  .deadline_ms = HD_STEP_DEADLINE_MS};
     struct hd_comm *host = NULL;
     enum hd_status st =
-        hd_comm_open_shm(hd_shm_control_fd(meeting), hd_shm_control_rank_fds(meeting), l->rank,
-                         l->mesh.world, HD_STEP_DEADLINE_MS, &host);
+        hd_comm_open_shm(hd_shm_control_fd(connecting), hd_shm_control_rank_fds(connecting),
+                         l->rank, l->mesh.world, HD_STEP_DEADLINE_MS, &host);
 
     if (st || !l->table->device) {
         l->comm = host;
@@ -238,7 +244,8 @@ static enum hd_status open_comm(struct hd_loaded *l, const struct hd_shm_control
     return hd_comm_open_nccl(host, &device, &options, &l->comm);
 }
 
-enum hd_status hd_loaded_open(struct hd_loaded *l, const struct hd_shm_control *meeting)
+enum hd_status hd_inference_rank_open(struct hd_inference_rank *l,
+                                      const struct hd_shm_control *connecting)
 {
     enum hd_status st;
 
@@ -247,14 +254,14 @@ enum hd_status hd_loaded_open(struct hd_loaded *l, const struct hd_shm_control *
     st = l->table->open(&l->options, &l->backend);
     if (st && l->table->device && l->mesh.world > 1)
         st = hd_err_prefix(st, "each of the %d ranks needs a GPU of its own", l->mesh.world);
-    if (!st && meeting)
-        st = open_comm(l, meeting);
+    if (!st && connecting)
+        st = open_comm(l, connecting);
     if (!st)
         st = hd_runner_new(l->table, l->backend, l->comm, &l->mesh, &l->runner);
     return st ? st : hd_staging_init(l->table, hd_runner_stream(l->runner), &l->staging);
 }
 
-static enum hd_status reserve_memory(struct hd_loaded *l, int64_t size_bytes)
+static enum hd_status reserve_memory(struct hd_inference_rank *l, int64_t size_bytes)
 {
     void *memory = NULL;
     enum hd_status st = HD_OK;
@@ -272,7 +279,7 @@ static enum hd_status reserve_memory(struct hd_loaded *l, int64_t size_bytes)
     return st;
 }
 
-static enum hd_status write_constant(struct hd_loaded *l, const struct hd_store *s)
+static enum hd_status write_constant(struct hd_inference_rank *l, const struct hd_store *s)
 {
     void *values = malloc((size_t)s->size_bytes);
     enum hd_status st = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for %s", s->name);
@@ -287,11 +294,12 @@ static enum hd_status write_constant(struct hd_loaded *l, const struct hd_store 
 
 /* What other ranks reach: the visible halves of state and work, and the hidden rows of the lanes.
  */
-static enum hd_status reserve_registered(struct hd_loaded *l, int64_t work_bytes, int lanes)
+static enum hd_status reserve_registered(struct hd_inference_rank *l, int64_t work_bytes,
+                                         int micro_batches)
 {
     const int64_t before_work = hd_work_begin(l->registry.registered_bytes);
     const int64_t before_stage_io = hd_work_begin(before_work + work_bytes);
-    const int64_t all = before_stage_io + 2 * lanes * l->stage_io_bytes;
+    const int64_t all = before_stage_io + 2 * micro_batches * l->stage_io_bytes;
     char *memory = NULL;
     enum hd_status st;
 
@@ -312,8 +320,9 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *chunks, int count,
-                                 int lanes)
+enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
+                                         struct hd_chunk *const *chunks, int count,
+                                         int micro_batches)
 {
     const int64_t own = chunks[0]->extent[HD_REGION_STATE].private_bytes;
     const int64_t before_work = hd_work_begin(l->registry.private_bytes + own);
@@ -329,10 +338,10 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
         l->stage_io_bytes =
             larger(l->stage_io_bytes, hd_work_begin(extent[HD_REGION_STAGE_IO].registered_bytes));
     }
-    l->lane_bytes = hd_loaded_has_head(l) ? hd_work_begin(work) : 0;
-    st = reserve_memory(l, before_work + l->lane_bytes * (lanes - 1) + work);
+    l->micro_batch_bytes = hd_inference_rank_has_head(l) ? hd_work_begin(work) : 0;
+    st = reserve_memory(l, before_work + l->micro_batch_bytes * (micro_batches - 1) + work);
     if (!st)
-        st = reserve_registered(l, registered_work, lanes);
+        st = reserve_registered(l, registered_work, micro_batches);
     if (st)
         return st;
     l->bases.base[HD_REGION_STATE][0] = l->memory;
@@ -344,29 +353,30 @@ enum hd_status hd_loaded_reserve(struct hd_loaded *l, struct hd_chunk *const *ch
     return st;
 }
 
-struct hd_bases hd_loaded_bases(const struct hd_loaded *l, int lane)
+struct hd_bases hd_inference_rank_bases(const struct hd_inference_rank *l, int micro_batch)
 {
     struct hd_bases bases = l->bases;
 
-    bases.base[HD_REGION_WORK][0] += lane * l->lane_bytes;
+    bases.base[HD_REGION_WORK][0] += micro_batch * l->micro_batch_bytes;
     if (l->stage_io) {
-        bases.stage_io[HD_STAGE_INPUT] = l->stage_io + 2 * lane * l->stage_io_bytes;
-        bases.stage_io[HD_STAGE_OUTPUT] = l->stage_io + (2 * lane + 1) * l->stage_io_bytes;
+        bases.stage_io[HD_STAGE_INPUT] = l->stage_io + 2 * micro_batch * l->stage_io_bytes;
+        bases.stage_io[HD_STAGE_OUTPUT] = l->stage_io + (2 * micro_batch + 1) * l->stage_io_bytes;
     }
     return bases;
 }
 
-enum hd_status hd_loaded_bind(struct hd_loaded *l, const struct hd_chunk *chunk, enum hd_call call,
-                              int lane, struct hd_bound **ret_bound)
+enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct hd_chunk *chunk,
+                                      enum hd_call call, int micro_batch,
+                                      struct hd_bound **ret_bound)
 {
-    const struct hd_bases bases = hd_loaded_bases(l, lane);
+    const struct hd_bases bases = hd_inference_rank_bases(l, micro_batch);
 
     return hd_bind(l->runner, chunk, call, true, true, &bases, &l->arena, ret_bound);
 }
 
 /* The codes of one parameter. On a device they are made in `buffer` first. */
-static enum hd_status make_codes(struct hd_loaded *l, struct hd_source *source, int param,
-                                 char *records, void *buffer)
+static enum hd_status make_quantized(struct hd_inference_rank *l, struct hd_source *source,
+                                     int param, char *records, void *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
     enum hd_status st = HD_OK;
@@ -383,7 +393,7 @@ static enum hd_status make_codes(struct hd_loaded *l, struct hd_source *source, 
 }
 
 /* values [count] in the encoding of the part, to their place. */
-static enum hd_status put_values(struct hd_loaded *l, enum hd_dtype stored, char *to,
+static enum hd_status put_values(struct hd_inference_rank *l, enum hd_dtype stored, char *to,
                                  const float *values, int64_t count)
 {
     const int64_t size = (int64_t)hd_dtype_size(stored);
@@ -405,14 +415,14 @@ static enum hd_status put_values(struct hd_loaded *l, enum hd_dtype stored, char
 
 /* Whether a parameter is read by way of a buffer: fp32 and codes in host memory are made in place.
  */
-static bool needs_buffer(const struct hd_loaded *l, const struct hd_param *p)
+static bool needs_buffer(const struct hd_inference_rank *l, const struct hd_param *p)
 {
     return l->table->device || p->init == HD_INIT_NORMS ||
            (!p->quant && l->registry.buckets[p->bucket].stored != HD_F32);
 }
 
 /* One parameter, as it computes. */
-static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source, int param,
+static enum hd_status read_weight(struct hd_inference_rank *l, struct hd_source *source, int param,
                                   float *buffer)
 {
     const struct hd_param *p = &l->registry.params[param];
@@ -423,7 +433,7 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
     enum hd_status st;
 
     if (p->quant)
-        return make_codes(l, source, param, memory + p->offset, buffer);
+        return make_quantized(l, source, param, memory + p->offset, buffer);
     memory += p->offset * (int64_t)hd_dtype_size(bucket->stored);
     if (!hd_source_has(source, param) && p->init == HD_INIT_NORMS) { /* of an adapter of zeros */
         st = hd_norms_make(source, &l->registry, param, (uint64_t)l->job.seed, 0, p->count, buffer);
@@ -438,13 +448,13 @@ static enum hd_status read_weight(struct hd_loaded *l, struct hd_source *source,
     return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
 }
 
-static bool is_held(const struct hd_loaded *l, int param)
+static bool is_held(const struct hd_inference_rank *l, int param)
 {
     return l->registry.buckets[l->registry.params[param].bucket].is_local;
 }
 
 /* Values of the largest parameter that is read by way of a buffer. Codes take less. */
-static int64_t largest_buffered(const struct hd_loaded *l)
+static int64_t largest_buffered(const struct hd_inference_rank *l)
 {
     int64_t largest = 0;
 
@@ -463,7 +473,8 @@ static enum hd_status verify(const struct hd_source_dirs *dirs)
     return st;
 }
 
-enum hd_status hd_loaded_read_weights(struct hd_loaded *l, const struct hd_source_dirs *dirs)
+enum hd_status hd_inference_rank_read_weights(struct hd_inference_rank *l,
+                                              const struct hd_source_dirs *dirs)
 {
     float *buffer = calloc((size_t)largest_buffered(l) + 1, sizeof *buffer);
     struct hd_source *source = NULL;

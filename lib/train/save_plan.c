@@ -1,4 +1,4 @@
-#include "train/owners.h"
+#include "train/save_plan.h"
 
 #include <stdlib.h>
 
@@ -16,8 +16,8 @@ static int64_t real_elements(const struct hd_param *p, int share)
     return elements;
 }
 
-struct hd_range hd_owners_piece(const struct hd_registry *r, const struct hd_param *p, int kind,
-                                int rank)
+struct hd_range hd_save_plan_piece(const struct hd_registry *r, const struct hd_param *p, int kind,
+                                   int rank)
 {
     struct hd_range piece = hd_bucket_range(r, &r->buckets[p->bucket], hd_saved_kinds[kind], rank);
     const int64_t real = real_elements(p, hd_param_shard_index(p, &r->mesh, rank));
@@ -56,7 +56,7 @@ static bool is_same_piece(const struct held *a, const struct held *b)
 
 /* Of each piece: for the lowest rank that has it, in ret_owner[rank - first], the rank with the
  * fewest bytes so far that has it; -1 for all other ranks. */
-static void pick_owners(struct held *held, int count, int first, const int64_t *bytes,
+static void pick_savers(struct held *held, int count, int first, const int64_t *bytes,
                         int *ret_owner)
 {
     for (int i = 0, end; i < count; i = end) {
@@ -72,8 +72,8 @@ static void pick_owners(struct held *held, int count, int first, const int64_t *
     }
 }
 
-enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *arena,
-                                hd_put_entry_fn *put, void *context)
+enum hd_status hd_save_plan_assign(const struct hd_registry *r, struct hd_arena *arena,
+                                   hd_put_entry_fn *put, void *context)
 {
     const struct hd_mesh *mesh = &r->mesh;
     const int ranks = mesh->world / mesh->sizes.pp; /* of a stage */
@@ -83,7 +83,7 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
 
     if (!bytes || !held || !owner)
         return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
-    bytes[0] = hd_owners_buffers_bytes(r);
+    bytes[0] = hd_save_plan_buffers_bytes(r);
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
         const int first = r->buckets[p->bucket].stage * ranks;
@@ -93,15 +93,15 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
         for (int k = 0; k < kinds; k++) {
             for (int w = 0; w < ranks; w++)
                 held[w] = (struct held){hd_param_shard_index(p, mesh, first + w), first + w,
-                                        hd_owners_piece(r, p, k, first + w)};
+                                        hd_save_plan_piece(r, p, k, first + w)};
             qsort(held, (size_t)ranks, sizeof *held, by_piece);
-            pick_owners(held, ranks, first, bytes, owner);
+            pick_savers(held, ranks, first, bytes, owner);
             for (int w = 0; w < ranks; w++) {
                 struct hd_range piece;
 
                 if (owner[w] < 0)
                     continue;
-                piece = hd_owners_piece(r, p, k, first + w);
+                piece = hd_save_plan_piece(r, p, k, first + w);
                 bytes[owner[w]] += (piece.end - piece.begin) * (int64_t)sizeof(float);
                 put(context, owner[w], i, k, piece);
             }
@@ -110,7 +110,7 @@ enum hd_status hd_owners_assign(const struct hd_registry *r, struct hd_arena *ar
     return HD_OK;
 }
 
-int64_t hd_owners_buffers_bytes(const struct hd_registry *registry)
+int64_t hd_save_plan_buffers_bytes(const struct hd_registry *registry)
 {
     return hd_registry_buffers_count(registry) * (int64_t)sizeof(float);
 }
@@ -123,12 +123,12 @@ static void add_bytes(void *context, int owner, int param, int kind, struct hd_r
     bytes[owner] += (piece.end - piece.begin) * (int64_t)sizeof(float);
 }
 
-enum hd_status hd_owners_bytes(const struct hd_registry *registry, struct hd_arena *arena,
-                               int64_t **ret_bytes)
+enum hd_status hd_save_plan_bytes(const struct hd_registry *registry, struct hd_arena *arena,
+                                  int64_t **ret_bytes)
 {
     *ret_bytes = hd_arena_array(arena, (size_t)registry->mesh.world, sizeof **ret_bytes);
     if (!*ret_bytes)
         return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
-    (*ret_bytes)[0] = hd_owners_buffers_bytes(registry);
-    return hd_owners_assign(registry, arena, add_bytes, *ret_bytes);
+    (*ret_bytes)[0] = hd_save_plan_buffers_bytes(registry);
+    return hd_save_plan_assign(registry, arena, add_bytes, *ret_bytes);
 }

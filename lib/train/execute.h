@@ -3,14 +3,14 @@
  *
  * Each RUN is bound to its slots at the start. Between two stages a transfer is under way while
  * programs run; the next program or transfer that uses its slot waits for it. */
-#ifndef HD_TRAIN_FOLLOW_H
-#define HD_TRAIN_FOLLOW_H
+#ifndef HD_TRAIN_EXECUTE_H
+#define HD_TRAIN_EXECUTE_H
 
 #include "train/trainer.h"
 
 /* A list and, by instruction, what it runs (RUN, BEGIN, UPDATE) and which way it sends or receives.
  */
-struct hd_bound_list {
+struct hd_bound_instructions {
     const struct hd_step_plan *plan;
     struct hd_bound **bound;
     struct hd_transfer_args *transfers;
@@ -18,21 +18,22 @@ struct hd_bound_list {
 };
 
 /* Binds every program of the list and opens the groups of its transfers. */
-enum hd_status hd_follow_bind(struct hd_trainer *trainer, const struct hd_step_plan *plan,
-                              struct hd_bound_list *ret_list);
+enum hd_status hd_execute_bind(struct hd_trainer *trainer, const struct hd_step_plan *plan,
+                               struct hd_bound_instructions *ret_list);
 
 /* A barrier on every group of transfers of a list, in an order that is the same on all ranks. */
-enum hd_status hd_follow_meet(struct hd_trainer *trainer, const struct hd_bound_list *list,
-                              struct hd_comm_stream *stream);
+enum hd_status hd_execute_connect(struct hd_trainer *trainer,
+                                  const struct hd_bound_instructions *list,
+                                  struct hd_comm_stream *stream);
 
 /* Runs the list. `feed` writes the batch fields of a chunk for a micro-batch. Instructions of
  * micro-batches from `micro_batches` on are left out, on all stages. `after`, if not NULL, is
  * called behind each program of a chunk, whose launches on a device may not have run yet. */
-typedef enum hd_status hd_follow_feed(struct hd_trainer *trainer, const struct hd_chunk *chunk,
-                                      const struct hd_bases *bases, int64_t micro_batch,
-                                      void *context);
-enum hd_status hd_follow(struct hd_trainer *trainer, const struct hd_bound_list *list,
-                         int64_t micro_batches, hd_follow_feed *feed, hd_follow_feed *after,
-                         void *context);
+typedef enum hd_status hd_execute_feed(struct hd_trainer *trainer, const struct hd_chunk *chunk,
+                                       const struct hd_bases *bases, int64_t micro_batch,
+                                       void *context);
+enum hd_status hd_execute(struct hd_trainer *trainer, const struct hd_bound_instructions *list,
+                          int64_t micro_batches, hd_execute_feed *feed, hd_execute_feed *after,
+                          void *context);
 
 #endif

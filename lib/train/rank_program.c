@@ -1,11 +1,11 @@
-#include "train/layout.h"
+#include "train/rank_program.h"
 
 #include <string.h>
 
 #include "comm/nccl.h"
 #include "optim/optim.h"
-#include "train/cut.h"
-#include "train/owners.h"
+#include "train/partition.h"
+#include "train/save_plan.h"
 
 static int64_t round_up(int64_t bytes)
 {
@@ -17,7 +17,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-bool hd_layout_find_precision(const char *precision, enum hd_dtype *ret_dtype)
+bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dtype)
 {
     static const struct {
         const char *name;
@@ -32,24 +32,24 @@ bool hd_layout_find_precision(const char *precision, enum hd_dtype *ret_dtype)
     return false;
 }
 
-enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
+enum hd_dtype hd_rank_program_compute_dtype(const struct hd_job *job)
 {
     enum hd_dtype dtype = HD_F32;
 
-    if (hd_layout_is_fp8(job))
+    if (hd_rank_program_is_fp8(job))
         return HD_BF16;
-    (void)hd_layout_find_precision(job->precision, &dtype);
+    (void)hd_rank_program_find_precision(job->precision, &dtype);
     return dtype;
 }
 
-enum hd_quant hd_layout_quant(const struct hd_job *job)
+enum hd_quant hd_rank_program_quant(const struct hd_job *job)
 {
     const enum hd_quant quant = hd_quant_of_word(job->model_weights);
 
     return quant == HD_QUANT_COUNT ? HD_QUANT_NONE : quant;
 }
 
-enum hd_preference hd_layout_preference(const struct hd_job *job)
+enum hd_preference hd_rank_program_preference(const struct hd_job *job)
 {
     if (!hd_job_has_pairs(job))
         return HD_PREFERENCE_NONE;
@@ -58,20 +58,20 @@ enum hd_preference hd_layout_preference(const struct hd_job *job)
     return strcmp(job->objective, "dpo") == 0 ? HD_PREFERENCE_DPO : HD_PREFERENCE_ORPO;
 }
 
-bool hd_layout_is_fp8(const struct hd_job *job)
+bool hd_rank_program_is_fp8(const struct hd_job *job)
 {
     return strcmp(job->precision, "fp8") == 0;
 }
 
-enum hd_dtype hd_layout_peak_dtype(const struct hd_job *job)
+enum hd_dtype hd_rank_program_peak_dtype(const struct hd_job *job)
 {
-    return hd_layout_is_fp8(job) ? HD_U8 : hd_layout_compute_dtype(job);
+    return hd_rank_program_is_fp8(job) ? HD_U8 : hd_rank_program_compute_dtype(job);
 }
 
 /* Products in fp8 are those of a GPU's tensor cores and of its library; the CPU decodes. */
 static enum hd_status check_fp8(const struct hd_job *job, const struct hd_traits *traits)
 {
-    if (!hd_layout_is_fp8(job) || !hd_traits_is_cuda(traits))
+    if (!hd_rank_program_is_fp8(job) || !hd_traits_is_cuda(traits))
         return HD_OK;
     if (traits->capability < HD_GPU_FP8_FROM)
         return hd_err(HD_UNSUPPORTED,
@@ -101,7 +101,7 @@ static enum hd_status check_plan(const struct hd_job *job)
             (long long)job->global_batch, (long long)job->dp, (long long)job->micro_batch);
     if (!hd_recompute_read(job->recompute, &units))
         return hd_err(HD_INVALID, "parallel.recompute: '%s' is not known", job->recompute);
-    if (!hd_layout_find_precision(job->precision, &dtype) && !hd_layout_is_fp8(job))
+    if (!hd_rank_program_find_precision(job->precision, &dtype) && !hd_rank_program_is_fp8(job))
         return hd_err(HD_UNSUPPORTED,
                       "train.precision: '%s' is not supported; use fp32, bf16, fp16 or fp8",
                       job->precision);
@@ -138,7 +138,7 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                                        .bounded = strcmp(job->documents, "bounded") == 0,
                                        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
                                        .ends_backward = ends_backward,
-                                       .preference = hd_layout_preference(job),
+                                       .preference = hd_rank_program_preference(job),
                                        .beta = job->preference_beta,
                                        .center = job->preference_center};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
@@ -150,20 +150,21 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
 }
 
 /* Whether embedding and head are in two chunks of one rank. */
-static bool ties_chunks(const struct hd_layout *l)
+static bool ties_chunks(const struct hd_rank_program *l)
 {
     const int32_t last = l->pipeline.chunks - 1;
 
     return last > 0 && hd_pipeline_stage(&l->pipeline, 0) == hd_pipeline_stage(&l->pipeline, last);
 }
 
-static enum hd_status compile_chunks(struct hd_layout *l, const struct hd_compile_options *options,
+static enum hd_status compile_chunks(struct hd_rank_program *l,
+                                     const struct hd_compile_options *options,
                                      struct hd_arena *arena)
 {
     enum hd_status st = HD_OK;
 
     for (int k = 0; !st && k < l->chunk_count; k++) {
-        const int32_t number = hd_layout_chunk(l, k);
+        const int32_t number = hd_rank_program_chunk(l, k);
         struct hd_compile_options o = *options;
 
         o.tie_began_elsewhere = ties_chunks(l) && number == 0;
@@ -189,16 +190,16 @@ static struct hd_recompute recompute_of(const struct hd_job *job)
                                  .units = (int)units};
 }
 
-static struct hd_compile_options compile_options(const struct hd_layout_shared *s)
+static struct hd_compile_options compile_options(const struct hd_rank_program_shared *s)
 {
     struct hd_compile_options o = {
         .recompute = recompute_of(&s->job),
-        .precision = hd_precision_uniform(hd_layout_compute_dtype(&s->job)),
+        .precision = hd_precision_uniform(hd_rank_program_compute_dtype(&s->job)),
         .mesh = &s->mesh,
         .traits = s->traits,
         .wire = strcmp(s->job.reduce, "bf16") == 0 ? HD_BF16 : HD_F32,
         .split_backward = s->order.split,
-        .fp8 = hd_layout_is_fp8(&s->job),
+        .fp8 = hd_rank_program_is_fp8(&s->job),
     };
 
     /* as the job's backend sets it; a planner's traits may be of a GPU that was not opened */
@@ -206,19 +207,19 @@ static struct hd_compile_options compile_options(const struct hd_layout_shared *
     return o;
 }
 
-static enum hd_status compile_all(const struct hd_layout_shared *shared, struct hd_layout *layout,
-                                  struct hd_arena *arena)
+static enum hd_status compile_all(const struct hd_rank_program_shared *shared,
+                                  struct hd_rank_program *rank_program, struct hd_arena *arena)
 {
     const struct hd_compile_options o = compile_options(shared);
-    const enum hd_status st = compile_chunks(layout, &o, arena);
+    const enum hd_status st = compile_chunks(rank_program, &o, arena);
 
-    return st ? st : hd_optim_compile(&layout->registry, &o, arena, &layout->update);
+    return st ? st : hd_optim_compile(&rank_program->registry, &o, arena, &rank_program->update);
 }
 
-enum hd_status hd_layout_compile_units(const struct hd_layout_shared *shared,
-                                       const struct hd_registry *registry,
-                                       const struct hd_model *model, struct hd_units units,
-                                       struct hd_arena *arena, struct hd_chunk **ret_chunk)
+enum hd_status hd_rank_program_compile_units(const struct hd_rank_program_shared *shared,
+                                             const struct hd_registry *registry,
+                                             const struct hd_model *model, struct hd_units units,
+                                             struct hd_arena *arena, struct hd_chunk **ret_chunk)
 {
     struct hd_compile_options o = compile_options(shared);
 
@@ -227,9 +228,9 @@ enum hd_status hd_layout_compile_units(const struct hd_layout_shared *shared,
                    ret_chunk);
 }
 
-enum hd_status hd_layout_compile_update(const struct hd_layout_shared *shared,
-                                        const struct hd_registry *registry, struct hd_arena *arena,
-                                        struct hd_chunk **ret_chunk)
+enum hd_status hd_rank_program_compile_update(const struct hd_rank_program_shared *shared,
+                                              const struct hd_registry *registry,
+                                              struct hd_arena *arena, struct hd_chunk **ret_chunk)
 {
     struct hd_compile_options o = compile_options(shared);
 
@@ -239,13 +240,13 @@ enum hd_status hd_layout_compile_update(const struct hd_layout_shared *shared,
 
 /* ---- chunks and lists ---- */
 
-int32_t hd_layout_chunk(const struct hd_layout *l, int k)
+int32_t hd_rank_program_chunk(const struct hd_rank_program *l, int k)
 {
     return hd_pipeline_chunk(&l->pipeline, l->coord.pp, k);
 }
 
-const struct hd_chunk *hd_layout_program(const struct hd_layout *l, const struct hd_instruction *in,
-                                         int64_t *ret_state)
+const struct hd_chunk *hd_rank_program_get(const struct hd_rank_program *l,
+                                           const struct hd_instruction *in, int64_t *ret_state)
 {
     const int k = in->kind == HD_DO_RUN ? hd_pipeline_index(&l->pipeline, in->chunk) : 0;
     const bool eval = in->call == HD_CALL_E;
@@ -256,8 +257,8 @@ const struct hd_chunk *hd_layout_program(const struct hd_layout *l, const struct
     return eval ? l->eval[k] : l->train[k];
 }
 
-int64_t hd_layout_transfer(const struct hd_layout *l, const struct hd_instruction *in,
-                           enum hd_dtype *ret_dtype)
+int64_t hd_rank_program_transfer(const struct hd_rank_program *l, const struct hd_instruction *in,
+                                 enum hd_dtype *ret_dtype)
 {
     const int k = hd_pipeline_index(&l->pipeline, in->chunk);
     const enum hd_stage_io first =
@@ -271,13 +272,14 @@ int64_t hd_layout_transfer(const struct hd_layout *l, const struct hd_instructio
     return s->rows * s->columns;
 }
 
-void hd_layout_fold(const struct hd_layout *l, const struct hd_instruction *in, struct hd_dry *dry)
+void hd_rank_program_fold(const struct hd_rank_program *l, const struct hd_instruction *in,
+                          struct hd_dry *dry)
 {
     enum hd_dtype dtype;
     int64_t state, count;
 
     if (in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE)
-        hd_dry_add(dry, hd_layout_program(l, in, &state), in->call,
+        hd_dry_add(dry, hd_rank_program_get(l, in, &state), in->call,
                    in->kind != HD_DO_RUN || in->last);
     if (in->kind == HD_DO_UPDATE)
         hd_dry_add(dry, l->update, HD_CALL_P, true);
@@ -285,14 +287,14 @@ void hd_layout_fold(const struct hd_layout *l, const struct hd_instruction *in, 
         dry->calls[HD_GROUP_PP][HD_COMM_SEND]++;
     if (in->kind != HD_DO_RECEIVE)
         return;
-    count = hd_layout_transfer(l, in, &dtype);
+    count = hd_rank_program_transfer(l, in, &dtype);
     dry->calls[HD_GROUP_PP][HD_COMM_RECV]++;
     dry->group_bytes[HD_GROUP_PP][HD_COMM_RECV] +=
         hd_dry_comm_bytes(HD_COMM_RECV, l->pipeline.stages, count, dtype);
 }
 
 /* How many first chunks have nothing that trains. */
-static int32_t untrained_chunks(const struct hd_layout_shared *s)
+static int32_t untrained_chunks(const struct hd_rank_program_shared *s)
 {
     int32_t count = 0;
 
@@ -301,8 +303,9 @@ static int32_t untrained_chunks(const struct hd_layout_shared *s)
     return count;
 }
 
-static enum hd_status make_order(struct hd_layout_shared *s,
-                                 const struct hd_layout_options *options, struct hd_arena *arena)
+static enum hd_status make_order(struct hd_rank_program_shared *s,
+                                 const struct hd_rank_program_options *options,
+                                 struct hd_arena *arena)
 {
     const struct hd_job *job = &s->job;
     const int64_t windows = job->validate_batches * job->global_batch;
@@ -348,7 +351,7 @@ int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_trai
 
 /* The ways of a list: pairs of stages in one direction, for hidden rows or gradients. A stage has
  * few neighbours, so the ways that were seen are few. */
-static int count_ways(const struct hd_layout *l)
+static int count_channels(const struct hd_rank_program *l)
 {
     enum { SEEN_MAX = 16 };
     const struct hd_instruction *seen[SEEN_MAX];
@@ -367,15 +370,15 @@ static int count_ways(const struct hd_layout *l)
     return count;
 }
 
-struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_layout *l,
-                                              const struct hd_traits *traits)
+struct hd_gpu_overhead hd_rank_program_gpu_overhead(const struct hd_rank_program *l,
+                                                    const struct hd_traits *traits)
 {
     enum hd_group_name names[HD_GROUP_COUNT];
     struct hd_gpu_overhead b = {.process_bytes = traits->process_bytes};
 
     if (l->mesh.world == 1)
         return b;
-    b.communicators = 1 + hd_mesh_divisions(&l->mesh, names) + count_ways(l);
+    b.communicators = 1 + hd_mesh_divisions(&l->mesh, names) + count_channels(l);
     b.communicators_bytes = b.communicators * traits->communicator_bytes +
                             whole_pages(hd_comm_nccl_bytes(l->mesh.world), traits->page_bytes);
     return b;
@@ -429,7 +432,7 @@ static int64_t program_records(const struct hd_program *p)
     return records;
 }
 
-static int64_t profile_records(const struct hd_layout *l)
+static int64_t profile_records(const struct hd_rank_program *l)
 {
     const int64_t last = l->job.profile_last < l->job.steps ? l->job.profile_last : l->job.steps;
     int64_t records = 2; /* the step, and the join that ends it */
@@ -442,7 +445,7 @@ static int64_t profile_records(const struct hd_layout *l)
         int64_t state;
 
         if (in->kind == HD_DO_RUN || in->kind == HD_DO_BEGIN || in->kind == HD_DO_UPDATE)
-            records += program_records(&hd_layout_program(l, in, &state)->program[in->call]) +
+            records += program_records(&hd_rank_program_get(l, in, &state)->program[in->call]) +
                        HD_STAGE_IO_COUNT; /* waits for transfers */
         else
             records += 2;
@@ -461,20 +464,20 @@ static int64_t window_bytes(const struct hd_registry *r)
         const struct hd_bucket *p = &r->buckets[i];
 
         if (p->offloaded && p->is_local)
-            most = larger(most,
-                          hd_layout_window_copy(p) + round_up((p->shard_end - p->shard_begin) *
-                                                              (int64_t)hd_dtype_size(p->compute)));
+            most = larger(most, hd_rank_program_window_copy(p) +
+                                    round_up((p->shard_end - p->shard_begin) *
+                                             (int64_t)hd_dtype_size(p->compute)));
     }
     return most;
 }
 
-int64_t hd_layout_window_copy(const struct hd_bucket *bucket)
+int64_t hd_rank_program_window_copy(const struct hd_bucket *bucket)
 {
     return round_up((bucket->shard_end - bucket->shard_begin) * (int64_t)sizeof(float));
 }
 
 /* Places the memory that only the host uses at *end. */
-static void place_host_bytes(struct hd_layout *l, int64_t *end)
+static void place_host_bytes(struct hd_rank_program *l, int64_t *end)
 {
     struct hd_memory *m = &l->memory;
     const int64_t number = (int64_t)sizeof(int32_t);
@@ -485,10 +488,10 @@ static void place_host_bytes(struct hd_layout *l, int64_t *end)
     l->sample = l->profile + m->profile;
     l->batch = l->sample;
     if (l->mesh.sizes.cp > 1 || l->mesh.sizes.pp > 1)
-        l->batch += round_up(hd_layout_sample_fields(&l->job) * l->job.context * number);
+        l->batch += round_up(hd_rank_program_sample_fields(&l->job) * l->job.context * number);
     m->sample = l->batch - l->sample;
-    if (hd_layout_has_device(l))
-        m->sample += round_up(hd_layout_batch_fields(&l->job) * rows * number);
+    if (hd_rank_program_has_device(l))
+        m->sample += round_up(hd_rank_program_batch_fields(&l->job) * rows * number);
     l->snapshot = l->sample + m->sample;
     m->snapshot = round_up(l->snapshot_bytes);
     l->host_state = l->snapshot + m->snapshot;
@@ -498,7 +501,7 @@ static void place_host_bytes(struct hd_layout *l, int64_t *end)
 }
 
 /* Chunks run one after the other, so work is that of the largest; slots fit every chunk. */
-static struct hd_extent largest_extent(const struct hd_layout *l, enum hd_region region)
+static struct hd_extent largest_extent(const struct hd_rank_program *l, enum hd_region region)
 {
     struct hd_extent most = l->update->extent[region];
 
@@ -512,7 +515,7 @@ static struct hd_extent largest_extent(const struct hd_layout *l, enum hd_region
     return most;
 }
 
-static void place_constants(struct hd_layout *l, int64_t *end)
+static void place_constants(struct hd_rank_program *l, int64_t *end)
 {
     const int64_t begin = *end;
 
@@ -524,7 +527,7 @@ static void place_constants(struct hd_layout *l, int64_t *end)
     l->memory.constants = *end - begin;
 }
 
-static void place_regions(struct hd_layout *l)
+static void place_regions(struct hd_rank_program *l)
 {
     const struct hd_extent kept = largest_extent(l, HD_REGION_SAVED),
                            deferred = largest_extent(l, HD_REGION_DEFERRED),
@@ -556,7 +559,7 @@ static void place_regions(struct hd_layout *l)
     l->stage_io_slot = largest_extent(l, HD_REGION_STAGE_IO).registered_bytes;
     m->boundary = l->stage_io_slot * stage_io_slots;
     end[1] += m->boundary;
-    place_host_bytes(l, hd_layout_has_device(l) ? &m->host_bytes : &end[0]);
+    place_host_bytes(l, hd_rank_program_has_device(l) ? &m->host_bytes : &end[0]);
     l->exchange = end[1];
     m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     m->private_bytes = end[0];
@@ -576,7 +579,7 @@ static enum hd_status check_profile(const struct hd_memory *m)
 /* ---- what ranks share ---- */
 
 /* The stage of each unit; NULL: no memory. */
-static const int32_t *unit_stages(const struct hd_layout_shared *s, struct hd_arena *arena)
+static const int32_t *unit_stages(const struct hd_rank_program_shared *s, struct hd_arena *arena)
 {
     int32_t *stages =
         hd_arena_array(arena, (size_t)hd_model_unit_count(&s->config), sizeof *stages);
@@ -587,11 +590,11 @@ static const int32_t *unit_stages(const struct hd_layout_shared *s, struct hd_ar
     return stages;
 }
 
-static enum hd_status cut_model(struct hd_layout_shared *s, struct hd_units *cut,
-                                struct hd_arena *arena)
+static enum hd_status partition_model(struct hd_rank_program_shared *s, struct hd_units *cut,
+                                      struct hd_arena *arena)
 {
     const enum hd_status st =
-        hd_cut_model(&s->job, &s->config, cut, arena, &s->pipeline, &s->units);
+        hd_partition_model(&s->job, &s->config, cut, arena, &s->pipeline, &s->units);
 
     if (st)
         return st;
@@ -600,7 +603,7 @@ static enum hd_status cut_model(struct hd_layout_shared *s, struct hd_units *cut
 }
 
 /* Every rank computes the same, of what all of them save; any rank's registry will do. */
-static enum hd_status plan_snapshots(struct hd_layout_shared *s, struct hd_arena *arena)
+static enum hd_status plan_snapshots(struct hd_rank_program_shared *s, struct hd_arena *arena)
 {
     struct hd_registry registry;
     struct hd_model model;
@@ -608,13 +611,13 @@ static enum hd_status plan_snapshots(struct hd_layout_shared *s, struct hd_arena
 
     if (!s->job.checkpoint_async)
         return HD_OK;
-    st = hd_layout_declare(s, 0, arena, &registry, &model);
-    return st ? st : hd_owners_bytes(&registry, arena, &s->snapshot_bytes);
+    st = hd_rank_program_declare(s, 0, arena, &registry, &model);
+    return st ? st : hd_save_plan_bytes(&registry, arena, &s->snapshot_bytes);
 }
 
 /* Sizes and the cut of the model. */
-static enum hd_status share_cut(const struct hd_job *job, struct hd_units *cut,
-                                struct hd_arena *arena, struct hd_layout_shared *s)
+static enum hd_status share_partition(const struct hd_job *job, struct hd_units *cut,
+                                      struct hd_arena *arena, struct hd_rank_program_shared *s)
 {
     enum hd_status st = check_plan(job);
 
@@ -634,29 +637,31 @@ static enum hd_status share_cut(const struct hd_job *job, struct hd_units *cut,
     if (st)
         return st;
     s->micro_batches = job->global_batch / (job->dp * job->micro_batch);
-    return cut_model(s, cut, arena);
+    return partition_model(s, cut, arena);
 }
 
-enum hd_status hd_layout_schedule(const struct hd_job *job, struct hd_units *cut,
-                                  struct hd_arena *arena, struct hd_layout_shared *ret_shared)
+enum hd_status hd_rank_program_schedule(const struct hd_job *job, struct hd_units *cut,
+                                        struct hd_arena *arena,
+                                        struct hd_rank_program_shared *ret_shared)
 {
     enum hd_status st;
 
-    *ret_shared = (struct hd_layout_shared){.job = *job};
-    st = share_cut(job, cut, arena, ret_shared);
-    return st ? st : make_order(ret_shared, &(struct hd_layout_options){0}, arena);
+    *ret_shared = (struct hd_rank_program_shared){.job = *job};
+    st = share_partition(job, cut, arena, ret_shared);
+    return st ? st : make_order(ret_shared, &(struct hd_rank_program_options){0}, arena);
 }
 
-enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits *traits,
-                               const struct hd_layout_options *options, struct hd_arena *arena,
-                               struct hd_layout_shared *ret_shared)
+enum hd_status hd_rank_program_prepare(const struct hd_job *job, const struct hd_traits *traits,
+                                       const struct hd_rank_program_options *options,
+                                       struct hd_arena *arena,
+                                       struct hd_rank_program_shared *ret_shared)
 {
-    struct hd_layout_shared *s = ret_shared;
+    struct hd_rank_program_shared *s = ret_shared;
     enum hd_status st = check_fp8(job, traits);
 
-    *s = (struct hd_layout_shared){.job = *job, .traits = *traits};
+    *s = (struct hd_rank_program_shared){.job = *job, .traits = *traits};
     if (!st)
-        st = share_cut(job, NULL, arena, s);
+        st = share_partition(job, NULL, arena, s);
     if (!st)
         st = make_order(s, options, arena);
     if (!st)
@@ -668,8 +673,9 @@ enum hd_status hd_layout_share(const struct hd_job *job, const struct hd_traits 
 
 /* ---- one rank ---- */
 
-enum hd_status hd_layout_declare(const struct hd_layout_shared *s, int rank, struct hd_arena *arena,
-                                 struct hd_registry *ret_registry, struct hd_model *ret_model)
+enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *s, int rank,
+                                       struct hd_arena *arena, struct hd_registry *ret_registry,
+                                       struct hd_model *ret_model)
 {
     const struct hd_job *job = &s->job;
     enum hd_status st;
@@ -679,17 +685,17 @@ enum hd_status hd_layout_declare(const struct hd_layout_shared *s, int rank, str
                        hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
-    ret_registry->quant = hd_layout_quant(job);
-    if (hd_layout_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)
+    ret_registry->quant = hd_rank_program_quant(job);
+    if (hd_rank_program_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)
         ret_registry->amax_history = job->fp8_history;
     ret_registry->zero = job->zero > 0 ? (int)job->zero : 0;
     ret_registry->offload = strcmp(job->offload, "optimizer") == 0 && s->traits.memory_bytes > 0;
     ret_registry->omits_frozen = strcmp(job->checkpoint_base, "omit") == 0;
     st = hd_model_declare(&s->config, ret_registry, arena, ret_model);
-    return st ? st : hd_registry_finish(ret_registry, hd_layout_compute_dtype(job), true);
+    return st ? st : hd_registry_finish(ret_registry, hd_rank_program_compute_dtype(job), true);
 }
 
-static enum hd_status make_chunk_arrays(struct hd_layout *l, struct hd_arena *arena)
+static enum hd_status make_chunk_arrays(struct hd_rank_program *l, struct hd_arena *arena)
 {
     const size_t count = (size_t)l->chunk_count;
 
@@ -700,7 +706,7 @@ static enum hd_status make_chunk_arrays(struct hd_layout *l, struct hd_arena *ar
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for chunks") : HD_OK;
 }
 
-static void place_rank(const struct hd_layout_shared *s, int rank, struct hd_layout *l)
+static void place_rank(const struct hd_rank_program_shared *s, int rank, struct hd_rank_program *l)
 {
     l->rank = rank;
     l->coord = hd_mesh_coord(&s->mesh, rank);
@@ -709,7 +715,8 @@ static void place_rank(const struct hd_layout_shared *s, int rank, struct hd_lay
     l->snapshot_bytes = s->snapshot_bytes ? s->snapshot_bytes[rank] : 0;
 }
 
-enum hd_status hd_layout_take_place(const struct hd_layout_shared *s, int rank, struct hd_layout *l)
+enum hd_status hd_rank_program_take_place(const struct hd_rank_program_shared *s, int rank,
+                                          struct hd_rank_program *l)
 {
     place_rank(s, rank, l);
     l->memory = (struct hd_memory){0};
@@ -717,24 +724,25 @@ enum hd_status hd_layout_take_place(const struct hd_layout_shared *s, int rank, 
     return check_profile(&l->memory);
 }
 
-enum hd_status hd_layout_build_rank(const struct hd_layout_shared *s, int rank,
-                                    struct hd_arena *arena, struct hd_layout *ret_layout)
+enum hd_status hd_rank_program_build_rank(const struct hd_rank_program_shared *s, int rank,
+                                          struct hd_arena *arena,
+                                          struct hd_rank_program *ret_rank_program)
 {
-    struct hd_layout *l = ret_layout;
+    struct hd_rank_program *l = ret_rank_program;
     enum hd_status st;
 
-    *l = (struct hd_layout){.job = s->job,
-                            .mesh = s->mesh,
-                            .pipeline = s->pipeline,
-                            .order = s->order,
-                            .eval_order = s->eval_order,
-                            .units = s->units,
-                            .chunk_count = s->pipeline.chunks / s->pipeline.stages,
-                            .micro_batches = s->micro_batches};
+    *l = (struct hd_rank_program){.job = s->job,
+                                  .mesh = s->mesh,
+                                  .pipeline = s->pipeline,
+                                  .order = s->order,
+                                  .eval_order = s->eval_order,
+                                  .units = s->units,
+                                  .chunk_count = s->pipeline.chunks / s->pipeline.stages,
+                                  .micro_batches = s->micro_batches};
     place_rank(s, rank, l);
     st = make_chunk_arrays(l, arena);
     if (!st)
-        st = hd_layout_declare(s, rank, arena, &l->registry, &l->model);
+        st = hd_rank_program_declare(s, rank, arena, &l->registry, &l->model);
     if (!st)
         st = compile_all(s, l, arena);
     if (st)
@@ -743,12 +751,14 @@ enum hd_status hd_layout_build_rank(const struct hd_layout_shared *s, int rank,
     return check_profile(&l->memory);
 }
 
-enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct hd_traits *traits,
-                               const struct hd_layout_options *options, struct hd_arena *arena,
-                               struct hd_layout *ret_layout)
+enum hd_status hd_rank_program_build(const struct hd_job *job, int rank,
+                                     const struct hd_traits *traits,
+                                     const struct hd_rank_program_options *options,
+                                     struct hd_arena *arena,
+                                     struct hd_rank_program *ret_rank_program)
 {
-    struct hd_layout_shared shared;
-    const enum hd_status st = hd_layout_share(job, traits, options, arena, &shared);
+    struct hd_rank_program_shared shared;
+    const enum hd_status st = hd_rank_program_prepare(job, traits, options, arena, &shared);
 
-    return st ? st : hd_layout_build_rank(&shared, rank, arena, ret_layout);
+    return st ? st : hd_rank_program_build_rank(&shared, rank, arena, ret_rank_program);
 }

@@ -1,4 +1,4 @@
-#include "train/follow.h"
+#include "train/execute.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +11,14 @@
 
 static char *stage_io_slot(const struct hd_trainer *t, int32_t slot)
 {
-    return t->registered_base + t->layout.boundary + slot * t->layout.stage_io_slot;
+    return t->registered_base + t->rank_program.boundary + slot * t->rank_program.stage_io_slot;
 }
 
 /* Unused slots get the address of the first; the program does not use it. */
 static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_instruction *in,
                                 int64_t chunk_state)
 {
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
     const int64_t kept = in->slot[HD_SLOT_SAVED] > 0 ? in->slot[HD_SLOT_SAVED] : 0;
     const int64_t deferred = in->slot[HD_SLOT_DEFERRED] > 0 ? in->slot[HD_SLOT_DEFERRED] : 0;
     char *const base[2] = {t->private_base, t->registered_base};
@@ -51,12 +51,12 @@ static bool same_run(const struct hd_instruction *a, const struct hd_instruction
            memcmp(a->slot, b->slot, sizeof a->slot) == 0;
 }
 
-static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_list *list, int32_t i)
+static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_instructions *list, int32_t i)
 {
     const struct hd_instruction *in = &list->plan->list[i];
     const bool step = in->kind != HD_DO_RUN;
     int64_t chunk_state;
-    const struct hd_chunk *chunk = hd_layout_program(&t->layout, in, &chunk_state);
+    const struct hd_chunk *chunk = hd_rank_program_get(&t->rank_program, in, &chunk_state);
     const struct hd_bases bases = bases_of(t, in, chunk_state);
 
     for (int32_t k = 0; k < i; k++)
@@ -64,7 +64,7 @@ static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_list *list,
             list->bound[i] = list->bound[k];
             return HD_OK;
         }
-    if (in->kind == HD_DO_UPDATE && t->layout.registry.offload) {
+    if (in->kind == HD_DO_UPDATE && t->rank_program.registry.offload) {
         const enum hd_status st =
             hd_bind(t->runner, chunk, HD_CALL_P, true, true, &bases, &t->arena, &list->publish);
 
@@ -76,10 +76,10 @@ static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_list *list,
 }
 
 /* The group of a way from one stage to another: these two ranks. */
-static enum hd_status open_way(struct hd_trainer *t, const struct hd_instruction *in,
-                               struct hd_comm_group **ret_group)
+static enum hd_status open_channel(struct hd_trainer *t, const struct hd_instruction *in,
+                                   struct hd_comm_group **ret_group)
 {
-    const struct hd_layout *l = &t->layout;
+    const struct hd_rank_program *l = &t->rank_program;
     const bool sends = in->kind == HD_DO_SEND;
     struct hd_mesh_coord other = l->coord;
     int32_t peer;
@@ -92,10 +92,11 @@ static enum hd_status open_way(struct hd_trainer *t, const struct hd_instruction
 
 static struct hd_comm_stream *stream_of(struct hd_trainer *t, const struct hd_instruction *in)
 {
-    const bool next = in->peer == (t->layout.coord.pp + 1) % t->layout.pipeline.stages;
-    const int way = (in->kind == HD_DO_SEND ? 0 : 4) + (in->call == HD_CALL_B ? 2 : 0) + !next;
+    const bool next = in->peer == (t->rank_program.coord.pp + 1) % t->rank_program.pipeline.stages;
+    const int channel = (in->kind == HD_DO_SEND ? 0 : 4) + (in->call == HD_CALL_B ? 2 : 0) + !next;
 
-    return hd_comm_get_stream(t->comm, (enum hd_comm_stream_name)(HD_COMM_STREAM_SEND_NEXT + way));
+    return hd_comm_get_stream(t->comm,
+                              (enum hd_comm_stream_name)(HD_COMM_STREAM_SEND_NEXT + channel));
 }
 
 /* The one slot of a transfer. */
@@ -114,14 +115,14 @@ static enum hd_status bind_transfer(struct hd_trainer *t, const struct hd_instru
     *ret_args = (struct hd_transfer_args){.sends = in->kind == HD_DO_SEND,
                                           .stream = stream_of(t, in),
                                           .buffer = stage_io_slot(t, slot_of(in))};
-    ret_args->count = hd_layout_transfer(&t->layout, in, &ret_args->dtype);
-    return open_way(t, in, &ret_args->group);
+    ret_args->count = hd_rank_program_transfer(&t->rank_program, in, &ret_args->dtype);
+    return open_channel(t, in, &ret_args->group);
 }
 
-enum hd_status hd_follow_bind(struct hd_trainer *t, const struct hd_step_plan *plan,
-                              struct hd_bound_list *ret_list)
+enum hd_status hd_execute_bind(struct hd_trainer *t, const struct hd_step_plan *plan,
+                               struct hd_bound_instructions *ret_list)
 {
-    struct hd_bound_list list = {
+    struct hd_bound_instructions list = {
         .plan = plan,
         .bound = hd_arena_array(&t->arena, (size_t)plan->count, sizeof(struct hd_bound *)),
         .transfers = hd_arena_array(&t->arena, (size_t)plan->count, sizeof *list.transfers)};
@@ -141,25 +142,25 @@ enum hd_status hd_follow_bind(struct hd_trainer *t, const struct hd_step_plan *p
 /* ---- meeting ---- */
 
 /* Ways in an order that all ranks agree on: call, from, to. A rank has at most eight. */
-struct way {
+struct channel {
     int backward, from, to;
     struct hd_comm_group *group;
 };
 
-static int by_way(const void *a, const void *b)
+static int by_channel(const void *a, const void *b)
 {
-    const struct way *x = a, *y = b;
+    const struct channel *x = a, *y = b;
 
     if (x->backward != y->backward)
         return x->backward - y->backward;
     return x->from != y->from ? x->from - y->from : x->to - y->to;
 }
 
-enum hd_status hd_follow_meet(struct hd_trainer *t, const struct hd_bound_list *list,
-                              struct hd_comm_stream *stream)
+enum hd_status hd_execute_connect(struct hd_trainer *t, const struct hd_bound_instructions *list,
+                                  struct hd_comm_stream *stream)
 {
-    const int mine = t->layout.coord.pp;
-    struct way ways[HD_COMM_STREAM_COUNT];
+    const int mine = t->rank_program.coord.pp;
+    struct channel channels[HD_COMM_STREAM_COUNT];
     size_t count = 0;
     enum hd_status st = HD_OK;
 
@@ -169,14 +170,14 @@ enum hd_status hd_follow_meet(struct hd_trainer *t, const struct hd_bound_list *
         bool known = !sends && in->kind != HD_DO_RECEIVE;
 
         for (size_t k = 0; k < count && !known; k++)
-            known = ways[k].group == list->transfers[i].group;
+            known = channels[k].group == list->transfers[i].group;
         if (!known)
-            ways[count++] = (struct way){in->call == HD_CALL_B, sends ? mine : in->peer,
-                                         sends ? in->peer : mine, list->transfers[i].group};
+            channels[count++] = (struct channel){in->call == HD_CALL_B, sends ? mine : in->peer,
+                                                 sends ? in->peer : mine, list->transfers[i].group};
     }
-    qsort(ways, count, sizeof *ways, by_way);
+    qsort(channels, count, sizeof *channels, by_channel);
     for (size_t k = 0; k < count && !st; k++)
-        st = hd_comm_barrier(ways[k].group, stream);
+        st = hd_comm_barrier(channels[k].group, stream);
     return st;
 }
 
@@ -184,7 +185,7 @@ enum hd_status hd_follow_meet(struct hd_trainer *t, const struct hd_bound_list *
 
 /* Calls `feed` with the chunk of a FEED or RUN. */
 static enum hd_status call_with_chunk(struct hd_trainer *t, const struct hd_instruction *in,
-                                      hd_follow_feed *feed, void *context)
+                                      hd_execute_feed *feed, void *context)
 {
     struct hd_instruction run = *in;
     const struct hd_chunk *chunk;
@@ -192,7 +193,7 @@ static enum hd_status call_with_chunk(struct hd_trainer *t, const struct hd_inst
     int64_t chunk_state;
 
     run.kind = HD_DO_RUN;
-    chunk = hd_layout_program(&t->layout, &run, &chunk_state);
+    chunk = hd_rank_program_get(&t->rank_program, &run, &chunk_state);
     bases = bases_of(t, in, chunk_state);
     return feed(t, chunk, &bases, in->micro_batch, context);
 }
@@ -208,8 +209,9 @@ static enum hd_status run_program(struct hd_trainer *t, const struct hd_instruct
     return st ? st : hd_run(t->runner, bound);
 }
 
-static enum hd_status follow_one(struct hd_trainer *t, const struct hd_bound_list *list, int32_t i,
-                                 hd_follow_feed *feed, hd_follow_feed *after, void *context)
+static enum hd_status execute_one(struct hd_trainer *t, const struct hd_bound_instructions *list,
+                                  int32_t i, hd_execute_feed *feed, hd_execute_feed *after,
+                                  void *context)
 {
     const struct hd_instruction *in = &list->plan->list[i];
     enum hd_status st;
@@ -243,9 +245,9 @@ static bool is_of_micro_batch(const struct hd_instruction *in)
            in->kind == HD_DO_RECEIVE;
 }
 
-enum hd_status hd_follow(struct hd_trainer *t, const struct hd_bound_list *list,
-                         int64_t micro_batches, hd_follow_feed *feed, hd_follow_feed *after,
-                         void *context)
+enum hd_status hd_execute(struct hd_trainer *t, const struct hd_bound_instructions *list,
+                          int64_t micro_batches, hd_execute_feed *feed, hd_execute_feed *after,
+                          void *context)
 {
     for (int32_t i = 0; i < list->plan->count; i++) {
         const struct hd_instruction *in = &list->plan->list[i];
@@ -254,7 +256,7 @@ enum hd_status hd_follow(struct hd_trainer *t, const struct hd_bound_list *list,
         if (is_of_micro_batch(in) && in->micro_batch >= micro_batches)
             continue;
         hd_profile_program_begin(t->profile, in);
-        st = follow_one(t, list, i, feed, after, context);
+        st = execute_one(t, list, i, feed, after, context);
         hd_profile_program_end(t->profile);
         if (st)
             return st;

@@ -1,4 +1,4 @@
-#include "train/cut.h"
+#include "train/partition.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -117,8 +117,8 @@ static void list_units(const int64_t *blocks, int64_t chunks, struct hd_units *r
     }
 }
 
-enum hd_status hd_cut_evenly(const double *load, int64_t layers, int32_t chunks,
-                             struct hd_arena *arena, struct hd_units *ret_units)
+enum hd_status hd_partition_evenly(const double *load, int64_t layers, int32_t chunks,
+                                   struct hd_arena *arena, struct hd_units *ret_units)
 {
     int64_t *blocks = hd_arena_array(arena, (size_t)chunks, sizeof *blocks);
     enum hd_status st;
@@ -131,8 +131,8 @@ enum hd_status hd_cut_evenly(const double *load, int64_t layers, int32_t chunks,
     return st;
 }
 
-static enum hd_status cut_by_flops(const struct hd_model_config *config, int64_t chunks,
-                                   struct hd_arena *arena, struct hd_units *ret_units)
+static enum hd_status partition_by_flops(const struct hd_model_config *config, int64_t chunks,
+                                         struct hd_arena *arena, struct hd_units *ret_units)
 {
     const int units = hd_model_unit_count(config);
     double *flops = hd_arena_array(arena, (size_t)units, sizeof *flops);
@@ -141,11 +141,12 @@ static enum hd_status cut_by_flops(const struct hd_model_config *config, int64_t
         return hd_err(HD_NO_MEMORY, "no memory to cut the model");
     for (int u = 0; u < units; u++)
         flops[u] = hd_model_unit_flops(config, u);
-    return hd_cut_evenly(flops, config->L, (int32_t)chunks, arena, ret_units);
+    return hd_partition_evenly(flops, config->L, (int32_t)chunks, arena, ret_units);
 }
 
-static enum hd_status cut_units(const struct hd_job *job, const struct hd_model_config *config,
-                                int64_t chunks, struct hd_arena *arena, struct hd_units **ret_units)
+static enum hd_status partition_units(const struct hd_job *job,
+                                      const struct hd_model_config *config, int64_t chunks,
+                                      struct hd_arena *arena, struct hd_units **ret_units)
 {
     struct hd_units *units = hd_arena_array(arena, (size_t)chunks, sizeof *units);
     int64_t *blocks = hd_arena_array(arena, (size_t)chunks, sizeof *blocks);
@@ -155,16 +156,16 @@ static enum hd_status cut_units(const struct hd_job *job, const struct hd_model_
         return hd_err(HD_NO_MEMORY, "no memory to cut the model");
     *ret_units = units;
     if (!*job->stages || strcmp(job->stages, "auto") == 0)
-        return cut_by_flops(config, chunks, arena, units);
+        return partition_by_flops(config, chunks, arena, units);
     st = hd_stages_read_chunks(job->stages, chunks, job->layers, blocks);
     if (!st)
         list_units(blocks, chunks, units);
     return st;
 }
 
-enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_config *config,
-                            struct hd_units *cut, struct hd_arena *arena,
-                            struct hd_pipeline *ret_pipeline, struct hd_units **ret_units)
+enum hd_status hd_partition_model(const struct hd_job *job, const struct hd_model_config *config,
+                                  struct hd_units *cut, struct hd_arena *arena,
+                                  struct hd_pipeline *ret_pipeline, struct hd_units **ret_units)
 {
     const int64_t per_stage = job->virtual_stages > 0 ? job->virtual_stages : 1;
     const int64_t chunks = job->pp * per_stage;
@@ -178,7 +179,7 @@ enum hd_status hd_cut_model(const struct hd_job *job, const struct hd_model_conf
         return st;
     *ret_units = cut;
     if (!cut)
-        st = cut_units(job, config, chunks, arena, ret_units);
+        st = partition_units(job, config, chunks, arena, ret_units);
     *ret_pipeline = (struct hd_pipeline){(int32_t)job->pp, (int32_t)chunks,
                                          own.folded || strcmp(job->schedule, "zb-v") == 0};
     return st;
