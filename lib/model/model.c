@@ -145,7 +145,7 @@ struct declare {
 };
 
 /* How ranks hold a parameter: see struct hd_param_spec. */
-struct share {
+struct shard {
     int axis, copies;
     int norms_of; /* HD_INIT_NORMS */
     int64_t grain;
@@ -154,15 +154,15 @@ struct share {
     double lr_scale; /* 0: 1 */
 };
 
-static struct share split_rows(void)
+static struct shard split_rows(void)
 {
-    return (struct share){.axis = 0};
+    return (struct shard){.axis = 0};
 }
 
 /* Columns, of which no legal tp cuts `grain` neighbours apart. */
-static struct share split_columns(int64_t grain)
+static struct shard split_columns(int64_t grain)
 {
-    return (struct share){.axis = 1, .grain = grain};
+    return (struct shard){.axis = 1, .grain = grain};
 }
 
 static int64_t common_divisor(int64_t a, int64_t b)
@@ -184,37 +184,37 @@ static int64_t ffn_grain(const struct hd_model_config *c, int64_t F)
 }
 
 /* Key/value heads; if tp exceeds their number, several tp ranks hold the same head. */
-static struct share split_kv_heads(const struct declare *d)
+static struct shard split_kv_heads(const struct declare *d)
 {
-    return (struct share){.axis = 0, .copies = d->registry->mesh.sizes.kv_replica};
+    return (struct shard){.axis = 0, .copies = d->registry->mesh.sizes.kv_replica};
 }
 
-static struct share split_vocabulary(void)
+static struct shard split_vocabulary(void)
 {
-    return (struct share){.axis = 0, .padded = true};
+    return (struct shard){.axis = 0, .padded = true};
 }
 
 /* Replicated over tp, applied outside the pairs of linears that are split over tp: with sequence
  * parallelism each tp rank applies it to other rows, and its gradient is partial. */
-static struct share on_rows(const struct declare *d)
+static struct shard on_rows(const struct declare *d)
 {
-    return (struct share){.axis = -1, .partial = d->registry->sequence};
+    return (struct shard){.axis = -1, .partial = d->registry->sequence};
 }
 
 /* Replicated over tp, applied to this rank's heads or experts only: its gradient is partial. */
-static struct share on_parts(void)
+static struct shard on_parts(void)
 {
-    return (struct share){.axis = -1, .partial = true};
+    return (struct shard){.axis = -1, .partial = true};
 }
 
 /* Axis 0 is experts; tp splits axis `axis`; if it is the last one: grain as above. */
-static struct share of_experts(int axis, int64_t grain)
+static struct shard of_experts(int axis, int64_t grain)
 {
-    return (struct share){.axis = axis, .grain = grain, .experts = true, .linear = true};
+    return (struct shard){.axis = axis, .grain = grain, .experts = true, .linear = true};
 }
 
 /* Declares a parameter. shape: 1 to 3 dimensions, the rest 0. */
-static int tensor(struct declare *d, const char *what, const int64_t shape[3], struct share share,
+static int tensor(struct declare *d, const char *what, const int64_t shape[3], struct shard shard,
                   enum hd_init_kind init, double std, bool fused)
 {
     const int dims = shape[2] ? 3 : shape[1] ? 2 : 1;
@@ -226,63 +226,63 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                              &(struct hd_param_spec){.name = name,
                                                      .dim_count = dims,
                                                      .shape = {shape[0], shape[1], shape[2]},
-                                                     .tp_axis = share.axis,
-                                                     .tp_copies = share.copies,
-                                                     .tp_grain = share.grain,
-                                                     .padded = share.padded,
-                                                     .partial = share.partial,
-                                                     .experts = share.experts,
+                                                     .tp_axis = shard.axis,
+                                                     .tp_copies = shard.copies,
+                                                     .tp_grain = shard.grain,
+                                                     .padded = shard.padded,
+                                                     .partial = shard.partial,
+                                                     .experts = shard.experts,
                                                      .init = init,
                                                      .init_std = std,
-                                                     .norms_of = share.norms_of,
-                                                     .decay = dims > 1 && !share.adapter,
-                                                     .lr_scale = share.lr_scale,
-                                                     .adapter = share.adapter,
-                                                     .newly_initialized = share.newly_initialized,
+                                                     .norms_of = shard.norms_of,
+                                                     .decay = dims > 1 && !shard.adapter,
+                                                     .lr_scale = shard.lr_scale,
+                                                     .adapter = shard.adapter,
+                                                     .newly_initialized = shard.newly_initialized,
                                                      .frozen = !hd_only_trains(&only, name),
                                                      .fused = fused,
-                                                     .tied = share.tied,
-                                                     .head = share.head,
-                                                     .keep_fp32 = share.keep_fp32,
-                                                     .table = share.table,
-                                                     .product = share.product,
-                                                     .linear = share.linear});
+                                                     .tied = shard.tied,
+                                                     .head = shard.head,
+                                                     .keep_fp32 = shard.keep_fp32,
+                                                     .table = shard.table,
+                                                     .product = shard.product,
+                                                     .linear = shard.linear});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
-                 struct share share, enum hd_init_kind init, double std, bool fused)
+                 struct shard shard, enum hd_init_kind init, double std, bool fused)
 {
-    return tensor(d, what, (const int64_t[3]){rows, columns}, share, init, std, fused);
+    return tensor(d, what, (const int64_t[3]){rows, columns}, shard, init, std, fused);
 }
 
 static int matrix(struct declare *d, const char *what, int64_t rows, int64_t columns,
-                  struct share share, double std, bool fused)
+                  struct shard shard, double std, bool fused)
 {
-    return param(d, what, rows, columns, share, HD_INIT_NORMAL, std, fused);
+    return param(d, what, rows, columns, shard, HD_INIT_NORMAL, std, fused);
 }
 
 /* The first matrix of a linear of a block. */
 static int product(struct declare *d, const char *what, int64_t rows, int64_t columns,
-                   struct share share, double std)
+                   struct shard shard, double std)
 {
-    share.product = share.linear = true;
-    return matrix(d, what, rows, columns, share, std, false);
+    shard.product = shard.linear = true;
+    return matrix(d, what, rows, columns, shard, std, false);
 }
 
 /* One of the others, below it. */
 static int fused(struct declare *d, const char *what, int64_t rows, int64_t columns,
-                 struct share share, double std)
+                 struct shard shard, double std)
 {
-    share.linear = true;
-    return matrix(d, what, rows, columns, share, std, true);
+    shard.linear = true;
+    return matrix(d, what, rows, columns, shard, std, true);
 }
 
-static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, struct share share,
+static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, struct shard shard,
                 bool fused)
 {
     if (!wanted)
         return -1;
-    return param(d, what, rows, 0, share, HD_INIT_ZEROS, 0, fused);
+    return param(d, what, rows, 0, shard, HD_INIT_ZEROS, 0, fused);
 }
 
 static struct hd_norm declare_norm(struct declare *d, const char *which)
@@ -312,7 +312,7 @@ static double residual_std(const struct hd_model_config *c)
  * linear that is split by its rows has `in` whole on every tp rank, and its B is split as the
  * weight is; one that is split by its columns is the other way round. The other factor is whole on
  * every rank and meets parts of the rows' channels there, so its gradient is partial. */
-struct adapted {
+struct adapted_weight {
     enum hd_target target;
     int weight, fused_count;
     int64_t in;
@@ -320,14 +320,14 @@ struct adapted {
     int64_t site;  /* of dropout */
 };
 
-static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora *l)
+static void declare_a(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)
 {
     const struct hd_adapter *adapter = &d->config->adapter;
     const bool shared = adapter->one_a && w->fused_count == 3;
-    struct share share = w->grain ? split_columns(w->grain) : on_parts();
+    struct shard shard = w->grain ? split_columns(w->grain) : on_parts();
     char what[48];
 
-    share.adapter = true;
+    shard.adapter = true;
     for (int i = 0; i < w->fused_count; i++) {
         const enum hd_target t = (enum hd_target)((int)w->target + i);
         int a;
@@ -336,13 +336,13 @@ static void declare_a(struct declare *d, const struct adapted *w, struct hd_lora
             continue;
         (void)snprintf(what, sizeof what, "%s.lora_a",
                        shared ? "attention.qkv" : hd_target_name(t, false));
-        a = param(d, what, adapter->rank, w->in, share, HD_INIT_UNIFORM, 1 / sqrt((double)w->in),
+        a = param(d, what, adapter->rank, w->in, shard, HD_INIT_UNIFORM, 1 / sqrt((double)w->in),
                   l->a_count > 0);
         l->a = l->a_count++ ? l->a : a;
     }
 }
 
-static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora *l)
+static void declare_b(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)
 {
     const struct hd_adapter *adapter = &d->config->adapter;
     int64_t column = 0;
@@ -352,16 +352,16 @@ static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora
         const enum hd_target t = (enum hd_target)((int)w->target + i);
         const struct hd_param *weight = &d->registry->params[w->weight + i];
         const int64_t rows = weight->shape[0], local = weight->local[0];
-        struct share share = w->grain ? on_parts() : split_rows();
+        struct shard shard = w->grain ? on_parts() : split_rows();
 
-        share.adapter = true;
-        share.lr_scale = adapter->b_lr;
+        shard.adapter = true;
+        shard.lr_scale = adapter->b_lr;
         if (i && w->target == HD_TARGET_Q)
-            share.copies = d->registry->mesh.sizes.kv_replica;
+            shard.copies = d->registry->mesh.sizes.kv_replica;
         if (adapter->target[t]) {
             (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(t, false));
             l->target[l->count] = (struct hd_low_rank){
-                .weight = param(d, what, rows, adapter->rank, share, HD_INIT_ZEROS, 0, false),
+                .weight = param(d, what, rows, adapter->rank, shard, HD_INIT_ZEROS, 0, false),
                 .column = column,
                 .inner = l->a_count > 1 ? l->count * adapter->rank : 0};
             l->count++;
@@ -372,7 +372,7 @@ static void declare_b(struct declare *d, const struct adapted *w, struct hd_lora
 
 /* The magnitudes of the targets, in fp32 and whole behind a linear that is split by its columns,
  * where they scale the rows outside of enter and leave. */
-static void declare_magnitudes(struct declare *d, const struct adapted *w, struct hd_lora *l)
+static void declare_magnitudes(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)
 {
     const struct hd_adapter *adapter = &d->config->adapter;
     char what[48];
@@ -381,18 +381,18 @@ static void declare_magnitudes(struct declare *d, const struct adapted *w, struc
     for (int i = 0; i < w->fused_count; i++) {
         const enum hd_target t = (enum hd_target)((int)w->target + i);
         const int weight = w->weight + i;
-        struct share share = w->grain ? on_rows(d) : split_rows();
+        struct shard shard = w->grain ? on_rows(d) : split_rows();
 
         if (!adapter->target[t])
             continue;
-        share.adapter = share.keep_fp32 = true;
-        share.norms_of = weight;
+        shard.adapter = shard.keep_fp32 = true;
+        shard.norms_of = weight;
         if (i && w->target == HD_TARGET_Q)
-            share.copies = d->registry->mesh.sizes.kv_replica;
+            shard.copies = d->registry->mesh.sizes.kv_replica;
         (void)snprintf(what, sizeof what, "%s.lora_m", hd_target_name(t, false));
         l->magnitude[n] =
             (struct hd_magnitude){.magnitude = param(d, what, d->registry->params[weight].shape[0],
-                                                     0, share, HD_INIT_NORMS, 0, false),
+                                                     0, shard, HD_INIT_NORMS, 0, false),
                                   .weight = weight,
                                   .a = l->a + (l->a_count > 1 ? n : 0),
                                   .b = l->target[n].weight,
@@ -401,7 +401,7 @@ static void declare_magnitudes(struct declare *d, const struct adapted *w, struc
     }
 }
 
-static struct hd_lora declare_lora(struct declare *d, struct adapted w)
+static struct hd_lora declare_lora(struct declare *d, struct adapted_weight w)
 {
     struct hd_lora l = {0};
 
@@ -422,15 +422,15 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted w)
 static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *which, int64_t site)
 {
     const int64_t C = d->config->C, width = d->config->adapter.width;
-    struct share share = on_rows(d);
+    struct shard shard = on_rows(d);
     struct hd_bottleneck b = {.site = site};
     char what[32];
 
-    share.adapter = true;
+    shard.adapter = true;
     (void)snprintf(what, sizeof what, "%s.down", which);
-    b.down = param(d, what, width, C, share, HD_INIT_UNIFORM, 1 / sqrt((double)C), false);
+    b.down = param(d, what, width, C, shard, HD_INIT_UNIFORM, 1 / sqrt((double)C), false);
     (void)snprintf(what, sizeof what, "%s.up", which);
-    b.up = param(d, what, C, width, share, HD_INIT_ZEROS, 0, false);
+    b.up = param(d, what, C, width, shard, HD_INIT_ZEROS, 0, false);
     return b;
 }
 
@@ -438,11 +438,11 @@ static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *wh
 static int declare_prefix(struct declare *d, const char *what)
 {
     const struct hd_model_config *c = d->config;
-    struct share share = split_columns(c->D);
+    struct shard shard = split_columns(c->D);
 
-    share.copies = d->registry->mesh.sizes.kv_replica;
-    share.adapter = true;
-    return param(d, what, c->adapter.tokens, c->G * c->D, share, HD_INIT_NORMAL, init_std, false);
+    shard.copies = d->registry->mesh.sizes.kv_replica;
+    shard.adapter = true;
+    return param(d, what, c->adapter.tokens, c->G * c->D, shard, HD_INIT_NORMAL, init_std, false);
 }
 
 /* The factors of one product of all experts. As beside a linear: of a product that tp splits by its
@@ -454,8 +454,8 @@ static void declare_expert_lora(struct declare *d, enum hd_target target,
     const int which = (int)target - HD_TARGET_GATE;
     const bool down = target == HD_TARGET_DOWN;
     const int64_t E = c->router.E, r = c->adapter.rank, in = down ? c->F : c->C;
-    struct share a = down ? of_experts(2, ffn_grain(c, c->F)) : of_experts(-1, 0);
-    struct share b = of_experts(down ? -1 : 1, 0);
+    struct shard a = down ? of_experts(2, ffn_grain(c, c->F)) : of_experts(-1, 0);
+    struct shard b = of_experts(down ? -1 : 1, 0);
     char what[48];
 
     if (!c->adapter.target[target])
@@ -478,10 +478,10 @@ static void declare_loras(struct declare *d, struct hd_block *b)
     const struct hd_model_config *c = d->config;
 
     b->attention.lora_qkv = declare_lora(
-        d, (struct adapted){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0, HD_SITE_ADAPTER_QKV});
+        d, (struct adapted_weight){HD_TARGET_Q, b->attention.qkv, 3, c->C, 0, HD_SITE_ADAPTER_QKV});
     b->attention.lora_out =
-        declare_lora(d, (struct adapted){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D, c->D,
-                                         HD_SITE_ADAPTER_OUT});
+        declare_lora(d, (struct adapted_weight){HD_TARGET_OUT, b->attention.out, 1, c->H * c->D,
+                                                c->D, HD_SITE_ADAPTER_OUT});
     b->experts.scale = c->adapter.scale;
     for (int t = HD_TARGET_GATE; c->router.E && t <= HD_TARGET_DOWN; t++)
         if (c->adapter.rank && !d->registry->status)
@@ -490,10 +490,11 @@ static void declare_loras(struct declare *d, struct hd_block *b)
         return;
     b->mlp.lora_up = declare_lora(
         d, c->family->gated_mlp
-               ? (struct adapted){HD_TARGET_GATE, b->mlp.up, 2, c->C, 0, HD_SITE_ADAPTER_UP}
-               : (struct adapted){HD_TARGET_UP, b->mlp.up, 1, c->C, 0, HD_SITE_ADAPTER_UP});
-    b->mlp.lora_down = declare_lora(d, (struct adapted){HD_TARGET_DOWN, b->mlp.down, 1, c->F,
-                                                        ffn_grain(c, c->F), HD_SITE_ADAPTER_DOWN});
+               ? (struct adapted_weight){HD_TARGET_GATE, b->mlp.up, 2, c->C, 0, HD_SITE_ADAPTER_UP}
+               : (struct adapted_weight){HD_TARGET_UP, b->mlp.up, 1, c->C, 0, HD_SITE_ADAPTER_UP});
+    b->mlp.lora_down =
+        declare_lora(d, (struct adapted_weight){HD_TARGET_DOWN, b->mlp.down, 1, c->F,
+                                                ffn_grain(c, c->F), HD_SITE_ADAPTER_DOWN});
 }
 
 static void declare_adapters(struct declare *d, struct hd_block *b)
@@ -570,7 +571,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
     const struct hd_model_config *c = d->config;
     const int64_t E = c->router.E, in[3] = {E, c->F, c->C}, out[3] = {E, c->C, c->F};
     struct hd_expert_params p = {.noise = -1, .a = {-1, -1, -1}, .b = {-1, -1, -1}};
-    struct share router = on_parts();
+    struct shard router = on_parts();
 
     router.keep_fp32 = true; /* a choice that rounding changes would be another model */
     p.router = matrix(d, "router.weight", E, c->C, router, init_std, false);
@@ -603,7 +604,7 @@ static void declare_feed_forward(struct declare *d, struct hd_block *b)
 static void declare_embedding(struct declare *d, struct hd_model *m)
 {
     const struct hd_model_config *c = d->config;
-    struct share table = split_vocabulary(), positions = on_rows(d);
+    struct shard table = split_vocabulary(), positions = on_rows(d);
 
     table.tied = c->tied;
     table.table = positions.table = true;
@@ -638,25 +639,25 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
  * is. */
 static int declare_score(struct declare *d)
 {
-    struct share share = on_rows(d);
+    struct shard shard = on_rows(d);
 
-    share.head = share.newly_initialized = true;
-    return matrix(d, "score.weight", 1, d->config->C, share, init_std, false);
+    shard.head = shard.newly_initialized = true;
+    return matrix(d, "score.weight", 1, d->config->C, shard, init_std, false);
 }
 
 static void declare_head(struct declare *d, struct hd_model *m)
 {
     const struct hd_model_config *c = d->config;
-    struct share share = split_vocabulary();
+    struct shard shard = split_vocabulary();
 
-    share.head = true;
+    shard.head = true;
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
     m->head_norm = declare_norm(d, "norm");
     if (c->reward)
         m->head = declare_score(d);
     else
-        m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, share, init_std, false);
+        m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, shard, init_std, false);
 }
 
 bool hd_model_tp_fits(const struct hd_model_config *c, int64_t tp)
