@@ -126,7 +126,7 @@ static void emit_no_sums(struct hd_emit *e, int64_t first, int64_t end)
 /* With ZeRO: the rank that counts the part gets the sums of the other shards, by adding zeros,
  * which change no bit; the other ranks forget the part. So the record adds the same numbers in the
  * same order as without ZeRO. */
-static void emit_share_sums(struct hd_emit *e, int bucket)
+static void emit_shard_sums(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
     struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
@@ -419,7 +419,7 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     if (!computes_all_squares(registry))
         emit_no_sums(e, 0, registry->chunk_count);
     emit_for_buckets(e, emit_squares);
-    emit_for_buckets(e, emit_share_sums);
+    emit_for_buckets(e, emit_shard_sums);
     e->unit = -1;
     emit_exchange(e);
     emit_histories(e);
