@@ -161,7 +161,7 @@ static enum hd_status add_source(struct data_list *a, const struct source *s,
                                  struct hd_json_writer *w)
 {
     struct hd_survey survey;
-    enum hd_status st = hd_survey(s->files, (size_t)s->count, &a->rules, &survey);
+    enum hd_status st = hd_survey_run(s->files, (size_t)s->count, &a->rules, &survey);
 
     if (st)
         return hd_err_prefix(st, "data.%s", s->list);

@@ -350,7 +350,7 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o,
     if (!st)
         st = find_rules(o, how, &rules, &chat);
     if (!st)
-        st = hd_tokenize(how, ret_counts);
+        st = hd_tokenize_run(how, ret_counts);
     hd_chat_close(chat);
     hd_tokenizer_close(tokenizer);
     return st;

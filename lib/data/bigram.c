@@ -6,7 +6,7 @@
 
 #include "data/data_internal.h"
 
-enum { READ_TOKENS = 4096, FIRST_ROOM = 1 << 12 };
+enum { READ_TOKENS = 4096, FIRST_CAPACITY = 1 << 12 };
 
 struct bigram_pair {
     uint64_t key;  /* before << 32 | token */
@@ -15,49 +15,49 @@ struct bigram_pair {
 
 struct hd_bigram {
     struct bigram_pair *pairs; /* n(a,b), open addressing */
-    size_t room, used;         /* room: a power of two */
+    size_t capacity, used;     /* room: a power of two */
     int64_t *before;           /* n(a) = sum_b n(a,b), [V] */
     int64_t *single;           /* n(b), [V]                */
     int64_t total, vocab;      /* N, V                   */
 };
 
-static struct bigram_pair *find(struct bigram_pair *pairs, size_t room, uint64_t key)
+static struct bigram_pair *find(struct bigram_pair *pairs, size_t capacity, uint64_t key)
 {
     uint64_t hash = key * UINT64_C(0x9E3779B97F4A7C15); /* Fibonacci hashing */
-    size_t at = (size_t)(hash >> 20) & (room - 1);
+    size_t at = (size_t)(hash >> 20) & (capacity - 1);
 
     while (pairs[at].count && pairs[at].key != key)
-        at = (at + 1) & (room - 1);
+        at = (at + 1) & (capacity - 1);
     return &pairs[at];
 }
 
 static enum hd_status grow(struct hd_bigram *m)
 {
-    const size_t room = 2 * m->room;
-    struct bigram_pair *pairs = calloc(room, sizeof *pairs);
+    const size_t capacity = 2 * m->capacity;
+    struct bigram_pair *pairs = calloc(capacity, sizeof *pairs);
 
     if (!pairs)
         return hd_err(HD_NO_MEMORY, "no memory for %zu pairs of tokens", m->used);
-    for (size_t i = 0; i < m->room; i++)
+    for (size_t i = 0; i < m->capacity; i++)
         if (m->pairs[i].count)
-            *find(pairs, room, m->pairs[i].key) = m->pairs[i];
+            *find(pairs, capacity, m->pairs[i].key) = m->pairs[i];
     free(m->pairs);
     m->pairs = pairs;
-    m->room = room;
+    m->capacity = capacity;
     return HD_OK;
 }
 
 static enum hd_status count_pair(struct hd_bigram *m, int32_t before, int32_t token)
 {
     const uint64_t key = (uint64_t)before << 32 | (uint32_t)token;
-    struct bigram_pair *p = find(m->pairs, m->room, key);
+    struct bigram_pair *p = find(m->pairs, m->capacity, key);
     enum hd_status st;
 
     if (!p->count) {
-        st = 4 * ++m->used > 3 * m->room ? grow(m) : HD_OK;
+        st = 4 * ++m->used > 3 * m->capacity ? grow(m) : HD_OK;
         if (st)
             return st;
-        p = find(m->pairs, m->room, key);
+        p = find(m->pairs, m->capacity, key);
         p->key = key;
     }
     p->count++;
@@ -68,7 +68,7 @@ static enum hd_status count_pair(struct hd_bigram *m, int32_t before, int32_t to
 /* Counts each token, and each pair that can be a token and its target in a sample. */
 static enum hd_status count_range(struct hd_bigram *m, struct hd_data_range range)
 {
-    struct hd_document_walk walk = hd_document_walk(range.corpus, range.first);
+    struct hd_document_walk walk = hd_document_walk_run(range.corpus, range.first);
     int32_t tokens[READ_TOKENS], before = -1;
     enum hd_status st = HD_OK;
 
@@ -100,8 +100,8 @@ enum hd_status hd_bigram_fit(struct hd_data_range train, int64_t vocab,
     m = calloc(1, sizeof *m);
     if (!m)
         return hd_err(HD_NO_MEMORY, "no memory for a bigram model");
-    *m = (struct hd_bigram){.pairs = calloc(FIRST_ROOM, sizeof *m->pairs),
-                            .room = FIRST_ROOM,
+    *m = (struct hd_bigram){.pairs = calloc(FIRST_CAPACITY, sizeof *m->pairs),
+                            .capacity = FIRST_CAPACITY,
                             .before = calloc((size_t)vocab, sizeof *m->before),
                             .single = calloc((size_t)vocab, sizeof *m->single),
                             .total = train.count,
@@ -130,7 +130,8 @@ void hd_bigram_free(struct hd_bigram *m)
 double hd_bigram_probability(const struct hd_bigram *m, int32_t before, int32_t token)
 {
     const double single = ((double)m->single[token] + 1) / ((double)m->total + (double)m->vocab);
-    const struct bigram_pair *p = find(m->pairs, m->room, (uint64_t)before << 32 | (uint32_t)token);
+    const struct bigram_pair *p =
+        find(m->pairs, m->capacity, (uint64_t)before << 32 | (uint32_t)token);
 
     return ((double)p->count + single) / ((double)m->before[before] + 1);
 }

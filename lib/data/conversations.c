@@ -12,7 +12,7 @@ struct hd_conversation_encoder {
     struct hd_template_output output;
     struct hd_chat_guard guard;
     struct hd_encoder_mark *marks; /* two for each span: its first and its last byte */
-    size_t mark_room;
+    size_t mark_capacity;
 };
 
 static enum hd_status no_memory(void)
@@ -58,13 +58,13 @@ static enum hd_status set_marks(struct hd_conversation_encoder *e, size_t *ret_c
     const struct hd_template_output *o = &e->output;
     size_t n = 0;
 
-    if (2 * o->span_count > e->mark_room) {
+    if (2 * o->span_count > e->mark_capacity) {
         free(e->marks);
-        e->mark_room = 0;
+        e->mark_capacity = 0;
         e->marks = calloc(o->span_count, 2 * sizeof *e->marks);
         if (!e->marks)
             return no_memory();
-        e->mark_room = 2 * o->span_count;
+        e->mark_capacity = 2 * o->span_count;
     }
     for (size_t i = 0; i < o->span_count; i++) {
         if (o->spans[i].begin == o->spans[i].end)

@@ -421,7 +421,7 @@ bool hd_corpus_ends_by_token(const struct hd_corpus *corpus)
     return corpus->bounded && corpus->end_of_text >= 0;
 }
 
-struct hd_document_walk hd_document_walk(const struct hd_corpus *corpus, int64_t first)
+struct hd_document_walk hd_document_walk_run(const struct hd_corpus *corpus, int64_t first)
 {
     return (struct hd_document_walk){corpus, first,
                                      corpus->bounded ? next_start(corpus, first) : INT64_MAX};

@@ -15,7 +15,7 @@ struct hd_document_walk {
     int64_t next;  /* the first later token that begins a document by file or index */
 };
 
-struct hd_document_walk hd_document_walk(const struct hd_corpus *corpus, int64_t first);
+struct hd_document_walk hd_document_walk_run(const struct hd_corpus *corpus, int64_t first);
 /* Whether `token`, the walk's next one, is the last of its document. False without bounds. */
 bool hd_document_walk_ends(struct hd_document_walk *walk, int32_t token);
 

@@ -20,11 +20,11 @@ struct hd_packing {
 
 enum { LEVELS = 5 }; /* 64^4 = HD_DATA_CONTEXT_MAX, and one more for context itself */
 
-struct room_set {
+struct capacity_set {
     uint64_t *level[LEVELS]; /* a bit of level k + 1: the word of level k is not 0 */
 };
 
-static enum hd_status room_set_init(struct room_set *s, int64_t size)
+static enum hd_status capacity_set_init(struct capacity_set *s, int64_t size)
 {
     for (int k = 0; k < LEVELS; k++) {
         size = size / 64 + 1;
@@ -35,19 +35,19 @@ static enum hd_status room_set_init(struct room_set *s, int64_t size)
     return HD_OK;
 }
 
-static void room_set_done(struct room_set *s)
+static void capacity_set_done(struct capacity_set *s)
 {
     for (int k = 0; k < LEVELS; k++)
         free(s->level[k]);
 }
 
-static void room_set_add(struct room_set *s, int64_t n)
+static void capacity_set_add(struct capacity_set *s, int64_t n)
 {
     for (int k = 0; k < LEVELS; k++, n /= 64)
         s->level[k][n / 64] |= UINT64_C(1) << n % 64;
 }
 
-static void room_set_remove(struct room_set *s, int64_t n)
+static void capacity_set_remove(struct capacity_set *s, int64_t n)
 {
     for (int k = 0; k < LEVELS; k++, n /= 64) {
         s->level[k][n / 64] &= ~(UINT64_C(1) << n % 64);
@@ -57,7 +57,7 @@ static void room_set_remove(struct room_set *s, int64_t n)
 }
 
 /* The smallest member >= n, or -1. */
-static int64_t room_set_next(const struct room_set *s, int64_t n)
+static int64_t capacity_set_next(const struct capacity_set *s, int64_t n)
 {
     for (int k = 0; k < LEVELS; k++) {
         const uint64_t word =
@@ -81,7 +81,7 @@ struct packing_work {
     enum hd_too_long too_long;
     struct hd_packing_facts *facts;
     struct hd_packed *found; /* [facts->conversations], in the order of the files */
-    int64_t room;
+    int64_t capacity;
     bool *counts; /* [context + 1] */
     bool failed;
 };
@@ -151,15 +151,15 @@ static void add_conversation(void *context, struct hd_conversation_place place)
         f->silent++;
     if (!targets || w->failed)
         return;
-    if (f->conversations == w->room) {
-        const int64_t room = w->room ? 2 * w->room : 1024;
-        struct hd_packed *found = realloc(w->found, (size_t)room * sizeof *found);
+    if (f->conversations == w->capacity) {
+        const int64_t capacity = w->capacity ? 2 * w->capacity : 1024;
+        struct hd_packed *found = realloc(w->found, (size_t)capacity * sizeof *found);
 
         w->failed = !found;
         if (!found)
             return;
         w->found = found;
-        w->room = room;
+        w->capacity = capacity;
     }
     w->found[f->conversations++] =
         (struct hd_packed){place.first, (int32_t)kept, (int32_t)place.chosen};
@@ -223,8 +223,8 @@ struct fitting {
     int32_t *window_of; /* [conversations] */
     int32_t *head;      /* [context + 1] by room: the newest window with it; -1: none */
     int32_t *next;      /* [windows] the window with the same room that is older */
-    int32_t *room;      /* [windows] */
-    struct room_set rooms;
+    int32_t *capacity;  /* [windows] */
+    struct capacity_set rooms;
     int32_t windows;
 };
 
@@ -234,8 +234,8 @@ static void fitting_done(struct fitting *f)
     free(f->window_of);
     free(f->head);
     free(f->next);
-    free(f->room);
-    room_set_done(&f->rooms);
+    free(f->capacity);
+    capacity_set_done(&f->rooms);
 }
 
 static enum hd_status fitting_init(struct fitting *f, int64_t conversations, int64_t context)
@@ -246,11 +246,11 @@ static enum hd_status fitting_init(struct fitting *f, int64_t conversations, int
     f->window_of = calloc(n, sizeof *f->window_of);
     f->head = malloc(((size_t)context + 1) * sizeof *f->head);
     f->next = calloc(n, sizeof *f->next);
-    f->room = calloc(n, sizeof *f->room);
-    if (!f->order || !f->window_of || !f->head || !f->next || !f->room)
+    f->capacity = calloc(n, sizeof *f->capacity);
+    if (!f->order || !f->window_of || !f->head || !f->next || !f->capacity)
         return hd_err(HD_NO_MEMORY, "no memory to pack %zu conversations", n);
     memset(f->head, 0xFF, ((size_t)context + 1) * sizeof *f->head);
-    return room_set_init(&f->rooms, context);
+    return capacity_set_init(&f->rooms, context);
 }
 
 /* A counting sort by length; of equal length in the order of the permutation. */
@@ -275,30 +275,30 @@ static enum hd_status sort(struct fitting *f, const struct hd_packed *found, int
     return HD_OK;
 }
 
-static void put(struct fitting *f, int32_t window, int32_t room)
+static void put(struct fitting *f, int32_t window, int32_t capacity)
 {
-    f->room[window] = room;
-    f->next[window] = f->head[room];
-    if (f->head[room] < 0)
-        room_set_add(&f->rooms, room);
-    f->head[room] = window;
+    f->capacity[window] = capacity;
+    f->next[window] = f->head[capacity];
+    if (f->head[capacity] < 0)
+        capacity_set_add(&f->rooms, capacity);
+    f->head[capacity] = window;
 }
 
 /* The window with the least room that is enough, taken out of the lists; else a new one. */
 static int32_t take(struct fitting *f, int32_t wanted, int64_t context)
 {
-    const int64_t room = room_set_next(&f->rooms, wanted);
+    const int64_t capacity = capacity_set_next(&f->rooms, wanted);
     int32_t window;
 
-    if (room < 0) {
+    if (capacity < 0) {
         window = f->windows++;
-        f->room[window] = (int32_t)context;
+        f->capacity[window] = (int32_t)context;
         return window;
     }
-    window = f->head[room];
-    f->head[room] = f->next[window];
-    if (f->head[room] < 0)
-        room_set_remove(&f->rooms, room);
+    window = f->head[capacity];
+    f->head[capacity] = f->next[window];
+    if (f->head[capacity] < 0)
+        capacity_set_remove(&f->rooms, capacity);
     return window;
 }
 
@@ -308,7 +308,7 @@ static void fit(struct fitting *f, const struct hd_packed *found, int64_t count,
         const int32_t d = f->order[i], window = take(f, found[d].count, context);
 
         f->window_of[d] = window;
-        put(f, window, f->room[window] - found[d].count);
+        put(f, window, f->capacity[window] - found[d].count);
     }
 }
 
@@ -316,7 +316,7 @@ static void fit(struct fitting *f, const struct hd_packed *found, int64_t count,
 static enum hd_status list(struct fitting *f, const struct hd_packed *found, struct hd_packing *p)
 {
     const int64_t count = p->facts.conversations;
-    int32_t *number = f->room, named = 0; /* of windows; their rooms are not needed any more */
+    int32_t *number = f->capacity, named = 0; /* of windows; their rooms are not needed any more */
 
     p->facts.windows = f->windows;
     p->packed = calloc((size_t)count, sizeof *p->packed);
@@ -383,7 +383,7 @@ void hd_packing_free(struct hd_packing *packing)
     free(packing);
 }
 
-const struct hd_packing_facts *hd_packing_facts(const struct hd_packing *packing)
+const struct hd_packing_facts *hd_packing_get_facts(const struct hd_packing *packing)
 {
     return &packing->facts;
 }

@@ -44,7 +44,7 @@ enum hd_status hd_packing_new(struct hd_data_range range, int64_t context,
                               struct hd_packing **ret_packing);
 void hd_packing_free(struct hd_packing *packing); /* NULL is fine */
 
-const struct hd_packing_facts *hd_packing_facts(const struct hd_packing *packing);
+const struct hd_packing_facts *hd_packing_get_facts(const struct hd_packing *packing);
 
 struct hd_packed {  /* a conversation, or both of a pair */
     int64_t first;  /* of its tokens in the corpus */

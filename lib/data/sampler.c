@@ -51,7 +51,7 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
         s.sources[k] = (struct hd_sampler_source){
             .range = ranges[k],
             .packing = packing,
-            .window_count = packing ? hd_packing_facts(packing)->windows
+            .window_count = packing ? hd_packing_get_facts(packing)->windows
                                     : hd_data_window_count(ranges[k].count, context),
             .seed =
                 k ? hd_random_key(seed, (uint64_t)k) : seed}; /* another order for each source */
@@ -248,7 +248,7 @@ static enum hd_status fill_row(struct hd_data_range range, int64_t S, int64_t wi
     if (!st && row->targets)
         st = hd_corpus_read(range.corpus, first + 1, S, row->targets);
     if (!st)
-        place_row(hd_document_walk(range.corpus, first), S, row);
+        place_row(hd_document_walk_run(range.corpus, first), S, row);
     return st;
 }
 
@@ -335,7 +335,7 @@ static enum hd_status count_row(struct hd_data_range range, int64_t S, int64_t w
 {
     enum { PIECE = 512 };
     const int64_t first = range.first + window * S;
-    struct hd_document_walk walk = hd_document_walk(range.corpus, first);
+    struct hd_document_walk walk = hd_document_walk_run(range.corpus, first);
     enum hd_status st = HD_OK;
     int32_t tokens[PIECE] = {0};
 
@@ -396,7 +396,7 @@ enum hd_status hd_validation_init_packed(struct hd_validation *ret_validation,
                                          struct hd_data_range range,
                                          const struct hd_packing *packing, int64_t window_limit)
 {
-    const struct hd_packing_facts *facts = hd_packing_facts(packing);
+    const struct hd_packing_facts *facts = hd_packing_get_facts(packing);
 
     *ret_validation = (struct hd_validation){
         .range = range,

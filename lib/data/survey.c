@@ -124,7 +124,7 @@ static enum hd_status encode(const char *path, struct hd_survey_rules *r, int64_
     }
     r->encode_left -= r->encode_left < size_bytes ? r->encode_left : size_bytes;
     if (!st)
-        st = hd_tokenize(&how, NULL);
+        st = hd_tokenize_run(&how, NULL);
     hd_tokenizer_close(bytes);
     return st;
 }
@@ -204,8 +204,8 @@ static int64_t add_known(int64_t a, int64_t b)
     return a < 0 || b < 0 ? -1 : a + b;
 }
 
-enum hd_status hd_survey(const struct hd_corpus_file *files, size_t count,
-                         struct hd_survey_rules *rules, struct hd_survey *ret_survey)
+enum hd_status hd_survey_run(const struct hd_corpus_file *files, size_t count,
+                             struct hd_survey_rules *rules, struct hd_survey *ret_survey)
 {
     struct hd_survey all = {.kind = NULL}, one;
 

@@ -40,7 +40,7 @@ struct hd_survey_rules {
 #define HD_SURVEY_READ_MAX   (INT64_C(16) << 30)  /* about a minute */
 
 /* HD_NOT_FOUND, HD_IO and HD_INVALID name the file, and of a .jsonl the line. */
-enum hd_status hd_survey(const struct hd_corpus_file *files, size_t count,
-                         struct hd_survey_rules *rules, struct hd_survey *ret_survey);
+enum hd_status hd_survey_run(const struct hd_corpus_file *files, size_t count,
+                             struct hd_survey_rules *rules, struct hd_survey *ret_survey);
 
 #endif

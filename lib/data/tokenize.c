@@ -34,7 +34,7 @@ struct tokenize_slot {
     struct hd_text counts; /* of conversations: a byte for each id */
     int64_t targets, spelled;
     size_t *ends; /* ids before the end of each document */
-    size_t end_count, end_room;
+    size_t end_count, end_capacity;
     struct hd_error error;
 };
 
@@ -63,14 +63,14 @@ struct work {
 /* A document ends after so many ids of the slot. */
 static enum hd_status note_end(struct tokenize_slot *slot, size_t ids)
 {
-    if (slot->end_count == slot->end_room) {
-        const size_t room = slot->end_room ? 2 * slot->end_room : 256;
-        size_t *ends = realloc(slot->ends, room * sizeof *ends);
+    if (slot->end_count == slot->end_capacity) {
+        const size_t capacity = slot->end_capacity ? 2 * slot->end_capacity : 256;
+        size_t *ends = realloc(slot->ends, capacity * sizeof *ends);
 
         if (!ends)
-            return hd_err(HD_NO_MEMORY, "no memory for the ends of %zu documents", room);
+            return hd_err(HD_NO_MEMORY, "no memory for the ends of %zu documents", capacity);
         slot->ends = ends;
-        slot->end_room = room;
+        slot->end_capacity = capacity;
     }
     slot->ends[slot->end_count++] = ids;
     return HD_OK;
@@ -566,7 +566,7 @@ static void done(struct work *w)
     (void)pthread_mutex_destroy(&w->lock);
 }
 
-enum hd_status hd_tokenize(const struct hd_tokenize *how, struct hd_tokenize_counts *ret_counts)
+enum hd_status hd_tokenize_run(const struct hd_tokenize *how, struct hd_tokenize_counts *ret_counts)
 {
     const bool is_narrow =
         hd_tokenizer_vocab(how->tokenizer) <= 1 << 16 && how->end_of_text < 1 << 16;

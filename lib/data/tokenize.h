@@ -56,6 +56,7 @@ struct hd_tokenize {
 /* Ids have 16 bits if the vocabulary and end_of_text allow it, else 32. Atomic and durable
  * (token_writer.h). HD_INVALID names the input and, in .jsonl, the line. HD_ABORTED: progress
  * returned false. ret_counts may be NULL. */
-enum hd_status hd_tokenize(const struct hd_tokenize *how, struct hd_tokenize_counts *ret_counts);
+enum hd_status hd_tokenize_run(const struct hd_tokenize *how,
+                               struct hd_tokenize_counts *ret_counts);
 
 #endif

@@ -315,15 +315,16 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
                           : "the data has no target in windows of %lld tokens: each of its tokens "
                             "ends a document",
                       (long long)v->context);
-    *ret = (struct hd_evaluation){.loss = block->loss_sum / (double)block->target_count,
-                                  .targets = block->target_count,
-                                  .bytes = e->bytes,
-                                  .windows = v->window_count,
-                                  .all_windows = v->packing ? hd_packing_facts(v->packing)->windows
-                                                            : (v->range.count - 1) / v->context,
-                                  .context = v->context,
-                                  .is_checkpoint = e->model.is_checkpoint,
-                                  .step = e->model.step};
+    *ret =
+        (struct hd_evaluation){.loss = block->loss_sum / (double)block->target_count,
+                               .targets = block->target_count,
+                               .bytes = e->bytes,
+                               .windows = v->window_count,
+                               .all_windows = v->packing ? hd_packing_get_facts(v->packing)->windows
+                                                         : (v->range.count - 1) / v->context,
+                               .context = v->context,
+                               .is_checkpoint = e->model.is_checkpoint,
+                               .step = e->model.step};
     if (hd_job_is_reward(&e->job)) {
         const double pairs = (double)block->target_count;
 

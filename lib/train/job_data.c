@@ -189,7 +189,7 @@ struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *d)
 
     for (int k = 0; k < HD_JOB_SOURCES_MAX; k++) {
         const struct hd_packing_facts *one =
-            d->packings[k] ? hd_packing_facts(d->packings[k]) : NULL;
+            d->packings[k] ? hd_packing_get_facts(d->packings[k]) : NULL;
 
         if (!one)
             continue;

@@ -262,7 +262,7 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
         what.format = HD_TOKEN_FORMAT_COUNTS;
     }
     if (!st)
-        st = hd_tokenize(&what, &counts);
+        st = hd_tokenize_run(&what, &counts);
     f->spelled += counts.spelled;
     return st;
 }

@@ -194,7 +194,7 @@ static enum hd_status survey(const char *path, const struct hd_tokenizer *tokeni
                                     .encode_left = encode_left,
                                     .read_left = read_left};
 
-    return hd_survey(&file, 1, &rules, ret);
+    return hd_survey_run(&file, 1, &rules, ret);
 }
 
 /* Goal: a line that a rank would refuse is found before the job runs, wherever it is. Method: each

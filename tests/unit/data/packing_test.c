@@ -105,7 +105,7 @@ static uint64_t hash_of(const struct hd_packing *p)
 {
     uint64_t hash = 0;
 
-    for (int64_t w = 0; w < hd_packing_facts(p)->windows; w++) {
+    for (int64_t w = 0; w < hd_packing_get_facts(p)->windows; w++) {
         const struct hd_packed *packed;
 
         for (int64_t n = hd_packing_window(p, w, &packed); n > 0; n--)
@@ -120,7 +120,7 @@ static void check_whole(const struct hd_packing *p)
     bool *seen = calloc(MANY * CONTEXT, 1);
     int64_t conversations = 0;
 
-    for (int64_t w = 0; w < hd_packing_facts(p)->windows; w++) {
+    for (int64_t w = 0; w < hd_packing_get_facts(p)->windows; w++) {
         const struct hd_packed *packed;
         int64_t rows = 0;
 
@@ -148,7 +148,7 @@ static void windows_are_full_and_a_function_of_the_seed(void **state)
     assert_int_equal(hd_packing_new(range, CONTEXT, HD_TOO_LONG_ERROR, 1, &a), HD_OK);
     assert_int_equal(hd_packing_new(range, CONTEXT, HD_TOO_LONG_ERROR, 1, &same), HD_OK);
     assert_int_equal(hd_packing_new(range, CONTEXT, HD_TOO_LONG_ERROR, 2, &other), HD_OK);
-    f = hd_packing_facts(a);
+    f = hd_packing_get_facts(a);
     assert_int_equal(f->tokens, range.count);
     assert_int_equal(f->targets, range.count - MANY); /* all but the first token of each */
     assert_true((double)f->tokens >= 0.97 * (double)(f->windows * CONTEXT));
@@ -196,16 +196,16 @@ static void what_is_too_long_is_dropped_or_cut_behind_an_answer(void **state)
     write_conversations(LONG, 4);
     range = open_conversations(NULL);
     assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_DROP, 1, &p), HD_OK);
-    assert_int_equal(hd_packing_facts(p)->dropped, 3);
-    assert_int_equal(hd_packing_facts(p)->conversations, 1);
+    assert_int_equal(hd_packing_get_facts(p)->dropped, 3);
+    assert_int_equal(hd_packing_get_facts(p)->conversations, 1);
     hd_packing_free(p);
     assert_int_equal(hd_packing_new(range, 9, HD_TOO_LONG_CUT, 1, &p), HD_OK);
     /* the second ends behind CD, its fourth token: GHIJ would lose its end. The third has no answer
      * that fits. Of the fourth all tokens count: 9 are kept. The first one's 4 and the second's 4
      * share a window. */
-    assert_int_equal(hd_packing_facts(p)->cut, 2);
-    assert_int_equal(hd_packing_facts(p)->dropped, 1);
-    assert_int_equal(hd_packing_facts(p)->windows, 2);
+    assert_int_equal(hd_packing_get_facts(p)->cut, 2);
+    assert_int_equal(hd_packing_get_facts(p)->dropped, 1);
+    assert_int_equal(hd_packing_get_facts(p)->windows, 2);
     assert_int_equal(hd_packing_window(p, 0, &packed), 2);
     assert_int_equal(packed[0].count, 4);
     assert_int_equal(packed[1].count, 4);
@@ -258,7 +258,7 @@ static void a_sample_has_its_conversations_beside_each_other_and_blind(void **st
     write_conversations(texts, 2);
     range = open_conversations(NULL);
     assert_int_equal(hd_packing_new(range, S, HD_TOO_LONG_ERROR, 1, &p), HD_OK);
-    assert_int_equal(hd_packing_facts(p)->targets, 4);
+    assert_int_equal(hd_packing_get_facts(p)->targets, 4);
     assert_int_equal(hd_sampler_init_mixture(&sampler, &range, &p, (const double[]){1}, 1, S, 1,
                                              HD_DATA_SHUFFLED, 1),
                      HD_OK);
@@ -368,8 +368,8 @@ static void targets_follow_their_bits_through_long_conversations(void **state)
         assert_int_equal(hd_token_writer_finish(w), HD_OK);
         range = open_conversations(NULL);
         assert_int_equal(hd_packing_new(range, S, HD_TOO_LONG_ERROR, 1, &p), HD_OK);
-        assert_int_equal(hd_packing_facts(p)->targets, expected);
-        assert_int_equal(hd_packing_facts(p)->windows, 1);
+        assert_int_equal(hd_packing_get_facts(p)->targets, expected);
+        assert_int_equal(hd_packing_get_facts(p)->windows, 1);
         assert_int_equal(hd_sampler_init_mixture(&sampler, &range, &p, (const double[]){1}, 1, S, 1,
                                                  HD_DATA_SHUFFLED, 1),
                          HD_OK);
@@ -448,10 +448,10 @@ static void a_pair_is_in_one_window(void **state)
         reference[i] = (float)i;
     hd_corpus_set_reference((struct hd_corpus *)(uintptr_t)range.corpus, reference);
     assert_int_equal(hd_packing_new(range, S, HD_TOO_LONG_ERROR, 1, &p), HD_OK);
-    assert_int_equal(hd_packing_facts(p)->windows, 2);
-    assert_int_equal(hd_packing_facts(p)->conversations, 3);
-    assert_true(hd_packing_facts(p)->pairs);
-    assert_int_equal(hd_packing_facts(p)->targets, 2 + 3 + 1 + 1 + 4 + 2);
+    assert_int_equal(hd_packing_get_facts(p)->windows, 2);
+    assert_int_equal(hd_packing_get_facts(p)->conversations, 3);
+    assert_true(hd_packing_get_facts(p)->pairs);
+    assert_int_equal(hd_packing_get_facts(p)->targets, 2 + 3 + 1 + 1 + 4 + 2);
     assert_int_equal(hd_validation_init_packed(&v, range, p, 0), HD_OK);
     assert_int_equal(hd_validation_fill(&v, 0, 1,
                                         &(struct hd_data_batch){.tokens = tokens,
@@ -490,8 +490,8 @@ static void a_pair_that_is_too_long_is_not_cut(void **state)
     assert_int_equal(hd_packing_new(range, 7, HD_TOO_LONG_ERROR, 1, &p), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "1 pair is longer than model.context = 7"));
     assert_int_equal(hd_packing_new(range, 7, HD_TOO_LONG_CUT, 1, &p), HD_OK);
-    assert_int_equal(hd_packing_facts(p)->conversations, 1);
-    assert_int_equal(hd_packing_facts(p)->dropped, 1);
+    assert_int_equal(hd_packing_get_facts(p)->conversations, 1);
+    assert_int_equal(hd_packing_get_facts(p)->dropped, 1);
     hd_packing_free(p);
     close_range(range);
 }

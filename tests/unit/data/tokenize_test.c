@@ -105,7 +105,7 @@ static void documents_stand_in_the_order_of_the_inputs(void **state)
         int64_t count = 0;
         char *ids;
 
-        assert_int_equal(hd_tokenize(&job, &counts), HD_OK);
+        assert_int_equal(hd_tokenize_run(&job, &counts), HD_OK);
         ids = ids_of(out, &count);
         assert_string_equal(ids, "second\nfirstlast");
         assert_int_equal(count, 7 + 5 + 4);
@@ -130,13 +130,13 @@ static void files_without_a_token_may_be_refused(void **state)
     struct hd_text kept = {0};
 
     (void)state;
-    assert_int_equal(hd_tokenize(&job, NULL), HD_INVALID);
+    assert_int_equal(hd_tokenize_run(&job, NULL), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "none.txt: no token comes of it"));
     assert_int_equal(hd_file_read(job.out, 100, &kept), HD_OK);
     assert_string_equal(kept.data, "kept");
     hd_text_free(&kept);
     job.needs_tokens = false; /* one of several files of a job may be empty */
-    assert_int_equal(hd_tokenize(&job, NULL), HD_OK);
+    assert_int_equal(hd_tokenize_run(&job, NULL), HD_OK);
 }
 
 /* Method: many pieces of work, one thread beside four. */
@@ -160,7 +160,7 @@ static void the_number_of_threads_changes_no_byte(void **state)
                                   .threads = i ? 4 : 1};
         struct hd_tokenize_counts counts;
 
-        assert_int_equal(hd_tokenize(&job, &counts), HD_OK);
+        assert_int_equal(hd_tokenize_run(&job, &counts), HD_OK);
         assert_int_equal(counts.documents, LINES);
         assert_int_equal(counts.read_bytes, text.len_bytes);
         assert_int_equal(hd_file_read(out, OUT_BYTES_MAX, &files[i]), HD_OK);
@@ -219,7 +219,7 @@ static void a_failure_names_the_line_and_leaves_nothing_behind(void **state)
         struct hd_text kept = {0};
 
         before = files_in_dir();
-        assert_int_equal(hd_tokenize(&job, &counts), stops ? HD_ABORTED : HD_INVALID);
+        assert_int_equal(hd_tokenize_run(&job, &counts), stops ? HD_ABORTED : HD_INVALID);
         if (!stops)
             assert_non_null(strstr(hd_err_message(), cases[i].story));
         assert_int_equal(files_in_dir(), before);
@@ -289,7 +289,7 @@ static void a_long_text_has_the_ids_of_the_whole(void **state)
         struct hd_text file = {0};
         struct hd_token_view view;
 
-        assert_int_equal(hd_tokenize(&job, NULL), HD_OK);
+        assert_int_equal(hd_tokenize_run(&job, NULL), HD_OK);
         assert_int_equal(hd_file_read(job.out, OUT_BYTES_MAX, &file), HD_OK);
         assert_int_equal(hd_token_view_npy(file.data, (int64_t)file.len_bytes, &view), HD_OK);
         assert_int_equal(view.count, whole.count + 1);
@@ -327,7 +327,7 @@ static void each_document_is_a_sequence_of_megatrons(void **state)
     struct hd_token_view view;
 
     (void)state;
-    assert_int_equal(hd_tokenize(&job, NULL), HD_OK);
+    assert_int_equal(hd_tokenize_run(&job, NULL), HD_OK);
     assert_int_equal(hd_file_read(in_dir("mega.bin"), OUT_BYTES_MAX, &bin), HD_OK);
     assert_int_equal(hd_file_read(in_dir("mega.idx"), OUT_BYTES_MAX, &idx), HD_OK);
     assert_int_equal(hd_token_view_megatron(bin.data, (int64_t)bin.len_bytes, idx.data,
@@ -381,7 +381,7 @@ static void a_full_disk_is_said_and_leaves_what_was_there(void **state)
         struct hd_text file = {0};
 
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-        assert_int_equal(hd_tokenize(&job, NULL), HD_STORAGE);
+        assert_int_equal(hd_tokenize_run(&job, NULL), HD_STORAGE);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_non_null(strstr(hd_err_message(), job.out));
         assert_non_null(strstr(hd_err_message(), strerror(EFBIG)));
@@ -428,7 +428,7 @@ static void a_place_that_is_taken_is_refused(void **state)
                                         .threads = 1};
         const int files = files_in_dir();
 
-        assert_int_equal(hd_tokenize(&job, NULL), i == 4 ? HD_IO : HD_INVALID);
+        assert_int_equal(hd_tokenize_run(&job, NULL), i == 4 ? HD_IO : HD_INVALID);
         if (!strstr(hd_err_message(), cases[i].story))
             fail_msg("'%s' does not say '%s'", hd_err_message(), cases[i].story);
         assert_int_equal(files_in_dir(), files);
@@ -453,7 +453,7 @@ static void a_stop_is_heard_while_a_line_is_read(void **state)
 
     (void)state;
     assert_int_equal(truncate(input, (off_t)300 << 20), 0); /* takes no room */
-    assert_int_equal(hd_tokenize(&job, NULL), HD_ABORTED);
+    assert_int_equal(hd_tokenize_run(&job, NULL), HD_ABORTED);
 }
 
 /* Goal: progress is told to its end. */
@@ -477,7 +477,7 @@ static void the_last_that_is_told_is_all(void **state)
     make_long_text(&text);
     input = put("told.txt", text.data);
     hd_text_free(&text);
-    assert_int_equal(hd_tokenize(&job, &counts), HD_OK);
+    assert_int_equal(hd_tokenize_run(&job, &counts), HD_OK);
     assert_int_equal(counts.read_bytes, counts.total_bytes);
     assert_int_equal(largest.before, counts.total_bytes);
     assert_true(largest.calls >= 3); /* of 3 MiB in pieces of one */
