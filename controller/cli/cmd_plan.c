@@ -253,7 +253,7 @@ static void show_search(void *about, const struct hd_search *so_far)
                    "searching for %lld s: %lld families of layouts, %lld layouts priced, %lld laid "
                    "out",
                    (long long)(now_ms - b->begin_ms) / 1000, (long long)so_far->families,
-                   (long long)so_far->priced, (long long)so_far->laid_out);
+                   (long long)so_far->costed, (long long)so_far->laid_out);
     cli_add_cut(&line, text, columns);
     bar_put(&b->bar, line.failed ? "" : line.data, columns);
     hd_text_free(&line);
@@ -315,7 +315,7 @@ static enum hd_status price_layout(struct plan_asked *a, struct hd_report_asked 
     if (hd_traits_is_cuda(&a->traits))
         (void)snprintf(cluster->device, sizeof cluster->device, "cuda");
     if (a->rates.half_flops > 0)
-        st = hd_search_price(&question, &a->job.layout, &a->arena, p);
+        st = hd_search_cost(&question, &a->job.layout, &a->arena, p);
     p->job = a->job;
     p->plan = a->plan;
     p->fits = plan_show_fits(a);

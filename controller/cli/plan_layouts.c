@@ -43,7 +43,7 @@ static void format_seconds(double s, char text[32])
 }
 
 /* Time that nothing overlaps with. */
-static double exposed(const struct hd_price *p)
+static double exposed(const struct hd_step_cost *p)
 {
     double s = 0;
 
@@ -57,23 +57,23 @@ static void add_row(struct table *t, int number, const struct hd_search_plan *p)
     char bytes[32], seconds[32], rate[32];
 
     hd_text_format_bytes(p->needed_bytes, bytes);
-    format_seconds(p->price.step_s, seconds);
-    cli_format_count(p->price.tokens_per_s, rate);
+    format_seconds(p->cost.step_s, seconds);
+    cli_format_count(p->cost.tokens_per_s, rate);
     table_begin_row(t);
     table_add(t, NULL, "%d", number);
     add_sizes(t, &p->job.layout);
     table_add(t, NULL, "%s%s", bytes, p->fits ? "" : " (too much)");
     table_add(t, NULL, "%s", seconds);
     table_add(t, NULL, "%s", rate);
-    if (p->price.mfu > 0)
-        table_add(t, NULL, "%.1f%%", 100 * p->price.mfu);
+    if (p->cost.mfu > 0)
+        table_add(t, NULL, "%.1f%%", 100 * p->cost.mfu);
     else
         table_add(t, NULL, "-");
-    table_add(t, NULL, "%.1f%%", 100 * p->price.bubble);
-    table_add(t, NULL, "%.1f%%", 100 * exposed(&p->price) / p->price.step_s);
+    table_add(t, NULL, "%.1f%%", 100 * p->cost.bubble);
+    table_add(t, NULL, "%.1f%%", 100 * exposed(&p->cost) / p->cost.step_s);
 }
 
-static void add_where(const struct hd_price *p, struct hd_text *out)
+static void add_where(const struct hd_step_cost *p, struct hd_text *out)
 {
     char text[32];
 
@@ -167,7 +167,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
     }
     if (explain) {
         if (s->plan_count) {
-            add_where(&s->plans[0].price, out);
+            add_where(&s->plans[0].cost, out);
             plan_ranks_people(l, &s->plans[0], out);
         }
         add_rejects(cli, l, out);
@@ -175,7 +175,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
                     "\nsearched: %lld families of layouts, %lld of them compiled; %lld schedules "
                     "walked; %lld layouts priced, %lld laid out to the byte\n",
                     (long long)s->families, (long long)s->blocks, (long long)s->walked,
-                    (long long)s->priced, (long long)s->laid_out);
+                    (long long)s->costed, (long long)s->laid_out);
     }
     if (!hd_report_has_kernels(&l->cluster->traits))
         hd_text_add(
@@ -195,7 +195,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
 
 void plan_layouts_time(const struct hd_report *l, struct hd_text *out)
 {
-    const struct hd_price *p = &l->search.plans[0].price;
+    const struct hd_step_cost *p = &l->search.plans[0].cost;
     char seconds[32], rate[32];
 
     if (p->step_s <= 0)

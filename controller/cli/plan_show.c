@@ -6,7 +6,7 @@
 
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
-#include "plan/crossing.h"
+#include "plan/inter_node.h"
 
 /* What a step's products and bytes would take at the rates of a data sheet, in milliseconds. */
 struct sheet_times {
@@ -35,9 +35,9 @@ static struct sheet_times make_sheet_times(const struct plan_asked *a, const str
 /* Of what the group of this rank moves, the bytes that cross between nodes. */
 static int64_t crossing_bytes(const struct plan_asked *a, int rank, int group, int kind)
 {
-    return a->devices_per_node ? hd_crossing_bytes(&a->plan, rank, (enum hd_group_name)group,
-                                                   (enum hd_comm_kind)kind, a->devices_per_node,
-                                                   a->job.native_reduction)
+    return a->devices_per_node ? hd_inter_node_bytes(&a->plan, rank, (enum hd_group_name)group,
+                                                     (enum hd_comm_kind)kind, a->devices_per_node,
+                                                     a->job.native_reduction)
                                : 0;
 }
 
@@ -514,7 +514,7 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     }
     if (a->devices_per_node) {
         hd_text_format_bytes(
-            hd_crossing_bytes_all(&a->plan, a->devices_per_node, a->job.native_reduction),
+            hd_inter_node_bytes_all(&a->plan, a->devices_per_node, a->job.native_reduction),
             all_text);
         hd_text_add(out,
                     "of all that ranks move in a step %s cross between nodes of %lld devices\n",

@@ -2,7 +2,8 @@
  *
  * A placement takes the fewest nodes of the fewest switches that have enough free devices now. On
  * nodes that are partly held, or at several switches, the same devices do a step in more time
- * (plan/price.h, which is asked by layout_cache.c). So for a job that could start now in a worse place than
+ * (plan/step_cost.h, which is asked by layout_cache.c). So for a job that could start now in a
+ * worse place than
  * so many devices could have, the places that open next are looked at: on as few nodes as would do,
  * at one switch of each tier in turn, and the job waits for the best of them, if that pays:
  *

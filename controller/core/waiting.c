@@ -46,7 +46,7 @@ static struct core_class_key key_of(const struct hd_core *core, const struct cor
     key.devices_min = job->needs.devices_min;
     key.devices_max = job->needs.devices_max;
     key.memory_min = job->needs.memory_min;
-    key.shape = hd_plan_shape(&job->needs.wish);
+    key.shape = hd_plan_shape_of(&job->needs.wish);
     for (size_t k = 0; k < count;
          k++) /* an older build may have accepted what this one cannot run */
         key.possible |= core_devices_needed(&job->needs, kinds[k]) ? 1u << kinds[k] : 0;

@@ -13,7 +13,7 @@
 #include "controller/services/control.h"
 #include "controller/services/internal.h"
 #include "plan/best.h"
-#include "plan/figures.h"
+#include "plan/calibration_report.h"
 
 enum {
     SEARCHES_MAX = 2, /* at a time */
@@ -98,7 +98,7 @@ bool planner_measured(struct hd_arena *arena, const char *calibration,
     struct hd_rates rates;
 
     if (!cal || hd_calibration_read(calibration, strlen(calibration), arena, cal) ||
-        hd_calibration_check(cal, traits, threads) || !hd_figures_peaks(cal, &peaks))
+        hd_calibration_check(cal, traits, threads) || !hd_calibration_report_peaks(cal, &peaks))
         return false;
     hd_rates_of_peaks(peaks.half_flops, peaks.single_flops, peaks.memory_bytes_per_s, 0, &rates);
     hd_rates_calibrate(&rates, cal);

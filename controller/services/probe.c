@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "controller/services/internal.h"
-#include "plan/figures.h"
+#include "plan/calibration_report.h"
 
 /* Of one node. */
 struct kept {
@@ -113,10 +113,10 @@ static void add_devices(struct hd_arena *arena, const struct hd_calibration *cal
 static void add_products(struct hd_arena *arena, const struct hd_calibration *cal,
                          Heddle__V1__NodeProbe *m)
 {
-    struct hd_figures_product products[HD_FIGURES_PRODUCTS_MAX];
-    const int count = hd_figures_products(cal, products);
+    struct hd_calibration_report_product products[HD_CALIBRATION_REPORT_PRODUCTS_MAX];
+    const int count = hd_calibration_report_products(cal, products);
 
-    m->products = hd_arena_array(arena, HD_FIGURES_PRODUCTS_MAX, sizeof *m->products);
+    m->products = hd_arena_array(arena, HD_CALIBRATION_REPORT_PRODUCTS_MAX, sizeof *m->products);
     for (int i = 0; m->products && i < count; i++) {
         Heddle__V1__ProductFigures *p = hd_arena_alloc(arena, sizeof *p);
 
@@ -142,7 +142,7 @@ static void add_collectives(struct hd_arena *arena, const struct hd_calibration 
         heddle__v1__collective_figures__init(f);
         f->kind = convert_text(kind_names[cal->curves[i].kind]);
         f->members = cal->curves[i].members;
-        hd_figures_curve(&cal->curves[i], &f->alpha_s, &f->bytes_per_s);
+        hd_calibration_report_curve(&cal->curves[i], &f->alpha_s, &f->bytes_per_s);
         m->collectives[m->n_collectives++] = f;
     }
 }

@@ -243,7 +243,8 @@ static void note_collective(struct times *t, const struct hd_span *span)
         return;
     t->collectives++;
     bytes = (double)node->count * (double)hd_dtype_size(node->dtype);
-    if (node->comm == HD_COMM_ALL_TO_ALL_V) /* as plan/pieces.c counts them, of two members */
+    if (node->comm == HD_COMM_ALL_TO_ALL_V) /* as plan/layer_profile.c counts them, of two
+                                               members */
         bytes = (double)(node->rows.even * node->rows.elements) *
                 (double)hd_dtype_size(node->dtype) / 2;
     if (hd_calibration_collective(t->alone, node->comm, 2, bytes, &seconds, &members))

@@ -54,8 +54,8 @@ static void add_chosen(const struct hd_best_asked *asked, const struct hd_best *
     hd_text_add(why, ": predicted %.3g s a step, %s of a device's %s", best->step_s, needs, has);
 }
 
-static void add_misfit(const struct hd_best_asked *asked, const struct hd_search_rejected *least,
-                       struct hd_text *why)
+static void add_infeasible(const struct hd_best_asked *asked,
+                           const struct hd_search_rejected *least, struct hd_text *why)
 {
     char needs[32], has[32];
 
@@ -98,7 +98,7 @@ static enum hd_status by_time(const struct hd_best_asked *asked, struct hd_best 
 
         *best = (struct hd_best){.sizes = first->job.layout,
                                  .fits = first->fits,
-                                 .step_s = first->price.step_s,
+                                 .step_s = first->cost.step_s,
                                  .needed_bytes = first->needed_bytes};
     } else if (!st) {
         *best = (struct hd_best){
@@ -107,12 +107,12 @@ static enum hd_status by_time(const struct hd_best_asked *asked, struct hd_best 
     if (!st && best->fits)
         add_chosen(asked, best, why);
     else if (!st && search.plan_count) /* every member is written down */
-        add_misfit(
+        add_infeasible(
             asked,
             &(struct hd_search_rejected){.sizes = best->sizes, .needed_bytes = best->needed_bytes},
             why);
     else if (!st)
-        add_misfit(asked, &search.least, why);
+        add_infeasible(asked, &search.least, why);
     hd_arena_done(&arena);
     return st;
 }

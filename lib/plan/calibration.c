@@ -144,7 +144,8 @@ static enum hd_status add_class(struct hd_calibration *cal, struct hd_arena *are
     if (cal->class_count == HD_CALIBRATION_CLASSES_MAX)
         return hd_err(HD_LIMIT, "a calibration has at most %d kinds of kernels",
                       (int)HD_CALIBRATION_CLASSES_MAX);
-    grown = hd_arena_grow(arena, cal->classes, cal->class_count, &cal->class_room, sizeof *grown);
+    grown =
+        hd_arena_grow(arena, cal->classes, cal->class_count, &cal->class_capacity, sizeof *grown);
     if (!grown)
         return no_memory();
     cal->classes = grown;
@@ -172,7 +173,7 @@ enum hd_status hd_calibration_add(struct hd_calibration *cal, struct hd_arena *a
     if (c->count == HD_CALIBRATION_SAMPLES_MAX)
         return hd_err(HD_LIMIT, "a calibration has at most %d sizes of %s",
                       (int)HD_CALIBRATION_SAMPLES_MAX, hd_kernel_info(key->kernel)->name);
-    grown = hd_arena_grow(arena, c->samples, c->count, &c->room, sizeof *grown);
+    grown = hd_arena_grow(arena, c->samples, c->count, &c->capacity, sizeof *grown);
     if (!grown)
         return no_memory();
     c->samples = grown;
@@ -203,8 +204,8 @@ enum hd_status hd_calibration_add_collective(struct hd_calibration *cal, struct 
         if (cal->curve_count == HD_CALIBRATION_CURVES_MAX)
             return hd_err(HD_LIMIT, "a calibration has at most %d curves of collectives",
                           (int)HD_CALIBRATION_CURVES_MAX);
-        curves =
-            hd_arena_grow(arena, cal->curves, cal->curve_count, &cal->curve_room, sizeof *curves);
+        curves = hd_arena_grow(arena, cal->curves, cal->curve_count, &cal->curve_capacity,
+                               sizeof *curves);
         if (!curves)
             return no_memory();
         cal->curves = curves;
@@ -217,7 +218,7 @@ enum hd_status hd_calibration_add_collective(struct hd_calibration *cal, struct 
     if (c->count && bytes <= c->points[c->count - 1].bytes)
         return hd_err(HD_INVALID, "the sizes of %s among %lld are not ascending", kind_names[kind],
                       (long long)members);
-    grown = hd_arena_grow(arena, c->points, c->count, &c->room, sizeof *grown);
+    grown = hd_arena_grow(arena, c->points, c->count, &c->capacity, sizeof *grown);
     if (!grown)
         return no_memory();
     c->points = grown;

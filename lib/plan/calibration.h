@@ -79,7 +79,7 @@ struct hd_calibration_class {
     enum hd_kernel kernel;
     char variant[HD_CALIBRATION_VARIANT_MAX];
     struct hd_calibration_sample *samples; /* [count] */
-    int count, room;
+    int count, capacity;
 };
 
 struct hd_calibration_point {
@@ -90,7 +90,7 @@ struct hd_calibration_curve {
     enum hd_comm_kind kind;
     int64_t members;
     struct hd_calibration_point *points; /* [count] by bytes, ascending */
-    int count, room;
+    int count, capacity;
 };
 
 /* All devices compute at the same time, so these are rates beside busy neighbours. */
@@ -122,7 +122,7 @@ struct hd_calibration {
     struct hd_calibration_device *each;   /* [each_count]: `devices`, or 0: not measured */
     struct hd_calibration_pair *pairs;    /* [pair_count], by a, then b */
     int each_count, pair_count;
-    int class_count, class_room, curve_count, curve_room;
+    int class_count, class_capacity, curve_count, curve_capacity;
 };
 
 /* The build that this program is: kernels are comparable only within one. */

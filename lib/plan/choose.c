@@ -25,7 +25,7 @@ int32_t hd_plan_unit(const struct hd_plan_request *request)
     return (int32_t)choose_or_one(request->sizes.tp);
 }
 
-struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request)
+struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request)
 {
     const bool codes = request->searched && request->nf4;
 
@@ -237,27 +237,27 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
 
 bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layout_sizes *sizes)
 {
-    const struct hd_layout_sizes *wish = &request->sizes;
+    const struct hd_layout_sizes *requested = &request->sizes;
     const struct {
         int64_t wished, open, is;
-    } numbers[] = {{wish->tp, 0, sizes->tp},
-                   {wish->pp, 0, sizes->pp},
-                   {wish->dp, 0, sizes->dp},
-                   {wish->cp, 0, sizes->cp},
-                   {wish->ep, 0, sizes->ep},
-                   {wish->zero, -1, sizes->zero},
-                   {wish->zero_shard, 0, sizes->zero_shard},
-                   {wish->virtual_stages, 0, sizes->virtual_stages},
-                   {wish->micro_batch, 0, sizes->micro_batch},
-                   {wish->sequence, -1, sizes->sequence},
-                   {wish->order_micro_batches, 0, sizes->order_micro_batches}};
+    } numbers[] = {{requested->tp, 0, sizes->tp},
+                   {requested->pp, 0, sizes->pp},
+                   {requested->dp, 0, sizes->dp},
+                   {requested->cp, 0, sizes->cp},
+                   {requested->ep, 0, sizes->ep},
+                   {requested->zero, -1, sizes->zero},
+                   {requested->zero_shard, 0, sizes->zero_shard},
+                   {requested->virtual_stages, 0, sizes->virtual_stages},
+                   {requested->micro_batch, 0, sizes->micro_batch},
+                   {requested->sequence, -1, sizes->sequence},
+                   {requested->order_micro_batches, 0, sizes->order_micro_batches}};
     const struct {
         const char *wished, *is;
-    } words[] = {{wish->schedule, sizes->schedule},
-                 {wish->stages, sizes->stages},
-                 {wish->offload, sizes->offload},
-                 {wish->recompute, sizes->recompute},
-                 {wish->cp_exchange, sizes->cp_exchange}};
+    } words[] = {{requested->schedule, sizes->schedule},
+                 {requested->stages, sizes->stages},
+                 {requested->offload, sizes->offload},
+                 {requested->recompute, sizes->recompute},
+                 {requested->cp_exchange, sizes->cp_exchange}};
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i].wished != numbers[i].open && numbers[i].wished != numbers[i].is)
@@ -265,7 +265,7 @@ bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layou
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(words[i].wished, "auto") != 0 && strcmp(words[i].wished, words[i].is) != 0)
             return false;
-    return wish->expert_rows == 0 || wish->expert_rows == sizes->expert_rows;
+    return requested->expert_rows == 0 || requested->expert_rows == sizes->expert_rows;
 }
 
 void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,

@@ -138,7 +138,7 @@ struct hd_plan_shape {
     int64_t layers, heads, kv_heads, ffn_hidden, context, vocab; /* if it is searched; else 0 */
     int64_t nf4_hidden, nf4_head_width; /* if it is searched, and nf4; else 0 */
 };
-struct hd_plan_shape hd_plan_shape(const struct hd_plan_request *request);
+struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request);
 
 /* The number of ranks that must be on one node together: a tensor-parallel group. */
 int32_t hd_plan_unit(const struct hd_plan_request *request);

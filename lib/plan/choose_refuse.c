@@ -35,13 +35,13 @@ static bool is_possible_cp(const void *about, int64_t value)
     return value == 1 || w->context % (2 * value) == 0;
 }
 
-struct expert_ranks {
+struct expert_rank_counts {
     int64_t experts, ranks; /* ranks: dp x cp, which share the experts */
 };
 
 static bool is_possible_ep(const void *about, int64_t value)
 {
-    const struct expert_ranks *e = about;
+    const struct expert_rank_counts *e = about;
 
     return e->experts % value == 0 && e->ranks % value == 0;
 }
@@ -82,11 +82,11 @@ static bool makes_it_fit(const void *about, int64_t value)
 static void list_values(struct trial *t, int64_t max, bool (*obeys)(const void *, int64_t),
                         const void *about, char list[HD_TEXT_LIST_MAX])
 {
-    const int64_t wish = *(const int64_t *)((const char *)&t->request.sizes + t->offset);
+    const int64_t requested = *(const int64_t *)((const char *)&t->request.sizes + t->offset);
 
-    hd_text_list_near(makes_it_fit, t, max, wish, list);
+    hd_text_list_near(makes_it_fit, t, max, requested, list);
     if (!*list)
-        hd_text_list_near(obeys, about, max, wish, list);
+        hd_text_list_near(obeys, about, max, requested, list);
 }
 
 static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_obstacle why,
@@ -285,7 +285,7 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
 {
     const int64_t replica = choose_replica(w);
     const int64_t share = why >= HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
-    struct expert_ranks ranks = {.experts = w->experts};
+    struct expert_rank_counts ranks = {.experts = w->experts};
     struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices, 0};
     struct trial shard = {*w, offsetof(struct hd_layout_sizes, zero_shard), devices, devices, 0};
     char list[HD_TEXT_LIST_MAX];

@@ -5,13 +5,13 @@
 /* Numbers that tell a class from others. */
 struct class_key {
     int64_t *numbers;
-    int count, room;
+    int count, capacity;
 };
 
 /* The classes of one stage; programs: which of the finder's programs each has. */
 struct stage_classes {
     int32_t *programs;
-    int count, room;
+    int count, capacity;
 };
 
 struct finder {
@@ -20,13 +20,13 @@ struct finder {
     struct stage_classes *stages; /* [pp] */
     int32_t *of;                  /* [world] the class within its stage */
     struct class_key *programs;   /* the different keys of all stages */
-    int program_count, program_room;
+    int program_count, program_capacity;
     struct class_key key; /* of the rank in hand; its memory serves all ranks */
 };
 
 static void add(struct finder *f, int64_t number)
 {
-    int64_t *numbers = hd_arena_grow(&f->arena, f->key.numbers, f->key.count, &f->key.room,
+    int64_t *numbers = hd_arena_grow(&f->arena, f->key.numbers, f->key.count, &f->key.capacity,
                                      sizeof *f->key.numbers);
 
     if (!numbers)
@@ -150,7 +150,8 @@ static int32_t find_programs(struct finder *f)
         if (f->programs[i].count == f->key.count &&
             memcmp(f->programs[i].numbers, f->key.numbers, size) == 0)
             return i;
-    keys = hd_arena_grow(&f->arena, f->programs, f->program_count, &f->program_room, sizeof *keys);
+    keys =
+        hd_arena_grow(&f->arena, f->programs, f->program_count, &f->program_capacity, sizeof *keys);
     if (!keys)
         return 0;
     f->programs = keys;
@@ -168,7 +169,7 @@ static int32_t look_up(struct finder *f, struct stage_classes *stage)
     for (int i = 0; i < stage->count; i++)
         if (stage->programs[i] == programs)
             return i;
-    all = hd_arena_grow(&f->arena, stage->programs, stage->count, &stage->room, sizeof *all);
+    all = hd_arena_grow(&f->arena, stage->programs, stage->count, &stage->capacity, sizeof *all);
     if (!all)
         return 0;
     stage->programs = all;

@@ -41,8 +41,8 @@ static enum hd_status measure(const struct hd_fit_asked *asked, const struct hd_
 
 /* Tries one rung; true: it fits, and the search is over. axes: tp, cp, pp and sequence
  * of the rung. */
-static bool try_rung(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
-                     int64_t zero, struct hd_fit *fit, enum hd_status *st)
+static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
+                      int64_t zero, struct hd_fit *fit, enum hd_status *st)
 {
     struct hd_plan_request request = *asked->request;
     struct hd_layout_sizes sizes;
@@ -89,7 +89,7 @@ static bool try_zeros(const struct hd_fit_asked *asked, const struct hd_layout_s
     bool found = false;
 
     for (int64_t zero = any_zero ? 0 : asked->request->sizes.zero; !found && zero <= 3; zero++) {
-        found = try_rung(asked, axes, zero, fit, st);
+        found = try_level(asked, axes, zero, fit, st);
         if (!any_zero)
             break;
     }
@@ -131,25 +131,25 @@ enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *re
 /* ---- the line ---- */
 
 /* "pp 2 and zero 1" of the members that are auto. */
-static void add_members(const struct hd_layout_sizes *wish, int64_t pp, int64_t zero,
+static void add_members(const struct hd_layout_sizes *requested, int64_t pp, int64_t zero,
                         struct hd_text *text)
 {
-    if (!wish->pp)
+    if (!requested->pp)
         hd_text_add(text, "pp %lld", (long long)pp);
-    if (wish->zero < 0)
-        hd_text_add(text, "%szero %lld", wish->pp ? "" : " and ", (long long)zero);
+    if (requested->zero < 0)
+        hd_text_add(text, "%szero %lld", requested->pp ? "" : " and ", (long long)zero);
 }
 
 /* The keys that a user could change, nearest first. */
 static void add_remedies(const struct hd_fit_asked *asked, const struct hd_fit *fit,
                          struct hd_text *text)
 {
-    const struct hd_layout_sizes *wish = &asked->request->sizes;
+    const struct hd_layout_sizes *requested = &asked->request->sizes;
     const struct hd_layout_sizes *s = &fit->sizes;
 
-    if (wish->zero >= 0 && wish->zero < 3 && s->dp * s->cp > 1)
+    if (requested->zero >= 0 && requested->zero < 3 && s->dp * s->cp > 1)
         hd_text_add(text, "write parallel.zero: auto, ");
-    if (wish->pp && s->dp > 1)
+    if (requested->pp && s->dp > 1)
         hd_text_add(text, "write parallel.pp: auto, ");
     if (strncmp(s->recompute, "full", 4) != 0)
         hd_text_add(text, "keep less (parallel.recompute: full), ");
@@ -162,23 +162,23 @@ static void add_remedies(const struct hd_fit_asked *asked, const struct hd_fit *
 static void add_forced(const struct hd_fit_asked *asked, const struct hd_fit *fit,
                        struct hd_text *text)
 {
-    const struct hd_layout_sizes *wish = &asked->request->sizes, *s = &fit->sizes;
+    const struct hd_layout_sizes *requested = &asked->request->sizes, *s = &fit->sizes;
     struct hd_plan_request plain = *asked->request;
     const char *sign = "";
 
     plain.searched = false;
-    plain.sizes.pp = wish->pp ? wish->pp : 1;
+    plain.sizes.pp = requested->pp ? requested->pp : 1;
     if (!hd_plan_check(&plain, asked->devices, asked->devices))
         return;
-    if (!wish->tp && s->tp > 1) {
+    if (!requested->tp && s->tp > 1) {
         hd_text_add(text, "tp %lld", (long long)s->tp);
         sign = ", ";
     }
-    if (!wish->cp && s->cp > 1) {
+    if (!requested->cp && s->cp > 1) {
         hd_text_add(text, "%scp %lld", sign, (long long)s->cp);
         sign = ", ";
     }
-    if (!wish->pp && s->pp > 1)
+    if (!requested->pp && s->pp > 1)
         hd_text_add(text, "%spp %lld", sign, (long long)s->pp);
     hd_text_add(text, " chosen, as data parallelism alone is not possible: %s", hd_err_message());
 }

@@ -103,12 +103,12 @@ static double higher(double a, double b)
 }
 
 /* How many of the pairs lie on both sides of each shared link: it carries them all. */
-struct crossings {
+struct inter_node_links {
     int32_t out[HD_SHARED_LINKS_MAX], in[HD_SHARED_LINKS_MAX];
 };
 
 static void cross(const struct hd_node_links *links, int32_t from, int32_t to,
-                  struct crossings *crossings)
+                  struct inter_node_links *inter_node_links)
 {
     if (hd_node_links_is_direct(links, from, to))
         return;
@@ -116,15 +116,15 @@ static void cross(const struct hd_node_links *links, int32_t from, int32_t to,
         const bool has_from = links->shared[s].devices >> from & 1,
                    has_to = links->shared[s].devices >> to & 1;
 
-        crossings->out[s] += has_from && !has_to;
-        crossings->in[s] += has_to && !has_from;
+        inter_node_links->out[s] += has_from && !has_to;
+        inter_node_links->in[s] += has_to && !has_from;
     }
 }
 
-static double share_of(const struct hd_node_links *links, const struct crossings *crossings,
-                       int32_t shared)
+static double share_of(const struct hd_node_links *links,
+                       const struct inter_node_links *inter_node_links, int32_t shared)
 {
-    const int32_t out = crossings->out[shared], in = crossings->in[shared];
+    const int32_t out = inter_node_links->out[shared], in = inter_node_links->in[shared];
 
     return links->shared[shared].bytes_per_s / (out > in ? out : in > 0 ? in : 1);
 }
@@ -137,12 +137,12 @@ static bool lies_between(const struct hd_shared_link *shared, int32_t a, int32_t
 void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_window *w,
                         const int32_t *devices, int32_t assigned, struct hd_link_group *group)
 {
-    struct crossings crossings = {0};
+    struct inter_node_links inter_node_links = {0};
     double rate = INFINITY, latency = 0;
 
     for (int32_t i = 0; i < assigned; i++)
         if (w->next[i] >= 0 && w->next[i] < assigned)
-            cross(links, devices[i], devices[w->next[i]], &crossings);
+            cross(links, devices[i], devices[w->next[i]], &inter_node_links);
     for (int32_t i = 0; i < assigned; i++) {
         const int32_t from = devices[i];
         int32_t to;
@@ -155,7 +155,7 @@ void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_
         for (int32_t s = 0; s < links->shared_count; s++)
             if (!hd_node_links_is_direct(links, from, to) &&
                 lies_between(&links->shared[s], from, to))
-                rate = lower(rate, share_of(links, &crossings, s));
+                rate = lower(rate, share_of(links, &inter_node_links, s));
     }
     group->ring_bytes_per_s = rate;
     group->latency_s = latency;
@@ -164,7 +164,7 @@ void hd_links_ring_rate(const struct hd_node_links *links, const struct hd_link_
 void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_link_window *w,
                             const int32_t *devices, int32_t assigned, struct hd_link_group *group)
 {
-    struct crossings crossings = {0};
+    struct inter_node_links inter_node_links = {0};
     double longest = 0, latency = 0; /* seconds per byte that goes to each member */
 
     for (int32_t i = 0; i < assigned; i++) {
@@ -175,7 +175,7 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
                 continue;
             const double seconds = 1 / hd_node_links_rate(links, devices[i], devices[k]);
 
-            cross(links, devices[i], devices[k], &crossings);
+            cross(links, devices[i], devices[k], &inter_node_links);
             latency = higher(latency, hd_node_links_latency(links, devices[i], devices[k]));
             if (hd_node_links_is_direct(links, devices[i], devices[k]))
                 longest = higher(longest, seconds);
@@ -185,8 +185,8 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
         longest = higher(longest, port);
     }
     for (int32_t s = 0; s < links->shared_count; s++)
-        if (crossings.out[s])
-            longest = higher(longest, 1 / share_of(links, &crossings, s));
+        if (inter_node_links.out[s])
+            longest = higher(longest, 1 / share_of(links, &inter_node_links, s));
     group->exchange_bytes_per_s = longest > 0 ? (w->near - 1) / longest : INFINITY;
     group->latency_s = latency;
 }

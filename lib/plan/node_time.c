@@ -11,7 +11,7 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-static int64_t pieces(int64_t length, int64_t of)
+static int64_t profiles(int64_t length, int64_t of)
 {
     return (length + of - 1) / of;
 }
@@ -31,15 +31,15 @@ static double product_seconds(const struct hd_rates *r, const struct hd_gemm_arg
 
     if (!r->multiprocessors)
         return 2.0 * (double)a->M * (double)a->N * (double)a->K / rate;
-    tiles = pieces(a->M, r->tile_rows) * pieces(a->N, r->tile_columns);
+    tiles = profiles(a->M, r->tile_rows) * profiles(a->N, r->tile_columns);
     if (tiles < r->multiprocessors) {
         split = r->multiprocessors / tiles;
-        if (split > pieces(a->K, SPLIT_DEPTH))
-            split = pieces(a->K, SPLIT_DEPTH);
+        if (split > profiles(a->K, SPLIT_DEPTH))
+            split = profiles(a->K, SPLIT_DEPTH);
     }
     tile_s = 2.0 * (double)(r->tile_rows * r->tile_columns) * (double)a->K / (double)split *
              r->multiprocessors / rate;
-    return tile_s * (double)pieces(tiles * split, r->multiprocessors);
+    return tile_s * (double)profiles(tiles * split, r->multiprocessors);
 }
 
 /* One product in fp8 is as any other, but for its rate. */

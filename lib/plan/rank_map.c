@@ -6,10 +6,10 @@
 
 enum {
     RANK_MAP_EXACT = 8,         /* devices of a node that are searched through */
-    RANK_MAP_LOOKS_MAX = 200000 /* above: so many times ranks are looked at, all prices together */
+    RANK_MAP_LOOKS_MAX = 200000 /* above: so many times ranks are looked at, all costs together */
 };
 
-/* Of two prices this share counts as no difference: sums of doubles in another order. */
+/* Of two costs this share counts as no difference: sums of doubles in another order. */
 static const double equal_share = 1e-9;
 
 /* ---- one node ---- */
@@ -67,8 +67,8 @@ static bool is_exchange(enum hd_comm_kind kind, bool native)
 }
 
 /* Seconds of one kind of traffic among the first `assigned` ranks; more ranks never take less. */
-static double price_item(const struct map_question *q, int i, const int32_t *devices,
-                         int32_t assigned)
+static double cost_item(const struct map_question *q, int i, const int32_t *devices,
+                        int32_t assigned)
 {
     /* one level: the node; its own rates are not used */
     static const struct hd_cluster node = {.level_count = 1, .levels = {{.bytes_per_s = 1}}};
@@ -86,12 +86,12 @@ static double price_item(const struct map_question *q, int i, const int32_t *dev
            hd_links_collective(&node, &g, item->kind, item->bytes, q->traffic->native);
 }
 
-static double price(const struct map_question *q, const int32_t *devices, int32_t assigned)
+static double cost(const struct map_question *q, const int32_t *devices, int32_t assigned)
 {
     double seconds = 0;
 
     for (int i = 0; i < q->traffic->count; i++)
-        seconds += price_item(q, i, devices, assigned);
+        seconds += cost_item(q, i, devices, assigned);
     return seconds;
 }
 
@@ -103,7 +103,7 @@ static bool is_less(double seconds, double than)
 static void take_first(const struct map_question *q, struct device_map *a)
 {
     memcpy(a->devices, q->devices, (size_t)q->ranks * sizeof a->devices[0]);
-    a->seconds = price(q, a->devices, q->ranks);
+    a->seconds = cost(q, a->devices, q->ranks);
 }
 
 /* ---- all maps ---- */
@@ -137,7 +137,7 @@ static void search_from(struct map_search *d, int32_t rank, double seconds)
         if (d->used[i] || stands_for(d, i) || (rank == 0 && i > 0 && d->q->turns))
             continue;
         d->devices[rank] = d->q->devices[i];
-        seconds = price(d->q, d->devices, rank + 1);
+        seconds = cost(d->q, d->devices, rank + 1);
         if (!is_less(seconds, d->best->seconds))
             continue;
         d->used[i] = true;
@@ -170,7 +170,7 @@ static void take_nearest(const struct map_question *q, int32_t start, struct dev
         used[best] = true;
         a->devices[rank] = q->devices[best];
     }
-    a->seconds = price(q, a->devices, q->ranks);
+    a->seconds = cost(q, a->devices, q->ranks);
 }
 
 /* The rank that has the device, or -1. */
@@ -194,7 +194,7 @@ static bool exchange_two(const struct map_question *q, struct device_map *a, int
     a->devices[rank] = device;
     if (other >= 0)
         a->devices[other] = before;
-    seconds = price(q, a->devices, q->ranks);
+    seconds = cost(q, a->devices, q->ranks);
     if (is_less(seconds, a->seconds)) {
         a->seconds = seconds;
         return true;
@@ -361,5 +361,5 @@ double hd_rank_map_seconds(const struct hd_node_links *links, const struct hd_me
     struct map_question q;
 
     ask(mesh, traffic, &node, 0, &q);
-    return price(&q, devices, q.ranks);
+    return cost(&q, devices, q.ranks);
 }

@@ -38,7 +38,8 @@ struct hd_traffic {
 /* The traffic of a layout, from the sizes of its model alone, with 2 bytes per value: per block and
  * micro-batch 4 sums over tp of the hidden rows, 3 turns of keys and values over cp, 4 exchanges of
  * rows over ep; hidden rows to the next stage and back; a gradient of 4 bytes per weight once a
- * step. What a program really sends is known only when it is compiled (pieces.h); for the choice of
+ * step. What a program really sends is known only when it is compiled (layer_profile.h); for the
+ * choice of
  * devices the proportions count. */
 void hd_traffic_of(const struct hd_layout_sizes *sizes, const struct hd_plan_request *model,
                    struct hd_traffic *ret_traffic);

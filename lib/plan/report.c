@@ -76,7 +76,7 @@ static bool is_better(const struct hd_report *a, const struct hd_report *b)
                b->search.least.needed_bytes - b->memory_bytes;
     if (!a->search.plan_count || !b->search.plan_count)
         return a->search.plan_count > b->search.plan_count;
-    return a->search.plans[0].price.step_s < b->search.plans[0].price.step_s;
+    return a->search.plans[0].cost.step_s < b->search.plans[0].cost.step_s;
 }
 
 enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_arena *arena,
@@ -214,7 +214,7 @@ static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
     hd_json_end(w, ']');
 }
 
-static void add_time(struct hd_json_writer *w, const struct hd_price *p)
+static void add_time(struct hd_json_writer *w, const struct hd_step_cost *p)
 {
     hd_json_begin(w, "time_s", '{');
     hd_json_add_real(w, "compute", p->compute_s);
@@ -278,19 +278,19 @@ static void add_ranks(const struct hd_report *l, const struct hd_search_plan *p,
 static void add_plan(struct hd_json_writer *w, const char *key, const struct hd_report *l,
                      const struct hd_search_plan *p, bool with_ranks)
 {
-    const bool priced = p->price.step_s > 0;
+    const bool costed = p->cost.step_s > 0;
 
     hd_json_begin(w, key, '{');
     add_layout(w, &p->job.layout, &p->plan);
-    add_known(w, "step_time_s", priced, p->price.step_s);
-    add_known(w, "tokens_per_s", priced, p->price.tokens_per_s);
-    add_known(w, "mfu", p->price.mfu > 0, p->price.mfu);
-    add_known(w, "bubble_fraction", priced, p->price.bubble);
-    add_known(w, "error_band", priced, l->cluster->rates.error_band);
+    add_known(w, "step_time_s", costed, p->cost.step_s);
+    add_known(w, "tokens_per_s", costed, p->cost.tokens_per_s);
+    add_known(w, "mfu", p->cost.mfu > 0, p->cost.mfu);
+    add_known(w, "bubble_fraction", costed, p->cost.bubble);
+    add_known(w, "error_band", costed, l->cluster->rates.error_band);
     hd_json_add_bool(w, "fits", p->fits);
     hd_json_add_bool(w, "runnable", hd_report_runs(l, p));
     add_memory(w, &p->plan);
-    add_time(w, &p->price);
+    add_time(w, &p->cost);
     if (with_ranks)
         add_ranks(l, p, w);
     hd_json_end(w, '}');
@@ -354,7 +354,7 @@ static void add_inputs(struct hd_json_writer *w, const struct hd_report_asked *a
     hd_json_add_int64(w, "families", l->search.families);
     hd_json_add_int64(w, "blocks", l->search.blocks);
     hd_json_add_int64(w, "walked", l->search.walked);
-    hd_json_add_int64(w, "priced", l->search.priced);
+    hd_json_add_int64(w, "priced", l->search.costed);
     hd_json_add_int64(w, "laid_out", l->search.laid_out);
     hd_json_end(w, '}');
     hd_json_end(w, '}');

@@ -36,7 +36,7 @@ struct hd_report {
     struct hd_search search;
 };
 
-/* HD_OK: something was priced, or nothing fits (search.plan_count 0). HD_INVALID: no layout is
+/* HD_OK: something was costed, or nothing fits (search.plan_count 0). HD_INVALID: no layout is
  * legal, or no group has enough devices. HD_TIMEOUT: as hd_search_layouts. The result lives in
  * `arena`. */
 enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_arena *arena,

@@ -23,7 +23,7 @@ void search_note_refusal(struct layout_search *s, enum hd_status st)
 
 static void try_variant(struct layout_search *s, struct candidate *c)
 {
-    const struct hd_pieces *pieces;
+    const struct hd_layer_profiles *profiles;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
 
@@ -32,12 +32,12 @@ static void try_variant(struct layout_search *s, struct candidate *c)
         return;
     s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     ordered = search_ordered(s, c, &sizes);
-    pieces = ordered ? search_pieces(s, c, &sizes, true) : NULL; /* as they were walked */
-    if (!pieces || (s->asked->memory_bytes &&
-                    !search_could_fit(s, search_least_memory(s, c, &sizes, ordered, pieces))))
+    profiles = ordered ? search_profiles(s, c, &sizes, true) : NULL; /* as they were walked */
+    if (!profiles || (s->asked->memory_bytes &&
+                      !search_could_fit(s, search_least_memory(s, c, &sizes, ordered, profiles))))
         return;
     c->bound_s = search_variant_bound(s, c, &sizes);
-    c->habit = search_habit(c);
+    c->tie_break = search_tie_break(c);
     search_push(s, c);
 }
 
@@ -57,18 +57,18 @@ static void try_offloads(struct layout_search *s, struct candidate *c)
 /* Every stage of ZeRO, shared by all replicas or by blocks of them. */
 static void try_zeros(struct layout_search *s, const struct candidate *of)
 {
-    const struct hd_layout_sizes *wish = &s->asked->request->sizes;
+    const struct hd_layout_sizes *requested = &s->asked->request->sizes;
     const int64_t ranks = s->asked->devices / ((int64_t)of->pp * of->tp);
 
     for (int8_t zero = 0; !s->st && zero <= 3; zero++) {
         struct candidate c = *of;
 
-        c.zero = wish->zero >= 0 ? (int8_t)wish->zero : zero;
-        c.zero_shard = (int32_t)wish->zero_shard;
-        if (zero > 0 && (wish->zero >= 0 || ranks == 1))
+        c.zero = requested->zero >= 0 ? (int8_t)requested->zero : zero;
+        c.zero_shard = (int32_t)requested->zero_shard;
+        if (zero > 0 && (requested->zero >= 0 || ranks == 1))
             break; /* pinned; or a single replica, for which all stages are the same */
         try_offloads(s, &c);
-        for (int64_t shard = 2; c.zero && !wish->zero_shard && shard < ranks; shard++)
+        for (int64_t shard = 2; c.zero && !requested->zero_shard && shard < ranks; shard++)
             if (ranks % shard == 0) {
                 struct candidate hybrid = *of;
 
@@ -96,33 +96,35 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     ordered = search_ordered(s, &c, &sizes);
     if (!ordered)
         return;
-    if (!c.own && search_has_cuts(s, ordered->shared.pipeline.chunks)) { /* also if the even cut
+    if (!c.own &&
+        search_has_partitions(s, ordered->shared.pipeline.chunks)) { /* also if the even cut
                                                                             does not fit */
-        struct candidate cuts = c;
+        struct candidate partitions = c;
 
-        cuts.decided = DECIDED_CUTS;
-        cuts.habit = search_habit(&cuts);
-        search_push(s, &cuts);
+        partitions.decided = DECIDED_PARTITIONS;
+        partitions.tie_break = search_tie_break(&partitions);
+        search_push(s, &partitions);
     }
     if (search_may_reject(s) &&
         !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered, c.blocks)))
         return;
     bound = search_schedule_bound(s, &c, ordered);
     c.bound_s = bound > c.bound_s ? bound : c.bound_s;
-    c.habit = search_habit(&c);
+    c.tie_break = search_tie_break(&c);
     search_push(s, &c);
 }
 
 /* One cut of those that a candidate stands for. */
-static void try_cut(struct layout_search *s, const struct search_cut *cut, void *context)
+static void try_partition(struct layout_search *s, const struct search_partition *partition,
+                          void *context)
 {
     struct candidate c = *(const struct candidate *)context;
 
-    c.own = cut;
+    c.own = partition;
     try_schedule(s, &c, c.schedule, c.virtual_stages);
 }
 
-static void refine_cuts(struct layout_search *s, const struct candidate *c)
+static void refine_partitions(struct layout_search *s, const struct candidate *c)
 {
     const struct ordered *even;
     struct hd_layout_sizes sizes;
@@ -133,17 +135,17 @@ static void refine_cuts(struct layout_search *s, const struct candidate *c)
         return;
     even = search_ordered(s, &of, &sizes);
     if (even)
-        search_each_cut(s, even, try_cut, &of);
+        search_each_partition(s, even, try_partition, &of);
 }
 
 static void refine_blocks(struct layout_search *s, const struct candidate *c)
 {
-    const struct hd_layout_sizes *wish = &s->asked->request->sizes;
-    const int32_t given = (int32_t)wish->virtual_stages;
+    const struct hd_layout_sizes *requested = &s->asked->request->sizes;
+    const int32_t given = (int32_t)requested->virtual_stages;
 
     if (c->recompute == FULL)
         search_try_segments(s, c);
-    if (strcmp(wish->schedule, "auto") != 0) {
+    if (strcmp(requested->schedule, "auto") != 0) {
         try_schedule(s, c, PINNED_SCHEDULE, given);
         return;
     }
@@ -167,9 +169,9 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
 /* Prices the candidate; alone: its programs, without replicas and ZeRO. False: it cannot be laid
  * out. */
 static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
-                 struct hd_price *ret_price)
+                 struct hd_step_cost *ret_cost)
 {
-    const struct hd_pieces *pieces;
+    const struct hd_layer_profiles *profiles;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
     struct hd_job job;
@@ -179,10 +181,10 @@ static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
         return false;
     job = search_job(s, &sizes);
     ordered = search_ordered(s, c, &sizes);
-    pieces = ordered ? search_pieces(s, c, &sizes, alone) : NULL;
-    if (!pieces)
+    profiles = ordered ? search_profiles(s, c, &sizes, alone) : NULL;
+    if (!profiles)
         return false;
-    st = search_walk(s->asked, &s->model, &job, pieces, ordered, ret_price);
+    st = search_walk(s->asked, &s->model, &job, profiles, ordered, ret_cost);
     search_note_refusal(s, st);
     return !st;
 }
@@ -191,7 +193,7 @@ static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
  * schedule. */
 static void refine_schedule(struct layout_search *s, struct candidate *c)
 {
-    struct hd_price p;
+    struct hd_step_cost p;
 
     if (!walk(s, c, true, &p))
         return;
@@ -203,21 +205,21 @@ static void refine_schedule(struct layout_search *s, struct candidate *c)
 
 static void refine_variant(struct layout_search *s, struct candidate *c)
 {
-    struct hd_price p;
+    struct hd_step_cost p;
 
     if (!walk(s, c, false, &p))
         return;
-    s->found->priced++;
-    c->decided = DECIDED_PRICED;
+    s->found->costed++;
+    c->decided = DECIDED_COSTED;
     c->bound_s = p.step_s;
     search_push(s, c);
 }
 
 /* ---- step 5: laid out ---- */
 
-enum hd_status hd_search_price(const struct hd_search_asked *asked,
-                               const struct hd_layout_sizes *sizes, struct hd_arena *arena,
-                               struct hd_search_plan *ret_plan)
+enum hd_status hd_search_cost(const struct hd_search_asked *asked,
+                              const struct hd_layout_sizes *sizes, struct hd_arena *arena,
+                              struct hd_search_plan *ret_plan)
 {
     struct hd_traits traits = asked->cluster->traits;
     const struct hd_plan_class *most = NULL;
@@ -230,7 +232,7 @@ enum hd_status hd_search_price(const struct hd_search_asked *asked,
         traits.threads = (int)sizes->threads;
     st = hd_model_config_from_job(&ret_plan->job, &config);
     if (!st)
-        st = search_price(asked, &config, &ret_plan->job, &ret_plan->price);
+        st = search_cost(asked, &config, &ret_plan->job, &ret_plan->cost);
     if (!st)
         st = hd_plan_build(&ret_plan->job, &traits, arena, &ret_plan->plan);
     if (st)
@@ -248,7 +250,7 @@ static void lay_out(struct layout_search *s, const struct candidate *c)
 
     if (!search_size(s, c, &sizes))
         return;
-    st = hd_search_price(s->asked, &sizes, s->arena, p);
+    st = hd_search_cost(s->asked, &sizes, s->arena, p);
     s->found->laid_out++;
     search_note_refusal(s, st);
     if (st || (c->offload == OFFLOAD_OPTIMIZER && !search_host_fits(s->asked->cluster, &p->plan)))
@@ -276,8 +278,8 @@ static void refine(struct layout_search *s, struct candidate *c)
     case DECIDED_BLOCKS:
         refine_blocks(s, c);
         break;
-    case DECIDED_CUTS:
-        refine_cuts(s, c);
+    case DECIDED_PARTITIONS:
+        refine_partitions(s, c);
         break;
     case DECIDED_SCHEDULE:
         refine_schedule(s, c);
@@ -402,7 +404,7 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
     if (!s.st && !ret_search->plan_count)
         search_find_least(&s);
     if (!s.st && !ret_search->plan_count && is_pinned(&s) && ret_search->least.needed_bytes) {
-        s.st = hd_search_price(asked, &ret_search->least.sizes, arena, &ret_search->plans[0]);
+        s.st = hd_search_cost(asked, &ret_search->least.sizes, arena, &ret_search->plans[0]);
         ret_search->plan_count = !s.st;
     }
     if (!s.st && !ret_search->plan_count && !ret_search->least.needed_bytes && s.refused)

@@ -3,7 +3,8 @@
  * Searched are all members of `parallel` that the job leaves auto: tp, pp, cp, ep, dp (what is
  * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute with
  * segments of any number of blocks, zero with zero_shard, stages where all of a model trains and it
- * can be cut into so many chunks in at most HD_SEARCH_CUTS_MAX ways (else its stages are even by
+ * can be cut into so many chunks in at most HD_SEARCH_PARTITIONS_MAX ways (else its stages are even
+ * by
  * their work), and offload where it is known how much memory the hosts have. Pinned members keep
  * their values. Legal is what plan/choose.h says.
  *
@@ -11,16 +12,16 @@
  * than the one before, and only the candidate with the lowest bound is refined:
  *
  *   1 family    tp, pp, cp, ep, micro_batch, recompute: the model's FLOPs at the products' rate
- *   2 blocks    the family's blocks are compiled and priced, without reductions and update
+ *   2 blocks    the family's blocks are compiled and costed, without reductions and update
  *   3 walked    with a schedule: the walk of all stages' programs, without ZeRO
- *   4 priced    with a ZeRO stage: the price of a step (price.h). Dropped before that, if even a
+ *   4 costed    with a ZeRO stage: the cost of a step (cost.h). Dropped before that, if even a
  *               lower bound of its memory does not fit
  *   5 laid out  the ranks' own layouts (plan.h): memory to the byte
  *
  * The first candidate that passes step 5 is the best one: all others are at least as slow. Of equal
- * prices the simpler layout is taken: less pp, tp, cp, recompute and ZeRO.
+ * costs the simpler layout is taken: less pp, tp, cp, recompute and ZeRO.
  *
- * Used by: the heddle command.   Uses: price, plan, choose.   Threads: any.
+ * Used by: the heddle command.   Uses: cost, plan, choose.   Threads: any.
  */
 #ifndef HD_PLAN_SEARCH_H
 #define HD_PLAN_SEARCH_H
@@ -29,12 +30,12 @@
 #include "plan/choose.h"
 #include "plan/cluster.h"
 #include "plan/plan.h"
-#include "plan/price.h"
+#include "plan/step_cost.h"
 
 enum {
     HD_SEARCH_TOP_MAX = 64,
     HD_SEARCH_REJECTED_MAX = 8,
-    HD_SEARCH_CUTS_MAX = 64,
+    HD_SEARCH_PARTITIONS_MAX = 64,
     HD_SEARCH_MICRO_BATCH_MAX = 16, /* of those that are auto */
 };
 
@@ -58,7 +59,7 @@ struct hd_search_asked {
 
 struct hd_search_plan {
     struct hd_job job; /* resolved in its layout; the rest is the spec's */
-    struct hd_price price;
+    struct hd_step_cost cost;
     struct hd_plan plan;
     bool fits;
     int64_t needed_bytes; /* of a device, for the rank that takes most */
@@ -81,18 +82,18 @@ struct hd_search {
     int rejected_count;
     /* If none fits: the one that needs least, by the bytes of those whose bounds are lowest. */
     struct hd_search_rejected least;
-    int64_t families, blocks, walked, priced, laid_out; /* candidates that each step has seen */
+    int64_t families, blocks, walked, costed, laid_out; /* candidates that each step has seen */
 };
 
 /* The result lives in `arena`. If exactly one layout is possible because all members are pinned, it
- * is priced and returned even if it does not fit. Fails as hd_plan_decide does if no layout is
+ * is costed and returned even if it does not fit. Fails as hd_plan_decide does if no layout is
  * legal. HD_TIMEOUT: the deadline passed before the first plan was found. */
 enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_arena *arena,
                                  struct hd_search *ret_search);
 
-/* The price and the exact memory of one layout, which is complete. */
-enum hd_status hd_search_price(const struct hd_search_asked *asked,
-                               const struct hd_layout_sizes *sizes, struct hd_arena *arena,
-                               struct hd_search_plan *ret_plan);
+/* The cost and the exact memory of one layout, which is complete. */
+enum hd_status hd_search_cost(const struct hd_search_asked *asked,
+                              const struct hd_layout_sizes *sizes, struct hd_arena *arena,
+                              struct hd_search_plan *ret_plan);
 
 #endif

@@ -8,11 +8,12 @@
 /* An update reads gradient, master and moments, and writes master and moments: at least so many
  * bytes per parameter, whatever their encodings. */
 enum { UPDATE_BYTES = 16 };
-/* The programs of ZeRO 3, added up from pieces, may take this share of those without it: what is
+/* The programs of ZeRO 3, added up from layer profiles, may take this share of those without it:
+ * what is
  * gathered first depends on the chunk (price_test). */
 static const double gathered_share = 0.97;
 /* Of what one sequence keeps per token, all other micro-batches keep at least this share. */
-static const double kept_share = 0.9;
+static const double saved_share = 0.9;
 /* Of the work memory of a chunk of one block, a chunk with more of them takes at least this share:
  * its programs are other ones, in which less may live at the same time. */
 static const double work_share = 0.9;
@@ -70,10 +71,11 @@ double search_ideal_seconds(const struct layout_search *s)
     return s->model.flops_per_token * tokens / (s->asked->devices * fastest);
 }
 
-/* Seconds of F, B and W of a piece in one micro-batch; where a part of the model trains, of F. */
-static double piece_seconds(const struct layout_search *s, const struct hd_piece *p)
+/* Seconds of F, B and W of a layer profile in one micro-batch; where a part of the model trains, of
+ * F. */
+static double profile_seconds(const struct layout_search *s, const struct hd_layer_profile *p)
 {
-    const int calls = s->tuned ? HD_PIECE_F + 1 : HD_PIECE_CALLS;
+    const int calls = s->tuned ? HD_LAYER_PROFILE_F + 1 : HD_LAYER_PROFILE_CALLS;
     double seconds = 0;
 
     for (int call = 0; call < calls; call++)
@@ -82,22 +84,22 @@ static double piece_seconds(const struct layout_search *s, const struct hd_piece
 }
 
 /* The same of a block that continues a segment of recompute. */
-static double inner_seconds(const struct layout_search *s, const struct hd_pieces *p)
+static double inner_seconds(const struct layout_search *s, const struct hd_layer_profiles *p)
 {
-    const double inner = piece_seconds(s, &p->inner);
+    const double inner = profile_seconds(s, &p->inner);
 
-    return p->has_windowed ? smaller(inner, piece_seconds(s, &p->inner_windowed)) : inner;
+    return p->has_windowed ? smaller(inner, profile_seconds(s, &p->inner_windowed)) : inner;
 }
 
 /* A chunk of n blocks takes base + n blocks, so at least n times what a block takes alone or beside
  * others. */
-static double block_seconds(const struct layout_search *s, const struct hd_pieces *p)
+static double block_seconds(const struct layout_search *s, const struct hd_layer_profiles *p)
 {
-    const double base = piece_seconds(s, &p->piece[HD_PIECE_BASE]);
-    double least = piece_seconds(s, &p->piece[HD_PIECE_BLOCK]);
+    const double base = profile_seconds(s, &p->profile[HD_LAYER_PROFILE_BASE]);
+    double least = profile_seconds(s, &p->profile[HD_LAYER_PROFILE_BLOCK]);
 
     if (p->has_windowed)
-        least = smaller(least, piece_seconds(s, &p->windowed));
+        least = smaller(least, profile_seconds(s, &p->windowed));
     if (p->has_inner)
         least = smaller(least, inner_seconds(s, p));
     return least + smaller(base, 0);
@@ -239,34 +241,39 @@ static double slot_bytes(const struct layout_search *s, double blocks, double of
 
 /* What a chunk of so many blocks keeps, at least. Blocks with a window and without keep at least
  * what the lesser of them does. Of segments: blocks that begin one. */
-static double chunk_kept(const struct layout_search *s, const struct hd_pieces *p, double blocks)
+static double chunk_saved(const struct layout_search *s, const struct hd_layer_profiles *p,
+                          double blocks)
 {
-    const double block = (double)p->piece[HD_PIECE_BLOCK].kept_bytes;
-    const double least = p->has_windowed ? smaller(block, (double)p->windowed.kept_bytes) : block;
+    const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].saved_bytes;
+    const double least = p->has_windowed ? smaller(block, (double)p->windowed.saved_bytes) : block;
 
-    return slot_bytes(s, blocks, least, smaller(0, (double)p->piece[HD_PIECE_BASE].kept_bytes));
+    return slot_bytes(s, blocks, least,
+                      smaller(0, (double)p->profile[HD_LAYER_PROFILE_BASE].saved_bytes));
 }
 
 /* What W waits for, at least. */
-static double chunk_deferred(const struct layout_search *s, const struct hd_pieces *p,
+static double chunk_deferred(const struct layout_search *s, const struct hd_layer_profiles *p,
                              double blocks)
 {
-    const double block = (double)p->piece[HD_PIECE_BLOCK].deferred_bytes;
+    const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].deferred_bytes;
     const double least =
         p->has_windowed ? smaller(block, (double)p->windowed.deferred_bytes) : block;
 
-    return slot_bytes(s, blocks, least, smaller(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
+    return slot_bytes(s, blocks, least,
+                      smaller(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
 }
 
 /* What W waits for, at most. */
-static double most_deferred(const struct layout_search *s, const struct hd_pieces *p, double blocks)
+static double most_deferred(const struct layout_search *s, const struct hd_layer_profiles *p,
+                            double blocks)
 {
-    const double block = (double)p->piece[HD_PIECE_BLOCK].deferred_bytes;
+    const double block = (double)p->profile[HD_LAYER_PROFILE_BLOCK].deferred_bytes;
     const double most = larger(block, larger((double)p->windowed.deferred_bytes,
                                              larger((double)p->inner.deferred_bytes,
                                                     (double)p->inner_windowed.deferred_bytes)));
 
-    return slot_bytes(s, blocks, most, larger(0, (double)p->piece[HD_PIECE_BASE].deferred_bytes));
+    return slot_bytes(s, blocks, most,
+                      larger(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
 }
 
 /* Blocks of a stage's largest chunk whose backward is whole. Where only an adapter trains, nothing
@@ -280,10 +287,10 @@ static double whole_blocks(const struct layout_search *s, double blocks, int32_t
 /* Where a stage has no embedding, the rows that enter a chunk lie in a slot of the boundary until
  * backward has read them, and the first block keeps so much less than others do. With W apart they
  * may be given back before W. */
-static double stage_io_bytes_of(const struct layout_search *s, const struct hd_pieces *p,
+static double stage_io_bytes_of(const struct layout_search *s, const struct hd_layer_profiles *p,
                                 const struct ordered *ordered, int32_t stage)
 {
-    const double less = -(double)p->piece[HD_PIECE_BASE].kept_bytes;
+    const double less = -(double)p->profile[HD_LAYER_PROFILE_BASE].saved_bytes;
 
     if (s->differ || stage == 0 || ordered->shared.order.split)
         return 0;
@@ -291,9 +298,9 @@ static double stage_io_bytes_of(const struct layout_search *s, const struct hd_p
 }
 
 /* Work memory of any chunk that has a block. */
-static double block_work(const struct layout_search *s, const struct hd_pieces *p)
+static double block_work(const struct layout_search *s, const struct hd_layer_profiles *p)
 {
-    return s->differ ? 0 : work_share * (double)p->piece[HD_PIECE_BASE].work_bytes;
+    return s->differ ? 0 : work_share * (double)p->profile[HD_LAYER_PROFILE_BASE].work_bytes;
 }
 
 /* ---- segments of recompute ---- */
@@ -323,11 +330,11 @@ static struct segments segments_of(int64_t first, int64_t blocks, int64_t segmen
  * recompute, but for its last block, whose backward may begin before the rest is made again. With W
  * apart, what W needs of it is not in work memory, but in a slot of what is deferred. */
 static void segment_bytes(const struct layout_search *s, const struct candidate *c,
-                          const struct ordered *ordered, const struct hd_pieces *pieces,
-                          int32_t stage, double *ret_kept, double *ret_work)
+                          const struct ordered *ordered, const struct hd_layer_profiles *profiles,
+                          int32_t stage, double *ret_saved, double *ret_work)
 {
     const struct hd_pipeline *p = &ordered->shared.pipeline;
-    *ret_kept = *ret_work = 0;
+    *ret_saved = *ret_work = 0;
     for (int32_t k = 0; k < p->chunks / p->stages; k++) {
         const int32_t chunk = hd_pipeline_chunk(p, stage, k);
         const struct hd_units u = ordered->shared.units[chunk];
@@ -337,11 +344,11 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
         const double again =
             whole_blocks(s, (double)(x.longest - 1), ordered->stages[stage].before);
         const double deferred =
-            ordered->shared.order.split ? most_deferred(s, pieces, (double)x.longest) : 0;
+            ordered->shared.order.split ? most_deferred(s, profiles, (double)x.longest) : 0;
 
-        *ret_kept = larger(*ret_kept, chunk_kept(s, pieces, (double)x.count));
+        *ret_saved = larger(*ret_saved, chunk_saved(s, profiles, (double)x.count));
         if (x.longest > 1 && c->plain)
-            *ret_work = larger(*ret_work, kept_share * chunk_kept(s, c->plain, again) - deferred);
+            *ret_work = larger(*ret_work, saved_share * chunk_saved(s, c->plain, again) - deferred);
     }
 }
 
@@ -385,13 +392,13 @@ static struct hd_search_rejected rejected(const struct layout_search *s, const s
 struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct candidate *c,
                                                const struct hd_layout_sizes *z,
-                                               const struct hd_pieces *reference)
+                                               const struct hd_layer_profiles *reference)
 {
     const int64_t blocks = divide_up(s->config.L, c->pp);
     const int64_t keep = c->segment > 1 ? divide_up(blocks, c->segment) : blocks;
     const double rows = (double)c->micro_batch / (double)c->cp;
     const double whole = c->segment > 1 ? (double)keep : whole_blocks(s, (double)keep, 0);
-    const double kept = kept_share * chunk_kept(s, reference, whole) * rows;
+    const double kept = saved_share * chunk_saved(s, reference, whole) * rows;
     const double work = block_work(s, reference) * smaller(1, rows);
 
     return rejected(s, c, z, 0, (double)blocks * block_state(s, z) + work, kept);
@@ -401,7 +408,7 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct candidate *c,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered,
-                                              const struct hd_pieces *pieces)
+                                              const struct hd_layer_profiles *profiles)
 {
     const double state = block_state(s, z);
     struct hd_search_rejected most = {0};
@@ -410,15 +417,15 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
         const struct ordered_stage *stage = &ordered->stages[i];
         const double ends = ends_state(s, z, &ordered->shared.pipeline, i);
         const double whole = whole_blocks(s, stage->largest, stage->before);
-        double of_slot = chunk_kept(s, pieces, whole), work = 0, slots;
+        double of_slot = chunk_saved(s, profiles, whole), work = 0, slots;
         struct hd_search_rejected r;
 
         if (c->segment > 1)
-            segment_bytes(s, c, ordered, pieces, i, &of_slot, &work);
+            segment_bytes(s, c, ordered, profiles, i, &of_slot, &work);
         if (whole > 0)
-            work += block_work(s, pieces);
-        slots = stage->kept * of_slot + stage->deferred * chunk_deferred(s, pieces, whole) +
-                stage_io_bytes_of(s, pieces, ordered, i);
+            work += block_work(s, profiles);
+        slots = stage->kept * of_slot + stage->deferred * chunk_deferred(s, profiles, whole) +
+                stage_io_bytes_of(s, profiles, ordered, i);
         r = rejected(s, c, z, i, stage->blocks * state + ends + work, slots);
 
         if (i == 0 || r.needed_bytes > most.needed_bytes)

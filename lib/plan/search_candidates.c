@@ -18,23 +18,23 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
         return a->bound_s < b->bound_s;
     if (a->decided != b->decided)
         return a->decided > b->decided; /* finish what is as good as anything */
-    return a->habit < b->habit;
+    return a->tie_break < b->tie_break;
 }
 
 void search_push(struct layout_search *s, const struct candidate *c)
 {
     int64_t i = s->count;
 
-    if (s->count == s->room) {
-        const int64_t room = s->room ? 2 * s->room : 1024;
-        struct candidate *heap = realloc(s->heap, (size_t)room * sizeof *heap);
+    if (s->count == s->capacity) {
+        const int64_t capacity = s->capacity ? 2 * s->capacity : 1024;
+        struct candidate *heap = realloc(s->heap, (size_t)capacity * sizeof *heap);
 
         if (!heap) {
             s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
             return;
         }
         s->heap = heap;
-        s->room = room;
+        s->capacity = capacity;
     }
     s->count++;
     while (i > 0 && is_before(c, &s->heap[(i - 1) / 2])) {
@@ -69,13 +69,14 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
 }
 
 /* A cut as parallel.stages has it. */
-static void write_stages(const struct search_cut *cut, char ret_text[HD_JOB_WORD_MAX])
+static void write_stages(const struct search_partition *partition, char ret_text[HD_JOB_WORD_MAX])
 {
-    const int32_t chunks = cut->even->shared.pipeline.chunks;
+    const int32_t chunks = partition->even->shared.pipeline.chunks;
     int64_t layers[HD_PLAN_CHUNKS_MAX];
 
     for (int32_t c = 0; c < chunks; c++)
-        layers[c] = cut->units[c].end - cut->units[c].first - (c == 0) - (c == chunks - 1);
+        layers[c] =
+            partition->units[c].end - partition->units[c].first - (c == 0) - (c == chunks - 1);
     (void)hd_stages_write(layers, chunks, ret_text);
 }
 
@@ -127,7 +128,7 @@ bool search_size(const struct layout_search *s, const struct candidate *c,
 
 /* Simple layouts first: those without offload, then pp, tp, cp, recompute, large micro-batches,
  * then ZeRO and the schedule. */
-uint64_t search_habit(const struct candidate *c)
+uint64_t search_tie_break(const struct candidate *c)
 {
     return (uint64_t)(c->own || c->offload == OFFLOAD_OPTIMIZER) << 63 |
            ((((((((uint64_t)c->recompute << 10 | (uint64_t)(c->cp & 1023)) << 10) |

@@ -16,7 +16,7 @@ static void try_family(struct layout_search *s, struct candidate *c)
         return;
     c->micro_batch = (int32_t)sizes.micro_batch;
     c->bound_s = search_ideal_seconds(s);
-    c->habit = search_habit(c);
+    c->tie_break = search_tie_break(c);
     s->found->families++;
     search_push(s, c);
 }
@@ -104,7 +104,7 @@ static void try_pp(struct layout_search *s, struct candidate *c)
              try_cp);
 }
 
-/* What is pinned is priced all the same (hd_report_runs). */
+/* What is pinned is costed all the same (hd_report_runs). */
 static void try_tp(struct layout_search *s, struct candidate *c)
 {
     if (s->asked->request->sizes.tp ||
@@ -147,7 +147,7 @@ static bool family_memory(struct layout_search *s, const struct candidate *c,
 {
     struct candidate r = *c;
     struct hd_layout_sizes of = sizes;
-    const struct hd_pieces *reference;
+    const struct hd_layer_profiles *reference;
 
     if (!search_may_reject(s) || s->config.router.E)
         return false;
@@ -214,7 +214,7 @@ void search_try_segments(struct layout_search *s, const struct candidate *of)
         c.segment = (int16_t)k;
         if (family_memory(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes)
             continue;
-        c.habit = search_habit(&c);
+        c.tie_break = search_tie_break(&c);
         search_push(s, &c);
     }
 }

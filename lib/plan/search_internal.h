@@ -4,9 +4,9 @@
  *     search_candidates.c  the heap of candidates, and how one becomes a layout
  *     search_families.c    the first two steps: families, and those that may fit
  *     search_bounds.c      lower bounds of time and memory
- *     search_cuts.c        other bounds of stages than the even ones
- *     search_known.c       pieces and orders, each made once; prices
- *     search_misfits.c     what does not fit, and what of it needs least
+ *     search_partitions.c        other bounds of stages than the even ones
+ *     search_memo.c       layer profiles and orders, each made once; costs
+ *     search_infeasible.c     what does not fit, and what of it needs least
  */
 #ifndef HD_PLAN_SEARCH_INTERNAL_H
 #define HD_PLAN_SEARCH_INTERNAL_H
@@ -22,12 +22,12 @@ enum { NO_OFFLOAD, OFFLOAD_OPTIMIZER, OFFLOADS, PINNED_OFFLOAD = OFFLOADS };
 /* What a candidate has decided, and what its bound is of. */
 enum decided {
     DECIDED_FAMILY,
-    DECIDED_BLOCKS,   /* its blocks are compiled */
-    DECIDED_CUTS,     /* stands for all layouts with this schedule whose stages are not even */
-    DECIDED_SCHEDULE, /* has a schedule; the bound is of its blocks */
-    DECIDED_WALKED,   /* its programs were walked, without ZeRO */
-    DECIDED_VARIANT,  /* has a stage of ZeRO, too */
-    DECIDED_PRICED
+    DECIDED_BLOCKS,     /* its blocks are compiled */
+    DECIDED_PARTITIONS, /* stands for all layouts with this schedule whose stages are not even */
+    DECIDED_SCHEDULE,   /* has a schedule; the bound is of its blocks */
+    DECIDED_WALKED,     /* its programs were walked, without ZeRO */
+    DECIDED_VARIANT,    /* has a stage of ZeRO, too */
+    DECIDED_COSTED
 };
 
 /* A layout, as far as the search has decided it. Small: there may be a million. */
@@ -39,12 +39,12 @@ struct candidate {
                                            1: full; 0: none, selective */
     int8_t recompute, schedule;         /* of the lists above */
     int8_t zero, offload;
-    int8_t decided;                 /* enum decided */
-    const struct hd_pieces *blocks; /* DECIDED_BLOCKS and later */
-    const struct hd_pieces *plain;  /* segment > 1: the same without recompute, whose values
+    int8_t decided;                         /* enum decided */
+    const struct hd_layer_profiles *blocks; /* DECIDED_BLOCKS and later */
+    const struct hd_layer_profiles *plain;  /* segment > 1: the same without recompute, whose values
                                        backward has of a whole segment; NULL: not known */
-    const struct search_cut *own;   /* its cut is not the even one; NULL: it is */
-    uint64_t habit;                 /* of equal bounds the smaller one is first */
+    const struct search_partition *own;     /* its cut is not the even one; NULL: it is */
+    uint64_t tie_break;                     /* of equal bounds the smaller one is first */
 };
 
 /* What was made for one candidate serves all others that agree in these numbers. */
@@ -73,7 +73,7 @@ struct ordered {
 };
 
 /* Another cut than the even one, whose order serves it, too. Small: there may be many. */
-struct search_cut {
+struct search_partition {
     const struct ordered *even;
     struct hd_units *units;       /* [chunks] */
     struct ordered_stage *stages; /* [stages] */
@@ -83,11 +83,11 @@ enum {
     SEARCH_LOWEST_MAX = 16 /* of layouts that do not fit, so many are laid out where none fits */
 };
 
-/* What prices need of the model, in whatever layout: to find it anew for each would take most of a
+/* What costs need of the model, in whatever layout: to find it anew for each would take most of a
  * search. */
 struct search_model {
     const struct hd_model_config *config;
-    const double *trained; /* hd_price_trained */
+    const double *trained; /* hd_step_cost_trained */
     double flops_per_token;
 };
 
@@ -106,10 +106,10 @@ struct layout_search {
     /* If tuned: of those that do not train, in the block that has fewest; of both ends. */
     int64_t block_frozen, experts_frozen, first_frozen, last_frozen;
     struct candidate *heap;
-    int64_t count, room;
-    struct memo blocks, pieces, orders, cuts;
-    struct ordered recut; /* the cut that search_ordered was asked for last */
-    const struct ordered *recut_from;
+    int64_t count, capacity;
+    struct memo blocks, profiles, orders, partitions;
+    struct ordered repartition; /* the cut that search_ordered was asked for last */
+    const struct ordered *repartition_from;
     int64_t pp_least; /* of layouts that are tried, where pp is not pinned */
     int64_t variants; /* legal layouts with a stage of ZeRO that were seen */
     struct hd_search *found;
@@ -135,7 +135,7 @@ void search_push(struct layout_search *s, const struct candidate *c);
 /* Takes out the candidate with the lowest bound; there is one. */
 struct candidate search_pop(struct layout_search *s);
 /* The candidate's place among those with its bound. */
-uint64_t search_habit(const struct candidate *c);
+uint64_t search_tie_break(const struct candidate *c);
 /* The layout; false: it is not legal. A job that leaves sequence parallelism auto goes without it
  * where tp does not divide the rows. */
 bool search_size(const struct layout_search *s, const struct candidate *c,
@@ -157,13 +157,14 @@ void search_try_families(struct layout_search *s);
 void search_refine_family(struct layout_search *s, struct candidate *c);
 /* Full recompute of two blocks together, of three ..: families of their own, whose time is at least
  * that of single blocks, since backward makes the input of a block that continues a segment, too.
- * All have the same pieces, which are compiled if one of them may fit. The longest segments keep
+ * All have the same layer profiles, which are compiled if one of them may fit. The longest segments
+ * keep
  * least; the others that do not fit are too many to note. */
 void search_try_segments(struct layout_search *s, const struct candidate *of);
-/* A layout that is pinned, or the only one, is priced even if it does not fit. */
+/* A layout that is pinned, or the only one, is costed even if it does not fit. */
 bool search_may_reject(const struct layout_search *s);
 
-/* ---- search_misfits.c ---- */
+/* ---- search_infeasible.c ---- */
 
 /* Bytes of the rank that takes most, which is *ret_most. */
 int64_t search_needed(const struct hd_plan *plan, const struct hd_traits *traits,
@@ -196,51 +197,52 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
 
 /* Bytes that some rank takes at least: before the family is compiled, by the blocks of `reference`,
  * which has one sequence per micro-batch, cp 1 and ep 1; and with a schedule, by the candidate's
- * blocks or by its pieces, which know what W waits for. */
+ * blocks or by its layer profiles, which know what W waits for. */
 struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct candidate *c,
                                                const struct hd_layout_sizes *z,
-                                               const struct hd_pieces *reference);
+                                               const struct hd_layer_profiles *reference);
 struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct candidate *c,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered,
-                                              const struct hd_pieces *pieces);
+                                              const struct hd_layer_profiles *profiles);
 
-/* ---- search_cuts.c ---- */
+/* ---- search_partitions.c ---- */
 
 /* The bounds of stages are searched: the job leaves them open, everything trains, and there are at
- * most HD_SEARCH_CUTS_MAX. */
-bool search_has_cuts(const struct layout_search *s, int64_t chunks);
+ * most HD_SEARCH_PARTITIONS_MAX. */
+bool search_has_partitions(const struct layout_search *s, int64_t chunks);
 /* The order of the even cut with the units of this one. */
-const struct ordered *search_recut(struct layout_search *s, const struct search_cut *cut);
+const struct ordered *search_repartition(struct layout_search *s,
+                                         const struct search_partition *partition);
 /* Calls `each` with every cut of the model into as many chunks but the even one. The cuts live as
  * long as the search. */
-void search_each_cut(struct layout_search *s, const struct ordered *even,
-                     void (*each)(struct layout_search *s, const struct search_cut *cut,
-                                  void *context),
-                     void *context);
+void search_each_partition(struct layout_search *s, const struct ordered *even,
+                           void (*each)(struct layout_search *s,
+                                        const struct search_partition *partition, void *context),
+                           void *context);
 
-/* ---- search_known.c ---- NULL: it cannot be laid out, or there is no memory (s->st) */
+/* ---- search_memo.c ---- NULL: it cannot be laid out, or there is no memory (s->st) */
 
 /* The blocks of a layout, without ZeRO: they depend neither on the stages nor on the replicas. */
-const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
-                                      const struct hd_layout_sizes *sizes);
+const struct hd_layer_profiles *search_blocks(struct layout_search *s, const struct candidate *c,
+                                              const struct hd_layout_sizes *sizes);
 /* How many blocks a chunk has: its units but for the embedding and the head. */
 int32_t search_blocks_of(const struct hd_rank_program_shared *shared, int32_t chunk);
-/* All pieces; alone: without replicas and ZeRO, on which F, B and W do not depend. */
-const struct hd_pieces *search_pieces(struct layout_search *s, const struct candidate *c,
-                                      const struct hd_layout_sizes *sizes, bool alone);
+/* All layer profiles; alone: without replicas and ZeRO, on which F, B and W do not depend. */
+const struct hd_layer_profiles *search_profiles(struct layout_search *s, const struct candidate *c,
+                                                const struct hd_layout_sizes *sizes, bool alone);
 /* Of a cut that is not even it is there until the next call. */
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
                                      const struct hd_layout_sizes *sizes);
 
-/* The price of the whole step. */
+/* The cost of the whole step. */
 enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,
-                           const struct hd_job *job, const struct hd_pieces *pieces,
-                           const struct ordered *ordered, struct hd_price *ret_price);
-enum hd_status search_price(const struct hd_search_asked *asked,
-                            const struct hd_model_config *config, const struct hd_job *job,
-                            struct hd_price *ret_price);
+                           const struct hd_job *job, const struct hd_layer_profiles *profiles,
+                           const struct ordered *ordered, struct hd_step_cost *ret_cost);
+enum hd_status search_cost(const struct hd_search_asked *asked,
+                           const struct hd_model_config *config, const struct hd_job *job,
+                           struct hd_step_cost *ret_cost);
 
 #endif

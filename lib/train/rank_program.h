@@ -168,7 +168,7 @@ enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *shar
 /* The training programs F, B and W of these units alone, and the update of all that the registry's
  * rank holds, as hd_rank_program_build_rank compiles them, but for the places of work memory; for
  * the
- * planner, which adds up what single units take (plan/pieces.h). */
+ * planner, which adds up what single units take (plan/layer_profile.h). */
 enum hd_status hd_rank_program_compile_units(const struct hd_rank_program_shared *shared,
                                              const struct hd_registry *registry,
                                              const struct hd_model *model, struct hd_units units,

@@ -184,7 +184,7 @@ static int measure_search(const struct searched *s, int runs)
         if (i == 0)
             printf("%-6s %lld families, %lld compiled, %lld walked, %lld priced, %lld laid out\n",
                    s->name, (long long)found.families, (long long)found.blocks,
-                   (long long)found.walked, (long long)found.priced, (long long)found.laid_out);
+                   (long long)found.walked, (long long)found.costed, (long long)found.laid_out);
         if (hd_plan_build(&found.plans[0].job, &cluster.traits, &arena, &plan))
             return EXIT_FAILURE;
         laid_ms[i] = (double)(hd_clock_now_ns() - begin_ns) / 1e6 - ms[i];

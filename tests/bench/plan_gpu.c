@@ -86,8 +86,8 @@ static double price(struct bench *b, const struct gpu_case *c, const struct layo
     double seconds = 0;
 
     hd_arena_init(&arena, 0);
-    if (!hd_search_price(&asked, &job.layout, &arena, &plan) && plan.fits)
-        seconds = plan.price.step_s;
+    if (!hd_search_cost(&asked, &job.layout, &arena, &plan) && plan.fits)
+        seconds = plan.cost.step_s;
     hd_arena_done(&arena);
     return seconds;
 }

@@ -70,7 +70,7 @@ struct time_case {
     struct hd_layout_sizes sizes;
     int world;
     double predicted_s, round_s[ROUNDS_MAX];
-    struct hd_price price;
+    struct hd_step_cost cost;
     int rounds;
     bool chosen;                /* by the search, of all layouts of its number of devices */
     struct bench_spread spread; /* of the rounds */
@@ -159,12 +159,12 @@ static void add_case(struct setting *s, const struct model *m, const struct hd_l
     job.layout = legal;
     asked.request = &request;
     hd_arena_init(&arena, 0);
-    if (!hd_search_price(&asked, &legal, &arena, &plan)) {
+    if (!hd_search_cost(&asked, &legal, &arena, &plan)) {
         *c = (struct time_case){.model = m,
                                 .sizes = plan.job.layout,
                                 .world = world,
-                                .predicted_s = plan.price.step_s,
-                                .price = plan.price};
+                                .predicted_s = plan.cost.step_s,
+                                .cost = plan.cost};
         (*count)++;
     }
     hd_arena_done(&arena);
@@ -252,8 +252,8 @@ static void add_chosen(struct setting *s, const struct model *m, int world, stru
         cases[(*count)++] = (struct time_case){.model = m,
                                                .sizes = found.plans[0].job.layout,
                                                .world = world,
-                                               .predicted_s = found.plans[0].price.step_s,
-                                               .price = found.plans[0].price,
+                                               .predicted_s = found.plans[0].cost.step_s,
+                                               .cost = found.plans[0].cost,
                                                .chosen = true};
     hd_arena_done(&arena);
 }
@@ -482,12 +482,12 @@ static void print_case(const struct setting *s, const struct time_case *c)
            100 * (c->predicted_s / c->spread.median - 1));
     if (!s->where)
         return;
-    printf("      kernels %.2f update %.2f bubble %.2f", 1e3 * c->price.compute_s,
-           1e3 * c->price.update_s, 1e3 * c->price.bubble_s);
+    printf("      kernels %.2f update %.2f bubble %.2f", 1e3 * c->cost.compute_s,
+           1e3 * c->cost.update_s, 1e3 * c->cost.bubble_s);
     for (int g = 0; g < HD_GROUP_COUNT; g++)
-        if (c->price.communication_s[g] > 0)
+        if (c->cost.communication_s[g] > 0)
             printf(" %s %.2f", hd_group_name((enum hd_group_name)g),
-                   1e3 * c->price.communication_s[g]);
+                   1e3 * c->cost.communication_s[g]);
     printf("\n");
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "plan/calibration.h"
-#include "plan/figures.h"
+#include "plan/calibration_report.h"
 #include "tests/fuzz/driver.h"
 
 static void require(int condition)
@@ -17,20 +17,20 @@ static void require(int condition)
 /* What heddle topo would show. */
 static void look(const struct hd_calibration *cal)
 {
-    struct hd_figures_product products[HD_FIGURES_PRODUCTS_MAX];
+    struct hd_calibration_report_product products[HD_CALIBRATION_REPORT_PRODUCTS_MAX];
     struct hd_calibration_device peaks;
-    const int count = hd_figures_products(cal, products);
+    const int count = hd_calibration_report_products(cal, products);
 
-    require(count <= HD_FIGURES_PRODUCTS_MAX);
+    require(count <= HD_CALIBRATION_REPORT_PRODUCTS_MAX);
     for (int i = 0; i < count; i++)
         require(isfinite(products[i].flops) && products[i].flops > 0);
     for (int i = 0; i < cal->curve_count; i++) {
         double alpha_s, bytes_per_s;
 
-        hd_figures_curve(&cal->curves[i], &alpha_s, &bytes_per_s);
+        hd_calibration_report_curve(&cal->curves[i], &alpha_s, &bytes_per_s);
         require(isfinite(alpha_s) && isfinite(bytes_per_s) && bytes_per_s >= 0);
     }
-    if (hd_figures_peaks(cal, &peaks))
+    if (hd_calibration_report_peaks(cal, &peaks))
         require(peaks.single_flops > 0 && peaks.half_flops > 0 && peaks.memory_bytes_per_s > 0);
     require(cal->each_count == 0 || cal->each_count == cal->devices);
     for (int i = 0; i < cal->pair_count; i++)

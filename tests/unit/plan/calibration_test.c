@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "plan/calibration.h"
-#include "plan/figures.h"
+#include "plan/calibration_report.h"
 #include "plan/links.h"
 #include "priced.h"
 #include "program/program.h"
@@ -217,11 +217,11 @@ static void a_collective_has_its_latency_and_its_bytes(void **state)
 
 static struct hd_program_time backward_of(const struct hd_job *job, const struct hd_cluster *c)
 {
-    struct hd_piece piece;
+    struct hd_layer_profile profile;
 
-    if (hd_pieces_whole(job, c, (struct hd_units){0, 4}, &piece))
+    if (hd_layer_profiles_whole(job, c, (struct hd_units){0, 4}, &profile))
         fail_msg("%s", hd_err_message());
-    return piece.time[HD_PIECE_B][1];
+    return profile.time[HD_LAYER_PROFILE_B][1];
 }
 
 /* The engines of processors move bytes in the rank's own thread: a program takes its kernels and
@@ -258,16 +258,16 @@ static void a_step_takes_its_time_on_the_host(void **state)
     struct hd_cluster c = priced_cluster(1, 1, 1e9, 1e9);
     struct hd_job job = priced_job(2, 512, 8);
     struct hd_plan_request request;
-    struct hd_pieces without, with;
+    struct hd_layer_profiles without, with;
 
     (void)state;
     job.zero = 0;
     request = priced_request(&job);
     assert_int_equal(hd_plan_decide(&request, 1, &job.layout), HD_OK);
     hd_plan_decide_device("cuda", true, 1, &job.layout);
-    assert_int_equal(hd_pieces_build(&job, &c, false, &without), HD_OK);
+    assert_int_equal(hd_layer_profiles_build(&job, &c, false, &without), HD_OK);
     c.rates.step_s = 0.25;
-    assert_int_equal(hd_pieces_build(&job, &c, false, &with), HD_OK);
+    assert_int_equal(hd_layer_profiles_build(&job, &c, false, &with), HD_OK);
     is_near(with.update_base, without.update_base + 0.25);
 }
 
@@ -310,7 +310,7 @@ static void devices_that_were_not_measured_are_refused(void **state)
 static void products_have_a_usual_rate_by_precision_and_shape(void **state)
 {
     const struct hd_gemm_args slow = product(64, 64, 32);
-    struct hd_figures_product products[HD_FIGURES_PRODUCTS_MAX];
+    struct hd_calibration_report_product products[HD_CALIBRATION_REPORT_PRODUCTS_MAX];
     struct hd_calibration cal;
     struct hd_arena arena;
 
@@ -318,7 +318,7 @@ static void products_have_a_usual_rate_by_precision_and_shape(void **state)
     make(&cal, &arena);
     /* small ones at 10 and 2 GFLOP/s, whose median is 6; one with sides of 256 at 40 */
     add(&cal, &arena, HD_K_gemm, &slow, 2.0 * 64 * 64 * 32 / 2e9);
-    assert_int_equal(hd_figures_products(&cal, products), 2);
+    assert_int_equal(hd_calibration_report_products(&cal, products), 2);
     assert_string_equal(products[0].precision, "fp32");
     assert_string_equal(products[0].shape, "small");
     is_near(products[0].flops, 6e9);
@@ -335,7 +335,7 @@ static void a_curve_has_a_latency_and_a_bandwidth(void **state)
 
     (void)state;
     make(&cal, &arena);
-    hd_figures_curve(&cal.curves[0], &alpha_s, &bytes_per_s);
+    hd_calibration_report_curve(&cal.curves[0], &alpha_s, &bytes_per_s);
     is_near(alpha_s, 20e-6);
     is_near(bytes_per_s, 1e9); /* 100,000 bytes in 100 us */
     hd_arena_done(&arena);
@@ -349,12 +349,12 @@ static void peaks_are_those_of_the_best_devices(void **state)
 
     (void)state;
     make(&cal, &arena);
-    assert_true(hd_figures_peaks(&cal, &peaks));
+    assert_true(hd_calibration_report_peaks(&cal, &peaks));
     is_near(peaks.single_flops, 5e10);
     is_near(peaks.half_flops, 8e10);
     is_near(peaks.memory_bytes_per_s, 4e9);
     cal.each_count = 0;
-    assert_false(hd_figures_peaks(&cal, &peaks));
+    assert_false(hd_calibration_report_peaks(&cal, &peaks));
     hd_arena_done(&arena);
 }
 

@@ -502,7 +502,7 @@ static void an_order_from_a_file_decides_the_micro_batch(void **state)
     (void)state;
     w.layers = 4;
     w.sizes.pp = 2;
-    before = hd_plan_shape(&w);
+    before = hd_plan_shape_of(&w);
     memcpy(w.sizes.schedule, "file", 5);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         w.sizes.order_micro_batches = rows[i].order;
@@ -513,7 +513,7 @@ static void an_order_from_a_file_decides_the_micro_batch(void **state)
             assert_int_equal(sizes.micro_batch, rows[i].found);
     }
     w.sizes.micro_batch = 0;
-    after = hd_plan_shape(&w);
+    after = hd_plan_shape_of(&w);
     assert_int_not_equal(memcmp(&before, &after, sizeof after), 0); /* other numbers of devices */
     w.sizes.order_micro_batches = 0;
     assert_int_equal(hd_plan_check(&w, 2, 2), HD_INVALID);
@@ -571,7 +571,8 @@ static void wishes_of_one_shape_fit_the_same_numbers(void **state)
     }
     for (int i = 0; i < WISHES; i++) {
         for (int k = 0; k < i; k++) {
-            const struct hd_plan_shape a = hd_plan_shape(&wishes[i]), b = hd_plan_shape(&wishes[k]);
+            const struct hd_plan_shape a = hd_plan_shape_of(&wishes[i]),
+                                       b = hd_plan_shape_of(&wishes[k]);
 
             if (!fits[i][0] || !fits[k][0] || memcmp(&a, &b, sizeof a) != 0)
                 continue;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "plan/crossing.h"
+#include "plan/inter_node.h"
 
 enum { WORLD = 32, PER_NODE = 8 };
 
@@ -25,7 +25,7 @@ static void is_share(const struct hd_mesh *mesh, enum hd_group_name name, enum h
                      bool native, double wanted)
 {
     const struct hd_mesh_group group = hd_mesh_find_group(mesh, name, 0);
-    const double share = hd_crossing_share(&group, PER_NODE, kind, native);
+    const double share = hd_inter_node_share(&group, PER_NODE, kind, native);
 
     if (fabs(share - wanted) > 1e-12)
         fail_msg("%s of %s: %.9g, not %.9g", hd_comm_kind_name(kind), hd_group_name(name), share,
@@ -73,14 +73,14 @@ static void all_groups_are_counted_once(void **state)
     class.step.group_bytes[HD_GROUP_DP][HD_COMM_REDUCE_SCATTER] = 5600;
     class.step.group_bytes[HD_GROUP_TP][HD_COMM_ALL_REDUCE] = 1000;
     assert_int_equal(
-        hd_crossing_bytes(&plan, 5, HD_GROUP_DP, HD_COMM_REDUCE_SCATTER, PER_NODE, false), 4800);
-    assert_int_equal(hd_crossing_bytes_all(&plan, PER_NODE, false), 4 * 4800);
-    assert_int_equal(hd_crossing_bytes_all(&plan, WORLD, false), 0); /* one node */
+        hd_inter_node_bytes(&plan, 5, HD_GROUP_DP, HD_COMM_REDUCE_SCATTER, PER_NODE, false), 4800);
+    assert_int_equal(hd_inter_node_bytes_all(&plan, PER_NODE, false), 4 * 4800);
+    assert_int_equal(hd_inter_node_bytes_all(&plan, WORLD, false), 0); /* one node */
 
     memset(&class, 0, sizeof class);
     plan.mesh = mesh_of(2, 4, 4);
     class.step.group_bytes[HD_GROUP_PP][HD_COMM_RECV] = 300;
-    assert_int_equal(hd_crossing_bytes_all(&plan, PER_NODE, false), WORLD * 300);
+    assert_int_equal(hd_inter_node_bytes_all(&plan, PER_NODE, false), WORLD * 300);
 }
 
 int main(void)

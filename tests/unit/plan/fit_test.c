@@ -413,8 +413,8 @@ static void the_fastest_layout_is_taken_where_rates_are_known(void **state)
     priced.cluster = &far;
     assert_int_equal(hd_plan_decide(&request, 4, &best.sizes), HD_OK); /* data parallelism */
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_search_price(&priced, &best.sizes, &arena, &plan), HD_OK);
-    dp_s = plan.price.step_s;
+    assert_int_equal(hd_search_cost(&priced, &best.sizes, &arena, &plan), HD_OK);
+    dp_s = plan.cost.step_s;
     hd_arena_done(&arena);
     assert_true(best.step_s < dp_s);
 

@@ -218,16 +218,16 @@ static void compare_kept(const char *recompute, int64_t tp, bool sequence, int64
 {
     const struct hd_cluster c = priced_cluster(1, 8, 4e11, 1e9);
     struct hd_job job = gpt();
-    struct hd_pieces pieces;
+    struct hd_layer_profiles profiles;
     double kept;
 
     job.tp = tp;
     job.sequence = sequence;
     job.micro_batch = micro_batch;
     priced_set(job.recompute, recompute);
-    if (hd_pieces_build(&job, &c, true, &pieces))
+    if (hd_layer_profiles_build(&job, &c, true, &profiles))
         fail_msg("%s", hd_err_message());
-    kept = (double)pieces.piece[HD_PIECE_BLOCK].kept_bytes /
+    kept = (double)profiles.profile[HD_LAYER_PROFILE_BLOCK].saved_bytes /
            ((double)CONTEXT * (double)micro_batch * HIDDEN);
     if (fabs(kept - wanted) > 0.002 * wanted)
         fail_msg("%s, tp %d%s, micro-batch %d: a block keeps %g s b h, not %g", recompute, (int)tp,
@@ -346,9 +346,9 @@ static double walk_prices(const struct hd_schedule *order, struct hd_arena *aren
     struct hd_units *units = hd_arena_array(arena, (size_t)order->pipeline.chunks, sizeof *units);
     struct hd_cluster c = priced_cluster(1, order->pipeline.stages, 1e18, 1e18);
     struct hd_job job = gpt();
-    struct hd_pieces pieces = {.stage_io_bytes = 0};
+    struct hd_layer_profiles profiles = {.stage_io_bytes = 0};
     struct hd_model_config config;
-    struct hd_price price;
+    struct hd_step_cost price;
 
     for (int i = 0; i < c.level_count; i++)
         c.levels[i].latency_s = 0;
@@ -357,14 +357,14 @@ static double walk_prices(const struct hd_schedule *order, struct hd_arena *aren
     for (int32_t i = 0; i < order->pipeline.chunks; i++)
         units[i] = (struct hd_units){HD_UNIT_FIRST_BLOCK + i, HD_UNIT_FIRST_BLOCK + i + 1};
     for (int last = 0; last < 2; last++) {
-        pieces.piece[HD_PIECE_BLOCK].time[HD_PIECE_F][last].run = F_TIME;
-        pieces.piece[HD_PIECE_BLOCK].time[HD_PIECE_B][last].run = B_TIME;
+        profiles.profile[HD_LAYER_PROFILE_BLOCK].time[HD_LAYER_PROFILE_F][last].run = F_TIME;
+        profiles.profile[HD_LAYER_PROFILE_BLOCK].time[HD_LAYER_PROFILE_B][last].run = B_TIME;
     }
-    assert_int_equal(
-        hd_price_step(&pieces,
-                      &(struct hd_price_layout){order->pipeline, units, order, &config, 1, 0, NULL},
-                      &c, arena, &price),
-        HD_OK);
+    assert_int_equal(hd_step_cost_of_layout(&profiles,
+                                            &(struct hd_step_cost_layout){
+                                                order->pipeline, units, order, &config, 1, 0, NULL},
+                                            &c, arena, &price),
+                     HD_OK);
     return price.step_s;
 }
 

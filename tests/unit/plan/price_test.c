@@ -99,19 +99,19 @@ static void compare_chunk(struct hd_job job, int32_t devices, int first, int end
     const double share = job.zero == 3 ? 0.03 : 0.001;
     const struct hd_cluster c = priced_cluster(1, devices, fast, slow);
     struct hd_model_config config;
-    struct hd_pieces pieces;
-    struct hd_piece whole;
+    struct hd_layer_profiles profiles;
+    struct hd_layer_profile whole;
 
     job = laid_out(job, devices);
     assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
-    if (hd_pieces_build(&job, &c, false, &pieces) ||
-        hd_pieces_whole(&job, &c, (struct hd_units){first, end}, &whole))
+    if (hd_layer_profiles_build(&job, &c, false, &profiles) ||
+        hd_layer_profiles_whole(&job, &c, (struct hd_units){first, end}, &whole))
         fail_msg("%s", hd_err_message());
-    for (int call = 0; call < HD_PIECE_CALLS; call++)
+    for (int call = 0; call < HD_LAYER_PROFILE_CALLS; call++)
         for (int last = 0; last < 2; last++) {
-            const struct hd_program_time t =
-                hd_price_program(&pieces, &config, (struct hd_units){first, end},
-                                 hd_piece_segment(&job), (enum hd_piece_call)call, last);
+            const struct hd_program_time t = hd_step_cost_program(
+                &profiles, &config, (struct hd_units){first, end}, hd_layer_profile_segment(&job),
+                (enum hd_layer_profile_call)call, last);
 
             is_near(t.run, whole.time[call][last].run, share);
             is_near(t.compute, whole.time[call][last].compute, 0.001);
@@ -119,7 +119,7 @@ static void compare_chunk(struct hd_job job, int32_t devices, int first, int end
         }
 }
 
-static void pieces_add_up_to_chunks(void **state)
+static void profiles_add_up_to_chunks(void **state)
 {
     struct hd_job job = priced_job(6, 1024, 16);
 
@@ -149,8 +149,8 @@ static void segments_add_up_to_chunks(void **state)
     const struct hd_units units = {HD_UNIT_FIRST_BLOCK + 1, HD_UNIT_FIRST_BLOCK + 7};
     const struct hd_cluster c = priced_cluster(1, 4, fast, slow);
     struct hd_job job = priced_job(8, 1024, 16);
-    struct hd_pieces pieces;
-    struct hd_piece whole;
+    struct hd_layer_profiles profiles;
+    struct hd_layer_profile whole;
 
     (void)state;
     for (int k = 2; k <= 4; k++) {
@@ -163,15 +163,16 @@ static void segments_add_up_to_chunks(void **state)
     }
     priced_set(job.recompute, "full:3");
     job = laid_out(job, 1);
-    assert_int_equal(hd_pieces_build(&job, &c, false, &pieces), HD_OK);
-    assert_int_equal(hd_pieces_whole(&job, &c, units, &whole), HD_OK);
-    assert_int_equal(whole.kept_bytes, pieces.piece[HD_PIECE_BASE].kept_bytes +
-                                           3 * pieces.piece[HD_PIECE_BLOCK].kept_bytes +
-                                           3 * pieces.inner.kept_bytes);
+    assert_int_equal(hd_layer_profiles_build(&job, &c, false, &profiles), HD_OK);
+    assert_int_equal(hd_layer_profiles_whole(&job, &c, units, &whole), HD_OK);
+    assert_int_equal(whole.saved_bytes,
+                     profiles.profile[HD_LAYER_PROFILE_BASE].saved_bytes +
+                         3 * profiles.profile[HD_LAYER_PROFILE_BLOCK].saved_bytes +
+                         3 * profiles.inner.saved_bytes);
     /* a block inside a segment is computed once more up to its last product, and keeps nothing */
-    assert_true(pieces.inner.time[HD_PIECE_B][0].run >
-                pieces.piece[HD_PIECE_BLOCK].time[HD_PIECE_B][0].run);
-    assert_int_equal(pieces.inner.kept_bytes, 0);
+    assert_true(profiles.inner.time[HD_LAYER_PROFILE_B][0].run >
+                profiles.profile[HD_LAYER_PROFILE_BLOCK].time[HD_LAYER_PROFILE_B][0].run);
+    assert_int_equal(profiles.inner.saved_bytes, 0);
 }
 
 /* Goal: an adapter's products, and the backward that frozen weights leave, are priced as they are
@@ -236,7 +237,7 @@ static struct hd_search_plan price_of(const struct hd_job *job, const struct hd_
                                           .top = 1};
     struct hd_search_plan plan;
 
-    if (hd_search_price(&asked, &job->layout, arena, &plan))
+    if (hd_search_cost(&asked, &job->layout, arena, &plan))
         fail_msg("%s", hd_err_message());
     return plan;
 }
@@ -246,19 +247,20 @@ static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
 {
     struct hd_model_config config;
     struct hd_rank_program_shared shared;
-    struct hd_pieces pieces;
+    struct hd_layer_profiles profiles;
     struct hd_arena arena;
-    struct hd_price price;
+    struct hd_step_cost price;
 
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_model_config_from_job(job, &config), HD_OK);
-    assert_int_equal(hd_pieces_build(job, c, false, &pieces), HD_OK);
+    assert_int_equal(hd_layer_profiles_build(job, c, false, &profiles), HD_OK);
     assert_int_equal(hd_rank_program_schedule(job, NULL, &arena, &shared), HD_OK);
-    assert_int_equal(hd_price_step(&pieces,
-                                   &(struct hd_price_layout){
-                                       shared.pipeline, shared.units, &shared.order, &config,
-                                       job->dp * job->cp * job->tp, hd_piece_segment(job), NULL},
-                                   c, &arena, &price),
+    assert_int_equal(hd_step_cost_of_layout(
+                         &profiles,
+                         &(struct hd_step_cost_layout){shared.pipeline, shared.units, &shared.order,
+                                                       &config, job->dp * job->cp * job->tp,
+                                                       hd_layer_profile_segment(job), NULL},
+                         c, &arena, &price),
                      HD_OK);
     hd_arena_done(&arena);
     return price.step_s;
@@ -288,7 +290,7 @@ static void many_micro_batches_repeat(void **state)
             priced_set(job.schedule, all[i].schedule);
             job = laid_out(job, (int32_t)(2 * job.pp));
             hd_arena_init(&arena, 0);
-            is_near(price_of(&job, &c, &arena).price.step_s, whole_walk(&job, &c), 1e-9);
+            is_near(price_of(&job, &c, &arena).cost.step_s, whole_walk(&job, &c), 1e-9);
             hd_arena_done(&arena);
         }
 }
@@ -299,20 +301,21 @@ static void updates_are_of_what_trains(void **state)
 {
     const struct hd_cluster c = priced_cluster(1, 1, fast, slow);
     struct hd_job job = laid_out(priced_job(8, 1024, 4), 1);
-    struct hd_pieces pieces;
+    struct hd_layer_profiles profiles;
     struct hd_arena arena;
     double all, last;
 
     (void)state;
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_pieces_build(&job, &c, false, &pieces), HD_OK);
-    all = price_of(&job, &c, &arena).price.update_s;
+    assert_int_equal(hd_layer_profiles_build(&job, &c, false, &profiles), HD_OK);
+    all = price_of(&job, &c, &arena).cost.update_s;
     (void)snprintf(job.only, sizeof job.only, "last:1");
-    last = price_of(&job, &c, &arena).price.update_s;
+    last = price_of(&job, &c, &arena).cost.update_s;
     hd_arena_done(&arena);
-    is_near(all, pieces.update_base + 8 * pieces.update[0] + pieces.update[1] + pieces.update[2],
+    is_near(all,
+            profiles.update_base + 8 * profiles.update[0] + profiles.update[1] + profiles.update[2],
             1e-9);
-    is_near(last, pieces.update_base + pieces.update[0], 1e-9);
+    is_near(last, profiles.update_base + profiles.update[0], 1e-9);
 }
 
 /* Equal stages, links that cost nothing: 1f1b waits (p - 1) / m of its work, with v chunks a v-th
@@ -336,7 +339,7 @@ static void bubbles_are_those_of_the_literature(void **state)
         priced_set(job.schedule, v > 1 ? "interleaved" : "1f1b");
         job = laid_out(job, 4);
         hd_arena_init(&arena, 0);
-        waits = price_of(&job, &c, &arena).price.bubble;
+        waits = price_of(&job, &c, &arena).cost.bubble;
         hd_arena_done(&arena);
         /* embedding and head make the first and last stage slower; 3/32/v in equal ones */
         is_near(waits / (1 - waits), 3.0 / 32 / (double)v, 0.35);
@@ -349,7 +352,7 @@ static void the_parts_of_a_step_are_the_step(void **state)
     const struct hd_cluster c = priced_cluster(2, 4, fast, slow);
     struct hd_job job = priced_job(8, 1024, 32);
     struct hd_arena arena;
-    struct hd_price p;
+    struct hd_step_cost p;
     double sum;
 
     (void)state;
@@ -358,7 +361,7 @@ static void the_parts_of_a_step_are_the_step(void **state)
     job.zero = 1;
     job = laid_out(job, 8);
     hd_arena_init(&arena, 0);
-    p = price_of(&job, &c, &arena).price;
+    p = price_of(&job, &c, &arena).cost;
     hd_arena_done(&arena);
     sum = p.compute_s + p.update_s + p.bubble_s;
     for (int g = 0; g < HD_GROUP_COUNT; g++)
@@ -376,12 +379,12 @@ static double two_stages(bool in_thread, double wait_share, double wait_s)
                                {HD_UNIT_FIRST_BLOCK + 1, HD_UNIT_FIRST_BLOCK + 2}};
     const struct hd_pipeline pipeline = {.stages = 2, .chunks = 2};
     struct hd_cluster c = priced_cluster(1, 2, 2e9, 2e9);
-    struct hd_pieces pieces = {.stage_io_bytes = 1000000000};
+    struct hd_layer_profiles profiles = {.stage_io_bytes = 1000000000};
     struct hd_job job = priced_job(2, 256, 2);
     struct hd_model_config config;
     struct hd_arena arena;
     struct hd_schedule order;
-    struct hd_price price;
+    struct hd_step_cost price;
 
     hd_arena_init(&arena, 0);
     c.levels[0].latency_s = 0;
@@ -389,21 +392,21 @@ static double two_stages(bool in_thread, double wait_share, double wait_s)
     c.rates.wait_share = wait_share;
     c.rates.wait_s = wait_s;
     for (int last = 0; last < 2; last++)
-        for (int call = HD_PIECE_F; call <= HD_PIECE_B; call++) {
-            struct hd_program_time *t = &pieces.piece[HD_PIECE_BLOCK].time[call][last];
+        for (int call = HD_LAYER_PROFILE_F; call <= HD_LAYER_PROFILE_B; call++) {
+            struct hd_program_time *t = &profiles.profile[HD_LAYER_PROFILE_BLOCK].time[call][last];
 
-            t->run = t->compute = call == HD_PIECE_F ? 1 : 2;
+            t->run = t->compute = call == HD_LAYER_PROFILE_F ? 1 : 2;
         }
     assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
     assert_int_equal(hd_schedule_build(HD_SCHEDULE_GPIPE, &pipeline, 2, false, &arena, &order),
                      HD_OK);
-    assert_int_equal(hd_price_step(&pieces,
-                                   &(struct hd_price_layout){.pipeline = pipeline,
-                                                             .units = units,
-                                                             .order = &order,
-                                                             .config = &config,
-                                                             .ranks_per_stage = 1},
-                                   &c, &arena, &price),
+    assert_int_equal(hd_step_cost_of_layout(&profiles,
+                                            &(struct hd_step_cost_layout){.pipeline = pipeline,
+                                                                          .units = units,
+                                                                          .order = &order,
+                                                                          .config = &config,
+                                                                          .ranks_per_stage = 1},
+                                            &c, &arena, &price),
                      HD_OK);
     hd_arena_done(&arena);
     return price.step_s;
@@ -446,7 +449,7 @@ static void faster_links_and_memory_are_never_slower(void **state)
         double seconds;
 
         hd_arena_init(&arena, 0);
-        seconds = price_of(&job, &c, &arena).price.step_s;
+        seconds = price_of(&job, &c, &arena).cost.step_s;
         hd_arena_done(&arena);
         assert_true(seconds <= before);
         before = seconds;
@@ -460,7 +463,7 @@ int main(void)
         cmocka_unit_test(a_ring_over_nodes_takes_all_links_of_a_node),
         cmocka_unit_test(an_ordered_sum_is_an_exchange),
         cmocka_unit_test(one_member_sends_nothing),
-        cmocka_unit_test(pieces_add_up_to_chunks),
+        cmocka_unit_test(profiles_add_up_to_chunks),
         cmocka_unit_test(segments_add_up_to_chunks),
         cmocka_unit_test(many_micro_batches_repeat),
         cmocka_unit_test(an_adapter_adds_up_to_chunks),

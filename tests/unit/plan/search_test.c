@@ -59,8 +59,8 @@ static void try_sizes(struct tried *t, const struct hd_plan_request *request)
     t->legal++;
     hd_arena_init(&arena, 0);
     assert_true(t->count < LAYOUTS_MAX);
-    if (!hd_search_price(t->asked, &sizes, &arena, &plan) && fits_host(t, &sizes, &plan.plan)) {
-        t->all[t->count].step_s = plan.price.step_s;
+    if (!hd_search_cost(t->asked, &sizes, &arena, &plan) && fits_host(t, &sizes, &plan.plan)) {
+        t->all[t->count].step_s = plan.cost.step_s;
         t->all[t->count++].bytes = plan.needed_bytes;
     }
     hd_arena_done(&arena);
@@ -110,7 +110,7 @@ static void try_stages(struct tried *t, struct hd_plan_request r)
     chunks = r.sizes.pp * r.sizes.virtual_stages;
     for (int64_t k = 1; k < chunks; k++)
         ways = ways * (r.layers + 2 - k) / k;
-    if (chunks > 1 && chunks < 64 && ways <= HD_SEARCH_CUTS_MAX &&
+    if (chunks > 1 && chunks < 64 && ways <= HD_SEARCH_PARTITIONS_MAX &&
         strcmp(t->asked->spec->only, "last:1") != 0 && !*t->asked->spec->adapter &&
         strcmp(r.sizes.stages, "auto") == 0)
         try_cuts(t, &r, 0, r.layers, blocks);
@@ -283,9 +283,9 @@ static void compare_within(struct hd_search_asked *asked, const struct tried *tr
     else if (st || !found.plan_count)
         fail_msg("cluster %d: %d layouts are legal, but: %s", number, tried->legal,
                  st ? hd_err_message() : "none was found");
-    else if (found.plans[0].price.step_s != best)
+    else if (found.plans[0].cost.step_s != best)
         fail_msg("cluster %d: found %.9g s, the best of %d takes %.9g s", number,
-                 found.plans[0].price.step_s, tried->count, best);
+                 found.plans[0].cost.step_s, tried->count, best);
     else
         note_rare(&found.plans[0].job, asked->spec);
     hd_arena_done(&arena);
@@ -607,7 +607,7 @@ static void tp_stays_within_a_node(void **state)
     assert_in_range(found.plans[0].job.tp, 1, 2);
     for (int i = 0; i < 3; i++) {
         assert_true(found.plans[i].fits);
-        assert_true(i == 0 || found.plans[i].price.step_s >= found.plans[i - 1].price.step_s);
+        assert_true(i == 0 || found.plans[i].cost.step_s >= found.plans[i - 1].cost.step_s);
     }
     hd_arena_done(&arena);
 }
@@ -634,8 +634,8 @@ static void more_bandwidth_is_never_slower(void **state)
             found = search(&job, &c, (int64_t)1 << (28 + i % 4), 1, &arena);
             assert_true(step == 0 || (found.plan_count > 0) == (before > 0));
             if (found.plan_count && before > 0)
-                assert_true(found.plans[0].price.step_s <= before * (1 + 1e-12));
-            before = found.plan_count ? found.plans[0].price.step_s : 0;
+                assert_true(found.plans[0].cost.step_s <= before * (1 + 1e-12));
+            before = found.plan_count ? found.plans[0].cost.step_s : 0;
             hd_arena_done(&arena);
         }
     }
@@ -671,7 +671,7 @@ static void what_cannot_fit_is_not_laid_out(void **state)
     job.context = 1 << 19;
     found = search(&job, &c, (int64_t)1200 << 20, 1, &arena);
     print_message("%d laid out of %d priced, %d families; the least needs %.0f MiB\n",
-                  (int)found.laid_out, (int)found.priced, (int)found.families,
+                  (int)found.laid_out, (int)found.costed, (int)found.families,
                   (double)found.least.needed_bytes / (1 << 20));
     assert_int_equal(found.plan_count, 0);
     assert_true(found.least.exact);
@@ -693,7 +693,7 @@ static void a_pinned_layout_is_priced_even_if_too_large(void **state)
     found = search(&job, &c, (int64_t)1 << 30, 1, &arena);
     assert_int_equal(found.plan_count, 1);
     assert_false(found.plans[0].fits);
-    assert_true(found.plans[0].price.step_s > 0);
+    assert_true(found.plans[0].cost.step_s > 0);
     hd_arena_done(&arena);
 }
 

@@ -1,4 +1,4 @@
-#include "plan/price.h"
+#include "plan/step_cost.h"
 
 #include <string.h>
 
@@ -11,21 +11,21 @@ static double larger(double a, double b)
 
 /* ---- programs ---- */
 
-static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_pieces *p)
+static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_layer_profiles *p)
 {
     return p->has_windowed && c->window > 0;
 }
 
 /* What trains in the model also trains in the pieces. */
-static bool pieces_know(const struct hd_model_config *c)
+static bool profiles_know(const struct hd_model_config *c)
 {
     const struct hd_only only = hd_model_only(c);
 
     return c->adapter.kind != HD_ADAPTER_NONE || hd_only_is_all(&only);
 }
 
-enum hd_status hd_price_trained(const struct hd_model_config *c, struct hd_arena *arena,
-                                const double **ret_trained)
+enum hd_status hd_step_cost_trained(const struct hd_model_config *c, struct hd_arena *arena,
+                                    const double **ret_trained)
 {
     const size_t units = (size_t)hd_model_unit_count(c);
     double *trained, *all;
@@ -35,7 +35,7 @@ enum hd_status hd_price_trained(const struct hd_model_config *c, struct hd_arena
     enum hd_status st;
 
     *ret_trained = NULL;
-    if (pieces_know(c))
+    if (profiles_know(c))
         return HD_OK;
     hd_arena_init(&scratch, 0);
     hd_registry_init(&registry, &scratch, NULL, 0);
@@ -59,16 +59,16 @@ enum hd_status hd_price_trained(const struct hd_model_config *c, struct hd_arena
 }
 
 /* With train.only: a block takes of a program what it computes of it. */
-static double share_of(const struct hd_pieces *p, const struct hd_model_config *c, int unit,
-                       enum hd_piece_call call)
+static double share_of(const struct hd_layer_profiles *p, const struct hd_model_config *c, int unit,
+                       enum hd_layer_profile_call call)
 {
-    const bool split = p->piece[HD_PIECE_BLOCK].time[HD_PIECE_W][0].run > 0;
+    const bool split = p->profile[HD_LAYER_PROFILE_BLOCK].time[HD_LAYER_PROFILE_W][0].run > 0;
     struct hd_backward_shares s;
 
-    if (call == HD_PIECE_F)
+    if (call == HD_LAYER_PROFILE_F)
         return 1;
     s = hd_model_backward_shares(c, unit - HD_UNIT_FIRST_BLOCK);
-    if (call == HD_PIECE_W)
+    if (call == HD_LAYER_PROFILE_W)
         return s.weights;
     return split ? s.inputs : s.all;
 }
@@ -76,38 +76,39 @@ static double share_of(const struct hd_pieces *p, const struct hd_model_config *
 /* The pieces that a block may be. */
 enum { KIND_BLOCK, KIND_WINDOWED, KIND_INNER, KIND_INNER_WINDOWED, KINDS };
 
-static int kind_of(const struct hd_pieces *p, const struct hd_model_config *c,
+static int kind_of(const struct hd_layer_profiles *p, const struct hd_model_config *c,
                    struct hd_units units, int unit, int64_t segment)
 {
     const bool windowed =
         has_blocks_of_both(c, p) && hd_model_window(c, unit - HD_UNIT_FIRST_BLOCK) > 0;
 
-    return (hd_piece_continues(units, unit, segment) ? KIND_INNER : KIND_BLOCK) + windowed;
+    return (hd_layer_profile_continues(units, unit, segment) ? KIND_INNER : KIND_BLOCK) + windowed;
 }
 
-struct hd_program_time hd_price_program(const struct hd_pieces *p, const struct hd_model_config *c,
-                                        struct hd_units units, int64_t segment,
-                                        enum hd_piece_call call, bool last)
+struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
+                                            const struct hd_model_config *c, struct hd_units units,
+                                            int64_t segment, enum hd_layer_profile_call call,
+                                            bool last)
 {
-    const struct hd_piece *const pieces[KINDS] = {&p->piece[HD_PIECE_BLOCK], &p->windowed,
-                                                  &p->inner, &p->inner_windowed};
+    const struct hd_layer_profile *const profiles[KINDS] = {
+        &p->profile[HD_LAYER_PROFILE_BLOCK], &p->windowed, &p->inner, &p->inner_windowed};
     const int head = hd_model_unit_count(c) - 1;
-    struct hd_program_time t = p->piece[HD_PIECE_BASE].time[call][last];
-    const bool all = pieces_know(c), backward = call != HD_PIECE_F;
+    struct hd_program_time t = p->profile[HD_LAYER_PROFILE_BASE].time[call][last];
+    const bool all = profiles_know(c), backward = call != HD_LAYER_PROFILE_F;
     double blocks[KINDS] = {0};
 
     for (int unit = units.first; unit < units.end; unit++)
         if (unit == HD_UNIT_EMBEDDING && backward && !all && c->lowest_trained > unit)
             continue; /* backward ends above it */
         else if (unit == HD_UNIT_EMBEDDING)
-            hd_program_time_add(&t, 1, &p->piece[HD_PIECE_EMBEDDING].time[call][last]);
+            hd_program_time_add(&t, 1, &p->profile[HD_LAYER_PROFILE_EMBEDDING].time[call][last]);
         else if (unit == head)
-            hd_program_time_add(&t, 1, &p->piece[HD_PIECE_HEAD].time[call][last]);
+            hd_program_time_add(&t, 1, &p->profile[HD_LAYER_PROFILE_HEAD].time[call][last]);
         else
             blocks[kind_of(p, c, units, unit, segment)] += all ? 1 : share_of(p, c, unit, call);
     for (int k = 0; k < KINDS; k++)
         if (blocks[k] > 0)
-            hd_program_time_add(&t, blocks[k], &pieces[k]->time[call][last]);
+            hd_program_time_add(&t, blocks[k], &profiles[k]->time[call][last]);
     t.run = larger(t.run, t.compute);
     return t;
 }
@@ -128,19 +129,22 @@ struct passage {
 };
 
 struct step_walk {
-    const struct hd_price_layout *l;
+    const struct hd_step_cost_layout *l;
     const struct hd_cluster *cluster;
-    const struct hd_pieces *pieces;
-    struct hd_program_time (*times)[HD_PIECE_CALLS][2]; /* [chunks]; [1]: in the last micro-batch */
+    const struct hd_layer_profiles *profiles;
+    struct hd_program_time (
+        *times)[HD_LAYER_PROFILE_CALLS][2]; /* [chunks]; [1]: in the last micro-batch */
     struct passage (
         *ways)[2]; /* [chunks]: of hidden rows to the next; of gradients to the one before */
     struct stage *stages;
     double *arrived[2]; /* [chunk, micro-batch]: hidden rows of F's input; gradients of B's */
 };
 
-static int piece_call(enum hd_call call)
+static int profile_call(enum hd_call call)
 {
-    return call == HD_CALL_F ? HD_PIECE_F : call == HD_CALL_B ? HD_PIECE_B : HD_PIECE_W;
+    return call == HD_CALL_F   ? HD_LAYER_PROFILE_F
+           : call == HD_CALL_B ? HD_LAYER_PROFILE_B
+                               : HD_LAYER_PROFILE_W;
 }
 
 static int64_t place(const struct step_walk *s, int32_t chunk, int32_t micro_batch)
@@ -200,7 +204,7 @@ static bool advance(struct step_walk *s, int32_t number)
     struct stage *st = &s->stages[number];
     const struct hd_schedule_entry *e = &s->l->order->stages[number].entries[st->next];
     const bool last = e->micro_batch == s->l->order->micro_batches - 1;
-    const struct hd_program_time *t = &s->times[e->chunk][piece_call(e->call)][last];
+    const struct hd_program_time *t = &s->times[e->chunk][profile_call(e->call)][last];
     double start = st->clock;
 
     if (giver(s, e) >= 0) {
@@ -248,8 +252,8 @@ static struct passage passage_of(const struct step_walk *s, int32_t chunk, int32
         return way;
     way.stage = hd_pipeline_stage(&s->l->pipeline, taker);
     if (way.stage != stage)
-        way.seconds = hd_links_transfer(s->cluster, &s->pieces->stages, stage * ranks,
-                                        way.stage * ranks, (double)s->pieces->stage_io_bytes) +
+        way.seconds = hd_links_transfer(s->cluster, &s->profiles->stages, stage * ranks,
+                                        way.stage * ranks, (double)s->profiles->stage_io_bytes) +
                       s->cluster->rates.wait_s;
     return way;
 }
@@ -272,31 +276,31 @@ static enum hd_status prepare(struct step_walk *s, struct hd_arena *arena)
     for (int32_t c = 0; c < chunks; c++) {
         s->ways[c][0] = passage_of(s, c, c + 1);
         s->ways[c][1] = passage_of(s, c, c - 1);
-        for (int call = 0; call < HD_PIECE_CALLS; call++)
+        for (int call = 0; call < HD_LAYER_PROFILE_CALLS; call++)
             for (int last = 0; last < 2; last++)
                 s->times[c][call][last] =
-                    hd_price_program(s->pieces, s->l->config, s->l->units[c], s->l->segment,
-                                     (enum hd_piece_call)call, last);
+                    hd_step_cost_program(s->profiles, s->l->config, s->l->units[c], s->l->segment,
+                                         (enum hd_layer_profile_call)call, last);
     }
     return HD_OK;
 }
 
-/* ---- the price ---- */
+/* ---- the cost ---- */
 
 static double update_of(const struct step_walk *s, int32_t stage)
 {
     const int head = hd_model_unit_count(s->l->config) - 1;
     const int32_t each = s->l->pipeline.chunks / s->l->pipeline.stages;
-    double seconds = s->pieces->update_base;
+    double seconds = s->profiles->update_base;
 
     for (int32_t k = 0; k < each; k++) {
         const struct hd_units u = s->l->units[hd_pipeline_chunk(&s->l->pipeline, stage, k)];
 
         for (int unit = u.first; unit < u.end; unit++)
             seconds += (s->l->trained ? s->l->trained[unit] : 1) *
-                       s->pieces->update[unit == HD_UNIT_EMBEDDING ? 1
-                                         : unit == head            ? 2
-                                                                   : 0];
+                       s->profiles->update[unit == HD_UNIT_EMBEDDING ? 1
+                                           : unit == head            ? 2
+                                                                     : 0];
     }
     return seconds;
 }
@@ -310,11 +314,11 @@ static void add_programs(const struct step_walk *s, int32_t stage, struct hd_pro
         const struct hd_schedule_entry *e = &o->entries[i];
         const bool last = e->micro_batch == s->l->order->micro_batches - 1;
 
-        hd_program_time_add(sum, 1, &s->times[e->chunk][piece_call(e->call)][last]);
+        hd_program_time_add(sum, 1, &s->times[e->chunk][profile_call(e->call)][last]);
     }
 }
 
-static void explain(const struct step_walk *s, int32_t stage, double end, struct hd_price *p)
+static void explain(const struct step_walk *s, int32_t stage, double end, struct hd_step_cost *p)
 {
     const struct stage *st = &s->stages[stage];
     struct hd_program_time sum = {0};
@@ -332,11 +336,12 @@ static void explain(const struct step_walk *s, int32_t stage, double end, struct
     p->bubble_s = larger(end - known, 0);
 }
 
-enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_price_layout *layout,
-                             const struct hd_cluster *cluster, struct hd_arena *arena,
-                             struct hd_price *ret_price)
+enum hd_status hd_step_cost_of_layout(const struct hd_layer_profiles *profiles,
+                                      const struct hd_step_cost_layout *layout,
+                                      const struct hd_cluster *cluster, struct hd_arena *arena,
+                                      struct hd_step_cost *ret_cost)
 {
-    struct step_walk s = {.l = layout, .cluster = cluster, .pieces = pieces};
+    struct step_walk s = {.l = layout, .cluster = cluster, .profiles = profiles};
     const int32_t stages = layout->pipeline.stages;
     double ends = 0, update = 0;
     int32_t most = 0;
@@ -346,28 +351,28 @@ enum hd_status hd_price_step(const struct hd_pieces *pieces, const struct hd_pri
         st = walk(&s);
     if (st)
         return st;
-    *ret_price = (struct hd_price){0};
+    *ret_cost = (struct hd_step_cost){0};
     for (int32_t i = 0; i < stages; i++) {
         ends = larger(ends, larger(s.stages[i].clock, s.stages[i].reduce_end));
         update = larger(update, update_of(&s, i));
-        ret_price->programs_s = larger(ret_price->programs_s, s.stages[i].clock);
-        ret_price->busy_s += s.stages[i].busy / stages;
+        ret_cost->programs_s = larger(ret_cost->programs_s, s.stages[i].clock);
+        ret_cost->busy_s += s.stages[i].busy / stages;
         if (s.stages[i].busy > s.stages[most].busy)
             most = i;
     }
     /* in U all ranks exchange the step's records before any weight changes */
-    ret_price->step_s = ends + update;
-    explain(&s, most, ret_price->step_s, ret_price);
+    ret_cost->step_s = ends + update;
+    explain(&s, most, ret_cost->step_s, ret_cost);
     if (stages * layout->ranks_per_stage > 1) {
-        const double waits = cluster->rates.wait_share * ret_price->compute_s;
+        const double waits = cluster->rates.wait_share * ret_cost->compute_s;
 
-        ret_price->step_s += waits;
-        ret_price->communication_s[HD_GROUP_WORLD] += waits;
+        ret_cost->step_s += waits;
+        ret_cost->communication_s[HD_GROUP_WORLD] += waits;
     }
     return HD_OK;
 }
 
-void hd_price_add(struct hd_price *y, double a, const struct hd_price *x)
+void hd_step_cost_add(struct hd_step_cost *y, double a, const struct hd_step_cost *x)
 {
     y->step_s += a * x->step_s;
     y->compute_s += a * x->compute_s;
@@ -379,8 +384,8 @@ void hd_price_add(struct hd_price *y, double a, const struct hd_price *x)
         y->communication_s[g] += a * x->communication_s[g];
 }
 
-void hd_price_rate(struct hd_price *p, double flops_per_token, const struct hd_job *job,
-                   int64_t devices, double peak_flops)
+void hd_step_cost_rate(struct hd_step_cost *p, double flops_per_token, const struct hd_job *job,
+                       int64_t devices, double peak_flops)
 {
     const double tokens = (double)job->global_batch * (double)job->context;
 

@@ -1,4 +1,4 @@
-#include "plan/pieces.h"
+#include "plan/layer_profile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -129,7 +129,7 @@ static struct hd_program_time program_time(struct builder *b, const struct hd_pr
     return time;
 }
 
-/* ---- pieces ---- */
+/* ---- layer profiles ---- */
 
 static int64_t whole(const struct hd_extent *x)
 {
@@ -137,34 +137,34 @@ static int64_t whole(const struct hd_extent *x)
 }
 
 static enum hd_status measure(struct builder *b, int registry, struct hd_units units,
-                              struct hd_piece *ret_piece, int64_t *ret_stage_io)
+                              struct hd_layer_profile *ret_profile, int64_t *ret_stage_io)
 {
-    static const enum hd_call calls[HD_PIECE_CALLS] = {HD_CALL_F, HD_CALL_B, HD_CALL_W};
+    static const enum hd_call calls[HD_LAYER_PROFILE_CALLS] = {HD_CALL_F, HD_CALL_B, HD_CALL_W};
     struct hd_chunk *chunk;
     enum hd_status st = hd_rank_program_compile_units(
         &b->shared, &b->registry[registry], &b->model[registry], units, &b->arena, &chunk);
 
     if (st)
         return st;
-    for (int c = 0; c < HD_PIECE_CALLS; c++)
+    for (int c = 0; c < HD_LAYER_PROFILE_CALLS; c++)
         for (int last = 0; last < 2; last++)
-            ret_piece->time[c][last] = program_time(b, &chunk->program[calls[c]], last);
-    ret_piece->kept_bytes = whole(&chunk->extent[HD_REGION_SAVED]);
-    ret_piece->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
-    ret_piece->work_bytes = whole(&chunk->extent[HD_REGION_WORK]);
+            ret_profile->time[c][last] = program_time(b, &chunk->program[calls[c]], last);
+    ret_profile->saved_bytes = whole(&chunk->extent[HD_REGION_SAVED]);
+    ret_profile->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
+    ret_profile->work_bytes = whole(&chunk->extent[HD_REGION_WORK]);
     if (ret_stage_io)
         *ret_stage_io = chunk->extent[HD_REGION_STAGE_IO].registered_bytes;
     return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
 }
 
-/* piece -= other, but for work memory, which does not add up */
-static void subtract(struct hd_piece *piece, const struct hd_piece *other)
+/* layer profile -= other, but for work memory, which does not add up */
+static void subtract(struct hd_layer_profile *profile, const struct hd_layer_profile *other)
 {
-    for (int c = 0; c < HD_PIECE_CALLS; c++)
+    for (int c = 0; c < HD_LAYER_PROFILE_CALLS; c++)
         for (int last = 0; last < 2; last++)
-            hd_program_time_add(&piece->time[c][last], -1, &other->time[c][last]);
-    piece->kept_bytes -= other->kept_bytes;
-    piece->deferred_bytes -= other->deferred_bytes;
+            hd_program_time_add(&profile->time[c][last], -1, &other->time[c][last]);
+    profile->saved_bytes -= other->saved_bytes;
+    profile->deferred_bytes -= other->deferred_bytes;
 }
 
 static enum hd_status declare(struct builder *b, int stage)
@@ -231,16 +231,17 @@ static enum hd_status measure_update(struct builder *b, int stage, double *units
     return HD_OK;
 }
 
-static enum hd_status measure_ends(struct builder *b, struct hd_pieces *p)
+static enum hd_status measure_ends(struct builder *b, struct hd_layer_profiles *p)
 {
     const int head = b->model[1].unit_head, last_block = head - 1;
     const int units = head + 1;
     double first[8] = {0}, last[8] = {0}, ignored = 0;
     enum hd_status st = measure(b, 0, (struct hd_units){HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK + 1},
-                                &p->piece[HD_PIECE_EMBEDDING], NULL);
+                                &p->profile[HD_LAYER_PROFILE_EMBEDDING], NULL);
 
     if (!st)
-        st = measure(b, 1, (struct hd_units){last_block, head + 1}, &p->piece[HD_PIECE_HEAD], NULL);
+        st = measure(b, 1, (struct hd_units){last_block, head + 1},
+                     &p->profile[HD_LAYER_PROFILE_HEAD], NULL);
     if (!st)
         st = measure_update(b, 0, first, units, &p->update_base);
     if (!st)
@@ -248,8 +249,8 @@ static enum hd_status measure_ends(struct builder *b, struct hd_pieces *p)
     if (st)
         return st;
     p->update_base += b->cluster->rates.step_s;
-    subtract(&p->piece[HD_PIECE_EMBEDDING], &p->piece[HD_PIECE_BASE]);
-    subtract(&p->piece[HD_PIECE_HEAD], &p->piece[HD_PIECE_BASE]);
+    subtract(&p->profile[HD_LAYER_PROFILE_EMBEDDING], &p->profile[HD_LAYER_PROFILE_BASE]);
+    subtract(&p->profile[HD_LAYER_PROFILE_HEAD], &p->profile[HD_LAYER_PROFILE_BASE]);
     p->update[0] = first[HD_UNIT_FIRST_BLOCK];
     p->update[1] = first[HD_UNIT_EMBEDDING];
     /* a tied table is updated on both stages, and is a unit of the first */
@@ -259,7 +260,7 @@ static enum hd_status measure_ends(struct builder *b, struct hd_pieces *p)
 
 /* ---- segments of recompute ---- */
 
-int64_t hd_piece_segment(const struct hd_job *job)
+int64_t hd_layer_profile_segment(const struct hd_job *job)
 {
     int64_t blocks = 0;
 
@@ -267,7 +268,7 @@ int64_t hd_piece_segment(const struct hd_job *job)
     return blocks;
 }
 
-bool hd_piece_continues(struct hd_units chunk, int unit, int64_t segment)
+bool hd_layer_profile_continues(struct hd_units chunk, int unit, int64_t segment)
 {
     const int first = chunk.first > HD_UNIT_FIRST_BLOCK ? chunk.first : (int)HD_UNIT_FIRST_BLOCK;
 
@@ -276,8 +277,8 @@ bool hd_piece_continues(struct hd_units chunk, int unit, int64_t segment)
 
 /* A block that continues a segment: the first two blocks of the model in one segment, less the
  * first, which `one` is. */
-static enum hd_status measure_inner(struct builder *b, const struct hd_piece *one,
-                                    struct hd_piece *ret_inner)
+static enum hd_status measure_inner(struct builder *b, const struct hd_layer_profile *one,
+                                    struct hd_layer_profile *ret_inner)
 {
     enum hd_status st;
 
@@ -289,9 +290,9 @@ static enum hd_status measure_inner(struct builder *b, const struct hd_piece *on
 }
 
 /* BASE and BLOCK. */
-static enum hd_status measure_blocks(struct builder *b, struct hd_pieces *p)
+static enum hd_status measure_blocks(struct builder *b, struct hd_layer_profiles *p)
 {
-    struct hd_piece one = {0}, two = {0};
+    struct hd_layer_profile one = {0}, two = {0};
     enum hd_status st =
         measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 1}, &one,
                 &p->stage_io_bytes);
@@ -299,18 +300,19 @@ static enum hd_status measure_blocks(struct builder *b, struct hd_pieces *p)
     if (!st)
         st = measure(b, 0, (struct hd_units){HD_UNIT_FIRST_BLOCK, HD_UNIT_FIRST_BLOCK + 2}, &two,
                      NULL);
-    p->piece[HD_PIECE_BASE] = one;
-    p->piece[HD_PIECE_BLOCK] = two;
-    subtract(&p->piece[HD_PIECE_BLOCK], &one);
+    p->profile[HD_LAYER_PROFILE_BASE] = one;
+    p->profile[HD_LAYER_PROFILE_BLOCK] = two;
+    subtract(&p->profile[HD_LAYER_PROFILE_BLOCK], &one);
     return st;
 }
 
-static enum hd_status measure_segments(struct builder *b, bool segments, struct hd_pieces *p)
+static enum hd_status measure_segments(struct builder *b, bool segments,
+                                       struct hd_layer_profiles *p)
 {
     if (!segments)
         return HD_OK;
     p->has_inner = true;
-    return measure_inner(b, &p->piece[HD_PIECE_BASE], &p->inner);
+    return measure_inner(b, &p->profile[HD_LAYER_PROFILE_BASE], &p->inner);
 }
 
 /* A small job of the same kind: two blocks on the first stage and, if there are stages, one on the
@@ -336,7 +338,7 @@ static void shrink(struct hd_job *job, bool windowed)
     job->checkpoint_async = false;
     job->profile_first = 0;
     job->window_from = 0;
-    if (hd_piece_segment(job) > 1)
+    if (hd_layer_profile_segment(job) > 1)
         (void)snprintf(job->recompute, sizeof job->recompute, "full");
     (void)snprintf(job->only, sizeof job->only, "all");
     job->adapter_also[0] = '\0';
@@ -395,9 +397,9 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, bool wi
 
 /* The block with a window, of a model in which other blocks have none. */
 static enum hd_status measure_windowed(const struct hd_job *job, const struct hd_cluster *cluster,
-                                       struct hd_pieces *p)
+                                       struct hd_layer_profiles *p)
 {
-    struct hd_pieces of_window = {0};
+    struct hd_layer_profiles of_window = {0};
     struct builder b;
     enum hd_status st;
 
@@ -406,18 +408,20 @@ static enum hd_status measure_windowed(const struct hd_job *job, const struct hd
     if (!st)
         st = measure_blocks(&b, &of_window);
     if (!st)
-        st = measure_segments(&b, hd_piece_segment(job) > 1, &of_window);
-    p->windowed = of_window.piece[HD_PIECE_BLOCK];
-    if (of_window.piece[HD_PIECE_BASE].work_bytes < p->piece[HD_PIECE_BASE].work_bytes)
-        p->piece[HD_PIECE_BASE].work_bytes = of_window.piece[HD_PIECE_BASE].work_bytes;
+        st = measure_segments(&b, hd_layer_profile_segment(job) > 1, &of_window);
+    p->windowed = of_window.profile[HD_LAYER_PROFILE_BLOCK];
+    if (of_window.profile[HD_LAYER_PROFILE_BASE].work_bytes <
+        p->profile[HD_LAYER_PROFILE_BASE].work_bytes)
+        p->profile[HD_LAYER_PROFILE_BASE].work_bytes =
+            of_window.profile[HD_LAYER_PROFILE_BASE].work_bytes;
     p->inner_windowed = of_window.inner;
     p->has_windowed = true;
     hd_arena_done(&b.arena);
     return st;
 }
 
-enum hd_status hd_pieces_whole(const struct hd_job *job, const struct hd_cluster *cluster,
-                               struct hd_units units, struct hd_piece *ret_piece)
+enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd_cluster *cluster,
+                                       struct hd_units units, struct hd_layer_profile *ret_profile)
 {
     struct builder b;
     enum hd_status st;
@@ -430,16 +434,16 @@ enum hd_status hd_pieces_whole(const struct hd_job *job, const struct hd_cluster
     if (!st)
         st = declare(&b, 0);
     if (!st)
-        st = measure(&b, 0, units, ret_piece, NULL);
+        st = measure(&b, 0, units, ret_profile, NULL);
     hd_arena_done(&b.arena);
     return st;
 }
 
-enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster *cluster,
-                               bool blocks_only, struct hd_pieces *ret_pieces)
+enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
+                                       bool blocks_only, struct hd_layer_profiles *ret_profiles)
 {
     const bool mixed = job->window > 0 && job->window_from > 0;
-    struct hd_pieces *p = ret_pieces;
+    struct hd_layer_profiles *p = ret_profiles;
     struct builder b;
     enum hd_status st;
 
@@ -451,13 +455,13 @@ enum hd_status hd_pieces_build(const struct hd_job *job, const struct hd_cluster
     if (!st && !blocks_only)
         st = measure_ends(&b, p);
     if (!st)
-        st = measure_segments(&b, hd_piece_segment(job) > 1, p);
+        st = measure_segments(&b, hd_layer_profile_segment(job) > 1, p);
     if (!st)
         p->stages = *group_of(&b, HD_GROUP_PP);
     hd_arena_done(&b.arena);
     if (!st && mixed)
         st = measure_windowed(job, cluster, p);
     if (!st) /* what a chunk takes beside its blocks */
-        subtract(&p->piece[HD_PIECE_BASE], &p->piece[HD_PIECE_BLOCK]);
+        subtract(&p->profile[HD_LAYER_PROFILE_BASE], &p->profile[HD_LAYER_PROFILE_BLOCK]);
     return st;
 }

@@ -1,4 +1,4 @@
-#include "plan/crossing.h"
+#include "plan/inter_node.h"
 
 #include <math.h>
 
@@ -30,8 +30,8 @@ static double share_of_pairs(const struct hd_mesh_group *g, int64_t devices_per_
     return 1 - (double)together / ((double)g->size * (g->size - 1));
 }
 
-double hd_crossing_share(const struct hd_mesh_group *g, int64_t devices_per_node,
-                         enum hd_comm_kind kind, bool native)
+double hd_inter_node_share(const struct hd_mesh_group *g, int64_t devices_per_node,
+                           enum hd_comm_kind kind, bool native)
 {
     double sum;
 
@@ -55,18 +55,18 @@ double hd_crossing_share(const struct hd_mesh_group *g, int64_t devices_per_node
     }
 }
 
-int64_t hd_crossing_bytes(const struct hd_plan *plan, int rank, enum hd_group_name name,
-                          enum hd_comm_kind kind, int64_t devices_per_node, bool native)
+int64_t hd_inter_node_bytes(const struct hd_plan *plan, int rank, enum hd_group_name name,
+                            enum hd_comm_kind kind, int64_t devices_per_node, bool native)
 {
     const int64_t bytes = hd_plan_rank(plan, rank)->step.group_bytes[name][kind];
     const struct hd_mesh_group group = hd_mesh_find_group(&plan->mesh, name, rank);
 
-    return bytes
-               ? llround((double)bytes * hd_crossing_share(&group, devices_per_node, kind, native))
-               : 0;
+    return bytes ? llround((double)bytes *
+                           hd_inter_node_share(&group, devices_per_node, kind, native))
+                 : 0;
 }
 
-int64_t hd_crossing_bytes_all(const struct hd_plan *plan, int64_t devices_per_node, bool native)
+int64_t hd_inter_node_bytes_all(const struct hd_plan *plan, int64_t devices_per_node, bool native)
 {
     int64_t all = 0;
 
@@ -77,8 +77,8 @@ int64_t hd_crossing_bytes_all(const struct hd_plan *plan, int64_t devices_per_no
 
             for (int k = 0; k < HD_COMM_KIND_COUNT; k++)
                 if (is_first || k == HD_COMM_RECV) /* else another member has counted it */
-                    all += hd_crossing_bytes(plan, rank, name, (enum hd_comm_kind)k,
-                                             devices_per_node, native);
+                    all += hd_inter_node_bytes(plan, rank, name, (enum hd_comm_kind)k,
+                                               devices_per_node, native);
         }
     return all;
 }

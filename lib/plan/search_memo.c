@@ -1,4 +1,5 @@
-/* search_known: pieces and orders of candidates, each made once, and the prices that follow. */
+/* search_known: layer profiles and orders of candidates, each made once, and the costs that
+ * follow. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,17 +38,18 @@ static void note(struct memo *m, struct memo_entry *e, const int32_t key[KEY_NUM
     m->count++;
 }
 
-/* ---- pieces ---- */
+/* ---- layer profiles ---- */
 
-static struct hd_pieces *build_pieces(struct layout_search *s, const struct hd_job *job,
-                                      bool blocks_only)
+static struct hd_layer_profiles *build_profiles(struct layout_search *s, const struct hd_job *job,
+                                                bool blocks_only)
 {
-    struct hd_pieces *pieces = hd_arena_alloc(&s->kept, sizeof *pieces);
-    const enum hd_status st = pieces ? hd_pieces_build(job, s->asked->cluster, blocks_only, pieces)
-                                     : hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    struct hd_layer_profiles *profiles = hd_arena_alloc(&s->kept, sizeof *profiles);
+    const enum hd_status st =
+        profiles ? hd_layer_profiles_build(job, s->asked->cluster, blocks_only, profiles)
+                 : hd_err(HD_NO_MEMORY, "no memory to search layouts");
 
     search_note_refusal(s, st);
-    return st ? NULL : pieces;
+    return st ? NULL : profiles;
 }
 
 /* With as few replicas as the experts need. */
@@ -61,8 +63,8 @@ static void leave_out_replicas(struct hd_layout_sizes *sizes)
     (void)snprintf(sizes->offload, sizeof sizes->offload, "none");
 }
 
-const struct hd_pieces *search_blocks(struct layout_search *s, const struct candidate *c,
-                                      const struct hd_layout_sizes *sizes)
+const struct hd_layer_profiles *search_blocks(struct layout_search *s, const struct candidate *c,
+                                              const struct hd_layout_sizes *sizes)
 {
     const int32_t key[KEY_NUMBERS] = {c->tp, c->cp, c->ep, c->micro_batch, c->recompute};
     struct memo_entry *e = look_up(s, &s->blocks, key);
@@ -75,13 +77,13 @@ const struct hd_pieces *search_blocks(struct layout_search *s, const struct cand
     job.pp = 1;
     (void)snprintf(job.stages, sizeof job.stages, "auto");
     s->found->blocks++;
-    note(&s->blocks, e, key, build_pieces(s, &job, true));
+    note(&s->blocks, e, key, build_profiles(s, &job, true));
     return e->value;
 }
 
 /* Schedules differ only in whether W is apart, and in whether there are stages. */
-static void key_of_pieces(const struct candidate *c, const struct hd_layout_sizes *sizes,
-                          int32_t ret_key[KEY_NUMBERS])
+static void key_of_profiles(const struct candidate *c, const struct hd_layout_sizes *sizes,
+                            int32_t ret_key[KEY_NUMBERS])
 {
     const int32_t key[KEY_NUMBERS] = {c->tp,
                                       c->cp,
@@ -98,8 +100,8 @@ static void key_of_pieces(const struct candidate *c, const struct hd_layout_size
     memcpy(ret_key, key, sizeof key);
 }
 
-const struct hd_pieces *search_pieces(struct layout_search *s, const struct candidate *c,
-                                      const struct hd_layout_sizes *sizes, bool alone)
+const struct hd_layer_profiles *search_profiles(struct layout_search *s, const struct candidate *c,
+                                                const struct hd_layout_sizes *sizes, bool alone)
 {
     struct hd_layout_sizes of = *sizes;
     int32_t key[KEY_NUMBERS];
@@ -107,12 +109,12 @@ const struct hd_pieces *search_pieces(struct layout_search *s, const struct cand
 
     if (alone)
         leave_out_replicas(&of);
-    key_of_pieces(c, &of, key);
-    e = look_up(s, &s->pieces, key);
+    key_of_profiles(c, &of, key);
+    e = look_up(s, &s->profiles, key);
     if (e && !e->known) {
         const struct hd_job job = search_job(s, &of);
 
-        note(&s->pieces, e, key, build_pieces(s, &job, false));
+        note(&s->profiles, e, key, build_profiles(s, &job, false));
     }
     return e ? e->value : NULL;
 }
@@ -120,14 +122,14 @@ const struct hd_pieces *search_pieces(struct layout_search *s, const struct cand
 /* ---- orders ---- */
 
 static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
-                               struct hd_units *cut, struct hd_arena *arena,
+                               struct hd_units *partition, struct hd_arena *arena,
                                struct hd_rank_program_shared *ret_shared)
 {
     struct hd_job some = *job;
 
     some.global_batch = job->dp * job->micro_batch * micro_batches;
     some.validate_batches = 1; /* the order of a validation is not needed */
-    return hd_rank_program_schedule(&some, cut, arena, ret_shared);
+    return hd_rank_program_schedule(&some, partition, arena, ret_shared);
 }
 
 int32_t search_blocks_of(const struct hd_rank_program_shared *shared, int32_t chunk)
@@ -173,10 +175,10 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
 }
 
 /* Orders a step. Schedules are periodic once the pipeline is full: P more micro-batches take the
- * same time again. So a step of many is priced by two of fewer, M' and M' - P, which leave the same
+ * same time again. So a step of many is costed by two of fewer, M' and M' - P, which leave the same
  * remainder. An order from a file is walked whole. cut: of a layout with as many chunks; or NULL.
  */
-static enum hd_status order_step(const struct hd_job *job, struct hd_units *cut,
+static enum hd_status order_step(const struct hd_job *job, struct hd_units *partition,
                                  struct hd_arena *arena, struct ordered *ret_ordered)
 {
     const int64_t M = job->global_batch / (job->dp * job->micro_batch), P = job->pp;
@@ -186,7 +188,7 @@ static enum hd_status order_step(const struct hd_job *job, struct hd_units *cut,
     *ret_ordered = (struct ordered){0};
     if (!job->schedule_order && M > (WALKED_PER_STAGE + 1) * P)
         walked = WALKED_PER_STAGE * P + M % P;
-    st = order_of(job, walked, cut, arena, &ret_ordered->shared);
+    st = order_of(job, walked, partition, arena, &ret_ordered->shared);
     if (!st && walked < M)
         st = order_of(job, walked - P, ret_ordered->shared.units, arena, &ret_ordered->shorter);
     ret_ordered->repeats = (double)(M - walked) / (double)P;
@@ -203,91 +205,91 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
     const int32_t key[KEY_NUMBERS] = {
         c->pp, c->schedule, c->virtual_stages,
         (int32_t)(s->asked->spec->global_batch / (sizes->dp * sizes->micro_batch))};
-    const int32_t cut_key[KEY_NUMBERS] = {(int32_t)sizes->pp, (int32_t)sizes->virtual_stages};
-    struct memo_entry *e, *cut;
+    const int32_t partition_key[KEY_NUMBERS] = {(int32_t)sizes->pp, (int32_t)sizes->virtual_stages};
+    struct memo_entry *e, *partition;
     struct ordered *o;
     struct hd_job job;
     enum hd_status st;
 
     if (c->own)
-        return search_recut(s, c->own);
+        return search_repartition(s, c->own);
     e = look_up(s, &s->orders, key);
     if (!e || e->known)
         return e ? e->value : NULL;
-    cut = look_up(s, &s->cuts, cut_key);
-    if (!cut)
+    partition = look_up(s, &s->partitions, partition_key);
+    if (!partition)
         return NULL;
     job = search_job(s, sizes);
     o = hd_arena_alloc(&s->kept, sizeof *o);
-    st = o ? order_step(&job, cut->value, &s->kept, o)
+    st = o ? order_step(&job, partition->value, &s->kept, o)
            : hd_err(HD_NO_MEMORY, "no memory to search layouts");
     search_note_refusal(s, st);
     note(&s->orders, e, key, st ? NULL : o);
-    if (!st && !cut->known)
-        note(&s->cuts, cut, cut_key, o->shared.units);
+    if (!st && !partition->known)
+        note(&s->partitions, partition, partition_key, o->shared.units);
     return e->value;
 }
 
-/* ---- prices ---- */
+/* ---- costs ---- */
 
 enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
                                struct search_model *ret_model)
 {
     *ret_model = (struct search_model){.config = config,
                                        .flops_per_token = hd_model_flops_per_token(config)};
-    return hd_price_trained(config, arena, &ret_model->trained);
+    return hd_step_cost_trained(config, arena, &ret_model->trained);
 }
 
 static enum hd_status walk_one(const struct hd_search_asked *asked,
                                const struct search_model *model, const struct hd_job *job,
-                               const struct hd_pieces *pieces,
+                               const struct hd_layer_profiles *profiles,
                                const struct hd_rank_program_shared *shared,
-                               struct hd_price *ret_price)
+                               struct hd_step_cost *ret_cost)
 {
-    const struct hd_price_layout layout = {.pipeline = shared->pipeline,
-                                           .units = shared->units,
-                                           .order = &shared->order,
-                                           .config = model->config,
-                                           .ranks_per_stage = job->dp * job->cp * job->tp,
-                                           .segment = hd_piece_segment(job),
-                                           .trained = model->trained};
+    const struct hd_step_cost_layout layout = {.pipeline = shared->pipeline,
+                                               .units = shared->units,
+                                               .order = &shared->order,
+                                               .config = model->config,
+                                               .ranks_per_stage = job->dp * job->cp * job->tp,
+                                               .segment = hd_layer_profile_segment(job),
+                                               .trained = model->trained};
     struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_price_step(pieces, &layout, asked->cluster, &arena, ret_price);
+    st = hd_step_cost_of_layout(profiles, &layout, asked->cluster, &arena, ret_cost);
     hd_arena_done(&arena);
     return st;
 }
 
 enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,
-                           const struct hd_job *job, const struct hd_pieces *pieces,
-                           const struct ordered *o, struct hd_price *ret_price)
+                           const struct hd_job *job, const struct hd_layer_profiles *profiles,
+                           const struct ordered *o, struct hd_step_cost *ret_cost)
 {
-    struct hd_price shorter, more;
-    enum hd_status st = walk_one(asked, model, job, pieces, &o->shared, ret_price);
+    struct hd_step_cost shorter, more;
+    enum hd_status st = walk_one(asked, model, job, profiles, &o->shared, ret_cost);
 
     if (!st && o->repeats > 0) {
-        st = walk_one(asked, model, job, pieces, &o->shorter, &shorter);
-        more = *ret_price;
-        hd_price_add(&more, -1, &shorter);
-        hd_price_add(ret_price, o->repeats, &more);
+        st = walk_one(asked, model, job, profiles, &o->shorter, &shorter);
+        more = *ret_cost;
+        hd_step_cost_add(&more, -1, &shorter);
+        hd_step_cost_add(ret_cost, o->repeats, &more);
     }
     if (!st)
-        hd_price_rate(ret_price, model->flops_per_token, asked->spec, asked->devices,
-                      asked->peak_flops);
+        hd_step_cost_rate(ret_cost, model->flops_per_token, asked->spec, asked->devices,
+                          asked->peak_flops);
     return st;
 }
 
-enum hd_status search_price(const struct hd_search_asked *asked,
-                            const struct hd_model_config *config, const struct hd_job *job,
-                            struct hd_price *ret_price)
+enum hd_status search_cost(const struct hd_search_asked *asked,
+                           const struct hd_model_config *config, const struct hd_job *job,
+                           struct hd_step_cost *ret_cost)
 {
     struct ordered ordered;
-    struct hd_pieces pieces;
+    struct hd_layer_profiles profiles;
     struct search_model model;
     struct hd_arena arena;
-    enum hd_status st = hd_pieces_build(job, asked->cluster, false, &pieces);
+    enum hd_status st = hd_layer_profiles_build(job, asked->cluster, false, &profiles);
 
     if (st)
         return st;
@@ -296,7 +298,7 @@ enum hd_status search_price(const struct hd_search_asked *asked,
     if (!st)
         st = search_model_of(config, &arena, &model);
     if (!st)
-        st = search_walk(asked, &model, job, &pieces, &ordered, ret_price);
+        st = search_walk(asked, &model, job, &profiles, &ordered, ret_cost);
     hd_arena_done(&arena);
     return st;
 }

@@ -1,4 +1,4 @@
-#include "plan/figures.h"
+#include "plan/calibration_report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 static const struct shape_class {
     const char *name;
     double side_least; /* of this class, and of those before */
-} shapes[HD_FIGURES_SHAPES] = {{"small", 0}, {"medium", 128}, {"large", 512}};
+} shapes[HD_CALIBRATION_REPORT_SHAPES] = {{"small", 0}, {"medium", 128}, {"large", 512}};
 
 static const struct {
     const char *name, *variant;
@@ -32,7 +32,7 @@ static int shape_of(double flops)
     const double side = cbrt(flops / 2);
     int shape = 0;
 
-    while (shape + 1 < HD_FIGURES_SHAPES && side >= shapes[shape + 1].side_least - 1e-6)
+    while (shape + 1 < HD_CALIBRATION_REPORT_SHAPES && side >= shapes[shape + 1].side_least - 1e-6)
         shape++;
     return shape;
 }
@@ -49,8 +49,9 @@ static int add_rates(const struct hd_calibration_class *c, int shape, double *ra
     return count;
 }
 
-int hd_figures_products(const struct hd_calibration *cal,
-                        struct hd_figures_product ret_products[HD_FIGURES_PRODUCTS_MAX])
+int hd_calibration_report_products(
+    const struct hd_calibration *cal,
+    struct hd_calibration_report_product ret_products[HD_CALIBRATION_REPORT_PRODUCTS_MAX])
 {
     size_t most = 1;
     double *rates;
@@ -60,7 +61,7 @@ int hd_figures_products(const struct hd_calibration *cal,
         most += (size_t)cal->classes[k].count;
     rates = malloc(most * sizeof *rates);
     for (size_t p = 0; rates && p < sizeof precisions / sizeof precisions[0]; p++)
-        for (int shape = 0; shape < HD_FIGURES_SHAPES; shape++) {
+        for (int shape = 0; shape < HD_CALIBRATION_REPORT_SHAPES; shape++) {
             int count = 0;
 
             for (int k = 0; k < cal->class_count; k++)
@@ -68,15 +69,15 @@ int hd_figures_products(const struct hd_calibration *cal,
                     hd_text_starts(cal->classes[k].variant, precisions[p].variant))
                     count = add_rates(&cal->classes[k], shape, rates, count);
             if (count)
-                ret_products[found++] = (struct hd_figures_product){
+                ret_products[found++] = (struct hd_calibration_report_product){
                     precisions[p].name, shapes[shape].name, median_of(rates, count)};
         }
     free(rates);
     return found;
 }
 
-void hd_figures_curve(const struct hd_calibration_curve *c, double *ret_alpha_s,
-                      double *ret_bytes_per_s)
+void hd_calibration_report_curve(const struct hd_calibration_curve *c, double *ret_alpha_s,
+                                 double *ret_bytes_per_s)
 {
     *ret_alpha_s = c->count ? c->points[0].seconds : 0;
     *ret_bytes_per_s = 0;
@@ -88,7 +89,8 @@ void hd_figures_curve(const struct hd_calibration_curve *c, double *ret_alpha_s,
     }
 }
 
-bool hd_figures_peaks(const struct hd_calibration *cal, struct hd_calibration_device *ret_peaks)
+bool hd_calibration_report_peaks(const struct hd_calibration *cal,
+                                 struct hd_calibration_device *ret_peaks)
 {
     struct hd_calibration_device best = {0};
 

@@ -101,7 +101,7 @@ void search_reject_plan(struct layout_search *s, const struct hd_search_plan *p)
     const int64_t bytes = search_needed(&p->plan, &s->asked->cluster->traits, &most);
     const struct hd_search_rejected r = {
         .sizes = p->job.layout,
-        .step_s = p->price.step_s,
+        .step_s = p->cost.step_s,
         .stage = most->stage,
         .needed_bytes = bytes,
         .exact = true,

@@ -10,48 +10,50 @@
 #include "plan/search_internal.h"
 
 /* In how many ways L blocks make up `chunks` chunks, of which the first and the last may have none:
- * L + 1 over chunks - 1; more than HD_SEARCH_CUTS_MAX are not counted. */
-static int64_t count_cuts(int64_t L, int64_t chunks)
+ * L + 1 over chunks - 1; more than HD_SEARCH_PARTITIONS_MAX are not counted. */
+static int64_t count_partitions(int64_t L, int64_t chunks)
 {
     int64_t count = 1;
 
-    for (int64_t k = 1; k < chunks && count <= HD_SEARCH_CUTS_MAX; k++)
+    for (int64_t k = 1; k < chunks && count <= HD_SEARCH_PARTITIONS_MAX; k++)
         count = count * (L + 2 - k) / k;
     return count;
 }
 
-bool search_has_cuts(const struct layout_search *s, int64_t chunks)
+bool search_has_partitions(const struct layout_search *s, int64_t chunks)
 {
     return chunks > 1 && !s->tuned && !s->asked->spec->schedule_order &&
            strcmp(s->asked->request->sizes.stages, "auto") == 0 &&
-           count_cuts(s->config.L, chunks) <= HD_SEARCH_CUTS_MAX;
+           count_partitions(s->config.L, chunks) <= HD_SEARCH_PARTITIONS_MAX;
 }
 
-const struct ordered *search_recut(struct layout_search *s, const struct search_cut *cut)
+const struct ordered *search_repartition(struct layout_search *s,
+                                         const struct search_partition *partition)
 {
-    if (s->recut_from != cut->even) /* it is large, and most cuts follow one of the same order */
-        s->recut = *cut->even;
-    s->recut_from = cut->even;
-    s->recut.shared.units = s->recut.shorter.units = cut->units;
-    s->recut.stages = cut->stages;
-    return &s->recut;
+    if (s->repartition_from !=
+        partition->even) /* it is large, and most cuts follow one of the same order */
+        s->repartition = *partition->even;
+    s->repartition_from = partition->even;
+    s->repartition.shared.units = s->repartition.shorter.units = partition->units;
+    s->repartition.stages = partition->stages;
+    return &s->repartition;
 }
 
 /* Of how many micro-batches a stage keeps a block is that of the even cut. NULL: no memory. */
-static struct search_cut *make_cut(struct layout_search *s, const struct ordered *even,
-                                   const int64_t *blocks)
+static struct search_partition *make_partition(struct layout_search *s, const struct ordered *even,
+                                               const int64_t *blocks)
 {
     const struct hd_pipeline *p = &even->shared.pipeline;
-    struct search_cut *cut = hd_arena_alloc(&s->kept, sizeof *cut);
+    struct search_partition *partition = hd_arena_alloc(&s->kept, sizeof *partition);
     struct hd_units *units = hd_arena_array(&s->kept, (size_t)p->chunks, sizeof *units);
     struct ordered_stage *stages = hd_arena_array(&s->kept, (size_t)p->stages, sizeof *stages);
     int32_t unit = HD_UNIT_EMBEDDING, before = 0;
 
-    if (!cut || !units || !stages) {
+    if (!partition || !units || !stages) {
         s->st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
         return NULL;
     }
-    *cut = (struct search_cut){even, units, stages};
+    *partition = (struct search_partition){even, units, stages};
     for (int32_t i = 0; i < p->stages; i++)
         stages[i] = (struct ordered_stage){.kept = even->stages[i].kept,
                                            .deferred = even->stages[i].deferred};
@@ -67,7 +69,7 @@ static struct search_cut *make_cut(struct layout_search *s, const struct ordered
         stage->blocks += (int32_t)blocks[c];
         stage->largest = blocks[c] > stage->largest ? (int32_t)blocks[c] : stage->largest;
     }
-    return cut;
+    return partition;
 }
 
 static bool is_even(const struct ordered *even, const int64_t *blocks)
@@ -80,7 +82,7 @@ static bool is_even(const struct ordered *even, const int64_t *blocks)
 
 /* The next cut in the order of numbers; false: there is none. blocks: at least 0 of the first and
  * the last chunk, 1 of the others. */
-static bool next_cut(int64_t *blocks, int32_t chunks)
+static bool next_partition(int64_t *blocks, int32_t chunks)
 {
     const int32_t last = chunks - 1;
 
@@ -100,10 +102,10 @@ static bool next_cut(int64_t *blocks, int32_t chunks)
     return false;
 }
 
-void search_each_cut(struct layout_search *s, const struct ordered *even,
-                     void (*each)(struct layout_search *s, const struct search_cut *cut,
-                                  void *context),
-                     void *context)
+void search_each_partition(struct layout_search *s, const struct ordered *even,
+                           void (*each)(struct layout_search *s,
+                                        const struct search_partition *partition, void *context),
+                           void *context)
 {
     const int32_t chunks = even->shared.pipeline.chunks;
     int64_t blocks[HD_PLAN_CHUNKS_MAX] = {0};
@@ -112,9 +114,10 @@ void search_each_cut(struct layout_search *s, const struct ordered *even,
         blocks[c] = 1;
     blocks[chunks - 1] = s->config.L - (chunks - 2);
     do {
-        const struct search_cut *cut = is_even(even, blocks) ? NULL : make_cut(s, even, blocks);
+        const struct search_partition *partition =
+            is_even(even, blocks) ? NULL : make_partition(s, even, blocks);
 
-        if (cut)
-            each(s, cut, context);
-    } while (!s->st && next_cut(blocks, chunks));
+        if (partition)
+            each(s, partition, context);
+    } while (!s->st && next_partition(blocks, chunks));
 }

@@ -7,22 +7,22 @@
  *
  * Used by: the heddle command.   Uses: plan, mesh.   Threads: any; no state.
  */
-#ifndef HD_PLAN_CROSSING_H
-#define HD_PLAN_CROSSING_H
+#ifndef HD_PLAN_INTER_NODE_H
+#define HD_PLAN_INTER_NODE_H
 
 #include "plan/plan.h"
 
 /* Of the bytes that the members of a group move together, the share that crosses, from 0 to 1.
  * native: sums are the library's rings, not ordered exchanges. */
-double hd_crossing_share(const struct hd_mesh_group *group, int64_t devices_per_node,
-                         enum hd_comm_kind kind, bool native);
+double hd_inter_node_share(const struct hd_mesh_group *group, int64_t devices_per_node,
+                           enum hd_comm_kind kind, bool native);
 
 /* Bytes per step of the group of `rank`, by collectives of this kind; of a pipeline's receives
  * those of `rank` alone. */
-int64_t hd_crossing_bytes(const struct hd_plan *plan, int rank, enum hd_group_name name,
-                          enum hd_comm_kind kind, int64_t devices_per_node, bool native);
+int64_t hd_inter_node_bytes(const struct hd_plan *plan, int rank, enum hd_group_name name,
+                            enum hd_comm_kind kind, int64_t devices_per_node, bool native);
 
 /* Bytes per step of all ranks together. */
-int64_t hd_crossing_bytes_all(const struct hd_plan *plan, int64_t devices_per_node, bool native);
+int64_t hd_inter_node_bytes_all(const struct hd_plan *plan, int64_t devices_per_node, bool native);
 
 #endif
