@@ -83,7 +83,7 @@ static void add_where(const struct hd_step_cost *p, struct hd_text *out)
     for (int g = 0; g < HD_GROUP_COUNT; g++)
         if (p->communication_s[g] > 0) {
             format_seconds(p->communication_s[g], text);
-            hd_text_add(out, ", waits for %s %s", hd_group_name((enum hd_group_name)g), text);
+            hd_text_add(out, ", waits for %s %s", hd_group_text((enum hd_group_name)g), text);
         }
     format_seconds(p->update_s, text);
     hd_text_add(out, ", update %s", text);

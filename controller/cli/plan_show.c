@@ -50,7 +50,7 @@ static void show_communication(struct hd_json_writer *w, const struct plan_asked
             if (!step->calls[g][k])
                 continue;
             hd_json_begin(w, NULL, '{');
-            hd_json_add_string(w, "group", hd_group_name((enum hd_group_name)g));
+            hd_json_add_string(w, "group", hd_group_text((enum hd_group_name)g));
             hd_json_add_string(w, "kind", hd_comm_kind_name((enum hd_comm_kind)k));
             hd_json_add_int64(w, "calls", step->calls[g][k]);
             hd_json_add_int64(w, "group_bytes", step->group_bytes[g][k]);
@@ -63,7 +63,7 @@ static void show_communication(struct hd_json_writer *w, const struct plan_asked
 static void show_rank(struct hd_json_writer *w, int rank, const struct plan_asked *a)
 {
     const struct hd_plan_class *r = hd_plan_rank(&a->plan, rank);
-    const struct hd_mesh_coord coord = hd_mesh_coord(&a->plan.mesh, rank);
+    const struct hd_mesh_coord coord = hd_mesh_coord_of(&a->plan.mesh, rank);
     const struct hd_memory *m = &r->memory;
 
     hd_json_add_int64(w, "rank", rank);
@@ -204,13 +204,13 @@ static void print_step(const struct plan_asked *a, int rank, const struct hd_dry
                 continue;
             if (k == HD_COMM_SEND) {
                 hd_text_add(out, "          %lld x send in %s, counted where they arrive\n",
-                            (long long)step->calls[g][k], hd_group_name((enum hd_group_name)g));
+                            (long long)step->calls[g][k], hd_group_text((enum hd_group_name)g));
                 continue;
             }
             hd_text_format_bytes(step->group_bytes[g][k], bytes);
             hd_text_add(out, "          %lld x %s in %s, %s moved by its members together",
                         (long long)step->calls[g][k], hd_comm_kind_name((enum hd_comm_kind)k),
-                        hd_group_name((enum hd_group_name)g), bytes);
+                        hd_group_text((enum hd_group_name)g), bytes);
             crossing = crossing_bytes(a, rank, g, k);
             hd_text_format_bytes(crossing, bytes);
             if (crossing)

@@ -19,7 +19,7 @@ enum hd_status rank_watch_peers(struct rank *r)
     if (!stage_of)
         return hd_err(HD_NO_MEMORY, "no memory for the stages of the ranks");
     for (int32_t i = 0; i < (int32_t)r->world; i++)
-        stage_of[i] = hd_mesh_coord(mesh, i).pp;
+        stage_of[i] = hd_mesh_coord_of(mesh, i).pp;
     st = hd_stragglers_new((int)r->world, stage_of, &r->stragglers);
     return st;
 }

@@ -248,10 +248,10 @@ enum hd_status hd_comm_mesh_group(struct hd_comm *comm, const struct hd_mesh *me
     where = hd_mesh_find_group(mesh, name, comm->rank);
     members = calloc((size_t)where.size, sizeof *members);
     if (!members)
-        return hd_err(HD_NO_MEMORY, "comm: no memory for group %s", hd_group_name(name));
+        return hd_err(HD_NO_MEMORY, "comm: no memory for group %s", hd_group_text(name));
     for (int32_t m = 0; m < where.size; m++)
         members[m] = hd_mesh_member(&where, m);
-    st = hd_comm_open_group(comm, hd_group_name(name), members, where.size, ret_group);
+    st = hd_comm_open_group(comm, hd_group_text(name), members, where.size, ret_group);
     free(members);
     return st;
 }

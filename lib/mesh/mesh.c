@@ -9,7 +9,7 @@ static const char *const group_names[] = {
 #undef X
 };
 
-const char *hd_group_name(enum hd_group_name name)
+const char *hd_group_text(enum hd_group_name name)
 {
     return (unsigned)name < HD_GROUP_COUNT ? group_names[name] : "unknown";
 }
@@ -86,7 +86,7 @@ enum hd_status hd_mesh_init(struct hd_mesh *mesh, const struct hd_mesh_sizes *si
     return st;
 }
 
-struct hd_mesh_coord hd_mesh_coord(const struct hd_mesh *mesh, int32_t rank)
+struct hd_mesh_coord hd_mesh_coord_of(const struct hd_mesh *mesh, int32_t rank)
 {
     const struct hd_mesh_sizes *s = &mesh->sizes;
     struct hd_mesh_coord c;
@@ -120,7 +120,7 @@ struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_grou
                                         int32_t rank)
 {
     const struct hd_mesh_sizes *s = &mesh->sizes;
-    const struct hd_mesh_coord c = hd_mesh_coord(mesh, rank);
+    const struct hd_mesh_coord c = hd_mesh_coord_of(mesh, rank);
     const int32_t data = c.dp * s->cp + c.cp;    /* index among the dp*cp ranks of one (pp, tp) */
     const int32_t stage = s->dp * s->cp * s->tp; /* ranks of one pipeline stage */
 

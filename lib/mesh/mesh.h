@@ -74,7 +74,7 @@ struct hd_mesh_group {
 enum hd_status hd_mesh_init(struct hd_mesh *mesh, const struct hd_mesh_sizes *sizes);
 
 /* 0 <= rank < world, and each coordinate within its axis. */
-struct hd_mesh_coord hd_mesh_coord(const struct hd_mesh *mesh, int32_t rank);
+struct hd_mesh_coord hd_mesh_coord_of(const struct hd_mesh *mesh, int32_t rank);
 int32_t hd_mesh_rank(const struct hd_mesh *mesh, struct hd_mesh_coord coord);
 
 /* The group of this name that `rank` belongs to. */
@@ -87,7 +87,7 @@ bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank);
  * without the world itself and without groups of one rank only. Returns how many. */
 int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[HD_GROUP_COUNT]);
 
-const char *hd_group_name(enum hd_group_name name); /* "dp_cp"; "unknown" for an unknown code */
+const char *hd_group_text(enum hd_group_name name); /* "dp_cp"; "unknown" for an unknown code */
 bool hd_group_from_name(const char *text, enum hd_group_name *ret_name);
 
 #endif

@@ -254,7 +254,7 @@ enum hd_status hd_classes_find(const struct hd_rank_program_shared *shared, stru
     f.stages = hd_arena_array(&f.arena, (size_t)mesh->sizes.pp, sizeof *f.stages);
     if (!hd_arena_failed(&f.arena) && !hd_arena_failed(arena)) {
         for (int32_t rank = 0; !st && rank < ranks; rank++)
-            st = sort_ranks(&f, hd_mesh_coord(mesh, rank));
+            st = sort_ranks(&f, hd_mesh_coord_of(mesh, rank));
         if (!st && !hd_arena_failed(&f.arena)) {
             number_classes(&f, ret_classes);
             ret_classes->like =

@@ -112,7 +112,7 @@ static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
     pad_to(text, start, 158);
     hd_text_add(text, "%s", hd_stream_text(node->stream));
     if (node->is_comm)
-        hd_text_add(text, " %s", hd_group_name(node->group));
+        hd_text_add(text, " %s", hd_group_text(node->group));
     if (node->only_last)
         hd_text_add(text, " last");
     for (int w = 0; w < node->wait_count; w++)

@@ -38,7 +38,7 @@ void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena,
         registry->mesh = *mesh;
     else
         (void)hd_mesh_init(&registry->mesh, &(struct hd_mesh_sizes){0}); /* one rank: cannot fail */
-    registry->coord = hd_mesh_coord(&registry->mesh, rank);
+    registry->coord = hd_mesh_coord_of(&registry->mesh, rank);
 }
 
 void hd_registry_stages(struct hd_registry *registry, const int32_t *unit_stage, int32_t head_stage)
@@ -51,7 +51,7 @@ void hd_registry_stages(struct hd_registry *registry, const int32_t *unit_stage,
 bool hd_bucket_is_held_by(const struct hd_registry *registry, const struct hd_bucket *bucket,
                           int rank)
 {
-    const int32_t stage = hd_mesh_coord(&registry->mesh, rank).pp;
+    const int32_t stage = hd_mesh_coord_of(&registry->mesh, rank).pp;
 
     return stage == bucket->stage || stage == bucket->tie_stage;
 }
@@ -119,7 +119,7 @@ static int find_bucket(struct hd_registry *registry, const struct hd_param *p)
 
 int hd_param_shard_index(const struct hd_param *p, const struct hd_mesh *mesh, int rank)
 {
-    const int tp = p->tp_shards == 1 ? 0 : hd_mesh_coord(mesh, rank).tp / p->tp_copies;
+    const int tp = p->tp_shards == 1 ? 0 : hd_mesh_coord_of(mesh, rank).tp / p->tp_copies;
     const int ep = p->experts ? hd_mesh_find_group(mesh, HD_GROUP_EP, rank).index : 0;
 
     return ep * p->tp_shards + tp;

@@ -4,7 +4,7 @@
 static enum hd_status open_channel(struct hd_inference_rank *m, int from_stage,
                                    struct hd_comm_group **ret_channel)
 {
-    struct hd_mesh_coord from = hd_mesh_coord(&m->mesh, m->rank), to = from;
+    struct hd_mesh_coord from = hd_mesh_coord_of(&m->mesh, m->rank), to = from;
 
     from.pp = from_stage;
     to.pp = from_stage + 1;
@@ -29,7 +29,7 @@ static enum hd_status connect_ranks(struct hd_inference_rank *m, const struct de
 enum hd_status decoder_link_open(struct hd_inference_rank *m, int micro_batches,
                                  struct decoder_link *ret_link)
 {
-    const int stage = hd_mesh_coord(&m->mesh, m->rank).pp;
+    const int stage = hd_mesh_coord_of(&m->mesh, m->rank).pp;
     struct decoder_link l = {.from = NULL};
     enum hd_status st = HD_OK;
 

@@ -201,7 +201,7 @@ enum hd_status hd_inference_rank_declare(struct hd_inference_rank *l)
 
 static int stage_of(const struct hd_inference_rank *l)
 {
-    return hd_mesh_coord(&l->mesh, l->rank).pp;
+    return hd_mesh_coord_of(&l->mesh, l->rank).pp;
 }
 
 bool hd_inference_rank_has_head(const struct hd_inference_rank *l)

@@ -22,7 +22,7 @@ void profile_op_shape(const struct hd_node *node, char ret_shape[PROFILE_SHAPE_M
     ret_shape[0] = '\0';
     if (node->is_comm) {
         (void)snprintf(ret_shape, PROFILE_SHAPE_MAX, "%s[%" PRId64 "] in %s",
-                       hd_dtype_name(node->dtype), sent_elements(node), hd_group_name(node->group));
+                       hd_dtype_name(node->dtype), sent_elements(node), hd_group_text(node->group));
         return;
     }
     if (node->kernel == HD_K_gemm) {

@@ -709,7 +709,7 @@ static enum hd_status make_chunk_arrays(struct hd_rank_program *l, struct hd_are
 static void place_rank(const struct hd_rank_program_shared *s, int rank, struct hd_rank_program *l)
 {
     l->rank = rank;
-    l->coord = hd_mesh_coord(&s->mesh, rank);
+    l->coord = hd_mesh_coord_of(&s->mesh, rank);
     l->plan = s->plans[l->coord.pp];
     l->eval_plan = s->eval_plans[l->coord.pp];
     l->snapshot_bytes = s->snapshot_bytes ? s->snapshot_bytes[rank] : 0;

@@ -434,7 +434,7 @@ static enum hd_status write_file(struct hd_trainer *t, char *bytes)
     enum hd_status st = HD_OK;
 
     for (int r = 0; !st && r < t->rank_program.mesh.world; r++) {
-        if (!writes_part(&t->rank_program, hd_mesh_coord(&t->rank_program.mesh, r)))
+        if (!writes_part(&t->rank_program, hd_mesh_coord_of(&t->rank_program.mesh, r)))
             continue;
         st = add_part_path(t, r, &path);
         if (!st)

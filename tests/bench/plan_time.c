@@ -486,7 +486,7 @@ static void print_case(const struct setting *s, const struct time_case *c)
            1e3 * c->cost.update_s, 1e3 * c->cost.bubble_s);
     for (int g = 0; g < HD_GROUP_COUNT; g++)
         if (c->cost.communication_s[g] > 0)
-            printf(" %s %.2f", hd_group_name((enum hd_group_name)g),
+            printf(" %s %.2f", hd_group_text((enum hd_group_name)g),
                    1e3 * c->cost.communication_s[g]);
     printf("\n");
 }

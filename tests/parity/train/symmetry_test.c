@@ -50,7 +50,7 @@ static void compare_chunks(const struct hd_chunk *mine, const struct hd_chunk *t
         node = next_of(mine, group, &call, &n);
         if (!alike(node, peer) || call != other_call)
             fail_msg("group %s: %s of %lld in %s of rank %d, %s of %lld in rank %d",
-                     hd_group_name(group), node ? hd_node_name(node) : "nothing",
+                     hd_group_text(group), node ? hd_node_name(node) : "nothing",
                      node ? (long long)node->count : 0,
                      node ? hd_call_name((enum hd_call)call) : "the end", rank,
                      peer ? hd_node_name(peer) : "nothing", peer ? (long long)peer->count : 0,

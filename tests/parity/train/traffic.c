@@ -231,13 +231,13 @@ static enum hd_status compare_kind(const struct traffic *traffic,
         if (calls != (uint64_t)traffic->dry[r].calls[group][kind])
             return hd_err(HD_INVALID, "rank %d: %llu times %s over %s, dry says %lld", r,
                           (unsigned long long)calls, hd_comm_kind_name((enum hd_comm_kind)kind),
-                          hd_group_name((enum hd_group_name)group),
+                          hd_group_text((enum hd_group_name)group),
                           (long long)traffic->dry[r].calls[group][kind]);
     }
     if ((double)moved != said)
         return hd_err(HD_INVALID, "%lld bytes of %s over %s, dry says %.1f", (long long)moved,
                       hd_comm_kind_name((enum hd_comm_kind)kind),
-                      hd_group_name((enum hd_group_name)group), said);
+                      hd_group_text((enum hd_group_name)group), said);
     return HD_OK;
 }
 

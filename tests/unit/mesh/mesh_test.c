@@ -46,7 +46,7 @@ static void check_coords(const struct hd_mesh *mesh)
         for (int32_t dp = 0; dp < mesh->sizes.dp; dp++)
             for (int32_t cp = 0; cp < mesh->sizes.cp; cp++)
                 for (int32_t tp = 0; tp < mesh->sizes.tp; tp++, rank++) {
-                    const struct hd_mesh_coord c = hd_mesh_coord(mesh, rank);
+                    const struct hd_mesh_coord c = hd_mesh_coord_of(mesh, rank);
 
                     assert_int_equal(hd_mesh_rank(mesh, c), rank);
                     assert_true(c.pp == pp && c.dp == dp && c.cp == cp && c.tp == tp);
@@ -109,10 +109,10 @@ static void check_meaning(const struct hd_mesh *mesh)
     const struct hd_mesh_sizes *s = &mesh->sizes;
 
     for (int32_t a = 0; a < mesh->world; a++) {
-        const struct hd_mesh_coord ca = hd_mesh_coord(mesh, a);
+        const struct hd_mesh_coord ca = hd_mesh_coord_of(mesh, a);
 
         for (int32_t b = 0; b < mesh->world; b++) {
-            const struct hd_mesh_coord cb = hd_mesh_coord(mesh, b);
+            const struct hd_mesh_coord cb = hd_mesh_coord_of(mesh, b);
             const bool pp = ca.pp == cb.pp, dp = ca.dp == cb.dp, cp = ca.cp == cb.cp,
                        tp = ca.tp == cb.tp;
             const int32_t ja = ca.dp * s->cp + ca.cp, jb = cb.dp * s->cp + cb.cp;
@@ -335,11 +335,11 @@ static void names_of_groups_read_back(void **state)
 
     (void)state;
     for (int n = 0; n < HD_GROUP_COUNT; n++) {
-        assert_true(hd_group_from_name(hd_group_name((enum hd_group_name)n), &name));
+        assert_true(hd_group_from_name(hd_group_text((enum hd_group_name)n), &name));
         assert_int_equal(name, n);
     }
     assert_false(hd_group_from_name("dpcp", &name));
-    assert_string_equal(hd_group_name(HD_GROUP_COUNT), "unknown");
+    assert_string_equal(hd_group_text(HD_GROUP_COUNT), "unknown");
 }
 
 /* By hand: a name counts when some of its groups are of several ranks and none is the world, and no

@@ -28,7 +28,7 @@ static void is_share(const struct hd_mesh *mesh, enum hd_group_name name, enum h
     const double share = hd_inter_node_share(&group, PER_NODE, kind, native);
 
     if (fabs(share - wanted) > 1e-12)
-        fail_msg("%s of %s: %.9g, not %.9g", hd_comm_kind_name(kind), hd_group_name(name), share,
+        fail_msg("%s of %s: %.9g, not %.9g", hd_comm_kind_name(kind), hd_group_text(name), share,
                  wanted);
 }
 
