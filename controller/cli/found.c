@@ -100,7 +100,7 @@ static enum hd_status add_checkpoint(struct found *f, const char *dir)
 
     if (st)
         return f->damaged_too && st != HD_NO_MEMORY ? add_unopened(f, dir) : st;
-    manifest = hd_ckpt_manifest(ckpt);
+    manifest = hd_ckpt_get_manifest(ckpt);
     info.attempt = manifest->attempt;
     info.step = manifest->step;
     for (size_t i = 0; i < manifest->shard_count; i++)

@@ -227,7 +227,7 @@ static enum hd_status read_job(struct export_base *b, const char *checkpoint)
     enum hd_status st = hd_ckpt_open(checkpoint, &ckpt);
 
     if (!st) {
-        const char *config = hd_ckpt_manifest(ckpt)->config;
+        const char *config = hd_ckpt_get_manifest(ckpt)->config;
 
         st = hd_job_read(config, strlen(config), &b->arena, &b->job);
     }

@@ -106,7 +106,7 @@ static void allow_bases(struct lock *l, const char *checkpoint)
 
         if (hd_ckpt_open(checkpoint, &ckpt)) /* who reads it says what that means */
             break;
-        config = hd_ckpt_manifest(ckpt)->config;
+        config = hd_ckpt_get_manifest(ckpt)->config;
         if (hd_job_read(config, strlen(config), &arena, &then))
             then.init_from[0] = '\0';
         hd_ckpt_close(ckpt);

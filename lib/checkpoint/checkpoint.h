@@ -152,18 +152,19 @@ enum hd_status hd_ckpt_open(const char *dir, struct hd_ckpt **ret_ckpt);
 void hd_ckpt_close(struct hd_ckpt *ckpt); /* NULL is fine */
 
 /* The committed manifest; ckpt owns its strings and arrays. */
-const struct hd_ckpt_manifest *hd_ckpt_manifest(const struct hd_ckpt *ckpt);
+const struct hd_ckpt_manifest *hd_ckpt_get_manifest(const struct hd_ckpt *ckpt);
 uint64_t hd_ckpt_hash(const struct hd_ckpt *ckpt); /* of the manifest */
 
 /* HD_NOT_FOUND, naming the counter. */
-enum hd_status hd_ckpt_counter(const struct hd_ckpt *ckpt, const char *name, int64_t *ret_value);
+enum hd_status hd_ckpt_get_counter(const struct hd_ckpt *ckpt, const char *name,
+                                   int64_t *ret_value);
 const char *hd_ckpt_dir(const struct hd_ckpt *ckpt);                      /* as it was opened */
 const char *hd_ckpt_layout(const struct hd_ckpt *ckpt, const char *name); /* or NULL */
 const char *hd_ckpt_determinism(const struct hd_ckpt *ckpt, const char *name); /* or NULL */
 
 /* The tensors, sorted by name, each as its whole entry. */
 size_t hd_ckpt_tensor_count(const struct hd_ckpt *ckpt);
-const struct hd_ckpt_entry *hd_ckpt_tensor(const struct hd_ckpt *ckpt, size_t index);
+const struct hd_ckpt_entry *hd_ckpt_get_tensor(const struct hd_ckpt *ckpt, size_t index);
 const struct hd_ckpt_entry *hd_ckpt_find_tensor(const struct hd_ckpt *ckpt, const char *name);
 /* False for the optimizer's tensors ("adamw.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
 #define HD_CKPT_BUFFER_PREFIX "buffer."

@@ -129,7 +129,7 @@ enum hd_status hd_ckpt_refuse_complete(const char *dir);
 
 /* ---- reader ---- */
 
-const struct hd_ckpt_stored *hd_ckpt_stored(const struct hd_ckpt *ckpt); /* sorted by name */
+const struct hd_ckpt_stored *hd_ckpt_get_stored(const struct hd_ckpt *ckpt); /* sorted by name */
 size_t hd_ckpt_stored_count(const struct hd_ckpt *ckpt);
 const struct hd_ckpt_hash_list *hd_ckpt_hash_lists(const struct hd_ckpt *ckpt); /* or NULL */
 

@@ -118,7 +118,7 @@ void hd_ckpt_close(struct hd_ckpt *ckpt)
 
 /* ---- access ---- */
 
-const struct hd_ckpt_manifest *hd_ckpt_manifest(const struct hd_ckpt *ckpt)
+const struct hd_ckpt_manifest *hd_ckpt_get_manifest(const struct hd_ckpt *ckpt)
 {
     return &ckpt->manifest;
 }
@@ -133,7 +133,7 @@ uint64_t hd_ckpt_hash(const struct hd_ckpt *ckpt)
     return ckpt->hash;
 }
 
-enum hd_status hd_ckpt_counter(const struct hd_ckpt *ckpt, const char *name, int64_t *ret_value)
+enum hd_status hd_ckpt_get_counter(const struct hd_ckpt *ckpt, const char *name, int64_t *ret_value)
 {
     for (size_t i = 0; i < ckpt->manifest.counter_count; i++)
         if (strcmp(ckpt->manifest.counters[i].name, name) == 0) {
@@ -166,7 +166,7 @@ size_t hd_ckpt_tensor_count(const struct hd_ckpt *ckpt)
     return ckpt->tensor_count;
 }
 
-const struct hd_ckpt_entry *hd_ckpt_tensor(const struct hd_ckpt *ckpt, size_t index)
+const struct hd_ckpt_entry *hd_ckpt_get_tensor(const struct hd_ckpt *ckpt, size_t index)
 {
     return &ckpt->tensors[index].whole;
 }
@@ -357,7 +357,7 @@ enum hd_status hd_ckpt_read(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *wa
 
 /* ---- for verify ---- */
 
-const struct hd_ckpt_stored *hd_ckpt_stored(const struct hd_ckpt *ckpt)
+const struct hd_ckpt_stored *hd_ckpt_get_stored(const struct hd_ckpt *ckpt)
 {
     return ckpt->stored;
 }

@@ -151,7 +151,7 @@ enum hd_status hd_ckpt_verify(const char *dir)
 
     if (st)
         return st;
-    manifest = hd_ckpt_manifest(ckpt);
+    manifest = hd_ckpt_get_manifest(ckpt);
     lists = hd_ckpt_hash_lists(ckpt);
     listed = malloc(hd_ckpt_stored_count(ckpt) * sizeof *listed);
     if (!listed) {
@@ -159,7 +159,7 @@ enum hd_status hd_ckpt_verify(const char *dir)
         goto out;
     }
     count = hd_ckpt_stored_count(ckpt);
-    memcpy(listed, hd_ckpt_stored(ckpt), count * sizeof *listed);
+    memcpy(listed, hd_ckpt_get_stored(ckpt), count * sizeof *listed);
     qsort(listed, count, sizeof *listed, compare_places);
     for (size_t s = 0; !st && s < manifest->shard_count; s++) {
         size_t first = at;

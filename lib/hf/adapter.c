@@ -313,8 +313,8 @@ static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,
         return st;
     hd_arena_init(&arena, 0);
     theirs = hd_arena_alloc(&arena, sizeof *theirs);
-    st = theirs ? hd_job_read(hd_ckpt_manifest(ckpt)->config,
-                              strlen(hd_ckpt_manifest(ckpt)->config), &arena, theirs)
+    st = theirs ? hd_job_read(hd_ckpt_get_manifest(ckpt)->config,
+                              strlen(hd_ckpt_get_manifest(ckpt)->config), &arena, theirs)
                 : hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
     if (!st && strcmp(theirs->adapter, "none") == 0)
         st = hd_err(HD_INVALID, "%s is a checkpoint of a run without an adapter", dir);

@@ -9,7 +9,7 @@
 static enum hd_status compare(const struct hd_ckpt *ckpt, const char *dir, const char *base,
                               struct hd_arena *arena)
 {
-    const char *config = hd_ckpt_manifest(ckpt)->config;
+    const char *config = hd_ckpt_get_manifest(ckpt)->config;
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
     char is[HD_HASH_TEXT_MAX];
     uint64_t identity = 0;

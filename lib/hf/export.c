@@ -117,8 +117,8 @@ static enum hd_status check_all_used(const struct hd_exporter *x, size_t used)
     size_t weights = 0;
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(x->ckpt); i++)
-        weights += hd_ckpt_is_weight(hd_ckpt_tensor(x->ckpt, i)->name) &&
-                   !hd_export_is_factor(hd_ckpt_tensor(x->ckpt, i)->name);
+        weights += hd_ckpt_is_weight(hd_ckpt_get_tensor(x->ckpt, i)->name) &&
+                   !hd_export_is_factor(hd_ckpt_get_tensor(x->ckpt, i)->name);
     for (size_t i = 0; base && i < base->count; i++)
         weights += !hd_export_is_factor(base->entries[i].name) &&
                    !hd_ckpt_find_tensor(x->ckpt, base->entries[i].name);
@@ -626,7 +626,7 @@ static enum hd_status open_checkpoint(struct hd_exporter *x)
         st = hd_ckpt_open(dir, &x->ckpt);
     if (st)
         return st;
-    config = hd_ckpt_manifest(x->ckpt)->config;
+    config = hd_ckpt_get_manifest(x->ckpt)->config;
     st = hd_job_read(config, strlen(config), &x->arena, &x->job);
     return st ? hd_err_prefix(st, "%s: the job stored in it", dir) : HD_OK;
 }

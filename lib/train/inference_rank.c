@@ -48,8 +48,8 @@ static enum hd_status read_stored_job(struct hd_inference_rank *l, const char *d
 
     if (st)
         return st;
-    config = hd_ckpt_manifest(ckpt)->config;
-    l->step = hd_ckpt_manifest(ckpt)->step;
+    config = hd_ckpt_get_manifest(ckpt)->config;
+    l->step = hd_ckpt_get_manifest(ckpt)->step;
     l->is_checkpoint = true;
     st = hd_job_read(config, strlen(config), &l->arena, &l->job);
     l->tokenizer = l->job.tokenizer;

@@ -220,7 +220,7 @@ static enum hd_status clear_moments(struct hd_trainer *t)
 static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena *arena,
                                     struct hd_job **ret_job)
 {
-    const char *config = hd_ckpt_manifest(ckpt)->config;
+    const char *config = hd_ckpt_get_manifest(ckpt)->config;
     enum hd_status st;
 
     *ret_job = hd_arena_alloc(arena, sizeof **ret_job);
@@ -394,11 +394,11 @@ static void read_guard(struct hd_trainer *t, const struct hd_ckpt *ckpt)
 
     hd_guard_init(&t->rank_program.job, &t->guard);
     guard = t->guard;
-    if (hd_ckpt_counter(ckpt, "guard_steps", &guard.count) || guard.count < 0)
+    if (hd_ckpt_get_counter(ckpt, "guard_steps", &guard.count) || guard.count < 0)
         return;
     for (int i = 0; i < HD_GUARD_STEPS && i < guard.count; i++) {
         save_name_guard(i, name);
-        if (hd_ckpt_counter(ckpt, name, &packed))
+        if (hd_ckpt_get_counter(ckpt, name, &packed))
             return;
         hd_guard_unpack(&guard, i, packed);
     }
@@ -408,17 +408,17 @@ static void read_guard(struct hd_trainer *t, const struct hd_ckpt *ckpt)
 /* A checkpoint of a run in another precision has no scale: it begins anew. */
 static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *ckpt)
 {
-    enum hd_status st = hd_ckpt_counter(ckpt, "step", &t->steps_done);
+    enum hd_status st = hd_ckpt_get_counter(ckpt, "step", &t->steps_done);
     int64_t scale;
 
     if (!st)
-        st = hd_ckpt_counter(ckpt, "adam_step", &t->updates);
-    if (hd_ckpt_counter(ckpt, "data_skipped", &t->data_skipped))
+        st = hd_ckpt_get_counter(ckpt, "adam_step", &t->updates);
+    if (hd_ckpt_get_counter(ckpt, "data_skipped", &t->data_skipped))
         t->data_skipped = 0; /* no data was */
     read_guard(t, ckpt);
     hd_loss_scale_init(&t->rank_program.job, &t->scale);
-    if (st || hd_ckpt_counter(ckpt, "loss_scale", &scale) ||
-        hd_ckpt_counter(ckpt, "loss_scale_good", &t->scale.good))
+    if (st || hd_ckpt_get_counter(ckpt, "loss_scale", &scale) ||
+        hd_ckpt_get_counter(ckpt, "loss_scale_good", &t->scale.good))
         return st;
     t->scale.scale = scale > t->scale.floor ? scale : t->scale.floor;
     return HD_OK;
@@ -444,10 +444,11 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
         st = verify(t, dir);
     if (!st)
         st = read_counters(t, ckpt);
-    t->tokens_seen = hd_ckpt_manifest(ckpt)->tokens_seen;
+    t->tokens_seen = hd_ckpt_get_manifest(ckpt)->tokens_seen;
     t->val_step = t->lowest_step = -1;
-    t->lowest_val_loss =
-        hd_ckpt_manifest(ckpt)->has_lowest_val_loss ? hd_ckpt_manifest(ckpt)->lowest_val_loss : NAN;
+    t->lowest_val_loss = hd_ckpt_get_manifest(ckpt)->has_lowest_val_loss
+                             ? hd_ckpt_get_manifest(ckpt)->lowest_val_loss
+                             : NAN;
     if (!st)
         st = read_job_then(ckpt, &arena, &then);
     if (!st)

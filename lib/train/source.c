@@ -125,7 +125,7 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
     enum hd_status st = check_head(r, ckpt, &unused);
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++)
-        weights += hd_ckpt_is_weight(hd_ckpt_tensor(ckpt, i)->name);
+        weights += hd_ckpt_is_weight(hd_ckpt_get_tensor(ckpt, i)->name);
     for (int i = 0; !st && i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
         const struct hd_ckpt_entry *is = hd_ckpt_find_tensor(ckpt, p->name);
@@ -205,7 +205,7 @@ static enum hd_status open_base(struct hd_source *s, const char *checkpoint, con
 
 static enum hd_status read_job(struct hd_source *s, struct hd_job **ret_job)
 {
-    const char *config = hd_ckpt_manifest(s->ckpt)->config;
+    const char *config = hd_ckpt_get_manifest(s->ckpt)->config;
     enum hd_status st;
 
     *ret_job = hd_arena_alloc(&s->arena, sizeof **ret_job);

@@ -91,7 +91,7 @@ static size_t count_weights(const char *dir, bool factors)
 
     must(hd_ckpt_open(dir, &ckpt));
     for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++) {
-        const char *name = hd_ckpt_tensor(ckpt, i)->name;
+        const char *name = hd_ckpt_get_tensor(ckpt, i)->name;
 
         count += hd_ckpt_is_weight(name) && is_factor(name) == factors;
     }

@@ -74,7 +74,7 @@ static void a_checkpoint_of_version_1_is_gone_on_from(void **state)
     (void)snprintf(corpus, sizeof corpus, "%s/corpus.txt", dir);
     if (hd_ckpt_open(dir, &ckpt))
         fail_msg("%s", hd_err_message());
-    text = hd_ckpt_manifest(ckpt)->config;
+    text = hd_ckpt_get_manifest(ckpt)->config;
     assert_true(hd_text_starts(text, "HEDDLE-JOB 1\n"));
     hd_hash_format(hd_ckpt_hash(ckpt), hash);
     if (hd_job_read(text, strlen(text), &arena, job))

@@ -282,7 +282,7 @@ static void a_damaged_shard_is_named_and_not_loaded(void **state)
     run_way(job, 2, &saved);
     assert_int_equal(hd_ckpt_verify(saved.saved.path), HD_OK);
     assert_int_equal(hd_ckpt_open(saved.saved.path, &ckpt), HD_OK);
-    manifest = hd_ckpt_manifest(ckpt);
+    manifest = hd_ckpt_get_manifest(ckpt);
     assert_int_equal(manifest->shard_count, 2);
     (void)snprintf(name, sizeof name, "%s", manifest->shards[1].file);
     hd_ckpt_close(ckpt);
@@ -486,8 +486,8 @@ static void the_lowest_validation_loss_is_kept_in_checkpoints(void **state)
     assert_true(b.validated.val_loss == b.first_loss);
     assert_true(isnan(b.later.val_loss));
     assert_int_equal(hd_ckpt_open(b.later.path, &ckpt), HD_OK);
-    assert_false(hd_ckpt_manifest(ckpt)->has_val_loss);
-    assert_true(hd_ckpt_manifest(ckpt)->lowest_val_loss == b.first_loss);
+    assert_false(hd_ckpt_get_manifest(ckpt)->has_val_loss);
+    assert_true(hd_ckpt_get_manifest(ckpt)->lowest_val_loss == b.first_loss);
     hd_ckpt_close(ckpt);
     harness_teardown(&h);
 }

@@ -128,7 +128,7 @@ static enum hd_status check_count(const struct course *c, const char *path)
 
     if (st)
         return st;
-    st = hd_ckpt_counter(ckpt, "adam_step", &counted);
+    st = hd_ckpt_get_counter(ckpt, "adam_step", &counted);
     hd_ckpt_close(ckpt);
     for (int s = 0; s <= STEPS / 2; s++)
         updates += !c->skipped[s];

@@ -318,7 +318,7 @@ static void manifest_tells_what_was_committed(void **state)
 
     write_small_checkpoint(f->dir);
     assert_int_equal(hd_ckpt_open(f->dir, &ckpt), HD_OK);
-    m = hd_ckpt_manifest(ckpt);
+    m = hd_ckpt_get_manifest(ckpt);
     assert_string_equal(m->job, "42");
     assert_int_equal(m->attempt, 1);
     assert_int_equal(m->step, 100);
@@ -327,12 +327,12 @@ static void manifest_tells_what_was_committed(void **state)
     assert_string_equal(hd_ckpt_layout(ckpt, "zero"), "1");
     assert_null(hd_ckpt_layout(ckpt, "tp"));
     assert_string_equal(hd_ckpt_determinism(ckpt, "backend"), "cpu");
-    assert_int_equal(hd_ckpt_counter(ckpt, "adam_step", &value), HD_OK);
+    assert_int_equal(hd_ckpt_get_counter(ckpt, "adam_step", &value), HD_OK);
     assert_int_equal(value, 99);
-    assert_int_equal(hd_ckpt_counter(ckpt, "loss_scale", &value), HD_NOT_FOUND);
+    assert_int_equal(hd_ckpt_get_counter(ckpt, "loss_scale", &value), HD_NOT_FOUND);
     assert_int_equal(hd_ckpt_tensor_count(ckpt), 3);
-    assert_string_equal(hd_ckpt_tensor(ckpt, 0)->name, "b");
-    assert_string_equal(hd_ckpt_tensor(ckpt, 1)->name, "n");
+    assert_string_equal(hd_ckpt_get_tensor(ckpt, 0)->name, "b");
+    assert_string_equal(hd_ckpt_get_tensor(ckpt, 1)->name, "n");
     assert_int_equal(hd_ckpt_find_tensor(ckpt, "w")->shape[1], 6);
     assert_null(hd_ckpt_find_tensor(ckpt, "v"));
 
@@ -367,7 +367,7 @@ static void a_manifest_holds_validation_losses_if_it_has_them(void **state)
         manifest.lowest_val_loss = losses[1];
         assert_int_equal(hd_ckpt_commit(f->dir, &manifest, NULL), HD_OK);
         assert_int_equal(hd_ckpt_open(f->dir, &ckpt), HD_OK);
-        m = hd_ckpt_manifest(ckpt);
+        m = hd_ckpt_get_manifest(ckpt);
         assert_int_equal(m->has_val_loss, known > 1);
         assert_int_equal(m->has_lowest_val_loss, known > 0);
         assert_true(known < 2 || m->val_loss == losses[0]);

@@ -146,7 +146,7 @@ static void a_complete_checkpoint_is_never_written_to_again(void **state)
     write_small_checkpoint(f->dir);
     assert_int_equal(hd_ckpt_writer_open(f->dir, 0, &entry, 1, &writer), HD_EXISTS);
     assert_int_equal(hd_ckpt_open(f->dir, &ckpt), HD_OK);
-    manifest = *hd_ckpt_manifest(ckpt);
+    manifest = *hd_ckpt_get_manifest(ckpt);
     manifest.step++;
     assert_int_equal(hd_ckpt_commit(f->dir, &manifest, NULL), HD_EXISTS);
     hd_ckpt_close(ckpt);
@@ -328,7 +328,7 @@ static void the_bound_holds_for_what_is_written(void **state)
     assert_int_equal(hd_ckpt_summarize(f->dir, &summary), HD_OK);
     assert_int_equal(hd_ckpt_open(f->dir, &ckpt), HD_OK);
     for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++)
-        data_bytes += hd_ckpt_entry_bytes(hd_ckpt_tensor(ckpt, i));
+        data_bytes += hd_ckpt_entry_bytes(hd_ckpt_get_tensor(ckpt, i));
     assert_true(summary.size_bytes > data_bytes);
     assert_true(summary.size_bytes <=
                 hd_ckpt_bound_bytes(data_bytes, (int64_t)hd_ckpt_tensor_count(ckpt)));
