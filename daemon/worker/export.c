@@ -334,7 +334,7 @@ static enum hd_status write_model(struct hd_hf_export *options, const char *base
         options->ends = &ends;
     }
     if (!st)
-        st = hd_hf_export(options);
+        st = hd_hf_export_run(options);
     if (!st && !options->adapter)
         say_base(&b, base);
     free(b.record);

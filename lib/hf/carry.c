@@ -352,7 +352,7 @@ static enum hd_status put_bytes(struct carrying *c)
     return st;
 }
 
-enum hd_status hd_hf_carry(const struct hd_hf_carry *options)
+enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options)
 {
     struct carrying c = {.options = options};
     enum hd_status st = HD_OK;
@@ -484,7 +484,7 @@ enum hd_status hd_hf_keep(const char *checkpoint_dir, const struct hd_job *job, 
     if (join_kept(earlier, from) || join_kept(job->base_checkpoint, from))
         st = link_all(from, k.dir, true);
     if (st) {
-        st = hd_hf_carry(&all);
+        st = hd_hf_carry_files(&all);
         if (!st)
             st = keep_positions(job, k.dir);
     }

@@ -509,7 +509,7 @@ static enum hd_status copy_carried(struct hd_exporter *x)
     struct hd_hf_carry carry = carry_of(x);
 
     carry.put = put_carried;
-    return hd_hf_carry(&carry);
+    return hd_hf_carry_files(&carry);
 }
 
 static enum hd_status write_hashes(struct hd_exporter *x)
@@ -657,7 +657,7 @@ static enum hd_status check_sources(const struct hd_exporter *x)
     return HD_OK;
 }
 
-enum hd_status hd_hf_export(const struct hd_hf_export *options)
+enum hd_status hd_hf_export_run(const struct hd_hf_export *options)
 {
     struct hd_exporter x = {.options = options};
     enum hd_status st;

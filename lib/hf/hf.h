@@ -126,8 +126,8 @@ enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
 /* Whether the matrix of wanted[index] (of an expert) is in these codes, in the form in which
  * transformers saves what bitsandbytes has encoded. The parts of *ret_whole are in the mapped
  * files. hd_hf_read decodes them. */
-bool hd_hf_codes(const struct hd_hf_map *map, size_t index, int64_t expert, enum hd_quant quant,
-                 struct hd_quant_whole *ret_whole);
+bool hd_hf_get_quantized(const struct hd_hf_map *map, size_t index, int64_t expert,
+                         enum hd_quant quant, struct hd_quant_whole *ret_whole);
 
 /* ---- adapters ---- */
 
@@ -198,9 +198,10 @@ bool hd_hf_has_kept(const char *checkpoint_dir); /* the checkpoint keeps these f
  * HD_INVALID: there is none. Writes the directory atomically: to a temporary directory beside
  * out_dir, which is flushed and renamed. HD_EXISTS: out_dir exists and force is not set.
  * HD_CONFLICT: it is a folder with which the job began. */
-enum hd_status hd_hf_export(const struct hd_hf_export *options);
+enum hd_status hd_hf_export_run(const struct hd_hf_export *options);
 
-/* Verifies a model directory of hd_hf_export by its hashes. HD_CORRUPT names the file, the tensor
+/* Verifies a model directory of hd_hf_export_run by its hashes. HD_CORRUPT names the file, the
+ * tensor
  * and the range of bytes as hd_ckpt_verify does. HD_NOT_FOUND: it has no heddle-hashes.json. */
 enum hd_status hd_hf_verify(const char *dir);
 

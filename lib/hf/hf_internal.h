@@ -78,7 +78,7 @@ enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_
                                  size_t *ret_count);
 
 /* A whole tensor of theirs that is codes: [rows, columns]. */
-struct hd_hf_codes {
+struct hd_hf_quantized {
     enum hd_quant quant;
     int64_t rows, columns;
     struct hd_quant_whole whole;
@@ -86,15 +86,15 @@ struct hd_hf_codes {
 
 /* Finds what belongs to codes and marks it as used. `weight` is not of numbers that can be read.
  * HD_INVALID, HD_UNSUPPORTED: with the names of file and tensor. */
-enum hd_status hd_hf_find_codes(const struct hd_weights *weights, const struct hd_weight *weight,
-                                int64_t rows, int64_t columns, bool *used,
-                                struct hd_hf_codes *ret_codes);
+enum hd_status hd_hf_find_quantized(const struct hd_weights *weights,
+                                    const struct hd_weight *weight, int64_t rows, int64_t columns,
+                                    bool *used, struct hd_hf_quantized *ret_quantized);
 /* `count` values of one row. */
-void hd_hf_decode(const struct hd_hf_codes *codes, int64_t row, int64_t column, int64_t count,
-                  float *ret_values);
+void hd_hf_decode(const struct hd_hf_quantized *quantized, int64_t row, int64_t column,
+                  int64_t count, float *ret_values);
 /* The codes from a row on, as a matrix of its own; false: it begins within a block of scales. */
-bool hd_hf_slice_codes(const struct hd_hf_codes *codes, int64_t first_row,
-                       struct hd_quant_whole *ret_whole);
+bool hd_hf_slice_quantized(const struct hd_hf_quantized *quantized, int64_t first_row,
+                           struct hd_quant_whole *ret_whole);
 
 /* quantization_config, which is not null; sets model.weights. HD_UNSUPPORTED names the key. */
 enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_job *job);
@@ -150,7 +150,8 @@ enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base
 
 #define HD_HF_TEMPLATES_DIR "additional_chat_templates" /* named templates beside the first one */
 
-/* Request to hd_hf_carry: the job whose files go out with its model, and the function that takes
+/* Request to hd_hf_carry_files: the job whose files go out with its model, and the function that
+ * takes
  * them. */
 struct hd_hf_carry {
     const struct hd_job *job;
@@ -164,7 +165,7 @@ struct hd_hf_carry {
 
 /* Puts each file that there is, config.json as the base has it among them. The first failure of
  * `put` or of a file that cannot be read ends it. */
-enum hd_status hd_hf_carry(const struct hd_hf_carry *options);
+enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options);
 
 /* Reads one of them; ret_text stays empty: there is none. */
 enum hd_status hd_hf_read_carried(const struct hd_hf_carry *options, const char *name,
@@ -188,7 +189,7 @@ enum hd_status hd_hf_write_positions(const struct hd_hf_positions *positions, co
 void hd_hf_read_positions(const struct hd_hf_positions *positions, float *ret_values);
 void hd_hf_close_positions(struct hd_hf_positions *positions);
 
-/* Finds them as hd_hf_carry finds files. */
+/* Finds them as hd_hf_carry_files finds files. */
 enum hd_status hd_hf_carry_positions(const struct hd_hf_carry *options,
                                      struct hd_hf_positions *ret_positions);
 

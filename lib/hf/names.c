@@ -9,7 +9,7 @@ enum { LISTED_MAX = 4 }; /* names in one message */
 
 /* ---- the tables ---- */
 
-#define JOINED(which, our, their, turned)                                              \
+#define MERGED(which, our, their, turned)                                              \
     {                                                                                  \
         .ours = our, .theirs = their, .transposed = turned, .place = which, .parts = 3 \
     }
@@ -37,12 +37,12 @@ static const struct hd_hf_row gpt2_rows[] = {
     PLAIN("embedding.positions", "wpe.weight"),
     PLAIN("blocks.#.norm1.weight", "h.#.ln_1.weight"),
     PLAIN("blocks.#.norm1.bias", "h.#.ln_1.bias"),
-    JOINED(0, "blocks.#.attention.q.weight", "h.#.attn.c_attn.weight", true),
-    JOINED(1, "blocks.#.attention.k.weight", "h.#.attn.c_attn.weight", true),
-    JOINED(2, "blocks.#.attention.v.weight", "h.#.attn.c_attn.weight", true),
-    JOINED(0, "blocks.#.attention.q.bias", "h.#.attn.c_attn.bias", false),
-    JOINED(1, "blocks.#.attention.k.bias", "h.#.attn.c_attn.bias", false),
-    JOINED(2, "blocks.#.attention.v.bias", "h.#.attn.c_attn.bias", false),
+    MERGED(0, "blocks.#.attention.q.weight", "h.#.attn.c_attn.weight", true),
+    MERGED(1, "blocks.#.attention.k.weight", "h.#.attn.c_attn.weight", true),
+    MERGED(2, "blocks.#.attention.v.weight", "h.#.attn.c_attn.weight", true),
+    MERGED(0, "blocks.#.attention.q.bias", "h.#.attn.c_attn.bias", false),
+    MERGED(1, "blocks.#.attention.k.bias", "h.#.attn.c_attn.bias", false),
+    MERGED(2, "blocks.#.attention.v.bias", "h.#.attn.c_attn.bias", false),
     TURNED("blocks.#.attention.out.weight", "h.#.attn.c_proj.weight"),
     PLAIN("blocks.#.attention.out.bias", "h.#.attn.c_proj.bias"),
     PLAIN("blocks.#.norm2.weight", "h.#.ln_2.weight"),
@@ -197,8 +197,8 @@ static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 /* ---- the map ---- */
 
 struct found_name {
-    const struct hd_weight **weights; /* [1], or [E]: one per expert */
-    struct hd_hf_codes *codes;        /* likewise: quant is NONE for one that is plain */
+    const struct hd_weight **weights;  /* [1], or [E]: one per expert */
+    struct hd_hf_quantized *quantized; /* likewise: quant is NONE for one that is plain */
     bool per_expert, transposed;
     int64_t first;        /* first row of our part in a joined tensor */
     int64_t first_column; /* the same of columns */
@@ -248,14 +248,14 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
     int64_t expected[HD_CKPT_DIMS_MAX] = {0};
     char is[96], should[96];
     const int left_out = hd_hf_per_expert(row), dims = want->dim_count - left_out;
-    const int joined = want->dim_count > 2 ? want->dim_count - 2 : 0;
+    const int merged = want->dim_count > 2 ? want->dim_count - 2 : 0;
     bool same = w->dim_count == dims;
 
     for (int d = 0; d < dims; d++) {
         const int from = row->transposed ? dims - 1 - d : d + left_out;
-        const bool is_joined = row->columns ? from == dims - 1 : from == joined;
+        const bool is_merged = row->columns ? from == dims - 1 : from == merged;
 
-        expected[d] = want->shape[from] * (is_joined ? row->parts : 1);
+        expected[d] = want->shape[from] * (is_merged ? row->parts : 1);
     }
     for (int d = 0; same && d < dims; d++)
         same = w->shape[d] == expected[d] || (positions && d == 0 && w->shape[d] > expected[d]);
@@ -274,7 +274,7 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
 }
 
 /* A matrix that is bytes; fused experts, which are not, have a third dimension. */
-static bool is_codes(const struct hd_weight *w, const struct hd_ckpt_entry *want)
+static bool is_quantized(const struct hd_weight *w, const struct hd_ckpt_entry *want)
 {
     return (w->dtype == HD_U8 || strcmp(w->form, "I8") == 0) && want->dim_count > 1 &&
            w->dim_count == 2;
@@ -285,7 +285,7 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
                                   const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
                                   int64_t layer, int64_t expert,
                                   const struct hd_weight **ret_weight,
-                                  struct hd_hf_codes *ret_codes)
+                                  struct hd_hf_quantized *ret_quantized)
 {
     char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
 
@@ -300,10 +300,10 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
         return HD_OK;
     }
     map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
-    if (is_codes(*ret_weight, want))
-        return hd_hf_find_codes(s->weights, *ret_weight,
-                                want->shape[want->dim_count - 2] * row->parts,
-                                want->shape[want->dim_count - 1], map->used, ret_codes);
+    if (is_quantized(*ret_weight, want))
+        return hd_hf_find_quantized(s->weights, *ret_weight,
+                                    want->shape[want->dim_count - 2] * row->parts,
+                                    want->shape[want->dim_count - 1], map->used, ret_quantized);
     return check_shape(row, want, *ret_weight);
 }
 
@@ -333,11 +333,12 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     if (f->per_expert)
         count = want->shape[0];
     f->weights = hd_arena_array(&map->arena, (size_t)count, sizeof *f->weights);
-    f->codes = hd_arena_array(&map->arena, (size_t)count, sizeof *f->codes);
-    if (!f->weights || !f->codes)
+    f->quantized = hd_arena_array(&map->arena, (size_t)count, sizeof *f->quantized);
+    if (!f->weights || !f->quantized)
         return hd_err(HD_NO_MEMORY, "no memory to find tensors");
     for (int64_t expert = 0; expert < count && !st; expert++)
-        st = find_tensor(s, map, row, want, layer, expert, &f->weights[expert], &f->codes[expert]);
+        st = find_tensor(s, map, row, want, layer, expert, &f->weights[expert],
+                         &f->quantized[expert]);
     return st;
 }
 
@@ -421,7 +422,7 @@ static void choose_form(struct search *s)
         }
 }
 
-static enum hd_status search(struct search *s, struct hd_hf_map *map)
+static enum hd_status search_names(struct search *s, struct hd_hf_map *map)
 {
     char first[HD_CKPT_NAME_MAX];
     struct hd_hf_row prefix[2];
@@ -467,7 +468,7 @@ static enum hd_status open_map(const struct hd_weights *weights, const struct hd
     map->found = hd_arena_array(&map->arena, count + 1, sizeof *map->found);
     map->used = hd_arena_array(&map->arena, hd_weights_count(weights) + 1, sizeof *map->used);
     st = hd_arena_failed(&map->arena) ? hd_err(HD_NO_MEMORY, "no memory to find tensors")
-                                      : search(&s, map);
+                                      : search_names(&s, map);
     hd_text_free(&s.missing);
     hd_text_free(&s.unexpected);
     if (st)
@@ -565,11 +566,11 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
                      int64_t column, int64_t count, float *ret_values)
 {
     const struct hd_weight *w = f->weights[f->per_expert ? expert : 0];
-    const struct hd_hf_codes *codes = &f->codes[f->per_expert ? expert : 0];
+    const struct hd_hf_quantized *quantized = &f->quantized[f->per_expert ? expert : 0];
     const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
 
-    if (codes->quant)
-        hd_hf_decode(codes, f->first + row, column, count, ret_values);
+    if (quantized->quant)
+        hd_hf_decode(quantized, f->first + row, column, count, ret_values);
     else if (dim_count < 2) /* a vector: its parts are concatenated */
         hd_hf_convert(w, f->first + column, 1, count, ret_values);
     else if (f->transposed)
@@ -617,11 +618,11 @@ enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
     return HD_OK;
 }
 
-bool hd_hf_codes(const struct hd_hf_map *map, size_t index, int64_t expert, enum hd_quant quant,
-                 struct hd_quant_whole *ret_whole)
+bool hd_hf_get_quantized(const struct hd_hf_map *map, size_t index, int64_t expert,
+                         enum hd_quant quant, struct hd_quant_whole *ret_whole)
 {
     const struct found_name *f = &map->found[index];
-    const struct hd_hf_codes *codes = &f->codes[f->per_expert ? expert : 0];
+    const struct hd_hf_quantized *quantized = &f->quantized[f->per_expert ? expert : 0];
 
-    return codes->quant == quant && hd_hf_slice_codes(codes, f->first, ret_whole);
+    return quantized->quant == quant && hd_hf_slice_quantized(quantized, f->first, ret_whole);
 }

@@ -434,7 +434,7 @@ bool hd_source_quantized(const struct hd_source *s, int param, int64_t expert, e
     if (s->places[param] == IN_BASE)
         return hd_source_quantized(s->base, param, expert, quant, ret_whole);
     return s->places[param] == IN_FOLDER &&
-           hd_hf_codes(s->folder.map, s->in_map[param], expert, quant, ret_whole);
+           hd_hf_get_quantized(s->folder.map, s->in_map[param], expert, quant, ret_whole);
 }
 
 static enum hd_status check_hash(const char *dir, uint64_t hash, const char *identity)

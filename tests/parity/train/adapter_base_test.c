@@ -44,7 +44,7 @@ static void export_to(const struct hd_saved *saved, const char *dir, bool adapte
                                          .shard_bytes_max = 1 << 30,
                                          .adapter = adapter};
 
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
 }
 
 /* Trains a model for two steps and puts it out as a folder; then the job of an adapter beside it.
@@ -180,10 +180,10 @@ static void a_base_may_move_and_must_not_change(void **state)
     setup(&t, "gpt2", "omit");
     run_save(&t.job, STEPS, run, &saved);
     must(open_source(&t, saved.path, NULL));
-    assert_int_equal(hd_hf_export(&(struct hd_hf_export){.checkpoint_dir = saved.path,
-                                                         .out_dir = t.folder,
-                                                         .shard_bytes_max = 1 << 30,
-                                                         .force = true}),
+    assert_int_equal(hd_hf_export_run(&(struct hd_hf_export){.checkpoint_dir = saved.path,
+                                                             .out_dir = t.folder,
+                                                             .shard_bytes_max = 1 << 30,
+                                                             .force = true}),
                      HD_CONFLICT);
     must(hd_adapter_check_base(saved.path, t.folder));
     (void)snprintf(moved, sizeof moved, "%s-moved", t.folder);
@@ -309,11 +309,11 @@ static void tune(struct tuning *t, const char *family, const char *type, struct 
 
 static void check_refused(const struct hd_saved *saved, bool adapter)
 {
-    assert_int_equal(hd_hf_export(&(struct hd_hf_export){.checkpoint_dir = saved->path,
-                                                         .out_dir = "/nowhere/out",
-                                                         .dtype = HD_F32,
-                                                         .shard_bytes_max = 1 << 30,
-                                                         .adapter = adapter}),
+    assert_int_equal(hd_hf_export_run(&(struct hd_hf_export){.checkpoint_dir = saved->path,
+                                                             .out_dir = "/nowhere/out",
+                                                             .dtype = HD_F32,
+                                                             .shard_bytes_max = 1 << 30,
+                                                             .adapter = adapter}),
                      HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "give the checkpoint itself to --adapter"));
 }

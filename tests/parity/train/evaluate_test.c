@@ -171,7 +171,7 @@ static void a_model_folder_gives_the_loss_of_its_checkpoint(void **state)
                                    .out_dir = out,
                                    .dtype = HD_F32,
                                    .shard_bytes_max = 1 << 30};
-    assert_int_equal(hd_hf_export(&export), HD_OK);
+    assert_int_equal(hd_hf_export_run(&export), HD_OK);
     options = options_of(&m);
     options.files = files;
     options.file_count = 1;

@@ -99,7 +99,7 @@ static void round_trip(const char *family, bool tied, int64_t shard_bytes, bool 
     assert_non_null(before);
     model_setup(&m, family, tied);
     options = export_of(&m, HD_F32, shard_bytes);
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     (void)snprintf(index, sizeof index, "%s/model.safetensors.index.json", m.out);
     assert_int_equal(hd_file_exists(index), has_index);
     read_logits(m.saved.path, before);
@@ -138,7 +138,7 @@ static void an_adapter_goes_out_added_to_the_weights(void **state)
 
         adapted_setup(&m, families[f], f == 1, f == 2 ? "dora" : "lora");
         options = export_of(&m, HD_F32, 1 << 30);
-        must(hd_hf_export(&options));
+        must(hd_hf_export_run(&options));
         read_logits(m.saved.path, logits);
         read_logits(m.out, after);
         harness_teardown(&m.h);
@@ -179,7 +179,7 @@ static void weights_exported_as_bf16_are_rounded_once(void **state)
     (void)state;
     model_setup(&m, "llama", false);
     options = export_of(&m, HD_BF16, 1 << 30);
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     must(hd_weights_open(m.out, &w));
     must(hd_ckpt_open(m.saved.path, &ckpt));
     whole = hd_ckpt_find_tensor(ckpt, "blocks.1.mlp.down.weight");
@@ -277,7 +277,7 @@ static void a_new_run_starts_from_weights_with_fresh_moments(void **state)
 
         model_setup(&m, names[i], i == 1);
         options = export_of(&m, HD_F32, 1 << 30);
-        must(hd_hf_export(&options));
+        must(hd_hf_export_run(&options));
         s.checkpoint = m.saved.path;
         job = m.job;
         job.dp = 2;
@@ -357,7 +357,7 @@ static void every_flipped_byte_of_an_export_is_found_and_its_tensor_named(void *
     (void)state;
     model_setup(&m, "llama", true);
     options = export_of(&m, HD_BF16, 20000); /* several files, and an index */
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     must(hd_weights_open(m.out, &w));
     assert_string_not_equal(hd_weights_at(w, 0)->file, "model.safetensors");
     assert_flips_are_found(&m, "config.json", NULL);
@@ -386,13 +386,13 @@ static void a_source_that_changed_since_submission_is_refused(void **state)
     (void)state;
     model_setup(&m, "llama", false);
     options = export_of(&m, HD_F32, 1 << 30);
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     s.checkpoint = m.saved.path;
     job = m.job;
     set_source(&job, m.out);
     options.dtype = HD_BF16;
     options.force = true;
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     assert_int_equal(harness_threads(&job, 1, &s, start_anew), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "has changed since the job was submitted"));
     harness_teardown(&m.h);
@@ -408,7 +408,7 @@ static void another_model_is_refused_by_the_name_of_a_tensor(void **state)
     (void)state;
     model_setup(&m, "llama", false);
     options = export_of(&m, HD_F32, 1 << 30);
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     s.checkpoint = m.saved.path;
     job = m.job;
     set_source(&job, m.out);
@@ -442,35 +442,35 @@ static void an_export_is_whole_or_not_there(void **state)
     (void)state;
     model_setup(&m, "llama", false);
     options = export_of(&m, HD_F32, 1 << 30);
-    must(hd_hf_export(&options));
-    assert_int_equal(hd_hf_export(&options), HD_EXISTS);
+    must(hd_hf_export_run(&options));
+    assert_int_equal(hd_hf_export_run(&options), HD_EXISTS);
     options.force = true;
-    must(hd_hf_export(&options)); /* a model directory is replaced when asked for */
+    must(hd_hf_export_run(&options)); /* a model directory is replaced when asked for */
     must(hd_weights_open(m.out, &w));
     hd_weights_close(w);
 
     (void)snprintf(path, sizeof path, "%s/notes.txt", m.out); /* of a user */
     must(hd_file_write_atomic(path, "x", 1, 0644));
-    assert_int_equal(hd_hf_export(&options), HD_EXISTS);
+    assert_int_equal(hd_hf_export_run(&options), HD_EXISTS);
     assert_non_null(strstr(hd_err_message(), "no export has written, such as notes.txt;"));
     options.out_dir = path;
-    assert_int_equal(hd_hf_export(&options), HD_INVALID); /* a file is no folder to replace */
+    assert_int_equal(hd_hf_export_run(&options), HD_INVALID); /* a file is no folder to replace */
     assert_int_equal(unlink(path), 0);
     options.out_dir = m.out;
     (void)snprintf(path, sizeof path, "%s/config.json", m.out);
     assert_int_equal(unlink(path), 0);
-    must(hd_hf_export(&options)); /* also what is left of one */
+    must(hd_hf_export_run(&options)); /* also what is left of one */
     assert_int_equal(unlink(path), 0);
     (void)snprintf(path, sizeof path, "%s/heddle-hashes.json", m.out);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(hd_hf_export(&options), HD_EXISTS); /* any other folder is not */
+    assert_int_equal(hd_hf_export_run(&options), HD_EXISTS); /* any other folder is not */
 
     /* a damaged checkpoint gets no new name */
     (void)snprintf(path, sizeof path, "%s/rank-00000.safetensors", m.saved.path);
     assert_int_equal(truncate(path, 1000), 0);
     (void)snprintf(path, sizeof path, "%s/other", m.h.dir);
     options.out_dir = path;
-    assert_int_equal(hd_hf_export(&options), HD_CORRUPT);
+    assert_int_equal(hd_hf_export_run(&options), HD_CORRUPT);
     assert_false(hd_file_exists(path));
     harness_teardown(&m.h);
 }
@@ -503,14 +503,14 @@ static void a_tokenizer_is_that_of_the_checkpoint_unless_it_is_empty(void **stat
     must(harness_threads(&m.job, 1, &m, make_checkpoint));
     (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
     options = export_of(&m, HD_F32, 1 << 30);
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     (void)snprintf(path, sizeof path, "%s/tokenizer.json", m.out);
     assert_true(hd_file_exists(path));
     must(hd_hf_verify(m.out));
 
     assert_int_equal(truncate(m.job.tokenizer, 0), 0);
     options.force = true;
-    must(hd_hf_export(&options)); /* the checkpoint has it */
+    must(hd_hf_export_run(&options)); /* the checkpoint has it */
     must(hd_file_read(path, 16, &text));
     assert_string_equal(text.data, "{}");
     hd_text_free(&text);
@@ -519,7 +519,7 @@ static void a_tokenizer_is_that_of_the_checkpoint_unless_it_is_empty(void **stat
     must(hd_file_remove_tree(path));
     (void)snprintf(path, sizeof path, "%s/other", m.h.dir);
     options.out_dir = path;
-    assert_int_equal(hd_hf_export(&options), HD_INVALID);
+    assert_int_equal(hd_hf_export_run(&options), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "tokenizer.json, the tokenizer of the job, is empty"));
     assert_false(hd_file_exists(path));
     harness_teardown(&m.h);
@@ -600,7 +600,7 @@ static void a_base_that_is_gone_is_still_told(void **state)
     (void)state;
     model_setup(&base, "gpt2", true);
     options = export_of(&base, HD_F32, 1 << 30);
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     (void)snprintf(path, sizeof path, "%s/additional_chat_templates", base.out);
     must(hd_file_make_dirs(path, 0755));
     for (size_t i = 0; i < sizeof of_base / sizeof of_base[0]; i++)
@@ -619,7 +619,7 @@ static void a_base_that_is_gone_is_still_told(void **state)
     assert_int_equal(rename(path, m.out), 0); /* out of the way */
     (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
     options = export_of(&m, HD_F32, 1 << 30);
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     assert_says_all(m.out, rows);
 
     (void)snprintf(m.out, sizeof m.out, "%s/older", m.h.dir);
@@ -627,7 +627,7 @@ static void a_base_that_is_gone_is_still_told(void **state)
     must(hd_file_remove_tree(base.out));
     (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
     options.force = true;
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
     assert_says_all(m.out, rows);
     harness_teardown(&m.h);
     harness_teardown(&base.h);

@@ -163,8 +163,8 @@ static void a_folder_in_codes_is_taken_bit_for_bit(void **state)
 
         assert_non_null(taken);
         must(open_folder(fixture->dir, &f, &want, &weights, &map));
-        assert_false(hd_hf_codes(map, 0, 0, HD_QUANT_FP8, &whole));
-        assert_true(hd_hf_codes(map, 0, 0, (enum hd_quant)q, &whole));
+        assert_false(hd_hf_get_quantized(map, 0, 0, HD_QUANT_FP8, &whole));
+        assert_true(hd_hf_get_quantized(map, 0, 0, (enum hd_quant)q, &whole));
         hd_quant_take(&f.box, &whole, taken);
         assert_memory_equal(taken, f.record, (size_t)f.layout.size_bytes);
         hd_quant_decode(&factor, f.record, 0, COUNT, values);

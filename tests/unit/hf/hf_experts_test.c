@@ -340,7 +340,7 @@ static void what_a_layout_saved_goes_out_and_comes_back(void **state)
     hd_file_join(&out, f->job_dir, "model");
     options.out_dir = out.data;
     options.shard_bytes_max = 512; /* several files: an expert has 96 bytes three times */
-    must(hd_hf_export(&options));
+    must(hd_hf_export_run(&options));
 
     must(hd_hf_verify(out.data));
     must(hd_hf_read_config(out.data, job, NULL));

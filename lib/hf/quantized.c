@@ -26,7 +26,7 @@ enum { STATE_BYTES_MAX = 4096, STATE_VALUES_MAX = 64, SUFFIX_MAX = 48, ROW_FORMA
 /* A tensor beside the codes. */
 struct beside {
     const struct hd_weights *weights;
-    const struct hd_weight *codes;
+    const struct hd_weight *quantized;
     bool *used;
 };
 
@@ -35,7 +35,7 @@ static const struct hd_weight *find(const struct beside *b, size_t kept, const c
     char name[HD_WEIGHTS_NAME_MAX + SUFFIX_MAX];
     const struct hd_weight *w;
 
-    (void)snprintf(name, sizeof name, "%.*s%s", (int)kept, b->codes->name, suffix);
+    (void)snprintf(name, sizeof name, "%.*s%s", (int)kept, b->quantized->name, suffix);
     w = hd_weights_find(b->weights, name);
     if (w)
         b->used[w - hd_weights_at(b->weights, 0)] = true;
@@ -48,8 +48,9 @@ static enum hd_status need(const struct beside *b, size_t kept, const char *suff
     const struct hd_weight *w = find(b, kept, suffix);
 
     if (!w)
-        return hd_err(HD_INVALID, "%s: tensor %s is codes, and %.*s%s is missing", b->codes->file,
-                      b->codes->name, (int)kept, b->codes->name, suffix);
+        return hd_err(HD_INVALID, "%s: tensor %s is codes, and %.*s%s is missing",
+                      b->quantized->file, b->quantized->name, (int)kept, b->quantized->name,
+                      suffix);
     if (w->dtype != dtype || w->size_bytes != elements * (int64_t)hd_dtype_size(dtype))
         return hd_err(HD_INVALID, "%s: tensor %s is not %" PRId64 " numbers of %s", w->file,
                       w->name, elements, hd_dtype_name(dtype));
@@ -80,7 +81,8 @@ static enum hd_status check_number(const struct hd_json *state, const char *key,
                   only);
 }
 
-static enum hd_status check_shape(const struct hd_json *state, const struct hd_hf_codes *codes)
+static enum hd_status check_shape(const struct hd_json *state,
+                                  const struct hd_hf_quantized *quantized)
 {
     const struct hd_json *shape = NULL;
     int64_t rows = 0, columns = 0;
@@ -92,16 +94,16 @@ static enum hd_status check_shape(const struct hd_json *state, const struct hd_h
         st = hd_json_to_int64(shape->first, 1, HD_CKPT_ELEMENTS_MAX, &rows);
     if (!st)
         st = hd_json_to_int64(shape->first->next, 1, HD_CKPT_ELEMENTS_MAX, &columns);
-    if (st || (rows == codes->rows && columns == codes->columns))
+    if (st || (rows == quantized->rows && columns == quantized->columns))
         return st;
     return hd_err(HD_INVALID,
                   "shape: is [%" PRId64 ", %" PRId64 "], the model needs [%" PRId64 ", %" PRId64
                   "]",
-                  rows, columns, codes->rows, codes->columns);
+                  rows, columns, quantized->rows, quantized->columns);
 }
 
 /* Members of the state that say nothing more are "dtype" and "nested_dtype". */
-static enum hd_status read_state(const struct hd_json *state, struct hd_hf_codes *codes)
+static enum hd_status read_state(const struct hd_json *state, struct hd_hf_quantized *quantized)
 {
     const struct hd_json *mean = NULL;
     double value = 0;
@@ -115,19 +117,19 @@ static enum hd_status read_state(const struct hd_json *state, struct hd_hf_codes
     if (!st)
         st = check_number(state, "nested_blocksize", HD_NF4_BLOCKS);
     if (!st)
-        st = check_shape(state, codes);
+        st = check_shape(state, quantized);
     if (!st)
         st = hd_json_need(state, "nested_offset", HD_JSON_NUMBER, &mean);
     if (!st && hd_text_to_double(mean->text, -1e30, 1e30, &value))
         st = hd_err(HD_INVALID, "nested_offset: is no number");
-    codes->whole.mean = (float)value;
+    quantized->whole.mean = (float)value;
     return st;
 }
 
-static enum hd_status parse_state(const struct beside *b, struct hd_hf_codes *codes)
+static enum hd_status parse_state(const struct beside *b, struct hd_hf_quantized *quantized)
 {
     const struct hd_json_limits limits = {.values_max = STATE_VALUES_MAX, .depth_max = 3};
-    const struct hd_weight *w = find(b, strlen(b->codes->name), STATE);
+    const struct hd_weight *w = find(b, strlen(b->quantized->name), STATE);
     const struct hd_json *state = NULL;
     struct hd_arena arena;
     enum hd_status st;
@@ -136,81 +138,83 @@ static enum hd_status parse_state(const struct beside *b, struct hd_hf_codes *co
         return hd_err(HD_UNSUPPORTED,
                       "%s: tensor %s is codes of no known kind; only those of bitsandbytes are "
                       "read, nf4 and int8",
-                      b->codes->file, b->codes->name);
+                      b->quantized->file, b->quantized->name);
     hd_arena_init(&arena, 0);
     st = hd_json_parse(&arena, w->data, (size_t)w->size_bytes, &limits, &state);
     if (!st && state->kind != HD_JSON_OBJECT)
         st = hd_err(HD_INVALID, "it is not a JSON object");
     if (!st)
-        st = read_state(state, codes);
+        st = read_state(state, quantized);
     hd_arena_done(&arena);
     return st ? hd_err_prefix(st, "%s: %s", w->file, w->name) : HD_OK;
 }
 
-static enum hd_status find_nf4(const struct beside *b, struct hd_hf_codes *codes)
+static enum hd_status find_nf4(const struct beside *b, struct hd_hf_quantized *quantized)
 {
-    const size_t all = strlen(b->codes->name);
-    const int64_t count = codes->rows * codes->columns;
+    const size_t all = strlen(b->quantized->name);
+    const int64_t count = quantized->rows * quantized->columns;
     const int64_t blocks = (count + HD_NF4_BLOCK - 1) / HD_NF4_BLOCK;
     const void *values = NULL, *second = NULL;
-    enum hd_status st = parse_state(b, codes);
+    enum hd_status st = parse_state(b, quantized);
 
-    if (!st && b->codes->size_bytes != (count + 1) / 2)
+    if (!st && b->quantized->size_bytes != (count + 1) / 2)
         st = hd_err(HD_INVALID, "%s: tensor %s has %" PRId64 " bytes of codes, not %" PRId64,
-                    b->codes->file, b->codes->name, b->codes->size_bytes, (count + 1) / 2);
+                    b->quantized->file, b->quantized->name, b->quantized->size_bytes,
+                    (count + 1) / 2);
     if (!st)
-        st = need(b, all, ".absmax", HD_U8, blocks, &codes->whole.scales);
+        st = need(b, all, ".absmax", HD_U8, blocks, &quantized->whole.scales);
     if (!st)
         st = need(b, all, ".nested_absmax", HD_F32, (blocks + HD_NF4_BLOCKS - 1) / HD_NF4_BLOCKS,
                   &second);
     if (!st)
-        st = need(b, all, ".nested_quant_map", HD_F32, HD_QUANT_MAP, &codes->whole.map);
+        st = need(b, all, ".nested_quant_map", HD_F32, HD_QUANT_MAP, &quantized->whole.map);
     if (!st)
         st = need(b, all, ".quant_map", HD_F32, HD_NF4_VALUES, &values);
     if (!st && memcmp(values, hd_nf4_values(), HD_NF4_VALUES * sizeof(float)) != 0)
         st = hd_err(HD_UNSUPPORTED, "%s: tensor %s.quant_map has other values than those of nf4",
-                    b->codes->file, b->codes->name);
-    codes->whole.second = second;
+                    b->quantized->file, b->quantized->name);
+    quantized->whole.second = second;
     return st;
 }
 
 /* ---- int8 ---- */
 
-static enum hd_status find_int8(const struct beside *b, struct hd_hf_codes *codes)
+static enum hd_status find_int8(const struct beside *b, struct hd_hf_quantized *quantized)
 {
     static const char end[] = "weight";
-    const struct hd_weight *w = b->codes, *format;
+    const struct hd_weight *w = b->quantized, *format;
     const size_t all = strlen(w->name), kept = all - (sizeof end - 1);
 
-    if (all < sizeof end || strcmp(b->codes->name + kept, end) != 0)
+    if (all < sizeof end || strcmp(b->quantized->name + kept, end) != 0)
         return hd_err(HD_UNSUPPORTED, "%s: tensor %s is neither F32, F16, BF16 nor F64",
-                      b->codes->file, b->codes->name);
-    if (w->dim_count != 2 || w->shape[0] != codes->rows || w->shape[1] != codes->columns)
+                      b->quantized->file, b->quantized->name);
+    if (w->dim_count != 2 || w->shape[0] != quantized->rows || w->shape[1] != quantized->columns)
         return hd_err(HD_INVALID,
                       "%s: tensor %s does not have the shape [%" PRId64 ", %" PRId64
                       "], which the model needs",
-                      w->file, w->name, codes->rows, codes->columns);
+                      w->file, w->name, quantized->rows, quantized->columns);
     format = find(b, all, "_format");
     if (format && (format->size_bytes != 1 || *(const uint8_t *)format->data != ROW_FORMAT))
         return hd_err(HD_UNSUPPORTED,
                       "%s: tensor %s is not 0: the codes are not stored row by row; save the model "
                       "again with a newer bitsandbytes",
                       format->file, format->name);
-    return need(b, kept, "SCB", HD_F32, codes->rows, &codes->whole.scales);
+    return need(b, kept, "SCB", HD_F32, quantized->rows, &quantized->whole.scales);
 }
 
-enum hd_status hd_hf_find_codes(const struct hd_weights *weights, const struct hd_weight *weight,
-                                int64_t rows, int64_t columns, bool *used,
-                                struct hd_hf_codes *ret_codes)
+enum hd_status hd_hf_find_quantized(const struct hd_weights *weights,
+                                    const struct hd_weight *weight, int64_t rows, int64_t columns,
+                                    bool *used, struct hd_hf_quantized *ret_quantized)
 {
     const struct beside b = {weights, weight, used};
-    struct hd_hf_codes codes = {.rows = rows, .columns = columns, .whole.codes = weight->data};
+    struct hd_hf_quantized quantized = {
+        .rows = rows, .columns = columns, .whole.codes = weight->data};
     enum hd_status st;
 
-    codes.quant = weight->dtype == HD_U8 ? HD_QUANT_NF4 : HD_QUANT_INT8;
-    st = codes.quant == HD_QUANT_NF4 ? find_nf4(&b, &codes) : find_int8(&b, &codes);
+    quantized.quant = weight->dtype == HD_U8 ? HD_QUANT_NF4 : HD_QUANT_INT8;
+    st = quantized.quant == HD_QUANT_NF4 ? find_nf4(&b, &quantized) : find_int8(&b, &quantized);
     if (!st)
-        *ret_codes = codes;
+        *ret_quantized = quantized;
     return st;
 }
 
@@ -235,25 +239,25 @@ static float nf4_value(const struct hd_quant_whole *w, int64_t i)
                                                 w->mean);
 }
 
-void hd_hf_decode(const struct hd_hf_codes *codes, int64_t row, int64_t column, int64_t count,
-                  float *ret_values)
+void hd_hf_decode(const struct hd_hf_quantized *quantized, int64_t row, int64_t column,
+                  int64_t count, float *ret_values)
 {
-    const struct hd_quant_whole *w = &codes->whole;
-    const int64_t first = row * codes->columns + column;
+    const struct hd_quant_whole *w = &quantized->whole;
+    const int64_t first = row * quantized->columns + column;
 
     for (int64_t i = 0; i < count; i++)
-        ret_values[i] = codes->quant == HD_QUANT_NF4
+        ret_values[i] = quantized->quant == HD_QUANT_NF4
                             ? nf4_value(w, first + i)
                             : hd_int8_value((int8_t)w->codes[first + i], float_at(w->scales, row));
 }
 
-bool hd_hf_slice_codes(const struct hd_hf_codes *codes, int64_t first_row,
-                       struct hd_quant_whole *ret_whole)
+bool hd_hf_slice_quantized(const struct hd_hf_quantized *quantized, int64_t first_row,
+                           struct hd_quant_whole *ret_whole)
 {
-    const int64_t first = first_row * codes->columns, blocks = first / HD_NF4_BLOCK;
-    struct hd_quant_whole w = codes->whole;
+    const int64_t first = first_row * quantized->columns, blocks = first / HD_NF4_BLOCK;
+    struct hd_quant_whole w = quantized->whole;
 
-    if (codes->quant == HD_QUANT_INT8) {
+    if (quantized->quant == HD_QUANT_INT8) {
         w.codes += first;
         w.scales = (const char *)w.scales + first_row * (int64_t)sizeof(float);
     } else {
