@@ -251,8 +251,8 @@ static enum hd_status read_top(struct ask_reading *r)
 static enum hd_status read_logprobs(struct ask_reading *r)
 {
     if (r->ask->kind == HD_ASK_CHAT)
-        return read_bool(r->value, &r->ask->tells_odds);
-    r->ask->tells_odds = true;
+        return read_bool(r->value, &r->ask->reports_odds);
+    r->ask->reports_odds = true;
     return read_top(r);
 }
 
@@ -380,7 +380,7 @@ static enum hd_status check_together(const struct hd_ask *ask, const char **ret_
         return hd_err(HD_INVALID, "prompts times n are %lld, and at most %d are taken",
                       (long long)(ask->prompt_count * ask->n), HD_ASK_CHOICES_MAX);
     *ret_param = "top_logprobs";
-    if (is_chat && ask->top && !ask->tells_odds)
+    if (is_chat && ask->top && !ask->reports_odds)
         return hd_err(HD_INVALID, "top_logprobs needs logprobs: true");
     *ret_param = "max_tokens";
     if (ask->max_tokens == 0 && !ask->echo)

@@ -35,7 +35,7 @@ struct hd_ask {
     const char *stops[HD_STOP_TEXTS_MAX];
     int stop_count;
     bool echo, stream, include_usage;
-    bool tells_odds; /* log-probabilities, with those of the `top` most likely tokens */
+    bool reports_odds; /* log-probabilities, with those of the `top` most likely tokens */
     int top;
 };
 

@@ -196,7 +196,7 @@ void serve_call_event(void *user, const struct serve_event *e)
     (void)user;
     hd_written_to_utf8(e->bytes, e->byte_count, &c->text);
     c->drawn += e->id >= 0 && !e->of_prompt;
-    if (e->id >= 0 && call->ask.tells_odds && !call->is_cancelled && !add_token(c, e))
+    if (e->id >= 0 && call->ask.reports_odds && !call->is_cancelled && !add_token(c, e))
         cancel(call, hd_err(HD_NO_MEMORY, "no memory for log-probabilities"));
     if (e->ended)
         end_choice(c, e);
@@ -312,8 +312,8 @@ static void set_item(struct serve_call *call, struct serve_choice *c, int64_t nu
     c->item.stops = is_chat ? hd_language_chat_stops(language) : hd_language_stops(language);
     c->item.stop_texts = a->stops;
     c->item.stop_text_count = a->stop_count;
-    c->item.tells_prompt = a->echo && a->tells_odds;
-    c->item.tells_odds = a->tells_odds;
+    c->item.reports_prompt = a->echo && a->reports_odds;
+    c->item.reports_odds = a->reports_odds;
     c->item.top = a->top;
     c->item.user = c;
 }

@@ -228,7 +228,7 @@ static void write_chat_odds(const struct serve_choice *c, struct hd_json_writer 
 
 static void write_odds(struct serve_choice *c, struct hd_json_writer *w)
 {
-    if (!c->call->ask.tells_odds)
+    if (!c->call->ask.reports_odds)
         hd_json_add_null(w, "logprobs");
     else if (c->call->ask.kind == HD_ASK_CHAT)
         write_chat_odds(c, w);

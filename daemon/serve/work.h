@@ -27,7 +27,7 @@ struct serve_item {
     const struct hd_stops *stops;
     const char *const *stop_texts;
     int stop_text_count, top;
-    bool tells_prompt, tells_odds;
+    bool reports_prompt, reports_odds;
     void *user;
 
     /* of the model's thread */

@@ -33,7 +33,7 @@ struct examination {
     const struct hd_choices_options *options;
     int64_t context;
     struct question *questions; /* a ring [room] */
-    int room, first, held;
+    int capacity, first, held;
     size_t file;
     struct hd_lines lines; /* of that file, if is_open */
     bool is_open;
@@ -222,8 +222,8 @@ static enum hd_status begin_choice(struct question *q)
     enum hd_status st = prepare_choice(q, &ids, &first);
     const struct hd_generation what = {.prompt = ids.ids,
                                        .prompt_count = (int64_t)ids.count,
-                                       .tells_prompt = true,
-                                       .told_from = first,
+                                       .reports_prompt = true,
+                                       .reported_from = first,
                                        .slides = true,
                                        .on_token = on_token,
                                        .on_end = on_end,
@@ -328,7 +328,7 @@ static enum hd_status check_all(struct examination *e)
 /* Reads the next question and begins it. */
 static enum hd_status begin_question(struct examination *e, bool *ret_none)
 {
-    struct question *q = &e->questions[(e->first + e->held) % e->room];
+    struct question *q = &e->questions[(e->first + e->held) % e->capacity];
     bool there = false;
     enum hd_status st = HD_OK;
 
@@ -383,7 +383,7 @@ static void finish_question(struct examination *e)
     if (e->options->on_answer)
         e->options->on_answer(e->options->user, &a);
     hd_arena_done(&q->arena);
-    e->first = (e->first + 1) % e->room;
+    e->first = (e->first + 1) % e->capacity;
     e->held--;
 }
 
@@ -393,7 +393,7 @@ static enum hd_status examine(struct examination *e)
     enum hd_status st = HD_OK;
 
     while (!st && (!none || e->held)) {
-        while (!st && !none && e->held < e->room)
+        while (!st && !none && e->held < e->capacity)
             st = begin_question(e, &none);
         if (!st)
             st = hd_generator_step(e->generator, &busy);
@@ -424,10 +424,10 @@ enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_de
                             .language = language,
                             .options = options,
                             .context = hd_decoder_context(decoder),
-                            .room = hd_decoder_slots(decoder)};
+                            .capacity = hd_decoder_slots(decoder)};
     enum hd_status st;
 
-    e.questions = calloc((size_t)e.room, sizeof *e.questions);
+    e.questions = calloc((size_t)e.capacity, sizeof *e.questions);
     st = e.questions ? check_all(&e) : hd_err(HD_NO_MEMORY, "no memory for questions");
     if (!st)
         st = examine(&e);
@@ -442,7 +442,7 @@ enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_de
         ret_choices->acc_error = error_of(ret_choices->acc, e.sums.questions);
         ret_choices->acc_norm_error = error_of(ret_choices->acc_norm, e.sums.questions);
     }
-    for (; e.questions && e.held; e.held--, e.first = (e.first + 1) % e.room)
+    for (; e.questions && e.held; e.held--, e.first = (e.first + 1) % e.capacity)
         hd_arena_done(&e.questions[e.first].arena);
     if (e.is_open)
         hd_lines_close(&e.lines);

@@ -31,7 +31,7 @@ struct hd_generator {
     struct hd_decoder *decoder;
     struct generator_slot *slots;
     struct hd_sequence *waiting, **waiting_end;
-    int32_t *order; /* workspace of hd_sample */
+    int32_t *order; /* workspace of hd_sample_token */
     int64_t drawn_max, waiting_count, running_count;
     uint64_t started;
     int slot_count;
@@ -138,8 +138,8 @@ enum hd_status hd_generator_add(struct hd_generator *g, const struct hd_generati
 {
     /* nothing follows the last token of a prompt that is only told, so the model need not read it
      */
-    const bool keeps_last = what->tells_prompt && what->slides && !what->max_tokens &&
-                            what->prompt_count > 1 && what->told_from < what->prompt_count;
+    const bool keeps_last = what->reports_prompt && what->slides && !what->max_tokens &&
+                            what->prompt_count > 1 && what->reported_from < what->prompt_count;
     const int64_t context = hd_decoder_context(g->decoder);
     const int64_t all = what->prompt_count - keeps_last;
     const int64_t count = all < context ? all : context; /* of a long one the end is read */
@@ -159,9 +159,9 @@ enum hd_status hd_generator_add(struct hd_generator *g, const struct hd_generati
     s->last = keeps_last ? what->prompt[all] : -1;
     s->what = *what;
     s->what.prompt = s->prompt;
-    s->what.told_from -= all - count;
-    if (s->what.told_from < 0)
-        s->what.told_from = 0;
+    s->what.reported_from -= all - count;
+    if (s->what.reported_from < 0)
+        s->what.reported_from = 0;
     s->what.prompt_count = count;
     if (what->stops)
         s->stops = *what->stops;
@@ -224,7 +224,7 @@ static void end(struct hd_generator *g, struct generator_slot *slot, enum hd_gen
  * one that is told or drawn is read anew, for its logits. */
 static int64_t common_beginning(const struct generator_slot *slot, const struct hd_sequence *s)
 {
-    const int64_t next = s->what.tells_prompt ? s->what.told_from : s->what.prompt_count;
+    const int64_t next = s->what.reports_prompt ? s->what.reported_from : s->what.prompt_count;
     int64_t n = 0;
 
     while (n < slot->filled && n + 1 < next && slot->history[n] == s->prompt[n])
@@ -255,8 +255,8 @@ static struct generator_slot *choose_slot(const struct hd_generator *g, const st
     return best;
 }
 
-static void tell(struct hd_generator *g, struct generator_slot *slot, struct hd_generated *token,
-                 const float *logits);
+static void report(struct hd_generator *g, struct generator_slot *slot, struct hd_generated *token,
+                   const float *logits);
 
 static void start_waiting(struct hd_generator *g)
 {
@@ -275,10 +275,10 @@ static void start_waiting(struct hd_generator *g)
         slot->order = g->started++;
         g->running_count++;
         s->reads_prompt = true;
-        if (s->what.tells_prompt && s->what.told_from == 0) {
+        if (s->what.reports_prompt && s->what.reported_from == 0) {
             struct hd_generated first = {.id = s->prompt[0], .of_prompt = true};
 
-            tell(g, slot, &first, NULL);
+            report(g, slot, &first, NULL);
         }
     }
 }
@@ -286,8 +286,8 @@ static void start_waiting(struct hd_generator *g)
 /* ---- what a sequence is told ---- */
 
 /* logits: behind the token before this one; NULL: its odds are not told. Sets s->ended. */
-static void tell(struct hd_generator *g, struct generator_slot *slot, struct hd_generated *token,
-                 const float *logits)
+static void report(struct hd_generator *g, struct generator_slot *slot, struct hd_generated *token,
+                   const float *logits)
 {
     const int64_t V = hd_decoder_vocab(g->decoder);
     struct hd_sequence *s = slot->sequence;
@@ -320,10 +320,11 @@ static void draw(struct hd_generator *g, struct generator_slot *slot, const floa
         end(g, slot, HD_GENERATION_LENGTH, HD_OK);
         return;
     }
-    token.id = hd_sample(logits, g->drawn_max, &s->what.sampling, (uint64_t)s->drawn, g->order);
+    token.id =
+        hd_sample_token(logits, g->drawn_max, &s->what.sampling, (uint64_t)s->drawn, g->order);
     token.is_stop = hd_stops_has(&s->stops, token.id);
     s->drawn++;
-    tell(g, slot, &token, s->what.tells_odds ? logits : NULL);
+    report(g, slot, &token, s->what.reports_odds ? logits : NULL);
     if (token.is_stop || s->ended) {
         end(g, slot, HD_GENERATION_STOP, HD_OK);
     } else if (s->drawn == s->what.max_tokens || (slot->count == context && !s->what.slides)) {
@@ -340,11 +341,11 @@ static void draw(struct hd_generator *g, struct generator_slot *slot, const floa
 }
 
 /* Tells the token behind the ones that were read, with which the sequence ends. */
-static void tell_last(struct hd_generator *g, struct generator_slot *slot, const float *logits)
+static void report_last(struct hd_generator *g, struct generator_slot *slot, const float *logits)
 {
     struct hd_generated token = {.id = slot->sequence->last, .of_prompt = true};
 
-    tell(g, slot, &token, logits);
+    report(g, slot, &token, logits);
     end(g, slot, slot->sequence->ended ? HD_GENERATION_STOP : HD_GENERATION_LENGTH, HD_OK);
 }
 
@@ -355,24 +356,24 @@ static enum hd_status take_logits(struct hd_generator *g, struct generator_slot 
                                   int64_t count)
 {
     struct hd_sequence *s = slot->sequence;
-    const bool tells = s->reads_prompt && s->what.tells_prompt;
+    const bool reports = s->reads_prompt && s->what.reports_prompt;
     enum hd_status st = HD_OK;
 
-    for (int64_t i = tells ? 0 : count - 1; !st && !s->ended && i < count; i++) {
+    for (int64_t i = reports ? 0 : count - 1; !st && !s->ended && i < count; i++) {
         const int64_t next = slot->filled + i + 1;
         const float *logits;
 
-        if (next < slot->count && (!tells || next < s->what.told_from))
+        if (next < slot->count && (!reports || next < s->what.reported_from))
             continue;
         st = hd_decoder_logits(g->decoder, index, i, &logits);
         if (!st && next < slot->count) {
             struct hd_generated token = {.id = slot->history[next], .of_prompt = true};
 
-            tell(g, slot, &token, logits);
+            report(g, slot, &token, logits);
         } else if (!st) {
             slot->filled += count;
             if (s->last >= 0)
-                tell_last(g, slot, logits);
+                report_last(g, slot, logits);
             else
                 draw(g, slot, logits);
             return HD_OK;
@@ -419,12 +420,12 @@ static int choose_prompts(struct hd_generator *g)
 
     for (; slot >= 0; slot = next_prompt(g, g->slots[slot].order + 1)) {
         const int64_t left = g->slots[slot].count - g->slots[slot].filled;
-        const int64_t room = hd_decoder_rows_max(g->decoder, n + 1);
+        const int64_t capacity = hd_decoder_rows_max(g->decoder, n + 1);
 
-        if (n && (room <= 1 || left > room || most > room))
+        if (n && (capacity <= 1 || left > capacity || most > capacity))
             continue;
         most = left > most ? left : most;
-        add_rows(g, slot, left < room ? left : room, &n);
+        add_rows(g, slot, left < capacity ? left : capacity, &n);
         if (most > hd_decoder_rows_max(g->decoder, n + 1))
             break;
     }

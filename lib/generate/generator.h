@@ -54,13 +54,13 @@ struct hd_generation {
     int64_t max_tokens;    /* to draw; 0: the prompt alone is read */
     struct hd_sampling sampling;
     const struct hd_stops *stops; /* copied; NULL: none */
-    bool tells_prompt;            /* on_token for tokens of the prompt, too, with their odds .. */
-    int64_t told_from;            /* .. from this one on; 0: all of them */
-    bool tells_odds;              /* log-probabilities of the tokens that are drawn */
+    bool reports_prompt;          /* on_token for tokens of the prompt, too, with their odds .. */
+    int64_t reported_from;        /* .. from this one on; 0: all of them */
+    bool reports_odds;            /* log-probabilities of the tokens that are drawn */
     int top;     /* with each token whose odds are told: so many of the most likely */
     bool slides; /* where the context is full: its second half becomes the beginning of a new one,
                     and of a prompt that is too long the end is read: as many tokens as the context
-                    has, and one more where the last one is told alone (tells_prompt, max_tokens
+                    has, and one more where the last one is told alone (reports_prompt, max_tokens
                     0). Else the sequence ends, and a prompt that is too long is refused */
     /* Called for the tokens in their order. False: the sequence ends behind this one. May be NULL.
      * Neither callback may call the generator, but on_end may call hd_generator_add. */

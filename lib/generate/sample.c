@@ -67,8 +67,8 @@ static int32_t ranked(struct ranking *r, int64_t i)
     return r->order[r->V - 1 - i];
 }
 
-int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *s, uint64_t index,
-                  int32_t *order)
+int32_t hd_sample_token(const float *logits, int64_t V, const struct hd_sampling *s, uint64_t index,
+                        int32_t *order)
 {
     const bool few = s->top_k > 0 && s->top_k < V;
     struct ranking r = {.logits = logits, .order = order, .V = V};

@@ -18,8 +18,8 @@ struct hd_sampling {
 
 /* Token `index` of the sequence, from logits[V]. Ties go to the smaller id. `order` is workspace
  * for V ids. Deterministic in (logits, sampling, index). */
-int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *sampling,
-                  uint64_t index, int32_t *order);
+int32_t hd_sample_token(const float *logits, int64_t V, const struct hd_sampling *sampling,
+                        uint64_t index, int32_t *order);
 
 /* log sum exp of logits[V]: the logarithm of the probability of v is logits[v] - this. In double,
  * since it is subtracted from a number of its size. */

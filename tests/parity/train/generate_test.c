@@ -289,8 +289,8 @@ static struct hd_generation begins_with(const struct model *m, int64_t first, in
     return (struct hd_generation){.prompt = tokens,
                                   .prompt_count = count,
                                   .max_tokens = 9,
-                                  .tells_prompt = true,
-                                  .tells_odds = true,
+                                  .reports_prompt = true,
+                                  .reports_odds = true,
                                   .top = 3,
                                   .on_token = on_token,
                                   .on_end = on_end,
@@ -441,7 +441,7 @@ static void a_sequence_goes_on_behind_a_beginning_that_a_slot_has_read(void **st
         run(&many);
         what = begins_with(&m, 0, 200, tokens, &told);
         tokens[same ? 199 : 0] ^= 1;
-        what.told_from = 199;
+        what.reported_from = 199;
         what.max_tokens = 0;
         (void)add(&many, &what);
         for (; busy; steps++)

@@ -96,7 +96,7 @@ static void draws_follow_the_odds_of_the_settings(void **state)
         double odds[V];
 
         for (uint64_t i = 0; i < DRAWS; i++)
-            counts[hd_sample(some_logits, V, &settings[s], i, order)]++;
+            counts[hd_sample_token(some_logits, V, &settings[s], i, order)]++;
         expected_odds(&settings[s], odds);
         check_counts(counts, odds, V, DRAWS);
     }
@@ -112,8 +112,8 @@ static void draws_are_independent(void **state)
 
     (void)state;
     for (uint64_t i = 0; i < DRAWS; i += 2)
-        counts[hd_sample(some_logits, V, &s, i, order) * V +
-               hd_sample(some_logits, V, &s, i + 1, order)]++;
+        counts[hd_sample_token(some_logits, V, &s, i, order) * V +
+               hd_sample_token(some_logits, V, &s, i + 1, order)]++;
     expected_odds(&s, odds);
     for (int i = 0; i < V * V; i++)
         pairs[i] = odds[i / V] * odds[i % V];
@@ -134,7 +134,7 @@ static void greedy_takes_the_most_likely_and_the_smaller_id(void **state)
     (void)state;
     for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++)
         for (uint64_t i = 0; i < 200; i++)
-            assert_int_equal(hd_sample(some_logits, V, &settings[s], i, order), 1);
+            assert_int_equal(hd_sample_token(some_logits, V, &settings[s], i, order), 1);
 }
 
 /* A draw depends on seed and index alone. Two seeds agree only by chance: less than half the time,
@@ -148,11 +148,11 @@ static void a_seed_repeats_its_draws(void **state)
 
     (void)state;
     for (uint64_t i = 0; i < 1000; i++)
-        first[i] = hd_sample(some_logits, V, &a, i, order);
+        first[i] = hd_sample_token(some_logits, V, &a, i, order);
     b.seed = 22;
     for (uint64_t i = 1000; i-- > 0;) {
-        assert_int_equal(hd_sample(some_logits, V, &a, i, order), first[i]);
-        same += hd_sample(some_logits, V, &b, i, order) == first[i];
+        assert_int_equal(hd_sample_token(some_logits, V, &a, i, order), first[i]);
+        same += hd_sample_token(some_logits, V, &b, i, order) == first[i];
     }
     assert_in_range(same, 1, 500);
 }

@@ -60,7 +60,7 @@ static void settings_are_those_of_the_api(void **state)
     assert_int_equal(ask.max_tokens, 16);
     assert_int_equal(ask.n, 1);
     assert_true(ask.sampling.temperature == 1 && ask.sampling.top_p == 1);
-    assert_false(ask.tells_odds || ask.echo || ask.stream || ask.has_seed);
+    assert_false(ask.reports_odds || ask.echo || ask.stream || ask.has_seed);
     take(HD_ASK_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}");
     assert_int_equal(ask.max_tokens, -1); /* as many as there is room for */
     take(HD_ASK_COMPLETION,
@@ -77,15 +77,15 @@ static void settings_are_those_of_the_api(void **state)
     assert_true(ask.has_seed && ask.sampling.seed == (uint64_t)-7);
     assert_int_equal(ask.stop_count, 2);
     assert_string_equal(ask.stops[1], "yz");
-    assert_true(ask.echo && ask.stream && ask.include_usage && ask.tells_odds);
+    assert_true(ask.echo && ask.stream && ask.include_usage && ask.reports_odds);
     assert_int_equal(ask.top, 2);
     take(HD_ASK_COMPLETION, "{\"prompt\": \"a\", \"logprobs\": 0, \"echo\": true, "
                             "\"max_tokens\": 0}");
-    assert_true(ask.tells_odds && ask.top == 0);
+    assert_true(ask.reports_odds && ask.top == 0);
     take(HD_ASK_CHAT,
          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"logprobs\": true, "
          "\"top_logprobs\": 3, \"max_completion_tokens\": 9, \"tools\": []}");
-    assert_true(ask.tells_odds && ask.top == 3 && ask.max_tokens == 9);
+    assert_true(ask.reports_odds && ask.top == 3 && ask.max_tokens == 9);
 }
 
 /* Each is refused, names its key, and says what would do. */
