@@ -18,7 +18,7 @@ static int32_t child_of(const struct hd_added_set *set, int32_t node, unsigned c
 static int32_t node_new(struct hd_arena *arena, struct hd_added_set *set, unsigned char byte)
 {
     struct hd_added_node *nodes =
-        hd_arena_grow(arena, set->nodes, set->node_count, &set->node_room, sizeof *nodes);
+        hd_arena_grow(arena, set->nodes, set->node_count, &set->node_capacity, sizeof *nodes);
 
     if (!nodes)
         return -1;

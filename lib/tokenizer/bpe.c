@@ -38,7 +38,7 @@ struct hd_words {
     struct bpe_part *parts;
     struct bpe_pair *heap;
     int32_t *lens; /* bytes of the word that each of its first ids spells; later of those left */
-    size_t part_room, heap_count;
+    size_t part_capacity, heap_count;
     struct hd_id_list *list;
 };
 
@@ -259,17 +259,17 @@ static void push_pair(struct hd_words *e, int32_t at)
 
 static enum hd_status reserve_parts(struct hd_words *e, size_t n)
 {
-    if (n > e->part_room) {
+    if (n > e->part_capacity) {
         free(e->parts);
         free(e->heap);
         free(e->lens);
-        e->part_room = 0;
+        e->part_capacity = 0;
         e->parts = calloc(n, sizeof *e->parts);
         e->heap = calloc(n, 3 * sizeof *e->heap);
         e->lens = calloc(n, sizeof *e->lens);
         if (!e->parts || !e->heap || !e->lens)
             return hd_err(HD_NO_MEMORY, "no memory for a word of %zu bytes", n);
-        e->part_room = n;
+        e->part_capacity = n;
     }
     return HD_OK;
 }

@@ -68,7 +68,7 @@ struct companions_reading {
     struct hd_companions *to;
     struct hd_arena json; /* freed after reading */
     const struct hd_json *roots[HD_COMPANION_FILES];
-    int name_room, listed_room, extra_room;
+    int name_capacity, listed_capacity, extra_capacity;
 };
 
 static enum hd_status no_memory(void)
@@ -204,7 +204,7 @@ static enum hd_status put_name(struct companions_reading *r, const char *name, c
     if (!row) {
         if (c->name_count == NAMES_MAX)
             return hd_err(HD_LIMIT, "more than %d names of tokens", NAMES_MAX);
-        names = hd_arena_grow(&c->arena, c->names, c->name_count, &r->name_room, sizeof *names);
+        names = hd_arena_grow(&c->arena, c->names, c->name_count, &r->name_capacity, sizeof *names);
         if (!names)
             return no_memory();
         c->names = names;
@@ -295,10 +295,10 @@ static void sort_names(struct hd_companions *c)
 static enum hd_status add_extra(struct companions_reading *r, struct hd_companion_token token)
 {
     struct hd_companions *c = r->to;
-    struct hd_companion_token *extras =
-        c->extra_count < EXTRAS_MAX
-            ? hd_arena_grow(&c->arena, c->extras, c->extra_count, &r->extra_room, sizeof *extras)
-            : NULL;
+    struct hd_companion_token *extras = c->extra_count < EXTRAS_MAX
+                                            ? hd_arena_grow(&c->arena, c->extras, c->extra_count,
+                                                            &r->extra_capacity, sizeof *extras)
+                                            : NULL;
 
     if (c->extra_count == EXTRAS_MAX)
         return hd_err(HD_LIMIT, "more than %d tokens", EXTRAS_MAX);
@@ -365,7 +365,7 @@ static enum hd_status add_listed(struct companions_reading *r, struct hd_compani
 {
     struct hd_companions *c = r->to;
     struct hd_companion_token *listed =
-        hd_arena_grow(&c->arena, c->listed, c->listed_count, &r->listed_room, sizeof *listed);
+        hd_arena_grow(&c->arena, c->listed, c->listed_count, &r->listed_capacity, sizeof *listed);
 
     if (!listed)
         return no_memory();

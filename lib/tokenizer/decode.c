@@ -11,7 +11,7 @@ static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 struct token_list { /* token i ends at ends[i] of the text, where the next one begins */
     struct hd_text text;
     size_t *ends;
-    size_t count, room;
+    size_t count, capacity;
 };
 
 /* One step at work on a list. */
@@ -28,16 +28,16 @@ struct decoding {
 
 static void end_token(struct token_list *list)
 {
-    if (list->count == list->room) {
-        const size_t room = list->room ? 2 * list->room : 256;
-        size_t *ends = realloc(list->ends, room * sizeof *ends);
+    if (list->count == list->capacity) {
+        const size_t capacity = list->capacity ? 2 * list->capacity : 256;
+        size_t *ends = realloc(list->ends, capacity * sizeof *ends);
 
         if (!ends) {
             list->text.failed = true;
             return;
         }
         list->ends = ends;
-        list->room = room;
+        list->capacity = capacity;
     }
     list->ends[list->count++] = list->text.len_bytes;
 }

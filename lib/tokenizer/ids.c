@@ -5,18 +5,18 @@
 
 enum hd_status hd_id_list_reserve(struct hd_id_list *list, size_t more)
 {
-    size_t room = list->room ? list->room : 256;
+    size_t capacity = list->capacity ? list->capacity : 256;
     int32_t *ids;
 
-    if (more <= list->room - list->count)
+    if (more <= list->capacity - list->count)
         return HD_OK;
-    while (room - list->count < more)
-        room *= 2;
-    ids = realloc(list->ids, room * sizeof *ids);
+    while (capacity - list->count < more)
+        capacity *= 2;
+    ids = realloc(list->ids, capacity * sizeof *ids);
     if (!ids)
-        return hd_err(HD_NO_MEMORY, "no memory for %zu token ids", room);
+        return hd_err(HD_NO_MEMORY, "no memory for %zu token ids", capacity);
     list->ids = ids;
-    list->room = room;
+    list->capacity = capacity;
     return HD_OK;
 }
 

@@ -44,20 +44,20 @@ enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where,
 enum hd_status hd_bpe_reach(struct hd_bpe *bpe, int32_t id)
 {
     static const struct hd_token_text none = {0};
-    int room = 64;
+    int capacity = 64;
 
-    while (room < bpe->vocab)
-        room *= 2;
+    while (capacity < bpe->vocab)
+        capacity *= 2;
     while (bpe->vocab <= id) {
-        if (!bpe->texts || bpe->vocab == room || bpe->vocab == 0) {
-            int have = bpe->texts ? room : 0;
+        if (!bpe->texts || bpe->vocab == capacity || bpe->vocab == 0) {
+            int have = bpe->texts ? capacity : 0;
             struct hd_token_text *texts =
                 hd_arena_grow(&bpe->arena, bpe->texts, bpe->vocab, &have, sizeof *texts);
 
             if (!texts)
                 return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
             bpe->texts = texts;
-            room = have;
+            capacity = have;
         }
         bpe->texts[bpe->vocab++] = none;
     }

@@ -110,7 +110,8 @@ static enum hd_status add(struct merging *m, const struct waiting *w)
         m->last_id = known->id;
     note_id(m, w, known->id);
     if (known->index < 0) {
-        tokens = hd_arena_grow(m->arena, list->tokens, list->count, &list->room, sizeof *tokens);
+        tokens =
+            hd_arena_grow(m->arena, list->tokens, list->count, &list->capacity, sizeof *tokens);
         if (!tokens)
             return no_memory();
         list->tokens = tokens;
@@ -252,9 +253,9 @@ static enum hd_status add_companions(struct merging *m, const struct hd_companio
                                      int own_count)
 {
     const struct hd_companions *c = m->companions;
-    const size_t room = (size_t)c->listed_count + (size_t)own_count + (size_t)c->name_count +
-                        (size_t)c->extra_count;
-    struct waiting *list = hd_arena_array(m->arena, room + 1, sizeof *list);
+    const size_t capacity = (size_t)c->listed_count + (size_t)own_count + (size_t)c->name_count +
+                            (size_t)c->extra_count;
+    struct waiting *list = hd_arena_array(m->arena, capacity + 1, sizeof *list);
     int count, listed;
     enum hd_status st = HD_OK;
 

@@ -92,22 +92,22 @@ void hd_rewrite_free(struct hd_rewrite *rewrite)
 static bool reserve(struct hd_rewrite *r, size_t more)
 {
     const size_t need = r->text.len_bytes + more;
-    size_t room = r->room ? r->room : 1024;
+    size_t capacity = r->capacity ? r->capacity : 1024;
     struct hd_origin *origins;
 
     if (!r->tracks || r->text.failed)
         return false;
-    if (need <= r->room)
+    if (need <= r->capacity)
         return true;
-    while (room < need)
-        room *= 2;
-    origins = realloc(r->origins, room * sizeof *origins);
+    while (capacity < need)
+        capacity *= 2;
+    origins = realloc(r->origins, capacity * sizeof *origins);
     if (!origins) {
         r->text.failed = true;
         return false;
     }
     r->origins = origins;
-    r->room = room;
+    r->capacity = capacity;
     return true;
 }
 

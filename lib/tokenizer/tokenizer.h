@@ -66,7 +66,7 @@ enum hd_status hd_tokenizer_decode_next(const struct hd_tokenizer *tokenizer, in
 /* A growing array of ids. Initialise with {0}. */
 struct hd_id_list {
     int32_t *ids;
-    size_t count, room; /* used; allocated */
+    size_t count, capacity; /* used; allocated */
 };
 
 /* Allocates space for `more` further ids. */

@@ -153,7 +153,7 @@ struct hd_added_set {
         int32_t token;          /* index in `tokens`, or -1 */
         unsigned char byte;
     } * nodes;
-    int node_count, node_room;
+    int node_count, node_capacity;
     int32_t first[256]; /* the root's children by byte; 0: none */
 };
 
@@ -270,7 +270,7 @@ struct hd_text_piece {
 struct hd_rewrite {
     struct hd_text text;
     struct hd_origin *origins;
-    size_t room;
+    size_t capacity;
     bool tracks; /* origins are kept */
 };
 
@@ -323,7 +323,7 @@ struct hd_merged_token {
 
 struct hd_merged_list { /* in the arena; initialise with {0} */
     struct hd_merged_token *tokens;
-    int count, room;
+    int count, capacity;
 };
 
 /* Makes the list of all added tokens: those of the file (`own`: its added_tokens, or NULL) and of
