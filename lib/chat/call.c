@@ -375,7 +375,7 @@ enum hd_status chat_call(struct chat_run *run, const struct chat_value *f,
     case CHAT_FUNCTION:
         return call_function(run, f->text, args, ret);
     case CHAT_METHOD:
-        return chat_method(run, f->method, args, ret);
+        return chat_call_method(run, f->method, args, ret);
     case CHAT_MACRO:
         return call_macro(run, f->macro, args, ret);
     case CHAT_UNDEFINED:

@@ -16,7 +16,7 @@ static enum hd_status by_method(struct chat_run *run, const char *name, const st
     struct chat_method method = {.name = name};
     enum hd_status st = chat_str(run, v, &method.self);
 
-    return st ? st : chat_method(run, &method, args, ret);
+    return st ? st : chat_call_method(run, &method, args, ret);
 }
 
 static enum hd_status trim(struct chat_run *run, const struct chat_value *v,

@@ -166,9 +166,9 @@ static enum hd_status choose(const char *line, size_t bytes, char ret_guard[4])
                               "these, which are no characters");
 }
 
-enum hd_status hd_chat_guard(struct hd_arena *arena, const char *line, size_t line_bytes,
-                             hd_chat_find_fn *find, const void *context, struct hd_conversation *c,
-                             struct hd_chat_guard *guard)
+enum hd_status hd_chat_guard_new(struct hd_arena *arena, const char *line, size_t line_bytes,
+                                 hd_chat_find_fn *find, const void *context,
+                                 struct hd_conversation *c, struct hd_chat_guard *guard)
 {
     const struct guarding g = {arena, find, context, guard->text};
     enum hd_status st;
@@ -195,14 +195,14 @@ static size_t guard_at(const struct hd_chat_guard *guard, const char *escaped, c
 
 static enum hd_status add_place(struct hd_chat_guard *guard, size_t place)
 {
-    if (guard->count == guard->room) {
-        const size_t room = guard->room ? 2 * guard->room : 16;
-        size_t *places = realloc(guard->places, room * sizeof *places);
+    if (guard->count == guard->capacity) {
+        const size_t capacity = guard->capacity ? 2 * guard->capacity : 16;
+        size_t *places = realloc(guard->places, capacity * sizeof *places);
 
         if (!places)
             return no_memory();
         guard->places = places;
-        guard->room = room;
+        guard->capacity = capacity;
     }
     guard->places[guard->count++] = place;
     return HD_OK;

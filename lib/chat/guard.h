@@ -24,15 +24,15 @@ typedef bool hd_chat_find_fn(const void *context, const char *text, size_t text_
 struct hd_chat_guard {
     char text[HD_CHAT_GUARD_BYTES + 1]; /* the character; "": nothing had to be guarded */
     size_t *places;                     /* after hd_chat_unguard: bytes of the text, ascending */
-    size_t count, room;
+    size_t count, capacity;
 };
 
 /* Replaces messages, tools, prompt and answer of the conversation by guarded ones, if there is
  * anything to guard. `line`: the text it was read from. HD_INVALID: the text holds every character
  * that could be a guard. */
-enum hd_status hd_chat_guard(struct hd_arena *arena, const char *line, size_t line_bytes,
-                             hd_chat_find_fn *find, const void *context, struct hd_conversation *c,
-                             struct hd_chat_guard *guard);
+enum hd_status hd_chat_guard_new(struct hd_arena *arena, const char *line, size_t line_bytes,
+                                 hd_chat_find_fn *find, const void *context,
+                                 struct hd_conversation *c, struct hd_chat_guard *guard);
 
 /* Takes the guards out of a rendered text, and moves its spans. */
 enum hd_status hd_chat_unguard(struct hd_chat_guard *guard, struct hd_template_output *output);

@@ -13,7 +13,7 @@ struct lexer {
     struct chat_place at;
     bool line_starts; /* the last thing that was read ended with a line break */
     struct chat_token *tokens;
-    int count, room;
+    int count, capacity;
 };
 
 enum hd_status chat_fail(struct chat_place at, enum hd_status st, const char *fmt, ...)
@@ -49,7 +49,7 @@ static enum hd_status add(struct lexer *x, enum chat_token_kind kind, const char
                           const char *text, size_t bytes, struct chat_token **ret_token)
 {
     struct chat_token *tokens =
-        hd_arena_grow(x->arena, x->tokens, x->count, &x->room, sizeof *tokens);
+        hd_arena_grow(x->arena, x->tokens, x->count, &x->capacity, sizeof *tokens);
     char *copy = hd_arena_alloc(x->arena, bytes + 1);
     struct chat_token *token;
 

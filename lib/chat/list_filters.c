@@ -251,7 +251,7 @@ static enum hd_status items_of(struct chat_walk *w)
     }
     if (w->v->kind != CHAT_DICT)
         return chat_wrong(w->run, "%s needs a mapping, not a %s", w->name, chat_kind_name(w->v));
-    return chat_method(w->run, &items, &none, w->ret);
+    return chat_call_method(w->run, &items, &none, w->ret);
 }
 
 static enum hd_status dict_sort(struct chat_walk *w)

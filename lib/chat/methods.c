@@ -468,8 +468,8 @@ static enum hd_status dict_method(struct chat_run *run, const struct chat_method
     return st;
 }
 
-enum hd_status chat_method(struct chat_run *run, const struct chat_method *m,
-                           const struct chat_args *args, struct chat_value *ret)
+enum hd_status chat_call_method(struct chat_run *run, const struct chat_method *m,
+                                const struct chat_args *args, struct chat_value *ret)
 {
     if (m->self.kind == CHAT_STRING)
         return string_method(run, m, args, ret);

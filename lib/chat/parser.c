@@ -85,7 +85,7 @@ static enum hd_status parse_target(struct chat_parser *p, bool attributes, struc
     for (link = &first;; link = &(*link)->next) {
         if (p->token->kind != CHAT_TOKEN_NAME)
             return chat_unexpected(p, "the name of a variable");
-        *link = chat_node(p, CHAT_NAME, &st);
+        *link = chat_new_node(p, CHAT_NAME, &st);
         if (st)
             return st;
         (*link)->name = p->token++->text;
@@ -93,7 +93,7 @@ static enum hd_status parse_target(struct chat_parser *p, bool attributes, struc
         if (attributes && chat_take_operator(p, ".")) {
             struct chat_node *inner = *link;
 
-            *link = chat_node(p, CHAT_ATTRIBUTE, &st);
+            *link = chat_new_node(p, CHAT_ATTRIBUTE, &st);
             if (st)
                 return st;
             if (p->token->kind != CHAT_TOKEN_NAME)
@@ -112,7 +112,7 @@ static enum hd_status parse_target(struct chat_parser *p, bool attributes, struc
     *ret = first;
     if (!several)
         return HD_OK;
-    *ret = chat_node(p, CHAT_ITEMS, &st);
+    *ret = chat_new_node(p, CHAT_ITEMS, &st);
     if (*ret)
         (*ret)->list = first;
     return st;
@@ -125,7 +125,7 @@ static enum hd_status parse_if(struct chat_parser *p, struct chat_node *node)
     bool has_condition = true;
 
     for (;;) {
-        *link = chat_node(p, CHAT_BRANCH, &st);
+        *link = chat_new_node(p, CHAT_BRANCH, &st);
         if (!st && has_condition)
             st = chat_parse_tuple(p, false, &(*link)->a);
         if (!st)
@@ -198,7 +198,7 @@ static enum hd_status parse_parameters(struct chat_parser *p, struct chat_node *
             return chat_unexpected(p, "the name of a parameter");
         if (++count > CHAT_ARGS_MAX)
             return chat_fail(p->token->at, HD_LIMIT, "more than %d parameters", CHAT_ARGS_MAX);
-        *link = chat_node(p, CHAT_ARGUMENT, &st);
+        *link = chat_new_node(p, CHAT_ARGUMENT, &st);
         if (st)
             break;
         (*link)->name = p->token++->text;
@@ -245,7 +245,7 @@ static enum hd_status parse_with(struct chat_parser *p, struct chat_node *node)
             break;
         if (p->token->kind != CHAT_TOKEN_NAME)
             return chat_unexpected(p, "the name of a variable");
-        *link = chat_node(p, CHAT_ARGUMENT, &st);
+        *link = chat_new_node(p, CHAT_ARGUMENT, &st);
         if (st)
             break;
         (*link)->name = p->token++->text;
@@ -311,7 +311,7 @@ static enum hd_status parse_statement(struct chat_parser *p, struct chat_node **
         if (chat_at_name(p, statements[i].word)) {
             enum hd_status st = HD_OK;
 
-            *ret = chat_node(p, statements[i].kind, &st);
+            *ret = chat_new_node(p, statements[i].kind, &st);
             p->token++;
             return st ? st : statements[i].parse(p, *ret);
         }
@@ -326,7 +326,7 @@ static enum hd_status parse_print(struct chat_parser *p, struct chat_node **ret)
 {
     enum hd_status st = HD_OK;
 
-    *ret = chat_node(p, CHAT_PRINT, &st);
+    *ret = chat_new_node(p, CHAT_PRINT, &st);
     p->token++;
     if (!st)
         st = chat_parse_tuple(p, true, &(*ret)->a);
@@ -349,7 +349,7 @@ static enum hd_status parse_list(struct chat_parser *p, const char *ends, struct
             break;
         }
         if (p->token->kind == CHAT_TOKEN_TEXT) {
-            *ret = chat_node(p, CHAT_TEXT, &st);
+            *ret = chat_new_node(p, CHAT_TEXT, &st);
             if (*ret)
                 (*ret)->value = chat_part(p->token->text, p->token->bytes);
             p->token++;

@@ -64,7 +64,8 @@ enum hd_status chat_need_name(struct chat_parser *p, const char *text)
     return chat_take_name(p, text) ? HD_OK : chat_unexpected(p, text);
 }
 
-struct chat_node *chat_node(struct chat_parser *p, enum chat_node_kind kind, enum hd_status *ret_st)
+struct chat_node *chat_new_node(struct chat_parser *p, enum chat_node_kind kind,
+                                enum hd_status *ret_st)
 {
     struct chat_node *node = hd_arena_alloc(p->arena, sizeof *node);
 
@@ -83,7 +84,7 @@ static enum hd_status over(struct chat_parser *p, enum chat_node_kind kind, stru
 {
     enum hd_status st = HD_OK;
 
-    *ret = chat_node(p, kind, &st);
+    *ret = chat_new_node(p, kind, &st);
     if (*ret)
         (*ret)->a = a;
     return st;
@@ -126,7 +127,7 @@ enum hd_status chat_parse_arguments(struct chat_parser *p, struct chat_node *cal
                              CHAT_ARGS_MAX);
         if (p->token->kind == CHAT_TOKEN_NAME && p->token[1].kind == CHAT_TOKEN_OPERATOR &&
             strcmp(p->token[1].text, "=") == 0) {
-            *named = chat_node(p, CHAT_ARGUMENT, &st);
+            *named = chat_new_node(p, CHAT_ARGUMENT, &st);
             if (st)
                 break;
             (*named)->name = p->token->text;
@@ -205,7 +206,7 @@ static enum hd_status parse_test(struct chat_parser *p, struct chat_node **node)
 static enum hd_status parse_list(struct chat_parser *p, struct chat_node **ret)
 {
     enum hd_status st = HD_OK;
-    struct chat_node *node = chat_node(p, CHAT_ITEMS, &st), **link;
+    struct chat_node *node = chat_new_node(p, CHAT_ITEMS, &st), **link;
 
     if (st)
         return st;
@@ -226,7 +227,7 @@ static enum hd_status parse_list(struct chat_parser *p, struct chat_node **ret)
 static enum hd_status parse_mapping(struct chat_parser *p, struct chat_node **ret)
 {
     enum hd_status st = HD_OK;
-    struct chat_node *node = chat_node(p, CHAT_MAPPING, &st), **link;
+    struct chat_node *node = chat_new_node(p, CHAT_MAPPING, &st), **link;
 
     if (st)
         return st;
@@ -236,7 +237,7 @@ static enum hd_status parse_mapping(struct chat_parser *p, struct chat_node **re
             break;
         if (chat_take_operator(p, "}"))
             break;
-        *link = chat_node(p, CHAT_ARGUMENT, &st);
+        *link = chat_new_node(p, CHAT_ARGUMENT, &st);
         if (!st)
             st = chat_parse_expression(p, true, &(*link)->a);
         if (!st)
@@ -306,7 +307,7 @@ enum hd_status chat_parse_primary(struct chat_parser *p, struct chat_node **ret)
         return parse_mapping(p, ret);
     if (chat_take_operator(p, "(")) {
         if (chat_at_operator(p, ")")) {
-            *ret = chat_node(p, CHAT_ITEMS, &st);
+            *ret = chat_new_node(p, CHAT_ITEMS, &st);
             if (*ret)
                 (*ret)->tuple = true;
         } else {
@@ -314,7 +315,7 @@ enum hd_status chat_parse_primary(struct chat_parser *p, struct chat_node **ret)
         }
         return st ? st : chat_need_operator(p, ")");
     }
-    *ret = chat_node(p, CHAT_CONSTANT, &st);
+    *ret = chat_new_node(p, CHAT_CONSTANT, &st);
     if (st)
         return st;
     switch (p->token->kind) {
@@ -497,7 +498,7 @@ static enum hd_status parse_compare(struct chat_parser *p, struct chat_node **re
                 break;
             link = &(*ret)->list;
         }
-        *link = chat_node(p, CHAT_ARGUMENT, &st);
+        *link = chat_new_node(p, CHAT_ARGUMENT, &st);
         if (st)
             break;
         (*link)->name = op;
@@ -580,7 +581,7 @@ enum hd_status chat_parse_tuple(struct chat_parser *p, bool condition, struct ch
     *ret = first;
     if (st || !chat_at_operator(p, ","))
         return st;
-    *ret = chat_node(p, CHAT_ITEMS, &st);
+    *ret = chat_new_node(p, CHAT_ITEMS, &st);
     if (st)
         return st;
     (*ret)->tuple = true;

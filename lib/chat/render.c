@@ -39,13 +39,13 @@ enum hd_status chat_render_messages(const struct chat_rendering *r, const struct
 static enum hd_status reserve(struct hd_template_output *output, size_t count)
 {
     output->span_count = 0;
-    if (count > output->span_room) {
+    if (count > output->span_capacity) {
         struct hd_template_span *spans = realloc(output->spans, count * sizeof *spans);
 
         if (!spans)
             return hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
         output->spans = spans;
-        output->span_room = count;
+        output->span_capacity = count;
     }
     return HD_OK;
 }

@@ -354,14 +354,14 @@ static enum hd_status add_span(struct chat_run *run, size_t begin, size_t end)
 {
     struct hd_template_output *o = run->output;
 
-    if (o->span_count == o->span_room) {
-        const size_t room = o->span_room ? 2 * o->span_room : 16;
-        struct hd_template_span *spans = realloc(o->spans, room * sizeof *spans);
+    if (o->span_count == o->span_capacity) {
+        const size_t capacity = o->span_capacity ? 2 * o->span_capacity : 16;
+        struct hd_template_span *spans = realloc(o->spans, capacity * sizeof *spans);
 
         if (!spans)
             return chat_no_memory(run);
         o->spans = spans;
-        o->span_room = room;
+        o->span_capacity = capacity;
     }
     o->spans[o->span_count++] = (struct hd_template_span){begin, end};
     return HD_OK;

@@ -72,7 +72,7 @@ struct hd_template_span {
 struct hd_template_output {
     struct hd_text text;
     struct hd_template_span *spans; /* one for each {% generation %} that was rendered, in order */
-    size_t span_count, span_room;
+    size_t span_count, span_capacity;
 };
 
 /* Replaces what `output` held. HD_INVALID: the template stops with an error, for instance by

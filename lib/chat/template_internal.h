@@ -59,7 +59,7 @@ struct chat_pair {
 
 struct chat_dict { /* in order of insertion */
     struct chat_pair *pairs;
-    int count, room;
+    int count, capacity;
 };
 
 struct chat_loop {
@@ -191,8 +191,8 @@ bool chat_take_name(struct chat_parser *p, const char *text);
 enum hd_status chat_need_operator(struct chat_parser *p, const char *text);
 enum hd_status chat_need_name(struct chat_parser *p, const char *text);
 enum hd_status chat_unexpected(const struct chat_parser *p, const char *wanted);
-struct chat_node *chat_node(struct chat_parser *p, enum chat_node_kind kind,
-                            enum hd_status *ret_st);
+struct chat_node *chat_new_node(struct chat_parser *p, enum chat_node_kind kind,
+                                enum hd_status *ret_st);
 enum hd_status chat_parse_expression(struct chat_parser *p, bool condition, struct chat_node **ret);
 /* One expression, or several with commas between them: a tuple. */
 enum hd_status chat_parse_tuple(struct chat_parser *p, bool condition, struct chat_node **ret);
@@ -305,8 +305,8 @@ enum hd_status chat_list_filter(struct chat_run *run, const char *name, const st
                                 const struct chat_args *args, struct chat_value *ret, bool *found);
 bool chat_has_method(enum chat_kind kind, const char *name);
 bool chat_has_foreign_method(enum chat_kind kind, const char *name); /* Python has it, we do not */
-enum hd_status chat_method(struct chat_run *run, const struct chat_method *method,
-                           const struct chat_args *args, struct chat_value *ret);
+enum hd_status chat_call_method(struct chat_run *run, const struct chat_method *method,
+                                const struct chat_args *args, struct chat_value *ret);
 enum hd_status chat_test(struct chat_run *run, const char *name, const struct chat_value *v,
                          const struct chat_args *args, bool *ret);
 

@@ -111,16 +111,16 @@ const struct chat_value *chat_dict_name(const struct chat_dict *dict, const char
 static enum hd_status add_pair(struct chat_run *run, struct chat_dict *dict, struct chat_value key,
                                struct chat_value value)
 {
-    if (dict->count == dict->room) {
-        const int room = dict->room ? 2 * dict->room : 4;
-        struct chat_pair *pairs = hd_arena_array(&run->arena, (size_t)room, sizeof *pairs);
+    if (dict->count == dict->capacity) {
+        const int capacity = dict->capacity ? 2 * dict->capacity : 4;
+        struct chat_pair *pairs = hd_arena_array(&run->arena, (size_t)capacity, sizeof *pairs);
 
         if (!pairs)
             return chat_no_memory(run);
         if (dict->count)
             memcpy(pairs, dict->pairs, (size_t)dict->count * sizeof *pairs);
         dict->pairs = pairs;
-        dict->room = room;
+        dict->capacity = capacity;
     }
     dict->pairs[dict->count++] = (struct chat_pair){key, value};
     return HD_OK;

@@ -146,7 +146,7 @@ static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena 
                       "it has messages, and the model has no chat template; put a "
                       "chat_template.jinja into the model's folder, or name one in the job file: "
                       "data.template");
-    st = hd_chat_guard(arena, line, line_bytes, find_special, e->rules.tokenizer, c, &e->guard);
+    st = hd_chat_guard_new(arena, line, line_bytes, find_special, e->rules.tokenizer, c, &e->guard);
     if (!st)
         st = hd_chat_render(template, c, e->rules.loss, &input, &e->output);
     if (st == HD_LIMIT) /* of the template's steps or bytes: bad input, as its other mistakes are */
@@ -245,7 +245,7 @@ static enum hd_status render_messages(struct hd_conversation_encoder *e, struct 
         st = hd_conversation_of_messages(arena, root, &c);
     if (st)
         return st;
-    st = hd_chat_guard(arena, messages, bytes, find_special, e->rules.tokenizer, &c, &e->guard);
+    st = hd_chat_guard_new(arena, messages, bytes, find_special, e->rules.tokenizer, &c, &e->guard);
     if (!st)
         st = hd_chat_render_prompt(hd_chat_template(e->rules.chat), &c, prompt, &input, &e->output);
     return st ? st : hd_chat_unguard(&e->guard, &e->output);
