@@ -23,7 +23,7 @@
 HD_KERNEL_OPERAND_LIST(K, READ, WRITE, READ_WRITE, SCRATCH)
 #undef K
 
-const struct hd_kernel_info *hd_kernel_info(enum hd_kernel kernel)
+const struct hd_kernel_info *hd_kernel_get_info(enum hd_kernel kernel)
 {
     static const struct hd_kernel_info *(*const rows[])(void) = {
 #define K(name, list) info_##name,
@@ -38,7 +38,7 @@ uint64_t hd_kernel_list_hash(void)
     uint64_t hash = HD_KERNEL_ABI;
 
     for (int k = 0; k < HD_KERNEL_COUNT; k++) {
-        const struct hd_kernel_info *info = hd_kernel_info((enum hd_kernel)k);
+        const struct hd_kernel_info *info = hd_kernel_get_info((enum hd_kernel)k);
 
         hash = hd_random_key(hash, hd_random_hash(info->name) + info->args_size_bytes);
         for (int i = 0; i < info->operand_count; i++)

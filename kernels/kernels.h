@@ -25,7 +25,8 @@ enum {
 /* ---- The table ----
  *
  * One row per kernel: its name (argument struct hd_NAME_args) and its tensors: R read, W written,
- * RW both, S scratch. This list generates hd_kernel_info below and the structs of named operands in
+ * RW both, S scratch. This list generates hd_kernel_get_info below and the structs of named
+ * operands in
  * program/operands.h. The order of rows and operands is part of the ABI hash.
  *
  * HD_KERNEL_LIST(K) expands to K(name, operands) per row, for a K that ignores the operands;
@@ -122,7 +123,7 @@ struct hd_kernel_info {
     int operand_count;
     const struct hd_kernel_operand *operands; /* [operand_count], in the order of the row */
 };
-const struct hd_kernel_info *hd_kernel_info(enum hd_kernel kernel);
+const struct hd_kernel_info *hd_kernel_get_info(enum hd_kernel kernel);
 
 /* Hash of HD_KERNEL_ABI and of the names, argument sizes and operands of the whole list. Two builds
  * with equal hashes have the same table. */

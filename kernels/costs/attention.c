@@ -137,31 +137,33 @@ hd_costs_attention_backward_panels(const struct hd_attention_backward_args *a)
 
 /* ---- on a GPU ---- */
 
-static int64_t take_sights(struct hd_costs_attention_sights *sights, int64_t bytes)
+static int64_t take_mask_extents(struct hd_costs_attention_mask_extents *mask_extents,
+                                 int64_t bytes)
 {
-    const int64_t offset = sights->bytes;
+    const int64_t offset = mask_extents->bytes;
 
-    sights->bytes += round_up(bytes, HD_TENSOR_ALIGN);
+    mask_extents->bytes += round_up(bytes, HD_TENSOR_ALIGN);
     return offset;
 }
 
-static struct hd_costs_attention_sights sights_of(int64_t B, int64_t q_len, int64_t kv_len)
+static struct hd_costs_attention_mask_extents mask_extents_of(int64_t B, int64_t q_len,
+                                                              int64_t kv_len)
 {
     const int64_t granule = HD_COSTS_ATTENTION_GRANULE, word = (int64_t)sizeof(int32_t);
-    struct hd_costs_attention_sights s = {.q_pad = round_up(q_len, HD_COSTS_ATTENTION_PAD),
-                                          .kv_pad = round_up(kv_len, HD_COSTS_ATTENTION_PAD)};
+    struct hd_costs_attention_mask_extents s = {.q_pad = round_up(q_len, HD_COSTS_ATTENTION_PAD),
+                                                .kv_pad = round_up(kv_len, HD_COSTS_ATTENTION_PAD)};
 
-    s.keys = take_sights(&s, B * s.kv_pad * word);
-    s.key_extents = take_sights(&s, B * s.kv_pad / granule * 2 * word);
-    s.queries = take_sights(&s, B * s.q_pad * 2 * word);
-    s.query_extents = take_sights(&s, B * s.q_pad / granule * 4 * word);
+    s.keys = take_mask_extents(&s, B * s.kv_pad * word);
+    s.key_extents = take_mask_extents(&s, B * s.kv_pad / granule * 2 * word);
+    s.queries = take_mask_extents(&s, B * s.q_pad * 2 * word);
+    s.query_extents = take_mask_extents(&s, B * s.q_pad / granule * 4 * word);
     return s;
 }
 
-struct hd_costs_attention_sights
-hd_costs_attention_forward_sights(const struct hd_attention_forward_args *a)
+struct hd_costs_attention_mask_extents
+hd_costs_attention_forward_mask_extents(const struct hd_attention_forward_args *a)
 {
-    return sights_of(a->B, a->q_len, a->kv_len);
+    return mask_extents_of(a->B, a->q_len, a->kv_len);
 }
 
 bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D)
@@ -178,7 +180,7 @@ static int64_t key_blocks_min(int64_t D)
 }
 
 /* The fewest parts that give enough blocks: each part costs a write and a read of its fp32 sums. */
-static void split_heads(struct hd_costs_attention_sights *s,
+static void split_heads(struct hd_costs_attention_mask_extents *s,
                         const struct hd_attention_backward_args *a)
 {
     const int64_t tiles = round_up(a->kv_len, HD_COSTS_ATTENTION_KEYS) / HD_COSTS_ATTENTION_KEYS;
@@ -192,17 +194,17 @@ static void split_heads(struct hd_costs_attention_sights *s,
     s->part_heads = (shared + s->parts - 1) / s->parts; /* parts of about equal size */
 }
 
-struct hd_costs_attention_sights
-hd_costs_attention_backward_sights(const struct hd_attention_backward_args *a)
+struct hd_costs_attention_mask_extents
+hd_costs_attention_backward_mask_extents(const struct hd_attention_backward_args *a)
 {
-    struct hd_costs_attention_sights s = sights_of(a->B, a->q_len, a->kv_len);
+    struct hd_costs_attention_mask_extents s = mask_extents_of(a->B, a->q_len, a->kv_len);
     int64_t part_bytes;
 
-    s.stats = take_sights(&s, a->B * a->H * s.q_pad * 2 * (int64_t)sizeof(float));
+    s.stats = take_mask_extents(&s, a->B * a->H * s.q_pad * 2 * (int64_t)sizeof(float));
     split_heads(&s, a);
     part_bytes = s.parts > 1 ? a->B * a->G * a->kv_len * a->D * (int64_t)sizeof(float) : 0;
-    s.parts_dk = take_sights(&s, s.parts * part_bytes);
-    s.parts_dv = take_sights(&s, s.parts * part_bytes);
+    s.parts_dk = take_mask_extents(&s, s.parts * part_bytes);
+    s.parts_dv = take_mask_extents(&s, s.parts * part_bytes);
     return s;
 }
 
@@ -217,7 +219,7 @@ int64_t hd_scratch_attention_forward(const struct hd_attention_forward_args *arg
                                      const struct hd_traits *traits)
 {
     if (hd_traits_is_cuda(traits))
-        return hd_costs_attention_forward_sights(args).bytes;
+        return hd_costs_attention_forward_mask_extents(args).bytes;
     if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
         return hd_costs_attention_forward_panels(args).thread_bytes * traits->threads;
     return hd_costs_attention_forward_layout(args).thread_floats * traits->threads *
@@ -228,7 +230,7 @@ int64_t hd_scratch_attention_backward(const struct hd_attention_backward_args *a
                                       const struct hd_traits *traits)
 {
     if (hd_traits_is_cuda(traits))
-        return hd_costs_attention_backward_sights(args).bytes;
+        return hd_costs_attention_backward_mask_extents(args).bytes;
     if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
         return hd_costs_attention_backward_panels(args).thread_bytes * traits->threads;
     return hd_costs_attention_backward_layout(args).thread_floats * traits->threads *

@@ -58,7 +58,7 @@ struct hd_costs_embedding_layout {
     int64_t scratch_bytes;
 };
 struct hd_costs_embedding_layout
-hd_costs_embedding_layout(const struct hd_embedding_backward_args *args);
+hd_costs_lay_out_embedding(const struct hd_embedding_backward_args *args);
 
 /* Blocks of route_record on a GPU; each leaves one record in scratch. */
 enum { HD_COSTS_RECORD_BLOCKS = 64 };
@@ -85,8 +85,8 @@ struct hd_costs_gemm_layout {
     int64_t strip_bytes;      /* b is encoded: per thread, the columns of a panel decoded; else 0 */
     int64_t scratch_bytes;    /* total */
 };
-struct hd_costs_gemm_layout hd_costs_gemm_layout(const struct hd_gemm_args *args,
-                                                 const struct hd_traits *traits);
+struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *args,
+                                                  const struct hd_traits *traits);
 /* Whether b is codes, and the bytes of it: of codes and scales, or of elements. */
 bool hd_costs_gemm_is_encoded(const struct hd_gemm_args *args);
 /* Bytes of a factor [rows, columns] in memory; plain ones have elements of dtype. */
@@ -122,8 +122,8 @@ struct hd_costs_fp8_layout {
     int64_t a, b, gemm; /* [M, K] and [N, K] bf16; the scratch of the GEMM */
     int64_t scratch_bytes;
 };
-struct hd_costs_fp8_layout hd_costs_fp8_layout(const struct hd_fp8_gemm_args *args,
-                                               const struct hd_traits *traits);
+struct hd_costs_fp8_layout hd_costs_lay_out_fp8(const struct hd_fp8_gemm_args *args,
+                                                const struct hd_traits *traits);
 /* The GEMM of the decoded factors, with their places in the scratch. */
 struct hd_gemm_args hd_costs_fp8_product(const struct hd_fp8_gemm_args *args,
                                          const struct hd_traits *traits);
@@ -151,8 +151,8 @@ struct hd_costs_grouped_layout {
     int64_t thread_bytes; /* scratch per thread for small experts; 0: all threads share each one */
     int64_t scratch_bytes;
 };
-struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_gemm_args *args,
-                                                       const struct hd_traits *traits);
+struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_gemm_args *args,
+                                                        const struct hd_traits *traits);
 bool hd_costs_grouped_is_one_by_one(const struct hd_grouped_gemm_args *args);
 /* The GEMM of one expert with that many rows; pointers are NULL. */
 struct hd_gemm_args hd_costs_grouped_product(const struct hd_grouped_gemm_args *args, int64_t rows);
@@ -165,7 +165,7 @@ struct hd_costs_regroup_layout {
     int64_t arrivals; /* [P * E + 1] int64: the same in (rank, expert) order, then the total */
     int64_t scratch_bytes;
 };
-struct hd_costs_regroup_layout hd_costs_regroup_layout(const struct hd_regroup_args *args);
+struct hd_costs_regroup_layout hd_costs_lay_out_regroup(const struct hd_regroup_args *args);
 
 /* Attention on the CPU in fp32. A "row" is a pair (head of one group, query); "width" is the head
  * width, padded. A thread works on a block of rows against one tile of keys at a time. Offsets are
@@ -249,7 +249,7 @@ enum {
     HD_COSTS_ATTENTION_PAD = 128,    /* the largest tile of queries or keys */
     HD_COSTS_ATTENTION_KEYS = 128    /* keys per thread block that computes dk and dv */
 };
-struct hd_costs_attention_sights {
+struct hd_costs_attention_mask_extents {
     int64_t q_pad, kv_pad; /* q_len, kv_len rounded up to PAD */
     int64_t keys;          /* [B, kv_pad] int32: the key's index */
     int64_t key_extents;   /* [B, kv_pad/GRANULE, 2] int32: minimum and maximum index */
@@ -266,9 +266,9 @@ struct hd_costs_attention_sights {
 };
 /* True if tensor cores support these; otherwise plain fp32 code runs, which never splits heads. */
 bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D);
-struct hd_costs_attention_sights
-hd_costs_attention_forward_sights(const struct hd_attention_forward_args *args);
-struct hd_costs_attention_sights
-hd_costs_attention_backward_sights(const struct hd_attention_backward_args *args);
+struct hd_costs_attention_mask_extents
+hd_costs_attention_forward_mask_extents(const struct hd_attention_forward_args *args);
+struct hd_costs_attention_mask_extents
+hd_costs_attention_backward_mask_extents(const struct hd_attention_backward_args *args);
 
 #endif

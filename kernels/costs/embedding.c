@@ -14,7 +14,7 @@ void hd_cost_embedding_forward(struct hd_costs *costs, const struct hd_embedding
 }
 
 struct hd_costs_embedding_layout
-hd_costs_embedding_layout(const struct hd_embedding_backward_args *args)
+hd_costs_lay_out_embedding(const struct hd_embedding_backward_args *args)
 {
     const int64_t word = (int64_t)sizeof(int32_t);
     const int64_t pieces = (args->R + HD_COSTS_EMBEDDING_PIECE - 1) / HD_COSTS_EMBEDDING_PIECE;
@@ -31,7 +31,7 @@ int64_t hd_scratch_embedding_backward(const struct hd_embedding_backward_args *a
                                       const struct hd_traits *traits)
 {
     if (hd_traits_is_cuda(traits))
-        return hd_costs_embedding_layout(args).scratch_bytes;
+        return hd_costs_lay_out_embedding(args).scratch_bytes;
     return (args->V + 1 + args->R) * (int64_t)sizeof(int64_t);
 }
 

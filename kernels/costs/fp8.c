@@ -21,8 +21,8 @@ struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *a)
                                  .c_dtype = a->c_dtype};
 }
 
-struct hd_costs_fp8_layout hd_costs_fp8_layout(const struct hd_fp8_gemm_args *args,
-                                               const struct hd_traits *traits)
+struct hd_costs_fp8_layout hd_costs_lay_out_fp8(const struct hd_fp8_gemm_args *args,
+                                                const struct hd_traits *traits)
 {
     const struct hd_gemm_args product = hd_costs_fp8_as_gemm(args);
     const int64_t size = (int64_t)hd_dtype_size(HD_BF16);
@@ -38,7 +38,7 @@ struct hd_costs_fp8_layout hd_costs_fp8_layout(const struct hd_fp8_gemm_args *ar
 struct hd_gemm_args hd_costs_fp8_product(const struct hd_fp8_gemm_args *args,
                                          const struct hd_traits *traits)
 {
-    const struct hd_costs_fp8_layout l = hd_costs_fp8_layout(args, traits);
+    const struct hd_costs_fp8_layout l = hd_costs_lay_out_fp8(args, traits);
     struct hd_gemm_args product = hd_costs_fp8_as_gemm(args);
     char *scratch = args->scratch;
 
@@ -75,7 +75,7 @@ enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args)
 int64_t hd_scratch_fp8_gemm(const struct hd_fp8_gemm_args *args, const struct hd_traits *traits)
 {
     return hd_traits_is_cuda(traits) ? traits->gemm_scratch_bytes
-                                     : hd_costs_fp8_layout(args, traits).scratch_bytes;
+                                     : hd_costs_lay_out_fp8(args, traits).scratch_bytes;
 }
 
 void hd_cost_fp8_gemm(struct hd_costs *costs, const struct hd_fp8_gemm_args *a)

@@ -15,8 +15,8 @@ static int64_t divide_up(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-struct hd_costs_gemm_layout hd_costs_gemm_layout(const struct hd_gemm_args *args,
-                                                 const struct hd_traits *traits)
+struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *args,
+                                                  const struct hd_traits *traits)
 {
     const bool pairs = args->ab_dtype == HD_BF16 && traits->bf16_products != HD_BF16_WIDENED;
     const int64_t K = args->K > 0 ? args->K : 1, word = pairs ? 2 : 1; /* elements in a word */
@@ -180,7 +180,7 @@ static int64_t product_scratch(const struct hd_gemm_args *args, const struct hd_
 {
     const struct hd_gemm_args slab = hd_costs_gemm_slab(args, 0);
     const bool panels = !hd_costs_gemm_is_row(args) && !hd_traits_is_cuda(traits);
-    const int64_t own = panels ? hd_costs_gemm_layout(args, traits).scratch_bytes : 0;
+    const int64_t own = panels ? hd_costs_lay_out_gemm(args, traits).scratch_bytes : 0;
 
     if (hd_costs_gemm_is_encoded(args) && hd_traits_is_cuda(traits))
         return hd_costs_gemm_slabs(args).decoded_bytes + product_scratch(&slab, traits);

@@ -57,13 +57,13 @@ int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args)
 }
 
 /* The scratch of a GEMM grows with its rows, so scratch for T rows is enough for every count. */
-struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_gemm_args *args,
-                                                       const struct hd_traits *traits)
+struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_gemm_args *args,
+                                                        const struct hd_traits *traits)
 {
     const struct hd_gemm_args whole = hd_costs_grouped_product(args, args->T);
     const struct hd_gemm_args small =
         hd_costs_grouped_product(args, at_most(args->T, HD_COSTS_GROUPED_SMALL));
-    const int64_t shared = hd_costs_gemm_layout(&whole, traits).scratch_bytes;
+    const int64_t shared = hd_costs_lay_out_gemm(&whole, traits).scratch_bytes;
     struct hd_costs_grouped_layout l = {.begins_bytes = begins_bytes(args->E)};
 
     if (hd_traits_is_cuda(traits)) /* every thread block finds the begins itself */
@@ -76,7 +76,7 @@ struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_g
         return l;
     }
     if (traits->threads > 1 && traits->threads * HD_COSTS_GROUPED_SMALL_PER_THREAD <= args->E)
-        l.thread_bytes = hd_costs_gemm_layout(&small, traits).scratch_bytes;
+        l.thread_bytes = hd_costs_lay_out_gemm(&small, traits).scratch_bytes;
     l.scratch_bytes = traits->threads * l.thread_bytes;
     l.scratch_bytes = l.begins_bytes + (shared > l.scratch_bytes ? shared : l.scratch_bytes);
     return l;
@@ -85,7 +85,7 @@ struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_g
 int64_t hd_scratch_grouped_gemm(const struct hd_grouped_gemm_args *args,
                                 const struct hd_traits *traits)
 {
-    return hd_costs_grouped_layout(args, traits).scratch_bytes;
+    return hd_costs_lay_out_grouped(args, traits).scratch_bytes;
 }
 
 /* K of a weight gradient is the number of rows of the expert. A slice is at most
@@ -94,13 +94,13 @@ int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args 
                                        const struct hd_traits *traits)
 {
     const struct hd_gemm_args one = hd_costs_grouped_weight_product(args, 1);
-    const int64_t word = hd_costs_gemm_layout(&one, traits).pairs ? 2 : 1;
+    const int64_t word = hd_costs_lay_out_gemm(&one, traits).pairs ? 2 : 1;
     const struct hd_gemm_args deepest =
         hd_costs_grouped_weight_product(args, at_most(args->T, HD_COSTS_GEMM_WORDS * word));
 
     if (hd_traits_is_cuda(traits))
         return 0;
-    return hd_costs_gemm_layout(&deepest, traits).scratch_bytes;
+    return hd_costs_lay_out_gemm(&deepest, traits).scratch_bytes;
 }
 
 /* Every row is multiplied once; at most T experts have rows. */

@@ -13,7 +13,7 @@ int64_t hd_scratch_assign(const struct hd_assign_args *args, const struct hd_tra
 }
 
 /* See struct hd_costs_regroup_layout. The CPU needs only `places`: it walks the rows in order. */
-struct hd_costs_regroup_layout hd_costs_regroup_layout(const struct hd_regroup_args *args)
+struct hd_costs_regroup_layout hd_costs_lay_out_regroup(const struct hd_regroup_args *args)
 {
     const int64_t count = args->P * args->E, bytes = (int64_t)sizeof(int64_t);
 
@@ -24,7 +24,7 @@ struct hd_costs_regroup_layout hd_costs_regroup_layout(const struct hd_regroup_a
 int64_t hd_scratch_regroup(const struct hd_regroup_args *args, const struct hd_traits *traits)
 {
     if (hd_traits_is_cuda(traits))
-        return hd_costs_regroup_layout(args).scratch_bytes;
+        return hd_costs_lay_out_regroup(args).scratch_bytes;
     return args->P * args->E * (int64_t)sizeof(int64_t);
 }
 

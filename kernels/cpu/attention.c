@@ -14,7 +14,7 @@ struct cpu_forward {
 struct forward_tiles {
     float *q_t, *out, *max, *sum, *k_t, *v, *score;
     int32_t *key_index;
-    struct sight sight;
+    struct mask_extent mask_extent;
 };
 
 static struct task task_of(const struct cpu_forward *f, int64_t b, int64_t g)
@@ -38,9 +38,9 @@ static struct forward_tiles tiles_of(const struct cpu_forward *f, int thread)
                                   .v = base + l->v,
                                   .score = base + l->score,
                                   .key_index = (int32_t *)(base + l->key_index),
-                                  .sight = {.index = (int32_t *)(base + l->index),
-                                            .bound = (int32_t *)(base + l->bound),
-                                            .slope = base + l->slope}};
+                                  .mask_extent = {.index = (int32_t *)(base + l->index),
+                                                  .bound = (int32_t *)(base + l->bound),
+                                                  .slope = base + l->slope}};
 }
 
 /* score[:] = exp(score - the row's new maximum); rescales the row's sums so far (*row_sum, out). */
@@ -93,13 +93,13 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
     pack_keys(t, s->v, t->v, t->ldv, key, count);
     for (int64_t i = 0; i < rows; i += TILE) {
         const int64_t m = at_most(TILE, rows - i);
-        const struct row_extent extent = row_extent_of(&s->sight, i, m);
+        const struct row_extent extent = row_extent_of(&s->mask_extent, i, m);
         const enum cover cover = cover_of(t, &extent, keys);
 
         if (cover == NOTHING)
             continue;
         multiply_columns(s->score, TILE, s->q_t + i * t->width, s->k_t, TILE, m, TILE, t->D, false);
-        mask_tile(t, s->score, &s->sight, i, m, s->key_index, count, cover);
+        mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
         for (int64_t r = 0; r < m; r++)
             softmax_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
                         s->out + (i + r) * t->width, t->width);
@@ -112,7 +112,7 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
 
 static void load_block(const struct task *t, struct forward_tiles *s, int64_t first, int64_t rows)
 {
-    load_sight(t, first, rows, &s->sight);
+    load_mask_extent(t, first, rows, &s->mask_extent);
     /* `out` is not used before the first tile: it holds the rows until they are transposed */
     WITH_FLOATS(t->dtype, T, load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, T));
     transpose_rows(t, s->q_t, s->out, rows);
@@ -145,7 +145,7 @@ static void attend_block(const struct cpu_forward *f, const struct task *t, stru
     struct row_extent extent;
 
     load_block(t, s, first, rows);
-    extent = row_extent_of(&s->sight, 0, rows);
+    extent = row_extent_of(&s->mask_extent, 0, rows);
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
         const int64_t count = at_most(TILE, t->kv_len - key);
         const struct attention_extent keys = load_keys(t, s->key_index, key, count);

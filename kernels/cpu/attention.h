@@ -58,7 +58,7 @@ INLINE void task_take_slot(struct task *t, const struct hd_attention_forward_arg
 }
 
 /* Per row of a block: q_index, q_bound and the ALiBi slope of its head. */
-struct sight {
+struct mask_extent {
     int32_t *index, *bound;
     float *slope;
 };
@@ -86,14 +86,15 @@ INLINE int64_t task_query(const struct task *t, int64_t row) /* counted over all
     return t->b * t->q_len + row % t->q_len;
 }
 
-static void load_sight(const struct task *t, int64_t first, int64_t count, struct sight *sight)
+static void load_mask_extent(const struct task *t, int64_t first, int64_t count,
+                             struct mask_extent *mask_extent)
 {
     for (int64_t i = 0; i < count; i++) {
         const int64_t query = task_query(t, first + i);
 
-        sight->index[i] = t->q_index[query];
-        sight->bound[i] = t->q_bound ? t->q_bound[query] : INT32_MIN;
-        sight->slope[i] = t->slopes ? t->slopes[task_head(t, first + i)] : 0.0f;
+        mask_extent->index[i] = t->q_index[query];
+        mask_extent->bound[i] = t->q_bound ? t->q_bound[query] : INT32_MIN;
+        mask_extent->slope[i] = t->slopes ? t->slopes[task_head(t, first + i)] : 0.0f;
     }
 }
 
@@ -108,10 +109,11 @@ static struct attention_extent extent_of(const int32_t *values, int64_t count)
     return e;
 }
 
-static struct row_extent row_extent_of(const struct sight *sight, int64_t first, int64_t count)
+static struct row_extent row_extent_of(const struct mask_extent *mask_extent, int64_t first,
+                                       int64_t count)
 {
-    return (struct row_extent){extent_of(sight->index + first, count),
-                               extent_of(sight->bound + first, count)};
+    return (struct row_extent){extent_of(mask_extent->index + first, count),
+                               extent_of(mask_extent->bound + first, count)};
 }
 
 /* Which pairs of these rows and keys are visible; SOME may also be returned for none or all. */

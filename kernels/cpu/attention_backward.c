@@ -13,7 +13,7 @@ struct backward_tiles {
     float *q, *q_t, *dout, *dout_t, *dq, *lse, *delta;
     float *k, *k_t, *v_t, *score, *dscore, *dk, *dv;
     int32_t *key_index;
-    struct sight sight;
+    struct mask_extent mask_extent;
 };
 
 static struct task task_of(const struct cpu_backward *f, int64_t b, int64_t g)
@@ -41,9 +41,9 @@ static struct backward_tiles tiles_of(const struct cpu_backward *f, int thread)
                                    .dk = base + l->dk,
                                    .dv = base + l->dv,
                                    .key_index = (int32_t *)(base + l->key_index),
-                                   .sight = {.index = (int32_t *)(base + l->index),
-                                             .bound = (int32_t *)(base + l->bound),
-                                             .slope = base + l->slope}};
+                                   .mask_extent = {.index = (int32_t *)(base + l->index),
+                                                   .bound = (int32_t *)(base + l->bound),
+                                                   .slope = base + l->slope}};
 }
 
 /* score becomes p = exp(score - lse); dscore, now dout v^T, becomes p * (dscore - delta). */
@@ -82,13 +82,13 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
     pack_keys(t, s->k, t->k, t->ldk, key, count);
     for (int64_t i = 0; i < rows; i += TILE) {
         const int64_t m = at_most(TILE, rows - i);
-        const struct row_extent extent = row_extent_of(&s->sight, i, m);
+        const struct row_extent extent = row_extent_of(&s->mask_extent, i, m);
         const enum cover cover = cover_of(t, &extent, keys);
 
         if (cover == NOTHING)
             continue;
         multiply_columns(s->score, TILE, s->q_t + i * width, s->k_t, TILE, m, TILE, t->D, false);
-        mask_tile(t, s->score, &s->sight, i, m, s->key_index, count, cover);
+        mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
         multiply_columns(s->dscore, TILE, s->dout_t + i * width, s->v_t, TILE, m, TILE, t->D,
                          false);
         for (int64_t r = 0; r < m; r++)
@@ -168,8 +168,8 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
 {
     struct row_extent extent;
 
-    load_sight(t, first, rows, &s->sight);
-    extent = row_extent_of(&s->sight, 0, rows);
+    load_mask_extent(t, first, rows, &s->mask_extent);
+    extent = row_extent_of(&s->mask_extent, 0, rows);
     if (a->accumulate && !sees_a_key(t, &extent, TILE))
         return; /* nothing to add */
     WITH_FLOATS(a->dtype, T, load_block(a, t, s, first, rows, T));

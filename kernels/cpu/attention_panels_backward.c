@@ -33,7 +33,7 @@ struct panel_backward_tiles {
     uint16_t *k, *v, *k_t, *p, *ds;
     float *dq, *dk, *dv, *lse, *delta, *score, *dscore;
     int32_t *key_index;
-    struct sight sight;
+    struct mask_extent mask_extent;
 };
 
 /* A block of rows, with the extents of its panels. */
@@ -71,9 +71,9 @@ static struct panel_backward_tiles tiles_of(const struct panel_backward *f, int 
                                          .score = (float *)(base + l->score),
                                          .dscore = (float *)(base + l->dscore),
                                          .key_index = (int32_t *)(base + l->key_index),
-                                         .sight = {.index = (int32_t *)(base + l->index),
-                                                   .bound = (int32_t *)(base + l->bound),
-                                                   .slope = (float *)(base + l->slope)}};
+                                         .mask_extent = {.index = (int32_t *)(base + l->index),
+                                                         .bound = (int32_t *)(base + l->bound),
+                                                         .slope = (float *)(base + l->slope)}};
 }
 
 /* The block's rows of a tensor as right factors: along D (t) and along the rows (words). */
@@ -113,8 +113,8 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
         s->lse[i] = lse == -INFINITY ? INFINITY : lse;
     }
     for (int64_t i = block->count; i < panels_for(block->count) * COLUMNS; i++) {
-        s->sight.index[i] = s->sight.bound[i] = 0;
-        s->sight.slope[i] = s->delta[i] = 0;
+        s->mask_extent.index[i] = s->mask_extent.bound[i] = 0;
+        s->mask_extent.slope[i] = s->delta[i] = 0;
         s->lse[i] = INFINITY;
     }
 }
@@ -132,7 +132,8 @@ static void load_block(const struct panel_backward *f, const struct task *t,
     pack_block(f, t, s->dout_t, s->dout_words, dout, block->count);
     load_lse(f, t, s, block, dout);
     for (int64_t i = 0; i < block->count; i += COLUMNS)
-        block->panel[i / COLUMNS] = row_extent_of(&s->sight, i, at_most(COLUMNS, block->count - i));
+        block->panel[i / COLUMNS] =
+            row_extent_of(&s->mask_extent, i, at_most(COLUMNS, block->count - i));
     memset(s->dq, 0, (size_t)(panels_for(block->count) * COLUMNS * t->width) * sizeof *s->dq);
 }
 
@@ -162,10 +163,10 @@ INLINE void softmax_backward(const struct task *t, const struct panel_backward_t
     if (mask) {
         vi index, bound, hidden, distance;
 
-        memcpy(&index, s->sight.index + row, sizeof index);
-        memcpy(&bound, s->sight.bound + row, sizeof bound);
+        memcpy(&index, s->mask_extent.index + row, sizeof index);
+        memcpy(&bound, s->mask_extent.bound + row, sizeof bound);
         distance = index - key;
-        x -= vf_load_f32(s->sight.slope + row, VL) * __builtin_convertvector(distance, vf);
+        x -= vf_load_f32(s->mask_extent.slope + row, VL) * __builtin_convertvector(distance, vf);
         hidden = bound > key;
         if (t->causal)
             hidden |= distance < 0;
@@ -406,11 +407,11 @@ static void differentiate_block(const struct panel_backward *f, const struct tas
                                 const struct panel_backward_tiles *s, struct block *block)
 {
     const int64_t panel_rows = f->panels->rows;
-    struct sight sight = s->sight;
+    struct mask_extent mask_extent = s->mask_extent;
     struct row_extent extent;
 
-    load_sight(t, block->first, block->count, &sight);
-    extent = row_extent_of(&sight, 0, block->count);
+    load_mask_extent(t, block->first, block->count, &mask_extent);
+    extent = row_extent_of(&mask_extent, 0, block->count);
     if (f->args->accumulate && !sees_a_key(t, &extent, f->tile_keys))
         return; /* nothing to add */
     load_block(f, t, s, block);

@@ -21,7 +21,7 @@ struct panel_forward_tiles {
     uint32_t *k_t, *v_words;
     float *out, *max, *sum, *score;
     int32_t *key_index;
-    struct sight sight;
+    struct mask_extent mask_extent;
 };
 
 /* A tile of keys: how many, and the extents of its panels. */
@@ -44,9 +44,9 @@ static struct panel_forward_tiles tiles_of(const struct panel_forward *f, int th
                                         .sum = (float *)(base + l->sum),
                                         .score = (float *)(base + l->score),
                                         .key_index = (int32_t *)(base + l->key_index),
-                                        .sight = {.index = (int32_t *)(base + l->index),
-                                                  .bound = (int32_t *)(base + l->bound),
-                                                  .slope = (float *)(base + l->slope)}};
+                                        .mask_extent = {.index = (int32_t *)(base + l->index),
+                                                        .bound = (int32_t *)(base + l->bound),
+                                                        .slope = (float *)(base + l->slope)}};
 }
 
 static void pack_tile(const struct panel_forward *f, const struct task *t,
@@ -68,15 +68,15 @@ static void pack_tile(const struct panel_forward *f, const struct task *t,
 
 /* Scales a row's scores against one panel of keys, subtracts the ALiBi term, and sets scores of
  * keys that the row does not see to -inf; `count` keys are valid. Returns the maximum per lane. */
-INLINE vf mask_row(const struct task *t, float *score, const struct sight *sight, int64_t row,
-                   const int32_t *keys, int64_t count)
+INLINE vf mask_row(const struct task *t, float *score, const struct mask_extent *mask_extent,
+                   int64_t row, const int32_t *keys, int64_t count)
 {
 #define LANE(i) (i)
     const vi number = {LANES(LANE)};
 #undef LANE
-    const int32_t index = sight->index[row], bound = sight->bound[row];
+    const int32_t index = mask_extent->index[row], bound = mask_extent->bound[row];
     const int32_t last = t->causal ? index : INT32_MAX;
-    const float slope = sight->slope[row];
+    const float slope = mask_extent->slope[row];
     vf max = vf_set(-INFINITY);
 
     for (int j = 0; j < COLUMNS; j += VL) {
@@ -154,7 +154,7 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
                          const struct panel_forward_keys *keys)
 {
     const int64_t ld = f->layout.keys, words = t->width / 2, count = panels_for(keys->count);
-    const struct row_extent extent = row_extent_of(&s->sight, row, rows);
+    const struct row_extent extent = row_extent_of(&s->mask_extent, row, rows);
     enum cover cover[KEY_PANELS];
     int64_t begin = count, end = 0;
 
@@ -177,7 +177,7 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
             float *score = s->score + r * ld + j * COLUMNS;
 
             max = vf_max(max, cover[j] == ALL ? scale_row(t, score)
-                                              : mask_row(t, score, &s->sight, row + r,
+                                              : mask_row(t, score, &s->mask_extent, row + r,
                                                          s->key_index + j * COLUMNS,
                                                          keys->count - j * COLUMNS));
         }
@@ -215,17 +215,17 @@ static void attend_block(const struct panel_forward *f, const struct task *t,
                          const struct panel_forward_tiles *s, int64_t first, int64_t rows)
 {
     const int panel_rows = f->panels->rows;
-    struct sight sight = s->sight;
+    struct mask_extent mask_extent = s->mask_extent;
     struct row_extent extent;
 
-    load_sight(t, first, rows, &sight);
+    load_mask_extent(t, first, rows, &mask_extent);
     copy_rows(t, s->q, t->q, t->ldq, first, rows);
     memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);
     for (int64_t i = 0; i < rows; i++) {
         s->max[i] = -INFINITY;
         s->sum[i] = 0;
     }
-    extent = row_extent_of(&s->sight, 0, rows);
+    extent = row_extent_of(&s->mask_extent, 0, rows);
     for (int64_t key = 0; key < t->kv_len; key += f->layout.keys) {
         struct panel_forward_keys keys = {.count = at_most(f->layout.keys, t->kv_len - key)};
 

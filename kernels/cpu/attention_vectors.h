@@ -61,15 +61,15 @@ static void pack_keys(const struct task *t, float *to, const void *from, int64_t
 }
 
 /* Adds the ALiBi term to the scores of a row; sets scores of keys that it does not see to -inf. */
-INLINE void mask_row(const struct task *t, float *score, const struct sight *sight, int64_t row,
-                     const int32_t *keys, int64_t count)
+INLINE void mask_row(const struct task *t, float *score, const struct mask_extent *mask_extent,
+                     int64_t row, const int32_t *keys, int64_t count)
 {
 #define LANE(i) (i)
     const vi number = {LANES(LANE)};
 #undef LANE
-    const int32_t index = sight->index[row], bound = sight->bound[row];
+    const int32_t index = mask_extent->index[row], bound = mask_extent->bound[row];
     const int32_t last = t->causal ? index : INT32_MAX;
-    const float slope = sight->slope[row];
+    const float slope = mask_extent->slope[row];
 
     for (int j = 0; j < TILE; j += VL) {
         vi key, hidden, distance;
@@ -85,13 +85,14 @@ INLINE void mask_row(const struct task *t, float *score, const struct sight *sig
     }
 }
 
-INLINE void mask_tile(const struct task *t, float *scores, const struct sight *sight, int64_t first,
-                      int64_t rows, const int32_t *keys, int64_t count, enum cover cover)
+INLINE void mask_tile(const struct task *t, float *scores, const struct mask_extent *mask_extent,
+                      int64_t first, int64_t rows, const int32_t *keys, int64_t count,
+                      enum cover cover)
 {
     if (cover == ALL && count == TILE && !t->slopes)
         return;
     for (int64_t i = 0; i < rows; i++)
-        mask_row(t, scores + i * TILE, sight, first + i, keys, count);
+        mask_row(t, scores + i * TILE, mask_extent, first + i, keys, count);
 }
 
 /* c[M, N] (+)= a[M, K] b[K, N]; a is a transposed tile [K, TILE] here, a tile [M, TILE] below. */

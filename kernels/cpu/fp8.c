@@ -129,7 +129,7 @@ static void decode(const struct hd_backend *cpu, const uint8_t *codes, int64_t c
 
 enum hd_status KERNEL(fp8_gemm)(struct hd_backend *cpu, const struct hd_fp8_gemm_args *args)
 {
-    const struct hd_costs_fp8_layout l = hd_costs_fp8_layout(args, &cpu->traits);
+    const struct hd_costs_fp8_layout l = hd_costs_lay_out_fp8(args, &cpu->traits);
     const struct hd_gemm_args product = hd_costs_fp8_product(args, &cpu->traits);
     const enum hd_status st = hd_costs_fp8_check(args);
 

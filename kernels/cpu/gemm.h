@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Any shape; needs the scratch of hd_costs_gemm_layout(). */
+/* Any shape; needs the scratch of hd_costs_lay_out_gemm(). */
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args);
 
 /* Only if hd_costs_gemm_is_row(); needs no scratch. */

@@ -1,7 +1,7 @@
 /* gemm_blocked: GEMM by own code, for any shape.
  *
  * c is computed slab by slab. For each slice of the depth K the threads pack the slab's rows of a
- * and columns of b into shared panels (hd_costs_gemm_layout), in the order in which the inner loop
+ * and columns of b into shared panels (hd_costs_lay_out_gemm), in the order in which the inner loop
  * reads them; then each thread computes groups of tiles of c. Packing handles transposed factors
  * and sizes that are not multiples: the inner loops get whole panels, padded with zeros.
  *
@@ -464,7 +464,7 @@ static const struct hd_cpu_panels *panels_for(const struct hd_backend *cpu,
 
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
-    const struct hd_costs_gemm_layout l = hd_costs_gemm_layout(args, &cpu->traits);
+    const struct hd_costs_gemm_layout l = hd_costs_lay_out_gemm(args, &cpu->traits);
     struct slab s = {.args = args, .panels = panels_for(cpu, &l), .words = l.words};
     char *scratch = args->scratch;
 

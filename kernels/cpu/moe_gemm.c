@@ -6,7 +6,7 @@
  * expert or on the thread.
  *
  * All threads share a large expert. Small experts have too few tiles for that: each thread computes
- * whole experts (hd_costs_grouped_layout).
+ * whole experts (hd_costs_lay_out_grouped).
  */
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/gemm.h"
@@ -100,7 +100,7 @@ static void multiply(struct hd_backend *cpu, const struct grouped *g)
 
 enum hd_status KERNEL(grouped_gemm)(struct hd_backend *cpu, const struct hd_grouped_gemm_args *args)
 {
-    const struct hd_costs_grouped_layout l = hd_costs_grouped_layout(args, &cpu->traits);
+    const struct hd_costs_grouped_layout l = hd_costs_lay_out_grouped(args, &cpu->traits);
     struct hd_backend one_thread = *cpu;
     const struct grouped g = {.args = args,
                               .one_thread = &one_thread,

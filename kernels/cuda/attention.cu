@@ -25,10 +25,10 @@ enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t 
 /* ---- Sights: reads the indices and bounds once, writes 8 bytes per query and 4 per key; takes
  * some microseconds, mostly for the launch ---- */
 
-enum { SIGHTS_WARPS = 4 };
+enum { MASK_EXTENTS_WARPS = 4 };
 
-struct sights_task {
-    struct attention_sights sights;
+struct mask_extents_task {
+    struct attention_mask_extents mask_extents;
     const int32_t *q_index, *kv_index, *q_bound, *kv_filled, *kv_slot;
     int64_t kv_stride;
     int32_t B, q_len, kv_len, window; /* window: 0: none */
@@ -50,9 +50,9 @@ static __device__ __forceinline__ int32_t warp_most(int32_t x)
     return ~warp_least(~x);
 }
 
-static __device__ void write_keys(const struct sights_task *t, int b, int granule, int lane)
+static __device__ void write_keys(const struct mask_extents_task *t, int b, int granule, int lane)
 {
-    const struct attention_sights *s = &t->sights;
+    const struct attention_mask_extents *s = &t->mask_extents;
     const int key = granule * ATTENTION_GRANULE + lane;
     int32_t count = t->kv_len, index = ATTENTION_NO_KEY;
     int2 extent;
@@ -68,9 +68,10 @@ static __device__ void write_keys(const struct sights_task *t, int b, int granul
         s->key_extents[(int64_t)b * (s->kv_pad / ATTENTION_GRANULE) + granule] = extent;
 }
 
-static __device__ void write_queries(const struct sights_task *t, int b, int granule, int lane)
+static __device__ void write_queries(const struct mask_extents_task *t, int b, int granule,
+                                     int lane)
 {
-    const struct attention_sights *s = &t->sights;
+    const struct attention_mask_extents *s = &t->mask_extents;
     const int query = granule * ATTENTION_GRANULE + lane;
     const bool is_there = query < t->q_len;
     int2 sees = make_int2(INT32_MAX, INT32_MIN); /* no key */
@@ -96,11 +97,11 @@ static __device__ void write_queries(const struct sights_task *t, int b, int gra
 }
 
 /* One warp per granule: first the granules of a sequence's keys, then those of its queries. */
-static __global__ void sights_kernel(struct sights_task t)
+static __global__ void mask_extents_kernel(struct mask_extents_task t)
 {
-    const int key_granules = t.sights.kv_pad / ATTENTION_GRANULE;
-    const int granules = key_granules + t.sights.q_pad / ATTENTION_GRANULE;
-    const int64_t mine = (int64_t)blockIdx.x * SIGHTS_WARPS + threadIdx.x / ATTENTION_WARP;
+    const int key_granules = t.mask_extents.kv_pad / ATTENTION_GRANULE;
+    const int granules = key_granules + t.mask_extents.q_pad / ATTENTION_GRANULE;
+    const int64_t mine = (int64_t)blockIdx.x * MASK_EXTENTS_WARPS + threadIdx.x / ATTENTION_WARP;
     const int b = (int)(mine / granules), granule = (int)(mine % granules);
     const int lane = (int)threadIdx.x % ATTENTION_WARP;
 
@@ -112,16 +113,18 @@ static __global__ void sights_kernel(struct sights_task t)
         write_queries(&t, b, granule - key_granules, lane);
 }
 
-enum hd_status
-attention_launch_sights(struct hd_cuda_stream *stream, const struct attention_sights *sights,
-                        const int32_t *q_index, const int32_t *kv_index, const int32_t *q_bound,
-                        const int32_t *kv_filled, const int32_t *kv_slot, int64_t B, int64_t q_len,
-                        int64_t kv_len, int64_t kv_stride, int64_t window, bool causal)
+enum hd_status attention_launch_mask_extents(struct hd_cuda_stream *stream,
+                                             const struct attention_mask_extents *mask_extents,
+                                             const int32_t *q_index, const int32_t *kv_index,
+                                             const int32_t *q_bound, const int32_t *kv_filled,
+                                             const int32_t *kv_slot, int64_t B, int64_t q_len,
+                                             int64_t kv_len, int64_t kv_stride, int64_t window,
+                                             bool causal)
 {
-    const int64_t granules = B * ((sights->q_pad + sights->kv_pad) / ATTENTION_GRANULE);
-    struct sights_task t = {};
+    const int64_t granules = B * ((mask_extents->q_pad + mask_extents->kv_pad) / ATTENTION_GRANULE);
+    struct mask_extents_task t = {};
 
-    t.sights = *sights;
+    t.mask_extents = *mask_extents;
     t.q_index = q_index;
     t.kv_index = kv_index;
     t.q_bound = q_bound;
@@ -133,9 +136,9 @@ attention_launch_sights(struct hd_cuda_stream *stream, const struct attention_si
     t.kv_len = (int32_t)kv_len;
     t.window = window <= 0 ? 0 : window < INT32_MAX ? (int32_t)window : INT32_MAX;
     t.causal = causal;
-    return HD_LAUNCH(stream, sights_kernel,
-                     dim3((unsigned)((granules + SIGHTS_WARPS - 1) / SIGHTS_WARPS)),
-                     dim3(SIGHTS_WARPS * ATTENTION_WARP), 0, t);
+    return HD_LAUNCH(stream, mask_extents_kernel,
+                     dim3((unsigned)((granules + MASK_EXTENTS_WARPS - 1) / MASK_EXTENTS_WARPS)),
+                     dim3(MASK_EXTENTS_WARPS * ATTENTION_WARP), 0, t);
 }
 
 /* ---- Forward ---- */
@@ -154,7 +157,8 @@ static bool forward_is_tiled(const struct hd_attention_forward_args *a)
 extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
                                                     const struct hd_attention_forward_args *args)
 {
-    const struct hd_costs_attention_sights sights = hd_costs_attention_forward_sights(args);
+    const struct hd_costs_attention_mask_extents mask_extents =
+        hd_costs_attention_forward_mask_extents(args);
     struct attention_forward f = {};
     enum hd_status st =
         attention_check("attention_forward", args->dtype, args->H, args->G, args->D,
@@ -165,15 +169,16 @@ extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
                                args->sample, args->first_head, &f.a);
     if (st || args->B * args->H * args->q_len == 0)
         return st;
-    attention_set(&f.a, args, &sights);
+    attention_set(&f.a, args, &mask_extents);
     f.out = args->out;
     f.lse = args->lse;
     f.ldo = args->ldo;
     f.a.kv_filled = args->kv_filled;
     f.a.kv_slot = args->kv_slot;
-    st = attention_launch_sights(cuda, &f.a.sights, args->q_index, args->kv_index, args->q_bound,
-                                 args->kv_filled, args->kv_slot, args->B, args->q_len, args->kv_len,
-                                 args->kv_stride, args->window, args->causal);
+    st = attention_launch_mask_extents(cuda, &f.a.mask_extents, args->q_index, args->kv_index,
+                                       args->q_bound, args->kv_filled, args->kv_slot, args->B,
+                                       args->q_len, args->kv_len, args->kv_stride, args->window,
+                                       args->causal);
     if (st)
         return st;
     if (!forward_is_tiled(args))

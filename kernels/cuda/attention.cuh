@@ -31,7 +31,7 @@ enum {
 static const float ATTENTION_LOG2E = 1.4426950408889634f, ATTENTION_LN2 = 0.6931471805599453f;
 
 /* The part of one launch's scratch with the sights. */
-struct attention_sights {
+struct attention_mask_extents {
     int32_t *keys;       /* [B, kv_pad] */
     int2 *key_extents;   /* [B, kv_pad/GRANULE]: least, most */
     int2 *queries;       /* [B, q_pad]: least, most index that it sees */
@@ -46,7 +46,7 @@ struct attention {
     const float *slopes;             /* or NULL */
     const int32_t *kv_filled;        /* or NULL; rows past it may hold anything and are not read */
     const int32_t *kv_slot;          /* or NULL: slot b */
-    struct attention_sights sights;
+    struct attention_mask_extents mask_extents;
     struct cuda_drop drop;
     int64_t ldq, ldk, ldv, kv_stride;
     int32_t B, q_len, kv_len, H, G, D, first_head;
@@ -70,7 +70,7 @@ struct attention_backward {
     const float2 *stats;
     float *parts_dk, *parts_dv; /* [B, G, parts, kv_len, D], if parts > 1 */
     int64_t lddo, lddq, lddk, lddv;
-    int32_t parts, part_heads; /* see hd_costs_attention_sights */
+    int32_t parts, part_heads; /* see hd_costs_attention_mask_extents */
     enum hd_dtype grad_dtype;
     bool accumulate;
 };
@@ -81,11 +81,13 @@ struct attention_backward {
  * thread blocks of the launch's largest grid. */
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
                                int64_t D, int64_t blocks);
-enum hd_status
-attention_launch_sights(struct hd_cuda_stream *stream, const struct attention_sights *sights,
-                        const int32_t *q_index, const int32_t *kv_index, const int32_t *q_bound,
-                        const int32_t *kv_filled, const int32_t *kv_slot, int64_t B, int64_t q_len,
-                        int64_t kv_len, int64_t kv_stride, int64_t window, bool causal);
+enum hd_status attention_launch_mask_extents(struct hd_cuda_stream *stream,
+                                             const struct attention_mask_extents *mask_extents,
+                                             const int32_t *q_index, const int32_t *kv_index,
+                                             const int32_t *q_bound, const int32_t *kv_filled,
+                                             const int32_t *kv_slot, int64_t B, int64_t q_len,
+                                             int64_t kv_len, int64_t kv_stride, int64_t window,
+                                             bool causal);
 
 /* Tensor cores are used for bf16 and fp16 with head widths 64, 96 and 128
  * (hd_costs_attention_is_tiled) if all rows are aligned to 16 bytes; everything else is computed by
@@ -143,7 +145,7 @@ enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
 /* Sets the members that forward and backward have in common, except dropout. */
 template <typename ARGS>
 static inline void attention_set(struct attention *a, const ARGS *args,
-                                 const struct hd_costs_attention_sights *sights)
+                                 const struct hd_costs_attention_mask_extents *mask_extents)
 {
     char *base = (char *)args->scratch;
 
@@ -152,12 +154,12 @@ static inline void attention_set(struct attention *a, const ARGS *args,
     a->v = args->v;
     a->q_index = args->q_index;
     a->slopes = args->slopes;
-    a->sights.keys = (int32_t *)(base + sights->keys);
-    a->sights.key_extents = (int2 *)(base + sights->key_extents);
-    a->sights.queries = (int2 *)(base + sights->queries);
-    a->sights.query_extents = (int4 *)(base + sights->query_extents);
-    a->sights.q_pad = (int32_t)sights->q_pad;
-    a->sights.kv_pad = (int32_t)sights->kv_pad;
+    a->mask_extents.keys = (int32_t *)(base + mask_extents->keys);
+    a->mask_extents.key_extents = (int2 *)(base + mask_extents->key_extents);
+    a->mask_extents.queries = (int2 *)(base + mask_extents->queries);
+    a->mask_extents.query_extents = (int4 *)(base + mask_extents->query_extents);
+    a->mask_extents.q_pad = (int32_t)mask_extents->q_pad;
+    a->mask_extents.kv_pad = (int32_t)mask_extents->kv_pad;
     a->ldq = args->ldq;
     a->ldk = args->ldk;
     a->ldv = args->ldv;
@@ -316,10 +318,10 @@ static __device__ __forceinline__ int attention_next_keys(struct attention_walk 
         mine = walk->base + (int)(threadIdx.x % ATTENTION_WARP);
         if (mine < tiles)
             cover = attention_cover_of(
-                *queries,
-                attention_key_extent<TILE>(a->sights.key_extents +
-                                               (int64_t)b * (a->sights.kv_pad / ATTENTION_GRANULE),
-                                           mine));
+                *queries, attention_key_extent<TILE>(
+                              a->mask_extents.key_extents +
+                                  (int64_t)b * (a->mask_extents.kv_pad / ATTENTION_GRANULE),
+                              mine));
         attention_walk_look(walk, cover);
     }
     return attention_walk_take(walk);
@@ -347,11 +349,12 @@ attention_next_queries(struct attention_walk *walk, const struct attention *a, i
         }
         mine = walk->base + (int)(threadIdx.x % ATTENTION_WARP);
         if (mine < tiles)
-            cover = attention_cover_of(
-                attention_query_extent<TILE>(a->sights.query_extents +
-                                                 (int64_t)b * (a->sights.q_pad / ATTENTION_GRANULE),
-                                             mine),
-                *keys);
+            cover =
+                attention_cover_of(attention_query_extent<TILE>(
+                                       a->mask_extents.query_extents +
+                                           (int64_t)b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
+                                       mine),
+                                   *keys);
         attention_walk_look(walk, cover);
     }
     return attention_walk_take(walk);

@@ -110,7 +110,8 @@ static enum hd_status check(const struct hd_attention_backward_args *a)
 extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda,
                                                      const struct hd_attention_backward_args *args)
 {
-    const struct hd_costs_attention_sights sights = hd_costs_attention_backward_sights(args);
+    const struct hd_costs_attention_mask_extents mask_extents =
+        hd_costs_attention_backward_mask_extents(args);
     const bool is_tiled = backward_is_tiled(args);
     struct attention_backward f = {};
     struct stats_task t = {};
@@ -121,7 +122,7 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
                                args->sample, args->first_head, &f.a);
     if (st || args->B * args->H * (args->q_len + args->kv_len) == 0)
         return st;
-    attention_set(&f.a, args, &sights);
+    attention_set(&f.a, args, &mask_extents);
     f.dq = args->dq;
     f.dk = args->dk;
     f.dv = args->dv;
@@ -132,27 +133,27 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     f.lddv = args->lddv;
     f.grad_dtype = args->grad_dtype;
     f.accumulate = args->accumulate;
-    f.parts = (int32_t)sights.parts;
-    f.part_heads = (int32_t)sights.part_heads;
-    f.parts_dk = (float *)((char *)args->scratch + sights.parts_dk);
-    f.parts_dv = (float *)((char *)args->scratch + sights.parts_dv);
-    t.stats = (float2 *)((char *)args->scratch + sights.stats);
+    f.parts = (int32_t)mask_extents.parts;
+    f.part_heads = (int32_t)mask_extents.part_heads;
+    f.parts_dk = (float *)((char *)args->scratch + mask_extents.parts_dk);
+    f.parts_dv = (float *)((char *)args->scratch + mask_extents.parts_dv);
+    t.stats = (float2 *)((char *)args->scratch + mask_extents.stats);
     f.stats = t.stats;
     t.dout = args->dout;
     t.out = args->out;
     t.lse = args->lse;
     t.ldo = args->ldo;
     t.lddo = args->lddo;
-    t.rows = args->B * sights.q_pad;
+    t.rows = args->B * mask_extents.q_pad;
     t.B = f.a.B;
     t.q_len = f.a.q_len;
-    t.q_pad = f.a.sights.q_pad;
+    t.q_pad = f.a.mask_extents.q_pad;
     t.H = f.a.H;
     t.D = f.a.D;
     t.lse_factor = is_tiled ? ATTENTION_LOG2E : 1;
-    st = attention_launch_sights(cuda, &f.a.sights, args->q_index, args->kv_index, args->q_bound,
-                                 NULL, NULL, args->B, args->q_len, args->kv_len, args->kv_stride,
-                                 args->window, args->causal);
+    st = attention_launch_mask_extents(cuda, &f.a.mask_extents, args->q_index, args->kv_index,
+                                       args->q_bound, NULL, NULL, args->B, args->q_len,
+                                       args->kv_len, args->kv_stride, args->window, args->causal);
     if (!st && t.rows > 0)
         HD_CUDA_FLOATS(args->dtype, T, st = launch_stats<T>(cuda, &t));
     if (st)

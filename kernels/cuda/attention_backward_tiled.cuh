@@ -8,7 +8,8 @@
  * of p and ds are left factors of the next products (attention_tiles.cuh), and shared memory holds
  * only q, k, v and dout. The query heads that share a key head are summed in order within a block.
  * If that gives too few blocks, they are split into parts, depending on the shape only
- * (hd_costs_attention_backward_sights); the sums of each part go to scratch in fp32, and a third
+ * (hd_costs_attention_backward_mask_extents); the sums of each part go to scratch in fp32, and a
+ * third
  * kernel adds them in order. Copies to shared memory are one stage ahead of the products.
  *
  *   dk, dv  D    warps  keys x queries   shared memory   sums + p, ds (registers)   blocks per SM
@@ -121,7 +122,7 @@ static __device__ __forceinline__ void backward_load_queries(const struct attent
                                       a->q_len - first);
     if (threadIdx.x < QUERIES / 2)
         cp_async_16(stats + 2 * threadIdx.x,
-                    f->stats + ((int64_t)b * a->H + head) * a->sights.q_pad + first +
+                    f->stats + ((int64_t)b * a->H + head) * a->mask_extents.q_pad + first +
                         2 * threadIdx.x,
                     true);
 }
@@ -246,10 +247,11 @@ static __device__ __forceinline__ void backward_place_keys(const struct attentio
     place->heads = make_int2(block.head * shared + part * f->part_heads,
                              block.head * shared + (last < shared ? last : shared) - 1);
     place->key_extent = attention_key_extent<BACKWARD_KEYS>(
-        a->sights.key_extents + (int64_t)block.b * (a->sights.kv_pad / ATTENTION_GRANULE),
+        a->mask_extents.key_extents +
+            (int64_t)block.b * (a->mask_extents.kv_pad / ATTENTION_GRANULE),
         block.tile);
-    place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
-    place->queries = a->sights.queries + (int64_t)block.b * a->sights.q_pad;
+    place->keys = a->mask_extents.keys + (int64_t)block.b * a->mask_extents.kv_pad;
+    place->queries = a->mask_extents.queries + (int64_t)block.b * a->mask_extents.q_pad;
     if (f->parts > 1) {
         row = (((int64_t)block.b * a->G + block.head) * f->parts + part) * a->kv_len +
               block.tile * BACKWARD_KEYS;
@@ -574,11 +576,12 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
 
         place->block = block;
         place->query_extent = attention_query_extent<BACKWARD_QUERIES>(
-            a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
+            a->mask_extents.query_extents +
+                (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
             block.tile);
         place->step_key = EXTRAS && a->sample ? drop_step_key(a->drop) : 0;
-        place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
-        place->queries = a->sights.queries + (int64_t)block.b * a->sights.q_pad;
+        place->keys = a->mask_extents.keys + (int64_t)block.b * a->mask_extents.kv_pad;
+        place->queries = a->mask_extents.queries + (int64_t)block.b * a->mask_extents.q_pad;
         place->k = (const T *)a->k + block.b * a->kv_stride * a->ldk + group * D;
         place->v = (const T *)a->v + block.b * a->kv_stride * a->ldv + group * D;
     }
@@ -599,7 +602,8 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
         if (threadIdx.x < BACKWARD_QUERIES / 2)
             cp_async_16(stats + 2 * threadIdx.x,
                         f.stats +
-                            ((int64_t)place->block.b * a->H + place->block.head) * a->sights.q_pad +
+                            ((int64_t)place->block.b * a->H + place->block.head) *
+                                a->mask_extents.q_pad +
                             first + 2 * threadIdx.x,
                         true);
         backward_load_keys<T, D, KEYS, THREADS>(a, place, attention_step_tile(step), stages);

@@ -252,14 +252,15 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
 
         place->block = block;
         place->extent = attention_query_extent<FORWARD_QUERIES>(
-            a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
+            a->mask_extents.query_extents +
+                (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
             block.tile);
         place->k = (const T *)a->k + slot_row * a->ldk + group * D;
         place->v = (const T *)a->v + slot_row * a->ldv + group * D;
         place->key_count = attention_key_count(a, block.b);
-        place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
-        place->queries =
-            a->sights.queries + (int64_t)block.b * a->sights.q_pad + block.tile * FORWARD_QUERIES;
+        place->keys = a->mask_extents.keys + (int64_t)block.b * a->mask_extents.kv_pad;
+        place->queries = a->mask_extents.queries + (int64_t)block.b * a->mask_extents.q_pad +
+                         block.tile * FORWARD_QUERIES;
     }
     __syncthreads();
     if (EXTRAS) {

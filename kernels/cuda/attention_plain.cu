@@ -128,8 +128,8 @@ static __device__ __forceinline__ struct pairs pairs_of(const struct attention *
     struct pairs p;
 
     p.a = a;
-    p.keys = a->sights.keys + (int64_t)b * a->sights.kv_pad;
-    p.queries = a->sights.queries + (int64_t)b * a->sights.q_pad;
+    p.keys = a->mask_extents.keys + (int64_t)b * a->mask_extents.kv_pad;
+    p.queries = a->mask_extents.queries + (int64_t)b * a->mask_extents.q_pad;
     p.step_key = a->sample ? drop_step_key(a->drop) : 0;
     p.slope = a->slopes ? a->slopes[head] : 0;
     p.b = b;
@@ -231,7 +231,8 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
     const int key_count = attention_key_count(a, block.b);
     const struct pairs pairs = pairs_of(a, block.b, block.head);
     const int4 extent = attention_query_extent<ROWS>(
-        a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
+        a->mask_extents.query_extents +
+            (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
         block.tile);
     struct attention_walk walk = attention_walk_begin();
     float out[M][WIDTH / SIDE] = {}, max[M], sum[M] = {};
@@ -339,7 +340,9 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
     const int heads = a->H / a->G;
     const int count = a->kv_len - first_key < TILE ? a->kv_len - first_key : TILE;
     const int2 extent = attention_key_extent<TILE>(
-        a->sights.key_extents + (int64_t)block.b * (a->sights.kv_pad / ATTENTION_GRANULE), tile);
+        a->mask_extents.key_extents +
+            (int64_t)block.b * (a->mask_extents.kv_pad / ATTENTION_GRANULE),
+        tile);
     struct attention_walk walk = attention_walk_begin();
     float dk[M][WIDTH / SIDE] = {}, dv[M][WIDTH / SIDE] = {};
     int head = block.head * heads;
@@ -357,7 +360,7 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
         const int64_t at = query_row(a, block.b, first);
         const int queries = a->q_len - first < TILE ? a->q_len - first : TILE;
         const struct pairs pairs = pairs_of(a, block.b, head);
-        const int64_t stats = ((int64_t)block.b * a->H + head) * a->sights.q_pad;
+        const int64_t stats = ((int64_t)block.b * a->H + head) * a->mask_extents.q_pad;
         const int64_t q_at = at * a->ldq + head * D, dout_at = at * f.lddo + head * D;
 
         step = attention_next_queries<TILE>(&walk, a, block.b, &extent, &head,
@@ -406,7 +409,8 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
     const int64_t at = query_row(a, block.b, first);
     const struct pairs pairs = pairs_of(a, block.b, block.head);
     const int4 extent = attention_query_extent<TILE>(
-        a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
+        a->mask_extents.query_extents +
+            (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
         block.tile);
     struct attention_walk walk = attention_walk_begin();
     float dq[M][WIDTH / SIDE] = {};
@@ -428,7 +432,8 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
                         count, D, a->dtype);
         __syncthreads();
         differentiate<TILE>(&pairs, q_tile, dout_tile, k_tile, v_tile,
-                            f.stats + ((int64_t)block.b * a->H + block.head) * a->sights.q_pad,
+                            f.stats +
+                                ((int64_t)block.b * a->H + block.head) * a->mask_extents.q_pad,
                             weights, dweights, first, first_key);
         __syncthreads();
         add_rows<M, WIDTH>(dq, dweights + row * WEIGHTS_LD, WEIGHTS_LD, 1, k_tile, count, D);

@@ -373,8 +373,8 @@ static enum hd_status cross_entropy_launch(struct hd_cuda_stream *s,
                                            const struct hd_cross_entropy_args *a)
 {
     const int64_t packs = divide_up(a->V, W) + 1; /* maximum, for any `shift` */
-    const int64_t room = cache_bytes_max(s->cuda) / (int64_t)sizeof(pack<T, W>);
-    const int64_t kept = !a->dlogits ? 0 : packs < room ? packs : room;
+    const int64_t capacity = cache_bytes_max(s->cuda) / (int64_t)sizeof(pack<T, W>);
+    const int64_t kept = !a->dlogits ? 0 : packs < capacity ? packs : capacity;
 
     return HD_LAUNCH(s, (cross_entropy_rows<T, W>), dim3((unsigned)a->R), row_threads(packs),
                      (size_t)kept * sizeof(pack<T, W>), *a, kept);

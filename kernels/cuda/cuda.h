@@ -20,8 +20,8 @@ extern "C" {
 #include "kernels/kernels.h"
 #include "kernels/stream.h"
 
-struct hd_cuda_gemm;    /* cuda/gemm_library.h */
-struct hd_cuda_staging; /* cuda/memory.c */
+struct hd_cuda_gemm_state; /* cuda/gemm_library.h */
+struct hd_cuda_staging;    /* cuda/memory.c */
 struct hd_cuda_reservation;
 
 enum {
@@ -38,7 +38,7 @@ struct hd_backend {
     int l2_bytes;                    /* size of the L2 cache */
     int shared_bytes;                /* max. shared memory of a block, with static arrays */
     int shared_bytes_all;            /* shared memory of a multiprocessor; each block costs 1 KB */
-    struct hd_cuda_gemm *gemm;       /* cuBLASLt handle and cache; NULL: own code only */
+    struct hd_cuda_gemm_state *gemm; /* cuBLASLt handle and cache; NULL: own code only */
     struct hd_cuda_staging *staging; /* pinned host memory for write and read */
     struct hd_cuda_reservation *reservations;
     const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has already widened */
@@ -88,8 +88,9 @@ enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table);
 
 /* cuda/gemm*.c, the only files that include cublasLt.h. */
 void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes); /* with its version */
-enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_gemm **ret_gemm);
-void hd_cuda_gemm_close(struct hd_cuda_gemm *gemm);
+enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda,
+                                 struct hd_cuda_gemm_state **ret_gemm);
+void hd_cuda_gemm_close(struct hd_cuda_gemm_state *gemm);
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args);
 /* *ret_taken: true if the library computes this GEMM including its bias, epilogue and dbias. */
 enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,

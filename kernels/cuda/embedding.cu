@@ -369,7 +369,7 @@ static enum hd_status embedding_backward(struct hd_cuda_stream *s,
 extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
                                                      const struct hd_embedding_backward_args *a)
 {
-    const struct hd_costs_embedding_layout layout = hd_costs_embedding_layout(a);
+    const struct hd_costs_embedding_layout layout = hd_costs_lay_out_embedding(a);
     char *scratch = (char *)a->scratch;
     const int64_t share = divide_up(a->V, RANGES);
     const int64_t range = share < RANGE_MIN   ? (int64_t)RANGE_MIN

@@ -210,13 +210,13 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
     cublasStatus_t failed = hd_cuda_product_place(p, at);
 
     while (!failed && p->taken && !hd_cuda_product_is_apart(p)) {
-        const int offer = p->choice;
+        const int candidate = p->choice;
 
-        failed = hd_cuda_product_launch(stream->cuda, p, offer, args, stream->handle);
+        failed = hd_cuda_product_launch(stream->cuda, p, candidate, args, stream->handle);
         if (!failed)
             break;
         if (hd_cuda_product_is_refused(failed)) {
-            hd_cuda_product_refuse(stream->cuda, p, offer, args, failed);
+            hd_cuda_product_refuse(stream->cuda, p, candidate, args, failed);
             failed = CUBLAS_STATUS_SUCCESS;
         }
     }

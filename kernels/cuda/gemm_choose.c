@@ -17,8 +17,8 @@
 #include "kernels/cuda/gemm_library.h"
 
 enum {
-    AUX_ROW = 8,       /* the library needs ldc of pre and gelu_inp to be a multiple of it */
-    UNTIMED_OFFERS = 4 /* asked for if nothing is timed: for refusals at a launch */
+    AUX_ROW = 8,           /* the library needs ldc of pre and gelu_inp to be a multiple of it */
+    UNTIMED_CANDIDATES = 4 /* asked for if nothing is timed: for refusals at a launch */
 };
 
 void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes)
@@ -29,9 +29,10 @@ void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes)
                    version / 100 % 100, version % 100);
 }
 
-enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_gemm **ret_gemm)
+enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda,
+                                 struct hd_cuda_gemm_state **ret_gemm)
 {
-    struct hd_cuda_gemm *gemm = calloc(1, sizeof *gemm);
+    struct hd_cuda_gemm_state *gemm = calloc(1, sizeof *gemm);
     cublasStatus_t failed;
     enum hd_status st;
 
@@ -65,7 +66,7 @@ static void free_product(struct cuda_product *p)
     free(p);
 }
 
-void hd_cuda_gemm_close(struct hd_cuda_gemm *gemm)
+void hd_cuda_gemm_close(struct hd_cuda_gemm_state *gemm)
 {
     if (!gemm)
         return;
@@ -193,8 +194,8 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
 {
     const struct cuda_shape *s = &p->shape;
     const uint64_t budget = (uint64_t)cuda->traits.gemm_scratch_bytes;
-    const int wanted = cuda->gemm->path ? HD_CUDA_OFFERS_MAX : UNTIMED_OFFERS;
-    cublasLtMatmulHeuristicResult_t found[HD_CUDA_OFFERS_MAX];
+    const int wanted = cuda->gemm->path ? HD_CUDA_CANDIDATES_MAX : UNTIMED_CANDIDATES;
+    cublasLtMatmulHeuristicResult_t found[HD_CUDA_CANDIDATES_MAX];
     cublasLtMatmulPreference_t preference = NULL;
     int count = 0;
     cublasStatus_t failed;
@@ -232,11 +233,11 @@ static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product 
                                                 p->c, preference, wanted, found, &count);
     for (int i = 0; !failed && i < count; i++)
         if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= budget)
-            p->offers[p->offer_count++] = (struct cuda_algorithm){
+            p->candidates[p->candidate_count++] = (struct cuda_algorithm){
                 .algo = found[i].algo, .workspace_bytes = found[i].workspaceSize};
-    p->taken = p->offer_count > 0;
+    p->taken = p->candidate_count > 0;
     if (p->taken && s->dbias && cuda->gemm->path)
-        p->offers[p->offer_count++] = (struct cuda_algorithm){.apart = true};
+        p->candidates[p->candidate_count++] = (struct cuda_algorithm){.apart = true};
     if (preference)
         (void)cublasLtMatmulPreferenceDestroy(preference);
     if (!failed || failed == CUBLAS_STATUS_NOT_SUPPORTED || failed == CUBLAS_STATUS_INVALID_VALUE)
@@ -275,10 +276,10 @@ enum hd_status hd_cuda_product_find(const struct hd_backend *cuda, const struct 
 }
 
 cublasStatus_t hd_cuda_product_launch(const struct hd_backend *cuda, const struct cuda_product *p,
-                                      int offer, const struct hd_gemm_args *args,
+                                      int candidate, const struct hd_gemm_args *args,
                                       cudaStream_t stream)
 {
-    const struct cuda_algorithm *algorithm = &p->offers[offer];
+    const struct cuda_algorithm *algorithm = &p->candidates[candidate];
     const float one = 1, beta = args->accumulate || args->add ? 1 : 0;
 
     return cublasLtMatmul(cuda->gemm->handle, p->matmul, &one, args->b, p->a, args->a, p->b, &beta,
@@ -292,21 +293,21 @@ bool hd_cuda_product_is_refused(cublasStatus_t status)
            status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *p, int offer,
+void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *p, int candidate,
                             const struct hd_gemm_args *args, cublasStatus_t refusal)
 {
     const bool is_plain = !args->epilogue && !args->dbias && !args->add;
 
-    p->offers[offer].refused = true;
+    p->candidates[candidate].refused = true;
     p->choice = 0;
-    while (p->choice < p->offer_count && p->offers[p->choice].refused)
+    while (p->choice < p->candidate_count && p->candidates[p->choice].refused)
         p->choice++;
-    p->taken = p->choice < p->offer_count;
+    p->taken = p->choice < p->candidate_count;
     hd_log(HD_LOG_WARN,
            "gemm: %s refused its algorithm %d of %d for [%lld,%lld] x [%lld,%lld] of %s%s when it "
            "was launched: %s; %s",
-           cuda->traits.library, offer + 1, p->offer_count, (long long)args->M, (long long)args->K,
-           (long long)args->K, (long long)args->N,
+           cuda->traits.library, candidate + 1, p->candidate_count, (long long)args->M,
+           (long long)args->K, (long long)args->K, (long long)args->N,
            p->shape.fp8_a ? "fp8" : hd_dtype_name(args->ab_dtype),
            args->dbias      ? " with a bias gradient"
            : args->epilogue ? " with GELU"

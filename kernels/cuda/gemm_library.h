@@ -14,7 +14,7 @@
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
 
-enum { HD_CUDA_GEMM_BUCKETS = 64, HD_CUDA_OFFERS_MAX = 8, HD_CUDA_GEMM_ALIGN_MAX = 16 };
+enum { HD_CUDA_GEMM_BUCKETS = 64, HD_CUDA_CANDIDATES_MAX = 8, HD_CUDA_GEMM_ALIGN_MAX = 16 };
 
 /* The key of the cache of products. Compared by memcmp, so it is zeroed before it is filled. */
 struct cuda_shape {
@@ -44,12 +44,13 @@ struct cuda_product {
         size_t workspace_bytes;
         bool refused; /* at a launch, although it was offered */
         bool apart;   /* none of the library's: the product without dbias, and a launch for that */
-    } offers[HD_CUDA_OFFERS_MAX + 1]; /* the heuristic's list, best first; then `apart`, for dbias
+    } candidates[HD_CUDA_CANDIDATES_MAX +
+                 1];             /* the heuristic's list, best first; then `apart`, for dbias
                                          where choices are timed */
-    int offer_count, choice;          /* choice: the one in use */
+    int candidate_count, choice; /* choice: the one in use */
 };
 
-struct hd_cuda_gemm {
+struct hd_cuda_gemm_state {
     cublasLtHandle_t handle;
     struct cuda_product *products[HD_CUDA_GEMM_BUCKETS];
     /* gemm_time.c */
@@ -57,12 +58,12 @@ struct hd_cuda_gemm {
     char device[HD_CUDA_CHOICES_DEVICE_MAX]; /* what the choices are valid for */
     struct hd_choice *kept;                  /* of the file; [kept_count] */
     struct hd_choice *choices;               /* of the settled products; [choice_count] */
-    int kept_count, choice_count, choice_room;
+    int kept_count, choice_count, choice_capacity;
 };
 
 static inline bool hd_cuda_product_is_apart(const struct cuda_product *p)
 {
-    return p->taken && p->offers[p->choice].apart;
+    return p->taken && p->candidates[p->choice].apart;
 }
 
 /* ---- gemm.c ---- */
@@ -83,7 +84,7 @@ cublasStatus_t hd_cuda_product_place(const struct cuda_product *p, const struct 
 
 /* Launches the product by one of its offers. */
 cublasStatus_t hd_cuda_product_launch(const struct hd_backend *cuda, const struct cuda_product *p,
-                                      int offer, const struct hd_gemm_args *args,
+                                      int candidate, const struct hd_gemm_args *args,
                                       cudaStream_t stream);
 
 /* True for statuses that blame the algorithm or the operation, not the device: nothing was
@@ -92,15 +93,15 @@ bool hd_cuda_product_is_refused(cublasStatus_t status);
 
 /* The library refused this offer when it was launched: the first that it has not refused is used
  * from now on, and a line of the log says so. p->taken becomes false after the last one. */
-void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *p, int offer,
+void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *p, int candidate,
                             const struct hd_gemm_args *args, cublasStatus_t refusal);
 
 /* ---- gemm_time.c ---- */
 
 /* With options.choices_dir, unless the backend is deterministic: reads the file of choices. A file
  * that cannot be used is told in the log and ignored. */
-enum hd_status hd_cuda_choices_open(const struct hd_backend *cuda, struct hd_cuda_gemm *gemm);
-void hd_cuda_choices_close(struct hd_cuda_gemm *gemm);
+enum hd_status hd_cuda_choices_open(const struct hd_backend *cuda, struct hd_cuda_gemm_state *gemm);
+void hd_cuda_choices_close(struct hd_cuda_gemm_state *gemm);
 
 /* Chooses the algorithm of a product that the library computes: as the file says, else by time. A
  * product is settled once. All addresses must be valid; outputs and scratch become garbage. */

@@ -59,7 +59,7 @@ static enum hd_status name_device(const struct hd_backend *cuda, char ret_uuid[H
 }
 
 /* The choices of the file; none if there is no file, or one that cannot be used. */
-static void read_file(const struct hd_cuda_gemm *gemm, struct hd_choice *ret_choices,
+static void read_file(const struct hd_cuda_gemm_state *gemm, struct hd_choice *ret_choices,
                       int *ret_count)
 {
     struct hd_text text = {0};
@@ -77,7 +77,7 @@ static void read_file(const struct hd_cuda_gemm *gemm, struct hd_choice *ret_cho
     hd_text_free(&text);
 }
 
-enum hd_status hd_cuda_choices_open(const struct hd_backend *cuda, struct hd_cuda_gemm *gemm)
+enum hd_status hd_cuda_choices_open(const struct hd_backend *cuda, struct hd_cuda_gemm_state *gemm)
 {
     struct hd_text path = {0};
     char uuid[HD_CUDA_UUID_MAX];
@@ -99,7 +99,7 @@ enum hd_status hd_cuda_choices_open(const struct hd_backend *cuda, struct hd_cud
     return HD_OK;
 }
 
-void hd_cuda_choices_close(struct hd_cuda_gemm *gemm)
+void hd_cuda_choices_close(struct hd_cuda_gemm_state *gemm)
 {
     free(gemm->path);
     free(gemm->kept);
@@ -129,29 +129,29 @@ struct stopwatch {
     cudaEvent_t begin, end;
 };
 
-static enum hd_status launch(const struct hd_backend *cuda, const struct cuda_product *p, int offer,
-                             const struct hd_gemm_args *args, cudaStream_t stream,
+static enum hd_status launch(const struct hd_backend *cuda, const struct cuda_product *p,
+                             int candidate, const struct hd_gemm_args *args, cudaStream_t stream,
                              cublasStatus_t *ret_failed)
 {
-    if (p->offers[offer].apart)
+    if (p->candidates[candidate].apart)
         return hd_cuda_gemm_apart(cuda, args, stream);
-    *ret_failed = hd_cuda_product_launch(cuda, p, offer, args, stream);
+    *ret_failed = hd_cuda_product_launch(cuda, p, candidate, args, stream);
     return HD_OK;
 }
 
 /* *ret_ms: of LAUNCHES launches. *ret_failed: what the library said instead. */
 static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_product *p,
-                              int offer, const struct hd_gemm_args *args,
+                              int candidate, const struct hd_gemm_args *args,
                               const struct stopwatch *watch, float *ret_ms,
                               cublasStatus_t *ret_failed)
 {
     cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
-    enum hd_status st = launch(cuda, p, offer, args, watch->stream, &failed);
+    enum hd_status st = launch(cuda, p, candidate, args, watch->stream, &failed);
 
     if (!st && !failed)
         st = hd_cuda_check(cudaEventRecord(watch->begin, watch->stream), "cannot record an event");
     for (int i = 0; i < LAUNCHES && !st && !failed; i++)
-        st = launch(cuda, p, offer, args, watch->stream, &failed);
+        st = launch(cuda, p, candidate, args, watch->stream, &failed);
     *ret_failed = failed;
     if (st || failed)
         return st;
@@ -164,30 +164,31 @@ static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_p
 }
 
 /* Sets p->choice. Offers take turns, so that a GPU that changes its clock does so for all. */
-static enum hd_status time_offers(const struct hd_backend *cuda, struct cuda_product *p,
-                                  const struct hd_gemm_args *args, const struct stopwatch *watch)
+static enum hd_status time_candidates(const struct hd_backend *cuda, struct cuda_product *p,
+                                      const struct hd_gemm_args *args,
+                                      const struct stopwatch *watch)
 {
-    float best_ms[HD_CUDA_OFFERS_MAX + 1] = {0}, ms = 0;
+    float best_ms[HD_CUDA_CANDIDATES_MAX + 1] = {0}, ms = 0;
     int first = -1, fastest = -1;
     enum hd_status st = HD_OK;
 
-    for (int i = 0; i < MEASUREMENTS * p->offer_count && !st; i++) {
-        const int offer = i % p->offer_count;
+    for (int i = 0; i < MEASUREMENTS * p->candidate_count && !st; i++) {
+        const int candidate = i % p->candidate_count;
         cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
 
-        if (p->offers[offer].refused)
+        if (p->candidates[candidate].refused)
             continue;
-        st = measure(cuda, p, offer, args, watch, &ms, &failed);
+        st = measure(cuda, p, candidate, args, watch, &ms, &failed);
         if (!st && hd_cuda_product_is_refused(failed))
-            hd_cuda_product_refuse(cuda, p, offer, args, failed);
+            hd_cuda_product_refuse(cuda, p, candidate, args, failed);
         else if (!st && failed)
             st = hd_err(HD_INTERNAL, "gemm: %s failed while its algorithms were timed: %s",
                         cuda->traits.library, cublasLtGetStatusString(failed));
-        else if (!st && (i < p->offer_count || ms < best_ms[offer]))
-            best_ms[offer] = ms;
+        else if (!st && (i < p->candidate_count || ms < best_ms[candidate]))
+            best_ms[candidate] = ms;
     }
-    for (int i = 0; i < p->offer_count; i++) {
-        if (p->offers[i].refused)
+    for (int i = 0; i < p->candidate_count; i++) {
+        if (p->candidates[i].refused)
             continue;
         first = first < 0 ? i : first;
         fastest = fastest < 0 || best_ms[i] < best_ms[fastest] ? i : fastest;
@@ -212,7 +213,7 @@ static enum hd_status choose_by_time(const struct hd_backend *cuda, struct cuda_
         st = hd_cuda_check(cudaEventCreateWithFlags(&watch.end, cudaEventDefault),
                            "cannot create an event");
     if (!st)
-        st = time_offers(cuda, p, args, &watch);
+        st = time_candidates(cuda, p, args, &watch);
     if (watch.stream) { /* nothing of it may still run when the operands are used */
         const enum hd_status ended =
             hd_cuda_check(cudaStreamSynchronize(watch.stream), HD_CUDA_LAUNCHED_FAILED);
@@ -227,16 +228,16 @@ static enum hd_status choose_by_time(const struct hd_backend *cuda, struct cuda_
     return st;
 }
 
-static enum hd_status list_choice(struct hd_cuda_gemm *gemm, const struct hd_choice *choice)
+static enum hd_status list_choice(struct hd_cuda_gemm_state *gemm, const struct hd_choice *choice)
 {
-    if (gemm->choice_count == gemm->choice_room) {
-        const int room = gemm->choice_room ? 2 * gemm->choice_room : 64;
-        struct hd_choice *larger = realloc(gemm->choices, (size_t)room * sizeof *larger);
+    if (gemm->choice_count == gemm->choice_capacity) {
+        const int capacity = gemm->choice_capacity ? 2 * gemm->choice_capacity : 64;
+        struct hd_choice *larger = realloc(gemm->choices, (size_t)capacity * sizeof *larger);
 
         if (!larger)
             return hd_err(HD_NO_MEMORY, "no memory for the choices among cuBLASLt's algorithms");
         gemm->choices = larger;
-        gemm->choice_room = room;
+        gemm->choice_capacity = capacity;
     }
     gemm->choices[gemm->choice_count++] = *choice;
     return HD_OK;
@@ -246,16 +247,16 @@ enum hd_status hd_cuda_product_settle(const struct hd_backend *cuda, struct cuda
                                       const struct hd_gemm_args *args,
                                       const struct cuda_addresses *at)
 {
-    struct hd_cuda_gemm *gemm = cuda->gemm;
+    struct hd_cuda_gemm_state *gemm = cuda->gemm;
     struct hd_choice choice;
     const struct hd_choice *kept;
     enum hd_status st = HD_OK;
 
-    if (!gemm->path || p->settled || p->offer_count < 2)
+    if (!gemm->path || p->settled || p->candidate_count < 2)
         return HD_OK;
-    choice = (struct hd_choice){.product = name_product(cuda, p), .offered = p->offer_count};
+    choice = (struct hd_choice){.product = name_product(cuda, p), .offered = p->candidate_count};
     kept = hd_cuda_choices_find(gemm->kept, gemm->kept_count, choice.product);
-    if (kept && kept->offered == p->offer_count) {
+    if (kept && kept->offered == p->candidate_count) {
         p->choice = kept->chosen;
     } else {
         const cublasStatus_t failed = hd_cuda_product_place(p, at);
@@ -276,7 +277,7 @@ enum hd_status hd_cuda_product_settle(const struct hd_backend *cuda, struct cuda
 const struct hd_choice *hd_cuda_gemm_choices(struct hd_backend *cuda, int *ret_count)
 {
     static const struct hd_choice none;
-    const struct hd_cuda_gemm *gemm = cuda->gemm;
+    const struct hd_cuda_gemm_state *gemm = cuda->gemm;
 
     *ret_count = gemm ? gemm->choice_count : 0;
     if (!gemm || !gemm->path)
@@ -294,7 +295,7 @@ static void use_choice(struct hd_backend *cuda, const struct hd_choice *choice)
 
 void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choices, int count)
 {
-    struct hd_cuda_gemm *gemm = cuda->gemm;
+    struct hd_cuda_gemm_state *gemm = cuda->gemm;
 
     for (int i = 0; gemm && i < gemm->choice_count; i++) {
         struct hd_choice *own = &gemm->choices[i];
@@ -312,7 +313,7 @@ void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choice
  * another one added since this one began is read again and kept. */
 static enum hd_status write_file(struct hd_backend *cuda)
 {
-    struct hd_cuda_gemm *gemm = cuda->gemm;
+    struct hd_cuda_gemm_state *gemm = cuda->gemm;
     struct hd_choice *all;
     struct hd_text text = {0};
     int old_count = 0, count;
@@ -350,7 +351,7 @@ static enum hd_status write_file(struct hd_backend *cuda)
 
 void hd_cuda_gemm_keep_choices(struct hd_backend *cuda)
 {
-    const struct hd_cuda_gemm *gemm = cuda->gemm;
+    const struct hd_cuda_gemm_state *gemm = cuda->gemm;
 
     if (gemm && gemm->choice_count && write_file(cuda))
         hd_log(HD_LOG_WARN, "gemm: the choices among algorithms are not kept: %s",

@@ -551,7 +551,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
 extern "C" enum hd_status hd_cuda_regroup(struct hd_cuda_stream *s, const struct hd_regroup_args *a)
 {
     const int64_t bytes = a->C * (int64_t)hd_dtype_size(a->dtype), count = a->P * a->E;
-    const struct hd_costs_regroup_layout layout = hd_costs_regroup_layout(a);
+    const struct hd_costs_regroup_layout layout = hd_costs_lay_out_regroup(a);
     int64_t *places = (int64_t *)((char *)a->scratch + layout.places);
     int64_t *arrivals = (int64_t *)((char *)a->scratch + layout.arrivals);
     const dim3 blocks((unsigned)divide_up(a->T, REGROUP_STRETCH * ROWS_WARPS));

@@ -173,17 +173,17 @@ static __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t 
         const int line = number / CHUNKS, chunk = number % CHUNKS;
         const int64_t i = first + (INNER ? line : chunk * 8),
                       k = slice + (INNER ? chunk * 8 : line);
-        const int64_t room =
+        const int64_t capacity =
             INNER ? (i < f.outer ? f.depth - k : 0) : (k < f.depth ? f.outer - i : 0);
         const T *from = f.data + (INNER ? i * f.ld + k : k * f.ld + i);
         T *at = to + chunk_at<OUTER, INNER>(line, chunk);
 
-        if (room <= 0 || room >= 8) {
-            cp_async_16(at, room > 0 ? from : f.data, room > 0);
+        if (capacity <= 0 || capacity >= 8) {
+            cp_async_16(at, capacity > 0 ? from : f.data, capacity > 0);
         } else { /* the last chunk of a line: do not read past the row */
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                at[j] = j < room ? from[j] : from_float<T>(0);
+                at[j] = j < capacity ? from[j] : from_float<T>(0);
         }
     }
 }

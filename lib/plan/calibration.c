@@ -172,7 +172,7 @@ enum hd_status hd_calibration_add(struct hd_calibration *cal, struct hd_arena *a
         }
     if (c->count == HD_CALIBRATION_SAMPLES_MAX)
         return hd_err(HD_LIMIT, "a calibration has at most %d sizes of %s",
-                      (int)HD_CALIBRATION_SAMPLES_MAX, hd_kernel_info(key->kernel)->name);
+                      (int)HD_CALIBRATION_SAMPLES_MAX, hd_kernel_get_info(key->kernel)->name);
     grown = hd_arena_grow(arena, c->samples, c->count, &c->capacity, sizeof *grown);
     if (!grown)
         return no_memory();

@@ -30,7 +30,7 @@ static void add_class(struct hd_json_writer *w, const struct hd_calibration_clas
 {
     hd_json_add_line(w);
     hd_json_begin(w, NULL, '{');
-    hd_json_add_string(w, "kernel", hd_kernel_info(c->kernel)->name);
+    hd_json_add_string(w, "kernel", hd_kernel_get_info(c->kernel)->name);
     hd_json_add_string(w, "variant", c->variant);
     hd_json_begin(w, "samples", '[');
     for (int i = 0; i < c->count; i++) {
@@ -169,7 +169,7 @@ static enum hd_status read_numbers(const struct hd_json *row, const char *what, 
 static bool find_kernel(const char *name, enum hd_kernel *ret_kernel)
 {
     for (int k = 0; k < HD_KERNEL_COUNT; k++)
-        if (strcmp(hd_kernel_info((enum hd_kernel)k)->name, name) == 0) {
+        if (strcmp(hd_kernel_get_info((enum hd_kernel)k)->name, name) == 0) {
             *ret_kernel = (enum hd_kernel)k;
             return true;
         }

@@ -350,7 +350,7 @@ static struct hd_node *append_node(struct hd_emit *e, const struct hd_node *like
 struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
                                const void *operands)
 {
-    const size_t size_bytes = hd_kernel_info(kernel)->args_size_bytes;
+    const size_t size_bytes = hd_kernel_get_info(kernel)->args_size_bytes;
     struct hd_node node = {.kernel = kernel, .args = hd_arena_alloc(e->arena, size_bytes)};
 
     if (!node.args) {

@@ -88,7 +88,7 @@ const char *hd_node_name(const struct hd_node *node)
         return product_name(node);
     if (node->kernel == HD_K_fp8_gemm && ((const struct hd_fp8_gemm_args *)node->args)->add)
         return "fp8_gemm_add";
-    return hd_kernel_info(node->kernel)->name;
+    return hd_kernel_get_info(node->kernel)->name;
 }
 
 static void list_node(const struct hd_chunk *chunk, struct hd_text *text,

@@ -12,12 +12,12 @@ static const enum hd_access comm_access[] = {HD_COMM_OPERAND_LIST(READ, WRITE, R
 int hd_node_operand_count(const struct hd_node *node)
 {
     return node->is_comm ? (int)(sizeof comm_access / sizeof comm_access[0])
-                         : hd_kernel_info(node->kernel)->operand_count;
+                         : hd_kernel_get_info(node->kernel)->operand_count;
 }
 
 enum hd_access hd_node_access(const struct hd_node *node, int k)
 {
-    return node->is_comm ? comm_access[k] : hd_kernel_info(node->kernel)->operands[k].access;
+    return node->is_comm ? comm_access[k] : hd_kernel_get_info(node->kernel)->operands[k].access;
 }
 
 bool hd_node_touches(const struct hd_node *node, const struct hd_store *store)

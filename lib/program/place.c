@@ -63,7 +63,7 @@ static void append(struct hd_chunk *chunk, struct hd_store *s, enum hd_region re
 /* The size depends on which pointers are NULL; the others get a dummy address. */
 static int64_t scratch_bytes(struct hd_emit *e, const struct hd_node *node, int *ret_operand)
 {
-    const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
+    const struct hd_kernel_info *info = hd_kernel_get_info(node->kernel);
 
     *ret_operand = -1;
     for (int k = 0; k < info->operand_count; k++) {

@@ -117,7 +117,7 @@ static enum hd_status bind_kernel(struct hd_runner *runner, bool first,
                                   struct bound_node *b)
 {
     const struct hd_node *node = b->node;
-    const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
+    const struct hd_kernel_info *info = hd_kernel_get_info(node->kernel);
     struct hd_node copy = *node;
 
     b->args = hd_arena_alloc(arena, info->args_size_bytes);
@@ -253,7 +253,7 @@ static enum hd_status fail(struct hd_runner *runner, enum hd_status st, const st
     if (node && st != HD_ABORTED)
         st = hd_err_prefix(st, "%s",
                            node->is_comm ? hd_comm_kind_name(node->comm)
-                                         : hd_kernel_info(node->kernel)->name);
+                                         : hd_kernel_get_info(node->kernel)->name);
     hd_err_save(st, &runner->error);
     if (runner->comm)
         hd_comm_abort(runner->comm, runner->error.message);

@@ -137,7 +137,7 @@ static void *indices(int64_t count, int64_t period)
 
 static void set_scratch(struct bench *b, enum hd_kernel kernel, void *args)
 {
-    const struct hd_kernel_info *info = hd_kernel_info(kernel);
+    const struct hd_kernel_info *info = hd_kernel_get_info(kernel);
     const int64_t bytes = hd_kernel_scratch_bytes(kernel, args, &b->traits);
 
     if (bytes > b->scratch_bytes) {
@@ -207,17 +207,17 @@ static void time_beside(struct bench *b, const char *label, enum hd_kernel kerne
             make(b, &args, sizes, dtype);
             set_scratch(b, kernel, &args);
             if (hd_backend_cpu()->prepare(b->backend, kernel, &args))
-                die(hd_kernel_info(kernel)->name);
+                die(hd_kernel_get_info(kernel)->name);
             begin_ns = hd_clock_now_ns();
             if (hd_launch(b->stream, kernel, &args))
-                die(hd_kernel_info(kernel)->name);
+                die(hd_kernel_get_info(kernel)->name);
             if (turn > 1) /* the first turns warm up */
                 ns[turn % 2] += hd_clock_now_ns() - begin_ns;
         }
     }
     (void)kill(b->neighbour, SIGSTOP);
     printf("%-26s %-4s %-24s alone %9.3f ms, beside %9.3f ms, ratio %.2f\n",
-           hd_kernel_info(kernel)->name, hd_dtype_name(dtype), label,
+           hd_kernel_get_info(kernel)->name, hd_dtype_name(dtype), label,
            (double)ns[0] * 1e-6 / (TURNS - 1) / LAUNCHES,
            (double)ns[1] * 1e-6 / (TURNS - 1) / LAUNCHES, (double)ns[1] / (double)ns[0]);
 }
@@ -230,7 +230,7 @@ static void time_kernel(struct bench *b, const char *label, enum hd_kernel kerne
         char bytes[512];
         double align;
     } args;
-    const char *name = hd_kernel_info(kernel)->name;
+    const char *name = hd_kernel_get_info(kernel)->name;
     struct hd_costs costs = {0};
     int64_t best_ns = INT64_MAX, total_ns = 0;
     long long mallocs = 0;

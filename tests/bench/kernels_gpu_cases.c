@@ -139,7 +139,7 @@ static enum hd_status time_once(struct bench *b, enum hd_kernel kernel, const vo
  * the floor's share of the median. Then its tensors are forgotten. */
 static void run(struct bench *b, enum hd_kernel kernel, void *args, const char *shape)
 {
-    const struct hd_kernel_info *info = hd_kernel_info(kernel);
+    const struct hd_kernel_info *info = hd_kernel_get_info(kernel);
     void *scratch = take(b, hd_kernel_scratch_bytes(kernel, args, &b->traits));
     struct hd_costs costs = {0};
     double times[KERNELS_GPU_ROUNDS_MAX], median, bytes, by_bytes, by_flops, floor;
@@ -176,7 +176,7 @@ static bool wanted(const struct bench *b, enum hd_kernel kernel)
 {
     const char *only = b->run->only;
 
-    return !b->failed && (!only || !strncmp(hd_kernel_info(kernel)->name, only, strlen(only)));
+    return !b->failed && (!only || !strncmp(hd_kernel_get_info(kernel)->name, only, strlen(only)));
 }
 
 /* RUN(name, shape, members of the argument struct): nothing of it happens unless it is wanted. */

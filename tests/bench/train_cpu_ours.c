@@ -44,7 +44,7 @@ static void print_ops(const struct ops *o, int steps)
     for (int k = 0; k < HD_KERNEL_COUNT; k++)
         if (o->count[k])
             fprintf(stderr, "    %-26s %5lld launches %9.3f ms %5.1f%%  %8.1f GF/s %7.1f GB/s\n",
-                    hd_kernel_info((enum hd_kernel)k)->name, (long long)(o->count[k] / steps),
+                    hd_kernel_get_info((enum hd_kernel)k)->name, (long long)(o->count[k] / steps),
                     (double)o->ns[k] * 1e-6 / steps, 100.0 * (double)o->ns[k] / (double)total_ns,
                     o->costs[k].flops / (double)o->ns[k],
                     (double)(o->costs[k].read_bytes + o->costs[k].write_bytes) / (double)o->ns[k]);

@@ -209,7 +209,7 @@ names[] = {
     {"assign", CLASS_EXPERTS},      {"permute", CLASS_EXPERTS},
     {"combine", CLASS_EXPERTS},     {"regroup", CLASS_EXPERTS},
 };
-const char *name = hd_kernel_info(kernel)->name;
+const char *name = hd_kernel_get_info(kernel)->name;
 
 for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (!strncmp(name, names[i].begin, strlen(names[i].begin)))
@@ -289,7 +289,7 @@ struct line {
 
 static void label_of(const struct hd_node *node, char ret_label[LABEL_CHARS])
 {
-    const char *name = hd_kernel_info(node->kernel)->name;
+    const char *name = hd_kernel_get_info(node->kernel)->name;
 
     if (node->kernel == HD_K_gemm) {
         const struct hd_gemm_args *g = node->args;

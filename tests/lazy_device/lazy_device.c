@@ -138,7 +138,7 @@ static void drop(struct op *op)
 /* With every address turned into one that the cpu may use. */
 static enum hd_status run_kernel(struct lazy_stream *s, const struct op *op)
 {
-    const struct hd_kernel_info *info = hd_kernel_info(op->kernel);
+    const struct hd_kernel_info *info = hd_kernel_get_info(op->kernel);
 
     for (int k = 0; k < info->operand_count; k++) {
         char *place = (char *)op->bytes + info->operands[k].offset;
@@ -348,7 +348,7 @@ static enum hd_status enqueue(struct lazy_stream *s, const struct op *what, cons
 static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args)
 {
     return enqueue((struct lazy_stream *)stream, &(struct op){.kind = OP_LAUNCH, .kernel = kernel},
-                   args, hd_kernel_info(kernel)->args_size_bytes);
+                   args, hd_kernel_get_info(kernel)->args_size_bytes);
 }
 
 static enum hd_status synchronize(struct hd_stream *stream)

@@ -44,7 +44,7 @@ static void note_victim(void *context, const struct hd_launch_event *event)
         return;
     (void)snprintf(f->op, sizeof f->op, "%s",
                    event->node->is_comm ? hd_comm_kind_name(event->node->comm)
-                                        : hd_kernel_info(event->node->kernel)->name);
+                                        : hd_kernel_get_info(event->node->kernel)->name);
     if (f->killed) {
         f->died_ms = hd_clock_now_ms();
         (void)raise(SIGKILL);

@@ -82,7 +82,8 @@ static void heads_that_share_keys_are_cut(void **state)
             cuts[i].parts * 2 * shape.B * shape.G * shape.kv_len * shape.D * 4;
         struct problem p = attention_problem(&shape, i % 4 > 1 ? HD_F16 : HD_BF16);
         struct hd_attention_backward_args args = attention_backward_args(&p), plain = args;
-        const struct hd_costs_attention_sights sights = hd_costs_attention_backward_sights(&args);
+        const struct hd_costs_attention_mask_extents sights =
+            hd_costs_attention_backward_mask_extents(&args);
         struct gradient gradients[3];
 
         plain.dtype = HD_F32;

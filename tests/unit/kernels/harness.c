@@ -161,7 +161,7 @@ static void give_back(const struct hd_kernel_info *info, void *args, const struc
 
 enum hd_status device_try(struct device *device, enum hd_kernel kernel, void *args)
 {
-    const struct hd_kernel_info *info = hd_kernel_info(kernel);
+    const struct hd_kernel_info *info = hd_kernel_get_info(kernel);
     const struct hd_backend_table *table = on_backend();
     const size_t bytes = (size_t)hd_kernel_scratch_bytes(kernel, args, &device->traits);
     char *memory, *scratch = guarded(bytes, HD_SCRATCH_ALIGN, &memory);
@@ -187,7 +187,7 @@ void device_launch(struct device *device, enum hd_kernel kernel, void *args)
     const enum hd_status st = device_try(device, kernel, args);
 
     if (st)
-        fail_msg("%s: %s", hd_kernel_info(kernel)->name, hd_err_message());
+        fail_msg("%s: %s", hd_kernel_get_info(kernel)->name, hd_err_message());
 }
 
 struct tensor *tensor_new(int64_t count, enum hd_dtype dtype)

@@ -325,7 +325,7 @@ static const struct hd_node *find_kernel(const struct built *b, enum hd_kernel k
     for (int i = 0; i < p->count; i++)
         if (!p->nodes[i]->is_comm && p->nodes[i]->kernel == kernel)
             return p->nodes[i];
-    fail_msg("B has no %s", hd_kernel_info(kernel)->name);
+    fail_msg("B has no %s", hd_kernel_get_info(kernel)->name);
     return NULL;
 }
 

@@ -19,7 +19,7 @@ struct asked {
  * region begins on a bound of HD_TENSOR_ALIGN and no better one. Nothing is launched. */
 static void ask(struct asked *asked, const struct hd_node *node)
 {
-    const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
+    const struct hd_kernel_info *info = hd_kernel_get_info(node->kernel);
     const struct hd_backend_table *table = on_backend();
     struct hd_gemm_args args = *(const struct hd_gemm_args *)node->args;
 
