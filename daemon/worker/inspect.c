@@ -181,7 +181,7 @@ static void print_peaks(const struct hd_backend_table *table, int threads)
     table->close(backend);
 }
 
-int hd_worker_device(int argc, char **argv)
+int hd_worker_device_verb(int argc, char **argv)
 {
     struct hd_flag f[] = {{"--threads", false, false, NULL},
                           {"--world", false, false, NULL},

@@ -62,7 +62,7 @@ static const struct verb {
     {"device", "[--threads N] [--world N] [--device cpu|cuda|auto] [--measure]",
      "what this machine's processor, or its first GPU, computes fast; --measure: the GPU memory "
      "that a process takes",
-     hd_worker_device},
+     hd_worker_device_verb},
     {"gpus", "", "this machine's GPUs, and why some cannot be used, as JSON", hd_worker_gpus},
     {"gpu-sample", "", "power, clocks and errors of this machine's GPUs, as JSON",
      hd_worker_gpu_sample},

@@ -26,7 +26,7 @@
 #include "kernels/nccl.h"
 #include "kernels/plugin.h"
 #include "train/reserve.h"
-#include "worker/card.h"
+#include "worker/peer_info.h"
 #include "worker/rank_internal.h"
 
 enum {
@@ -201,7 +201,7 @@ static enum hd_status blame_the_node(enum hd_status st)
 }
 
 /* On a GPU also NCCL, and the processor where it updates the weights. */
-static enum hd_status describe_compute(const struct rank *r, struct card_compute *ret_compute)
+static enum hd_status describe_compute(const struct rank *r, struct peer_compute *ret_compute)
 {
     const struct hd_backend_options options = {.threads = (int)r->job.threads};
     const struct hd_device_table *device = r->backend->device;
@@ -240,33 +240,33 @@ static enum hd_status meet_at_doors(struct rank *r)
     struct hd_gloo_endpoint *cards = hd_arena_array(&r->arena, (size_t)r->world, sizeof *cards);
     struct hd_link_values values = {0};
     struct hd_gloo_listener *door = NULL;
-    struct hd_comm_status_page *board = NULL;
-    uint8_t mine[CARD_BYTES];
-    struct card_compute compute;
+    struct hd_comm_status_page *tensorboard = NULL;
+    uint8_t mine[PEER_INFO_BYTES];
+    struct peer_compute compute;
     enum hd_status st = cards ? hd_gloo_listener_open(r->data_address, r->node, &door)
                               : hd_err(HD_NO_MEMORY, "no memory for the cards of the ranks");
 
     if (!st)
         st = describe_compute(r, &compute);
     if (!st) {
-        card_write(hd_gloo_listener_endpoint(door), &compute, mine);
+        peer_info_write(hd_gloo_listener_endpoint(door), &compute, mine);
         st = hd_link_rendezvous(r->link, mine, sizeof mine, NODES_TIMEOUT_MS, &values);
     }
     if (!st)
-        st = card_read_all(&values, r->rank, &compute, cards);
+        st = peer_info_read_all(&values, r->rank, &compute, cards);
     if (!st)
-        st = hd_comm_status_page_open(r->fds.control_fd, (int)r->here, r->fds.world, &board);
+        st = hd_comm_status_page_open(r->fds.control_fd, (int)r->here, r->fds.world, &tensorboard);
     if (!st) {
-        hd_gloo_listener_report(door, tell_awaited, board);
+        hd_gloo_listener_report(door, tell_awaited, tensorboard);
         st = hd_comm_open_gloo(door, cards, (int)r->rank, (int)r->world, RENDEZVOUS_TIMEOUT_MS,
                                &r->comm);
     }
     if (!st) {
-        hd_comm_show_in(r->comm, board);
-        board = NULL;
+        hd_comm_show_in(r->comm, tensorboard);
+        tensorboard = NULL;
         hd_comm_set_deadline(r->comm, r->step_deadline_ms);
     }
-    hd_comm_status_page_close(board);
+    hd_comm_status_page_close(tensorboard);
     hd_link_values_free(&values);
     if (door)
         hd_gloo_listener_close(door);
@@ -787,7 +787,7 @@ int hd_worker_rank(int argc, char **argv)
     if (!st)
         st = set_up(&r);
     if (!st) {
-        rank_open_board(&r);
+        rank_open_tensorboard(&r);
         st = rank_watch_peers(&r);
     }
     if (!st) {
@@ -796,7 +796,7 @@ int hd_worker_rank(int argc, char **argv)
     if (st)
         report_failure(&r, st);
     hd_stragglers_free(r.stragglers);
-    hd_tensorboard_close(r.board);
+    hd_tensorboard_close(r.tensorboard);
     hd_trainer_free(r.trainer);
     hd_comm_free(r.comm);
     hd_worker_device_close(&r.device);

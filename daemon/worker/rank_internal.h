@@ -5,7 +5,7 @@
  *   rank_check.c   what steps that change no weight and losses that do not fall mean for the run
  *   rank_guard.c   what is done after a step whose loss or gradient is far too large
  *   rank_peers.c   ranks that are slower than their peers
- *   rank_board.c   numbers for TensorBoard
+ *   rank_tensorboard.c   numbers for TensorBoard
  *   rank_lock.c    the locks that a rank closes behind itself before it reads data
  *
  * Threads: the rank's.
@@ -56,23 +56,23 @@ struct rank {
     struct hd_trainer *trainer;
     bool bad_base; /* the checkpoint to start from could not be loaded as it was written */
     bool no_base;  /* the checkpoint to start from is not on the disk */
-    struct hd_tensorboard *board; /* rank 0 */
-    enum rank_request request;    /* of this rank */
-    int64_t saved_step;           /* of the newest checkpoint; -1: none */
-    struct hd_saved saved;        /* the newest checkpoint of this attempt; path "": none */
-    int64_t skips;                /* steps in a row that changed no weight */
-    int64_t spikes;               /* steps in a row that were spikes */
-    int64_t went_back;            /* times since the newest checkpoint */
-    int64_t overflows;            /* steps in a row whose gradient was not finite */
-    bool improved;                /* a step since saved_step had a finite gradient */
-    bool finite;                  /* the newest loss */
-    bool diverged;                /* the reason for which the run is given up */
-    bool fails_alike;             /* all ranks give it up for what they all know */
+    struct hd_tensorboard *tensorboard; /* rank 0 */
+    enum rank_request request;          /* of this rank */
+    int64_t saved_step;                 /* of the newest checkpoint; -1: none */
+    struct hd_saved saved;              /* the newest checkpoint of this attempt; path "": none */
+    int64_t skips;                      /* steps in a row that changed no weight */
+    int64_t spikes;                     /* steps in a row that were spikes */
+    int64_t went_back;                  /* times since the newest checkpoint */
+    int64_t overflows;                  /* steps in a row whose gradient was not finite */
+    bool improved;                      /* a step since saved_step had a finite gradient */
+    bool finite;                        /* the newest loss */
+    bool diverged;                      /* the reason for which the run is given up */
+    bool fails_alike;                   /* all ranks give it up for what they all know */
     struct hd_trend trend;
     bool said_stuck;
-    bool data_changed; /* and said so */
-    bool board_failed; /* and said so */
-    bool said_memory;  /* of the device */
+    bool data_changed;       /* and said so */
+    bool tensorboard_failed; /* and said so */
+    bool said_memory;        /* of the device */
     bool stopped;
     bool unsaved; /* stopped without the last checkpoint, which could not be written */
     struct storage storage;
@@ -134,10 +134,10 @@ enum hd_status rank_watch_peers(struct rank *r);
 /* After each step: tells stragglers. */
 void rank_look_at_peers(struct rank *r, const struct hd_step_result *s);
 
-/* ---- rank_board.c ---- */
+/* ---- rank_tensorboard.c ---- */
 
 /* One warning when it cannot be opened or written; training goes on. */
-void rank_open_board(struct rank *r);
+void rank_open_tensorboard(struct rank *r);
 struct hd_step_metrics rank_metrics(const struct hd_step_result *s);
 void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count);
 void rank_show_step(struct rank *r, const struct hd_step_result *s);

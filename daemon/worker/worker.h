@@ -26,7 +26,7 @@ int hd_worker_bigram(int argc, char **argv);
 int hd_worker_memory(int argc, char **argv);
 int hd_worker_program(int argc, char **argv);
 int hd_worker_schedule(int argc, char **argv);
-int hd_worker_device(int argc, char **argv);
+int hd_worker_device_verb(int argc, char **argv);
 int hd_worker_gpu_sample(int argc, char **argv);
 int hd_worker_gpus(int argc, char **argv);
 int hd_worker_probe(int argc, char **argv);

@@ -6,7 +6,7 @@
 #include "worker/rank_internal.h"
 
 /* Beside the attempts' folders: one run of one job. Opened late if its disk takes no writes now. */
-static enum hd_status open_board(struct rank *r)
+static enum hd_status open_tensorboard(struct rank *r)
 {
     const char *slash = strrchr(r->job.attempt_dir, '/');
     struct hd_text dir = {0};
@@ -17,32 +17,32 @@ static enum hd_status open_board(struct rank *r)
     hd_text_add(&dir, "%.*s/tensorboard", (int)(slash - r->job.attempt_dir), r->job.attempt_dir);
     st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
                     : hd_tensorboard_open(dir.data, r->job.attempt,
-                                          hd_trainer_steps_done(r->trainer), &r->board);
+                                          hd_trainer_steps_done(r->trainer), &r->tensorboard);
     hd_text_free(&dir);
     return st;
 }
 
-static void board_fails(struct rank *r)
+static void tensorboard_fails(struct rank *r)
 {
-    if (!r->board_failed)
+    if (!r->tensorboard_failed)
         rank_say(r, HD_LINK_LEVEL_WARN, hd_err_message());
-    r->board_failed = true;
+    r->tensorboard_failed = true;
 }
 
-void rank_open_board(struct rank *r)
+void rank_open_tensorboard(struct rank *r)
 {
-    if (open_board(r))
-        board_fails(r);
+    if (open_tensorboard(r))
+        tensorboard_fails(r);
 }
 
 void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count)
 {
-    enum hd_status st = r->board ? HD_OK : open_board(r);
+    enum hd_status st = r->tensorboard ? HD_OK : open_tensorboard(r);
 
-    if (!st && r->board)
-        st = hd_tensorboard_add(r->board, step, scalars, count);
+    if (!st && r->tensorboard)
+        st = hd_tensorboard_add(r->tensorboard, step, scalars, count);
     if (st)
-        board_fails(r);
+        tensorboard_fails(r);
 }
 
 /* Of a NaN, which would be printed. */

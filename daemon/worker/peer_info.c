@@ -1,17 +1,17 @@
-#include "worker/card.h"
+#include "worker/peer_info.h"
 
 #include <string.h>
 
 enum { ISA_AT = HD_GLOO_ENDPOINT_BYTES, LIBRARY_AT = ISA_AT + 32, ENGINE_AT = LIBRARY_AT + 32 };
 enum { WORD_BYTES = 32 };
-_Static_assert(sizeof((struct card_compute){0}).isa == WORD_BYTES, "an instruction set fits");
-_Static_assert(sizeof((struct card_compute){0}) == 3 * WORD_BYTES, "all words are as long");
-_Static_assert((int)CARD_BYTES <= (int)HD_LINK_VALUE_MAX, "a card fits the rendezvous");
+_Static_assert(sizeof((struct peer_compute){0}).isa == WORD_BYTES, "an instruction set fits");
+_Static_assert(sizeof((struct peer_compute){0}) == 3 * WORD_BYTES, "all words are as long");
+_Static_assert((int)PEER_INFO_BYTES <= (int)HD_LINK_VALUE_MAX, "a card fits the rendezvous");
 
-void card_write(const struct hd_gloo_endpoint *card, const struct card_compute *compute,
-                uint8_t ret_bytes[CARD_BYTES])
+void peer_info_write(const struct hd_gloo_endpoint *card, const struct peer_compute *compute,
+                     uint8_t ret_bytes[PEER_INFO_BYTES])
 {
-    memset(ret_bytes, 0, CARD_BYTES);
+    memset(ret_bytes, 0, PEER_INFO_BYTES);
     memcpy(ret_bytes, card->bytes, HD_GLOO_ENDPOINT_BYTES);
     memcpy(ret_bytes + ISA_AT, compute->isa, strnlen(compute->isa, WORD_BYTES - 1));
     memcpy(ret_bytes + LIBRARY_AT, compute->library, strnlen(compute->library, WORD_BYTES - 1));
@@ -26,9 +26,9 @@ static void read_word(const uint8_t *value, int at, char ret_word[WORD_BYTES])
 }
 
 static enum hd_status check(const uint8_t *value, int64_t rank, int64_t self,
-                            const struct card_compute *own)
+                            const struct peer_compute *own)
 {
-    struct card_compute theirs;
+    struct peer_compute theirs;
 
     read_word(value, ISA_AT, theirs.isa);
     read_word(value, LIBRARY_AT, theirs.library);
@@ -44,17 +44,18 @@ static enum hd_status check(const uint8_t *value, int64_t rank, int64_t self,
         (long long)self, own->isa, own->library, own->engine[0] ? " and " : "", own->engine);
 }
 
-enum hd_status card_read_all(const struct hd_link_values *values, int64_t self,
-                             const struct card_compute *compute, struct hd_gloo_endpoint *ret_cards)
+enum hd_status peer_info_read_all(const struct hd_link_values *values, int64_t self,
+                                  const struct peer_compute *compute,
+                                  struct hd_gloo_endpoint *ret_cards)
 {
     enum hd_status st = HD_OK;
 
     for (int64_t r = 0; !st && r < values->world; r++) {
-        if (values->size_bytes[r] != CARD_BYTES)
+        if (values->size_bytes[r] != PEER_INFO_BYTES)
             return hd_err(HD_CONFLICT,
                           "rank %lld sent a card of %zu bytes, not of %d: all nodes need the same "
                           "build of Heddle",
-                          (long long)r, values->size_bytes[r], CARD_BYTES);
+                          (long long)r, values->size_bytes[r], PEER_INFO_BYTES);
         st = check(values->value[r], r, self, compute);
         memcpy(ret_cards[r].bytes, values->value[r], HD_GLOO_ENDPOINT_BYTES);
     }
