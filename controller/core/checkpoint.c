@@ -409,7 +409,7 @@ enum hd_status core_checkpoint_remove(struct hd_core *core, struct core_job *job
     if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_checkpoints_moved(core, job); /* those that it waited for may have been given up */
     core_dirty_job(core, job);
-    core_event(core, job, "checkpoint_removed", 0, -1, "",
+    core_event(core, job, HD_EVENT_CHECKPOINT_REMOVED, 0, -1, "",
                "the checkpoint of step %lld was removed by %s", (long long)step, by);
     return HD_OK;
 }

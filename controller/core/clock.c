@@ -45,7 +45,7 @@ static void shift_planned_start(struct hd_core *core, struct core_job *job, int6
     hd_clock_format_utc(job->rec.planned_start_ms, was);
     job->rec.planned_start_ms += step_ms;
     hd_clock_format_utc(job->rec.planned_start_ms, is);
-    core_event(core, job, "start_moved", job->rec.attempt_count, -1, "",
+    core_event(core, job, HD_EVENT_START_MOVED, job->rec.attempt_count, -1, "",
                "the expected start moved from %s to %s: the clock of the controller's machine was "
                "set",
                was, is);
@@ -65,7 +65,7 @@ void core_follow_clock(struct hd_core *core, struct hd_now before, bool ticks)
         return;
     }
     hd_clock_format_span(llabs(step_ms), span);
-    core_event(core, NULL, "clock_set", 0, -1, "",
+    core_event(core, NULL, HD_EVENT_CLOCK_SET, 0, -1, "",
                "the clock of the controller's machine was set %s by %s%s: time limits, deadlines "
                "of drains and expected starts move with it",
                step_ms > 0 ? "ahead" : "back", span, step_ms > 0 ? ", or the machine slept" : "");

@@ -264,7 +264,8 @@ struct hd_core_event {
             const char *uuid, *from; /* from: the address of the copy */
         } copy;
         struct {
-            const char *kind, *node, *message;
+            enum hd_event_kind kind;
+            const char *node, *message;
         } note;
         struct {
             const char *uuid;

@@ -126,8 +126,8 @@ void core_dirty_desired(struct hd_core *core, struct core_node *node);
 void core_announce(struct hd_core *core, const struct core_job *job);
 
 /* Adds to the history of a job, or of the cluster (job NULL). */
-void core_event(struct hd_core *core, struct core_job *job, const char *kind, int32_t attempt,
-                int32_t rank, const char *node, const char *fmt, ...)
+void core_event(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
+                int32_t attempt, int32_t rank, const char *node, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
 
 /* ---- job.c ------------------------------------------------------------------------------------*/

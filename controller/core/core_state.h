@@ -108,8 +108,8 @@ struct core_node {
         *reported_refusal; /* likewise: why its daemon takes no new attempts; NULL, "": it does */
     const char *refuses_attempts; /* reported_refusal, or that it lacks the jobs directory
                                      (core_node_update_refusal) */
-    bool lacks_jobs_dir; /* refuses_attempts says so */
-    bool leaves;         /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
+    bool lacks_jobs_dir;          /* refuses_attempts says so */
+    bool leaves; /* likewise: its daemon ends soon, so its attempts stop at a checkpoint */
     const char *asked_name;   /* name that its daemon gives, taken over when no job runs there; "",
                                * NULL: none */
     const char *host;         /* host name of its machine; "", NULL: the node's name */

@@ -444,7 +444,7 @@ static void begin_move(const struct defragmentation *g, struct job_migration *mi
 {
     struct core_job *other = migration->job;
 
-    core_event(g->core, other, "moving", migration->attempt->rec.attempt, -1, "",
+    core_event(g->core, other, HD_EVENT_MOVING, migration->attempt->rec.attempt, -1, "",
                "attempt %d writes a checkpoint and goes on elsewhere, so that the %d devices "
                "of job %" PRIu64 " are near one another",
                migration->attempt->rec.attempt, g->now->device_count, g->job->rec.job);
@@ -477,7 +477,7 @@ static void report_defragmentation(const struct defragmentation *g,
     core_add_placement_text(g->core, (int32_t)placement->member_count, placement->tier, &text);
     hd_text_add(&text, " at %.3g s a step", placement->plan.step_s);
     g->core->no_memory |= text.failed;
-    core_event(g->core, g->job, "gathering", g->job->rec.attempt_count, -1, "", "%s",
+    core_event(g->core, g->job, HD_EVENT_GATHERING, g->job->rec.attempt_count, -1, "", "%s",
                text.failed ? "" : text.data);
     hd_text_free(&text);
 }

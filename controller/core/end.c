@@ -103,7 +103,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
         core_attempt_set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);
         describe_end(attempt, end, text, sizeof text);
-        core_event(core, job, as_requested ? "attempt_stopped" : "attempt_failed",
+        core_event(core, job, as_requested ? HD_EVENT_ATTEMPT_STOPPED : HD_EVENT_ATTEMPT_FAILED,
                    attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
                    attempt->rec.attempt, text);
     }
@@ -181,6 +181,14 @@ static int64_t next_start_ms(const struct hd_core *core, const struct core_job *
            (core_is_thrashing(job) && delay_ms < WORTH_MS ? WORTH_MS : delay_ms);
 }
 
+/* Returns the event of a job that ends in a state. */
+static enum hd_event_kind kind_of_end(enum hd_job_state state)
+{
+    return state == HD_JOB_STATE_SUCCEEDED ? HD_EVENT_SUCCEEDED
+           : state == HD_JOB_STATE_FAILED  ? HD_EVENT_FAILED
+                                           : HD_EVENT_CANCELLED;
+}
+
 /* ---- what the job does then -------------------------------------------------------------------*/
 
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
@@ -195,7 +203,7 @@ void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_sta
     core->limit_reported &= core_reaches(core, HD_CTL_JOBS_CALM_PERCENT);
     core_set_text(core, &job->rec.reason, reason);
     core_dirty_job(core, job);
-    core_event(core, job, hd_job_state_name(state), job->rec.attempt_count, -1, "", "job %s%s%s",
+    core_event(core, job, kind_of_end(state), job->rec.attempt_count, -1, "", "job %s%s%s",
                hd_job_state_name(state), *reason ? ": " : "", reason);
     core_checkpoint_prune(core, job);
     core->schedule_due = true;
@@ -207,8 +215,8 @@ void core_announce_fallback(struct hd_core *core, struct core_job *job,
     const struct hd_checkpoint_record *fallback = core_checkpoint_fallback(job, attempt);
 
     if (fallback)
-        core_event(core, job, "checkpoint_damaged", attempt->rec.attempt, attempt->rec.end.rank,
-                   attempt->rec.end.node,
+        core_event(core, job, HD_EVENT_CHECKPOINT_DAMAGED, attempt->rec.attempt,
+                   attempt->rec.end.rank, attempt->rec.end.node,
                    "the checkpoint of step %lld of attempt %d is damaged; going back to that of "
                    "step %lld of attempt %d",
                    (long long)attempt->rec.base_step, attempt->rec.base_attempt,
@@ -386,7 +394,7 @@ static void complete(struct hd_core *core, struct core_job *job, struct core_att
     core_attempt_set_end(core, attempt, &end);
     if (*message) {
         describe_end(attempt, &end, text, sizeof text);
-        core_event(core, job, "attempt_failed", attempt->rec.attempt, -1, end.node,
+        core_event(core, job, HD_EVENT_ATTEMPT_FAILED, attempt->rec.attempt, -1, end.node,
                    "attempt %d: %s", attempt->rec.attempt, text);
     }
 }
@@ -400,7 +408,7 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     attempt->rec.ended_ms = core->now.wall_ms;
     core_dirty_attempt(core, job, attempt);
     release_devices(core, job, attempt);
-    core_event(core, job, "ended", attempt->rec.attempt, -1, "", "attempt %d ended: %s",
+    core_event(core, job, HD_EVENT_ENDED, attempt->rec.attempt, -1, "", "attempt %d ended: %s",
                attempt->rec.attempt, hd_end_cause_name((int)attempt->rec.end.cause));
     end_or_requeue(core, job, attempt);
     core->schedule_due = true;
@@ -450,7 +458,7 @@ static void stop_out_of_time(struct hd_core *core, struct core_job *job,
     char limit[HD_CLOCK_TEXT_MAX];
 
     hd_clock_format_span(job->needs.time_limit_ms, limit);
-    core_event(core, job, "time_limit", attempt->rec.attempt, -1, "",
+    core_event(core, job, HD_EVENT_TIME_LIMIT, attempt->rec.attempt, -1, "",
                "the job has run for %s, its time_limit: attempt %d writes a checkpoint and ends",
                limit, attempt->rec.attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
@@ -477,7 +485,7 @@ void core_attempt_timers(struct hd_core *core, struct core_job *job)
                spent_ms >= core->config.stop_grace_ms) {
         attempt->kill = true;
         stop_allocs(core, attempt);
-        core_event(core, job, "killed", attempt->rec.attempt, -1, "",
+        core_event(core, job, HD_EVENT_KILLED, attempt->rec.attempt, -1, "",
                    "attempt %d did not stop within %lld s and is killed", attempt->rec.attempt,
                    (long long)(core->config.stop_grace_ms / 1000));
     }

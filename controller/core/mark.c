@@ -56,14 +56,14 @@ void core_announce(struct hd_core *core, const struct core_job *job)
         out->jobs[out->job_count++] = job->rec.job;
 }
 
-void core_event(struct hd_core *core, struct core_job *job, const char *kind, int32_t attempt,
-                int32_t rank, const char *node, const char *fmt, ...)
+void core_event(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
+                int32_t attempt, int32_t rank, const char *node, const char *fmt, ...)
 {
     char message[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* longer than the limit: hd_record_fit cuts it */
     struct hd_event_record event = {.time_ms = core->now.wall_ms,
                                     .attempt = attempt,
                                     .rank = rank,
-                                    .kind = kind,
+                                    .kind = hd_event_kind_name(kind),
                                     .node = node,
                                     .message = message};
     va_list args;

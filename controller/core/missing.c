@@ -112,7 +112,7 @@ void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
         return;
     core_set_text(core, &listed->path, seen->path); /* the jobs directory may have moved */
     set_missing(core, job, listed, false);
-    core_event(core, job, "checkpoint_back", listed->attempt, -1, "",
+    core_event(core, job, HD_EVENT_CHECKPOINT_BACK, listed->attempt, -1, "",
                "the checkpoint of step %lld of attempt %d is on the disk again: %s",
                (long long)listed->step, listed->attempt, listed->path);
     if (job->rec.state == HD_JOB_STATE_QUEUED)
@@ -178,7 +178,7 @@ static void take_unreported(struct hd_core *core, struct core_job *job,
     }
     if (job->checkpoint_count > before)
         core_event(
-            core, job, "checkpoints_found", attempt->rec.attempt, -1, "",
+            core, job, HD_EVENT_CHECKPOINTS_FOUND, attempt->rec.attempt, -1, "",
             "attempt %d had written %zu checkpoints that its lost node could not report; the "
             "newest is of step %lld",
             attempt->rec.attempt, job->checkpoint_count - before,
@@ -194,7 +194,7 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
         attempt->rec.attempt != event->found.attempt)
         return HD_OK; /* too late */
     if (*event->found.problem && (!core_lacks_checkpoint(job) || job->missing_due))
-        core_event(core, job, "search_failed", attempt->rec.attempt, -1, "",
+        core_event(core, job, HD_EVENT_SEARCH_FAILED, attempt->rec.attempt, -1, "",
                    "cannot look for the checkpoints of the job: %s", event->found.problem);
     if (attempt->rec.end.cause == HD_END_CAUSE_NODE_LOST)
         take_unreported(core, job, attempt, event);
@@ -260,7 +260,7 @@ void core_tell_missing(struct hd_core *core, struct core_job *job)
     else
         hd_text_add(&text, "; none is left, and the job waits until one is there again");
     core->no_memory |= text.failed;
-    core_event(core, job, "checkpoint_missing", job->rec.attempt_count, -1, "", "%s",
+    core_event(core, job, HD_EVENT_CHECKPOINT_MISSING, job->rec.attempt_count, -1, "", "%s",
                text.failed ? "" : text.data);
     hd_text_free(&text);
 }

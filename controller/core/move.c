@@ -48,7 +48,7 @@ static bool fits_elsewhere(struct hd_core *core, struct core_job *job, struct co
 static void leave(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                   const struct core_node *node, const char *why)
 {
-    core_event(core, job, "preempted", attempt->rec.attempt, -1, node->rec.name,
+    core_event(core, job, HD_EVENT_PREEMPTED, attempt->rec.attempt, -1, node->rec.name,
                "attempt %d writes a checkpoint and leaves %s, %s", attempt->rec.attempt,
                node->rec.name, why);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_PREEMPTED, 0);
@@ -214,7 +214,7 @@ static void resize(struct hd_core *core, struct core_job *job, struct core_attem
         return;
     hd_clock_format_span(gain_ms, gain);
     hd_clock_format_span(cost_ms, cost);
-    core_event(core, job, "growing", attempt->rec.attempt, -1, "",
+    core_event(core, job, HD_EVENT_GROWING, attempt->rec.attempt, -1, "",
                "attempt %d ends at a checkpoint to go on with %d devices in place of %d, which "
                "saves about %s and costs %s",
                attempt->rec.attempt, reach.devices, have, gain, cost);

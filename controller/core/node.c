@@ -211,6 +211,19 @@ void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_n
     core->schedule_due = true;
 }
 
+/* Returns the event of a node that entered a state by a drain or its end. */
+static enum hd_event_kind kind_of_state(enum hd_node_state state)
+{
+    switch (state) {
+    case HD_NODE_STATE_DRAINING:
+        return HD_EVENT_DRAINING;
+    case HD_NODE_STATE_DRAINED:
+        return HD_EVENT_DRAINED;
+    default:
+        return HD_EVENT_READY;
+    }
+}
+
 void core_node_refresh(struct hd_core *core, struct core_node *node)
 {
     enum hd_node_state state = HD_NODE_STATE_READY;
@@ -224,7 +237,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
     if (state == node->rec.state)
         return;
     core_node_set_state(core, node, state);
-    core_event(core, NULL, hd_node_state_name(state), 0, -1, node->rec.name, "node %s is %s",
+    core_event(core, NULL, kind_of_state(state), 0, -1, node->rec.name, "node %s is %s",
                node->rec.name, hd_node_state_name(state));
 }
 
@@ -237,7 +250,7 @@ void core_node_renew(struct hd_core *core, struct core_node *node)
     node->suspect = false;
     if (node->rec.state != HD_NODE_STATE_UNREACHABLE)
         return;
-    core_event(core, NULL, "reachable", 0, -1, node->rec.name, "node %s is reachable again",
+    core_event(core, NULL, HD_EVENT_REACHABLE, 0, -1, node->rec.name, "node %s is reachable again",
                node->rec.name);
     core_node_set_state(core, node, HD_NODE_STATE_READY);
     core_node_refresh(core, node);
@@ -267,7 +280,7 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
     node->connected = node->synced = false;
     node->stale_count = 0;
     core_node_set_state(core, node, HD_NODE_STATE_LOST);
-    core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", why);
+    core_event(core, NULL, HD_EVENT_LOST, 0, -1, node->rec.name, "%s and is lost", why);
     core_probe_give_up(core, node);
     core_node_end_allocs(core, node, why);
     for (size_t i = 0; i < core->node_count; i++) /* one of them deletes in its place */
@@ -315,7 +328,7 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
     } else if (silent_ms >= core->config.unreachable_ms &&
                node->rec.state != HD_NODE_STATE_UNREACHABLE) {
         core_node_set_state(core, node, HD_NODE_STATE_UNREACHABLE);
-        core_event(core, NULL, "unreachable", 0, -1, node->rec.name,
+        core_event(core, NULL, HD_EVENT_UNREACHABLE, 0, -1, node->rec.name,
                    "node %s has been silent for %lld s; its ranks may still be training",
                    node->rec.name, (long long)(silent_ms / 1000));
     }

@@ -174,12 +174,12 @@ static void report_victim(struct hd_core *core, struct core_job *victim,
 {
     if (victim->rec.priority == job->rec.priority)
         core_event(
-            core, victim, "preempted", attempt->rec.attempt, -1, "",
+            core, victim, HD_EVENT_PREEMPTED, attempt->rec.attempt, -1, "",
             "attempt %d writes a checkpoint and gives back devices that it had borrowed, for "
             "job %" PRIu64,
             attempt->rec.attempt, job->rec.job);
     else
-        core_event(core, victim, "preempted", attempt->rec.attempt, -1, "",
+        core_event(core, victim, HD_EVENT_PREEMPTED, attempt->rec.attempt, -1, "",
                    "attempt %d writes a checkpoint and gives its devices back for job %" PRIu64
                    ", whose priority is %d; this job's is %d",
                    attempt->rec.attempt, job->rec.job, job->rec.priority, victim->rec.priority);
@@ -200,7 +200,7 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
         core_attempt_stop_for(core, victims[i].job, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
     }
     core->no_memory |= names.failed;
-    core_event(core, job, "preempting", job->rec.attempt_count, -1, "",
+    core_event(core, job, HD_EVENT_PREEMPTING, job->rec.attempt_count, -1, "",
                "job%s %s, of lower priority or on devices that were kept, stop%s at a checkpoint, "
                "which frees %d device%s",
                count == 1 ? "" : "s", names.failed ? "" : names.data, count == 1 ? "s" : "",

@@ -139,7 +139,7 @@ enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *
     add_limit(&text, "", record.devices_max, " in all");
     add_limit(&text, ", ", record.user_devices_max, " for a user");
     core->no_memory |= text.failed;
-    core_event(core, NULL, "queue_set", 0, -1, "", "queue %s: %s, weight %d%s; set by %s",
+    core_event(core, NULL, HD_EVENT_QUEUE_SET, 0, -1, "", "queue %s: %s, weight %d%s; set by %s",
                event->queue.name, text.failed ? "" : text.data, record.weight,
                record.closed ? ", closed" : "", event->queue.by);
     hd_text_free(&text);
@@ -184,7 +184,7 @@ enum hd_status core_remove_queue(struct hd_core *core, const struct hd_core_even
                       "; let them end, or cancel them, then remove it",
                       name, count, count == 1 ? "" : "s", count == 1 ? "has" : "have",
                       first->rec.job);
-    core_event(core, NULL, "queue_removed", 0, -1, "", "queue %s: removed by %s", name,
+    core_event(core, NULL, HD_EVENT_QUEUE_REMOVED, 0, -1, "", "queue %s: removed by %s", name,
                event->queue.by);
     record = queue->rec;
     record.removed = true;

@@ -27,6 +27,17 @@ NAME_FUNCTION(hd_credential_kind_name, HD_CREDENTIAL_KIND_LIST)
 #undef NAME_FUNCTION
 #undef X
 
+const char *hd_event_kind_name(enum hd_event_kind kind)
+{
+    static const char *const names[] = {
+#define X(name, word, subject, meaning) word,
+        HD_EVENT_KIND_LIST(X)
+#undef X
+    };
+
+    return (unsigned)kind < HD_EVENT_KIND_COUNT ? names[kind] : "";
+}
+
 enum hd_device_kind hd_device_kind_of(const char *word)
 {
 #define X(name, number, text)    \

@@ -19,6 +19,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "controller/core/event_kinds.h"
 #include "controller/core/identity_record.h"
 #include "job/job.h"
 #include "job/metrics.h"
@@ -280,7 +281,8 @@ struct hd_event_record {
     uint64_t sequence;
     int64_t time_ms;
     int32_t attempt, rank; /* 0: about no attempt; -1: about no rank */
-    const char *kind, *node, *message;
+    const char *kind;      /* a word of event_kinds.h; of an older or newer build another one */
+    const char *node, *message;
 };
 
 struct hd_step_record {

@@ -345,10 +345,10 @@ static void report_planned_start(struct hd_core *core, struct core_job *job,
     hd_clock_format_utc(now_ms, is);
     core->no_memory |= cause.failed;
     if (!before_ms)
-        core_event(core, job, "start_expected", job->rec.attempt_count, -1, "",
+        core_event(core, job, HD_EVENT_START_EXPECTED, job->rec.attempt_count, -1, "",
                    "expected to start at %s: %s", is, cause.failed ? "" : cause.data);
     else
-        core_event(core, job, "start_moved", job->rec.attempt_count, -1, "",
+        core_event(core, job, HD_EVENT_START_MOVED, job->rec.attempt_count, -1, "",
                    "the expected start moved from %s to %s: %s", was,
                    now_ms ? is : "a time that is not known", cause.failed ? "" : cause.data);
     hd_text_free(&cause);

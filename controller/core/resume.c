@@ -92,14 +92,14 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
     core->schedule_due = true;
     core_dirty_job(core, job);
     if (base)
-        core_event(core, job, "resumed", job->rec.attempt_count, -1, "",
+        core_event(core, job, HD_EVENT_RESUMED, job->rec.attempt_count, -1, "",
                    "resumed by %s, from step %lld of attempt %d", by, (long long)base->step,
                    base->attempt);
     else if (core_lacks_checkpoint(job))
-        core_event(core, job, "resumed", job->rec.attempt_count, -1, "",
+        core_event(core, job, HD_EVENT_RESUMED, job->rec.attempt_count, -1, "",
                    "resumed by %s; its checkpoints are missing", by);
     else
-        core_event(core, job, "resumed", job->rec.attempt_count, -1, "",
+        core_event(core, job, HD_EVENT_RESUMED, job->rec.attempt_count, -1, "",
                    "resumed by %s, from scratch: it has no checkpoint", by);
 }
 
@@ -165,7 +165,7 @@ enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *ev
 
     if (st || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return st;
-    core_event(core, job, "requeue", attempt->rec.attempt, -1, "",
+    core_event(core, job, HD_EVENT_REQUEUE, attempt->rec.attempt, -1, "",
                "%s asked for the job to be queued again: attempt %d stops at a checkpoint",
                event->again.by, attempt->rec.attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_USER, 0);
@@ -184,7 +184,7 @@ enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_ev
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return HD_OK; /* its last checkpoint is being written */
     attempt->saves_asked++;
-    core_event(core, job, "checkpoint_asked", attempt->rec.attempt, -1, "",
+    core_event(core, job, HD_EVENT_CHECKPOINT_ASKED, attempt->rec.attempt, -1, "",
                "%s asked for a checkpoint", event->again.by);
     for (size_t i = 0; i < attempt->alloc_count; i++)
         core_dirty_desired(core, attempt->allocs[i].node);

@@ -166,7 +166,7 @@ static void report_borrowing(struct hd_core *core, struct core_job *job)
     attempt->rec.borrows = true;
     core->held_by_borrowers += attempt->rec.plan.rank_count;
     core->borrowers[core->borrower_count++] = attempt;
-    core_event(core, job, "borrowing", attempt->rec.attempt, -1, "",
+    core_event(core, job, HD_EVENT_BORROWING, attempt->rec.attempt, -1, "",
                "attempt %d runs on devices that are kept for older jobs; when one of these can "
                "start with them, it writes a checkpoint, gives them back and waits again",
                attempt->rec.attempt);
@@ -181,7 +181,7 @@ static void report_choice(struct hd_core *core, struct core_job *job)
         return;
     core_add_choice(core, &job->choice, false, &text);
     core->no_memory |= text.failed;
-    core_event(core, job, "weighed", job->rec.attempt_count, -1, "", "%s",
+    core_event(core, job, HD_EVENT_WEIGHED, job->rec.attempt_count, -1, "", "%s",
                text.failed ? "" : text.data);
     hd_text_free(&text);
 }

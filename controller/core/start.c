@@ -53,7 +53,7 @@ static void announce_start(struct hd_core *core, struct core_job *job,
         (void)snprintf(experts, sizeof experts, ", ep %d", (int)plan->ep);
     if (plan->zero > 0)
         (void)snprintf(zero, sizeof zero, ", zero %d", (int)plan->zero);
-    core_event(core, job, "starting", record->attempt, -1, record->plan.ranks[0].node_name,
+    core_event(core, job, HD_EVENT_STARTING, record->attempt, -1, record->plan.ranks[0].node_name,
                "attempt %d on %s: %d %s device%s, %s%s%s, micro-batch %d, %s", record->attempt,
                nodes.failed ? "" : nodes.data, record->plan.rank_count, plan->device,
                record->plan.rank_count == 1 ? "" : "s", layout, experts, zero,
@@ -136,7 +136,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
             core_dirty_desired(core, placement->members[m].node);
         announce_start(core, job, &record, placement);
         if (*why)
-            core_event(core, job, "layout", record.attempt, -1, "", "%s", why);
+            core_event(core, job, HD_EVENT_LAYOUT, record.attempt, -1, "", "%s", why);
     }
     free(record.plan.ranks);
 }

@@ -33,7 +33,7 @@ static void report_limit(struct hd_core *core)
     core->limit_reported = true;
     hd_core_warn(core, &text);
     core->no_memory |= text.failed;
-    core_event(core, NULL, "jobs_near_limit", 0, -1, "", "%s", text.failed ? "" : text.data);
+    core_event(core, NULL, HD_EVENT_JOBS_NEAR_LIMIT, 0, -1, "", "%s", text.failed ? "" : text.data);
     hd_text_free(&text);
 }
 
@@ -173,7 +173,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
     job->is_new = true;
     core_outcome_set(core, record.job, HD_JOB_STATE_QUEUED);
     core_dirty_job(core, job);
-    core_event(core, job, "submitted", 0, -1, "", "submitted by %s", event->submit.owner);
+    core_event(core, job, HD_EVENT_SUBMITTED, 0, -1, "", "submitted by %s", event->submit.owner);
     core->out->job = record.job;
     core->new_job = job;
     report_limit(core);
@@ -194,8 +194,9 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
     job->rec.cancel = true;
     job->rec.cancel_now |= event->cancel.now;
     core_dirty_job(core, job);
-    core_event(core, job, "cancel", job->rec.attempt_count, -1, "", "cancel requested by %s%s",
-               event->cancel.by, event->cancel.now ? ", without a checkpoint" : "");
+    core_event(core, job, HD_EVENT_CANCEL, job->rec.attempt_count, -1, "",
+               "cancel requested by %s%s", event->cancel.by,
+               event->cancel.now ? ", without a checkpoint" : "");
     attempt = core_active(job);
     if (!attempt) {
         core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");

@@ -353,7 +353,7 @@ void core_search_timers(struct hd_core *core, struct core_job *job)
         job->search_since_mono = core->now.mono_ms;
     } else if (job->search == CORE_SEARCH_OUT &&
                core->now.mono_ms - job->search_since_mono >= core->config.search_timeout_ms) {
-        core_event(core, job, "search_failed", job->rec.attempt_count, -1, "",
+        core_event(core, job, HD_EVENT_SEARCH_FAILED, job->rec.attempt_count, -1, "",
                    "the checkpoints of the job could not be listed within %lld s",
                    (long long)(core->config.search_timeout_ms / 1000));
         core_tell_missing(core, job);
@@ -395,8 +395,8 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     job->rec.held = held;
     core->schedule_due |= job->migration_group != 0; /* nothing is kept for it while it is held */
     core_dirty_job(core, job);
-    core_event(core, job, held ? "held" : "released", job->rec.attempt_count, -1, "", "%s by %s%s",
-               held ? "held" : "released", event->again.by,
+    core_event(core, job, held ? HD_EVENT_HELD : HD_EVENT_RELEASED, job->rec.attempt_count, -1, "",
+               "%s by %s%s", held ? "held" : "released", event->again.by,
                held && core_active(job) ? ": this attempt goes on, another one is not started"
                                         : "");
     if (!held && job->wait == CORE_WAIT_HELD && core_lacks_checkpoint(job))

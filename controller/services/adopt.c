@@ -60,7 +60,7 @@ static void report_unknown(struct controller *c, const struct hd_pki_certificate
     char message[HD_PKI_NAME_MAX + 256];
     const struct hd_core_event event = {
         .kind = HD_CORE_NOTE,
-        .note = {.kind = "node_unknown", .node = cert->name, .message = message}};
+        .note = {.kind = HD_EVENT_NODE_UNKNOWN, .node = cert->name, .message = message}};
 
     for (size_t i = 0; i < c->unknown_count; i++)
         if (memcmp(c->unknown[i], cert->hash, sizeof c->unknown[i]) == 0)
@@ -84,7 +84,7 @@ static enum hd_status keep_credential(struct controller *c, struct hd_credential
     char message[HD_PKI_NAME_MAX + 128];
     const struct hd_core_event event = {
         .kind = HD_CORE_NOTE,
-        .note = {.kind = "certificate_adopted", .node = made->name, .message = message}};
+        .note = {.kind = HD_EVENT_CERTIFICATE_ADOPTED, .node = made->name, .message = message}};
     enum hd_status st;
 
     (void)snprintf(message, sizeof message,

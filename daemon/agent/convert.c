@@ -201,15 +201,9 @@ Heddle__V1__Report *convert_report(struct hd_arena *arena, const char *node,
 static Heddle__V1__EndCause end_cause(int64_t cause)
 {
     static const Heddle__V1__EndCause causes[HD_LINK_CAUSE_COUNT] = {
-        [HD_LINK_CAUSE_COMPLETED] = HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED,
-        [HD_LINK_CAUSE_RANK_EXIT] = HEDDLE__V1__END_CAUSE__END_CAUSE_RANK_EXIT,
-        [HD_LINK_CAUSE_NODE_LOST] = HEDDLE__V1__END_CAUSE__END_CAUSE_NODE_LOST,
-        [HD_LINK_CAUSE_HANG] = HEDDLE__V1__END_CAUSE__END_CAUSE_HANG,
-        [HD_LINK_CAUSE_USER] = HEDDLE__V1__END_CAUSE__END_CAUSE_USER,
-        [HD_LINK_CAUSE_LAUNCH_FAILED] = HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED,
-        [HD_LINK_CAUSE_DIVERGED] = HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED,
-        [HD_LINK_CAUSE_STORAGE] = HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE,
-        [HD_LINK_CAUSE_OOM] = HEDDLE__V1__END_CAUSE__END_CAUSE_OOM,
+#define X(code, name) [HD_LINK_CAUSE_##code] = HEDDLE__V1__END_CAUSE__END_CAUSE_##code,
+        HD_LINK_CAUSES(X)
+#undef X
     };
 
     return causes[cause];
