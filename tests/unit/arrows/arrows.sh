@@ -1,6 +1,7 @@
 #!/bin/bash
-# arrows.sh [PROGRAM...]: #include lines follow the table `allowed`; the PROGRAMs, which plan and
-# talk but never compute, link no compute or collective library.
+# arrows.sh [PROGRAM...]: #include lines follow the table `allowed`; files of one package call one another in one
+# direction, except the circles that are listed; documents name files that exist; the PROGRAMs, which plan and talk
+# but never compute, link no compute or collective library.
 set -u
 
 here=$HEDDLE_SOURCE_DIR/tests/unit/arrows
@@ -20,9 +21,9 @@ check() { # ROOT
     (cd "$1" && find lib kernels daemon controller proto -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' |
         sort | xargs -d '\n' grep -nE '^[[:space:]]*#[[:space:]]*include' /dev/null) 2>/dev/null |
         awk -v table="$here/allowed" '
-        function room_of(path,   best, room) {
-            for (room in allowed)
-                if (index(path, room "/") == 1 && length(room) > length(best)) best = room
+        function package_of(path,   best, package) {
+            for (package in allowed)
+                if (index(path, package "/") == 1 && length(package) > length(best)) best = package
             return best
         }
         function owned_by(file, owners,   list, n, i) {
@@ -34,21 +35,21 @@ check() { # ROOT
             while ((getline line < table) > 0) {
                 colon = index(line, ":")
                 n = split(substr(line, 1, colon - 1), left, " ")
-                if (left[1] == "room") allowed[left[2]] = " " substr(line, colon + 1) " "
+                if (left[1] == "package") allowed[left[2]] = " " substr(line, colon + 1) " "
                 for (i = 2; left[1] == "owner" && i <= n; i++) owner[left[i]] = substr(line, colon + 1)
             }
         }
         {
             file = $0; sub(/:.*/, "", file)
             header = $0; sub(/^[^<"]*[<"]/, "", header); sub(/[>"].*/, "", header)
-            from = room_of(file)
-            if (from == "") { print file ": no room of the table holds this file"; next }
+            from = package_of(file)
+            if (from == "") { print file ": no package of the table holds this file"; next }
             for (prefix in owner)
                 if (index(header, prefix) == 1 && !owned_by(file, owner[prefix]))
                     print file ": " header " belongs to" owner[prefix]
             if (index(header, "heddle/v1/") == 1) next
-            to = room_of("lib/" header)
-            if (to == "") to = room_of(header)
+            to = package_of("lib/" header)
+            if (to == "") to = package_of(header)
             if (to != "" && to != from && index(allowed[from], " " to " ") == 0)
                 print file ": includes " header " of " to ", which " from " may not"
             if (to != "" && to != from && header ~ /_internal\.h$/)
@@ -76,6 +77,77 @@ check_tags() { # ROOT
 check_tags "$HEDDLE_SOURCE_DIR" >"$TMPDIR/found"
 verdict a_tag_names_one_struct "$TMPDIR/found"
 
+# Prints a line per circle of files that the list does not have, and per row of the list that is none, from lines of
+# `nm -A -P`. A circle may be smaller than its row: it depends on the libraries that a build has.
+check_circles() { # LIST
+    awk -f "$here/circles.awk" | awk -v list="$1" '
+        BEGIN {
+            while ((getline line < list) > 0) {
+                if (line ~ /^#/ || line !~ /:/) continue
+                sub(/:.*/, "", line)
+                rows[++count] = " " line " "
+            }
+        }
+        {
+            found[$1] = 1
+            for (r = 1; r <= count; r++) {
+                if (index(rows[r], " " $1 " ") != 1) continue
+                inside = 1
+                for (i = 2; i <= NF; i++) {
+                    file = $i
+                    sub(/\.[a-z]+$/, "", file)
+                    if (index(substr(rows[r], length($1) + 2), " " file " ") == 0) inside = 0
+                }
+                if (inside) { is_met[r] = 1; next }
+            }
+            print "a circle that is not listed: " $0
+        }
+        END {
+            for (r = 1; r <= count; r++) {
+                split(rows[r], words, " ")
+                if (!is_met[r] && (words[1] in found)) print "no circle any more:" rows[r]
+            }
+        }'
+}
+
+find "$HEDDLE_BUILD_DIR/lib" -name 'libhd_*.a' ! -name '*cudasim*' -exec nm -A -P {} + 2>/dev/null |
+    check_circles "$here/circles" >"$TMPDIR/found"
+verdict files_of_a_package_make_no_circle "$TMPDIR/found"
+
+# Prints FILE:LINE: NAME for each source file that a document under ROOT names between backquotes and that does not
+# exist there. A name may be the end of a path.
+check_documents() { # ROOT
+    (
+        cd "$1" || exit 1
+        find . '(' -name build -o -name .git ')' -prune -o -type f -print | sed 's|^\./||' >"$TMPDIR/files"
+        find . '(' -name build -o -name .git ')' -prune -o -name '*.md' -print | xargs grep -noE '`[^`]+`' /dev/null |
+            awk -v files="$TMPDIR/files" '
+            BEGIN {
+                while ((getline path < files) > 0)
+                    for (;;) {
+                        have[path] = 1
+                        if (!sub(/^[^\/]*\//, "", path)) break
+                    }
+            }
+            {
+                where = $0
+                sub(/:`.*/, "", where)
+                text = $0
+                sub(/^[^`]*`/, "", text)
+                while (match(text, /[A-Za-z0-9_.\/-]*[A-Za-z0-9_]\.(c|h|cu|cuh|cc|def|sh|proto)([^A-Za-z0-9_]|$)/)) {
+                    name = substr(text, RSTART, RLENGTH)
+                    text = substr(text, RSTART + RLENGTH)
+                    sub(/[^A-Za-z0-9_]$/, "", name)
+                    sub(/^\.\//, "", name)
+                    if (!(name in have)) print where ": " name
+                }
+            }'
+    )
+}
+
+check_documents "$HEDDLE_SOURCE_DIR" >"$TMPDIR/found"
+verdict documents_name_files_that_exist "$TMPDIR/found"
+
 # What may stand at the top; build/ and dotfiles are not the project's.
 ls "$HEDDLE_SOURCE_DIR" | grep -vxE 'build|ARCHITECTURE.md|CMakeLists.txt|CMakePresets.json|CONTRIBUTING.md|LICENSE|README.md' |
     grep -vxE 'controller|daemon|deploy|docs|kernels|lib|proto|tests' >"$TMPDIR/found"
@@ -99,6 +171,21 @@ echo 'static const enum once { A } a;' >"$TMPDIR/tree/lib/mesh/once.c"
 check_tags "$TMPDIR/tree" | cut -d: -f1 >"$TMPDIR/found"
 echo twice | diff - "$TMPDIR/found" >"$TMPDIR/difference"
 verdict a_tag_of_two_structs_is_found "$TMPDIR/difference"
+
+# PACKAGE a: one calls two, two calls one; PACKAGE b has a circle that is listed; PACKAGE c one that was.
+printf '%s\n' 'x/libhd_a.a[one.c.o]: first T 0 1' 'x/libhd_a.a[one.c.o]: second U' 'x/libhd_a.a[two.c.o]: second T 0 1' \
+    'x/libhd_a.a[two.c.o]: first U' 'x/libhd_a.a[three.c.o]: first U' 'x/libhd_b.a[p.c.o]: p T 0 1' \
+    'x/libhd_b.a[p.c.o]: q U' 'x/libhd_b.a[q.c.o]: q T 0 1' 'x/libhd_b.a[q.c.o]: p U' >"$TMPDIR/symbols"
+printf '%s\n' 'b p q r: listed' 'b s t: dissolved' >"$TMPDIR/list"
+check_circles "$TMPDIR/list" <"$TMPDIR/symbols" | sort >"$TMPDIR/found"
+printf '%s\n' 'a circle that is not listed: a two.c one.c' 'no circle any more: b s t ' | diff - "$TMPDIR/found" >"$TMPDIR/difference"
+verdict a_circle_is_found "$TMPDIR/difference"
+
+mkdir -p "$TMPDIR/tree/docs"
+printf '%s\n' 'see `base/up.c`, `mesh/gone.c: f` and `right.c`' >"$TMPDIR/tree/docs/page.md"
+check_documents "$TMPDIR/tree" >"$TMPDIR/found"
+echo './docs/page.md:1: mesh/gone.c' | diff - "$TMPDIR/found" >"$TMPDIR/difference"
+verdict a_document_of_a_lost_file_is_found "$TMPDIR/difference"
 
 for program; do
     ldd "$HEDDLE_BIN/$program" 2>&1 |
