@@ -51,7 +51,7 @@ struct local {
     bool clean, yes;
 
     char private_dir[PRIVATE_DIR_MAX];
-    struct run run;
+    struct run_folder run;
     char controller_log[RUN_PATH_MAX + 32], daemon_log[RUN_PATH_MAX + 32];
     char address[PRIVATE_DIR_MAX + 32];
     struct process controller, daemon;

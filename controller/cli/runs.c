@@ -118,7 +118,7 @@ enum hd_status runs_lock(const char *dir, int *ret_lock)
     return st;
 }
 
-static enum hd_status write_marker(const struct run *run, const char *job_path)
+static enum hd_status write_marker(const struct run_folder *run, const char *job_path)
 {
     struct hd_text text = {0};
     char *file = strcmp(job_path, "-") == 0 ? NULL : realpath(job_path, NULL);
@@ -211,7 +211,7 @@ static enum hd_status check_empty(const char *path)
                     : HD_OK;
 }
 
-void runs_link_latest(const struct run *run, bool only_if_there)
+void runs_link_latest(const struct run_folder *run, bool only_if_there)
 {
     const char *name = strrchr(run->path, '/') + 1;
     const int folder_len = (int)(name - run->path);
@@ -233,7 +233,7 @@ void runs_link_latest(const struct run *run, bool only_if_there)
 }
 
 /* The folder and its marker. What was made of them goes if not all can be. */
-static enum hd_status make_folder(struct run *run, const char *job_path)
+static enum hd_status make_folder(struct run_folder *run, const char *job_path)
 {
     char marker[RUN_PATH_MAX + 32];
     enum hd_status st;
@@ -257,9 +257,9 @@ static enum hd_status make_folder(struct run *run, const char *job_path)
 }
 
 enum hd_status run_make(const char *job_path, const char *state_dir, const char *dir,
-                        const char *name, struct run *ret_run)
+                        const char *name, struct run_folder *ret_run)
 {
-    struct run run = {.lock = -1};
+    struct run_folder run = {.lock = -1};
     struct hd_text path = {0};
     enum hd_status st = dir ? check_dir(dir) : HD_OK;
 
@@ -287,7 +287,7 @@ enum hd_status run_make(const char *job_path, const char *state_dir, const char 
     return HD_OK;
 }
 
-void run_close(struct run *run)
+void run_close(struct run_folder *run)
 {
     if (run->lock >= 0)
         (void)close(run->lock);
@@ -502,9 +502,9 @@ static enum hd_status await_end(const char *dir)
     return st;
 }
 
-enum hd_status run_open(const char *target, const char *state_dir, struct run *ret_run)
+enum hd_status run_open(const char *target, const char *state_dir, struct run_folder *ret_run)
 {
-    struct run run = {.lock = -1};
+    struct run_folder run = {.lock = -1};
     struct marker marker;
     enum hd_status st = find_run(target, state_dir, run.path, &marker);
 
@@ -524,14 +524,14 @@ enum hd_status run_open(const char *target, const char *state_dir, struct run *r
     return HD_OK;
 }
 
-void run_is_newest(const struct run *run, bool is_new)
+void run_is_newest(const struct run_folder *run, bool is_new)
 {
     (void)futimens(run->lock, NULL);
     if (!is_new || !run->is_elsewhere)
         runs_link_latest(run, !is_new);
 }
 
-void run_discard(const struct run *run)
+void run_discard(const struct run_folder *run)
 {
     static const char *const names[] = {"state", "controller.log", RUN_MARKER};
     char path[RUN_PATH_MAX + 32];

@@ -19,7 +19,7 @@
 
 enum { RUN_PATH_MAX = 4096 };
 
-struct run {
+struct run_folder {
     char path[RUN_PATH_MAX]; /* absolute */
     int lock;                /* descriptor, closed by run_close or at the end of the process; -1 */
     /* of a new run: */
@@ -31,16 +31,16 @@ struct run {
  * input). state_dir: where run folders are, NULL: heddle-runs beside the file. dir: the folder's
  * name there or, with a '/', its path; NULL: NAME-TIME. */
 enum hd_status run_make(const char *job_path, const char *state_dir, const char *dir,
-                        const char *name, struct run *ret_run);
+                        const char *name, struct run_folder *ret_run);
 /* Finds and locks a run: `target` is its folder, the job's folder in it, or a job file, whose
  * newest run it then is. Waits for processes of the run that are still ending. */
-enum hd_status run_open(const char *target, const char *state_dir, struct run *ret_run);
+enum hd_status run_open(const char *target, const char *state_dir, struct run_folder *ret_run);
 /* It has a job, or its job goes on: it is the newest run now. `latest` leads to it: is_new: also if
  * there was no such link. */
-void run_is_newest(const struct run *run, bool is_new);
+void run_is_newest(const struct run_folder *run, bool is_new);
 /* Removes what is in the folder of a new run that has no job, and the folder if it was made. */
-void run_discard(const struct run *run);
-void run_close(struct run *run);
+void run_discard(const struct run_folder *run);
+void run_close(struct run_folder *run);
 
 struct clean_options {
     const char *where; /* a folder of runs, or a job file, whose runs alone are meant; NULL: . */

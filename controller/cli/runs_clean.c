@@ -165,7 +165,7 @@ static void mend_latest(const struct cleaned *c, const char *folder)
         return;
     (void)unlink(link);
     for (size_t i = 0; i < c->runs.count; i++) {
-        struct run run = {.lock = -1};
+        struct run_folder run = {.lock = -1};
 
         if (!runs_is_dir(c->runs.items[i].path))
             continue;

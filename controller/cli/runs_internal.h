@@ -27,7 +27,7 @@ enum hd_status runs_find_folder(const char *job_path, const char *state_dir,
 /* Locks the folder's marker; HD_CONFLICT: the run is in use. */
 enum hd_status runs_lock(const char *dir, int *ret_lock);
 /* Points `latest` beside the run's folder at it. One that is not a link is left alone. */
-void runs_link_latest(const struct run *run, bool only_if_there);
+void runs_link_latest(const struct run_folder *run, bool only_if_there);
 /* The runs in a folder that are this user's, of one job file or (NULL) of all, newest first.
  * *ret_others: folders that heddle local has not made, or not so that it could tell. */
 enum hd_status runs_list(const char *folder, const char *job_file, struct run_list *ret_list,

@@ -22,7 +22,7 @@ enum {
 
 static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
 
-struct watch {
+struct watched_job {
     struct cli *cli;
     const struct watch_options *options;
     struct hd_rpc_call *call; /* NULL: between two connections */
@@ -56,7 +56,7 @@ struct watch {
 /* ---- the bar ---- */
 
 /* The bar's line while there are no steps, at most `columns` wide. */
-static void add_state(struct watch *w, int columns, struct hd_text *line)
+static void add_state(struct watched_job *w, int columns, struct hd_text *line)
 {
     char word[CLI_WORD_MAX];
     struct hd_text text = {0};
@@ -72,7 +72,7 @@ static void add_state(struct watch *w, int columns, struct hd_text *line)
     hd_text_free(&text);
 }
 
-static void draw_bar(struct watch *w)
+static void draw_bar(struct watched_job *w)
 {
     const struct progress_style style = {
         .columns = bar_terminal_columns(),
@@ -94,7 +94,7 @@ static void draw_bar(struct watch *w)
 
 /* ---- what is shown of an entry ---- */
 
-static void stop(struct watch *w, int code)
+static void stop(struct watched_job *w, int code)
 {
     if (w->code == CLI_CONTINUE)
         w->code = code;
@@ -103,7 +103,7 @@ static void stop(struct watch *w, int code)
 
 /* The reader of the pipe is gone, the disk is full, or the terminal hung up. Who only watches ends;
  * the job of heddle local goes on. */
-static void give_up_output(struct watch *w)
+static void give_up_output(struct watched_job *w)
 {
     if (!w->options->on_interrupt)
         stop(w, CLI_OK);
@@ -113,7 +113,7 @@ static void give_up_output(struct watch *w)
     w->unread = true;
 }
 
-static void print(struct watch *w, struct hd_text *text)
+static void print(struct watched_job *w, struct hd_text *text)
 {
     bar_clear(&w->bar);
     if (!cli_out(text))
@@ -121,7 +121,7 @@ static void print(struct watch *w, struct hd_text *text)
     w->bar_changed = true;
 }
 
-static void show_json(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+static void show_json(struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     struct hd_json_writer writer = {.out = &w->out};
     bool lines = w->cli->format == CLI_JSONL;
@@ -138,7 +138,7 @@ static void show_json(struct watch *w, const Heddle__V1__WatchJobResponse *entry
 }
 
 /* A failure, such as a full disk, does not end the watching: the file is then not complete. */
-static void keep_history(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+static void keep_history(struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     struct hd_text line = {0};
     struct hd_json_writer writer = {.out = &line};
@@ -149,7 +149,7 @@ static void keep_history(struct watch *w, const Heddle__V1__WatchJobResponse *en
 }
 
 /* A line of its own on stderr. Empties the text. */
-static void print_note(struct watch *w, struct hd_text *text)
+static void print_note(struct watched_job *w, struct hd_text *text)
 {
     bar_clear(&w->bar);
     if (!text->failed && text->len_bytes)
@@ -158,7 +158,7 @@ static void print_note(struct watch *w, struct hd_text *text)
     w->bar_changed = true;
 }
 
-static void show_line(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+static void show_line(struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     const bool on_stdout = lines_add(&w->out, &w->lines, entry);
 
@@ -173,7 +173,7 @@ static void show_line(struct watch *w, const Heddle__V1__WatchJobResponse *entry
 }
 
 /* The place of an attempt, if the job as it was last fetched has it. */
-static bool show_placement(struct watch *w, int32_t attempt)
+static bool show_placement(struct watched_job *w, int32_t attempt)
 {
     const Heddle__V1__JobStatus *job = w->job ? w->job->job : NULL;
 
@@ -189,7 +189,7 @@ static bool show_placement(struct watch *w, int32_t attempt)
 
 static void on_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
-    struct watch *w = hd_rpc_call_user(call);
+    struct watched_job *w = hd_rpc_call_user(call);
 
     (void)message;
     if (w->job)
@@ -201,7 +201,7 @@ static void on_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
 static void on_job_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
-    struct watch *w = hd_rpc_call_user(call);
+    struct watched_job *w = hd_rpc_call_user(call);
 
     (void)status; /* without the plan one line is missing; WatchJob reports a lost controller */
     (void)message;
@@ -209,7 +209,7 @@ static void on_job_done(struct hd_rpc_call *call, enum hd_status status, const c
 }
 
 /* Prints where an attempt runs, now or when the controller has answered. */
-static void describe_placement(struct watch *w, int32_t attempt)
+static void describe_placement(struct watched_job *w, int32_t attempt)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     char path[64];
@@ -231,12 +231,12 @@ static void describe_placement(struct watch *w, int32_t attempt)
 
 /* A state is shown when it lasts `hold_ms`: a job of `heddle local` waits for its own daemon for a
  * moment, which is no news. */
-static void hold_state(struct watch *w)
+static void hold_state(struct watched_job *w)
 {
     w->state_at_ms = hd_clock_now_ms();
 }
 
-static void show_held_state(struct watch *w)
+static void show_held_state(struct watched_job *w)
 {
     Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
     Heddle__V1__JobStatus status = HEDDLE__V1__JOB_STATUS__INIT;
@@ -251,7 +251,7 @@ static void show_held_state(struct watch *w)
     show_line(w, &entry);
 }
 
-static void show_people(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+static void show_people(struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     switch (entry->body_case) {
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP:
@@ -294,7 +294,7 @@ static bool same_but_numbers(const char *a, const char *b)
 
 /* True when the status has not changed: each connection begins with one. People are not told once
  * a second how long a node has been silent. */
-static bool is_old_status(struct watch *w, const Heddle__V1__JobStatus *status)
+static bool is_old_status(struct watched_job *w, const Heddle__V1__JobStatus *status)
 {
     if (status->state == w->state &&
         (w->cli->format >= CLI_JSON ? strcmp(status->reason, w->reason) == 0
@@ -308,7 +308,7 @@ static bool is_old_status(struct watch *w, const Heddle__V1__JobStatus *status)
 }
 
 /* Also told where nothing else is: who waits for a job's end must know why none comes. */
-static void note_stale(struct watch *w, const Heddle__V1__JobStatus *status)
+static void note_stale(struct watched_job *w, const Heddle__V1__JobStatus *status)
 {
     struct hd_text text = {0};
 
@@ -328,7 +328,7 @@ static void note_stale(struct watch *w, const Heddle__V1__JobStatus *status)
 }
 
 /* The validation loss of the attempt before stays in the bar until the next one. */
-static void begin_attempt(struct watch *w, int32_t attempt)
+static void begin_attempt(struct watched_job *w, int32_t attempt)
 {
     if (attempt == w->attempt || !attempt)
         return;
@@ -336,7 +336,7 @@ static void begin_attempt(struct watch *w, int32_t attempt)
     eta_restart(&w->eta);
 }
 
-static void take_step(struct watch *w, const Heddle__V1__StepReport *step)
+static void take_step(struct watched_job *w, const Heddle__V1__StepReport *step)
 {
     struct progress *p = &w->progress;
 
@@ -350,7 +350,7 @@ static void take_step(struct watch *w, const Heddle__V1__StepReport *step)
 }
 
 /* Brings what is known of the job up to date. */
-static void take(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+static void take(struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     switch (entry->body_case) {
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
@@ -379,7 +379,7 @@ static void take(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
 }
 
 /* The event by which the job goes on this time. */
-static bool is_resume(const struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+static bool is_resume(const struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     return entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT &&
            strcmp(entry->event->kind, "resumed") == 0 &&
@@ -389,7 +389,7 @@ static bool is_resume(const struct watch *w, const Heddle__V1__WatchJobResponse 
 static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__WatchJobResponse *entry = (const Heddle__V1__WatchJobResponse *)message;
-    struct watch *w = hd_rpc_call_user(call);
+    struct watched_job *w = hd_rpc_call_user(call);
     bool is_end = entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END;
     bool show = !w->options->quiet || is_end;
 
@@ -424,7 +424,7 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
 /* ---- the connection ---- */
 
-static void lost(struct watch *w, enum hd_status status, const char *message)
+static void lost(struct watched_job *w, enum hd_status status, const char *message)
 {
     int64_t now_ms = hd_clock_now_ms();
     bool comes_back =
@@ -449,13 +449,13 @@ static void lost(struct watch *w, enum hd_status status, const char *message)
 
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
-    struct watch *w = hd_rpc_call_user(call);
+    struct watched_job *w = hd_rpc_call_user(call);
 
     w->call = NULL;
     lost(w, status, message);
 }
 
-static void begin(struct watch *w)
+static void begin(struct watched_job *w)
 {
     Heddle__V1__WatchJobRequest request = HEDDLE__V1__WATCH_JOB_REQUEST__INIT;
     char path[64];
@@ -480,7 +480,7 @@ static void begin(struct watch *w)
 
 static void on_signal(uv_signal_t *handle, int number)
 {
-    struct watch *w = handle->data;
+    struct watched_job *w = handle->data;
 
     if (number == SIGWINCH) {
         w->bar_changed = true;
@@ -496,7 +496,7 @@ static void on_signal(uv_signal_t *handle, int number)
 
 static void on_tick(uv_timer_t *timer)
 {
-    struct watch *w = timer->data;
+    struct watched_job *w = timer->data;
     int code = w->options->on_tick ? w->options->on_tick(w->options->user) : CLI_CONTINUE;
 
     if (code != CLI_CONTINUE) {
@@ -513,7 +513,7 @@ static void on_tick(uv_timer_t *timer)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct watch *w = handle->data;
+    struct watched_job *w = handle->data;
 
     w->open_handles--;
 }
@@ -525,7 +525,7 @@ bool cli_ignores_hangup(void)
     return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-static int open_handles(struct watch *w)
+static int open_handles(struct watched_job *w)
 {
     for (int i = 0; i < SIGNALS; i++) {
         if (signals[i] == SIGHUP && cli_ignores_hangup())
@@ -545,7 +545,7 @@ static int open_handles(struct watch *w)
 }
 
 /* Leaves nothing on the loop that points to w. */
-static void close_handles(struct watch *w)
+static void close_handles(struct watched_job *w)
 {
     if (w->call)
         hd_rpc_call_cancel(w->call);
@@ -561,7 +561,7 @@ static void close_handles(struct watch *w)
 }
 
 /* Fetches what the history does not have: the job file and the plans of attempts. */
-static int fetch_job(struct watch *w)
+static int fetch_job(struct watched_job *w)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     struct eta_plan plan = {.steps = 0};
@@ -592,7 +592,8 @@ static int fetch_job(struct watch *w)
 
 int cli_watch_job(struct cli *cli, const struct watch_options *options)
 {
-    struct watch w = {.cli = cli, .options = options, .code = CLI_CONTINUE, .first_item = true};
+    struct watched_job w = {
+        .cli = cli, .options = options, .code = CLI_CONTINUE, .first_item = true};
     int code = CLI_CONTINUE;
 
     w.before_resume = options->resumed;

@@ -415,7 +415,7 @@ enum hd_status agent_open(struct agent *agent)
 }
 
 /* What a join has left: the controller's address, unless another one was given. */
-static void check_joined(struct agent *agent, struct doctor *doctor)
+static void check_joined(struct agent *agent, struct doctor_findings *doctor)
 {
     struct agent_joined *joined = &agent->joined;
     enum hd_status st = agent_joined_open(joined, &agent->options);
@@ -435,7 +435,7 @@ enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
                                      .state_dir = agent->options.state_dir,
                                      .jobs_dir = agent->options.jobs_dir,
                                      .data_address = agent->options.data_address};
-    struct doctor *doctor = doctor_new();
+    struct doctor_findings *doctor = doctor_new();
     struct hd_text text = {0};
     char worker[PATH_MAX + 16];
     enum hd_status st =

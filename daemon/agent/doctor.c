@@ -28,13 +28,13 @@ enum { FILES_NEEDED = 512, PROBE_BYTES = 64 << 20, SMALL_FILE_MAX = 4096, CONNEC
 
 static const char *const level_names[] = {"ok", "note", "problem"};
 
-struct doctor *doctor_new(void)
+struct doctor_findings *doctor_new(void)
 {
-    return calloc(1, sizeof(struct doctor));
+    return calloc(1, sizeof(struct doctor_findings));
 }
 
-void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area, const char *hint,
-                const char *fmt, ...)
+void doctor_add(struct doctor_findings *doctor, enum doctor_level level, const char *area,
+                const char *hint, const char *fmt, ...)
 {
     struct doctor_finding *f = &doctor->findings[doctor->count];
     va_list ap;
@@ -53,7 +53,7 @@ void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area
 
 /* ---- programs ---- */
 
-static void check_programs(struct doctor *doctor, const struct doctor_options *options)
+static void check_programs(struct doctor_findings *doctor, const struct doctor_options *options)
 {
     struct hd_processor cpu;
 
@@ -103,7 +103,7 @@ int doctor_count_on_bus(const char *devices)
     return count;
 }
 
-static void check_gpu(struct doctor *doctor, int index)
+static void check_gpu(struct doctor_findings *doctor, int index)
 {
     const struct hd_gpu *gpu = &doctor->gpus.gpus[index];
     char area[16], memory[32];
@@ -122,7 +122,7 @@ static void check_gpu(struct doctor *doctor, int index)
                    "the kernel's log has %s", gpu->fault);
 }
 
-void doctor_check_gpus(struct doctor *doctor, int on_the_bus)
+void doctor_check_gpus(struct doctor_findings *doctor, int on_the_bus)
 {
     const struct hd_gpu_list *gpus = &doctor->gpus;
 
@@ -173,7 +173,7 @@ static void ask_gpus(const char *worker, struct hd_gpu_list *ret_gpus)
 
 /* ---- the system ---- */
 
-static void check_memory(struct doctor *doctor)
+static void check_memory(struct doctor_findings *doctor)
 {
     const int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     int fd = memfd_create("heddle-doctor", MFD_CLOEXEC);
@@ -195,7 +195,7 @@ static void check_memory(struct doctor *doctor)
         (void)close(fd);
 }
 
-static void check_huge_pages(struct doctor *doctor)
+static void check_huge_pages(struct doctor_findings *doctor)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
     struct hd_text text = {0};
@@ -214,7 +214,7 @@ static void check_huge_pages(struct doctor *doctor)
 }
 
 /* NCCL lays its buffers there for the GPUs of one node. */
-static void check_shm(struct doctor *doctor)
+static void check_shm(struct doctor_findings *doctor)
 {
     struct statvfs fs;
     char text[32];
@@ -236,7 +236,7 @@ static void check_shm(struct doctor *doctor)
         doctor_add(doctor, DOCTOR_OK, "/dev/shm", "", "%s free", text);
 }
 
-static void check_nccl(struct doctor *doctor)
+static void check_nccl(struct doctor_findings *doctor)
 {
     if (!doctor->gpus.count)
         return;
@@ -248,7 +248,7 @@ static void check_nccl(struct doctor *doctor)
                    "it was not found; a job on several GPUs needs it");
 }
 
-static void check_limits(struct doctor *doctor)
+static void check_limits(struct doctor_findings *doctor)
 {
     struct rlimit files;
 
@@ -261,7 +261,8 @@ static void check_limits(struct doctor *doctor)
 /* ---- places and doors ---- */
 
 /* heddled makes a folder that does not exist: its nearest existing parent is checked. */
-static void check_folder(struct doctor *doctor, const char *area, const char *given, bool needed)
+static void check_folder(struct doctor_findings *doctor, const char *area, const char *given,
+                         bool needed)
 {
     char path[PATH_MAX];
     struct statvfs fs;
@@ -314,7 +315,7 @@ static enum hd_status try_to_connect(const char *text)
     return st;
 }
 
-static void check_controller(struct doctor *doctor, const char *given)
+static void check_controller(struct doctor_findings *doctor, const char *given)
 {
     struct hd_text address = {0};
     const bool named = given || getenv(HD_RPC_CONTROLLER_ENV);
@@ -333,7 +334,7 @@ static void check_controller(struct doctor *doctor, const char *given)
     hd_text_free(&address);
 }
 
-static void check_data_address(struct doctor *doctor, const char *given)
+static void check_data_address(struct doctor_findings *doctor, const char *given)
 {
     if (given && agent_address_check(given))
         doctor_add(doctor, DOCTOR_PROBLEM, "data address", "ip addr shows this machine's", "%s",
@@ -345,7 +346,7 @@ static void check_data_address(struct doctor *doctor, const char *given)
 
 /* ---- all ---- */
 
-static void check_grpc(struct doctor *doctor)
+static void check_grpc(struct doctor_findings *doctor)
 {
     const char *weakness = hd_rpc_library_weakness(NULL);
     char name[HD_RPC_LIBRARY_MAX];
@@ -356,7 +357,7 @@ static void check_grpc(struct doctor *doctor)
                weakness ? ": " : "", weakness ? weakness : "");
 }
 
-void doctor_check(struct doctor *doctor, const struct doctor_options *options)
+void doctor_check(struct doctor_findings *doctor, const struct doctor_options *options)
 {
     check_programs(doctor, options);
     check_grpc(doctor);
@@ -373,7 +374,7 @@ void doctor_check(struct doctor *doctor, const struct doctor_options *options)
     check_data_address(doctor, options->data_address);
 }
 
-static void print_json(const struct doctor *doctor, struct hd_text *text)
+static void print_json(const struct doctor_findings *doctor, struct hd_text *text)
 {
     struct hd_json_writer w = {.out = text};
 
@@ -399,7 +400,7 @@ static void print_json(const struct doctor *doctor, struct hd_text *text)
     hd_text_add(text, "\n");
 }
 
-void doctor_print(const struct doctor *doctor, bool json, struct hd_text *ret_text)
+void doctor_print(const struct doctor_findings *doctor, bool json, struct hd_text *ret_text)
 {
     if (json) {
         print_json(doctor, ret_text);

@@ -24,7 +24,7 @@ struct doctor_finding {
     char text[HD_ERR_MAX], hint[HD_ERR_MAX]; /* hint "": none */
 };
 
-struct doctor {
+struct doctor_findings {
     int count, problems;
     struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
     struct hd_gpu_list gpus;
@@ -36,14 +36,14 @@ struct doctor_options {
     const char *controller, *state_dir, *data_address, *jobs_dir; /* NULL: not given */
 };
 
-struct doctor *doctor_new(void); /* NULL: no memory. free() it */
-void doctor_check(struct doctor *doctor, const struct doctor_options *options);
-void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area, const char *hint,
-                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-void doctor_print(const struct doctor *doctor, bool json, struct hd_text *ret_text);
+struct doctor_findings *doctor_new(void); /* NULL: no memory. free() it */
+void doctor_check(struct doctor_findings *doctor, const struct doctor_options *options);
+void doctor_add(struct doctor_findings *doctor, enum doctor_level level, const char *area,
+                const char *hint, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void doctor_print(const struct doctor_findings *doctor, bool json, struct hd_text *ret_text);
 
 /* Adds the findings about doctor->gpus, of which `on_the_bus` are on the PCI bus. */
-void doctor_check_gpus(struct doctor *doctor, int on_the_bus);
+void doctor_check_gpus(struct doctor_findings *doctor, int on_the_bus);
 /* NVIDIA's GPUs in a folder that is like /sys/bus/pci/devices; 0 as well if it is not there. */
 int doctor_count_on_bus(const char *devices);
 

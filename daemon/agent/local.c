@@ -429,7 +429,7 @@ static void supervisor_exited(uv_process_t *child, int64_t status, int signal)
     tick(l);
 }
 
-struct launch {
+struct supervisor_launch {
     char job_path[PATH_MAX + 16], world[24], parent[24], ranks[HD_ATTEMPT_RANKS_MAX * 12];
     char gpus[HD_ATTEMPT_RANKS_MAX * 64], log_limit[24], memory[24];
     char daemon_uid[24], choices[PATH_MAX];
@@ -451,7 +451,8 @@ static int64_t first_limit(const struct locals *all, int ranks)
 }
 
 /* What docs/isolation.md describes. */
-static int add_isolation(const struct locals *all, int ranks, struct launch *launch, int n)
+static int add_isolation(const struct locals *all, int ranks, struct supervisor_launch *launch,
+                         int n)
 {
     const int64_t bytes = first_limit(all, ranks);
 
@@ -484,7 +485,7 @@ static int add_isolation(const struct locals *all, int ranks, struct launch *lau
 }
 
 static void fill_launch(const struct agent_attempt *l, const struct local_ranks *ranks,
-                        struct launch *launch)
+                        struct supervisor_launch *launch)
 {
     const struct locals *all = l->all;
     size_t at = 0, gpus_at = 0;
@@ -548,7 +549,7 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
 /* By heddle-launcher: the supervisor is systemd's child, in a unit of its own, and is found by its
  * record, as one that an earlier heddled has started. It opens its log itself. */
 static enum hd_status ask_launcher(struct agent_attempt *l, const struct local_ranks *ranks,
-                                   struct launch *launch)
+                                   struct supervisor_launch *launch)
 {
     char files[HD_ATTEMPT_RANKS_MAX][HD_GPU_FILE_MAX];
     const char *gpus[HD_ATTEMPT_RANKS_MAX + 1] = {NULL};
@@ -572,7 +573,7 @@ static enum hd_status ask_launcher(struct agent_attempt *l, const struct local_r
                          launch->argv + 1, environ, LAUNCHER_MS);
 }
 
-static enum hd_status spawn(struct agent_attempt *l, struct launch *launch)
+static enum hd_status spawn(struct agent_attempt *l, struct supervisor_launch *launch)
 {
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_IGNORE}, {.flags = UV_INHERIT_FD}, {.flags = UV_INHERIT_FD}};
@@ -653,7 +654,7 @@ bool local_take_up(struct agent_attempt *local, bool ran)
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks)
 {
-    struct launch launch;
+    struct supervisor_launch launch;
     bool refused = false;
     enum hd_status st = make_folders(local, !local->all->jobs_dir_seen);
 

@@ -143,12 +143,12 @@ enum chat_node_kind {
 };
 
 /* Names that Jinja2 gives a macro or a call block whose body reads them. */
-enum chat_special { CHAT_VARARGS = 1, CHAT_KWARGS = 2, CHAT_CALLER = 4 };
+enum chat_special_name { CHAT_VARARGS = 1, CHAT_KWARGS = 2, CHAT_CALLER = 4 };
 
 struct chat_node {
     enum chat_node_kind kind;
     bool tuple;
-    unsigned char specials; /* macro, call block: those that it gets (enum chat_special) */
+    unsigned char specials; /* macro, call block: those that it gets (enum chat_special_name) */
     struct chat_place at;
     const char *name;
     struct chat_value value;
@@ -175,7 +175,7 @@ struct chat_parser {
     int depth, depth_max;
     int loops;   /* for loops around this place */
     int outputs; /* macros, call blocks and block sets around this place */
-    /* names (enum chat_special) that the body of the macro around this place has read before it set
+    /* names (enum chat_special_name) that the body of the macro around this place has read before it set
      * them; that it has set */
     unsigned reads, sets;
     bool has_generation, asks_date;
@@ -202,7 +202,7 @@ enum hd_status chat_parse_filter(struct chat_parser *p, struct chat_node *inner,
                                  struct chat_node **ret);
 enum hd_status chat_parse_postfix(struct chat_parser *p, struct chat_node **node);
 enum hd_status chat_parse_primary(struct chat_parser *p, struct chat_node **ret);
-unsigned chat_special(const char *name); /* a bit of enum chat_special, or 0 */
+unsigned chat_special(const char *name); /* a bit of enum chat_special_name, or 0 */
 
 /* ---- a rendering ---- */
 

@@ -19,7 +19,7 @@ enum {
 };
 
 /* An answer while it is built. */
-struct answer {
+struct reflection_answer {
     struct hd_arena arena;
     const struct hd_rpc_standard *standard;
     Grpc__Reflection__V1__ServerReflectionResponse response;
@@ -47,7 +47,8 @@ bool hd_rpc_has_service(const struct hd_rpc_server *server, const char *service)
 
 /* ---- answers ---- */
 
-static void refuse(struct answer *a, enum hd_status st, const char *what, const char *name)
+static void refuse(struct reflection_answer *a, enum hd_status st, const char *what,
+                   const char *name)
 {
     Grpc__Reflection__V1__ErrorResponse *error = hd_arena_alloc(&a->arena, sizeof *error);
 
@@ -67,7 +68,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static void list_services(struct answer *a)
+static void list_services(struct reflection_answer *a)
 {
     Grpc__Reflection__V1__ListServiceResponse *list = hd_arena_alloc(&a->arena, sizeof *list);
     size_t methods = 0;
@@ -101,7 +102,7 @@ static void list_services(struct answer *a)
 }
 
 /* Answers with the file and its transitive imports, each once. */
-static void give_file(struct answer *a, struct hd_rpc_bytes file)
+static void give_file(struct reflection_answer *a, struct hd_rpc_bytes file)
 {
     Grpc__Reflection__V1__FileDescriptorResponse *files = hd_arena_alloc(&a->arena, sizeof *files);
     char import[256];
@@ -135,7 +136,7 @@ static void give_file(struct answer *a, struct hd_rpc_bytes file)
 }
 
 /* proto3 has no extensions: the list is empty for every message. */
-static void list_extensions(struct answer *a, const char *type)
+static void list_extensions(struct reflection_answer *a, const char *type)
 {
     Grpc__Reflection__V1__ExtensionNumberResponse *none = hd_arena_alloc(&a->arena, sizeof *none);
     struct hd_rpc_bytes file;
@@ -153,7 +154,8 @@ static void list_extensions(struct answer *a, const char *type)
     a->response.all_extension_numbers_response = none;
 }
 
-static void answer(struct answer *a, const Grpc__Reflection__V1__ServerReflectionRequest *asked)
+static void answer(struct reflection_answer *a,
+                   const Grpc__Reflection__V1__ServerReflectionRequest *asked)
 {
     const struct hd_rpc_bytes set = a->standard->descriptors;
     struct hd_rpc_bytes file;
@@ -192,7 +194,7 @@ static void answer(struct answer *a, const Grpc__Reflection__V1__ServerReflectio
 static void on_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Grpc__Reflection__V1__ServerReflectionRequest *asked = (const void *)message;
-    struct answer a = {.standard = hd_rpc_call_user(call)};
+    struct reflection_answer a = {.standard = hd_rpc_call_user(call)};
     enum hd_status st;
 
     hd_arena_init(&a.arena, 0);
