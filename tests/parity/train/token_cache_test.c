@@ -225,7 +225,8 @@ static void a_line_that_is_no_document_is_named(void **state)
     } cases[] = {{"{\"text\": \"a\"}\n{\"text\": 1}\n", "a.jsonl:2: "},
                  {"{\"text\": \"a\"}\n\nno json\n", "a.jsonl:3: "},
                  {"{\"body\": \"a\"}\n", "text"},
-                 {"[]\n", "a.jsonl:1: "}};
+                 {"{\"text\": \"a\"}\n[]\n", "a.jsonl:2: "},
+                 {"[]\n", "a.jsonl: is a JSON array"}}; /* the kind of the whole file */
     struct setting *s = *state;
     struct hd_token_cache cache;
     struct hd_arena arena;
