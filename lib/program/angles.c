@@ -5,7 +5,8 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* The three ranges of wavelength of HD_ROPE_LLAMA3 (program.h). */
+/* Returns the frequency of a pair by the three ranges of wavelength of HD_ROPE_LLAMA3
+ * (program.h). */
 static double llama3(const struct hd_rope *rope, double frequency)
 {
     const double length = 2 * pi / frequency;
@@ -22,13 +23,15 @@ static double llama3(const struct hd_rope *rope, double frequency)
     return (1 - keep) * frequency / rope->factor + keep * frequency;
 }
 
-/* The index of the pair, as a real number, that rotates `turns` times in the original context. */
+/* Returns the index of the pair, as a real number, that rotates `turns` times in the original
+ * context. */
 static double yarn_pair(const struct hd_rope *rope, int64_t D, double turns)
 {
     return (double)D * log(rope->original_context / (turns * 2 * pi)) / (2 * log(rope->theta));
 }
 
-/* The bounds of the interpolated range are indices of pairs, rounded outward. */
+/* Returns the frequency of pair i by HD_ROPE_YARN. The bounds of the interpolated range are indices
+ * of pairs, rounded outward. */
 static double yarn(const struct hd_rope *rope, int64_t D, int64_t i, double frequency)
 {
     const double first = fmax(floor(yarn_pair(rope, D, rope->beta_fast)), 0);

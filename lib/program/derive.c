@@ -1,14 +1,14 @@
-/* derive: from recorded ops to the programs F, B and W (training), E or D.
+/* derive: turns recorded ops into the programs F, B and W (training), E or D.
  *
  * First each op emits its forward, in order. For training the ops are then visited in reverse
  * order: an op whose result has a gradient emits its backward for inputs, then its backward for
- * weights. The latter goes to W with split_backward, else to B, directly after the former. Tensors
- * and parameters that need no gradient are skipped.
+ * weights. The latter is added to W with split_backward, else to B, directly after the former.
+ * Tensors and parameters that need no gradient are skipped.
  *
- * The hidden rows that the chunk puts out are written to the boundary directly, or copied there if
- * their op has memory of its own for its result; their gradient is read there. The gradient of the
- * rows that it takes in is written there by the last node that adds to it, if that is a node of B
- * and nothing else uses its memory; else it is copied. */
+ * Stage I/O (enum hd_stage_io): the chunk's output rows are written to their slot directly, or
+ * copied there if their op has separate memory for its result; B reads their gradient from its
+ * slot. The gradient of the chunk's input rows is written to its slot by the last node that adds
+ * to it, if that node is in B and no other node uses its memory; else it is copied. */
 #include "program/emit.h"
 
 const struct hd_op_row *hd_op_row_of(enum hd_op_kind kind)
@@ -69,7 +69,8 @@ static void copy_rows(struct hd_emit *e, const struct hd_tensor *like, struct hd
                                HD_OPERANDS(copy_columns, .out = to, .inp = from));
 }
 
-/* After the forward of all ops. */
+/* Copies the chunk's output rows to their slot unless they are in it already. To be called after
+ * the forward of all ops. */
 static void finish_out(struct hd_emit *e, struct hd_store *store)
 {
     const struct hd_tensor *out = e->rec->output;
@@ -78,7 +79,8 @@ static void finish_out(struct hd_emit *e, struct hd_store *store)
         copy_rows(e, out, (struct hd_operand){store, 0}, e->into->value[out->id]);
 }
 
-/* An op in place writes to the memory of its input. Returns the store; NULL: there is none. */
+/* Returns the slot of the chunk's output rows, and makes it the memory of the op that computes them
+ * (an op in place writes to the memory of its input). Returns NULL if the chunk has no output. */
 static struct hd_store *put_out(struct hd_emit *e)
 {
     const struct hd_tensor *out = e->rec->output, *first = out;
@@ -89,7 +91,8 @@ static struct hd_store *put_out(struct hd_emit *e)
         first = e->rec->tensors[first->same_store];
     e->into->value[first->id].store = stage_io(e, HD_STAGE_OUTPUT, out);
     if (e->rec->shape.mode == HD_RECORD_TRAIN) {
-        struct hd_store *grad = stage_io(e, HD_STAGE_OUTPUT_GRAD, out); /* it arrives anyway */
+        struct hd_store *grad = stage_io(e, HD_STAGE_OUTPUT_GRAD, out); /* the next chunk sends it
+                                                                           in any case */
 
         if (out->needs_grad)
             e->grads[out->id] = (struct hd_grad_slot){.sum = {grad, 0}, .call = HD_CALL_B};
@@ -128,9 +131,8 @@ static void give_back_gradient(struct hd_emit *e)
     copy_rows(e, in, (struct hd_operand){stage_io(e, HD_STAGE_INPUT_GRAD, in), 0}, grad->sum);
 }
 
-/* The tied weight already has the gradient of the head, in another chunk of this rank; gradient
- * buckets are
- * of one chunk. */
+/* Marks the tied weight as having a gradient already, which the head wrote in another chunk of this
+ * rank. Not with gradient buckets, which belong to one chunk. */
 static void begin_tie(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;

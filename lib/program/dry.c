@@ -18,7 +18,7 @@ int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_
         return P * n;
     case HD_COMM_RECV:
         return n;
-    default: /* a send is counted by its receiver; a barrier moves nothing */
+    default: /* a send is counted by its receiver; a barrier moves no bytes */
         return 0;
     }
 }
@@ -29,7 +29,7 @@ static bool is_matrix_work(enum hd_kernel kernel)
            kernel == HD_K_attention_forward || kernel == HD_K_attention_backward;
 }
 
-/* The part of a node's FLOPs that are matrix products; a GEMM's fused epilogue is not included. */
+/* Returns the FLOPs of a node's matrix products, without a GEMM's fused epilogue. */
 static double matrix_flops(const struct hd_node *node, double flops)
 {
     const struct hd_gemm_args *a = node->args;

@@ -7,31 +7,32 @@
 #include "program/program.h"
 
 struct hd_dry {
-    /* Input. Returns the rows that an all_to_all_v sends to another rank, for all members of its
+    /* input: returns the rows that an all_to_all_v sends to other ranks, for all members of its
      * group together, a number that depends on the data. NULL: assume balanced routers. */
     int64_t (*moved_rows)(void *context, const struct hd_node *node);
     void *context;
 
-    /* Output; starts as zeros */
+    /* output; starts as zeros */
     struct hd_costs costs; /* kernels of this rank */
-    double gemm_flops;     /* part of `costs`: GEMMs and attention, which MFU counts */
-    double fp8_flops;      /* part of those: with factors in fp8 */
+    double gemm_flops;     /* FLOPs of GEMMs and attention, which MFU counts; included in `costs` */
+    double fp8_flops;      /* FLOPs with factors in fp8; included in gemm_flops */
     int64_t calls[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
-    /* moved by all members of the group together, as comm.h counts it */
+    /* bytes moved by all members of the group together, as comm.h counts them */
     int64_t group_bytes[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
 };
 
-/* Adds one run of a program; last: for the last micro-batch of the step. */
+/* Adds one run of a program; last: in the last micro-batch of the step. */
 void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool last);
 
-/* Adds the costs of a kernel; the rows of experts are counted for balanced routers. */
+/* Adds the costs of a kernel; the rows of experts are those of balanced routers. */
 void hd_dry_node_costs(struct hd_costs *costs, const struct hd_node *node);
 
-/* Bytes that all members of the collective's group move together; all_to_all_v for balanced
- * routers. */
+/* Returns the bytes that all members of the collective's group move together; all_to_all_v: with
+ * balanced routers. */
 int64_t hd_dry_node_bytes(const struct hd_chunk *chunk, const struct hd_node *node);
 
-/* Bytes that the members of a group of P move for one collective of `count` elements (comm.h). */
+/* Returns the bytes that the members of a group of P move for one collective of `count` elements
+ * (comm.h). */
 int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_dtype dtype);
 
 #endif

@@ -95,7 +95,7 @@ struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_ki
     struct hd_store **slot;
     enum hd_dtype dtype;
 
-    if (kind == HD_STATE_COPY && !p->copied) /* the masters compute */
+    if (kind == HD_STATE_COPY && !p->copied) /* compute uses the masters */
         kind = HD_STATE_WEIGHT;
     dtype = kind == HD_STATE_COPY       ? p->compute
             : kind == HD_STATE_WEIGHT   ? p->stored
@@ -117,7 +117,7 @@ struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_ki
     return hd_emit_at((struct hd_operand){*slot, 0}, offset - hd_bucket_base(p, kind), dtype);
 }
 
-/* A store of all shards of a part that lives within one program, made at first use. */
+/* Returns the store of all shards of a bucket for the current program, created at first use. */
 static struct hd_store *for_program(struct hd_emit *e, struct hd_store **list,
                                     const struct hd_store *like)
 {
@@ -193,7 +193,7 @@ struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
     return (struct hd_operand){e->global_store[global], 0};
 }
 
-/* The constant equal to this one; made at first use. */
+/* Returns the store of a constant equal to `like`, created at first use. */
 static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like)
 {
     for (int i = 0; i < e->store_count; i++) {
@@ -256,7 +256,8 @@ struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dty
 
 /* ---- values ---- */
 
-/* The memory of t in a frame, made at first use. An op in place has that of its input. */
+/* Returns the memory of t in a frame, created at first use. An op in place has the memory of its
+ * input. */
 static struct hd_operand memory_of(struct hd_emit *e, struct hd_emit_frame *frame,
                                    const struct hd_tensor *t)
 {
@@ -298,7 +299,7 @@ void hd_emit_set_result(struct hd_emit *e, const struct hd_op *op, struct hd_ope
     e->into->value[op->out->id] = value;
 }
 
-/* The frame of the newest emission of the current op. */
+/* Returns the frame of the newest emission of the current op. */
 static struct hd_emit_frame *newest_frame(struct hd_emit *e)
 {
     const struct hd_tensor *out = e->rec->ops[e->op_index].out;

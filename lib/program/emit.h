@@ -25,25 +25,26 @@ struct hd_node_list {
 
 /* The gradient of one tensor while B is emitted. */
 struct hd_grad_slot {
-    struct hd_operand sum; /* of the contributions so far; absent: none yet */
-    bool own;              /* no other tensor uses its memory: later ones are added in place */
-    enum hd_call call;     /* the program of the newest contribution: B, or F by a composite op */
+    struct hd_operand sum; /* sum of the contributions so far; absent: none yet */
+    bool own;              /* no other tensor uses the memory of `sum`: later contributions are
+                              added in place */
+    enum hd_call call;     /* program of the newest contribution: B, or F by a composite op */
 };
 
 /* Statistics that the forward of an op leaves for its backward. */
 struct hd_emit_stats {
     struct hd_operand lse, mean, rstd;
-    struct hd_operand inverse[HD_LOW_RANK_MAX]; /* of a magnitude's norms, by target */
+    struct hd_operand inverse[HD_LOW_RANK_MAX]; /* 1 / norm of each row of a magnitude's weight, by
+                                                   target */
 };
 
-/* What one emission of forward ops leaves: their results, statistics and states. Forward fills the
- * first frame; ops that are emitted again in B or in W, because forward did not keep their results,
- * fill the others. */
+/* Results, statistics and states of one emission of forward ops. Forward fills the first frame; ops
+ * that are recomputed in B or in W, because forward did not keep their results, fill the others. */
 enum { HD_FRAME_FORWARD, HD_FRAME_B, HD_FRAME_W, HD_FRAME_COUNT };
 struct hd_emit_frame {
     struct hd_operand *value;    /* by tensor id; absent: not emitted */
     struct hd_emit_stats *stats; /* by op index */
-    void **state;                /* by op index: of a composite op */
+    void **state;                /* by op index: state of a composite op */
 };
 
 struct hd_emit {
@@ -60,26 +61,28 @@ struct hd_emit {
     struct hd_node_list lists[HD_CALL_COUNT];
     enum hd_call call; /* the program that nodes are added to */
     int unit;
-    int op_index; /* of the op being emitted */
+    int op_index; /* index of the op that is being emitted */
 
     struct hd_emit_frame frame[HD_FRAME_COUNT];
-    struct hd_emit_frame *into; /* the frame that forward ops fill now; NULL: backward */
+    struct hd_emit_frame *into; /* the frame that forward ops fill now; NULL: backward is being
+                                   emitted */
     /* by tensor id */
     bool *keeps;   /* forward keeps the value for backward (recompute.c) */
-    int *producer; /* the index of the op that computes it; -1: none */
+    int *producer; /* index of the op that computes the value; -1: none */
     struct hd_grad_slot *grads;
-    bool *recomputed; /* by op index: for recompute.c */
+    bool *recomputed; /* by op index: scratch of recompute.c */
 
-    bool *param_has_grad; /* by parameter: has a contribution in this micro-batch; to gradient
-                             buckets: in this program, by parameter + call * param_count */
-    struct hd_store **bucket_store; /* by part * HD_STATE_KIND_COUNT + kind; NULL: not used yet */
-    struct hd_store **grad_bucket, **gathered; /* by part * HD_CALL_COUNT + call */
+    bool *param_has_grad; /* by parameter: has a contribution in this micro-batch; for parameters
+                             with gradient buckets: in this program, by parameter + call *
+                             param_count */
+    struct hd_store **bucket_store; /* by bucket * HD_STATE_KIND_COUNT + kind; NULL: not used yet */
+    struct hd_store **grad_bucket, **gathered; /* by bucket * HD_CALL_COUNT + call */
     struct hd_store *global_store[HD_GLOBAL_COUNT];
 };
 
 /* ---- stores ---- */
 
-/* New stores: a copy of `like` with its own id (never NULL), and a temporary. */
+/* Return a new store: a copy of `like` with a new id (never NULL), or a temporary. */
 struct hd_store *hd_emit_store(struct hd_emit *e, const struct hd_store *like);
 struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                int64_t rows, int64_t columns);
@@ -89,7 +92,7 @@ static inline struct hd_operand hd_emit_none(void)
     return (struct hd_operand){0};
 }
 
-/* The operand `element` elements after `o`. */
+/* Returns the operand `element` elements after `o`. */
 static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
                                            enum hd_dtype dtype)
 {
@@ -97,57 +100,59 @@ static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
     return o;
 }
 
-/* The weights of a parameter, or of a span that begins with it, in the encoding that computes,
- * which must be `dtype`; with ZeRO 3 gathered for this program. */
+/* Returns the weights of a parameter, or of a span that begins with it, in the compute encoding,
+ * which must be `dtype`; with ZeRO 3: gathered for this program. */
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
-/* The same as a factor of a product: ret_codes says how it is encoded. What multiplies by weights
- * that may be encoded asks here. */
+/* Returns the weights of `fused_count` parameters as a factor of a product; ret_codes describes
+ * their encoding. For ops that can multiply by quantised weights. */
 struct hd_operand hd_emit_factor(struct hd_emit *e, int param, int fused_count, enum hd_dtype dtype,
                                  struct hd_quant_factor *ret_codes);
-/* One kind of state of a part, from element `offset` on, which this rank must have. */
+/* Returns one kind of state of a bucket from element `offset` on, which this rank must have. */
 struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_kind kind,
                                  int64_t offset);
-/* The gradient bucket of a part's gradient in this program, from element `offset` on (ZeRO 2,
- * 3). */
+/* Returns the gradient bucket of this program from element `offset` on (ZeRO 2, 3). */
 struct hd_operand hd_emit_grad_bucket(struct hd_emit *e, int bucket, int64_t offset);
-/* A new store for `count` elements of a part's gradient on their way (train.reduce). */
+/* Returns a new store for `count` elements of a bucket's gradient in the encoding in which it is
+ * reduced (train.reduce). */
 struct hd_operand hd_emit_wire(struct hd_emit *e, int bucket, int64_t count);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
-/* Constants; equal ones share a store: the RoPE table [positions, head_width/2, 2], and the
- * positions of the rows of B sequences, as the zigzag gives them. */
+/* Return constants; equal constants share a store: the RoPE table [positions, head_width/2, 2], and
+ * the positions of the rows of B sequences in zigzag order. */
 struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
                                  const struct hd_rope *rope);
 struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag);
-/* ALiBi slopes of this rank's heads, [heads]; every tp rank has `heads` heads. */
+/* Returns the ALiBi slopes of this rank's heads, [heads]; every tp rank has `heads` heads. */
 struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads);
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                 int64_t rows, int64_t columns);
 
 /* ---- values ---- */
 
-/* The value of an op's input; also of its result, in backward. In B and W a value that forward did
- * not keep is recomputed: the ops from which it follows are emitted again. */
+/* Returns the value of an op's input; in backward also of its result. In B and W a value that
+ * forward did not keep is recomputed: the ops that compute it are emitted again. */
 struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t);
 
-/* For the forward function of an op: the memory of its result, or a view that is its result. */
+/* Return the memory of an op's result, or declare a view as its result. For the op's forward
+ * function. */
 struct hd_operand hd_emit_result(struct hd_emit *e, const struct hd_op *op);
 void hd_emit_set_result(struct hd_emit *e, const struct hd_op *op, struct hd_operand value);
 
-/* Statistics and state of the op that is being emitted: in forward those that it fills, in backward
- * those of its newest emission. In backward call hd_emit_value for the op's result first. */
+/* Return statistics and state of the op that is being emitted: in forward those that it fills, in
+ * backward those of its newest emission. In backward the caller calls hd_emit_value for the op's
+ * result first. */
 struct hd_emit_stats *hd_emit_get_stats(struct hd_emit *e);
 void **hd_emit_state(struct hd_emit *e);
 
 /* ---- recompute (recompute.c) ---- */
 
-/* Decides which values forward keeps. */
+/* Decides which values forward keeps for backward. */
 void hd_emit_choose_saved(struct hd_emit *e);
-/* In backward: emits again, in B, what the value of t follows from and is not cheap. To be called
- * before the nodes that the fuse pass may merge, so that nothing comes between them. */
+/* Recomputes in B, early, those values needed for t that are not cheap. To be called in backward
+ * before nodes that the fuse pass may merge, so that no recomputed node comes between them. */
 void hd_emit_prepare(struct hd_emit *e, const struct hd_tensor *t);
-/* The value of t in the frame of B or W; emits what is missing. Only for hd_emit_value. */
+/* Returns the value of t in the frame of B or W; emits the missing ops. Only for hd_emit_value. */
 struct hd_operand hd_emit_recompute(struct hd_emit *e, const struct hd_tensor *t);
-/* True if the op is being emitted again. */
+/* Returns true if the op is being recomputed. */
 static inline bool hd_emit_is_recomputed(const struct hd_emit *e)
 {
     return e->into && e->into != &e->frame[HD_FRAME_FORWARD];
@@ -155,21 +160,20 @@ static inline bool hd_emit_is_recomputed(const struct hd_emit *e)
 
 /* ---- gradients (emit_grad.c) ---- */
 
-/* The sum of the contributions so far to t's gradient; absent: none. */
+/* Returns the sum of the contributions so far to t's gradient; absent: none. */
 struct hd_operand hd_emit_grad(const struct hd_emit *e, const struct hd_tensor *t);
-/* Adds a contribution to t's gradient. own: nothing else uses the memory of `grad`. */
+/* Adds a contribution to t's gradient. own: no other tensor uses the memory of `grad`. */
 void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_operand grad,
                       bool own);
-/* The output for a GEMM that computes a contribution. ret_accumulate true: it holds the sum so far,
- * and the GEMM must add to it. False: it is new, and the caller then calls hd_emit_add_grad. */
+/* Returns the output for a GEMM that computes a contribution to t's gradient. ret_accumulate true:
+ * it holds the sum so far, and the GEMM must add to it. False: it is new memory, and the caller
+ * then calls hd_emit_add_grad. */
 struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
                                    bool *ret_accumulate);
 
-/* The gradient of `fused_count` parameters from `param` on; with ZeRO 2 and 3 in this program's
- * gradient bucket.
- * ret_first: it is the micro-batch's, or the gradient bucket's, first contribution. The caller
- * marks the
- * node that writes it with hd_emit_contributes. */
+/* Returns the gradient of `fused_count` parameters from `param` on; with ZeRO 2 and 3 in this
+ * program's gradient bucket. ret_first: this is the first contribution of the micro-batch, or to
+ * the gradient bucket. The caller marks the node that writes it with hd_emit_contributes. */
 struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int fused_count,
                                      bool *ret_first);
 void hd_emit_contributes(struct hd_node *node, bool first);
@@ -177,11 +181,11 @@ void hd_emit_contributes(struct hd_node *node, bool first);
 /* ---- nodes ---- */
 
 /* A kernel's arguments without the pointers, and its operands by name. Members that are left out
- * are 0, operands absent. */
+ * are 0; operands that are left out are absent. */
 #define HD_ARGS(kernel, ...)     (&(struct hd_##kernel##_args){__VA_ARGS__})
 #define HD_OPERANDS(kernel, ...) (&(struct hd_##kernel##_operands){__VA_ARGS__})
 
-/* Appends a kernel node. args and operands are copied. Never NULL. Emitters call the typed
+/* Appends a kernel node. args and operands are copied. Never returns NULL. Emitters call the typed
  * functions below, hd_emit_NAME of each kernel. The fuse pass later merges GELU and the gradient of
  * a bias into a GEMM. */
 struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
@@ -196,42 +200,42 @@ struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const v
 HD_KERNEL_LIST(K)
 #undef K
 
-/* Appends a collective; count and rows as in struct hd_node. Never NULL. */
+/* Arguments of a collective; count and rows as in struct hd_node. hd_emit_comm appends it and never
+ * returns NULL. */
 struct hd_comm_args {
     enum hd_comm_kind kind;
     enum hd_group_name group;
     int64_t count;
     enum hd_dtype dtype;
     bool keep_fp32;
-    enum hd_comm_reduce reduce; /* all_reduce: left out, the sum */
+    enum hd_comm_reduce reduce; /* all_reduce: the reduction; 0: sum */
     struct hd_node_rows rows;
 };
 struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                              const struct hd_comm_operands *operands);
 
-/* db += sum_r dy, for `fused_count` biases from `bias` on; emits nothing if bias is -1 or
- * frozen. */
+/* Emits db += sum_r dy for `fused_count` biases from `bias` on; nothing if bias is -1 or frozen. */
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int fused_count, const struct hd_tensor *y);
 
-/* What a loss of pairs is made of: a value in each row that counts, and where the rows belong. */
+/* Inputs of a loss on pairs: a value for each row, and the answer that the row belongs to. */
 struct hd_pair_rows {
     struct hd_operand value;             /* [R] fp32 */
     struct hd_operand reference, target; /* may be absent: answer_sums in ops.h */
     struct hd_operand answer;
 };
-/* Sums by answer, also over cp, and the loss by the settings of op. With `train` the result is the
- * factor [R] of each row's gradient. */
+/* Emits the sums by answer, also over cp, and the loss by the settings of op. With `train` returns
+ * the factor [R] of each row's gradient. */
 struct hd_operand hd_emit_pair_losses(struct hd_emit *e, const struct hd_op *op,
                                       const struct hd_pair_rows *rows, bool train);
 
-/* A product of a linear: a GEMM of bf16 factors without gaps between rows, or, with options.fp8 in
- * training and a weight that is no adapter's, of the same factors in fp8. a and b are these tensors
- * of the linear. */
+/* Emits a product of a linear: a GEMM of bf16 factors without gaps between rows; with options.fp8,
+ * in training, and if the weight is not an adapter's, a GEMM of the same factors in fp8. a and b
+ * tell which tensors of the linear the factors are. */
 struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, enum hd_amax a,
                                 enum hd_amax b, const struct hd_gemm_args *args,
                                 const struct hd_gemm_operands *operands);
 
-/* The random key of a kernel with dropout. */
+/* Returns the random key of a kernel with dropout. */
 uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout);
 
 void hd_emit_fail(struct hd_emit *e, enum hd_status st);
@@ -242,11 +246,11 @@ struct hd_op_row {
     void (*forward)(struct hd_emit *e, const struct hd_op *op);
     void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: nothing to do */
     void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: nothing to do */
-    /* The result costs little to compute again: selective recompute does, and W computes it for
-     * itself rather than keep that of B. */
+    /* the result costs little to recompute: the selective policy recomputes it, and W recomputes it
+     * for itself instead of keeping B's */
     bool cheap;
-    /* If F computes the gradient of the result, backward_inputs is emitted into F too: its output
-     * is smaller, so F keeps less memory. */
+    /* if F computes the gradient of the result, backward_inputs is emitted into F too: its output
+     * is smaller, so F keeps less memory */
     bool follows_gradient;
 };
 #define X(name, class) extern const struct hd_op_row hd_op_row_##name;
@@ -256,7 +260,7 @@ const struct hd_op_row *hd_op_row_of(enum hd_op_kind kind);
 
 /* ---- passes over a chunk (each changes the programs in place) ---- */
 
-/* A new, empty emission; NULL: no memory. */
+/* Returns a new, empty emission; NULL if memory is exhausted. */
 struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_options *options);
 /* Assigns streams and offsets and returns the chunk, or the first failure. */
 enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk);
@@ -270,7 +274,8 @@ void hd_move_last_to(struct hd_node_list *list, int at);
 void hd_pass_stream(struct hd_emit *e);
 void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk);
 
-/* The `accumulate` argument of a kernel that adds to a parameter's gradient; NULL: another one. */
+/* Returns the `accumulate` argument of a kernel that adds to a parameter's gradient; NULL for any
+ * other kernel. */
 bool *hd_node_accumulate(const struct hd_node *node);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "program/emit.h"
 
-/* The queries of an attention op: rows [q: H*D | k: G*D | v: G*D], ld elements apart. */
+/* An attention op and its queries: rows [q: H*D | k: G*D | v: G*D], ld elements apart. */
 struct hd_emit_attention {
     int64_t R, H, G, D, ld, B, S;
     enum hd_dtype dtype;
@@ -14,7 +14,8 @@ struct hd_emit_attention {
     struct hd_operand slopes;         /* absent without ALiBi */
     struct hd_operand samples, block; /* absent without dropout */
     uint64_t dropout_key;             /* 0 without dropout */
-    int64_t first_head;               /* this rank's first, among all; 0 without dropout */
+    int64_t first_head;               /* index of this rank's first head among all heads; 0 without
+                                         dropout */
     int64_t window;                   /* 0: none */
     bool causal;
 };
@@ -23,20 +24,21 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
 /* A block of keys and values: `rows` of each sequence, ld elements apart. */
 struct hd_emit_keys {
     struct hd_operand k, v, index;
-    struct hd_operand filled, slot; /* of a cache; else absent */
+    struct hd_operand filled, slot; /* operands of a cache; else absent */
     int64_t rows, ld;
-    int64_t pairs; /* visible pairs per head and sequence, for costs; 0: as in a whole sequence */
+    int64_t pairs; /* visible pairs per head and sequence, for cost estimates; 0: as in a whole
+                      sequence */
 };
 
-/* The keys and values in the same rows [q | k | v] as the queries; with a gradient for `qkv`, the
- * gradients of keys and values in it. */
+/* Returns the keys and values in the rows [q | k | v] of the queries; if `qkv` is a gradient, the
+ * gradients of keys and values. */
 struct hd_emit_keys hd_emit_own_keys(const struct hd_emit_attention *a, struct hd_operand qkv);
 
 void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
                     const struct hd_emit_keys *keys, struct hd_operand out, struct hd_operand lse);
 
-/* Operands for gradients: dk and dv in rows ldk elements apart, dq ldq apart. accumulate: adds to
- * all three instead of overwriting; fp32 only. */
+/* Operands for gradients: dk and dv in rows ldk elements apart, dq in rows ldq apart. accumulate:
+ * adds to all three instead of overwriting; fp32 only. */
 struct hd_emit_attention_grads {
     struct hd_operand dq, dk, dv;
     int64_t ldq, ldk;
@@ -44,13 +46,14 @@ struct hd_emit_attention_grads {
     bool accumulate;
 };
 
-/* Uses the gradient of the op's result, the result, and the log-sum-exp over all keys. */
+/* Emits backward over one block of keys. Uses the gradient of the op's result, the result, and the
+ * log-sum-exp over all keys. */
 void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *a,
                              const struct hd_emit_keys *keys,
                              const struct hd_emit_attention_grads *grads);
 
-/* The same over the keys of all context-parallel ranks (ops_context_parallel.c). Forward writes the
- * op's result and lse, backward writes grad, in rows [q | k | v]. */
+/* Emit attention over the keys of all context-parallel ranks (ops_context_parallel.c). Forward
+ * writes the op's result and lse; backward writes grad, in rows [q | k | v]. */
 void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *a,
                              struct hd_operand lse);
 void hd_emit_context_backward(struct hd_emit *e, const struct hd_emit_attention *a,
@@ -64,15 +67,16 @@ bool hd_emit_has_prefix(const struct hd_op *op);
  * the op's result. */
 void hd_emit_prefix_forward(struct hd_emit *e, const struct hd_emit_attention *a,
                             struct hd_operand sum, struct hd_operand lse);
-/* Adds the prefix's share to dq [R, H*D] fp32, or with `first` writes it; adds the gradients of the
- * prefix to those of its parameters. */
+/* Adds the prefix's contribution to dq [R, H*D] fp32, or with `first` overwrites dq; adds the
+ * gradients of the prefix to those of its parameters. */
 void hd_emit_prefix_backward(struct hd_emit *e, const struct hd_emit_attention *a,
                              struct hd_operand dq, bool first);
 
-/* Attention to these keys and the prefix; writes the op's result and lse. */
+/* Emits attention to `keys` and to the prefix; writes the op's result and lse. */
 void hd_emit_attend_with_prefix(struct hd_emit *e, const struct hd_emit_attention *a,
                                 const struct hd_emit_keys *keys, struct hd_operand lse);
-/* The gradients of that with the own keys, in rows [q | k | v]. grad absent: only the prefix's. */
+/* Emits backward of hd_emit_attend_with_prefix for this rank's own keys; writes `grad` in rows [q |
+ * k | v]. grad absent: computes only the prefix's gradients. */
 void hd_emit_backward_with_prefix(struct hd_emit *e, const struct hd_emit_attention *a,
                                   struct hd_operand grad);
 

@@ -9,15 +9,15 @@
  *     dx = dy W       dy [R, N]             W transposed: [K, N]
  *     dW = dy^T x     dy transposed [N, R]  x transposed [K, R]
  *
- * Codes live from their node to the product. What is kept for backward, gathered and sent is bf16.
- * A tensor is encoded for each of its two products; as values, recomputed values and scales do not
- * change within a micro-batch, its codes are the same ones.
+ * Codes live from their node to the product. Tensors that are kept for backward, gathered or sent
+ * are bf16. A tensor is encoded once for each of its two products; values and scales do not change
+ * within a micro-batch, so both encodings have equal codes.
  *
  * The scale follows from the linear's buffer in the registry, or without one, and in the first
- * step, from the tensor as it is here: of this micro-batch, on this rank. */
+ * step, from the tensor itself: in this micro-batch, on this rank. */
 #include "program/emit.h"
 
-/* A matrix as it is in memory, and how the product reads it. */
+/* A matrix in memory, and whether the product reads it transposed. */
 struct fp8_factor {
     enum hd_amax which;
     struct hd_operand inp;

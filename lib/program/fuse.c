@@ -10,13 +10,13 @@
  *
  * Each fusion saves writing and reading one [R, C] tensor. Two save only the reading: forward GELU
  * in training, where p is written for backward, and the gradient of a bias. The gradients of a
- * norm's weights save reading two. Sum and norm, norm and its weights, and the gradients of weight
- * and bias, are merged only if they are adjacent. GELU and the sum with a residual are merged with
- * the GEMM whose result they read, which need not be adjacent: in backward a weight's gradient may
- * be between them. A product has the first choice of a residual: product and norm then move four
- * tensors [R, C], where product, and norm with residual, move five. Epilogues and residuals are
- * given to a GEMM only if the device computes them in the GEMM's own pass over memory
- * (hd_gemm_takes_epilogue).
+ * norm's weights save reading two. Three pairs are merged only if they are adjacent: sum and norm,
+ * norm and its weights, the gradients of weight and bias. GELU and the sum with a residual are
+ * merged with the GEMM whose result they read, which need not be adjacent: in backward a weight's
+ * gradient may be between them. A residual is merged with a product rather than with a norm:
+ * product with residual plus norm move four tensors [R, C], product plus norm with residual move
+ * five. Epilogues and residuals are given to a GEMM only if the device computes them in the GEMM's
+ * own pass over memory (hd_gemm_takes_epilogue).
  */
 #include <string.h>
 
@@ -40,7 +40,7 @@ static bool used_later(const struct hd_node_list *list, int from, const struct h
     return false;
 }
 
-/* By a node after `from` and before `to`. */
+/* Returns true if a node after `from` and before `to` uses the store. */
 static bool touched_between(const struct hd_node_list *list, int from, int to,
                             const struct hd_store *store)
 {
@@ -59,7 +59,8 @@ static bool written_between(const struct hd_node_list *list, int from, int to,
     return false;
 }
 
-/* True if the store is used by a node of any program except a and b, or from outside the chunk. */
+/* Returns true if a node of any program other than a and b uses the store, or if it is visible
+ * outside the chunk. */
 static bool used_elsewhere(const struct hd_emit *e, const struct hd_node *a,
                            const struct hd_node *b, const struct hd_store *store)
 {
@@ -73,7 +74,7 @@ static bool used_elsewhere(const struct hd_emit *e, const struct hd_node *a,
     return false;
 }
 
-/* The index of the node that wrote `store` last before node `at`; -1: none did. */
+/* Returns the index of the node that wrote `store` last before node `at`; -1: none. */
 static int find_writer(const struct hd_node_list *list, int at, const struct hd_store *store)
 {
     int i = at - 1;
@@ -90,8 +91,8 @@ struct fused_product {
     struct hd_operand *c, *add;
 };
 
-/* True if the node is a product of N elements of this encoding to which the device can add a
- * residual in the same pass. */
+/* Returns true if the node is a product of N elements in this encoding to which the device can add
+ * a residual in the same pass. */
 static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, int64_t N,
                            enum hd_dtype dtype, struct fused_product *ret_product)
 {
@@ -120,12 +121,14 @@ static bool takes_residual(const struct hd_emit *e, const struct hd_node *node, 
     if (ret_product->add->store || args.accumulate || args.epilogue || args.ldc != args.N ||
         args.M * args.N != N || args.c_dtype != dtype)
         return false;
-    args.add = node->args; /* given: all that counts */
+    args.add = node->args; /* only NULL or not NULL matters */
     return hd_gemm_takes_epilogue(&args, &e->options->traits);
 }
 
-/* The product no longer writes `result`, which therefore no other node may read. It reads the
- * residual, and writes the sum to memory of its own, earlier than node `at` did. */
+/* Merges the sum at `at` into the product that wrote its term `result`. The product no longer
+ * writes `result`, so no other node may read it. The product reads the residual, and writes the sum
+ * to the sum's memory, earlier than node `at` did. Returns false and changes nothing if they cannot
+ * be merged. */
 static bool fuse_terms(const struct hd_emit *e, const struct hd_node_list *list, int at,
                        struct hd_operand result, struct hd_operand residual)
 {
@@ -146,7 +149,8 @@ static bool fuse_terms(const struct hd_emit *e, const struct hd_node_list *list,
     return true;
 }
 
-/* The second term of a residual's sum is the product's. */
+/* Merges the sum at `at` into a product that wrote one of its terms, trying the second term
+ * first. */
 static bool fuse_residual(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_add_operands *o;
@@ -159,7 +163,7 @@ static bool fuse_residual(const struct hd_emit *e, const struct hd_node_list *li
 
 /* ---- A sum and a norm ---- */
 
-/* The operands of a norm that change when it is merged with an addition. */
+/* Operands of a norm that change when it is merged with an addition. */
 struct norm_nodes {
     struct hd_operand *sum, *inp, *add;
 };
@@ -217,8 +221,8 @@ static bool fuse_forward(const struct hd_node *add, const struct hd_node *node)
     return true;
 }
 
-/* norm_backward adds the other term of the sum itself, and no longer writes its own term (g1),
- * which therefore no other node may read. */
+/* Makes norm_backward add the other term of the sum itself. It no longer writes its own term (g1),
+ * so no other node may read g1. */
 static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
                           const struct hd_node *add, int next_index)
 {
@@ -241,7 +245,8 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
 
 /* ---- GELU as epilogue of a GEMM ---- */
 
-/* The index of the GEMM whose result node `at` reads as `inp`; -1: another node wrote it last. */
+/* Returns the index of the GEMM whose result node `at` reads as `inp`; -1: another node wrote it
+ * last. */
 static int find_product(const struct hd_node_list *list, int at, struct hd_operand inp)
 {
     const int i = find_writer(list, at, inp.store);
@@ -252,7 +257,8 @@ static int find_product(const struct hd_node_list *list, int at, struct hd_opera
     return i;
 }
 
-/* True if the device can run GELU over all N elements of the GEMM's result as its epilogue. */
+/* Returns true if the device can run GELU over all N elements of the GEMM's result as its
+ * epilogue. */
 static bool takes_gelu(const struct hd_emit *e, const struct hd_node *product,
                        enum hd_gemm_epilogue epilogue, int64_t N, enum hd_dtype dtype)
 {
@@ -272,7 +278,8 @@ static void set_epilogue(struct hd_node *product, enum hd_gemm_epilogue epilogue
     ((struct hd_gemm_args *)product->args)->epilogue = epilogue;
 }
 
-/* GELU's input is written to memory (pre) only if another node reads it: its backward. */
+/* Merges the GELU at `at` into the GEMM before it. GELU's input is written to memory (pre) only if
+ * another node, its backward, reads it. */
 static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *gelu = list->nodes[at];
@@ -293,7 +300,8 @@ static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, 
     return true;
 }
 
-/* The input of GELU's backward (dout) is no longer written: no other node may read it. */
+/* Merges GELU's backward at `at` into the GEMM before it. Its input (dout) is no longer written, so
+ * no other node may read it. */
 static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *gelu = list->nodes[at];
@@ -331,7 +339,7 @@ static bool fuse_bias(const struct hd_emit *e, struct hd_node *product, struct h
     if (!args.trans_a || args.M != b->N || args.K != b->R || args.lda != b->ldd ||
         args.c_dtype != HD_F32)
         return false;
-    args.dbias = bias->args; /* given: all that counts */
+    args.dbias = bias->args; /* only NULL or not NULL matters */
     if (!hd_gemm_takes_epilogue(&args, &e->options->traits))
         return false;
     hd_gemm_operands_of(product)->dbias = hd_bias_backward_operands_of(bias)->dbias;
@@ -388,7 +396,8 @@ static bool fuse_layernorm_weight(const struct hd_emit *e, const struct hd_node 
     return true;
 }
 
-/* After fuse_neighbours, which leaves no addition between the two. */
+/* Merges a norm's backward with the gradients of its weights. To be called after fuse_neighbours,
+ * which leaves no addition between the two. */
 static void fuse_norm_weights(const struct hd_emit *e, struct hd_node_list *list)
 {
     int kept = 0;
@@ -417,7 +426,7 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
         struct hd_node *next = i + 1 < list->count ? list->nodes[i + 1] : NULL;
 
         if (next && fuse_forward(node, next))
-            continue; /* the add is gone, the norm has it */
+            continue; /* the add is removed, the norm computes it */
         list->nodes[kept++] = node;
         if (next && (fuse_backward(e, node, next, i + 2) || fuse_bias(e, node, next)))
             i++;
@@ -425,7 +434,7 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
     list->count = kept;
 }
 
-/* GELU and its derivative. */
+/* Merges GELU or its backward at `at` into the GEMM before it. */
 static bool fuse_epilogue(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *node = list->nodes[at];
@@ -449,7 +458,7 @@ static void fuse_products(const struct hd_emit *e, struct hd_node_list *list,
     }
 }
 
-/* Residuals first: a norm takes the sums that no product has taken. */
+/* Residuals are merged with products first; norms then take the sums that remain. */
 void hd_pass_fuse(struct hd_emit *e)
 {
     for (int c = 0; c < HD_CALL_COUNT; c++) {

@@ -2,10 +2,10 @@
  * 2023, "PyTorch FSDP").
  *
  * A program gathers the weights of a unit once, into memory that lives until its last use there.
- * The gathers of a unit stand before the first use of the unit before it, on a stream of their own,
- * so they overlap with that unit's compute, and at most two units' weights are gathered at a time;
- * but a tied table, which both ends of F use, is there for all of F, and full recompute over K
- * units needs the weights of the K that it replays.
+ * The gathers of a unit are inserted before the first use of the previous unit, on a separate
+ * stream, so they overlap with that unit's compute, and at most two units' weights are gathered at
+ * a time. Two exceptions: a tied table, which both ends of F use, stays gathered for all of F; and
+ * full recompute over K units holds the weights of the K units that it replays.
  */
 #include "program/emit.h"
 
@@ -30,7 +30,7 @@ struct use {
     int at;
 };
 
-/* Appends the stores that the node at `at` is the first to use, by part. */
+/* Appends the gathered stores that the node at `at` is the first to use, ordered by bucket. */
 static int add_uses(const struct hd_node *node, int at, bool *seen, struct use *uses, int count)
 {
     const int begin = count;
@@ -57,7 +57,8 @@ static void gather_for(struct hd_emit *e)
     struct use *uses = hd_arena_array(e->arena, buckets, sizeof *uses);
     bool *seen = hd_arena_array(e->arena, buckets, sizeof *seen);
     int unit = -1, count = 0;
-    int unit_at = 0, prefetch_at = 0; /* first use of this unit, of the one before */
+    int unit_at = 0, prefetch_at = 0; /* index of the first use of this unit, of the previous
+                                         unit */
 
     if (!uses || !seen) {
         hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to gather weights"));
@@ -65,7 +66,7 @@ static void gather_for(struct hd_emit *e)
     }
     for (int i = 0; i < list->count; i++)
         count = add_uses(list->nodes[i], i, seen, uses, count);
-    for (int k = 0; k < count; k++) { /* k gathers stand before the use by now */
+    for (int k = 0; k < count; k++) { /* k gathers have been inserted before the use */
         if (e->registry->buckets[uses[k].store->bucket].unit != unit) {
             prefetch_at = unit_at;
             unit = e->registry->buckets[uses[k].store->bucket].unit;

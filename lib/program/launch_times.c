@@ -8,8 +8,8 @@ struct hd_launch_times {
     struct hd_stream *stream;
     struct hd_event *events[2 * HD_LAUNCH_TIMES_MAX];
     const struct hd_node *nodes[HD_LAUNCH_TIMES_MAX];
-    int count, made; /* launches since the last clear; events */
-    bool left_out;   /* there were more launches than are kept */
+    int count, made; /* launches since the last clear; events created */
+    bool left_out;   /* the step had more launches than are recorded */
     enum hd_status failed;
 };
 

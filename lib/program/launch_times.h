@@ -1,8 +1,8 @@
 /* launch_times: how long each kernel of a runner takes on a device, by events around its launch.
  *
- * A launch on a GPU returns before the kernel begins, so the host's clock says nothing of it.
- * Events on the compute stream do; the time between the two of a launch has the kernel and what the
- * device needs to begin it.
+ * A launch on a GPU returns before the kernel begins, so the host's clock cannot measure it. Two
+ * events on the compute stream around a launch do: the time between them is the kernel's time and
+ * the device's time to start it.
  *
  *     hd_launch_times_new(table, backend, stream, &times);
  *     hd_launch_times_profiler(times, &profiler);  hd_runner_profile(runner, &profiler);
@@ -10,7 +10,7 @@
  *     for (i = 0; i < hd_launch_times_count(times); i++) hd_launch_times_get(times, i, ..);
  *     hd_launch_times_clear(times);  ... the next step ...
  *
- * Events are made when they are first needed, which takes time: the first step is longer.
+ * Events are created at first use, which takes time: the first step is longer.
  *
  * Used by: worker (probe), the benchmark train_gpu.   Uses: run, kernels.
  * Threads: the runner's.
@@ -21,24 +21,27 @@
 #include "kernels/kernels.h"
 #include "program/run.h"
 
-enum { HD_LAUNCH_TIMES_MAX = 1 << 16 }; /* launches that are kept */
+enum {
+    HD_LAUNCH_TIMES_MAX = 1 << 16
+}; /* most launches recorded between two calls of
+                                           hd_launch_times_clear */
 
 struct hd_launch_times;
 
-/* table: of a device. stream: on which the runner launches (hd_runner_stream). Memory for
- * HD_LAUNCH_TIMES_MAX launches. */
+/* Allocates memory for HD_LAUNCH_TIMES_MAX launches. table: that of a device, not of the CPU.
+ * stream: the stream on which the runner launches (hd_runner_stream). */
 enum hd_status hd_launch_times_new(const struct hd_backend_table *table, struct hd_backend *backend,
                                    struct hd_stream *stream, struct hd_launch_times **ret_times);
 void hd_launch_times_free(struct hd_launch_times *times); /* NULL is fine */
 
-/* What the runner calls; `times` must outlive its use. */
+/* Returns a profiler for hd_runner_profile; `times` must outlive its use. */
 void hd_launch_times_profiler(struct hd_launch_times *times, struct hd_profiler *ret_profiler);
 
 void hd_launch_times_clear(struct hd_launch_times *times);
 int hd_launch_times_count(const struct hd_launch_times *times);
 
-/* Launch i, in order; valid when the device has done it. Fails as the device's events do, and with
- * HD_LIMIT if there were more launches than are kept. */
+/* Returns launch i, in order; valid after the device has run it. Fails if an event of the device
+ * failed, and with HD_LIMIT if there were more than HD_LAUNCH_TIMES_MAX launches. */
 enum hd_status hd_launch_times_get(const struct hd_launch_times *times, int i,
                                    const struct hd_node **ret_node, double *ret_seconds);
 

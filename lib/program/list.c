@@ -5,7 +5,7 @@
  *        0 rmsnorm_forward   normed.3 f32[8,16], ...  x.0, weight:2  kept+0x000000   512    compute
  *
  * A store is printed as "name dtype[shape]" if it is an output and as "name" if it is an input;
- * state of a part as "kind:unit". Region, offset and bytes are those of the first output; "!"
+ * state of a bucket as "kind:unit". Region, offset and bytes are those of the first output; "!"
  * marks the registered half. After the stream come a collective's group, "last" for nodes that
  * run only in the last micro-batch, and "wait N" for an edge from node N. "+" marks a kernel that
  * adds to a gradient, "=+" its first contribution in a micro-batch.
@@ -59,7 +59,7 @@ static void list_operands(const struct hd_chunk *chunk, struct hd_text *text,
     }
 }
 
-/* The first output that is present; every node has one. */
+/* Returns the first output that is present; every node has one. */
 static struct hd_operand first_output(const struct hd_node *node)
 {
     int k = 0;
@@ -69,7 +69,7 @@ static struct hd_operand first_output(const struct hd_node *node)
     return node->operands[k];
 }
 
-/* The name of a GEMM by its epilogue, or what else it does. */
+/* Returns the name of a GEMM by its epilogue, or by what it is fused with. */
 static const char *product_name(const struct hd_node *node)
 {
     static const char *const names[] = {[HD_EPILOGUE_NONE] = "gemm",

@@ -1,4 +1,4 @@
-/* node: the operands of a node by index, and small edits of lists of nodes. The passes use it; it
+/* node: access to a node's operands by index, and moving nodes in a list. The passes use it; it
  * uses no pass. */
 #include <string.h>
 
@@ -51,9 +51,9 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_dora_backward_args *)node->args)->accumulate;
     case HD_K_embedding_backward:
         return &((struct hd_embedding_backward_args *)node->args)->accumulate;
-    case HD_K_rmsnorm_backward: /* with dweight */
+    case HD_K_rmsnorm_backward: /* if dweight is present */
         return &((struct hd_rmsnorm_backward_args *)node->args)->accumulate;
-    case HD_K_score_backward: /* with dweight */
+    case HD_K_score_backward: /* if dweight is present */
         return &((struct hd_score_backward_args *)node->args)->accumulate;
     case HD_K_layernorm_backward:
         return &((struct hd_layernorm_backward_args *)node->args)->accumulate;

@@ -30,7 +30,7 @@ struct hd_comm_operands {
 };
 #undef HD_OPERAND_MEMBER
 
-/* The operands of a node of this kernel. */
+/* Returns the operands of a node of this kernel. */
 #define K(name, list)                                                                              \
     static inline struct hd_##name##_operands *hd_##name##_operands_of(const struct hd_node *node) \
     {                                                                                              \

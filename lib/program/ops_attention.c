@@ -126,7 +126,7 @@ void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *
                     .sample = a->samples, .block = a->block));
 }
 
-/* A row of FILLED: B values. */
+/* Returns row `row` of FILLED: B values. */
 static struct hd_operand filled_row(struct hd_emit *e, const struct hd_emit_attention *a, int row)
 {
     struct hd_operand filled = hd_emit_value(e, a->op->in[2]);
@@ -153,7 +153,8 @@ static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit
     return cache;
 }
 
-/* All rows of the slots, after the new ones are appended; `filled` says how many are valid. */
+/* Returns all rows of the slots as keys, after appending the new ones; `filled` says how many are
+ * valid. */
 static struct hd_emit_keys cached_keys(struct hd_emit *e, const struct hd_emit_attention *a)
 {
     const struct hd_zigzag whole = {.S = e->rec->shape.context, .P = 1};

@@ -1,5 +1,5 @@
 /* Attention over the keys of all context-parallel ranks, a composite op. For backward it keeps q,
- * k, v, the result and its log-sum-exp of this rank's rows only, not the blocks of other ranks.
+ * k, v, the result and its log-sum-exp for this rank's rows only, not the blocks of other ranks.
  *
  * A rank has the rows of two chunks of each sequence (mesh/zigzag.h). Their keys and values are its
  * *block*. It attends to the blocks of all P ranks, its own first, and merges the results by
@@ -23,7 +23,7 @@ struct ring {
     struct hd_emit *e;
     const struct hd_emit_attention *a;
     int32_t P, rank;
-    int64_t width;          /* of a row of a block: keys, then values */
+    int64_t width;          /* elements of a row of a block: keys, then values */
     struct hd_operand own;  /* this rank's block [R, width] */
     struct hd_operand all;  /* gathered: [P, R, width] */
     struct hd_operand next; /* ring: the block of the next step */
@@ -91,7 +91,8 @@ static int32_t source_of(const struct ring *r, int32_t step)
     return (r->rank - step + r->P) % r->P;
 }
 
-/* The block of this step. In a ring this also emits the shift that brings the next one. */
+/* Returns the block of this step. In a ring this also emits the shift that brings the next
+ * block. */
 static struct hd_emit_keys take_block(struct ring *r, int32_t step)
 {
     const struct hd_emit_attention *a = r->a;
@@ -168,8 +169,8 @@ static void zero(struct ring *r, struct hd_operand out)
                        HD_OPERANDS(zero, .out = out));
 }
 
-/* Adds to dq and writes dk and dv of a block to `dkv`, [R, width] fp32. The kernel accumulates into
- * all three or none, so after the first block dkv is set to zeros before. */
+/* Emits backward over one block: adds to dq, and writes dk and dv to `dkv`, [R, width] fp32. The
+ * kernel accumulates into all three or none, so after the first block dkv is set to zero before. */
 static void differentiate(struct ring *r, const struct hd_emit_keys *keys, struct hd_operand dq,
                           struct hd_operand dkv, bool first)
 {
@@ -189,14 +190,14 @@ static void differentiate(struct ring *r, const struct hd_emit_keys *keys, struc
                                               .accumulate = !first});
 }
 
-/* sum += arrived: this rank's term plus the sum of the ranks before it in the ring. */
+/* Emits sum += arrived: this rank's term plus the sum of the previous ranks in the ring. */
 static void add(struct ring *r, struct hd_operand sum, struct hd_operand arrived)
 {
     (void)hd_emit_add(r->e, HD_ARGS(add, .N = block_elements(r), .dtype = HD_F32),
                       HD_OPERANDS(add, .out = sum, .a = sum, .b = arrived));
 }
 
-/* Returns the gradient of the own block. */
+/* Returns the gradient of this rank's block. */
 static struct hd_operand ring_backward(struct ring *r, struct hd_operand dq)
 {
     struct hd_operand arrived = hd_emit_none();

@@ -58,7 +58,7 @@ static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_gelu = {
     .forward = gelu_forward, .backward_inputs = gelu_backward_inputs, .cheap = true};
 
-/* ---- add: the gradient of the sum is that of both inputs; they share its memory ---- */
+/* ---- add: both inputs have the gradient of the sum, and share its memory ---- */
 
 static void add_forward(struct hd_emit *e, const struct hd_op *op)
 {

@@ -6,15 +6,15 @@
  *   compute   grouped GEMMs over each expert's rows: gate and up, SwiGLU, down
  *   combine   all_to_all back; a row is the sum of its experts' results, weighted by its gates
  *
- * With dropout before adapters the places of rows, sample and index, go the same way as rows. A
- * mask depends on place, expert and channel alone; backward computes it again.
+ * With dropout before adapters the sample and index of each row are dispatched like the row. A mask
+ * depends on sample, index, expert and channel alone; backward recomputes it.
  *
  * The numbers of rows depend on the data: counts are device tensors, buffers have fixed capacities,
- * and exceeding one sets too_many_rows in the step state. Losses and expert capacity are functions
- * of whole documents; with context parallelism the cp ranks first gather their rows' choices. Rows
- * that are no tokens choose no expert (ops_moe.h).
+ * and exceeding a capacity sets too_many_rows in the step state. Losses and expert capacity are
+ * functions of whole documents; with context parallelism the cp ranks first gather the experts that
+ * their rows chose. A row without a token chooses no expert (ops_moe.h).
  *
- * With tensor parallelism all tp ranks route the same rows identically and hold a part of each
+ * With tensor parallelism all tp ranks route the same rows identically and hold a shard of each
  * expert's F. The result and the gradients of gates, x and router are then partial sums; to the
  * gradients of the router's own losses each rank adds 1/tp.
  */
@@ -22,7 +22,7 @@
 
 #include "program/emit.h"
 
-/* Sizes, and the operands that backward needs from forward; they are kept per micro-batch. */
+/* Sizes, and operands that backward needs from forward; they are kept per micro-batch. */
 struct experts {
     struct hd_emit *e;
     const struct hd_op *op;
@@ -30,18 +30,19 @@ struct experts {
     enum hd_dtype dtype;
     int64_t R, C, F, E, K;      /* E: experts of all ranks */
     int64_t El, P, B, S;        /* El: experts of this rank, of P; S: rows of a whole sequence */
-    struct hd_row_runs at;      /* of consecutive rows of sequences */
-    double capacity;            /* of the router; 0: no limit */
+    struct hd_row_runs at;      /* runs of consecutive rows of sequences */
+    double capacity;            /* expert capacity of the router; 0: no limit */
     int64_t T_sent, T_received; /* buffer capacities in rows */
     /* fp32 or int32 */
     struct hd_operand noise_logits, noise, probs, lse, chosen, gate;
-    struct hd_operand all_chosen; /* [cp, R, K] of all ranks that share the sequences */
+    struct hd_operand all_chosen; /* [cp, R, K]: choices of all ranks that share the sequences */
     struct hd_operand slot, sent, all_counts, received, expert_counts;
     /* rows */
     struct hd_operand entered, hidden, activated, returned;
-    /* [T_received], with dropout before adapters: the places of this rank's experts' rows */
+    /* [T_received], with dropout before adapters: sample and index of the rows of this rank's
+     * experts */
     struct hd_operand sample, index;
-    /* [T_received, r]: s A x of each product that is adapted, and s B^T dy */
+    /* [T_received, r] of each product that has an adapter: s A x, and s B^T dy */
     struct hd_operand inner[HD_EXPERT_PRODUCTS], dinner[HD_EXPERT_PRODUCTS];
     /* computed in B, for the gradients of weights */
     struct hd_operand dhidden, dresult, dlogits, dnoise_logits;
@@ -62,9 +63,9 @@ static struct hd_operand block_field(struct hd_emit *e, size_t offset)
 
 /* ---- sizes ---- */
 
-/* Returns the most rows of a sequence for one expert: the capacity of one document that fills it.
- * Those of several documents are each rounded up, so where documents share a sequence there is room
- * for one more in every ROWS_OF_A_DOCUMENT rows. */
+/* Returns the most rows of a sequence for one expert: the capacity of one document that fills the
+ * sequence. The capacities of several documents are each rounded up, so if documents share a
+ * sequence, one more row is allowed for every ROWS_OF_A_DOCUMENT rows. */
 static int64_t sequence_bound(const struct experts *x)
 {
     enum { ROWS_OF_A_DOCUMENT = 32 };
@@ -74,9 +75,9 @@ static int64_t sequence_bound(const struct experts *x)
     return whole + (x->e->rec->shape.bounded ? more : 0);
 }
 
-/* The most rows that this rank sends: all choices of its rows, or less with a capacity. With
- * context parallelism all choices of a sequence for one expert may be in this rank's part of the
- * sequence. */
+/* Returns the most rows that this rank sends: all choices of its rows, or fewer with a capacity.
+ * With context parallelism all choices of a sequence for one expert may be among this rank's
+ * rows. */
 static int64_t sent_bound(const struct experts *x)
 {
     const int64_t all = x->R * x->K;
@@ -86,7 +87,8 @@ static int64_t sent_bound(const struct experts *x)
     return all;
 }
 
-/* Number of different dp indices, each with its own sequences, in this rank's ep group. */
+/* Returns the number of different dp indices, each with its own sequences, in this rank's ep
+ * group. */
 static int64_t dp_indices_of_ep_group(const struct hd_registry *r)
 {
     const int64_t cp = r->mesh.sizes.cp, ep = r->mesh.sizes.ep;
@@ -100,8 +102,8 @@ static int64_t greatest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the most rows that this rank receives from P ranks: limited by expert_rows of the job, or
- * by the capacity of whole sequences where that is more; else all choices of all ranks. */
+/* Returns the most rows that this rank receives from P ranks: limited by the job's expert_rows, or
+ * by the capacity of whole sequences if that is more; without both, all choices of all ranks. */
 static int64_t received_bound(const struct experts *x)
 {
     const int64_t even = x->R * x->K, all = even * x->P;
@@ -137,7 +139,7 @@ static struct experts describe(struct hd_emit *e, const struct hd_op *op)
         .at = {.runs = sizes->cp > 1 ? 2 : 1, .P = sizes->cp, .rank = e->registry->coord.cp}};
 
     x.at.Q = x.B * x.at.runs;
-    /* not in decode: a call has only a part of a document, and capacity is per whole document */
+    /* not in decode: a call has only some rows of a document, and capacity is per whole document */
     if (x.router->capacity > 0 && e->rec->shape.mode != HD_RECORD_DECODE)
         x.capacity = x.router->capacity;
     x.T_sent = sent_bound(&x);
@@ -161,8 +163,8 @@ static struct hd_operand rows(struct experts *x, const char *name, int64_t count
     return hd_emit_temp(x->e, name, x->dtype, count, width);
 }
 
-/* For costs: sets the rows of a kernel over this rank's experts. With balanced routers a rank
- * receives as many rows as it sends. */
+/* Sets, for cost estimates, the rows of a kernel over this rank's experts. With balanced routers a
+ * rank receives as many rows as it sends. */
 static struct hd_node *set_even_rows(const struct experts *x, struct hd_node *node)
 {
     node->rows.even = x->T_sent;
@@ -171,7 +173,7 @@ static struct hd_node *set_even_rows(const struct experts *x, struct hd_node *no
 
 /* ---- route ---- */
 
-/* x in fp32. It is not kept: backward casts again. */
+/* Returns x in fp32. It is not kept: backward casts again. */
 static struct hd_operand in_fp32(struct experts *x)
 {
     const struct hd_operand value = hd_emit_value(x->e, x->op->in[0]);
@@ -258,7 +260,7 @@ static struct hd_operand count_choices(struct experts *x)
     return counts;
 }
 
-/* Probabilities, chosen experts and gates of every row. */
+/* Emits probabilities, chosen experts and gates of every row. */
 static void choose(struct experts *x)
 {
     const struct hd_operand in = in_fp32(x);
@@ -278,7 +280,7 @@ static void choose(struct experts *x)
                                             .lengths = lengths_of(x)));
 }
 
-/* The router's record, which only the step's metrics use. */
+/* Emits the router's record, which only the step's metrics use. */
 static void write_record(struct experts *x)
 {
     const struct hd_operand counts = count_choices(x);
@@ -292,7 +294,7 @@ static void write_record(struct experts *x)
                     .lengths = lengths_of(x)));
 }
 
-/* Returns whether anything depends on choices of whole documents. */
+/* Returns true if the op uses choices of whole documents. */
 static bool needs_documents(const struct experts *x)
 {
     return x->capacity > 0 || x->e->rec->shape.mode == HD_RECORD_TRAIN;
@@ -305,7 +307,7 @@ static void route(struct experts *x)
     choose(x);
     if (needs_documents(x)) {
         x->all_chosen = gather_choices(x);
-    } else { /* then assign looks at this rank's choices alone */
+    } else { /* assign uses this rank's choices alone */
         x->all_chosen = x->chosen;
         at.P = 1;
         at.rank = 0;
@@ -374,8 +376,8 @@ static void send_rows(struct experts *x, struct hd_operand received, struct hd_o
                     .exceeded = block_field(x->e, offsetof(struct hd_step_state, too_many_rows))));
 }
 
-/* Rows in the order of slots -> rows in the order of this rank's experts. `first`: this call also
- * writes the counts, which later calls use. */
+/* Moves rows in the order of slots to the ranks of their experts, ordered by expert. `first`: this
+ * call also writes the counts, which later calls use. */
 static struct hd_operand dispatch(struct experts *x, struct hd_operand in, bool first)
 {
     struct hd_operand arrived, out;
@@ -389,7 +391,7 @@ static struct hd_operand dispatch(struct experts *x, struct hd_operand in, bool 
     return out;
 }
 
-/* The inverse of dispatch. */
+/* Moves the experts' rows back to the ranks and slots that they came from. */
 static struct hd_operand undispatch(struct experts *x, struct hd_operand in)
 {
     struct hd_operand leaving, out;
@@ -403,8 +405,8 @@ static struct hd_operand undispatch(struct experts *x, struct hd_operand in)
     return out;
 }
 
-/* One number of each row, as the rows of this rank's experts have it. The kernels that move rows
- * copy 4 bytes whatever they mean. */
+/* Dispatches one number of each row, so that it follows its row to the experts. The kernels that
+ * move rows copy 4 bytes of any type. */
 static struct hd_operand dispatch_number(const struct experts *x, struct hd_operand of_rows)
 {
     struct experts narrow = *x;
@@ -423,7 +425,7 @@ static struct hd_operand dispatch_number(const struct experts *x, struct hd_oper
 
 /* ---- compute ---- */
 
-/* Parameters of the op by index; of product p A is PARAM_A + 2 p, and B the next one. */
+/* Parameters of the op by index; A of product p is PARAM_A + 2 p, B the next one. */
 enum { PARAM_GATE = 2, PARAM_UP, PARAM_DOWN, PARAM_A };
 
 static bool is_adapted(const struct experts *x, int which)
@@ -436,7 +438,7 @@ static int64_t rank_of(const struct experts *x, int which)
     return x->e->registry->params[x->op->param[PARAM_A + 2 * which]].local[1];
 }
 
-/* c[T, N] (+)= a[T, K] times each expert's weights. */
+/* Emits c[T, N] (+)= a[T, K] times each expert's weights. */
 static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct hd_operand a,
                     int64_t lda, int param, int64_t N, int64_t K, bool trans, bool accumulate)
 {
@@ -455,7 +457,7 @@ static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct 
                HD_OPERANDS(grouped_gemm, .c = c, .a = a, .b = w, .counts = x->expert_counts)));
 }
 
-/* s times what a product with A or with B gives. */
+/* Emits s times the result of a product with A or B. */
 static struct hd_operand scaled(struct experts *x, struct hd_operand in, int64_t r)
 {
     const struct hd_operand out = rows(x, "inner", x->T_received, r);
@@ -473,8 +475,8 @@ static bool drops(const struct experts *x)
     return x->op->set.dropout.p > 0;
 }
 
-/* Rows [T, K] that enter A of a product, or their gradient, with what dropout takes away: into new
- * memory. gate and up share a mask. */
+/* Emits dropout of rows [T, K] that enter A of a product, or of their gradient, into new memory.
+ * gate and up share a mask. */
 static struct hd_operand drop(struct experts *x, int which, struct hd_operand in, int64_t K)
 {
     const bool down = which == HD_EXPERT_DOWN;
@@ -499,7 +501,7 @@ static struct hd_operand drop(struct experts *x, int which, struct hd_operand in
     return out;
 }
 
-/* The same of what gate and up read, once for both. */
+/* Emits dropout of the rows that gate and up read, once for both. */
 static struct hd_operand drop_entered(struct experts *x)
 {
     const int which = is_adapted(x, HD_EXPERT_GATE) ? HD_EXPERT_GATE : HD_EXPERT_UP;
@@ -507,7 +509,7 @@ static struct hd_operand drop_entered(struct experts *x)
     return is_adapted(x, which) ? drop(x, which, x->entered, x->C) : x->entered;
 }
 
-/* c[T, N] += s B (A a) of a product's adapter, if it has one; a is dropped already. */
+/* Emits c[T, N] += s B (A a) of a product's adapter, if it has one; a is after dropout. */
 static void adapt(struct experts *x, int which, struct hd_operand c, int64_t ldc,
                   struct hd_operand a, int64_t N, int64_t K)
 {
@@ -524,7 +526,7 @@ static void adapt(struct experts *x, int which, struct hd_operand c, int64_t ldc
     product(x, c, ldc, x->inner[which], r, param + 1, N, r, true, true);
 }
 
-/* The gradient of what enters A and the scale, from dy [T, N]. */
+/* Emits the gradient of the adapter's inner rows, s B^T dy, from dy [T, N]. */
 static void adapter_gradient(struct experts *x, int which, struct hd_operand dy, int64_t ldd,
                              int64_t N)
 {
@@ -539,7 +541,7 @@ static void adapter_gradient(struct experts *x, int which, struct hd_operand dy,
     x->dinner[which] = scaled(x, inner, r);
 }
 
-/* dx[T, K] += s A^T B^T dy of products first to last, which read the same rows. */
+/* Emits dx[T, K] += s A^T B^T dy of products first to last, which read the same rows. */
 static void adapter_input_gradient(struct experts *x, int first, int last, struct hd_operand dx,
                                    int64_t K)
 {
@@ -600,7 +602,8 @@ static struct hd_operand compute(struct experts *x)
     return out;
 }
 
-/* Emitted again, the op moves the rows and computes, by the router's first choice. */
+/* Emits forward. If recomputed, it moves rows and computes with the choices of the first
+ * emission. */
 static void experts_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const bool recomputed = hd_emit_is_recomputed(e);
@@ -661,7 +664,7 @@ static void route_backward(struct experts *x, struct hd_operand dgate)
                     .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
 }
 
-/* dx (+)= dlogits W, fp32. */
+/* Emits dx (+)= dlogits W, fp32. */
 static void router_gradient(struct experts *x, struct hd_operand dx, struct hd_operand dlogits,
                             int param, bool accumulate)
 {
@@ -672,7 +675,7 @@ static void router_gradient(struct experts *x, struct hd_operand dx, struct hd_o
         HD_OPERANDS(gemm, .c = dx, .a = dlogits, .b = hd_emit_weight(x->e, param, HD_F32)));
 }
 
-/* The gradient of x: through the experts, plus through the router. */
+/* Emits the gradient of x: through the experts, plus through the router. */
 static void input_gradient(struct experts *x, struct hd_operand dentered)
 {
     const struct hd_tensor *in = x->op->in[0];
@@ -704,7 +707,7 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     struct hd_operand dreturned, dgate, dactivated, dentered;
     struct experts *x;
 
-    (void)hd_emit_value(e, op->out); /* recomputes what lies within, if it was not kept */
+    (void)hd_emit_value(e, op->out); /* recomputes hidden rows that were not kept */
     x = *hd_emit_state(e);
     if (!x)
         return; /* forward failed */
@@ -741,18 +744,19 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     input_gradient(x, dentered);
 }
 
-/* Cheap, as the result of op_swiglu is. */
+/* Returns the result of SwiGLU, which is recomputed when op_swiglu's would be: it is cheap. */
 static struct hd_operand activated(struct experts *x)
 {
     const struct hd_emit *e = x->e;
-    const bool in_b = x != e->frame[HD_FRAME_FORWARD].state[e->op_index]; /* all of it again */
+    const bool in_b = x != e->frame[HD_FRAME_FORWARD].state[e->op_index]; /* B recomputed the whole
+                                                                             op */
 
     if (e->options->recompute.policy == HD_RECOMPUTE_NONE || (in_b && !e->options->split_backward))
         return x->activated;
     return activate(x);
 }
 
-/* dW_e += sum over its rows of dout^T in: [M, N] each. */
+/* Emits dW_e += sum over its rows of dout^T in, [M, N] for each expert. */
 static void expert_weight_gradient(struct experts *x, int param, struct hd_operand dout,
                                    int64_t ldd, int64_t M, struct hd_operand in, int64_t N)
 {
@@ -790,8 +794,8 @@ static void router_weight_gradient(struct experts *x, int param, struct hd_opera
         first);
 }
 
-/* Of a product with the gradient dy [T, M] of its output and `in` [T, N], which is dropped: dB +=
- * dy^T (s A x), dA += (s B^T dy)^T x. */
+/* Emits the adapter gradients of one product, from the gradient dy [T, M] of its output and its
+ * input `in` [T, N] after dropout: dB += dy^T (s A x), dA += (s B^T dy)^T x. */
 static void adapter_weight_gradients(struct experts *x, int which, struct hd_operand dy,
                                      int64_t ldd, int64_t M, struct hd_operand in, int64_t N)
 {

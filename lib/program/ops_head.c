@@ -2,31 +2,31 @@
  * (head_pairs).
  *
  * For each chunk of rows:  logits = x W^T;  loss += ...;  dlogits in place;  dx = dlogits W;
- * dW += dlogits^T x.  F computes these gradients too, so that logits are not kept for backward. If
- * tp splits the vocabulary, W and logits are this rank's share, the ranks gather a few statistics
+ * dW += dlogits^T x. F computes these gradients too, so that logits are not kept for backward. If
+ * tp splits the vocabulary, W and logits are this rank's shard, the ranks gather a few statistics
  * per row to compute the loss, and dx is a partial sum.
  *
  * W has rows of zeros behind the vocabulary (HD_PARAM_PAD): no product then has an odd extent,
- * which a GPU multiplies more slowly. The loss does not look at their logits, and their dlogits
- * are 0.
+ * which a GPU multiplies more slowly. The loss ignores their logits, and their dlogits are 0.
  *
  * A loss of pairs is a function of the sums of log-probabilities of whole answers, so it takes two
  * passes over the chunks: the first makes the log-probability of each target; these are summed by
  * answer, also over the ranks of cp; from the sums follow the loss and the factor of each row's
- * gradient; the second pass makes the gradients. Where there is more than one chunk it multiplies
- * the logits again, a quarter of the head's work, so that they never exist all at once. */
+ * gradient; the second pass makes the gradients. With more than one chunk it recomputes the logits,
+ * a quarter of the head's work, so that all logits never exist at once. */
 #include "program/emit.h"
 
 enum {
-    HEAD_BYTES = 64 << 20,    /* of logits at once, where the traits give no number of rows */
-    HEAD_BYTES_MAX = 1 << 30, /* where they do */
+    HEAD_BYTES = 64 << 20,    /* bytes of logits at once if the traits give no number of rows */
+    HEAD_BYTES_MAX = 1 << 30, /* bytes of logits at once if the traits give a number of rows */
     HEAD_ROWS_MIN = 64,
     HEAD_COLUMNS = 32
 };
 
-/* Every chunk reads and writes the whole dW (fp32) once: 8 V C bytes beside three products of 2
- * rows V C operations. A device of f FLOP/s and b bytes/s spends (8/6) (f / b) / rows of the
- * products' time on it. Chunks have equal rows, multiples of HEAD_ROWS_MIN, except the last. */
+/* Returns the rows of a chunk. Every chunk reads and writes the whole dW (fp32) once: 8 V C bytes
+ * beside three products of 2 rows V C operations. A device of f FLOP/s and b bytes/s spends (8/6)
+ * (f / b) / rows of the products' time on it. Chunks have equal rows, multiples of HEAD_ROWS_MIN,
+ * except the last. */
 static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype,
                                const struct hd_traits *traits)
 {
@@ -46,15 +46,16 @@ static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype,
 struct head_state {
     const struct hd_op *op;
     struct hd_operand logits, dx;
-    int64_t V, Vw, Vp; /* words of this rank's share; rows of its weight; columns of logits */
+    int64_t V, Vw, Vp; /* words of this rank's shard; rows of its weight; columns of logits */
     int64_t C, first_row, rows;
-    int64_t first; /* first token id of this rank's share */
+    int64_t first; /* first token id of this rank's shard */
     int tp;        /* ranks that split the vocabulary */
     enum hd_dtype dtype;
     bool train_x, train_w;
-    bool gradients;                 /* of this pass */
-    bool has_logits;                /* an earlier pass has left those of the only chunk */
-    struct hd_operand logp, weight; /* [R], of pairs: see ops.h; else absent */
+    bool gradients;                 /* this pass computes gradients */
+    bool has_logits;                /* an earlier pass left the logits of the only chunk in
+                                       memory */
+    struct hd_operand logp, weight; /* [R], for losses on pairs: see ops.h; else absent */
 };
 
 static struct hd_operand rows_of(const struct head_state *h, struct hd_operand vector,
@@ -63,7 +64,7 @@ static struct hd_operand rows_of(const struct head_state *h, struct hd_operand v
     return vector.store ? hd_emit_at(vector, h->first_row, dtype) : vector;
 }
 
-/* Loss, and dlogits in place of the logits. */
+/* Emits the loss, and dlogits in place of the logits. */
 static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_operand target)
 {
     const int64_t words = h->rows * HD_CROSS_ENTROPY_STATS;
@@ -134,7 +135,7 @@ static void head_chunk(struct hd_emit *e, const struct head_state *h)
     }
 }
 
-/* `step` rows at a time. */
+/* Emits all chunks, `step` rows at a time. */
 static void head_pass(struct hd_emit *e, struct head_state *h, int64_t step)
 {
     const int64_t R = h->op->in[0]->dim[0];
@@ -145,7 +146,7 @@ static void head_pass(struct hd_emit *e, struct head_state *h, int64_t step)
     }
 }
 
-/* ret_step: rows of a chunk. */
+/* Returns the head's sizes and new logits. ret_step: rows of a chunk. */
 static struct head_state head_of(struct hd_emit *e, const struct hd_op *op, int64_t *ret_step)
 {
     const struct hd_tensor *x = op->in[0];
@@ -163,7 +164,7 @@ static struct head_state head_of(struct hd_emit *e, const struct hd_op *op, int6
 
     h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
     h.gradients = h.train_x || h.train_w;
-    /* from the padded share: equal on all ranks */
+    /* computed from the padded shard: equal on all ranks */
     *ret_step = head_chunk_rows(x->dim[0], h.Vp, h.dtype, &e->options->traits);
     h.logits = hd_emit_temp(e, "logits", h.dtype, *ret_step, h.Vp);
     if (h.train_x)
@@ -185,7 +186,7 @@ const struct hd_op_row hd_op_row_head_loss = {.forward = head_loss_forward};
 
 /* ---- pairs ---- */
 
-/* The log-probabilities of the targets; the host reads those of an evaluation. */
+/* Returns memory for the log-probabilities of the targets; in an evaluation the host reads it. */
 static struct hd_operand new_logp(struct hd_emit *e, int64_t R)
 {
     struct hd_operand o = {0};
@@ -197,7 +198,7 @@ static struct hd_operand new_logp(struct hd_emit *e, int64_t R)
     return o;
 }
 
-/* The sums of all answers, over the ranks that have rows of them. */
+/* Emits the sums of all answers, added over the ranks that have rows of them. */
 static struct hd_operand emit_answer_sums(struct hd_emit *e, const struct hd_pair_rows *rows,
                                           int64_t R, int64_t S, int64_t A)
 {

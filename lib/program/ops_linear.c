@@ -56,7 +56,8 @@ const struct hd_op_row hd_op_row_embedding = {.forward = embedding_forward,
 
 /* ---- linear ---- */
 
-/* The span is trainable or frozen as a whole, since its parameters are in one part. */
+/* Emits one product for the span, which is trainable or frozen as a whole, since its parameters are
+ * in one bucket. */
 static void linear_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0], *y = op->out;
@@ -84,7 +85,7 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     if (hd_op_trains_param(e->registry, op, 0))
-        hd_emit_prepare(e, x); /* also so that a gather overlaps with the GEMM of dx */
+        hd_emit_prepare(e, x); /* a gather of x then overlaps with the GEMM of dx */
     dx = hd_emit_grad_sum(e, x, &accumulate);
     w = hd_emit_factor(e, op->param[0], op->fused_count, x->dtype, &codes);
     (void)hd_emit_product(e, op, HD_AMAX_GRAD, HD_AMAX_WEIGHT,

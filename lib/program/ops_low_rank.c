@@ -4,7 +4,7 @@
  *     y += h B^T                  low_rank         dB += dy^T h           dh  = dy B
  *
  * A linear of several weights (q, k, v) has a B for each that is adapted; their As are one matrix.
- * The gradient of y is that of the sum, in the same memory. */
+ * The gradient of y is the gradient of the sum, in one memory. */
 #include "program/emit.h"
 
 static void low_rank_forward(struct hd_emit *e, const struct hd_op *op)
@@ -26,7 +26,7 @@ static void low_rank_forward(struct hd_emit *e, const struct hd_op *op)
     }
 }
 
-/* Whether an earlier target has the same columns of h. */
+/* Returns true if an earlier target has the same columns of h. */
 static bool adds_to_inner(const struct hd_op *op, int target)
 {
     for (int i = 0; i < target; i++)

@@ -5,10 +5,10 @@
  *     y = m / |W + s B A| u   magnitude     dm += sum_r dy u / |.|,  du = m / |.| dy
  *
  * The norm of a row of W + s B A follows from W A^T and A A^T, products as narrow as the adapter
- * (ops.h). It is computed in each forward pass, beside products of hundreds of rows with the same
- * W; the factors do not change between the micro-batches of a step, but W may have been gathered
- * for this pass alone. F keeps its inverse, [N], so the recomputed op only scales. In decode a pass
- * has few rows and weights do not change: S computes the inverse once, into a cache.
+ * (ops.h). Each forward pass computes it, which is cheap beside products of hundreds of rows with
+ * the same W; the factors do not change between the micro-batches of a step, but W may have been
+ * gathered for this pass alone. F keeps 1 / norm, [N], so the recomputed op only scales. In
+ * decode a pass has few rows and weights do not change: S computes the inverse once, into a cache.
  *
  * Where tp splits the columns of W, its ranks add the squares of their columns. */
 #include "program/emit.h"
@@ -23,7 +23,7 @@ static int target_count(const struct hd_op *op)
     return op->param_count / HD_MAGNITUDE_PARAMS;
 }
 
-/* A product of A [r, K] with the transpose of [N, K]: fp32 [r, N]. */
+/* Emits the product of A [r, K] with the transpose of a matrix [N, K]: fp32 [r, N]. */
 static struct hd_operand times_a(struct hd_emit *e, const char *name, int a, struct hd_operand b,
                                  int64_t N, const struct hd_quant_factor *codes,
                                  enum hd_dtype dtype)
@@ -40,7 +40,7 @@ static struct hd_operand times_a(struct hd_emit *e, const char *name, int a, str
     return out;
 }
 
-/* 1 / |W + s B A| of a target: [N]. */
+/* Emits 1 / |W + s B A| of a target: [N]. */
 static void emit_inverse(struct hd_emit *e, const struct hd_op *op, int target,
                          struct hd_operand inverse)
 {
@@ -100,7 +100,7 @@ static void copy_between(struct hd_emit *e, const struct hd_tensor *x, struct hd
                         .inp = hd_emit_at(inp, begin, x->dtype)));
 }
 
-/* y of u, or du of dy. Targets are in the order of their columns. */
+/* Emits y from u, or du from dy. Targets are in the order of their columns. */
 static void emit_scaled(struct hd_emit *e, const struct hd_op *op,
                         const struct hd_emit_stats *stats, struct hd_operand out,
                         struct hd_operand inp)
@@ -125,7 +125,7 @@ static void emit_scaled(struct hd_emit *e, const struct hd_op *op,
     copy_between(e, x, out, inp, done, x->dim[1]);
 }
 
-/* Those that forward left, also for a recomputed op. */
+/* Returns the norms that forward left, also for a recomputed op. */
 static const struct hd_emit_stats *norms_of(const struct hd_emit *e)
 {
     return &e->frame[HD_FRAME_FORWARD].stats[e->op_index];

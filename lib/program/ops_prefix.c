@@ -1,11 +1,11 @@
 /* Learned keys and values that every query of an attention op sees (Li & Liang 2021,
- * "Prefix-Tuning"), a part of that op. They are one more block of keys, without mask, window or
- * bounds, merged by log-sum-exp as the blocks of context-parallel ranks are: each rank merges it
- * once into the result of its own queries, and the sum of its gradients over ranks is that of any
- * parameter.
+ * "Prefix-Tuning"), a part of that op. The prefix is one more block of keys, without mask, window
+ * or bounds, merged by log-sum-exp like the blocks of context-parallel ranks: each rank merges it
+ * once into the result of its own queries, and its gradients are summed over ranks like those of
+ * any parameter.
  *
- * The block is the same for all sequences, so that all rows are one sequence here: the gradients of
- * keys and values are sums over all rows without a sum of their own.
+ * All sequences share the block, so the kernels treat all rows as one sequence: the attention
+ * backward then sums the gradients of keys and values over all rows, and no separate sum is needed.
  */
 #include <math.h>
 
@@ -18,7 +18,7 @@ static int64_t width_of(const struct hd_emit_attention *a)
     return a->G * a->D;
 }
 
-/* The queries of all sequences as one, which sees each of its keys. */
+/* Returns the queries of all sequences as one sequence that attends to every key of the prefix. */
 static struct hd_emit_attention unmasked(const struct hd_emit_attention *a)
 {
     struct hd_emit_attention all = *a;
@@ -28,7 +28,8 @@ static struct hd_emit_attention unmasked(const struct hd_emit_attention *a)
     all.bounds = hd_emit_none();
     all.window = 0;
     all.causal = false;
-    if (a->dropout_key) { /* numbers of keys begin at 0 here too: other random numbers */
+    if (a->dropout_key) { /* key numbers begin at 0 here too: another site gives other random
+                             numbers */
         struct hd_dropout d = a->op->set.dropout;
 
         d.site = HD_SITE_PREFIX;
@@ -101,7 +102,8 @@ static struct hd_operand new_gradient(struct hd_emit *e, const struct hd_emit_at
     return grad;
 }
 
-/* The parameter's gradient += grad [P, N], as the sum over one row of P N elements. */
+/* Emits: the parameter's gradient += grad [P, N], as a bias gradient over one row of P N
+ * elements. */
 static void contribute(struct hd_emit *e, const struct hd_emit_attention *a, int which,
                        struct hd_operand grad)
 {
@@ -155,7 +157,7 @@ void hd_emit_backward_with_prefix(struct hd_emit *e, const struct hd_emit_attent
     const struct hd_emit_keys keys = hd_emit_own_keys(a, a->q);
     struct hd_operand dkv;
 
-    if (!grad.store) { /* nothing below trains */
+    if (!grad.store) { /* no earlier unit trains */
         hd_emit_prefix_backward(e, a, dq, true);
         return;
     }

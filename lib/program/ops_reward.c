@@ -1,17 +1,19 @@
 /* The head of a reward model and its loss of pairs of answers, a composite op.
  *
- * An answer's reward is its last row, after the model's last norm, times one vector. So there is
- * one product of a row in place of logits, and F computes the gradients too, as ops_head.c does.
+ * An answer's reward is its last row, after the model's last norm, times one vector. One product
+ * per answer replaces the logits, and F computes the gradients too, as in ops_head.c.
  *
- * The rows are those outside of enter and leave: with sequence parallelism each tp rank has other
- * rows, and the ranks add their values, zeros but for one rank, so that all have the value of every
- * row. The rows of cp meet in the sums of answers. The gradient of a row is computed by the rank
- * that has the row, as is its share of the weight's gradient. */
+ * The rows are those outside of enter and leave (ops_tensor_parallel.c): with sequence parallelism
+ * each tp rank has different rows; the ranks sum their values, where a rank has zeros for rows of
+ * the others, so that all have the value of every row. Over cp the sums of answers are reduced. The
+ * gradient of a row, and its contribution to the weight's gradient, is computed by the rank that
+ * has the row. */
 #include "program/emit.h"
 
 struct reward {
     const struct hd_op *op;
-    int64_t N, R, first; /* all rows of the sample's share; of them this rank's */
+    int64_t N, R, first; /* all rows of this rank's sequences; rows that this rank has; index of its
+                            first row */
     int64_t C;
     enum hd_dtype dtype;
     struct hd_operand x, weight, answer;
@@ -33,7 +35,7 @@ static struct reward reward_of(struct hd_emit *e, const struct hd_op *op)
     return r;
 }
 
-/* Of all N rows. */
+/* Emits the values of all N rows. */
 static struct hd_operand emit_values(struct hd_emit *e, const struct reward *r)
 {
     const struct hd_operand value = hd_emit_temp(e, "reward", HD_F32, r->N, 0);

@@ -1,7 +1,7 @@
 /* f and g of tensor parallelism (Shoeybi et al. 2020, section 3), and of sequence parallelism
  * (Korthikanti et al. 2022, section 4.2.2).
  *
- * Between enter and leave each tp rank works with its share of the weights on all rows.
+ * Between enter and leave each tp rank works with its shard of the weights on all rows.
  *
  *                        tensor parallelism      with sequence parallelism
  *   enter (f)  forward   nothing                 all-gather of rows
@@ -21,7 +21,8 @@ static int64_t elements(const struct hd_tensor *t)
     return t->dim[0] * t->dim[1];
 }
 
-/* A collective over tp from `sent` into new memory of the shape of `like`; count: see comm.h. */
+/* Emits a collective over tp from `sent` into new memory of the shape of `like`; count: see
+ * comm.h. */
 static struct hd_operand emit_over_tp(struct hd_emit *e, enum hd_comm_kind kind, const char *name,
                                       const struct hd_tensor *like, struct hd_operand sent,
                                       int64_t count)

@@ -2,12 +2,12 @@
  *
  * A store's region depends on the programs that use it:
  *
- *   F and then B or W, or a batch field of training  ->  kept, one slot per micro-batch in flight
+ *   F and then B or W, or a batch field of training  ->  saved, one slot per micro-batch in flight
  *   B and then W                                     ->  deferred, one slot per postponed W
  *   one program                                      ->  work, shared by all
- *   this chunk and another one                       ->  boundary, one slot each
+ *   this chunk and another one                       ->  stage I/O, one slot each
  *
- * Kept and deferred stores do not share memory. In work, stores whose lifetimes do not overlap
+ * Saved and deferred stores do not share memory. In work, stores whose lifetimes do not overlap
  * share memory: the largest is placed first, each at the lowest offset that is free for its whole
  * lifetime. A store that a collective accesses lives until a compute node has waited for it.
  */
@@ -60,7 +60,8 @@ static void append(struct hd_chunk *chunk, struct hd_store *s, enum hd_region re
 
 /* ---- scratch ---- */
 
-/* The size depends on which pointers are NULL; the others get a dummy address. */
+/* Returns the bytes of scratch of a node, and the index of its scratch operand; -1: none. The size
+ * depends on which pointers are NULL; the others get a dummy address. */
 static int64_t scratch_bytes(struct hd_emit *e, const struct hd_node *node, int *ret_operand)
 {
     const struct hd_kernel_info *info = hd_kernel_get_info(node->kernel);
@@ -102,8 +103,8 @@ static void give_scratch(struct hd_emit *e)
 
 /* ---- lifetimes ---- */
 
-/* The first compute node that waits for collective `from`, or for a later one on its stream; the
- * end of the program if none does. */
+/* Returns the first compute node that waits for collective `from`, or for a later one on its
+ * stream; the end of the program if no node does. */
 static int released_at(const struct hd_node_list *list, int from)
 {
     for (int i = from + 1; i < list->count; i++)
@@ -182,9 +183,10 @@ static bool overlap(const struct work_item *a, const struct work_item *b)
            b->life.first <= a->life.last;
 }
 
-/* Placed items by when they live. A call's list is cut into spans of nodes; each span has the items
- * that live in it, by offset, but for those that live long, which are kept apart: they are few. So
- * an item of a program of ten thousand is compared with its neighbours in time alone. */
+/* Index of placed items by lifetime. A call's list is cut into spans of nodes; each span lists the
+ * items that live in it, by offset, except items that live long, which are few and kept in a
+ * separate list. An item of a program of ten thousand is thus compared only with items whose
+ * lifetimes are near its own. */
 enum { SPAN_NODES = 64, LONG_SPANS = 4 };
 
 struct placed {
@@ -266,8 +268,8 @@ static void add_placed(struct work_index *index, const struct work_item *item)
         insert_by_offset(&index->spans[s], item);
 }
 
-/* The lowest offset that is free for the item's whole lifetime: the lists of its spans and of those
- * that live long are gone through together, by offset. next: [span_count + 1], for that. */
+/* Returns the lowest offset that is free for the item's whole lifetime, by merging the lists of its
+ * spans and of the long-lived items by offset. next: [span_count + 1], scratch. */
 static int64_t lowest_free(const struct work_index *index, const struct work_item *item, int *next)
 {
     const int first = first_span(item), lists = last_span(item) - first + 2;
@@ -332,11 +334,12 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
     }
 }
 
-/* Without offsets: the most that lives at the same time, which no placement undercuts. */
+/* Sets the size of the work region without offsets: to the most bytes that are live at the same
+ * time, a lower bound for every placement. */
 static void sum_work(struct hd_emit *e, struct hd_chunk *chunk, enum hd_call call,
                      const struct life *lives)
 {
-    const int count = e->lists[call].count + 2; /* a life may end behind the last node */
+    const int count = e->lists[call].count + 2; /* a lifetime may end behind the last node */
     int64_t *more[2] = {hd_arena_array(e->arena, (size_t)count, sizeof **more),
                         hd_arena_array(e->arena, (size_t)count, sizeof **more)};
 
@@ -363,7 +366,8 @@ static void sum_work(struct hd_emit *e, struct hd_chunk *chunk, enum hd_call cal
 
 /* ---- state ---- */
 
-/* A boundary is a slot of its own, which begins with it; the region's extent is one slot. */
+/* Places a stage-I/O store at the begin of its own slot; the region's extent is the largest
+ * slot. */
 static void place_stage_io(struct hd_chunk *chunk, struct hd_store *s)
 {
     int64_t *slot = half(&chunk->extent[HD_REGION_STAGE_IO], true);

@@ -18,7 +18,7 @@ struct pass {
     struct hd_rec *rec;
     const struct hd_precision *precision;
     const struct hd_op *old_ops;
-    struct hd_tensor **cast_of; /* by tensor id: its cast, if one was made */
+    struct hd_tensor **cast_of; /* by tensor id: its cast, NULL if none was inserted */
 };
 
 static struct hd_tensor *cast_to(struct pass *p, struct hd_tensor *t, enum hd_dtype dtype)
@@ -60,7 +60,8 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
         enum hd_dtype dtype = precision->of_class[hd_op_class_of(op.kind)];
 
         rec->unit = op.unit;
-        if (hd_op_class_of(op.kind) == HD_CLASS_COMM) /* keeps the encoding of its input */
+        if (hd_op_class_of(op.kind) == HD_CLASS_COMM) /* collectives keep the encoding of their
+                                                         input */
             dtype = op.in[0]->dtype;
         for (int k = 0; k < op.in_count; k++)
             if (is_float(op.in[k]) && op.in[k]->dtype != dtype)
@@ -71,7 +72,7 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
             op.out->same_store = op.in[0]->id;
         (void)hd_rec_op(rec, &op);
     }
-    /* the chunk that takes the rows in expects the encoding of its input */
+    /* the next chunk expects the encoding of its input */
     if (rec->output && rec->output->dtype != precision->of_class[HD_CLASS_RESIDUAL])
         rec->output = cast_to(&p, rec->output, precision->of_class[HD_CLASS_RESIDUAL]);
     return hd_rec_status(rec);

@@ -11,9 +11,9 @@
  *   precision.c  gives every tensor its dtype by a table (op class -> encoding), inserts casts
  *   derive.c     emits the nodes of each op: forward, backward for inputs, backward for weights
  *                (ops_*.c); emits no gradient that is not needed
- *   recompute.c  used by derive: which values are kept for backward; emits the others again
+ *   recompute.c  used by derive: chooses the values that forward keeps; recomputes the others
  *   fuse.c       merges adjacent nodes that one kernel can compute in one pass over memory
- *   shard.c      inserts the reductions of each part's gradient after its last contribution
+ *   shard.c      inserts the reductions of each bucket's gradient after its last contribution
  *   emit_fp8.c   used by derive: products of linears with factors in fp8
  *   gather.c     inserts the gathers of weights ahead of the unit that needs them (ZeRO 3)
  *   stream.c     gives each node its stream, and the edges between streams
@@ -25,10 +25,10 @@
  * micro-batches in flight. hd_chunk_list prints a chunk as text (list.c), dry.h counts its work;
  * neither needs a device.
  *
- * A chunk that does not begin with the embedding takes in hidden rows, one that does not end with
- * the head puts them out, and their gradients go the other way (enum hd_stage_io). This memory
- * belongs to no program: what one chunk puts out, another one takes in, on this rank or after a
- * transfer between ranks.
+ * A chunk that does not begin with the embedding reads hidden rows that another chunk wrote, and a
+ * chunk that does not end with the head writes them; their gradients pass in the opposite direction
+ * (enum hd_stage_io). No program owns this memory: it is the output of one chunk and the input of
+ * the next, on this rank or after a transfer between ranks.
  *
  * Memory: recording and chunk live in one arena, which is given to hd_rec_new.
  * Failures: the first failure is kept in the recording; later calls do nothing. See hd_rec_status.
@@ -57,20 +57,21 @@
 
 enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK_MAX = 3 };
 
-/* The fields of a batch: device tensors with one value per row unless stated otherwise. A program
- * has only the fields that its ops read. Targets are shifted by one token before cp splits rows. */
-#define HD_BATCH_FIELD_LIST(X)                                                                   \
-    X(TOKENS, "tokens", I32)                                                                     \
-    X(TARGETS, "targets", I32)                                                                   \
-    X(POSITIONS, "positions", I32) /* position for RoPE or the position table */                 \
-    X(INDEX, "index", I32)         /* index in the sample; masks compare these */                \
-    X(BOUNDS, "bounds", I32)       /* index at which the row's document begins */                \
-    X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */                    \
-    X(ANSWERS, "answers", I32)     /* number of the row's answer in its sample (ops.h); -1    */ \
-    X(REFERENCE, "reference", F32) /* the reference's log-probability of the row's target     */ \
-    X(BEGINS, "begins", I32)       /* index at which the row's document begins for routers    */ \
-    X(LENGTHS, "lengths", I32)     /* tokens of that document (ops_moe.h); 0: no token        */ \
-    X(FILLED, "filled", I32)       /* D only; [3, B]: rows in the slot before, after; slot */
+/* Fields of a batch: device tensors with one value per row unless the field says otherwise. A
+ * program has only the fields that its ops read. Targets are shifted by one token before cp splits
+ * rows. */
+#define HD_BATCH_FIELD_LIST(X)                                                                    \
+    X(TOKENS, "tokens", I32)                                                                      \
+    X(TARGETS, "targets", I32)                                                                    \
+    X(POSITIONS, "positions", I32) /* position for RoPE or the position table */                  \
+    X(INDEX, "index", I32)         /* index in the sample; masks compare these */                 \
+    X(BOUNDS, "bounds", I32)       /* index at which the row's document begins */                 \
+    X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */                     \
+    X(ANSWERS, "answers", I32) /* number of the row's answer in its sample (ops.h); -1: none */   \
+    X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */     \
+    X(BEGINS, "begins", I32)       /* index at which the router's document of the row begins */   \
+    X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: no token */ \
+    X(FILLED, "filled", I32)       /* D only; [3, B]: rows in slot before, after; slot */
 
 enum hd_batch_field {
 #define X(code, name, dtype) HD_BATCH_##code,
@@ -79,7 +80,7 @@ enum hd_batch_field {
         HD_BATCH_FIELD_COUNT
 };
 
-/* How the recording will be used. */
+/* Uses of a recording. */
 enum hd_record_mode {
     HD_RECORD_TRAIN, /* F, B, W                                             */
     HD_RECORD_EVAL,  /* E: forward only, keeps nothing                      */
@@ -89,7 +90,7 @@ enum hd_record_mode {
 enum hd_tensor_kind {
     HD_TENSOR_RESULT,
     HD_TENSOR_BATCH,
-    HD_TENSOR_INPUT /* hidden rows from the chunk before */
+    HD_TENSOR_INPUT /* hidden rows that the previous chunk wrote */
 };
 
 /* A value in the recording. Read-only for model code. */
@@ -100,7 +101,7 @@ struct hd_tensor {
     const char *name;          /* for listings */
     int dim_count;
     int64_t dim[HD_DIMS_MAX];
-    enum hd_dtype dtype; /* of integers set when recorded, of floats by the precision pass */
+    enum hd_dtype dtype; /* integers: set when recorded; floats: set by the precision pass */
     bool needs_grad;
     int same_store; /* id of the tensor whose memory this op overwrites; -1: it has its own */
 };
@@ -115,7 +116,7 @@ enum hd_op_class {
         HD_OP_CLASS_COUNT
 };
 
-/* The ops and their classes. record.c has each op's shape rule, ops_*.c its emitters. */
+/* Ops and their classes. record.c has each op's shape rule, ops_*.c its emitters. */
 #define HD_OP_LIST(X)       \
     X(embedding, EMBEDDING) \
     X(linear, LINEAR)       \
@@ -169,23 +170,23 @@ struct hd_rope {
     double attention_factor;                  /* yarn; 0: the default formula */
 };
 
-/* frequency[i] in radians per position, i < D/2. Returns the factor on rotated values: 1 except for
- * yarn. */
+/* Fills frequency[i] in radians per position, for i < D/2. Returns the factor on rotated values: 1
+ * except for yarn. */
 double hd_rope_frequencies(const struct hd_rope *rope, int64_t D, double *ret_frequency);
 bool hd_rope_equal(const struct hd_rope *a, const struct hd_rope *b);
-/* table[p, i] = {cos, sin} of the angle of pair i at position p, times the factor: [P, D/2, 2].
- * D <= HD_ROPE_WIDTH_MAX. */
+/* Fills table[p, i] = {cos, sin} of the angle of pair i at position p, times the factor: [P, D/2,
+ * 2]. D <= HD_ROPE_WIDTH_MAX. */
 enum { HD_ROPE_WIDTH_MAX = 4096 };
 void hd_rope_fill(const struct hd_rope *rope, int64_t P, int64_t D, float *ret_table);
 
-/* The slopes of ALiBi of heads first .. first + count - 1 of H. A score decreases by the slope for
- * each position between query and key. For H a power of two the slopes are the powers 1 .. H of
+/* Fills the ALiBi slopes of heads first .. first + count - 1 of H. A score decreases by the slope
+ * for each position between query and key. For H a power of two the slopes are the powers 1 .. H of
  * 2^(-8/H); else those of the next lower power of two, then the 1st, 3rd, 5th ... of the next
  * higher power of two (Press et al. 2022, "Train Short, Test Long"). */
 void hd_alibi_slopes(int64_t H, int64_t first, int64_t count, float *ret_slopes);
 
-/* The place in a layer that draws random numbers, the `site` of hd_dropout_key. A change of these
- * numbers changes the random numbers of resumed jobs. */
+/* Sites in a layer that draw random numbers: the `site` of hd_dropout_key. Renumbering them changes
+ * the random numbers of resumed jobs. */
 enum {
     HD_SITE_EMBEDDING,
     HD_SITE_ATTENTION,
@@ -210,26 +211,27 @@ struct hd_dropout {
 
 /* The router of a mixture of experts (ops_moe.h). */
 struct hd_router {
-    int64_t E, K; /* number of experts, and of experts per row */
-    int number;   /* index of the router in the model, for its record */
+    int64_t E, K; /* number of experts; number of experts per row */
+    int number;   /* index of the router in the model: the position of its record in
+                     HD_GLOBAL_ROUTES */
     bool renormalize, noisy;
     double balance, z;  /* coefficients of the losses */
-    double capacity;    /* rows of a document for one expert, as a multiple of an even share; 0: no
-                           limit, nothing is dropped */
-    double expert_rows; /* with experts on several ranks: rows that a rank has memory for, as a
-                           multiple of an even share; 0: all rows that could arrive */
-    uint64_t seed;      /* of the noise */
+    double capacity;    /* most rows of a document for one expert, as a multiple of an even
+                           distribution; 0: no limit, nothing is dropped */
+    double expert_rows; /* experts on several ranks: rows that a rank's buffers hold, as a multiple
+                           of an even distribution; 0: all rows that could arrive */
+    uint64_t seed;      /* seed of the router's noise */
 };
 
-/* A factor of low rank, `weight` [N, r]: it multiplies columns inner to inner + r of h, and adds to
- * columns `column` to column + N of y. */
+/* A target of a low-rank op: the factor `weight` [N, r]. It multiplies columns `inner` to inner + r
+ * of h; the product is added to columns `column` to column + N of y. */
 struct hd_low_rank {
     int weight;
     int64_t column, inner;
 };
 
-/* The magnitudes [N] of a weight [N, K] with its factors of low rank, [r, K] and [N, r]: those of
- * columns `column` to column + N. */
+/* A target of a magnitude op: the magnitudes [N] for columns `column` to column + N, whose weight
+ * is [N, K] and whose factors of low rank are a [r, K] and b [N, r]. */
 struct hd_magnitude {
     int magnitude, weight, a, b;
     int64_t column;
@@ -238,18 +240,18 @@ struct hd_magnitude {
 /* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
-    int64_t prefix; /* attention: learned keys; 0: none */
+    int64_t prefix; /* attention: number of learned keys; 0: none */
     double eps, scale;
     bool causal, alibi;
-    bool summed; /* magnitude: tp splits the rows of the weights, not their outputs */
+    bool summed; /* magnitude: tp splits the columns of W and A, so squares are summed over tp */
     struct hd_router router;
     struct hd_rope rope;
     struct hd_dropout dropout;
-    int64_t first_channel; /* of dropout: of x, in the whole row */
-    int64_t down_site;     /* experts: of dropout before the adapter of down */
+    int64_t first_channel; /* dropout: index of x's first channel in the whole row */
+    int64_t down_site;     /* experts: site of the dropout before the adapter of down */
     enum hd_preference preference;
     double beta, center;
-    int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* by parameter */
+    int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* low_rank, magnitude: by target */
 };
 
 struct hd_op {
@@ -266,31 +268,32 @@ struct hd_op {
 
 struct hd_rec; /* a recording; opaque to the model */
 
-/* The shape for which a program is recorded. */
+/* The shape, mode and loss for which a program is recorded. */
 struct hd_rec_shape {
     enum hd_record_mode mode;
     int64_t B;       /* sequences per call */
     int64_t S;       /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
-    int64_t context; /* longest sequence: rows of a slot and RoPE table; training: cp * S */
-    int64_t first_position; /* of a sequence's first token: POSITIONS and the RoPE table end at
-                               first_position + context */
-    int64_t slots;    /* D: sequences that the caches hold, each in a slot; a call has B of them */
-    bool bounded;     /* attention stays within a document (BOUNDS); ignored in D */
-    bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
-    bool ends_backward;            /* nothing below trains: what comes in needs no gradient */
-    enum hd_preference preference; /* the head's loss is of pairs of answers (ops.h) */
-    double beta, center;           /* its factors */
+    int64_t context; /* most tokens of a sequence: rows of a slot and of the RoPE table; training:
+                        cp * S */
+    int64_t first_position; /* position of a sequence's first token: POSITIONS and the RoPE table
+                               end at first_position + context */
+    int64_t slots;      /* D: sequences that the caches hold, one per slot; a call has B of them */
+    bool bounded;       /* attention stays within a document (BOUNDS); ignored in D */
+    bool gather_keys;   /* with cp > 1: one all-gather of keys and values instead of the ring */
+    bool ends_backward; /* no earlier unit trains: the chunk's input needs no gradient */
+    enum hd_preference preference; /* loss of the head on pairs of answers (ops.h) */
+    double beta, center;           /* factors of that loss */
 };
 
-/* Answers that a sample of `context` rows may have: an answer takes two rows or more, and answers
- * come in pairs. */
+/* Returns the largest number of answers in a sample of `context` rows: an answer takes two rows or
+ * more, and answers come in pairs. */
 static inline int64_t hd_answers_max(int64_t context)
 {
     return context < 8 ? 2 : context / 4 * 2;
 }
 
-/* Starts a recording with the parameters of `registry`, which need not be finished. NULL: no
- * memory. */
+/* Starts a recording with the parameters of `registry`; hd_registry_finish may be called later.
+ * Returns NULL if memory is exhausted. */
 struct hd_rec *hd_rec_new(const struct hd_registry *registry, const struct hd_rec_shape *shape,
                           struct hd_arena *arena);
 const struct hd_rec_shape *hd_rec_get_shape(const struct hd_rec *rec);
@@ -298,18 +301,20 @@ int hd_rec_tp_size(const struct hd_rec *rec);
 int hd_rec_row_shards(const struct hd_rec *rec); /* ranks that split the rows outside of enter and
                                                     leave: tp with sequence parallelism, else 1 */
 
-/* HD_OK, or the first failure of this recording, with its message set. */
+/* Returns HD_OK, or the first failure of this recording with its message set. */
 enum hd_status hd_rec_status(const struct hd_rec *rec);
 
-/* A batch field as a tensor: [B*S] (FILLED: [3*B]). The same field gives the same tensor. */
+/* Returns a batch field as a tensor: [B*S] (FILLED: [3*B]). Repeated calls for one field return one
+ * tensor. */
 struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field);
 
-/* The hidden rows [R, C] that the chunk takes in (HD_STAGE_INPUT). needs_grad: their gradient is
- * computed. At most one in a recording. */
+/* Returns the hidden rows [R, C] that the chunk reads (HD_STAGE_INPUT). needs_grad: their gradient
+ * is computed. At most one call per recording. */
 struct hd_tensor *hd_rec_input(struct hd_rec *rec, const char *name, int64_t R, int64_t C,
                                bool needs_grad);
 
-/* x [R, C] are the hidden rows that the chunk puts out (HD_STAGE_OUTPUT). At most once, last. */
+/* Declares x [R, C] as the hidden rows that the chunk writes (HD_STAGE_OUTPUT). At most one call
+ * per recording, the last one. */
 void hd_rec_output(struct hd_rec *rec, struct hd_tensor *x);
 
 /* Records unit `unit` with its forward function. If a unit of the same kind with the same input
@@ -323,29 +328,27 @@ struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
 /* Constructors: they check shapes, append an op and return its result. After a failure they record
  * nothing and return a dummy tensor. Parameters are given by their index in the registry. */
 
-/* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none. With a
- * table that is split over tp, tokens of other shares give rows of zeros; op_reduce_from_tp then
- * sums
- * over tp. */
+/* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none. If tp
+ * splits the table, a token of another rank's shard gives a row of zeros; op_reduce_from_tp then
+ * sums over tp. */
 struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
                                struct hd_tensor *positions, int positions_weight);
 /* out[R, N] = x[R, K] W^T (+ bias). W is `fused_count` adjacent parameters [Ni, K] from `weight`
- * on, N the
- * sum of Ni. bias: the first of `fused_count` adjacent biases; -1: none. */
+ * on, N the sum of Ni. bias: the first of `fused_count` adjacent biases; -1: none. */
 struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
                             int fused_count);
-/* y[R, N] with h B^T added to its columns, in place: for each of `count` targets
+/* Adds h B^T to columns of y[R, N] in place: for each of `count` targets
  * y[:, column ..] += h[:, inner ..] B^T, with B [Nt, r]. The targets' columns do not overlap; every
- * column of h belongs to a target, or to several. h [R, n r] are the rows of x behind the other
- * factor, so that x W^T + s x A^T B^T is an adapter of low rank (Hu et al. 2021). */
+ * column of h belongs to a target, or to several. h [R, n r] is s x A^T, the rows of x times the
+ * other factor, so that x W^T + s x A^T B^T is an adapter of low rank (Hu et al. 2021). */
 struct hd_tensor *op_low_rank(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *h,
                               const struct hd_low_rank *targets, int count);
 struct hd_tensor *op_scale(struct hd_rec *rec, struct hd_tensor *x, double factor);
-/* y[R, N]: the columns of each of `count` targets are those of x times m / |W + s B A|, the norm of
- * the output's row of that matrix (Liu et al. 2024, "DoRA"; ops.h), others are as they are. x is W
- * x
- * + s B A x, without a bias. summed: tp splits W and A by their columns, so that the squares are
- * summed over it. The norm has no gradient. In decode norms are computed once, by S. */
+/* out[R, N]: the columns of each of `count` targets are those of x times m / |W + s B A|, where the
+ * norm is taken over each output's row of that matrix (Liu et al. 2024, "DoRA"; ops.h); other
+ * columns are copied. x is W x + s B A x, without a bias. summed: tp splits W and A by their
+ * columns, so the squares are summed over tp. The norm has no gradient. In decode S computes the
+ * norms once. */
 struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
                                const struct hd_magnitude *targets, int count, double scale,
                                bool summed);
@@ -356,7 +359,7 @@ struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weig
 struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *positions,
                           int64_t heads, int64_t head_width, const struct hd_rope *rope);
 /* out[R, (H+2G)*D]: RMSNorm over the D channels of each head of q and of k in rows [q | k | v],
- * with weights [D] for queries and for keys; v as it is. */
+ * with weights [D] for queries and for keys; v is copied. */
 struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_weight,
                                int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
                                double eps);
@@ -371,8 +374,8 @@ struct hd_attention_settings {
     bool causal;
     bool alibi;                /* with hd_alibi_slopes */
     struct hd_dropout dropout; /* of attention weights; in training only */
-    /* learned keys and values of each kv head, [prefix, G*D] each, that every query sees; without
-     * ALiBi */
+    /* learned keys and values of each kv head, [prefix, G*D] each, that every query attends to; not
+     * with ALiBi */
     int64_t prefix; /* 0: none */
     int prefix_k, prefix_v;
 };
@@ -387,14 +390,15 @@ struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
  * also writes the router's record and adds the gradients of the router's losses.
  *
  * Each product of an expert, y = W x, may have factors of low rank: y += s B (A drop(x)) with A [E,
- * r, in] and B [E, out, r], of the expert itself. Each expert of a row has a mask of its own, gate
- * and up share it. */
+ * r, in] and B [E, out, r], of the expert itself. Each chosen expert of a row has its own dropout
+ * mask, which gate and up share. */
 enum { HD_EXPERT_GATE, HD_EXPERT_UP, HD_EXPERT_DOWN, HD_EXPERT_PRODUCTS };
 struct hd_expert_params {
     int router, noise, gate, up, down;
-    int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* -1: that product has none */
+    int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* -1: the product has no adapter */
     double scale;                                     /* s */
-    struct hd_dropout dropout; /* of what enters A of gate and up; of down at site `down_site` */
+    struct hd_dropout dropout; /* dropout before A of gate and up; before A of down it has site
+                                  `down_site` */
     int64_t down_site;
 };
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
@@ -411,8 +415,8 @@ struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
 struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
                                       const struct hd_dropout *dropout, int64_t first_channel);
 /* out[R, N] = x + bias on every row, the bias being `fused_count` adjacent parameters. Used after a
- * sum
- * over tp ranks, where a bias of op_linear would be added once per rank, and behind op_magnitude.
+ * sum over tp ranks, where a bias of op_linear would be added once per rank, and behind
+ * op_magnitude.
  */
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count);
 /* Head and cross-entropy in chunks of rows, so that memory holds the logits of only one chunk. Adds
@@ -420,38 +424,41 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int
  * weight. weight [V, C]; if tp splits the vocabulary, each rank computes the logits of its share
  * and a partial gradient of x, therefore x must come from op_copy_to_tp. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets);
-/* The same with the loss of pairs of answers that the shape names. In an evaluation the
- * log-probabilities of the targets [R] are an output that the host may read. */
+/* Head of a loss on pairs of answers, which the shape names; in chunks of rows, like op_head_loss.
+ * In an evaluation the log-probabilities of the targets [R] are an output that the host may
+ * read. */
 void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* The head of a reward model: the reward of an answer is its last row times weight [1, C]; the loss
- * is of pairs of answers. Only the last row of an answer has its number in ANSWERS. x is outside of
- * enter and leave; weight is whole on every rank. */
+ * is computed on pairs of answers. Only the last row of an answer has its number in ANSWERS. x has
+ * the rows outside of op_copy_to_tp and op_reduce_from_tp; every rank holds all of weight. */
 void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* logits[R, V] as an output that the host may read; E and D only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
-/* f and g of Megatron-LM (Shoeybi et al. 2020): enter gives each tp rank all rows, and in backward
- * sums gradients over tp; leave sums over tp, and in backward gives each rank the gradients of all
- * rows. With sequence parallelism (registry) x has R/tp rows outside: enter [R/tp, C] -> [R, C],
- * leave [R, C] -> [R/tp, C]. If tp is 1 both return x. */
+/* f and g of Megatron-LM (Shoeybi et al. 2020): op_copy_to_tp (enter, f) gives each tp rank all
+ * rows, and in backward sums gradients over tp; op_reduce_from_tp (leave, g) sums over tp, and in
+ * backward gives each rank the gradients of all rows. With sequence parallelism (registry) x has
+ * R/tp rows outside: enter [R/tp, C] -> [R, C], leave [R, C] -> [R/tp, C]. If tp is 1 both return
+ * x. */
 struct hd_tensor *op_copy_to_tp(struct hd_rec *rec, struct hd_tensor *x);
 struct hd_tensor *op_reduce_from_tp(struct hd_rec *rec, struct hd_tensor *x);
-/* The rows of a batch field [R] that this rank works on outside of enter and leave. */
+/* The rows of a batch field [R] that this rank works on outside of op_copy_to_tp and
+ * op_reduce_from_tp. */
 struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 
 /* ---- Programs ---- */
 
 enum hd_region {
     HD_REGION_STATE,    /* weights, moments ... (registry.h); constants and caches of the chunk */
-    HD_REGION_SAVED,    /* one slot per micro-batch in flight: what F keeps for B and W */
-    HD_REGION_DEFERRED, /* one slot per postponed W: what B keeps for W */
+    HD_REGION_SAVED,    /* one slot per micro-batch in flight: tensors that F keeps for B and W */
+    HD_REGION_DEFERRED, /* one slot per postponed W: tensors that B keeps for W */
     HD_REGION_WORK,     /* scratch and temporaries, shared by all calls */
     HD_REGION_STAGE_IO, /* slots of hidden rows between chunks, and of their gradients */
     HD_REGION_COUNT
 };
 
-/* What a chunk shares with the chunks before and after it, [rows, hidden] each. Every one has a
- * slot of the boundary region, of one size for all; F reads IN and writes OUT, B reads OUT_GRAD and
- * writes IN_GRAD, W may read IN and OUT_GRAD. */
+/* Tensors that a chunk shares with the chunks before and after it, [rows, hidden] each. Each one
+ * has a slot of region HD_REGION_STAGE_IO, of one size for all; F reads INPUT and writes OUTPUT, B
+ * reads OUTPUT_GRAD and writes INPUT_GRAD, W may read INPUT and OUTPUT_GRAD. */
 enum hd_stage_io {
     HD_STAGE_INPUT,
     HD_STAGE_OUTPUT,
@@ -460,7 +467,7 @@ enum hd_stage_io {
     HD_STAGE_IO_COUNT
 };
 
-/* The compute stream of a rank, then its streams of collectives in the order of comm.h. */
+/* A rank's compute stream, then its streams of collectives in the order of comm.h. */
 enum hd_stream_name {
     HD_STREAM_COMPUTE,
 #define X(code, name) HD_STREAM_##code,
@@ -469,19 +476,19 @@ enum hd_stream_name {
         HD_STREAM_COUNT
 };
 
-/* The content of a store. */
+/* Contents of a store. */
 enum hd_store_kind {
     HD_STORE_TEMPORARY,
     HD_STORE_BATCH,       /* written by the host before the call     */
     HD_STORE_STAGE_IO,    /* shared with another chunk               */
     HD_STORE_OUTPUT,      /* readable by the host after the call     */
-    HD_STORE_BUCKET,      /* one kind of state of a part             */
-    HD_STORE_GRAD_BUCKET, /* a part's gradient in one program, not yet reduced (ZeRO 2, 3) */
-    HD_STORE_GATHERED,    /* a part's weights, gathered for one program (ZeRO 3)           */
-    HD_STORE_WIRE,        /* a part's gradient in the encoding in which it travels (train.reduce) */
-    HD_STORE_GLOBAL,      /* the step state and its arrays           */
-    HD_STORE_CONSTANT,    /* filled once, by hd_constant_fill */
-    HD_STORE_CACHE        /* keys or values of one unit, or norms of its weights */
+    HD_STORE_BUCKET,      /* one kind of state of a bucket             */
+    HD_STORE_GRAD_BUCKET, /* a bucket's gradient in one program, not yet reduced (ZeRO 2, 3) */
+    HD_STORE_GATHERED,    /* a bucket's weights, gathered for one program (ZeRO 3)           */
+    HD_STORE_WIRE,     /* a bucket's gradient in the encoding in which it travels (train.reduce) */
+    HD_STORE_GLOBAL,   /* the step state and its arrays           */
+    HD_STORE_CONSTANT, /* filled once, by hd_constant_fill */
+    HD_STORE_CACHE     /* keys or values of one unit, or norms of its weights */
 };
 
 enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS, HD_CONSTANT_SLOPES };
@@ -494,30 +501,31 @@ struct hd_store {
     enum hd_dtype dtype;
     int64_t rows, columns; /* columns 0: a vector of `rows` */
     int64_t size_bytes;
-    bool registered; /* a collective reads or writes it: it is in the registered half */
+    bool registered; /* a collective reads or writes it: it is in the registered half of its
+                        region */
     enum hd_region region;
-    int64_t offset; /* within its half of the region (of the slot, for kept and deferred) */
-    int64_t align;  /* of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
+    int64_t offset; /* bytes within the half of the region (of the slot, for saved and deferred) */
+    int64_t align;  /* alignment in bytes of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
     /* members of certain kinds */
-    int bucket;                     /* HD_STORE_BUCKET, BUCKET, GATHERED, WIRE */
+    int bucket;                     /* HD_STORE_BUCKET, GRAD_BUCKET, GATHERED, WIRE */
     enum hd_state_kind state;       /* HD_STORE_BUCKET */
     enum hd_global global;          /* HD_STORE_GLOBAL */
     enum hd_batch_field field;      /* HD_STORE_BATCH */
     enum hd_stage_io stage_io;      /* HD_STORE_STAGE_IO */
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
-    struct hd_rope rope;            /* ROPE_TABLE */
-    struct hd_zigzag zigzag;        /* POSITIONS */
-    int64_t first_head, all_heads;  /* SLOPES: of `rows` heads from first_head on */
+    struct hd_rope rope;            /* HD_CONSTANT_ROPE_TABLE */
+    struct hd_zigzag zigzag;        /* HD_CONSTANT_POSITIONS */
+    int64_t first_head, all_heads;  /* HD_CONSTANT_SLOPES: `rows` heads from first_head on */
     int unit;                       /* HD_STORE_CACHE */
 };
 
-/* A place in a store. All zeros: absent, which a kernel sees as a null pointer. */
+/* An address as a store and an offset in it. All zeros: absent; the kernel gets a null pointer. */
 struct hd_operand {
     struct hd_store *store; /* NULL: absent */
     int64_t offset_bytes;
 };
 
-/* Operands of collectives: W written, R read, RW both. The last three are of all_to_all_v only:
+/* Operands of collectives: W written, R read, RW both. Only all_to_all_v uses the last three:
  * number of rows sent to each member, number received from each (may be absent), and a flag that is
  * set to 1 when a bound was exceeded. */
 #define HD_COMM_OPERAND_LIST(R, W, RW) \
@@ -531,34 +539,38 @@ struct hd_node {
     enum hd_stream_name stream;
     struct hd_operand *operands; /* [hd_node_operand_count]; by name: operands.h */
 
-    /* a kernel; the pointers in args are filled in when it is bound */
+    /* a kernel; hd_bind fills in the pointers in a copy of args */
     enum hd_kernel kernel;
     void *args;
 
     /* a collective */
     enum hd_comm_kind comm;
     enum hd_group_name group;
-    int64_t count; /* elements, as in the args of comm.h; all_to_all_v: capacity in rows */
+    int64_t count; /* elements, as in the args of comm.h; all_to_all_v: most rows received */
     enum hd_dtype dtype;
-    bool keep_fp32;             /* of a reduce_scatter: see comm.h */
-    enum hd_comm_reduce reduce; /* of all_reduce */
+    bool keep_fp32;             /* reduce_scatter only: see comm.h */
+    enum hd_comm_reduce reduce; /* all_reduce only */
     struct hd_node_rows {
-        int64_t sent_max, received_max; /* bounds of this rank */
-        int64_t elements;               /* per row */
-        int64_t even;                   /* for costs: rows in use when routers are balanced */
-    } rows; /* of all_to_all_v; a kernel uses `even` only, 0: its arguments have the rows */
+        int64_t sent_max, received_max; /* bounds for this rank, in rows */
+        int64_t elements;               /* elements per row */
+        int64_t even;                   /* rows in use when routers are balanced; for cost
+                                           estimates */
+    } rows; /* all_to_all_v; a kernel uses `even` only, 0: its arguments have the rows */
 
-    /* the program is bound once for each place of the micro-batch in the step: first, last */
+    /* flags for binding: hd_bind binds a program separately for the first, a middle and the last
+     * micro-batch of a step */
     bool contribution;       /* adds to a parameter's gradient */
-    bool first_contribution; /* the micro-batch's first: overwrites in the step's first one */
-    bool overwrites;         /* a first contribution to a gradient bucket: in every micro-batch */
+    bool first_contribution; /* first contribution of the micro-batch: overwrites in the first
+                                micro-batch of the step */
+    bool overwrites;         /* first contribution to a gradient bucket: overwrites in every
+                                micro-batch */
     bool only_last;          /* runs only in the last micro-batch of a step */
 
     int waits[HD_NODE_WAITS_MAX]; /* earlier nodes of this program on other streams */
     int wait_count;
 };
 
-/* Operands by index: their number, including absent ones, and how the node uses operand k. */
+/* Operands by index: their number, including absent ones, and the access of operand k. */
 int hd_node_operand_count(const struct hd_node *node);
 enum hd_access hd_node_access(const struct hd_node *node, int k);
 bool hd_node_touches(const struct hd_node *node, const struct hd_store *store);
@@ -570,7 +582,7 @@ struct hd_program {
     int count;
 };
 
-/* Sizes of a region's halves, in bytes (per slot for kept and deferred). */
+/* Sizes of a region's halves in bytes (per slot for saved and deferred). */
 struct hd_extent {
     int64_t private_bytes, registered_bytes;
 };
@@ -578,12 +590,13 @@ struct hd_extent {
 struct hd_chunk {
     const struct hd_registry *registry;
     struct hd_rec_shape shape;
-    int group_size[HD_GROUP_COUNT]; /* for which the collectives were compiled */
+    int group_size[HD_GROUP_COUNT]; /* group sizes for which the collectives were compiled */
     struct hd_traits traits;
     struct hd_store **stores; /* by id */
     int store_count;
-    struct hd_program program[HD_CALL_COUNT]; /* empty where the chunk has none */
-    struct hd_extent extent[HD_REGION_COUNT]; /* STATE: only the chunk's constants and caches */
+    struct hd_program program[HD_CALL_COUNT]; /* empty if the chunk does not have that call */
+    struct hd_extent extent[HD_REGION_COUNT]; /* HD_REGION_STATE: the chunk's constants and caches
+                                                 only */
 };
 
 /* The encoding in which each class of ops computes and stores its results. */
@@ -592,59 +605,64 @@ struct hd_precision {
 };
 struct hd_precision hd_precision_uniform(enum hd_dtype dtype);
 
-/* What backward computes again instead of keeping it from forward (recompute.c). */
+/* Policies of recomputing values in backward instead of keeping them from forward (recompute.c). */
 enum hd_recompute_policy { HD_RECOMPUTE_NONE, HD_RECOMPUTE_SELECTIVE, HD_RECOMPUTE_FULL };
 struct hd_recompute {
     enum hd_recompute_policy policy;
-    int units; /* FULL: only what enters every so many units is kept; 0: 1 */
+    int units; /* FULL: a segment has this many units, and only its input is kept; 0: 1 unit */
 };
 
 struct hd_compile_options {
     struct hd_precision precision;
     struct hd_recompute recompute;
     const struct hd_mesh *mesh; /* sizes of the groups */
-    struct hd_traits traits;    /* of the device that will run it */
-    /* In which gradients travel between data-parallel ranks: HD_F32 or HD_BF16 (train.reduce). */
+    struct hd_traits traits;    /* traits of the device that will run it */
+    /* encoding in which gradients travel between data-parallel ranks: HD_F32 or HD_BF16
+     * (train.reduce) */
     enum hd_dtype wire;
-    bool split_backward; /* W is a program of its own (zero-bubble schedules), else in B */
-    /* A tied weight that two chunks of this rank use: the chunk of the head contributes to its
-     * gradient first and leaves the sums over ranks to the other one, the chunk of the embedding
-     * always adds. */
+    bool split_backward; /* W is a separate program (zero-bubble schedules); false: its nodes are in
+                            B */
+    /* a tied weight that two chunks of this rank use: the chunk of the head contributes to its
+     * gradient first and leaves the sums over ranks to the chunk of the embedding, which always
+     * adds */
     bool tie_ends_elsewhere, tie_began_elsewhere;
-    /* Linears of blocks multiply in fp8 in training; everything else is as `precision` says, which
-     * is bf16. With buffers in the registry scales come from amax histories, else from the present
-     * tensors (emit_fp8.c). */
+    /* linears of blocks multiply in fp8 in training; all other ops follow `precision`, which is
+     * then bf16. Scales come from the amax histories if the registry has buffers, else from the
+     * current tensors (emit_fp8.c). */
     bool fp8;
     bool no_fuse; /* for tests: skips the fuse pass */
-    /* For prices: work gets no offsets, and as its size the most that lives at the same time. */
+    /* for cost estimates: stores in the work region get no offsets, and the region's size is the
+     * most bytes that are live at the same time */
     bool unplaced;
 };
 
 /* Runs all passes over the recording. The chunk lives in the recording's arena. Fails with the
- * recording's first failure, or with that of a pass. */
+ * first failure of the recording or of a pass. */
 enum hd_status hd_compile(struct hd_rec *rec, const struct hd_compile_options *options,
                           struct hd_chunk **ret_chunk);
 
-/* The first offset from `bytes` on where HD_REGION_WORK may begin: offsets of scratch are multiples
- * of HD_SCRATCH_ALIGN, and so must be its begin. */
+/* Returns the first offset from `bytes` on at which HD_REGION_WORK may begin: a multiple of
+ * HD_SCRATCH_ALIGN, because offsets of scratch are multiples of it. */
 int64_t hd_work_begin(int64_t bytes);
 
 /* Appends a listing of all programs of the chunk: op, shapes, region and offset, bytes, stream,
  * group. */
 void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text);
 
-/* The store of a batch field; the first store of a kind. NULL: the chunk has none. */
+/* Return the store of a batch field, or the first store of a kind; NULL if the chunk has none. */
 const struct hd_store *hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field);
 const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind);
-/* NULL: the chunk does not have this boundary. */
+/* Returns the store of a boundary; NULL if the chunk does not have it. */
 const struct hd_store *hd_chunk_find_stage_io(const struct hd_chunk *chunk,
                                               enum hd_stage_io stage_io);
 
-/* The name of the node's kernel, or of its collective; a GEMM's includes its fused epilogue. */
+/* Returns the name of the node's kernel or collective; a GEMM's name includes its fused
+ * epilogue. */
 const char *hd_node_name(const struct hd_node *node);
 const char *hd_region_name(enum hd_region region);
 const char *hd_stream_text(enum hd_stream_name stream);
-/* The stream of comm.h that has the collectives of a stream; not of HD_STREAM_COMPUTE. */
+/* Returns the stream of comm.h that runs the collectives of `stream`, which is not
+ * HD_STREAM_COMPUTE. */
 enum hd_comm_stream_name hd_stream_comm(enum hd_stream_name stream);
 
 #endif

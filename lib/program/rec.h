@@ -4,7 +4,7 @@
 
 #include "program/program.h"
 
-/* The parameters of each target of a magnitude op. */
+/* Parameters of each target of a magnitude op. */
 enum { HD_MAGNITUDE_M, HD_MAGNITUDE_W, HD_MAGNITUDE_A, HD_MAGNITUDE_B, HD_MAGNITUDE_PARAMS };
 
 /* The ops of a recorded unit, which hd_rec_unit repeats for other units of its kind. */
@@ -22,25 +22,26 @@ struct hd_rec {
     struct hd_tensor **tensors;
     struct hd_fragment *fragments;
     int op_count, op_capacity, tensor_count, tensor_capacity, fragment_count, fragment_capacity;
-    int unit; /* being recorded */
+    int unit; /* unit that is being recorded; -1: none */
     struct hd_tensor *batch[HD_BATCH_FIELD_COUNT];
-    struct hd_tensor *input, *output; /* boundaries of the chunk; NULL: none */
+    struct hd_tensor *input, *output; /* hidden rows from and to other chunks; NULL: none */
     struct hd_tensor dummy;           /* returned after a failure */
     struct hd_error error;
 };
 
-/* Keeps the failure if it is the first; returns the dummy tensor. */
+/* Keeps the failure if it is the first of the recording; returns the dummy tensor. */
 struct hd_tensor *hd_rec_fail(struct hd_rec *rec, enum hd_status st);
 
-/* A new result tensor [R, columns] (columns 0: a vector); floats get their dtype by the precision
- * pass. */
+/* Returns a new result tensor [R, columns] (columns 0: a vector). The precision pass sets the dtype
+ * of floats. */
 struct hd_tensor *hd_rec_tensor(struct hd_rec *rec, const char *name, int64_t rows,
                                 int64_t columns);
 
-/* Appends a copy of op; NULL after a failure. Sets out->needs_grad from inputs and parameters. */
+/* Appends a copy of op; returns NULL after a failure. Sets out->needs_grad from inputs and
+ * parameters. */
 struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op);
 
-/* True if a parameter of span `which` of the op is trainable. */
+/* Returns true if a parameter of span `which` of the op is trainable. */
 
 bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which);
 enum hd_op_class hd_op_class_of(enum hd_op_kind kind);

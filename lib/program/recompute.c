@@ -1,41 +1,41 @@
-/* recompute: which values forward keeps for backward, and how backward gets the others again.
+/* recompute: chooses the values that forward keeps for backward, and recomputes the others.
  *
- * Backward asks for a value by hd_emit_value. If forward did not keep it, the ops from which it
- * follows are emitted again, back to values that were kept: in B, or in W for itself where they are
- * cheap. Each is emitted once per program; what only B asks for is never in W. Kernels, shapes and
- * inputs are those of forward, random numbers depend on their place alone, and what has effects
- * (losses, a router's choice and its record) is never emitted again: so the gradients have the same
- * bits under every policy.
+ * Backward gets a value by hd_emit_value. If forward did not keep it, the ops that compute it are
+ * emitted a second time, back to values that were kept: in B, or in W if they are cheap. Each op is
+ * recomputed at most once per program; values that only B needs are not recomputed in W. Gradients
+ * have equal bits under every policy: kernels, shapes and inputs are those of forward, random
+ * numbers depend on their site and element alone, and ops with effects (losses, a router's choice
+ * and its record) are never recomputed.
  *
  *   none       keeps every result but the rows that sequence parallelism gathers
  *   selective  recomputes cheap results: of norms, activations and casts (Korthikanti et al. 2022,
  *              "Reducing Activation Recomputation in Large Transformer Models", recompute
  *              attention's scores, which the attention kernels here never store)
- *   full       keeps only what enters a segment of K units (Chen et al. 2016, "Training Deep Nets
+ *   full keeps only the inputs of segments of K units (Chen et al. 2016, "Training Deep Nets
  *              with Sublinear Memory Cost")
  *
- * Statistics of a norm are kept unless the norm itself is emitted again; they are small.
+ * Statistics of a norm are kept unless the norm itself is recomputed; they are small.
  */
 #include <string.h>
 
 #include "program/emit.h"
 
-/* ---- what is kept ---- */
+/* ---- choosing the values to keep ---- */
 
 static const struct hd_op *producer_of(const struct hd_emit *e, const struct hd_tensor *t)
 {
     return e->producer[t->id] < 0 ? NULL : &e->rec->ops[e->producer[t->id]];
 }
 
-/* The result is its input's memory, or a view of a batch field. */
+/* Returns true if the result is its input's memory, or a view of a batch field. */
 static bool is_view(const struct hd_emit *e, const struct hd_op *op)
 {
     return op->kind == HD_OP_tp_rows || (op->kind == HD_OP_copy_to_tp && !e->registry->sequence);
 }
 
-/* GELU is a pass of its own, or its epilogue computes the same bits from what it stores. As the
- * epilogue of a product it works on sums that were not stored, and compilers may contract it with
- * their last addition. */
+/* Returns true if recomputing GELU gives the bits that forward gave: GELU is a separate pass, or
+ * its epilogue computes from the values that it stores. Otherwise the epilogue of a product works
+ * on sums that were not stored, and compilers may contract it with their last addition. */
 static bool gelu_is_apart(const struct hd_traits *t, enum hd_dtype dtype)
 {
     if (hd_traits_is_cuda(t))
@@ -56,7 +56,8 @@ static bool is_block(const struct hd_unit *unit)
     return strstr(unit->kind, "block") != NULL;
 }
 
-/* The number of the segment of each unit: K blocks in a row; embedding and head are alone. */
+/* Numbers the segment of each unit: K blocks in a row; embedding and head are segments by
+ * themselves. */
 static void number_segments(const struct hd_emit *e, int *ret_segment)
 {
     const struct hd_unit *units = e->registry->units;
@@ -73,7 +74,7 @@ static void number_segments(const struct hd_emit *e, int *ret_segment)
     }
 }
 
-/* Full: values that another segment reads. */
+/* Keeps, for the full policy, values that another segment reads. */
 static void keep_segments(struct hd_emit *e)
 {
     int *segment = hd_arena_array(e->arena, (size_t)e->registry->unit_count + 1, sizeof *segment);
@@ -91,8 +92,8 @@ static void keep_segments(struct hd_emit *e)
         }
 }
 
-/* Selective: all but cheap results. An op in place shares its input's memory: both are kept, or
- * neither. */
+/* Keeps, for the selective policy, all but cheap results. An op in place shares its input's memory:
+ * both are kept, or neither. */
 static void keep_dear(struct hd_emit *e)
 {
     for (int i = e->rec->op_count - 1; i >= 0; i--) {
@@ -123,9 +124,9 @@ void hd_emit_choose_saved(struct hd_emit *e)
     }
 }
 
-/* ---- emitting again ---- */
+/* ---- recomputing ---- */
 
-/* In this frame; else it is in B's, or kept. */
+/* Returns true if the frame recomputes t itself; else t is in B's frame, or kept. */
 static bool belongs(const struct hd_emit *e, const struct hd_emit_frame *frame,
                     const struct hd_tensor *t)
 {
@@ -153,7 +154,8 @@ static void emit_op(struct hd_emit *e, struct hd_emit_frame *frame, int index)
     e->call = call;
 }
 
-/* Marks the op that computes t, if the frame has not got t yet. Returns its index, or `least`. */
+/* Marks the op that computes t if the frame does not have t yet. Returns the smaller of its index
+ * and `least`. */
 static int mark(struct hd_emit *e, const struct hd_emit_frame *frame, const struct hd_tensor *t,
                 int least)
 {
@@ -165,7 +167,7 @@ static int mark(struct hd_emit *e, const struct hd_emit_frame *frame, const stru
     return index < least ? index : least;
 }
 
-/* Emits again, in their order, the ops from which t follows. */
+/* Recomputes, in their order, the ops that t depends on. */
 static void emit_recompute(struct hd_emit *e, struct hd_emit_frame *frame,
                            const struct hd_tensor *t)
 {

@@ -184,7 +184,7 @@ static const struct hd_fragment *find_fragment(const struct hd_rec *rec, int uni
     return NULL;
 }
 
-/* The tensor of the repetition that corresponds to tensor `t` of the fragment. */
+/* Returns the tensor of the repetition that corresponds to tensor `t` of the fragment. */
 static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment *f, int first_new,
                                    struct hd_tensor *x, struct hd_tensor *t)
 {
@@ -196,7 +196,8 @@ static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment 
     return rec->tensors[first_new + t->id - f->first_tensor];
 }
 
-/* A parameter of the fragment's unit becomes the one with the same index in the other unit. */
+/* Returns the parameter with the same index in the other unit, if `param` belongs to the fragment's
+ * unit; else `param`. */
 static int shift_param(const struct hd_rec *rec, const struct hd_fragment *f, int unit, int param)
 {
     const struct hd_unit *from = &rec->registry->units[f->unit];
@@ -227,7 +228,7 @@ static struct hd_tensor *repeat(struct hd_rec *rec, const struct hd_fragment *f,
         op.out = translate(rec, f, first_new, x, op.out);
         for (int k = 0; k < op.param_count; k++)
             op.param[k] = shift_param(rec, f, unit, op.param[k]);
-        op.set.router.number += unit - f->unit; /* both are indices of layers */
+        op.set.router.number += unit - f->unit; /* both numbers count layers */
         op.set.dropout.layer += unit - f->unit;
         (void)hd_rec_op(rec, &op);
     }
@@ -305,7 +306,8 @@ struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int
                   "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
 }
 
-/* Rows of the span as one matrix [N, K]; -1: the parameters are not adjacent or differ in K. */
+/* Returns the rows of the span as one matrix [N, K]; -1: the parameters are not adjacent or differ
+ * in K. */
 static int64_t fused_rows(const struct hd_rec *rec, int weight, int fused_count)
 {
     const struct hd_param *first = param_at(rec, weight);
@@ -474,7 +476,7 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
     return out;
 }
 
-/* The dropout to record: none (p = 0) outside training. */
+/* Returns the dropout to record: none (p = 0) outside training. */
 static struct hd_dropout effective(const struct hd_rec *rec, const struct hd_dropout *dropout)
 {
     if (rec->shape.mode != HD_RECORD_TRAIN || dropout->p <= 0)
@@ -534,7 +536,7 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
     const struct hd_dropout dropout =
         adapted ? effective(rec, &p->dropout) : (struct hd_dropout){0};
     const bool noisy = router->noisy && rec->shape.mode == HD_RECORD_TRAIN;
-    const bool places = noisy || dropout.p > 0; /* of rows, for random numbers */
+    const bool places = noisy || dropout.p > 0; /* sample and index of rows, for random numbers */
     struct hd_op op = {
         .kind = HD_OP_experts,
         .in = {x, hd_rec_batch(rec, HD_BATCH_LENGTHS), hd_rec_batch(rec, HD_BATCH_BEGINS)},
@@ -673,7 +675,7 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int
                   "biased", x->dim[0], x->dim[1]);
 }
 
-/* An op over tp; its result has R * times / parts rows. Returns x if tp is 1. */
+/* Records an op over tp, whose result has R * times / parts rows. Returns x if tp is 1. */
 static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const char *name,
                                struct hd_tensor *x, int64_t times, int64_t parts)
 {

@@ -19,7 +19,7 @@ static void fail(struct hd_registry *registry, enum hd_status st)
     (void)snprintf(registry->error, sizeof registry->error, "%s", hd_err_message());
 }
 
-/* Memory for one more entry; NULL: no memory, and the failure is kept. */
+/* Grows an array by one entry. Returns NULL if memory is exhausted, and keeps the failure. */
 static void *grow(struct hd_registry *registry, void *items, int count, int *capacity,
                   size_t item_bytes)
 {
@@ -76,7 +76,7 @@ void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t 
     registry->experts = experts;
 }
 
-/* The part of the current unit for this kind of parameter; made for the first one. */
+/* Returns the bucket of the current unit for this kind of parameter, created for the first one. */
 static int find_bucket(struct hd_registry *registry, const struct hd_param *p)
 {
     const enum hd_group_name group = p->experts ? HD_GROUP_EXPERT_DP : HD_GROUP_DP_CP;
@@ -115,7 +115,7 @@ static int find_bucket(struct hd_registry *registry, const struct hd_param *p)
     return registry->bucket_count++;
 }
 
-/* ---- shares ---- */
+/* ---- shards of a tensor ---- */
 
 int hd_param_shard_index(const struct hd_param *p, const struct hd_mesh *mesh, int rank)
 {
@@ -138,8 +138,8 @@ void hd_param_box(const struct hd_param *p, int shard_index, int64_t ret_start[H
     }
 }
 
-/* Extent of a padded share: a multiple of HD_PARAM_PAD if then the last share is not empty, else
- * the smallest possible. */
+/* Returns the extent of a padded shard: a multiple of HD_PARAM_PAD if the last shard is then not
+ * empty, else the smallest possible. */
 static int64_t padded_extent(int64_t extent, int64_t shards)
 {
     const int64_t least = (extent + shards - 1) / shards;
@@ -155,7 +155,7 @@ static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spe
 
     if (shards == 1 && !spec->padded)
         return true;
-    assert(!spec->padded || axis == 0); /* so the padding is the end of the share */
+    assert(!spec->padded || axis == 0); /* the padding is then the end of the shard */
     if (!spec->padded && spec->shape[axis] % shards) {
         fail(registry, hd_err(HD_INVALID, "%s: tp = %d does not divide its extent of %lld",
                               spec->name, shards, (long long)spec->shape[axis]));
@@ -191,7 +191,7 @@ static bool split_experts(struct hd_registry *registry, const struct hd_param_sp
     return true;
 }
 
-/* The block of a parameter's moments, by its global shape and its role; 0: fp32. */
+/* Returns the block size of a parameter's moments, from its global shape and its role; 0: fp32. */
 static int64_t block_of(const struct hd_param_spec *spec)
 {
     const int last = spec->dim_count - 1;
@@ -217,7 +217,7 @@ int64_t hd_registry_buffers_count(const struct hd_registry *registry)
     return last->first + last->rows * last->columns;
 }
 
-/* Declares the amax history of the linear that begins with this parameter. Returns its index, or -1
+/* Declares the amax history of the linear whose first parameter this is. Returns its index, or -1
  * after a failure. */
 static int declare_history(struct hd_registry *registry, const char *param)
 {
@@ -239,7 +239,7 @@ static int declare_history(struct hd_registry *registry, const char *param)
     return registry->buffer_count++;
 }
 
-/* ---- codes ---- */
+/* ---- quantised weights ---- */
 
 int64_t hd_param_matrices(const struct hd_param *p)
 {
@@ -276,7 +276,7 @@ struct hd_quant_factor hd_registry_factor(const struct hd_registry *registry, in
     return f;
 }
 
-/* Whether a cut of the parameter's rows or columns over `shards` leaves whole blocks. */
+/* Returns true if a split of the parameter's rows or columns into `shards` leaves whole blocks. */
 static bool shards_fit(const struct hd_param *p, int64_t shards)
 {
     struct hd_quant_box box = hd_param_quant_box(p);
@@ -287,7 +287,7 @@ static bool shards_fit(const struct hd_param *p, int64_t shards)
 
     if (whole % shards)
         return false;
-    *extent = *first = whole / shards; /* the second share: if it fits, all do */
+    *extent = *first = whole / shards; /* check the second shard: if it fits, all do */
     if (shards == 1)
         *first = 0;
     return hd_quant_box_fits(&box);
@@ -402,9 +402,10 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     return registry->param_count++;
 }
 
-/* ---- layout of a part ---- */
+/* ---- layout of a bucket ---- */
 
-/* The four rows of the table in registry.h, in the order of their segments in a part. */
+/* Treatments of parameters by tp: the rows of the table in registry.h, in the order of their
+ * segments in a bucket. */
 enum treatment { SPLIT, SPLIT_AND_COPIED, PARTIAL, WHOLE };
 
 static enum treatment treatment_of(const struct hd_registry *registry, const struct hd_param *p)
@@ -434,8 +435,8 @@ static struct hd_segment segment_of(const struct hd_registry *registry, enum tre
     return (struct hd_segment){begin, begin, HD_GROUP_COUNT, true, 0};
 }
 
-/* Places the unit's parameters with treatment `wanted` in the part, in the order of declaration. A
- * joined parameter follows the one before it, whatever its own treatment. */
+/* Places the unit's parameters with treatment `wanted` in the bucket, in the order of declaration.
+ * A fused parameter follows the previous one, whatever its own treatment. */
 static void put_params(struct hd_registry *registry, int bucket_number, enum treatment wanted,
                        enum treatment *last, int *order, int *order_count)
 {
@@ -469,9 +470,9 @@ static void put_params(struct hd_registry *registry, int bucket_number, enum tre
     }
 }
 
-/* Adjacent parameters with the same decay, rate and block share a range; alignment gaps belong to
- * the range before them, and are whole blocks of it: what follows begins at a multiple of a larger
- * power of two. */
+/* Divides the bucket into ranges of adjacent parameters with equal decay, rate and block. An
+ * alignment gap belongs to the range before it and is a whole number of its blocks, because the
+ * next parameter begins at a multiple of a larger power of two. */
 static void make_ranges(struct hd_registry *registry, struct hd_bucket *bucket, const int *order,
                         int order_count)
 {
@@ -498,7 +499,7 @@ static void make_ranges(struct hd_registry *registry, struct hd_bucket *bucket, 
         r->end = bucket->count;
 }
 
-/* Leaves of the ranges what lies in this rank's shard, counted from the shard's begin. */
+/* Cuts the ranges to this rank's shard, and counts them from the shard's begin. */
 static void split_ranges(struct hd_bucket *bucket)
 {
     int64_t kept = 0;
@@ -586,7 +587,8 @@ static void split_bucket(struct hd_registry *registry, struct hd_bucket *bucket)
     place_moments(bucket);
 }
 
-/* Whether a kind of state is there for a shard only. Masters without a copy are what computes. */
+/* Returns true if a rank has this kind of state for its shard only. Without a copy the masters are
+ * what compute reads, so they are whole below stage 3. */
 static bool is_of_shard(const struct hd_bucket *bucket, enum hd_state_kind kind)
 {
     switch (kind) {
@@ -620,7 +622,7 @@ int64_t hd_bucket_base(const struct hd_bucket *bucket, enum hd_state_kind kind)
     return is_of_shard(bucket, kind) ? bucket->shard_begin : 0;
 }
 
-/* The state that collectives gather: what computes. */
+/* Returns the state that collectives gather: the weights that compute reads. */
 static enum hd_state_kind gathered_kind(const struct hd_bucket *bucket)
 {
     return bucket->copied ? HD_STATE_COPY : HD_STATE_WEIGHT;
@@ -632,8 +634,8 @@ int64_t hd_bucket_shards_count(const struct hd_registry *registry, const struct 
            hd_mesh_find_group(&registry->mesh, bucket->shard_group, registry->rank).size;
 }
 
-/* Elements for which a kind of state has memory. What is gathered or scattered has room for whole
- * shards, the last ones of which may be beyond the part's end. */
+/* Returns the elements for which a kind of state has memory. State that is gathered or scattered
+ * has memory for whole shards, the last of which may be beyond the bucket's end. */
 static int64_t state_elements(const struct hd_registry *registry, const struct hd_bucket *bucket,
                               enum hd_state_kind kind)
 {
@@ -646,7 +648,7 @@ static int64_t state_elements(const struct hd_registry *registry, const struct h
                : bucket->shard_end - bucket->shard_begin;
 }
 
-/* True if this rank is the first of the group. */
+/* Returns true if this rank is the first of the group. */
 static bool is_first_of(const struct hd_registry *registry, enum hd_group_name group)
 {
     return hd_mesh_find_group(&registry->mesh, group, registry->rank).index == 0;
@@ -662,7 +664,7 @@ int64_t hd_segment_chunk(const struct hd_segment *s, int64_t at)
     return s->first_chunk + at / HD_GRAD_CHUNK - s->begin / HD_GRAD_CHUNK;
 }
 
-/* Numbers the chunks of the gradient norm of all counted segments, part by part. */
+/* Numbers the chunks of the gradient norm of all counted segments, bucket by bucket. */
 static void number_chunks(struct hd_registry *registry)
 {
     for (int i = 0; i < registry->bucket_count; i++) {
@@ -747,7 +749,7 @@ int64_t hd_bucket_state_bytes(const struct hd_registry *registry, const struct h
            (int64_t)hd_dtype_size(kind_dtype(bucket, kind));
 }
 
-/* Reserves size_bytes at *end; returns the offset. */
+/* Reserves size_bytes at *end. Returns the offset. */
 static int64_t take(int64_t *end, int64_t size_bytes)
 {
     const int64_t offset = *end;
@@ -866,10 +868,11 @@ int64_t hd_param_global_index(const struct hd_param *p, int64_t i)
     return index;
 }
 
-/* Normals come in pairs; neighbours are most often asked for one after the other. */
+/* A pair of normal random numbers, kept because neighbours are usually requested one after the
+ * other. */
 struct normals {
     uint64_t key;
-    int64_t pair; /* whose values these are; -1: none */
+    int64_t pair; /* index of the pair in `values`; -1: none */
     float values[2];
 };
 

@@ -10,7 +10,7 @@
 
 struct bound_node {
     const struct hd_node *node;
-    void *args; /* of the kernel, pointers resolved */
+    void *args; /* arguments of the kernel, pointers resolved */
     struct hd_comm_group *group;
     struct hd_comm_stream *stream;
     union {
@@ -29,7 +29,8 @@ struct hd_bound {
     enum hd_call call;
     struct bound_node *nodes;
     int count;
-    int waits[HD_NODE_WAITS_MAX], wait_count; /* at the end of the program */
+    int waits[HD_NODE_WAITS_MAX], wait_count; /* collectives that the end of the program waits
+                                                 for */
 };
 
 struct hd_runner {
@@ -42,7 +43,7 @@ struct hd_runner {
     int64_t fail_in; /* launches until an injected failure; -1: none */
     void (*observer)(void *context, const struct hd_launch_event *event);
     void *observer_context;
-    struct hd_profiler profiler; /* span NULL: none */
+    struct hd_profiler profiler; /* span NULL: no profiling */
 };
 
 enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_backend *backend,
@@ -180,13 +181,14 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
     return HD_OK;
 }
 
-/* Waits of a node for collectives. A collective needs no wait for compute: rule 1 of run.h. */
+/* Sets the collectives that a node waits for. Waits for compute are not needed: rule 1 of run.h. */
 static void bind_waits(const struct hd_program *p, const int *place, struct bound_node *b)
 {
     for (int w = 0; w < b->node->wait_count; w++) {
         int waited = b->node->waits[w];
 
-        /* if the node does not run in this micro-batch: the last one before it on its stream */
+        /* the node waited for does not run in this micro-batch: take the last earlier one on its
+         * stream */
         while (waited >= 0 && (place[waited] < 0 ||
                                p->nodes[waited]->stream != p->nodes[b->node->waits[w]]->stream))
             waited--;
@@ -195,8 +197,8 @@ static void bind_waits(const struct hd_program *p, const int *place, struct boun
     }
 }
 
-/* The end of a program waits for its collectives, because later programs read the results and reuse
- * the memory (place.c). It does not wait for the sums of a step: the update does. */
+/* Makes the end of a program wait for its collectives, because later programs read the results and
+ * reuse the memory (place.c). It does not wait for the sums of a step: the update does. */
 static void bind_end(struct hd_bound *bound)
 {
     for (int i = bound->count - 1; i >= 0; i--) {
@@ -384,7 +386,7 @@ enum hd_status hd_runner_order(struct hd_runner *runner)
     return st ? fail(runner, st, NULL) : HD_OK;
 }
 
-/* Waits for collectives first, because this wait ends when a peer fails. Compute waits only for
+/* Waits for collectives first, because that wait ends if a peer fails. Compute waits only for
  * collectives, so the second wait then ends too. */
 enum hd_status hd_runner_synchronize(struct hd_runner *runner)
 {

@@ -18,11 +18,12 @@
  * They make it safe that stores share memory (place.c) and that the next program, or a copy on the
  * compute stream, overwrites it. Accesses of compute launches are ordered by the compute stream.
  * The memory of a collective is not reused before compute has waited for the collective: within the
- * program place.c reserves it until then, and the end of the program waits for the others
- * (bind_end). Two collectives on different streams are ordered through the compute stream. Only the
- * sums of gradients still run after their program. They access only gradients, which only the
- * update reads, after hd_runner_order. Transfers between stages are not part of a program: they use
- * slots of the boundary region, and who uses a slot next waits for them (hd_runner_await).
+ * program place.c reserves it until that wait, and the end of the program waits for all remaining
+ * collectives (bind_end). Two collectives on different streams are ordered through the compute
+ * stream. Only the sums of gradients may still run after their program. They access only gradients,
+ * which only the update reads, after hd_runner_order. Transfers between stages are not part of a
+ * program: they use slots of the region HD_REGION_STAGE_IO, whose next user waits for them
+ * (hd_runner_await).
  *
  * Used by: train, generation, tests.   Uses: program, comm, kernels.
  * Threads: a runner belongs to the thread of its rank.
@@ -32,25 +33,28 @@
 
 #include "program/program.h"
 
-/* Base addresses. Those of kept and deferred and of the boundaries differ from slot to slot, the
+/* Base addresses. Those of the saved, deferred and stage-io regions differ from slot to slot, the
  * others do not. */
 struct hd_bases {
-    char *base[HD_REGION_COUNT][2];    /* [region][visible] */
-    char *stage_io[HD_STAGE_IO_COUNT]; /* slots; only those that the chunk has */
-    char *chunk_state;                 /* of the chunk's constants and caches */
+    char *base[HD_REGION_COUNT][2];    /* [region][registered] */
+    char *stage_io[HD_STAGE_IO_COUNT]; /* slots of hidden rows and their gradients; NULL if the
+                                          chunk has none */
+    char *chunk_state;                 /* memory of the chunk's constants and caches */
 };
 
 struct hd_runner;
 struct hd_bound; /* a program bound to memory, in one variant */
 
-/* comm: NULL for one rank without collectives. The runner borrows backend, comm and mesh. */
+/* Opens a runner. comm: NULL for one rank without collectives. The runner borrows backend, comm and
+ * mesh. */
 enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_backend *backend,
                              struct hd_comm *comm, const struct hd_mesh *mesh,
                              struct hd_runner **ret_runner);
 void hd_runner_free(struct hd_runner *runner);
 
-/* first, last: bind for the first, the last micro-batch of a step. Calls the backend's `prepare`
- * for every kernel and shape. The result lives in `arena`. */
+/* Binds one program of the chunk. first, last: the program will run in the first, in the last
+ * micro-batch of a step. Calls the backend's `prepare` for every kernel and shape. The result lives
+ * in `arena`. */
 enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound);
@@ -59,49 +63,51 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
  * hd_runner_synchronize. */
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 
-/* A transfer of hidden rows, or of their gradient, between two pipeline stages. */
+/* The newest transfer of hidden rows, or of their gradient, that uses a slot. */
 struct hd_transfer {
-    struct hd_comm_stream *stream; /* NULL: none is under way */
+    struct hd_comm_stream *stream; /* NULL: no transfer is in flight */
     uint64_t ticket;
 };
 struct hd_transfer_args {
     bool sends;
-    struct hd_comm_group *group;   /* of the two ranks */
-    struct hd_comm_stream *stream; /* of this way and no other */
+    struct hd_comm_group *group;   /* group of the two ranks */
+    struct hd_comm_stream *stream; /* stream of this direction only */
     void *buffer;                  /* [count], registered */
     int64_t count;
     enum hd_dtype dtype;
 };
 
-/* Starts a transfer, after what was launched on the compute stream before. It does not wait for it.
- * `slot`: the last transfer that used the buffer, which this one follows; becomes this one. */
+/* Starts a transfer after all earlier launches on the compute stream, and returns without waiting
+ * for it. `slot`: the previous transfer that used the buffer, which this one waits for; set to this
+ * transfer. */
 enum hd_status hd_runner_transfer(struct hd_runner *runner, const struct hd_transfer_args *args,
                                   struct hd_transfer *slot);
 
-/* Later launches on the compute stream run after the transfer, if one is under way. */
+/* Makes later launches on the compute stream run after the transfer, if one is in flight. */
 enum hd_status hd_runner_await(struct hd_runner *runner, struct hd_transfer *slot);
 
-/* Later launches on the compute stream run after everything that was launched on any stream before.
- * The host waits only if tensors are in host memory. */
+/* Makes later launches on the compute stream run after everything that was launched on any stream
+ * before. The host waits only if tensors are in host memory. */
 enum hd_status hd_runner_order(struct hd_runner *runner);
 
-/* The host waits for everything that was launched on any stream. */
+/* Waits, on the host, for everything that was launched on any stream. */
 enum hd_status hd_runner_synchronize(struct hd_runner *runner);
 
-/* The compute stream, for copies that must be ordered with launches. The runner owns it. */
+/* Returns the compute stream, for copies that must be ordered with launches. The runner owns it. */
 struct hd_stream *hd_runner_stream(struct hd_runner *runner);
 
-/* The address of a store. */
+/* Returns the address of a store. */
 void *hd_store_address(const struct hd_bases *bases, const struct hd_store *store);
 
 /* Computes the values of a constant (RoPE table, ALiBi slopes, positions) into size_bytes of host
  * memory. */
 void hd_constant_fill(const struct hd_store *constant, void *ret_values);
 
-/* For tests: the `launch`-th launch from now (0: the next) fails with HD_INTERNAL. -1: never. */
+/* Makes the `launch`-th launch from now (0: the next) fail with HD_INTERNAL; -1: none. For
+ * tests. */
 void hd_runner_fail_at(struct hd_runner *runner, int64_t launch);
 
-/* For tests of order: the observer is called before each launch; NULL: none. */
+/* Sets a function that is called before each launch; NULL: none. For tests of order. */
 struct hd_launch_event {
     enum hd_call call;
     const struct hd_node *node;
@@ -110,7 +116,7 @@ void hd_runner_observe(struct hd_runner *runner,
                        void (*observer)(void *context, const struct hd_launch_event *event),
                        void *context);
 
-/* A profile of the host's time while programs run. */
+/* Kinds of spans in a profile of the host's time while programs run. */
 enum hd_span_kind {
     HD_SPAN_LAUNCH,     /* launch of a collective or a kernel; on the CPU the kernel's run */
     HD_SPAN_WAIT,       /* wait for the collective `node`; on a device: enqueueing this wait */
@@ -122,11 +128,13 @@ struct hd_span {
     enum hd_span_kind kind;
     const struct hd_node *node;
     int64_t begin_ns, end_ns;            /* hd_clock_now_ns */
-    const struct hd_comm_stream *stream; /* of a collective; else NULL */
-    uint64_t ticket;                     /* of a collective: it is complete when this ticket is */
+    const struct hd_comm_stream *stream; /* stream of a collective; else NULL */
+    uint64_t ticket;                     /* collective: it is complete when this ticket is
+                                            complete */
 };
-/* `span` is called after each span, `begin` (may be NULL) before it, for example to record an event
- * on the compute stream. Copied; NULL: profiling ends, and the clock is no longer read. */
+/* Callbacks of a profile: `span` is called after each span, `begin` (may be NULL) before it, for
+ * example to record an event on the compute stream. hd_runner_profile copies the struct; NULL ends
+ * profiling, and the clock is no longer read. */
 struct hd_profiler {
     void (*begin)(void *context, enum hd_span_kind kind, const struct hd_node *node);
     void (*span)(void *context, const struct hd_span *span);

@@ -1,33 +1,33 @@
-/* shard: inserts the collectives that sum the gradients of each part over ranks.
+/* shard: inserts the collectives that sum the gradients of each bucket over ranks.
  *
- * Without ZeRO and with stage 1 they start after the part's last contribution of the step: after
- * the last node, in the order F, B, W, that adds to it, in the step's last micro-batch only. They
- * are all-reduces in place, or with ZeRO reduce-scatters to this rank's shard in place, on the
- * reduce stream, and overlap with the backward of earlier units. The update waits for all of them.
- * A tied weight that two chunks of one rank use is summed in the chunk of the embedding, whose
- * backward comes last. If they are on two ranks, the update adds their sums (lib/optim).
+ * Without ZeRO and with stage 1 they start after the bucket's last contribution of the step: after
+ * the last node, in the order F, B, W, that adds to it, in the step's last micro-batch only. These
+ * collectives are all-reduces in place, or with ZeRO reduce-scatters to this rank's shard in place,
+ * on the reduce stream, and overlap with the backward of earlier units. The update waits for all of
+ * them. A tied weight that two chunks of one rank use is summed in the chunk of the embedding,
+ * whose backward comes last. If the two chunks are on two ranks, the update adds their sums
+ * (lib/optim).
  *
- * With stages 2 and 3 each program has a gradient bucket per part. After its last contribution in
- * the
- * program it is scattered in place, in every micro-batch, and this rank's shard is added to the
- * sums. The addition stands before the first scatter of the next unit, so that a scatter overlaps
- * with the backward of one unit and at most two units' gradient buckets exist at a time. What no
- * contribution writes (gaps of alignment, padding) is set to zero.
+ * With stages 2 and 3 each program has a gradient bucket for each bucket. After its last
+ * contribution in the program the gradient bucket is reduce-scattered in place, in every
+ * micro-batch, and this rank's shard is added to the sums. The addition is placed before the first
+ * scatter of the next unit, so that a scatter overlaps with the backward of one unit and at most
+ * two units' gradient buckets exist at a time. Elements that no contribution writes (alignment
+ * gaps, padding) are set to zero.
  *
  * With train.reduce: bf16 the sums over data-parallel ranks travel in bf16
- * (docs/decisions/gradient-reduction.md). Compute rounds the part, or its gradient bucket, to a
- * temporary;
- * what a reduce-scatter puts out is fp32 again, what an all-reduce puts out is bf16, and compute
- * widens it. Compute takes up a sum before the next unit's is rounded, so that one unit's
- * temporaries exist at a time. A sum that could begin in F begins with B, during which it has time
- * to complete.
+ * (docs/decisions/gradient-reduction.md). Compute rounds the bucket, or its gradient bucket, to a
+ * temporary; a reduce-scatter outputs fp32, an all-reduce outputs bf16, which compute widens.
+ * Compute uses a sum before it rounds the next unit's gradient, so that one unit's temporaries
+ * exist at a time. A reduction that could begin in F begins with B, so that it overlaps with B.
  */
 
 #include "program/emit.h"
 
 static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* last first */
 
-/* Where this rank's shard begins; beyond the part's end there is room for it, too. */
+/* Returns this rank's shard of the gradient. Memory for the shard exists beyond the bucket's end,
+ * too. */
 static struct hd_operand shard_of_sums(const struct hd_emit *e, const struct hd_bucket *p,
                                        struct hd_operand grad)
 {
@@ -47,8 +47,8 @@ static bool uses_wire(const struct hd_emit *e)
     return e->options->wire != HD_F32;
 }
 
-/* Moves the new last node of the list to `at`. Sums of a step run in its last micro-batch, sums of
- * gradient buckets in every one. */
+/* Moves the list's last node, which is new, to `at`. Reductions of the step's sums run in its last
+ * micro-batch, those of gradient buckets in every one. */
 static void insert(struct hd_emit *e, const struct hd_bucket *p, struct hd_node *node, int at)
 {
     node->only_last = p->zero < 2;
@@ -61,7 +61,8 @@ static void insert_sum(struct hd_emit *e, const struct hd_bucket *p, struct hd_n
     insert(e, p, node, at);
 }
 
-/* Over tp, of segments with partial gradients. Returns the index behind them. */
+/* Inserts the sums over tp of segments with partial gradients at index `at`. Returns the index
+ * behind them. */
 static int emit_segment_sums(struct hd_emit *e, const struct hd_bucket *p, struct hd_store *store,
                              int at)
 {
@@ -81,7 +82,8 @@ static int emit_segment_sums(struct hd_emit *e, const struct hd_bucket *p, struc
     return at;
 }
 
-/* Rounds `count` elements of the gradient to a new temporary in which they travel. */
+/* Inserts the rounding of `count` elements of the gradient to a new temporary in the encoding of
+ * train.reduce, which it returns. */
 static struct hd_operand emit_rounding(struct hd_emit *e, const struct hd_bucket *p,
                                        struct hd_operand grad, int64_t count, int at)
 {
@@ -96,7 +98,7 @@ static struct hd_operand emit_rounding(struct hd_emit *e, const struct hd_bucket
     return wire;
 }
 
-/* Over data-parallel ranks, of the whole part. */
+/* Inserts the sum of the whole bucket over data-parallel ranks. */
 static void emit_data_sum(struct hd_emit *e, const struct hd_bucket *p, struct hd_store *store,
                           int at)
 {
@@ -124,13 +126,13 @@ static void emit_data_sum(struct hd_emit *e, const struct hd_bucket *p, struct h
     insert_sum(e, p, node, at);
 }
 
-/* Inserts the sums of a part at index `at` of the list. */
+/* Inserts the reductions of a bucket at index `at` of the list. */
 static void emit_sums(struct hd_emit *e, const struct hd_bucket *p, struct hd_store *store, int at)
 {
     emit_data_sum(e, p, store, emit_segment_sums(e, p, store, at));
 }
 
-/* The index of the last contribution to the store in a list; -1: none. */
+/* Returns the index of the last contribution to the store in a list; -1: none. */
 static int last_contribution(const struct hd_node_list *list, const struct hd_store *store)
 {
     int i = list->count - 1;
@@ -171,8 +173,8 @@ static void zero_gap(struct hd_emit *e, int bucket, int64_t begin, int64_t end, 
     hd_move_last_to(&e->lists[e->call], at);
 }
 
-/* The parameter of the part with the lowest offset from `from` on that this program contributes to;
- * NULL: none. */
+/* Returns the parameter of the bucket with the lowest offset from `from` on that this program
+ * contributes to; NULL: none. */
 static const struct hd_param *next_written(const struct hd_emit *e, int bucket, int64_t from)
 {
     const struct hd_registry *r = e->registry;
@@ -204,18 +206,19 @@ static void zero_gaps(struct hd_emit *e, int bucket, struct hd_store *grad_bucke
     zero_gap(e, bucket, end, e->registry->buckets[bucket].count, first);
 }
 
-/* ---- taking up sums that have come ---- */
+/* ---- using the results of reductions ---- */
 
-/* Sets the first bytes of a temporary to zero, so that compute waits here for the sum that uses it,
- * and its memory is free behind it. Without a last user it would be taken until the program ends.
- */
+/* Sets the first bytes of a temporary to zero, so that compute waits here for the reduction that
+ * uses it, and its memory is free afterwards. Without this last user the memory would be reserved
+ * until the program ends. */
 static struct hd_node *emit_release(struct hd_emit *e, struct hd_operand temporary)
 {
     return hd_emit_zero(e, HD_ARGS(zero, .size_bytes = HD_TENSOR_ALIGN),
                         HD_OPERANDS(zero, .out = temporary));
 }
 
-/* sums += this rank's shard of the gradient bucket. An empty shard has nothing to add. */
+/* Emits sums += this rank's shard of the gradient bucket. For an empty shard it only releases the
+ * gradient bucket. */
 static struct hd_node *emit_add_shard(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -230,7 +233,7 @@ static struct hd_node *emit_add_shard(struct hd_emit *e, int bucket)
                                    .b = hd_emit_grad_bucket(e, bucket, p->shard_begin)));
 }
 
-/* Inserts what compute does with the result of a sum. */
+/* Inserts the compute node that uses the result of a reduction. */
 static void take_up(struct hd_emit *e, const struct hd_node *sum, int at)
 {
     const struct hd_operand sent = hd_comm_operands_of(sum)->sent;
@@ -250,7 +253,8 @@ static void take_up(struct hd_emit *e, const struct hd_node *sum, int at)
     insert(e, p, node, at);
 }
 
-/* Whether compute takes up this sum. In place in what lasts beyond the program, it does not. */
+/* Returns true if compute must use the result of this reduction within the program. A reduction in
+ * place in memory that outlives the program needs no such node. */
 static bool is_taken_up(const struct hd_node *node)
 {
     const struct hd_store *sent = node->is_comm ? hd_comm_operands_of(node)->sent.store : NULL;
@@ -266,7 +270,8 @@ static bool begins_sum(const struct hd_node *node)
     return hd_cast_operands_of(node)->out.store->kind == HD_STORE_WIRE;
 }
 
-/* Takes up the sums of the current list, each before the first sum of another unit begins. */
+/* Uses the results of the reductions in the current list, each before the first reduction of
+ * another unit begins. */
 static void take_up_sums(struct hd_emit *e)
 {
     struct hd_node_list *list = &e->lists[e->call];

@@ -10,7 +10,8 @@
 
 enum { STREAMS = HD_STREAM_COUNT };
 
-/* Per store and stream: the last node that wrote it, and that read or wrote it; -1: none. */
+/* Per store and stream: the last node that wrote it, and the last node that read or wrote it; -1:
+ * none. */
 struct touch {
     int wrote[STREAMS], touched[STREAMS];
 };
@@ -26,7 +27,8 @@ static enum hd_stream_name choose(const struct hd_node *node)
 
 struct state {
     struct touch *stores;         /* by id */
-    int waited[STREAMS][STREAMS]; /* [mine][other]: last node of other that mine has waited for */
+    int waited[STREAMS][STREAMS]; /* [mine][other]: last node of stream `other` that stream `mine`
+                                     has waited for; -1: none */
 };
 
 static void find_waits(struct state *s, struct hd_node *node, int index)
