@@ -7,7 +7,7 @@
 
 enum { WORD_MAX = 64 };
 
-/* The modules of a family and the targets that they are. */
+/* A module of a family, by its Hugging Face name, and the targets that it contains. */
 struct module {
     const char *name;
     int target[3], count;
@@ -25,7 +25,8 @@ static const struct module llama_modules[] = {
     {"mlp.gate_proj", {HD_TARGET_GATE}, 1}, {"mlp.up_proj", {HD_TARGET_UP}, 1},
     {"mlp.down_proj", {HD_TARGET_DOWN}, 1}};
 
-/* Mixtral's; each expert has a module of each of the last three names. The router has none. */
+/* Modules of Mixtral; each expert has a module of each of the last three names. The router has no
+ * adapter. */
 static const struct module expert_modules[] = {
     {"self_attn.q_proj", {HD_TARGET_Q}, 1},
     {"self_attn.k_proj", {HD_TARGET_K}, 1},
@@ -49,7 +50,8 @@ static struct modules modules_of(const struct hd_job *job)
     return (struct modules){llama_modules, sizeof llama_modules / sizeof *llama_modules};
 }
 
-/* As PEFT matches: the whole name, or its end behind a point. */
+/* Returns whether the word names the module, as PEFT matches: the whole name, or its end behind a
+ * point. */
 static bool matches(const struct module *m, const char *word)
 {
     const size_t all = strlen(m->name), end = strlen(word);

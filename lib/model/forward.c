@@ -9,7 +9,7 @@ static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_
     return op_rmsnorm(rec, x, w.weight, c->norm_eps);
 }
 
-/* y = x W^T with what the adapter adds to it. */
+/* Adds the adapter's product to y = x W^T. */
 static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_config *c, int64_t layer,
                                  struct hd_tensor *x, struct hd_tensor *y,
                                  const struct hd_lora *lora)
@@ -24,8 +24,8 @@ static struct hd_tensor *adapted(struct hd_rec *rec, const struct hd_model_confi
     return op_low_rank(rec, y, h, lora->target, lora->count);
 }
 
-/* The rows of W x + s B A x by their magnitudes, if the adapter has some: a factor for each column,
- * which follows the sum over tp and precedes the bias. */
+/* Scales the rows of W x + s B A x by their magnitudes, with DoRA: a factor for each column, which
+ * follows the sum over tp and precedes the bias. */
 static struct hd_tensor *magnified(struct hd_rec *rec, const struct hd_model_config *c,
                                    struct hd_tensor *x, const struct hd_lora *lora)
 {
@@ -34,7 +34,8 @@ static struct hd_tensor *magnified(struct hd_rec *rec, const struct hd_model_con
     return op_magnitude(rec, x, lora->magnitude, lora->count, c->adapter.scale, lora->by_columns);
 }
 
-/* The first linear of a pair, of `fused_count` weights, with its adapter: [R, C] -> [R, N]. */
+/* Records the first linear of a pair, of `fused_count` weights, with its adapter: [R, C] -> [R,
+ * N]. */
 static struct hd_tensor *column_parallel(struct hd_rec *rec, const struct hd_model_config *c,
                                          int64_t layer, struct hd_tensor *x, int weight, int bias,
                                          int fused_count, const struct hd_lora *lora)
@@ -46,8 +47,8 @@ static struct hd_tensor *column_parallel(struct hd_rec *rec, const struct hd_mod
     return apart && bias >= 0 ? op_bias(rec, y, bias, fused_count) : y;
 }
 
-/* The second linear of a pair that is split over tp: sums the partial results of the tp ranks,
- * [R, K] -> [Rl, C]. Its bias is added once, after the sum. */
+/* Records the second linear of a pair that is split over tp: sums the partial results of the tp
+ * ranks, [R, K] -> [Rl, C]. Its bias is added once, after the sum. */
 static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_config *c,
                                       int64_t layer, struct hd_tensor *x, int weight, int bias,
                                       const struct hd_lora *lora)
@@ -59,7 +60,7 @@ static struct hd_tensor *row_parallel(struct hd_rec *rec, const struct hd_model_
     return bias < 0 ? x : op_bias(rec, x, bias, 1);
 }
 
-/* Dropout of an output before it is added to the residual stream. */
+/* Records dropout of an output before it is added to the residual stream. */
 static struct hd_tensor *residual_dropout(struct hd_rec *rec, const struct hd_model_config *c,
                                           int64_t layer, int64_t site, struct hd_tensor *x)
 {
@@ -68,7 +69,7 @@ static struct hd_tensor *residual_dropout(struct hd_rec *rec, const struct hd_mo
     return op_dropout(rec, x, &d);
 }
 
-/* h + U gelu(D h) of an output h [Rl, C], if the model has such adapters. */
+/* Records h + U gelu(D h) for an output h [Rl, C], with bottleneck adapters; else returns h. */
 static struct hd_tensor *bottleneck_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                             const struct hd_bottleneck *w, int64_t layer,
                                             struct hd_tensor *h)
@@ -82,7 +83,8 @@ static struct hd_tensor *bottleneck_forward(struct hd_rec *rec, const struct hd_
     return op_add(rec, h, op_dropout(rec, op_linear(rec, inner, w->up, -1, 1), &d));
 }
 
-/* x: [R, C] -> [Rl, C]. Heads are split over tp; several ranks may hold one key/value head. */
+/* Records attention, x: [R, C] -> [Rl, C]. Heads are split over tp; several ranks may hold one
+ * key/value head. */
 static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                            int tp, const struct hd_attention *w, int64_t layer,
                                            struct hd_tensor *x)
@@ -110,7 +112,7 @@ static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_m
                         &w->lora_out);
 }
 
-/* x: [R, C] -> [Rl, C]. */
+/* Records the MLP, x: [R, C] -> [Rl, C]. */
 static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                      const struct hd_mlp *w, int64_t layer, struct hd_tensor *x)
 {
@@ -121,8 +123,8 @@ static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_c
     return row_parallel(rec, c, layer, h, w->down, w->down_bias, &w->lora_down);
 }
 
-/* x: [R, C] -> [Rl, C]. Each row goes to the experts that the router chooses, and to the shared
- * expert if the model has one. */
+/* Records the experts, x: [R, C] -> [Rl, C]. Each row is sent to the experts that the router
+ * chooses, and to the shared expert if the model has one. */
 static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                          const struct hd_block *w, int64_t layer,
                                          struct hd_tensor *x)
@@ -146,7 +148,7 @@ struct model_forward {
     int tp;
 };
 
-/* One pre-norm block, [Rl, C] -> [Rl, C]. */
+/* Records one pre-norm block, [Rl, C] -> [Rl, C]. */
 static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
                                        struct hd_tensor *x)
 {
@@ -167,7 +169,8 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     return op_add(rec, x, bottleneck_forward(rec, c, &w->adapter2, layer, h));
 }
 
-/* The embeddings of the tokens plus, with learned positions, those of their positions: [Rl, C]. */
+/* Records the embeddings of the tokens plus, with learned positions, those of their positions: [Rl,
+ * C]. */
 static struct hd_tensor *embed(struct hd_rec *rec, const struct model_forward *f)
 {
     const int table = f->model->positions;
@@ -218,8 +221,8 @@ struct hd_units hd_model_units(const struct hd_model *model)
     return (struct hd_units){HD_UNIT_EMBEDDING, model->unit_head + 1};
 }
 
-/* Hidden rows from the chunk before, whose gradient is computed unless backward ends here: the rows
- * outside of enter and leave. */
+/* Returns the hidden rows from the previous chunk, outside of enter and leave. Their gradient is
+ * computed unless backward ends in this chunk. */
 static struct hd_tensor *take_in(const struct hd_model *model, struct hd_rec *rec)
 {
     const struct hd_rec_shape *shape = hd_rec_get_shape(rec);

@@ -137,14 +137,14 @@ int64_t hd_model_window(const struct hd_model_config *config, int64_t layer)
 
 /* ---- declaring ---- */
 
-/* A parameter's name is PREFIX.what; the prefix is the name of its unit or a part of it. */
+/* A parameter's name is PREFIX.what; the prefix is the name of its unit or of a module in it. */
 struct declare {
     struct hd_registry *registry;
     const struct hd_model_config *config;
     char prefix[48];
 };
 
-/* How ranks hold a parameter: see struct hd_param_spec. */
+/* Distribution and role of a parameter: see struct hd_param_spec. */
 struct shard {
     int axis, copies;
     int norms_of; /* HD_INIT_NORMS */
@@ -159,7 +159,7 @@ static struct shard split_rows(void)
     return (struct shard){.axis = 0};
 }
 
-/* Columns, of which no legal tp cuts `grain` neighbours apart. */
+/* Splits columns; every legal tp keeps `grain` neighbouring columns together. */
 static struct shard split_columns(int64_t grain)
 {
     return (struct shard){.axis = 1, .grain = grain};
@@ -176,14 +176,14 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* tp divides the number of heads and the width of every feed-forward layer (check_tp), so it leaves
- * multiples of this number of channels together. */
+/* Returns the columns that every legal tp keeps together: tp divides the number of heads and the
+ * width of every feed-forward layer (check_tp). */
 static int64_t ffn_grain(const struct hd_model_config *c, int64_t F)
 {
     return F / common_divisor(common_divisor(c->H, c->F), c->F_shared);
 }
 
-/* Key/value heads; if tp exceeds their number, several tp ranks hold the same head. */
+/* Splits key/value heads; if tp exceeds their number, several tp ranks hold the same head. */
 static struct shard split_kv_heads(const struct declare *d)
 {
     return (struct shard){.axis = 0, .copies = d->registry->mesh.sizes.kv_replica};
@@ -194,20 +194,22 @@ static struct shard split_vocabulary(void)
     return (struct shard){.axis = 0, .padded = true};
 }
 
-/* Replicated over tp, applied outside the pairs of linears that are split over tp: with sequence
- * parallelism each tp rank applies it to other rows, and its gradient is partial. */
+/* Replicates a parameter that is applied outside of enter and leave: with sequence parallelism each
+ * tp rank applies it to other rows, so its gradient is partial. */
 static struct shard on_rows(const struct declare *d)
 {
     return (struct shard){.axis = -1, .partial = d->registry->sequence};
 }
 
-/* Replicated over tp, applied to this rank's heads or experts only: its gradient is partial. */
+/* Replicates a parameter that each rank applies to its heads or experts only, so its gradient is
+ * partial. */
 static struct shard on_parts(void)
 {
     return (struct shard){.axis = -1, .partial = true};
 }
 
-/* Axis 0 is experts; tp splits axis `axis`; if it is the last one: grain as above. */
+/* Splits axis 0, experts, over ep, and axis `axis` over tp; if that is the last one: grain as
+ * above. */
 static struct shard of_experts(int axis, int64_t grain)
 {
     return (struct shard){.axis = axis, .grain = grain, .experts = true, .linear = true};
@@ -261,7 +263,7 @@ static int matrix(struct declare *d, const char *what, int64_t rows, int64_t col
     return param(d, what, rows, columns, shard, HD_INIT_NORMAL, std, fused);
 }
 
-/* The first matrix of a linear of a block. */
+/* Declares the first matrix of a linear of a block. */
 static int product(struct declare *d, const char *what, int64_t rows, int64_t columns,
                    struct shard shard, double std)
 {
@@ -269,7 +271,7 @@ static int product(struct declare *d, const char *what, int64_t rows, int64_t co
     return matrix(d, what, rows, columns, shard, std, false);
 }
 
-/* One of the others, below it. */
+/* Declares another matrix of the linear, below the previous one in memory. */
 static int fused(struct declare *d, const char *what, int64_t rows, int64_t columns,
                  struct shard shard, double std)
 {
@@ -298,8 +300,8 @@ static struct hd_norm declare_norm(struct declare *d, const char *which)
     return n;
 }
 
-/* GPT-2's initial standard deviation; for projections into the residual stream it is divided by
- * sqrt(2 L), because 2 L of them are added (Radford et al. 2019, section 2.3). */
+/* standard deviation of GPT-2's initial weights; for projections into the residual stream it is
+ * divided by sqrt(2 L), because 2 L of them are added (Radford et al. 2019, section 2.3). */
 static const double init_std = 0.02;
 
 static double residual_std(const struct hd_model_config *c)
@@ -307,17 +309,16 @@ static double residual_std(const struct hd_model_config *c)
     return init_std / sqrt(2.0 * (double)c->L);
 }
 
-/* The adapters of a linear of `fused_count` weights from `weight` on, of which `target` is the
- * first. A
- * linear that is split by its rows has `in` whole on every tp rank, and its B is split as the
- * weight is; one that is split by its columns is the other way round. The other factor is whole on
- * every rank and meets parts of the rows' channels there, so its gradient is partial. */
+/* The adapters of a linear of `fused_count` weights from `weight` on, the first of which is
+ * `target`. If tp splits the linear by rows, every tp rank has A whole and B is split like the
+ * weight; if tp splits it by columns, A is split and B is whole. Each rank multiplies the whole
+ * factor by its channels only, so that factor's gradient is partial. */
 struct adapted_weight {
     enum hd_target target;
     int weight, fused_count;
     int64_t in;
-    int64_t grain; /* by columns: see struct share; else 0 */
-    int64_t site;  /* of dropout */
+    int64_t grain; /* split by columns: see struct shard; else 0 */
+    int64_t site;  /* dropout site */
 };
 
 static void declare_a(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)
@@ -370,8 +371,8 @@ static void declare_b(struct declare *d, const struct adapted_weight *w, struct 
     }
 }
 
-/* The magnitudes of the targets, in fp32 and whole behind a linear that is split by its columns,
- * where they scale the rows outside of enter and leave. */
+/* Declares the magnitudes of the targets, in fp32. Behind a linear that tp splits by columns they
+ * are whole on every rank and scale the rows outside of enter and leave. */
 static void declare_magnitudes(struct declare *d, const struct adapted_weight *w, struct hd_lora *l)
 {
     const struct hd_adapter *adapter = &d->config->adapter;
@@ -417,8 +418,8 @@ static struct hd_lora declare_lora(struct declare *d, struct adapted_weight w)
     return l;
 }
 
-/* Applied to the rows outside of enter and leave: with sequence parallelism the gradients are
- * partial. */
+/* Declares a bottleneck, which is applied outside of enter and leave: with sequence parallelism the
+ * gradients are partial. */
 static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *which, int64_t site)
 {
     const int64_t C = d->config->C, width = d->config->adapter.width;
@@ -434,7 +435,8 @@ static struct hd_bottleneck declare_bottleneck(struct declare *d, const char *wh
     return b;
 }
 
-/* One row of all key/value heads for each token; several tp ranks may hold the same head. */
+/* Declares, for each token of the prefix, one row of all key/value heads; several tp ranks may hold
+ * the same head. */
 static int declare_prefix(struct declare *d, const char *what)
 {
     const struct hd_model_config *c = d->config;
@@ -445,8 +447,8 @@ static int declare_prefix(struct declare *d, const char *what)
     return param(d, what, c->adapter.tokens, c->G * c->D, shard, HD_INIT_NORMAL, init_std, false);
 }
 
-/* The factors of one product of all experts. As beside a linear: of a product that tp splits by its
- * rows A is whole on every tp rank and its gradient partial, of one by its columns B. */
+/* Declares the factors of one product of all experts. As for a linear: if tp splits the product by
+ * rows, A is whole on every tp rank and its gradient is partial; if by columns, B. */
 static void declare_expert_lora(struct declare *d, enum hd_target target,
                                 struct hd_expert_params *p)
 {
@@ -533,7 +535,7 @@ static struct hd_attention declare_attention(struct declare *d)
     return a;
 }
 
-/* The same with ".what" added to the prefix. */
+/* Returns the declaration context with ".what" added to the prefix. */
 static struct declare inside(const struct declare *d, const char *what)
 {
     struct declare inner = *d;
@@ -543,7 +545,7 @@ static struct declare inside(const struct declare *d, const char *what)
     return inner;
 }
 
-/* An MLP with F inner channels. */
+/* Declares an MLP with F inner channels. */
 static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
 {
     const struct hd_model_config *c = d->config;
@@ -573,7 +575,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
     struct hd_expert_params p = {.noise = -1, .a = {-1, -1, -1}, .b = {-1, -1, -1}};
     struct shard router = on_parts();
 
-    router.keep_fp32 = true; /* a choice that rounding changes would be another model */
+    router.keep_fp32 = true; /* rounding must not change the router's choice */
     p.router = matrix(d, "router.weight", E, c->C, router, init_std, false);
     if (c->router.noisy) /* zeros: the noise starts at softplus(0); Shazeer et al. 2017, app. A */
         p.noise = param(d, "router_noise.weight", E, c->C, router, HD_INIT_ZEROS, 0, false);
@@ -584,7 +586,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
     return p;
 }
 
-/* The MLP of a block, or its experts and its shared expert. */
+/* Declares the MLP of a block, or its experts and its shared expert. */
 static void declare_feed_forward(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
@@ -635,8 +637,8 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     declare_adapters(d, b);
 }
 
-/* The one vector of a reward model, as transformers begins it. It is applied where the last norm
- * is. */
+/* Declares the vector of a reward model, initialised as in transformers. It is applied to the same
+ * rows as the last norm. */
 static int declare_score(struct declare *d)
 {
     struct shard shard = on_rows(d);

@@ -30,22 +30,25 @@
 
 struct hd_family {
     const char *name;
-    bool layernorm; /* else RMSNorm */
-    bool gated_mlp; /* SwiGLU, else GELU */
-    bool rotary;    /* HD_POSITIONS_ROPE is allowed, else HD_POSITIONS_LEARNED; ALiBi always is */
+    bool layernorm; /* true: LayerNorm, false: RMSNorm */
+    bool gated_mlp; /* true: SwiGLU, false: GELU */
+    bool rotary;    /* true: HD_POSITIONS_ROPE is allowed, false: HD_POSITIONS_LEARNED; ALiBi is
+                       allowed in both cases */
 };
 
-/* Position encoding. */
+/* Position encodings. */
 enum hd_positions {
     HD_POSITIONS_ROPE,    /* rotary: rotates queries and keys (Su et al. 2021) */
     HD_POSITIONS_LEARNED, /* a table, added to the embedding */
     HD_POSITIONS_ALIBI    /* lowers attention scores linearly with distance (Press et al. 2022) */
 };
 
-/* HD_UNSUPPORTED: unknown name; the message lists the known ones. The family is a static object. */
+/* Finds a family by its name; the result is a static object. HD_UNSUPPORTED: unknown name; the
+ * message lists all names. */
 enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family);
 
-/* L layers, C channels, H query heads, G kv heads, D head width, F feed-forward width, V vocab */
+/* Shape and settings of a model: L layers, C channels, H query heads, G kv heads, D head width, F
+ * feed-forward width, V vocabulary */
 struct hd_model_config {
     const struct hd_family *family;
     int64_t L, C, H, G, D, F, V, context;
@@ -54,88 +57,92 @@ struct hd_model_config {
     struct hd_rope rope;
     double norm_eps;
     bool tied;                         /* the head uses the embedding's weight */
-    bool reward;                       /* the head is a reward model's, not one of tokens */
+    bool reward;                       /* the head is that of a reward model: one vector instead of
+                                          the vocabulary */
     bool qkv_bias, out_bias, mlp_bias; /* the projection has a bias */
     bool qk_norm;                      /* RMSNorm over each head of q and k, before RoPE */
-    struct hd_router router;           /* E = 0: a block has one MLP; else F is of one expert */
+    struct hd_router router;           /* E = 0: a block has one MLP; else F is the width of one
+                                          expert */
     int64_t F_shared;                  /* width of the shared expert; 0: none */
     enum hd_positions positions;
     /* dropout probabilities of the embedding, of attention weights, and of the outputs of attention
      * and MLP before they are added to the residual stream */
     double dropout_embedding, dropout_attention, dropout_residual;
-    uint64_t seed;              /* of dropout */
-    char only[HD_JOB_PATH_MAX]; /* what trains (only.h) */
+    uint64_t seed;              /* seed of dropout */
+    char only[HD_JOB_PATH_MAX]; /* which parameters train (only.h) */
     struct hd_adapter adapter;
-    int lowest_trained; /* the first unit in which something trains: backward ends there */
+    int lowest_trained; /* index of the first unit with a trainable parameter: backward ends
+                           there */
 };
 
-/* From a resolved job. HD_INVALID or HD_UNSUPPORTED: the kernels cannot run such a model; the
- * message names the key and the allowed values. */
+/* Builds the configuration from a resolved job. HD_INVALID or HD_UNSUPPORTED: the kernels cannot
+ * run such a model; the message names the key and the allowed values. */
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config);
 
-/* What trains; the text is the config's. */
+/* Returns which parameters train; the text belongs to the config. */
 struct hd_only hd_model_only(const struct hd_model_config *config);
 
-/* Tokens that a row of this block attends to, itself included; 0: no limit. */
+/* Returns the number of tokens that a row of this block attends to, itself included; 0: no
+ * limit. */
 int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
 
-/* Indices of parameters in the registry; -1: the model does not have it. */
+/* Indices of a norm's parameters in the registry; -1: the model does not have it. */
 struct hd_norm {
     int weight, bias;
 };
-/* The adapter of a linear: the first of `a_count` adjacent factors A, and the factors B. count 0:
- * there is none. */
+/* The LoRA adapter of a linear: the first of `a_count` adjacent factors A, and `count` targets with
+ * their factors B. count 0: no adapter. */
 struct hd_lora {
     int a, a_count;
     struct hd_low_rank target[HD_LOW_RANK_MAX];
-    struct hd_magnitude magnitude[HD_LOW_RANK_MAX]; /* DoRA: of each of them */
+    struct hd_magnitude magnitude[HD_LOW_RANK_MAX]; /* DoRA: magnitudes of each target */
     int count;
-    bool by_columns;       /* tp splits the linear's weights by their columns */
-    int64_t site;          /* of dropout before A */
-    int64_t first_channel; /* of the linear's input, of this rank */
+    bool by_columns;       /* tp splits the linear's weights by columns */
+    int64_t site;          /* dropout site before A */
+    int64_t first_channel; /* first channel of the linear's input on this rank */
 };
 struct hd_attention {
     int qkv, qkv_bias; /* first of the three adjacent parameters q, k, v */
     int out, out_bias;
     int q_norm, k_norm; /* over a head's channels */
     struct hd_lora lora_qkv, lora_out;
-    int prefix_k, prefix_v; /* of a prefix adapter */
+    int prefix_k, prefix_v; /* learned keys and values of a prefix adapter; -1: none */
 };
 struct hd_mlp {
     int up, up_bias; /* gated: first of the two adjacent parameters gate, up */
     int down, down_bias;
     struct hd_lora lora_up, lora_down;
 };
-/* The two layers of a bottleneck adapter. */
+/* The two layers of a bottleneck adapter, as indices in the registry. */
 struct hd_bottleneck {
     int down, up;
-    int64_t site; /* of dropout */
+    int64_t site; /* dropout site */
 };
 struct hd_block {
     struct hd_norm norm1, norm2;
     struct hd_bottleneck adapter1, adapter2; /* behind attention, behind the feed-forward layer */
     struct hd_attention attention;
-    struct hd_mlp mlp; /* in a model with experts, the shared expert */
+    struct hd_mlp mlp; /* the MLP; in a model with experts the shared expert */
     struct hd_expert_params experts;
 };
 
 struct hd_model {
     struct hd_model_config config;
-    int embedding, positions; /* parameters: the weights */
+    int embedding, positions; /* parameters: tables of tokens and positions; positions -1: none */
     struct hd_block *blocks;  /* [L] */
     struct hd_norm head_norm;
-    int head;                                        /* parameter; the embedding's when tied; of a
-                                                        reward model its one vector [1, C] */
+    int head;                                        /* parameter; tied: the embedding's weight;
+                                                        reward model: its one vector [1, C] */
     int unit_embedding, unit_first_block, unit_head; /* indices of units in the registry */
 };
 
-/* Whether tp ranks can share the model: heads and the columns of every feed-forward layer evenly;
- * of key/value heads each has some, or several ranks have the same one. */
+/* Returns whether tp ranks can split the model: heads and the columns of every feed-forward layer
+ * evenly; key/value heads evenly, or several ranks hold the same head. */
 bool hd_model_tp_fits(const struct hd_model_config *config, int64_t tp);
 
-/* Number of adjacent tp ranks that hold the same key/value head: tp / kv_heads, at least 1. It is
- * the mesh's kv_replica. */
+/* Returns the number of adjacent tp ranks that hold the same key/value head: tp / kv_heads, at
+ * least 1. It is the mesh's kv_replica. */
 int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp);
 
 /* Declares every parameter; the registry's tp splits heads, feed-forward width and vocabulary.
@@ -148,15 +155,15 @@ struct hd_units {
     int first, end;
 };
 
-/* All units of the model. */
+/* Returns all units of the model. */
 struct hd_units hd_model_units(const struct hd_model *model);
 
-/* Records these units, a chunk. Without the embedding it takes in hidden rows, without the head it
- * puts them out. In the head training and evaluation record the loss, decode the logits of every
- * row. The first failure is kept in the recording (hd_rec_status). */
+/* Records these units as a chunk. Without the embedding the chunk reads hidden rows, without the
+ * head it writes them. In the head, training and evaluation record the loss, decode records the
+ * logits of every row. The first failure is kept in the recording (hd_rec_status). */
 void hd_model_record(const struct hd_model *model, struct hd_units units, struct hd_rec *rec);
 
-/* The indices of units in the registry: embedding, the blocks in layer order, head. */
+/* Indices of units in the registry: embedding, the blocks in layer order, head. */
 enum { HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK };
 static inline int hd_model_unit_count(const struct hd_model_config *config)
 {
@@ -165,27 +172,29 @@ static inline int hd_model_unit_count(const struct hd_model_config *config)
 
 /* Returns whether the parameter `what` of a block trains, for example "mlp.up.weight". */
 bool hd_model_trains(const struct hd_model_config *config, int64_t layer, const char *what);
-/* Returns the first unit in which a parameter trains; the unit after the last block: only the head. */
+/* Returns the first unit in which a parameter trains; the unit after the last block: only the
+ * head. */
 int hd_model_lowest_trained(const struct hd_model_config *config);
 
-/* The share of one unit in hd_model_flops_per_token. */
+/* Returns the contribution of one unit to hd_model_flops_per_token. */
 double hd_model_unit_flops(const struct hd_model_config *config, int unit);
 
-/* What a block computes in backward, as shares of a block of which everything trains: of the
- * gradients of its input, 0 or 1; of those of its weights; and of both together, by FLOPs. */
+/* Work of a block in backward, as fractions of that of a block in which everything trains: for the
+ * gradients of its input (0 or 1), for those of its weights, and for both together, by FLOPs. */
 struct hd_backward_shares {
     double inputs, weights, all;
 };
 struct hd_backward_shares hd_model_backward_shares(const struct hd_model_config *config,
                                                    int64_t layer);
 
-/* Training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B, with causal
- * attention counted once per visible pair): 6 per weight of a matrix that is multiplied, and for
- * attention 12 H D per visible pair and block: scores and weighted sum take 4 H D in forward, twice
- * that in backward. A token attends to (S+1)/2 positions on average, with a window of W < S to
- * W (2S - W + 1) / 2S, and to the tokens of a prefix. With train.only what is not computed does not
- * count: of a weight that does not train 2 are missing, and of units below the lowest that trains
- * all of backward. Norms of DoRA's rows are of weights, not of tokens: they do not count. */
+/* Returns the training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B,
+ * with causal attention counted once per visible pair): 6 per weight of a matrix that is
+ * multiplied, and for attention 12 H D per visible pair and block: scores and weighted sum take 4 H
+ * D in forward, twice that in backward. A token attends to (S+1)/2 positions on average, with a
+ * window of W < S to W (2S - W + 1) / 2S, and to the tokens of a prefix. With train.only only
+ * computed work counts: a frozen weight counts 2 less, and units below the lowest trained one count
+ * no backward. The norms of DoRA's rows are computed per weight, not per token, and do not
+ * count. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 
 #endif

@@ -15,8 +15,8 @@ bool hd_only_is_all(const struct hd_only *only)
     return !*only->text || strcmp(only->text, "all") == 0;
 }
 
-/* Copies the item at `text`; returns where the next one begins, NULL after the last. An item that
- * is too long is cut, and then names nothing. */
+/* Copies the item at `text`. Returns the begin of the next item, NULL after the last. An item that
+ * is too long is cut, and then names no parameter. */
 static const char *next_item(const char *text, char ret_item[ITEM_MAX])
 {
     const size_t length = strcspn(text, ",");
@@ -25,7 +25,7 @@ static const char *next_item(const char *text, char ret_item[ITEM_MAX])
     return text[length] ? text + length + 1 : NULL;
 }
 
-/* K of `last:K`; 0: it is another item, or no number from 1 to L. */
+/* Returns K of `last:K`; 0 for any other item, or if K is not a number from 1 to L. */
 static int64_t last_blocks(const char *item, int64_t L)
 {
     char *end;
@@ -37,13 +37,13 @@ static int64_t last_blocks(const char *item, int64_t L)
     return *end || K > L ? 0 : K;
 }
 
-/* The block of a parameter; -1: it is of none. */
+/* Returns the block of a parameter; -1: it is outside of blocks. */
 static int64_t block_of(const char *name)
 {
     return strncmp(name, "blocks.", 7) == 0 ? strtoll(name + 7, NULL, 10) : -1;
 }
 
-/* The vector of a reward model, which no base has: it always trains. */
+/* Returns true for the vector of a reward model, which no base model has: it always trains. */
 static bool is_score(const char *name)
 {
     return strcmp(name, "head.score.weight") == 0;
@@ -80,7 +80,7 @@ bool hd_only_trains(const struct hd_only *only, const char *name)
     return false;
 }
 
-/* The names of the first block and of what is outside of blocks. */
+/* Appends the names of parameters of the first block and of those outside of blocks. */
 static void add_names(const struct hd_registry *r, struct hd_text *out)
 {
     for (int i = 0; i < r->param_count; i++)
@@ -115,7 +115,7 @@ static enum hd_status check_item(const struct hd_only *only, const struct hd_reg
     return st;
 }
 
-/* Whether a parameter is used together with the one declared before it. */
+/* Returns true if a parameter is used together with the one declared before it. */
 static bool is_one_with(const struct hd_param *p, const struct hd_param *before)
 {
     const char *last = strrchr(p->name, '.');

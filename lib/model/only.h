@@ -1,17 +1,17 @@
 /* only: which parameters train (train.only of the job file).
  *
- * The text is `all`, or items separated by commas; what any of them names trains:
+ * The text is `all`, or items separated by commas; a parameter trains if any item names it:
  *
  *   last:K      the last K blocks
  *   embedding   the embedding, with the table of learned positions
  *   norms       all norms
- *   head        the head's weight, which is the embedding's in a model that ties them
+ *   head        the head's weight; in a model with a tied head the embedding's weight
  *   score       the vector of a reward model; it trains always, and `head` means it, too
- *   PATTERN     names of parameters with *, ? and [..] as a shell has them: blocks.3.attention.*
+ *   PATTERN     names of parameters with a shell's *, ? and [..]: blocks.3.attention.*
  *
- * What does not train has no gradient, no moments and no master weight (program/registry.h).
- * Parameters that are one matrix of one product here train together: queries, keys and values; gate
- * and up; the weight and the bias of a norm.
+ * A parameter that does not train has no gradient, no moments and no master weight
+ * (program/registry.h). Parameters that one product or kernel uses together must train together:
+ * queries, keys and values; gate and up; the weight and the bias of a norm.
  *
  * Used by: model, plan.   Uses: program (the registry).   Threads: any; no state.
  */
@@ -22,19 +22,20 @@
 
 struct hd_only {
     const char *text;
-    int64_t L;       /* blocks */
+    int64_t L;       /* number of blocks */
     bool tied;       /* the head uses the embedding's weight */
-    const char *key; /* of the job file, for messages; NULL: train.only */
+    const char *key; /* key of the job file that messages name; NULL: train.only */
 };
 
-/* Whether everything trains. */
+/* Returns true if everything trains. */
 bool hd_only_is_all(const struct hd_only *only);
 
-/* Whether the parameter trains. Items that hd_only_check refuses name nothing. */
+/* Returns true if the parameter trains. Items that hd_only_check refuses name no parameter. */
 bool hd_only_trains(const struct hd_only *only, const char *name);
 
-/* HD_INVALID: an item names no parameter of the registry, or K is no number of blocks; parameters
- * that are one product do not train together; nothing trains. The message says what there is. */
+/* Checks the items against the registry. HD_INVALID: an item names no parameter, or K is not a
+ * number from 1 to L; parameters that must train together do not; no parameter trains. The message
+ * lists the valid names. */
 enum hd_status hd_only_check(const struct hd_only *only, const struct hd_registry *registry);
 
 #endif

@@ -1,4 +1,5 @@
-/* trained: which parameters train (adapters, prompts, names that a job lists), and the lowest unit that has one. */
+/* trained: which parameters train (adapters, prompts, names that a job lists), and the lowest unit
+ * that has one. */
 #include <stdio.h>
 
 #include "model/model.h"
@@ -13,13 +14,13 @@ bool hd_model_trains(const struct hd_model_config *c, int64_t layer, const char 
     const struct hd_only only = hd_model_only(c);
     char name[HD_PARAM_NAME_MAX];
 
-    if (hd_only_is_all(&only)) /* often asked: a search of layouts counts FLOPs */
+    if (hd_only_is_all(&only)) /* fast path: a search of layouts calls this often */
         return true;
     (void)snprintf(name, sizeof name, "blocks.%lld.%s", (long long)layer, what);
     return hd_only_trains(&only, name);
 }
 
-/* Names of a block's parameters; a model has some of them. */
+/* Names of all parameters that a block may have. */
 static const char *const block_names[] = {"norm1.weight",
                                           "norm1.bias",
                                           "attention.q.weight",

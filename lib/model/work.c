@@ -1,10 +1,10 @@
-/* work: how much a token costs in forward and backward. */
+/* work: FLOPs of a token in forward and backward. */
 #include <stdio.h>
 #include <string.h>
 
 #include "model/model.h"
 
-/* The weights of a block that multiply a token, as the parameters that hold them. */
+/* Weights of a block that multiply a token, under the name of their parameter. */
 struct multiplied {
     const char *name;
     double weights;
@@ -22,7 +22,7 @@ static int list_bottlenecks(const struct hd_model_config *c, struct multiplied *
     return count;
 }
 
-/* Adds the two factors of each target behind the first `count`. */
+/* Appends the two factors of each target behind the first `count` entries. */
 static int list_lora(const struct hd_model_config *c, struct multiplied *list, int count)
 {
     static const char *const a_names[][2] = {{"attention.q.lora_a", "attention.q.lora_a"},
@@ -45,7 +45,7 @@ static int list_lora(const struct hd_model_config *c, struct multiplied *list, i
     for (int t = 0; t < HD_TARGET_COUNT; t++) {
         const bool shares = c->adapter.one_a && (t == HD_TARGET_K || t == HD_TARGET_V);
         const bool experts = c->router.E > 0;
-        /* a token goes through K experts */
+        /* a token is sent to K experts */
         const double times = experts && t >= HD_TARGET_GATE ? (double)c->router.K : 1;
 
         if (!c->adapter.target[t])
@@ -90,8 +90,8 @@ static int list_multiplied(const struct hd_model_config *c, struct multiplied re
     return c->adapter.kind == HD_ADAPTER_LORA ? list_lora(c, ret, count) : count;
 }
 
-/* Of one token in one block: weights that multiply it, those of them that get a gradient, and the
- * FLOPs of attention in forward. */
+/* Work of one token in one block: weights that multiply it, those of them that get a gradient, and
+ * the FLOPs of attention in forward. */
 struct block_work {
     double weights, trained, attention;
     bool backward;
