@@ -26,7 +26,7 @@ enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                   job->lr_decay);
 }
 
-/* The fraction of the decay that is done at this step, in [0, 1]. */
+/* Returns the fraction of the decay that is done at this step, in [0, 1]. */
 static double decay_fraction(const struct hd_lr_schedule *s, int64_t step)
 {
     int64_t first = s->warmup_steps, length = s->decay_steps;
@@ -61,8 +61,8 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
 
 /* ---- the norm ---- */
 
-/* Sums of squares of elements [begin, end) of a counted segment. A kernel's chunks begin with its
- * first element, so what comes before the first bound of a chunk is a piece of its own. */
+/* Emits the sums of squares of elements [begin, end) of a counted segment. A kernel's chunks begin
+ * with its first element, so elements before the first chunk bound get a launch of their own. */
 static void emit_square_pieces(struct hd_emit *e, int bucket, const struct hd_segment *s,
                                int64_t begin, int64_t end)
 {
@@ -80,8 +80,8 @@ static void emit_square_pieces(struct hd_emit *e, int bucket, const struct hd_se
     }
 }
 
-/* Of a part whose gradient is equal on several ranks one counts it; of shards each rank has its
- * own. */
+/* Returns true if this rank sums the squares of the bucket: it has its own shard, or it is the rank
+ * that counts a bucket whose gradient is equal on several ranks. */
 static bool needs_squares(const struct hd_registry *r, const struct hd_bucket *p)
 {
     return p->shard_count || hd_bucket_owns_norm(r, p);
@@ -112,7 +112,7 @@ static void emit_squares(struct hd_emit *e, int bucket)
     }
 }
 
-/* Sums [first, end) become zero. */
+/* Sets chunk sums [first, end) to zero. */
 static void emit_no_sums(struct hd_emit *e, int64_t first, int64_t end)
 {
     struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
@@ -123,9 +123,9 @@ static void emit_no_sums(struct hd_emit *e, int64_t first, int64_t end)
                            HD_OPERANDS(zero, .out = sums));
 }
 
-/* With ZeRO: the rank that counts the part gets the sums of the other shards, by adding zeros,
- * which change no bit; the other ranks forget the part. So the record adds the same numbers in the
- * same order as without ZeRO. */
+/* Gives, with ZeRO, the rank that counts the bucket the chunk sums of the other shards, by adding
+ * zeros, which change no bit; the other ranks zero the bucket's sums. The record thus adds the same
+ * numbers in the same order as without ZeRO. */
 static void emit_shard_sums(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -151,7 +151,8 @@ static void emit_shard_sums(struct hd_emit *e, int bucket)
 
 /* ---- the update ---- */
 
-/* In the order of the parts, so it overlaps with the update of later parts. */
+/* Gathers the updated shards of a bucket. Buckets are gathered in order, which overlaps with the
+ * update of later buckets. */
 static void emit_gather(struct hd_emit *e, int bucket)
 {
     const struct hd_registry *r = e->registry;
@@ -189,7 +190,7 @@ static void emit_update(struct hd_emit *e, int bucket)
         emit_gather(e, bucket);
 }
 
-/* After the host's update of all parts (train/offload.h). */
+/* Gathers a bucket after the host's update of all buckets (train/offload.h). */
 static void emit_publish(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -207,7 +208,7 @@ static void emit_for_buckets(struct hd_emit *e, void (*emit)(struct hd_emit *e, 
     }
 }
 
-/* Adds this rank's shard of the gradient, or all of it, over a group. */
+/* Sums this rank's shard of the gradient, or all of it, over a group. */
 static void emit_sum_over(struct hd_emit *e, int bucket, enum hd_group_name group)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -230,14 +231,14 @@ static bool has_replicas(const struct hd_emit *e, int bucket)
            hd_mesh_find_group(&r->mesh, HD_GROUP_ZERO_REPLICATE, r->rank).size > 1;
 }
 
-/* With hybrid sharding: over the ranks that have the same shard. */
+/* Sums the gradient, with hybrid sharding, over the ranks that have the same shard. */
 static void emit_replicas(struct hd_emit *e, int bucket)
 {
     if (has_replicas(e, bucket))
         emit_sum_over(e, bucket, HD_GROUP_ZERO_REPLICATE);
 }
 
-/* A shard of a gradient that travels in bf16. */
+/* A shard of a gradient that is being reduced in bf16. */
 struct travelling {
     struct hd_operand grad, wire;
     int64_t count;
@@ -271,8 +272,8 @@ static void emit_arrival(struct hd_emit *e, const struct travelling *t)
         HD_OPERANDS(cast, .out = t->grad, .inp = t->wire));
 }
 
-/* emit_replicas of all parts, in the encoding of train.reduce. A part's sum overlaps with the
- * rounding of the next part, before which at most two are under way. */
+/* Emits the sums of emit_replicas for all buckets in the encoding of train.reduce. A bucket's
+ * reduction overlaps with the rounding of the next bucket; at most two reductions are in flight. */
 static void emit_replicas_in_bf16(struct hd_emit *e)
 {
     struct travelling before = {.count = 0};
@@ -294,14 +295,14 @@ static void emit_replicas_in_bf16(struct hd_emit *e)
         emit_arrival(e, &before);
 }
 
-/* The gradients of a tied weight that the embedding and the head computed on two stages. */
+/* Sums the gradients of a tied weight that the embedding and the head computed on two stages. */
 static void emit_tie(struct hd_emit *e, int bucket)
 {
     if (e->registry->buckets[bucket].stage != e->registry->buckets[bucket].tie_stage)
         emit_sum_over(e, bucket, HD_GROUP_EMBEDDING);
 }
 
-/* The sums of shards of gradients, to which every micro-batch adds. */
+/* Sets to zero the gradient shard to which every micro-batch adds (ZeRO 2, 3). */
 static void emit_no_gradient(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
@@ -313,8 +314,8 @@ static void emit_no_gradient(struct hd_emit *e, int bucket)
             HD_OPERANDS(zero, .out = hd_emit_bucket(e, bucket, HD_STATE_GRAD, p->shard_begin)));
 }
 
-/* The step's start: sums of the step state, the routers' records, and the maxima of fp8 become
- * zero. */
+/* Emits the start of a step: zeroes the sums of the step state, the routers' records, and the
+ * maxima of fp8. */
 static void emit_start(struct hd_emit *e)
 {
     const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
@@ -333,8 +334,9 @@ static void emit_start(struct hd_emit *e)
     }
 }
 
-/* The histories of fp8. The largest over all ranks is that of the whole tensor, whatever ranks hold
- * it and however a step is cut into micro-batches; on a stage without it there are zeros. */
+/* Updates the amax histories of fp8 with the maximum over all ranks. It is the maximum of the whole
+ * tensor for every layout and division into micro-batches, because ranks without the tensor have
+ * zeros. */
 static void emit_histories(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;
@@ -369,9 +371,9 @@ static void sum_routes(struct hd_emit *e, enum hd_group_name group)
                        HD_OPERANDS(comm, .received = routes, .sent = routes));
 }
 
-/* Comes after emit_squares, whose sums the record contains. All tp ranks of one (dp, cp) compute
- * the same loss; tp index 0 counts it; on stages without the head the loss is 0. A rank sums only
- * the segments that it counts (registry.h).
+/* Emits the exchange of records that ends a step; to be called after emit_squares, whose sums the
+ * record contains. All tp ranks of one (dp, cp) compute the same loss, and tp index 0 counts it; on
+ * stages without the head the loss is 0. A rank sums only the segments that it counts (registry.h).
  * With one rank its record is the whole array of records, and nothing is gathered. */
 static void emit_exchange(struct hd_emit *e)
 {

@@ -4,10 +4,10 @@
  * adds the two gradients of a tied weight that two stages hold.
  *
  * U sums the squares of the gradient by chunks, gathers {loss, targets, overflow, squares} from all
- * ranks, computes one factor for mean and clipping, and runs AdamW over each trainable part, which
- * also writes the copy of the weights in the compute encoding. Gradients are sums over all targets
- * of the step and are not divided before that factor, so accumulation over micro-batches gives the
- * same mean as one large batch.
+ * ranks, computes one factor for mean and clipping, and runs AdamW over each trainable bucket,
+ * which also writes the copy of the weights in the compute encoding. Gradients are sums over all
+ * targets of the step and are not divided before that factor, so accumulation over micro-batches
+ * gives the same mean as one large batch.
  *
  * With parallel.offload U ends before AdamW, which the host runs (train/offload.h); then P gathers
  * the copies of all shards. Otherwise P is empty.
@@ -27,23 +27,23 @@ enum hd_lr_decay { HD_LR_CONSTANT, HD_LR_COSINE, HD_LR_LINEAR, HD_LR_WSD };
 struct hd_lr_schedule {
     enum hd_lr_decay decay;
     double peak, min;
-    int64_t warmup_steps; /* the rate rises linearly to the peak */
-    int64_t decay_steps;  /* after the warm-up (cosine, linear; 0: up to the last step), or the
-                             last steps of the run (WSD) */
+    int64_t warmup_steps; /* the rate rises linearly from 0 to the peak */
+    int64_t decay_steps;  /* steps of decay: after the warm-up (cosine, linear; 0: up to the last
+                             step), or at the end of the run (WSD) */
     int64_t total_steps;
 };
 
 enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                                        struct hd_lr_schedule *ret_schedule);
 
-/* The rate of update `step`, from 1; w warm-up steps, d decay steps, x = (step - w) / d in [0, 1]:
- *   step <= w   peak * step / w
- *   cosine      min + (peak - min) (1 + cos(pi x)) / 2
- *   linear      peak + (min - peak) x
- *   WSD         peak, then linear to min over the last d steps (Hu et al. 2024) */
+/* Returns the learning rate of update `step`, counted from 1; w warm-up steps, d decay steps, x =
+ *   (step - w) / d in [0, 1]: step <= w peak * step / w cosine min + (peak - min) (1 + cos(pi x)) /
+ *   2 linear peak + (min - peak) x WSD peak, then linear to min over the last d steps (Hu et al.
+ *   2024) */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
-/* Compiles S, and U and P for all trainable parts that this rank holds. The chunk lives in `arena`.
+/* Compiles S, and U and P for all trainable buckets that this rank holds. The chunk lives in
+ * `arena`.
  */
 enum hd_status hd_optim_compile(const struct hd_registry *registry,
                                 const struct hd_compile_options *options, struct hd_arena *arena,
