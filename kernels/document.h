@@ -1,8 +1,7 @@
-/* document: which row begins a document, and where rows of a sequence are on the ranks that share
- * it (ops_moe.h), the same code for every backend.
+/* document: finds the document of a row, and the position of a row of a sequence on the ranks that
+ * share it (ops_moe.h); one code for every backend.
  *
- * Used by: kernels/cpu, kernels/cuda.   Uses: kernels.h.   Threads: pure functions.
- */
+ * Used by: kernels/cpu, kernels/cuda.   Uses: kernels.h.   Threads: pure functions. */
 #ifndef HD_KERNELS_DOCUMENT_H
 #define HD_KERNELS_DOCUMENT_H
 
@@ -18,13 +17,13 @@
 
 /* A row, and the document that it belongs to. Places are indices in the whole sequence. */
 struct hd_document_row {
-    int64_t place;  /* of the row */
+    int64_t place;  /* place of the row */
     int64_t begin;  /* place of the document's first token */
-    int64_t length; /* tokens of the document; 0: the row is no token */
-    int64_t first;  /* row, of this rank, at which the document begins in the row's run */
+    int64_t length; /* tokens of the document; 0: the row has no token */
+    int64_t first;  /* this rank's row at which the document begins in the row's run */
 };
 
-/* Returns the rows of a whole sequence. */
+/* Returns the number of rows of a whole sequence. */
 HD_DOCUMENT_FUNCTION int64_t hd_sequence_length(const struct hd_row_runs *at, int64_t R)
 {
     return R / at->Q * at->runs * at->P;
@@ -49,7 +48,8 @@ HD_DOCUMENT_FUNCTION struct hd_document_row hd_document_of(const struct hd_row_r
     return d;
 }
 
-/* Returns the row of [P, R] rows, those of all ranks in rank order, at a place of sequence b. */
+/* Returns the index, among the [P, R] rows of all ranks in rank order, of the row at a place of
+ * sequence b. */
 HD_DOCUMENT_FUNCTION int64_t hd_row_of_place(const struct hd_row_runs *at, int64_t R, int64_t b,
                                              int64_t place)
 {
@@ -60,7 +60,8 @@ HD_DOCUMENT_FUNCTION int64_t hd_row_of_place(const struct hd_row_runs *at, int64
     return p * R + run * rows + place % rows;
 }
 
-/* Returns how many choices of a document of n tokens an expert takes, see hd_assign_args. */
+/* Returns the number of choices of a document of n tokens that an expert accepts, see
+ * hd_assign_args. */
 HD_DOCUMENT_FUNCTION int64_t hd_document_capacity(double capacity, int64_t n, int64_t K, int64_t E)
 {
     return (int64_t)ceil(capacity * (double)(n * K) / (double)E);

@@ -7,7 +7,7 @@
  * a plain C function of the arguments and of the traits of the target device (kernels/costs), so a
  * machine without the device can plan the memory to the byte.
  *
- * Used by: program (records and runs), the backends (implement), plan (prices).   Uses: base.
+ * Used by: program (records and runs), the backends (implement), plan (cost estimates). Uses: base.
  * Threads: pure declarations; only the thread that owns a stream launches on it.
  */
 #ifndef HD_KERNELS_H
@@ -18,16 +18,15 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 15 /* raise it when the meaning of an argument struct or of a function of the
-                         table changes */
+    HD_KERNEL_ABI = 15 /* to be raised when the meaning of an argument struct or of a function of
+                          the table changes */
 };
 
 /* ---- The table ----
  *
  * One row per kernel: its name (argument struct hd_NAME_args) and its tensors: R read, W written,
  * RW both, S scratch. This list generates hd_kernel_get_info below and the structs of named
- * operands in
- * program/operands.h. The order of rows and operands is part of the ABI hash.
+ * operands in program/operands.h. The order of rows and operands is part of the ABI hash.
  *
  * HD_KERNEL_LIST(K) expands to K(name, operands) per row, for a K that ignores the operands;
  * HD_KERNEL_OPERAND_LIST expands the operands with the caller's macros R, W, RW and S. */
@@ -111,10 +110,10 @@ enum hd_kernel {
 
 enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3, HD_SCRATCH = 4 };
 
-/* What the passes of program/ need to know about a kernel: its operands. Static memory. */
+/* Name, argument size and operands of a kernel, for the passes of program/. Static memory. */
 struct hd_kernel_operand {
     const char *name;
-    size_t offset; /* of the pointer in the argument struct */
+    size_t offset; /* offset of the pointer in the argument struct */
     enum hd_access access;
 };
 struct hd_kernel_info {
@@ -131,7 +130,7 @@ uint64_t hd_kernel_list_hash(void);
 
 /* ---- Traits and costs: for planning ---- */
 
-/* How Heddle's own CPU code multiplies bf16 factors. */
+/* Ways in which Heddle's own CPU code multiplies bf16 factors. */
 enum hd_bf16_products {
     HD_BF16_WIDENED, /* widened to fp32 */
     HD_BF16_PAIRS,   /* vdpbf16ps: sums of products of pairs along K */
@@ -146,23 +145,24 @@ struct hd_traits {
     int vector_bytes; /* width of a vector register, or of a GPU thread's largest load */
     bool bf16_fast;   /* bf16 GEMMs are faster than fp32; precision `auto` then chooses bf16 */
     enum hd_bf16_products bf16_products;
-    bool own_bf16;              /* own code multiplies bf16 even where a library exists */
-    int64_t page_bytes;         /* reservations are multiples of it */
+    bool own_bf16;              /* own code multiplies bf16 even if a library exists */
+    int64_t page_bytes;         /* bytes; memory is reserved in multiples of it */
     int64_t gemm_scratch_bytes; /* scratch limit of the GEMM library per launch; 0: no library */
-    /* GPU only; 0 on the CPU */
+    /* GPU only; 0 on a CPU */
     int multiprocessors;
     int capability;       /* compute capability, major * 10 + minor: 80, 90, 100 */
     int64_t memory_bytes; /* total memory of the device */
-    /* Device memory used on top of all reservations: per process (context, kernels, libraries) and
-     * per NCCL communicator. Assumed (HD_GPU_PROCESS_BYTES ..) unless process_measured. */
+    /* Device memory in bytes used on top of all reservations: per process (context, kernels,
+     * libraries) and per NCCL communicator. Assumed (HD_GPU_PROCESS_BYTES ..) unless
+     * process_measured. */
     int64_t process_bytes, communicator_bytes;
     bool process_measured; /* process_bytes is measured; communicator_bytes is always assumed */
-    /* The library's GEMM is not fused with GELU, or with the gradient of a bias: each is a pass of
-     * its own (hd_gemm_takes_epilogue returns false). */
+    /* The library's GEMM is not fused with GELU, or with the gradient of a bias: each is a separate
+     * launch (hd_gemm_takes_epilogue returns false). */
     bool gelu_apart, dbias_apart;
-    /* Rows of logits that the head computes at once, at most 1 GiB of them; 0: as many as 64 MiB
-     * hold, which a processor's caches like. Each chunk reads and writes the gradient of the whole
-     * vocabulary (lib/program/ops_linear.c). */
+    /* Rows of logits that the head computes at once, at most 1 GiB of them; 0: as many rows as 64
+     * MiB hold, which suits a processor's caches. Each chunk reads and writes the gradient of the
+     * whole vocabulary (lib/program/ops_head.c). */
     int64_t head_rows;
 };
 
@@ -172,74 +172,80 @@ static inline bool hd_traits_is_cuda(const struct hd_traits *traits)
 }
 
 /* Assumed sizes of the device memory that a plan cannot count exactly; not measured with Heddle.
- * Others report half a GiB per context; the process gets as much again for kernels that are loaded
- * late and for stacks. A communicator has buffers of NCCL_BUFFSIZE (4 MiB) and two smaller ones per
- * channel and peer, with some tens of channels and peers. */
+ * Published reports give half a GiB per context; the process gets another half GiB for kernels that
+ * are loaded late and for stacks. A communicator has buffers of NCCL_BUFFSIZE (4 MiB) and two
+ * smaller ones per channel and peer, with some tens of channels and peers. */
 enum {
     HD_GPU_PROCESS_BYTES = 1 << 30,
-    HD_GPU_LATE_BYTES = 512 << 20, /* part of the former: kernels loaded at their first launch */
+    HD_GPU_LATE_BYTES = 512 << 20, /* included in HD_GPU_PROCESS_BYTES: kernels loaded at their
+                                      first launch */
     HD_GPU_COMMUNICATOR_BYTES = 512 << 20
 };
 
-/* The traits that follow from three properties of a GPU; the backend that opens the GPU adds
+/* Fills the traits that follow from three properties of a GPU; the backend that opens the GPU adds
  * versions to isa and library. library: true if a GEMM library is used. */
 void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes, bool library,
                       struct hd_traits *ret_traits);
 
 /* A GPU model by its data sheet: for planning without the GPU, and for the peak rate that MFU is
  * relative to. Its memory is what nvidia-smi reports with ECC on, because the GB of product names
- * are neither 10^9 nor 2^30 bytes. Plans subtract HD_GPU_KEPT_BYTES: programs get 0.5 (H100) to 1.1
- * GiB (GH200) less than nvidia-smi reports. */
+ * are neither 10^9 nor 2^30 bytes. Plans subtract HD_GPU_KEPT_BYTES, which the driver keeps:
+ * programs get 0.5 (H100) to 1.1 GiB (GH200) less than nvidia-smi reports. */
 enum { HD_GPU_KEPT_BYTES = 1280 << 20 };
-enum { HD_GPU_FP8_FROM = 89 }; /* compute capability with products in fp8 */
+enum { HD_GPU_FP8_FROM = 89 }; /* lowest compute capability that multiplies fp8 */
 struct hd_gpu_kind {
-    const char *word; /* on the command line: "h100-pcie" */
+    const char *word; /* name on the command line: "h100-pcie" */
     const char *name; /* words of the device name that the CUDA runtime reports. The first kind
-                         whose words occur in it is taken; kinds of equal `name` have equal rates */
-    const char *text; /* for people: "H100 PCIe 80 GB" */
-    int multiprocessors, capability, memory_mib; /* 2^20 bytes */
+                         whose words occur in the name is taken; kinds with equal `name` have equal
+                         rates */
+    const char *text; /* name for display: "H100 PCIe 80 GB" */
+    int multiprocessors, capability, memory_mib; /* memory in units of 2^20 bytes */
     bool memory_guessed; /* no nvidia-smi report was found: the smallest board of this name */
     double memory_gb_per_s;
     double fp8, half, tf32, single; /* 10^12 operations per second: dense fp8 (0: none), bf16 and
                                        f16, and TF32, on tensor cores; fp32 without tensor cores */
 };
 const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);       /* static array */
-const struct hd_gpu_kind *hd_gpu_kind_find(const char *word);    /* NULL: unknown */
-const struct hd_gpu_kind *hd_gpu_kind_of_name(const char *name); /* of the CUDA runtime's */
-/* Peak rate by the data sheet for GEMMs with factors of this type (u8: codes of fp8; 0: it
- * multiplies none), in operations per second. */
+const struct hd_gpu_kind *hd_gpu_kind_find(const char *word);    /* NULL: unknown word */
+const struct hd_gpu_kind *hd_gpu_kind_of_name(const char *name); /* name: from the CUDA runtime;
+                                                                    NULL: unknown */
+/* Returns the peak rate by the data sheet for GEMMs with factors of this type (u8: codes of fp8; 0:
+ * the GPU does not multiply them), in operations per second. */
 double hd_gpu_kind_rate(const struct hd_gpu_kind *kind, enum hd_dtype dtype, bool tf32);
 void hd_gpu_kind_traits(const struct hd_gpu_kind *kind, struct hd_traits *ret_traits);
 
-/* Traits as one word of text, for a planning program that cannot open the device itself. Writer and
- * reader must be the same build: HD_INVALID if the word is from another build or damaged. */
+/* Write and read traits as one word of text, for a planning program that cannot open the device
+ * itself. Writer and reader must be the same build: HD_INVALID if the word is from another build or
+ * damaged. */
 enum { HD_TRAITS_TEXT_MAX = 1024 };
 void hd_traits_write(const struct hd_traits *traits, char ret_text[HD_TRAITS_TEXT_MAX]);
 enum hd_status hd_traits_read(const char *text, struct hd_traits *ret_traits);
 
-/* Scratch bytes that a launch with these arguments needs on such a device; 0 for most kernels.
- * Pointers in args are not dereferenced, only compared with NULL. */
+/* Returns the scratch bytes that a launch with these arguments needs on the device; 0 for most
+ * kernels. Pointers in args are not dereferenced, only compared with NULL. */
 int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
                                 const struct hd_traits *traits);
 
-/* True if such a device computes the epilogue (or dbias, or add) of this GEMM in the GEMM's own
- * pass over memory; the fuse pass then fuses the two. If false, a fused launch is still correct,
- * but not faster than two launches. */
+/* Returns true if the device computes the epilogue (or dbias, or add) of this GEMM in the GEMM's
+ * own pass over memory; the fuse pass then fuses the two. If false, a fused launch is still
+ * correct, but not faster than two launches. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
-/* True if such a device computes the gradients of a norm's weights in the pass over the rows that
- * makes the gradient of its input (rmsnorm_backward and layernorm_backward with dweight). */
+/* Returns true if the device computes the gradients of a norm's weights in the same pass over the
+ * rows as the gradient of its input (rmsnorm_backward and layernorm_backward with dweight). */
 bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype);
 
-/* Floating point operations; bytes that must be read from and written to memory at least once. */
+/* Costs of launches: floating point operations, and bytes that must be read from and written to
+ * memory at least once. */
 struct hd_costs {
     double flops;
     int64_t read_bytes, write_bytes;
 };
 /* Adds the costs of one launch to *costs. */
 void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const void *args);
-/* The same, but kernels whose number of rows is only bounded by the arguments (rows of experts)
- * are counted with at most `rows` rows. Other kernels: as hd_kernel_cost_add. */
+/* Adds the costs of one launch to *costs; a kernel whose number of rows is only bounded by the
+ * arguments (rows of experts) is counted with at most `rows` rows. Other kernels: as
+ * hd_kernel_cost_add. */
 void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, const void *args,
                              int64_t rows);
 
@@ -248,7 +254,7 @@ void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, cons
 struct hd_backend; /* one per rank */
 struct hd_stream;  /* belongs to one backend; kernels on one stream run in order */
 
-/* Which code computes GEMMs; other values than BEST are for tests and measurements. */
+/* Code that computes GEMMs; values other than BEST are for tests and measurements. */
 enum hd_gemm_by {
     HD_GEMM_BY_BEST,      /* own code or the library, whichever was measured to be faster */
     HD_GEMM_BY_OWN,       /* own code only */
@@ -259,13 +265,13 @@ enum hd_gemm_by {
 
 struct hd_backend_options {
     int threads;      /* CPU threads, >= 1 */
-    bool force_plain; /* tests: no library, no wide vectors; the portable code */
+    bool force_plain; /* for tests: portable code without a library and without wide vectors */
     enum hd_gemm_by gemm_by;
     int device;         /* CUDA device index among the GPUs that this process sees */
     bool tf32;          /* fp32 GEMMs may round their factors to TF32 */
-    bool deterministic; /* equal launches give equal bits, even where that is slower */
+    bool deterministic; /* equal launches give equal bits, even if that is slower */
     /* CUDA: prepare times the algorithms that the GEMM library offers for a product and takes the
-     * fastest. A file in this folder, one per GPU, keeps the choices. Absolute; valid while the
+     * fastest. A file in this folder, one per GPU, stores the choices. Absolute; valid while the
      * backend is open. NULL, or with `deterministic`: the library's first offer, nothing is timed.
      */
     const char *choices_dir;
@@ -273,21 +279,22 @@ struct hd_backend_options {
     bool epilogues_apart;
 };
 
-/* Which of the algorithms that the GEMM library offers for a product is used. */
+/* The algorithm chosen for one product among those that the GEMM library offers. */
 struct hd_choice {
-    uint64_t product; /* hash of shape, types, alignments and of the limits under which it offers */
-    int32_t offered;  /* how many it offers */
-    int32_t chosen;   /* the one in use: 0 .. offered-1, in the library's order */
+    uint64_t product; /* hash of shape, types, alignments and the limits under which the library
+                         offers algorithms */
+    int32_t offered;  /* number of algorithms offered */
+    int32_t chosen;   /* index of the one in use: 0 .. offered-1, in the library's order */
 };
 
-/* The two operations from which lib/comm builds collectives between ranks that share a device. Both
- * copy the argument struct before they return. */
+/* Arguments of the two operations from which lib/comm builds collectives between ranks that share a
+ * device. Both copy the argument struct before they return. */
 enum { HD_COMBINE_MAX = 64 };
 
-/* out[o][i] = in[0][i] + in[1][i] + ... for every output o. The inputs are added from left to
- * right, in fp32 for f32, bf16 and f16, in f64 for f64, modulo 2^n for integers; the sum is rounded
- * once. With `max`, the maximum instead, NaN if any input is NaN. An output may be the same buffer
- * as an input; otherwise all buffers are disjoint.
+/* out[o][i] = in[0][i] + in[1][i] + ... for every output o. Inputs are added from left to right, in
+ * fp32 for f32, bf16 and f16, in f64 for f64, modulo 2^n for integers; the sum is rounded once.
+ * With `max`, the maximum instead, NaN if any input is NaN. An output may be the same buffer as an
+ * input; otherwise all buffers are disjoint.
  *
  * With in_stride_bytes > 0 input m is at in[0] + m * in_stride_bytes, and there may be more than
  * HD_COMBINE_MAX of them; an output may then be an input, too. */
@@ -299,15 +306,16 @@ struct hd_combine_args {
     int64_t count;                  /* elements; may be 0. Buffers may have any alignment */
     enum hd_dtype dtype;
     bool max;
-    bool
-        keep_fp32; /* sums of bf16 only: outputs are fp32, disjoint from the inputs, and not rounded */
+    bool keep_fp32; /* sums of bf16 only: outputs are fp32, disjoint from the inputs, and not
+                      rounded */
 };
 
-/* The receiving side of an all_to_all_v, for member `index` of `members`. out gets the rows that
- * each member m sends to it, in the order of members: send_counts[m][index] rows, which follow the
- * rows for members 0 .. index-1 in send[m]. If a count is negative, or a member sends more than its
- * send_rows_max in total, or any member would receive more than its recv_rows_max, then no row is
- * copied, recv_counts become 0 and *overflow becomes 1 (*overflow is never set to 0). */
+/* Arguments of the receiving side of an all_to_all_v, for member `index` of `members`. out gets the
+ * rows that each member m sends to this one, in the order of members: send_counts[m][index] rows,
+ * which follow the rows for members 0 .. index-1 in send[m]. If a count is negative, or a member
+ * sends more than its send_rows_max in total, or any member would receive more than its
+ * recv_rows_max, then no row is copied, recv_counts become 0 and *overflow becomes 1 (*overflow is
+ * never set to 0). */
 struct hd_exchange_rows_args {
     void *out;                                  /* [recv_rows_max[index]] rows */
     int32_t *recv_counts;                       /* [members] or NULL */
@@ -328,23 +336,23 @@ struct hd_exchange_rows_args {
 struct hd_event; /* a point in the order of a stream */
 struct hd_device_memory {
     int64_t total_bytes, free_bytes; /* of the device; other processes may use it, too */
-    int64_t reserved_bytes; /* by `reserve` of this backend, on the device, not yet released: whole
-                               pages */
+    int64_t reserved_bytes; /* bytes in whole pages that `reserve` of this backend has reserved on
+                               the device and not released */
 };
 struct hd_nccl_table; /* kernels/nccl.h */
 struct hd_device_table {
     /* reserve: zeroed device memory, rounded up to whole pages of traits.page_bytes, aligned to at
      * least 256 bytes; it belongs to the caller until release. A rank reserves its plan once.
-     * host_reachable: the host may use the addresses, too, while no launch runs (tests, debugging):
-     * it is pinned host memory, which takes nothing of the device's and is slow for its kernels.
+     * host_reachable: the host may use the addresses, too, while no launch runs (tests, debugging);
+     * the memory is then pinned host memory, which uses no device memory and is slow for kernels.
      * HD_NO_MEMORY reports how much memory the device has and how much is free. release waits until
      * all work on the device has finished; NULL is fine. */
     enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, bool host_reachable,
                               void **ret_base);
     void (*release)(struct hd_backend *backend, void *base);
-    /* Current memory use. Do not call it within a step. */
+    /* Returns current memory use. Not to be called within a step. */
     enum hd_status (*memory)(struct hd_backend *backend, struct hd_device_memory *ret_memory);
-    /* These run in the stream's order. write may return before the device has the bytes, but the
+    /* Copies in the stream's order. write may return before the device has the bytes, but the
      * caller may change `host` at once. read blocks until `host` holds the bytes as all earlier
      * launches of the stream left them. copy copies within the device, asynchronously. */
     enum hd_status (*write)(struct hd_stream *stream, void *device, const void *host,
@@ -374,8 +382,8 @@ struct hd_device_table {
     enum hd_status (*nccl)(const struct hd_nccl_table **ret_table);
 };
 
-/* Selects a stream's priority, where the device has priorities. Communication comes first: it has
- * few thread blocks and peers wait for it. */
+/* Selects a stream's priority, if the device has priorities. Communication gets the higher one: it
+ * has few thread blocks and peers wait for it. */
 enum hd_stream_purpose { HD_STREAM_FOR_COMPUTE, HD_STREAM_FOR_COMM };
 
 struct hd_backend_table {
@@ -384,7 +392,7 @@ struct hd_backend_table {
     const char *name;
     const struct hd_device_table *device; /* NULL: tensors are host memory and launches run
                                              synchronously */
-    /* The traits that open would give with these options, without opening a backend. */
+    /* Returns the traits that open would give with these options, without opening a backend. */
     void (*describe)(const struct hd_backend_options *options, struct hd_traits *ret_traits);
     enum hd_status (*open)(const struct hd_backend_options *options,
                            struct hd_backend **ret_backend);
@@ -398,35 +406,37 @@ struct hd_backend_table {
     enum hd_status (*synchronize)(struct hd_stream *stream);
     /* Creates the library objects for these arguments, so that later launches of the same shape
      * allocate nothing. Called once per op of a program before the first step. With
-     * options.choices_dir it launches products to time them: it reads the inputs, which may hold
-     * anything, and leaves garbage in outputs and scratch; so nothing else may be using them. */
+     * options.choices_dir it launches products to time them: it reads inputs of any content and
+     * overwrites outputs and scratch with garbage, so no other launch may be using them. */
     enum hd_status (*prepare)(struct hd_backend *backend, enum hd_kernel kernel, const void *args);
-    /* The peak that MFU is relative to, in operations per second, for factors of this type (u8:
-     * codes of fp8); 0: unknown. A CPU's is measured, in about 50 ms on this backend's threads; a
-     * GPU's comes from its data sheet. */
+    /* Returns the peak rate to which MFU is relative, in operations per second, for factors of this
+     * type (u8: codes of fp8); 0: unknown. A CPU's is measured, in about 50 ms on this backend's
+     * threads; a GPU's comes from its data sheet. */
     double (*measure_peak)(struct hd_backend *backend, enum hd_dtype dtype);
-    /* For tests and measurements: traits.library if the library computes all of such a launch, else
-     * "own" (correct, but slow on a GPU). Chooses an algorithm as prepare does. NULL: not
-     * supported by this backend. */
+    /* Returns, for tests and measurements, traits.library if the library computes all of such a
+     * launch, else "own" (correct, but slow on a GPU). Chooses an algorithm as prepare does. NULL:
+     * not supported by this backend. */
     enum hd_status (*computed_by)(struct hd_backend *backend, enum hd_kernel kernel,
                                   const void *args, const char **ret_by);
-    /* With options.choices_dir: what `prepare` has chosen by time, here or earlier. Ranks that
-     * compute the same product must use the same algorithm, or their copies of a tensor differ in
-     * the last bits: lib/train/choices.c makes them agree, then lets each keep its file. NULL: this
-     * backend chooses nothing by time.
-     * choices: valid until the next call of prepare or choose; NULL: it was opened without
-     * choices_dir, or is deterministic, as all ranks of the job then are. choose: from now on uses
-     * these for the products that it has prepared; others, and choices among another number of
-     * offers, are left out. keep_choices: writes the file; a failure is a line of the log. */
+    /* With options.choices_dir: the algorithms that `prepare` has chosen by time, in this
+     * process or an earlier one. Ranks that compute the same product must use the same
+     * algorithm, or their copies of a tensor differ in the last bits: lib/train/choices.c makes
+     * them agree, then lets each rank store its file. NULL: this backend chooses nothing by
+     * time. choices: returns the choices, valid until the next call of prepare or choose; NULL
+     * if the backend was opened without choices_dir or is deterministic, as all ranks of the job
+     * then are. choose: uses these choices from now on for products that are prepared; choices
+     * for other products, or among another number of algorithms, are ignored. keep_choices:
+     * writes the file; a failure is only logged. */
     const struct hd_choice *(*choices)(struct hd_backend *backend, int *ret_count);
     void (*choose)(struct hd_backend *backend, const struct hd_choice *choices, int count);
     void (*keep_choices)(struct hd_backend *backend);
 };
 
-/* The CPU backend: always linked in, and the default. */
+/* Returns the CPU backend: always linked in, and the default. */
 const struct hd_backend_table *hd_backend_cpu(void);
 
-/* HD_UNSUPPORTED if the table has another ABI or kernel list; the message has both values. */
+/* Checks a table against this build. HD_UNSUPPORTED: it has another ABI or kernel list; the message
+ * has both values. */
 enum hd_status hd_backend_check(const struct hd_backend_table *table);
 
 /* Calls launch of the backend that the stream belongs to. */

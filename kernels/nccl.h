@@ -3,7 +3,7 @@
  * `init` makes a non-blocking communicator (ncclConfig_t.blocking = 0), which only serves to split
  * blocking ones off it: init and split return at once, and `poll` tells when they have finished.
  * All other calls are for blocking communicators: they return when the work is enqueued on the CUDA
- * stream, which may wait for the peers (the first use of a connection) or for room in the device's
+ * stream, which may wait for the peers (the first use of a connection) or for space in the device's
  * queue. Data moves in the order of the stream, so a buffer must stay valid until the stream has
  * passed the call. One thread of a rank at a time may call these functions; any thread may call
  * poll and abort, also while a call on the communicator is blocked: that call then fails.
@@ -26,11 +26,11 @@ struct hd_nccl_id {
 enum { HD_NCCL_VERSION_MAX = 24 };
 
 /* The first version (2.26.2) whose ncclMemAlloc rounds up to the device's allocation granularity, 2
- * MiB, as a plan does (hd_traits.page_bytes). Before, it rounded to the granularity of multicast,
- * half a gigabyte on some GPUs. */
+ * MiB, as a plan does (hd_traits.page_bytes). Earlier versions round to the granularity of
+ * multicast, half a gigabyte on some GPUs. */
 enum { HD_NCCL_REGISTERS_FROM = 22602 };
 
-/* "NCCL 2.28.9" of 22809. */
+/* Formats a version: "NCCL 2.28.9" for 22809. */
 static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
 {
     (void)snprintf(ret_text, HD_NCCL_VERSION_MAX, "NCCL %d.%d.%d", version / 10000 % 1000,
@@ -41,7 +41,7 @@ struct hd_nccl_comm;   /* ncclComm, one per rank */
 struct hd_nccl_buffer; /* a registration of one communicator */
 
 struct hd_nccl_table {
-    int version; /* of the NCCL library; 22809 is 2.28.9 */
+    int version; /* version of the NCCL library; 22809 is 2.28.9 */
     enum hd_status (*unique_id)(struct hd_nccl_id *ret_id);
     /* init and split start a communicator. It is usable when poll reports not busy: after init poll
      * the new communicator, after split the parent, which comes from init. Until then NCCL may
@@ -66,7 +66,8 @@ struct hd_nccl_table {
     enum hd_status (*poll)(struct hd_nccl_comm *comm, bool *ret_busy);
     /* Both free the communicator. abort stops its work on the device. Before destroy, all calls on
      * all ranks must have finished; it waits for the peers, for about 6 s at most, after which a
-     * non-blocking communicator is aborted and a blocking one is left to a thread that waits on. */
+     * non-blocking communicator is aborted and a blocking one is left to a background thread, which
+     * continues to wait. */
     void (*abort)(struct hd_nccl_comm *comm);
     void (*destroy)(struct hd_nccl_comm *comm);
     /* Calls between group_begin and group_end are submitted together (ncclGroupStart). */
@@ -76,12 +77,12 @@ struct hd_nccl_table {
                            int64_t bytes, int peer);
     enum hd_status (*recv)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
                            int64_t bytes, int peer);
-    /* out: [ranks, bytes]; `own` may be this rank's part of out (in place) */
+    /* out: [ranks, bytes]; `own` may be this rank's slice of out (in place) */
     enum hd_status (*all_gather)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                  const void *own, int64_t bytes);
     enum hd_status (*broadcast)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
                                 int64_t bytes, int root);
-    /* Arguments as of hd_comm_all_reduce and hd_comm_reduce_scatter; NCCL chooses the order of the
+    /* Arguments as in hd_comm_all_reduce and hd_comm_reduce_scatter; NCCL chooses the order of the
      * additions and the rounding. */
     enum hd_status (*all_reduce)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                  const void *inp, int64_t count, enum hd_dtype dtype, bool max);

@@ -26,7 +26,8 @@
 
 enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
-    HD_SCRATCH_ALIGN = 256,   /* of scratch: what cuBLASLt demands of its workspace */
+    HD_SCRATCH_ALIGN = 256,   /* bytes: alignment of scratch, which cuBLASLt demands of its
+                                 workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts between */
     HD_EXCHANGE_WORDS = 11    /* doubles per rank in the step's exchange: enum hd_exchange_word */
 };
@@ -34,50 +35,59 @@ enum {
 /* ---- The step state: inputs and results of one training step, in device memory ----
  *
  * Kernels read and write it through pointers, so the host never branches on tensor contents within
- * a step. The host writes the first part before a step and reads the rest once, after the step. */
+ * a step. The host writes the first group of members before a step and reads the others once, after
+ * the step. */
 struct hd_step_state {
     /* written by the host before the step */
     int64_t step;        /* 1-based: number of this step; random numbers depend on it */
-    int64_t update;      /* 1-based: number of this update, t in Adam's bias correction; steps that
-                            are skipped do not count */
+    int64_t update;      /* 1-based: number of this update, t in Adam's bias correction; skipped
+                            steps do not count */
     float lr;            /* learning rate of this step */
     float max_grad_norm; /* clipping threshold; 0: no clipping */
     float beta1, beta2, adam_eps, weight_decay;
     float loss_scale;     /* factor on gradients of the losses; 1 for fp32 and bf16 */
-    float loss_per_token; /* factor on gradients of losses of every token, such as those of routers:
-                             targets of the step / its tokens, over all ranks; with grad_factor it
-                             makes them means over the tokens. 1 where every token has a target */
+    float loss_per_token; /* factor on gradients of losses per token, such as a router's: targets of
+                             the step / its tokens, over all ranks; with grad_factor it makes these
+                             losses means over the tokens. 1 if every token has a target */
     int64_t request; /* a number that this rank sends to all ranks with its record of the step */
-    double busy_ms;  /* of its step before, without its waits for others; less than 0: not known */
-    int64_t awaited; /* the rank that it waited for longest there, plus 1; 0: none, or not known */
-    double loss_limit, norm_limit; /* a loss or gradient norm above it is a spike; 0: none is */
+    double busy_ms;  /* this rank's time in the previous step without waits for other ranks, in ms;
+                        < 0: unknown */
+    int64_t awaited; /* rank that this rank waited for longest in the previous step, plus 1; 0:
+                        none, or unknown */
+    double loss_limit, norm_limit; /* a loss or gradient norm above its limit is a spike; 0: no
+                                      limit */
     /* accumulated by the programs of this rank; zeroed by step_begin */
     double loss_sum;       /* sum of -log p over this rank's targets */
-    int64_t target_count;  /* targets that were not masked; with a preference objective, pairs */
-    int64_t overflow;      /* != 0: a gradient was not finite or a limit was exceeded; no update */
-    int32_t too_many_rows; /* != 0: more rows for experts than their buffer holds; no update */
-    double margin_sum;     /* of pairs: see hd_preference_args; */
-    double correct_pairs;  /* those with a positive margin, */
-    double answer_targets; /* the targets of their answers, */
-    double reward_sum;     /* and the mean reward of both answers */
+    int64_t target_count;  /* targets that were not masked; with a preference objective: pairs */
+    int64_t overflow;      /* != 0: a gradient was not finite or a limit was exceeded; the update is
+                              skipped */
+    int32_t too_many_rows; /* != 0: an expert buffer was too small for its rows; the update is
+                              skipped */
+    double margin_sum;     /* sum of the margins of pairs: see hd_preference_args */
+    double correct_pairs;  /* number of pairs with a positive margin */
+    double answer_targets; /* number of targets in the answers of pairs */
+    double reward_sum;     /* sum of the mean rewards of both answers of pairs */
     /* results, set by step_finish, equal on all ranks */
     double mean_loss;                                /* loss_sum / target_count over all ranks */
-    double total_targets;                            /* over all ranks */
-    double mean_margin, pair_accuracy, pair_targets; /* of pairs, over all ranks; else 0 */
+    double total_targets;                            /* targets of all ranks */
+    double mean_margin, pair_accuracy, pair_targets; /* means over the pairs of all ranks; 0 without
+                                                        pairs */
     double mean_reward;
     double grad_norm;    /* L2 norm of the mean gradient, before clipping */
     float grad_factor;   /* adamw multiplies the summed gradient by it: mean and clipping */
     int32_t skip_update; /* 1: adamw changes nothing in this step (see step_finish) */
-    int32_t spike;       /* 1: for the only reason that a number is above its limit */
+    int32_t spike;       /* 1: skip_update is set only because the loss or the norm is above its
+                            limit */
 };
 
 enum { HD_EXCHANGE_TOO_MANY_ROWS = 2 };
 
-/* Words of one rank's record in the exchange that ends a step. */
+/* Words of one rank's record in the exchange of records at the end of a step. */
 enum hd_exchange_word {
     HD_EXCHANGE_LOSS,
     HD_EXCHANGE_TARGETS,
-    HD_EXCHANGE_OVERFLOW, /* 1, and HD_EXCHANGE_TOO_MANY_ROWS more for that reason */
+    HD_EXCHANGE_OVERFLOW, /* 1 for an overflow, plus HD_EXCHANGE_TOO_MANY_ROWS if expert rows
+                             exceeded their buffer */
     HD_EXCHANGE_REQUEST,
     HD_EXCHANGE_BUSY_MS,
     HD_EXCHANGE_AWAITED,
@@ -90,7 +100,7 @@ enum hd_exchange_word {
 
 /* ---- Argument structs ---- */
 
-/* Applied to the fp32 result s of a GEMM (s includes the bias) before it is stored. */
+/* Operations applied to the fp32 result s of a GEMM (s includes the bias) before it is stored. */
 enum hd_gemm_epilogue {
     HD_EPILOGUE_NONE,
     HD_EPILOGUE_GELU,         /* c = gelu(s), as gelu_forward below; pre = s, unless pre is NULL.
@@ -100,17 +110,15 @@ enum hd_gemm_epilogue {
 
 /* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row) (+ add[M,N]), summed in fp32.
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
- * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre, gelu_inp and add have ldc,
- * too.
- * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
- * with the weight gradient of the same layer.
- * Where c has 16 bits, a GPU's library may round the product to c's encoding before it adds a bias,
- * a residual or what was there, as two launches would.
- * b may be encoded (base/quant.h): its matrices below one another are [N,K] with trans_b, else
- * [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is multiplied. HD_INVALID:
- * bias, add or an epilogue with accumulate; GELU_BACKWARD with bias; add with an epilogue; dbias
- * without trans_a, with c not in fp32, with bias, with add or with an epilogue; codes of another
- * shape. */
+ * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre, gelu_inp and add have row
+ * distance ldc, too. dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient,
+ * computed together with the weight gradient of the same layer. If c has 16 bits, a GPU's library
+ * may round the product to c's encoding before it adds a bias, a residual or the old c, as two
+ * launches would. b may be quantised (base/quant.h): its matrices, one below the other, are [N,K]
+ * with trans_b, else [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is
+ * multiplied. HD_INVALID: bias, add or an epilogue with accumulate; GELU_BACKWARD with bias; add
+ * with an epilogue; dbias without trans_a, with c not in fp32, with bias, with add or with an
+ * epilogue; codes of another shape. */
 struct hd_gemm_args {
     void *c;              /* [M, N]   c_dtype  */
     void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
@@ -125,22 +133,24 @@ struct hd_gemm_args {
     bool trans_a, trans_b, accumulate;
     enum hd_gemm_epilogue epilogue;
     enum hd_dtype ab_dtype, c_dtype;
-    struct hd_quant_factor b_codes; /* quant not NONE: b are codes of it, and ldb has no meaning */
+    struct hd_quant_factor b_codes; /* quant not NONE: b has codes in this encoding, and ldb is
+                                       ignored */
 };
 
 /* ---- Products in fp8 (base/fp8.h) ----
  *
- * The magnitude that scales a tensor is the maximum of HD_AMAX_PARTS numbers, so that a device can
- * find them without a second pass. */
+ * The magnitude that scales a tensor is the maximum of HD_AMAX_PARTS partial maxima, which a device
+ * computes in one pass. */
 enum {
     HD_AMAX_PARTS = 256,
-    HD_FP8_SIDE = 16,        /* sides of a product are multiples of it */
-    HD_FP8_FACTOR_ALIGN = 16 /* bytes: cuBLASLt launches no product with another factor (H100) */
+    HD_FP8_SIDE = 16,        /* M, N and K of a product are multiples of it */
+    HD_FP8_FACTOR_ALIGN = 16 /* bytes: cuBLASLt launches no product whose scale factor has a smaller
+                                alignment (H100) */
 };
 
-/* max(amax) = max(history), if that is not 0; then inp is not read. Else the largest |inp[i]|:
- * scaling by the present tensor, also where the history is empty. Elements that are not finite do
- * not count. */
+/* max(amax) = max(history), if that is not 0; inp is then not read. Else the largest |inp[i]|:
+ * scaling by the current tensor, also if there is no history. Elements that are not finite do not
+ * count. */
 struct hd_fp8_amax_args {
     float *amax;          /* [HD_AMAX_PARTS] */
     const void *inp;      /* [N]  bf16       */
@@ -170,7 +180,7 @@ struct hd_fp8_gemm_args {
     const uint8_t *a;      /* [M, K]  a_format */
     const uint8_t *b;      /* [N, K]  b_format */
     const float *a_factor; /* one value, aligned to HD_FP8_FACTOR_ALIGN */
-    const float *b_factor; /* one value, aligned likewise */
+    const float *b_factor; /* one value, aligned to HD_FP8_FACTOR_ALIGN */
     const void *bias;      /* [N]  bf16, or NULL */
     const void *add;       /* [M, N]  c_dtype, or NULL: a residual */
     void *scratch;
@@ -180,8 +190,8 @@ struct hd_fp8_gemm_args {
     enum hd_dtype c_dtype; /* bf16 or fp32 */
 };
 
-/* At the end of a step that changes weights: the maxima of the step become the first of each
- * history, and the oldest are dropped. A step that is skipped changes no history. */
+/* The maxima of a step become the newest entries of each history, and the oldest are dropped.
+ * Launched at the end of a step; a step that skips the update changes no history. */
 struct hd_fp8_history_args {
     float *history;    /* [N, history_len] */
     const float *seen; /* [N] */
@@ -251,7 +261,7 @@ struct hd_rmsnorm_forward_args {
 
 /* dinp[r,:] = rstd[r] * (w*dout[r,:] - xhat[r,:] * mean_c(w*dout[r,c]*xhat[r,c])) (+ add[r,:]),
  * xhat = inp * rstd. `inp` is what was normalised (the sum). dinp may alias add or dout.
- * dweight, if given, as of rmsnorm_backward_weight below, from the same rows. */
+ * dweight, if given, is that of rmsnorm_backward_weight below, over the same rows. */
 struct hd_rmsnorm_backward_args {
     void *dinp;         /* [R, C]  dtype          */
     float *dweight;     /* [C], or NULL           */
@@ -260,9 +270,9 @@ struct hd_rmsnorm_backward_args {
     const float *rstd;  /* [R]                    */
     const void *weight; /* [C]     dtype          */
     const void *add;    /* [R, C]  dtype, or NULL: gradient of inp from the residual path */
-    void *scratch;      /* with dweight */
+    void *scratch;      /* NULL without dweight */
     int64_t R, C;
-    bool accumulate; /* into dweight */
+    bool accumulate; /* dweight is added to instead of stored */
     enum hd_dtype dtype;
 };
 
@@ -297,7 +307,7 @@ struct hd_layernorm_forward_args {
 
 /* With xhat = (inp - mean) * rstd and g = weight * dout:
  * dinp = rstd * (g - mean_c(g) - xhat * mean_c(g * xhat)) (+ add)
- * dweight and dbias, if given, as of layernorm_backward_weight below, from the same rows. */
+ * dweight and dbias, if given, are those of layernorm_backward_weight below, over the same rows. */
 struct hd_layernorm_backward_args {
     void *dinp;         /* [R, C]  dtype          */
     float *dweight;     /* [C], or NULL           */
@@ -308,9 +318,9 @@ struct hd_layernorm_backward_args {
     const float *rstd;  /* [R]                    */
     const void *weight; /* [C]     dtype          */
     const void *add;    /* [R, C]  dtype, or NULL */
-    void *scratch;      /* with dweight */
+    void *scratch;      /* NULL without dweight */
     int64_t R, C;
-    bool accumulate; /* into dweight and dbias */
+    bool accumulate; /* dweight and dbias are added to instead of stored */
     enum hd_dtype dtype;
 };
 
@@ -344,7 +354,7 @@ struct hd_head_norm_forward_args {
     enum hd_dtype dtype;
 };
 
-/* Per head as rmsnorm_backward; the gradient of v is copied. dinp may alias dout. */
+/* rmsnorm_backward for each head of q and k; the gradient of v is copied. dinp may alias dout. */
 struct hd_head_norm_backward_args {
     void *dinp;           /* [R, H+2G, D]  dtype */
     const void *dout;     /* [R, H+2G, D]  dtype */
@@ -390,9 +400,10 @@ struct hd_rope_args {
  * lowest first, gives four 32-bit words. A value is dropped if word (number % 4) is less than
  * p * 2^32; kept values are multiplied by 1 / (1 - p). HD_INVALID unless 0 <= p < 1. The key is
  * hd_random_key(key, block->step), where `key` is hd_dropout_key of the job's seed, the layer and
- * the dropout site in the layer. sample: number of the sample in the step's global batch; index: of
- * the row in its sample; head: in the whole model, 0 if not attention; number: the channel in the
- * whole row, or, for attention weights, the key's index in the sample. All are >= 0. */
+ * the dropout site in the layer. sample: number of the sample in the step's global batch; index:
+ * index of the row in its sample; head: number of the head in the whole model, 0 outside attention;
+ * number: the channel in the whole row, or, for attention weights, the key's index in the sample.
+ * All are >= 0. */
 uint64_t hd_dropout_key(uint64_t seed, int64_t layer, int64_t site);
 
 /* out[r,c] = dropped(channel first_channel + c of row r) ? 0 : inp[r,c] / (1 - p). Backward is the
@@ -419,13 +430,14 @@ struct hd_dropout_args {
  *   window:  q_index[i] - kv_index[j] < window           (window > 0)
  *   bounds:  kv_index[j] >= q_bound[i]                   (q_bound not NULL: start of i's document)
  *   filled:  j < kv_filled[b]                           (kv_filled not NULL: valid cache rows)
- * Row of query (b, i) is b*q_len + i; row of key (b, j) is kv_slot[b]*kv_stride + j, b without
- * kv_slot (kv_stride >= kv_len: rows of a slot of a cache). Head h of row r starts at q + r*ldq +
- * h*D; out, k and v alike. lse[h, b*q_len + i] = log sum exp over visible keys, natural log;
- * attention_merge uses it to merge results over disjoint keys. No visible key: out = 0, lse = -inf.
- * Dropout (p > 0) drops weights after the softmax; lse is that of all weights. Counter of a weight
- * (see above): sample[b*q_len + i], head first_head + h, index q_index[i], number kv_index[j].
- * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
+ * Row of query (b, i) is b*q_len + i; row of key (b, j) is kv_slot[b]*kv_stride + j, with b in
+ * place of kv_slot[b] if kv_slot is NULL (kv_stride >= kv_len: rows of a slot of a cache). Head h
+ * of row r starts at q + r*ldq + h*D, and likewise in out, k and v. lse[h, b*q_len + i] = log sum
+ * exp over visible keys, natural log; attention_merge uses it to merge results over disjoint keys.
+ * No visible key: out = 0, lse = -inf. Dropout (p > 0) drops weights after the softmax; lse is the
+ * sum over all weights, dropped ones included. Counter of a weight (see above): sample[b*q_len +
+ * i], head first_head + h, index q_index[i], number kv_index[j]. Tiled with online softmax; an S x
+ * S matrix never exists (Dao et al. 2022, "FlashAttention"). */
 struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */
     float *lse;               /* [H, B*q_len]                */
@@ -446,17 +458,18 @@ struct hd_attention_forward_args {
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo;
     int64_t first_head;   /* number of head 0 in the whole model; used by dropout only */
     int64_t window;       /* 0: none */
-    int64_t pairs;        /* for costs only: visible (query, key) pairs per head and sequence;
-                             0: the queries are the last q_len positions of a whole sequence */
+    int64_t pairs;        /* for cost estimates only: visible (query, key) pairs per head and
+                             sequence; 0: the queries are the last q_len positions of a whole
+                             sequence */
     float scale, dropout; /* dropout: p */
     bool causal;
     enum hd_dtype dtype;
 };
 
-/* The gradient of attention_forward over one block of keys. out and lse are those of the *merged*
- * result (attention_merge) over all blocks; each launch recomputes delta:
- *   p = exp(score - lse),  delta = rowsum(dout * out),  dv += p^T dout,
- *   ds = p * (dout v^T - delta),  dq += scale * ds k,  dk += scale * ds^T q
+/* The gradient of attention_forward over one block of keys. out and lse belong to the *merged*
+ *   result (attention_merge) over all blocks; each launch recomputes delta: p = exp(score - lse),
+ *   delta = rowsum(dout * out), dv += p^T dout, ds = p * (dout v^T - delta), dq += scale * ds k, dk
+ *   += scale * ds^T q
  * With dropout, dout v^T and the p in the formula of dv are 0 where forward dropped the weight, and
  * divided by 1 - dropout elsewhere. grad_dtype is dtype (only without accumulate) or fp32. */
 struct hd_attention_backward_args {
@@ -469,14 +482,14 @@ struct hd_attention_backward_args {
     const int32_t *q_index, *kv_index;
     const int32_t *q_bound; /* or NULL */
     const float *slopes;    /* or NULL */
-    const int32_t *sample;  /* as above, with what follows for dropout */
+    const int32_t *sample;  /* as in attention_forward; NULL: no dropout */
     const struct hd_step_state *block;
     void *scratch;
     uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo, lddq, lddk, lddv, lddo;
     int64_t first_head;
     int64_t window;
-    int64_t pairs; /* as above */
+    int64_t pairs; /* as in attention_forward */
     float scale, dropout;
     bool causal, accumulate;
     enum hd_dtype dtype, grad_dtype;
@@ -516,7 +529,8 @@ struct hd_cache_append_args {
 /* out[r,f] = silu(inp[r,f]) * inp[r,F+f],  silu(x) = x / (1 + exp(-x)): columns [0, F) are the
  * gate, [F, 2F) the up projection. (Shazeer 2020, "GLU Variants Improve Transformer".) With counts
  * (rows per expert) only the first counts[0] + .. + counts[groups-1] rows are computed, R at most;
- * other rows are neither read nor written. The next three kernels do the same. */
+ * other rows are neither read nor written. swiglu_backward, gelu_forward and gelu_backward treat
+ * counts in the same way. */
 struct hd_swiglu_forward_args {
     void *out;             /* [R, F]   dtype */
     const void *inp;       /* [R, 2F]  dtype */
@@ -553,7 +567,7 @@ struct hd_gelu_backward_args {
     enum hd_dtype dtype;
 };
 
-/* out = a + b; out may alias either */
+/* out = a + b; out may alias a or b */
 struct hd_add_args {
     void *out;
     const void *a, *b; /* [N]  dtype */
@@ -587,10 +601,10 @@ struct hd_copy_columns_args {
  *     |W + s B A|_n^2 = sum_k W[n,k]^2 + 2 s sum_i B[n,i] P[i,n] + s^2 sum_ij B[n,i] G[i,j] B[n,j]
  *     with P = A W^T [r, N] and G = A A^T [r, r]
  *
- * Where tp splits the columns of W and A, the squares are this rank's part of a sum over tp. */
+ * If tp splits the columns of W and A, the squares are this rank's term of a sum over tp. */
 
-/* squares[n] = the sum above. W may be encoded (base/quant.h), one matrix [N, K]; its values are
- * rounded to dtype, as a product's are. */
+/* squares[n] = |W + s B A|_n^2 by the formula above. W may be quantised (base/quant.h), as one
+ * matrix [N, K]; its values are rounded to dtype, like a product's. */
 struct hd_dora_squares_args {
     float *squares;     /* [N]           */
     const void *weight; /* [N, K]  dtype */
@@ -600,18 +614,19 @@ struct hd_dora_squares_args {
     int64_t N, K, r;
     float scale; /* s */
     enum hd_dtype dtype;
-    struct hd_quant_factor codes; /* quant not NONE: weight are codes of it */
+    struct hd_quant_factor codes; /* quant not NONE: weight has codes in this encoding */
 };
 
-/* inverse[n] = 1 / sqrt(squares[n]); 0 where squares[n] is not positive, so that a row of zeros
- * gives 0. */
+/* inverse[n] = 1 / sqrt(squares[n]); 0 if squares[n] is not positive, so that a row of zeros gives
+ * 0. */
 struct hd_dora_inverse_args {
     float *inverse;       /* [N]; may alias squares */
     const float *squares; /* [N] */
     int64_t N;
 };
 
-/* out[r,n] = inp[r,n] * (magnitude[n] * inverse[n]); its gradient is the same kernel. */
+/* out[r,n] = inp[r,n] * (magnitude[n] * inverse[n]). The same kernel computes the gradient of inp
+ * from the gradient of out. */
 struct hd_dora_scale_args {
     void *out;              /* [R, N]  ldo, dtype; may alias inp if ldo = ldi */
     const void *inp;        /* [R, N]  ldi, dtype */
@@ -621,7 +636,8 @@ struct hd_dora_scale_args {
     enum hd_dtype dtype;
 };
 
-/* dmagnitude[n] (+)= inverse[n] * sum_r dout[r,n] * inp[r,n], inp being what forward scaled. */
+/* dmagnitude[n] (+)= inverse[n] * sum_r dout[r,n] * inp[r,n], where inp is the input of
+ * dora_scale. */
 struct hd_dora_backward_args {
     float *dmagnitude;    /* [N]                */
     const void *dout;     /* [R, N]  ldd, dtype */
@@ -648,7 +664,7 @@ struct hd_zero_args {
  *
  * For a loss that is a function of log-probabilities (preference below): logp[r] = log
  * softmax(logits[r,:])[target[r]], 0 in masked rows, and weight[r] multiplies the gradient of row
- * r. With either of them nothing is added to loss_sum and target_count. */
+ * r. With logp or weight nothing is added to loss_sum and target_count. */
 struct hd_cross_entropy_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL */
     float *logp;   /* [R], or NULL            */
@@ -693,14 +709,14 @@ struct hd_cross_entropy_shared_args {
 
 /* ---- Preferences: losses of pairs of answers ----
  *
- * The R rows are those of R / S samples of S rows each. A sample has at most A answers; answer[r]
- * is the number of the row's answer in its sample, negative in rows of none. Answers 2 k and 2 k +
- * 1 are pair k: the chosen and the rejected answer to one prompt. A pair of which an answer has no
- * targets does not count. */
+ * The R rows are R / S samples of S rows each. A sample has at most A answers; answer[r]
+ * is the number of the row's answer in its sample, negative in rows without one. Answers 2 k and 2
+ * k + 1 are pair k: the chosen and the rejected answer to one prompt. A pair counts only if both
+ * answers have targets. */
 
 /* sums[i, a] = {sum of logp[r] - reference[r], number of rows} over the rows of answer a of sample
- * i that have a target (target[r] >= 0). The rows of an answer follow each other. In double, in the
- * order of the rows. */
+ * i that have a target (target[r] >= 0). The rows of an answer are consecutive. Sums are in double,
+ * in the order of the rows. */
 struct hd_answer_sums_args {
     double *sums;           /* [R / S, A, 2] */
     const float *logp;      /* [R] */
@@ -710,24 +726,25 @@ struct hd_answer_sums_args {
     int64_t R, S, A;
 };
 
-/* Of each pair, with s and n the two sums of an answer, and of all ranks that have rows of it:
+/* Loss and margin of each pair. s and n are the two sums of an answer over all ranks that have rows
+ * of it:
  *
  *   DPO (Rafailov et al. 2023, equation 7): s is the log-ratio to the reference,
  *     margin = beta (s_chosen - s_rejected),   loss = -log sigmoid(margin).
  *   ORPO (Hong et al. 2024, equations 6 and 7): a = s / n, the mean log-probability of a token,
- *     odds = log(exp(a) / (1 - exp(a))) of the chosen less that of the rejected answer,
+ *     odds = log(exp(a) / (1 - exp(a))) of the chosen minus that of the rejected answer,
  *     loss = -a_chosen - beta log sigmoid(odds),   margin = beta (a_chosen - a_rejected).
- *     Of an answer that is certain, a is taken to be -1e-6 in odds.
+ *     In odds a is limited to -1e-6 (a certain answer).
  *   REWARD (Bradley & Terry 1952; Ouyang et al. 2022, equation 1): s is the reward of an answer,
  *     margin = s_chosen - s_rejected,   loss = -log sigmoid(margin) + center (s_chosen +
  *     s_rejected)^2, whose last term draws rewards to 0 (Eisenstein et al. 2023).
  *
  * The reward of an answer by DPO is beta s, by ORPO beta a.
  *
- * weight[r] = -d loss / d logp[r], the factor of the row's gradient of -logp; with REWARD of its
- * value. `counts`: this rank adds the losses to loss_sum, the pairs to target_count, and the sums
- * of margins, of pairs with a margin > 0, of targets and of mean rewards; of several ranks with the
- * same sums one does. */
+ * weight[r] = -d loss / d logp[r], the factor of the row's gradient of -logp; with REWARD, of
+ * -value. `counts`: this rank adds the losses to loss_sum, the pairs to target_count, and the sums
+ * of margins, of pairs with a margin > 0, of targets and of mean rewards to the block; it is true
+ * on one of several ranks with the same sums. */
 enum hd_preference {
     HD_PREFERENCE_NONE,
     HD_PREFERENCE_DPO,
@@ -770,7 +787,7 @@ struct hd_score_backward_args {
     const void *x;      /* [R, C]  dtype */
     const void *weight; /* [C]     dtype */
     int64_t N, R, C, first;
-    bool accumulate; /* of dweight */
+    bool accumulate; /* dweight is added to instead of stored */
     enum hd_dtype dtype;
 };
 
@@ -802,21 +819,21 @@ struct hd_step_record_args {
 /* Adds the records of all ranks in rank order and sets the results in the block:
  *   n = total targets,  grad_norm = sqrt(sum of squares) / (n * loss_scale),
  *   grad_factor = min(1, max_grad_norm / grad_norm) / (n * loss_scale)   (no clipping: min is 1).
- * With pairs n is their number, and their margins and correct ones are divided by it, too.
- * skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite; else spike = 1,
- * and skip_update = 1 as well, if the mean loss or the norm is above its limit. */
+ * With pairs n is the number of pairs, by which the sums of margins and of correct pairs are
+ * divided, too. skip_update = 1 if any rank had an overflow, n == 0, or the norm is not finite;
+ * else spike = 1, and skip_update = 1 as well, if the mean loss or the norm is above its limit. */
 struct hd_step_finish_args {
     struct hd_step_state *block;
     const double *records; /* [ranks, HD_EXCHANGE_WORDS] */
     int64_t ranks;
 };
 
-/* Elements [begin, end) of an optimizer shard with the same factors and encoding of moments. */
+/* Elements [begin, end) of an optimizer shard whose factors and encoding of moments are equal. */
 struct hd_update_range {
     int64_t begin, end;
-    float decay, lr_scale; /* multiply weight_decay and lr */
-    int64_t moments;       /* bytes in m, and in v, before those of this range */
-    int64_t block;         /* elements of a block (base/encoding.h); 0: fp32 */
+    float decay, lr_scale; /* factors on weight_decay and lr */
+    int64_t moments;       /* offset in bytes of this range's moments in m, and in v */
+    int64_t block;         /* elements per block (base/encoding.h); 0: fp32 */
 };
 
 /* AdamW over a flat shard of N parameters, with t = block->update and g = grad *
@@ -838,7 +855,8 @@ struct hd_adamw_args {
     const struct hd_step_state *block;
     const struct hd_update_range *ranges; /* [range_count] */
     int64_t N, range_count;
-    int64_t moment_bytes; /* of m, and of v; 0: both are fp32, and ranges do not place them */
+    int64_t moment_bytes; /* bytes of m, and of v, with ranges that place their moments; 0: m and v
+                             are fp32 [N] */
     enum hd_dtype copy_dtype;
 };
 

@@ -6,18 +6,17 @@
  * 2 runs of each of its B = Q / runs sequences; the runs of a sequence are adjacent. S = R / B * P
  * is the length of a whole sequence, over all P ranks.
  *
- * A sequence is a window of the data. It holds documents, and rows that are no tokens: those that
- * stay empty, such as the end of a window that conversations do not fill. A document is a
- * conversation, or each answer of a pair; of other text it is the whole window, whatever it is cut
- * from. `begins` is the index in the sequence at which a row's document begins, `lengths` the
- * number of its tokens; 0: the row is no token. Such a row chooses no expert (chosen -1) and counts
- * in nothing; its result is zeros. The balancing loss and the capacity are functions of one
- * document each: neither the length of the window, nor what else is in it, nor who holds its rows
- * changes them.
+ * A sequence is a window of the data. It holds documents, and empty rows, such as the end of a
+ * window that conversations do not fill. A document is a conversation, or each answer of a pair;
+ * for other text the whole window is one document. `begins` is the index in the sequence at which a
+ * row's document begins, `lengths` the number of its tokens; 0: the row is empty. An empty row
+ * chooses no expert (chosen -1) and is in no count; its result is zeros. The balancing loss and the
+ * capacity depend on one document only: not on the length of the window, on its other documents, or
+ * on the ranks that hold its rows.
  *
  * A buffer in expert order has a capacity of T rows, fixed when the program is recorded: first the
  * counts[0] rows of expert 0, then those of expert 1, ... Kernels neither read nor write the unused
- * rows at the end. Counts that sum to more than T set overflow and are reduced to what fits.
+ * rows at the end. Counts that sum to more than T set overflow and are reduced to fit.
  * Costs count all T rows; for an expected number of rows n, pass the same arguments with T = n.
  *
  * Routing is computed in fp32, whatever the dtype of the rows.
@@ -29,7 +28,7 @@
 
 #include "kernels/ops.h"
 
-/* How the R rows of a rank lie in whole sequences: as Q runs. A sequence has P * runs pieces of R/Q
+/* Position of a rank's R rows in whole sequences, as Q runs. A sequence has P * runs pieces of R/Q
  * rows each, on P ranks (context parallelism). With runs = 2, rank p holds pieces p and 2P-1-p;
  * with runs = 1, piece p. */
 struct hd_row_runs {
@@ -49,8 +48,8 @@ struct hd_route_noise_args {
     int64_t R, E;
 };
 
-/* The top-k softmax router. For a row that is no token chosen is -1, the rest 0. With h = logits,
- * or, for noisy gating, h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]),
+/* The top-k softmax router. For an empty row chosen is -1, the other outputs are 0. With h =
+ * logits, or, for noisy gating, h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]),
  * softplus(x) = log(1 + exp(x)) (Shazeer et al. 2017, "Outrageously Large Neural Networks": H(x)):
  *   probs[r,:] = softmax(h[r,:]),  lse[r] = log sum_e exp(h[r,e]),
  *   chosen[r,:] = the experts of the K largest h[r,:], largest first, on a tie the lower index,
@@ -66,14 +65,14 @@ struct hd_route_forward_args {
     const float *logits;       /* [R, E] */
     const float *noise_logits; /* [R, E], or NULL: no noise */
     const float *noise;        /* [R, E], or NULL exactly when noise_logits is */
-    const int32_t *lengths;    /* [R], or NULL: every row is a token */
+    const int32_t *lengths;    /* [R], or NULL: no row is empty */
     int64_t R, E, K;
     bool renormalize;
 };
 
 /* counts[r,e] = choices of expert e by all rows of row r's document, for each row r that is the
  * first one of its document in its run (document.h); other rows of counts are not written. chosen
- * is that of all P ranks, in rank order. */
+ * has the choices of all P ranks, in rank order. */
 struct hd_route_counts_args {
     int32_t *counts;        /* [R, E] */
     const int32_t *chosen;  /* [P, R, K] */
@@ -92,7 +91,7 @@ enum hd_route_word {
     HD_ROUTE_WORDS
 };
 
-/* Adds the sums over this rank's rows that are tokens to record. The sum of the records of ranks
+/* Adds to record the sums over this rank's rows that are not empty. The sum of the records of ranks
  * with different rows is the record of the whole batch, for every parallel layout:
  *   rows += 1,  z += lse[r]^2 (Zoph et al. 2022, "ST-MoE"),
  *   balance += E sum_e f[e] probs[r,e],
@@ -124,10 +123,9 @@ struct hd_route_record_args {
  *   probs[r,e] (u[e] - sum_j probs[r,j] u[j]);
  * with renormalize, at the chosen experts, else 0:
  *   gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j]).
- * dlogits = dh,  dnoise_logits = dh * noise * sigmoid(noise_logits). A row that is no token gets
- * zeros.
+ * dlogits = dh, dnoise_logits = dh * noise * sigmoid(noise_logits). An empty row gets zeros.
  *
- * These losses are means over the tokens of the step, as the main loss is one over its targets:
+ * These losses are means over the tokens of the step, like the main loss over its targets:
  * block->loss_per_token and grad_factor together divide by the tokens. `share`: if n ranks compute
  * the same rows and their gradients are summed (tensor parallelism), share is 1/n on each. */
 struct hd_route_backward_args {
@@ -152,11 +150,11 @@ struct hd_route_backward_args {
 
 /* Assigns each choice a row of a buffer in expert order: slot[r,k], ascending in (expert, r, k).
  * With capacity > 0 an expert takes at most ceil(capacity n K / E) choices of a document with n
- * tokens, the first ones in the order (row, k), so what is kept of a row never depends on later
- * rows; other choices are dropped: slot -1, as for a row that is no token. capacity 0 drops
- * nothing. chosen is that of all `at.P` ranks. counts[e] = rows of expert e in the buffer; sent[p]
- * = rows for rank p of P, which holds experts [p E/P, (p+1) E/P). If more than T rows are needed,
- * overflow is set and the rows from T on get slot -1. HD_INVALID unless P divides E. */
+ * tokens, the first ones in the order (row, k), so whether a choice is dropped never depends on
+ * later rows; other choices are dropped: slot -1, as for an empty row. capacity 0: no choice is
+ * dropped. chosen has the choices of all `at.P` ranks. counts[e] = rows of expert e in the buffer;
+ * sent[p] = rows for rank p of P, which holds experts [p E/P, (p+1) E/P). If more than T rows are
+ * needed, overflow is set and the rows from T on get slot -1. HD_INVALID unless P divides E. */
 struct hd_assign_args {
     int32_t *slot;   /* [R, K] */
     int32_t *counts; /* [E]    */
@@ -190,7 +188,7 @@ struct hd_permute_backward_args {
 };
 
 /* out[r,:] = sum_k gate[r,k] * inp[slot[r,k],:] over the choices that have a slot, in fp32 and
- * ascending k; a row without any gets zeros. */
+ * ascending k; a row without a slot gets zeros. */
 struct hd_combine_forward_args {
     void *out;           /* [R, C]  dtype */
     const void *inp;     /* [T, C]  dtype */
@@ -219,7 +217,8 @@ struct hd_combine_backward_args {
 struct hd_regroup_args {
     void *out;                   /* [T, C]  dtype */
     int32_t *counts;             /* [E], or NULL  */
-    struct hd_step_state *block; /* overflow is set in it; NULL: an earlier regroup has checked */
+    struct hd_step_state *block; /* overflow is set in it; NULL: an earlier regroup has checked the
+                                    bound */
     const void *inp;             /* [T, C]  dtype */
     const int32_t *all_counts;   /* [P, E] rows from each rank for each expert */
     void *scratch;
@@ -231,13 +230,13 @@ struct hd_regroup_args {
 /* For every expert e and each of its rows i: c[i,:] (+)= a[i,:] op(b[e]), summed in fp32; b[e] is
  * [K, N], or [N, K] with trans_b. Weights of linear layers are stored [N, K]: forward uses trans_b,
  * the gradient of the inputs does not. A row's result depends only on the row, its expert and the
- * sizes in the arguments, not on how many rows each expert has. b may be encoded as in gemm, one
- * matrix an expert: b_codes is that of the first one. */
+ * sizes in the arguments, not on how many rows each expert has. b may be quantised as in gemm, one
+ * matrix per expert; b_codes describes the first one. */
 struct hd_grouped_gemm_args {
     void *c;               /* [T, N]  c_dtype  */
     const void *a;         /* [T, K]  ab_dtype */
-    const void *b;         /* E matrices, ab_dtype, stride_b elements from one to the next; of codes
-                              bytes */
+    const void *b;         /* E matrices, ab_dtype, stride_b elements from one to the next;
+                              quantised: stride_b bytes */
     const int32_t *counts; /* [E] */
     void *scratch;
     int64_t E, T, N, K, lda, ldb, ldc, stride_b;

@@ -1,8 +1,7 @@
-/* pair: loss and gradient of one pair of answers (hd_preference_args in ops.h), the same code for
- * every backend.
+/* pair: loss and gradient of one pair of answers (hd_preference_args in ops.h); one code for every
+ * backend.
  *
- * Used by: kernels/cpu, kernels/cuda.   Uses: kernels.h.   Threads: a pure function.
- */
+ * Used by: kernels/cpu, kernels/cuda.   Uses: kernels.h.   Threads: a pure function. */
 #ifndef HD_KERNELS_PAIR_H
 #define HD_KERNELS_PAIR_H
 
@@ -16,22 +15,24 @@
 #define HD_PAIR_FUNCTION static inline
 #endif
 
-/* A mean log-probability from here on is that of a certain answer, whose odds are infinite. */
+/* largest mean log-probability used in odds: an answer above it counts as certain, because its odds
+ * would be infinite */
 #define HD_PAIR_CERTAIN (-1e-6)
 
 struct hd_pair {
     bool present;                /* both answers have targets */
-    double loss, margin, reward; /* reward: the mean of both answers' */
-    double chosen, rejected;     /* -d loss / d what is summed: of a row of the answer */
+    double loss, margin, reward; /* reward: mean over both answers */
+    double chosen, rejected;     /* -d loss / d s of each answer's sum s: the factor of each of its
+                                    rows */
 };
 
-/* log(1 + exp(x)), which is -log sigmoid(-x), without overflow. */
+/* Returns log(1 + exp(x)), which is -log sigmoid(-x), without overflow. */
 HD_PAIR_FUNCTION double hd_pair_softplus(double x)
 {
     return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
 }
 
-/* 1 / (1 + exp(-x)) */
+/* Returns 1 / (1 + exp(-x)). */
 HD_PAIR_FUNCTION double hd_pair_sigmoid(double x)
 {
     const double e = exp(-fabs(x));
@@ -59,7 +60,7 @@ HD_PAIR_FUNCTION struct hd_pair hd_pair_reward(double center, double chosen, dou
     return p;
 }
 
-/* log(exp(a) / (1 - exp(a))), and its derivative 1 / (1 - exp(a)). */
+/* Returns log(exp(a) / (1 - exp(a))), and its derivative 1 / (1 - exp(a)). */
 HD_PAIR_FUNCTION double hd_pair_odds(double a, double *ret_slope)
 {
     const double x = a < HD_PAIR_CERTAIN ? a : HD_PAIR_CERTAIN;
@@ -69,7 +70,8 @@ HD_PAIR_FUNCTION double hd_pair_odds(double a, double *ret_slope)
     return x - log(rest);
 }
 
-/* Means of log-probabilities over the n targets of each. */
+/* Returns loss and gradient of ORPO. chosen, rejected: mean log-probabilities over n targets
+ * each. */
 HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double n_chosen,
                                              double rejected, double n_rejected)
 {
@@ -87,7 +89,7 @@ HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double 
     return p;
 }
 
-/* sums: of the two answers, {s, n} each. */
+/* Returns loss and gradient of a pair. sums: {s, n} of the chosen, then of the rejected answer. */
 HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective, double beta, double center,
                                            const double *sums)
 {

@@ -24,11 +24,11 @@
 #define HD_PLUGIN_FILE "libheddle_cuda.so"
 
 enum {
-    HD_PLUGIN_ABI = 1, /* of the structs and functions of this file */
+    HD_PLUGIN_ABI = 1, /* version of the structs and functions of this file */
     HD_PLUGIN_GPUS_MAX = 64
 };
 
-/* What the program passes to the plug-in. */
+/* Values that the program passes to the plug-in. */
 struct hd_plugin_host {
     uint32_t abi;                 /* HD_PLUGIN_ABI; the plug-in refuses any other value */
     hd_err_place_fn *error_place; /* the plug-in calls hd_err_share with it before anything else */
@@ -43,7 +43,7 @@ struct hd_plugin_gpu {
     int capability; /* 90: major * 10 + minor */
 };
 
-/* ---- what a plug-in exports ---- */
+/* ---- exported by a plug-in ---- */
 
 /* Returns the backend's table (static memory). HD_UNSUPPORTED, and a message, if no GPU can be
  * used: no driver, a driver that is too old, no device. */
@@ -58,21 +58,22 @@ typedef enum hd_status hd_cuda_plugin_gpus_fn(struct hd_plugin_gpu ret_gpus[HD_P
 HD_PLUGIN_EXPORT hd_cuda_plugin_fn hd_cuda_plugin;
 HD_PLUGIN_EXPORT hd_cuda_plugin_gpus_fn hd_cuda_plugin_gpus;
 
-/* ---- what a program calls ---- */
+/* ---- called by a program ---- */
 
-/* Loads the plug-in and the libraries that it is linked with, and calls nothing of them: for a
- * process that is about to lose the right to open their files. Later calls use what is loaded. */
+/* Loads the plug-in and the libraries that it is linked with, and calls none of their functions.
+ * For a process that is about to lose the right to open their files. Later calls use the loaded
+ * plug-in. */
 enum hd_status hd_plugin_load(void);
 
 /* Loads the plug-in, checks that its build matches, returns its table. HD_UNSUPPORTED if it cannot
  * be used here; the message says why. */
 enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table);
 
-/* What computes a device: "cpu" or "cuda". HD_UNSUPPORTED, one line says why: there is no such
- * device that works here. (Library plugin_backend, which links the kernels of the CPU.) */
+/* Returns the backend of a device: "cpu" or "cuda". HD_UNSUPPORTED, with a one-line reason: no such
+ * device works on this machine. (Library plugin_backend, which links the kernels of the CPU.) */
 enum hd_status hd_plugin_backend(const char *device, const struct hd_backend_table **ret_table);
 
-/* The GPUs that the plug-in lists; call it after hd_plugin_cuda. */
+/* Lists the GPUs that the plug-in reports; to be called after hd_plugin_cuda. */
 enum hd_status hd_plugin_cuda_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_MAX],
                                    int *ret_count);
 

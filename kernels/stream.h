@@ -1,6 +1,5 @@
-/* stream: the first member of every backend's stream struct; hd_launch finds the backend's table
- * in it. Used by: kernels.c and the backends only.
- */
+/* stream: the first member of every backend's stream struct, in which hd_launch finds the backend's
+ * table. Used by: kernels.c and the backends only. */
 #ifndef HD_KERNELS_STREAM_H
 #define HD_KERNELS_STREAM_H
 
