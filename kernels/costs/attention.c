@@ -13,7 +13,7 @@ static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
     return offset;
 }
 
-/* The parts that forward and backward both need. */
+/* Returns the layout of the areas that forward and backward both need. */
 static struct hd_costs_attention_layout rows_layout(int64_t rows, int64_t D)
 {
     struct hd_costs_attention_layout layout = {.width = round_up(D, 16)};
@@ -171,15 +171,17 @@ bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D)
     return (dtype == HD_BF16 || dtype == HD_F16) && (D == 64 || D == 96 || D == 128);
 }
 
-/* Wanted thread blocks for dk and dv: twice the multiprocessors of an H100, times the blocks that
- * run on one at a time (attention_backward_tiled.cuh). With a causal mask the longest block takes
- * twice the mean time; with that many blocks it does not determine the total time. */
+/* Returns the minimum number of thread blocks for dk and dv: twice the multiprocessors of an H100,
+ * times the blocks that run on one at a time (attention_backward_tiled.cuh). With a causal mask the
+ * longest block takes twice the mean time; with that many blocks it does not determine the total
+ * time. */
 static int64_t key_blocks_min(int64_t D)
 {
     return D == 64 ? 512 : 256;
 }
 
-/* The fewest parts that give enough blocks: each part costs a write and a read of its fp32 sums. */
+/* Sets the smallest number of parts that gives enough blocks: each part costs a write and a read of
+ * its fp32 sums. */
 static void split_heads(struct hd_costs_attention_mask_extents *s,
                         const struct hd_attention_backward_args *a)
 {
@@ -237,28 +239,29 @@ int64_t hd_scratch_attention_backward(const struct hd_attention_backward_args *a
            (int64_t)sizeof(float);
 }
 
-/* The sum of the numbers from 1 to n; 0 if there is none. */
+/* Returns the sum of the numbers from 1 to n; 0 for n <= 0. */
 static double sum_to(int64_t n)
 {
     return n > 0 ? (double)n * (double)(n + 1) / 2 : 0;
 }
 
-/* Visible (query, key) pairs of one head and sequence. Indices are data, which is not known here:
- * if the caller does not pass the number (known_pairs 0), the queries are assumed to be the last
- * q_len of kv_len positions. Document bounds and a partly filled cache would only make it smaller.
- */
+/* Returns the visible (query, key) pairs of one head and sequence. Indices are tensor contents,
+ * unknown at planning time: if the caller does not pass the number (known_pairs 0), the queries are
+ * assumed to be the last q_len of kv_len positions. Document bounds and a partly filled cache would
+ * only make the number smaller. */
 static double visible_pairs(int64_t known_pairs, int64_t q_len, int64_t kv_len, int64_t window,
                             bool causal)
 {
     const int64_t before = kv_len - q_len; /* position of the first query */
-    /* the query at position p sees p + 1 keys, or all, less p + 1 - window that are too old */
+    /* the query at position p sees p + 1 keys, or all, minus p + 1 - window that are too old */
     const double seen = causal ? sum_to(kv_len) - sum_to(before) : (double)q_len * (double)kv_len;
     const double old = window > 0 ? sum_to(kv_len - window) - sum_to(before - window) : 0;
 
     return known_pairs > 0 ? (double)known_pairs : seen - old;
 }
 
-/* Two products of D multiply-adds per pair; the few operations of softmax are not counted. */
+/* Counts two products of D multiply-adds per pair; the few operations of softmax are not
+ * counted. */
 void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
@@ -274,7 +277,7 @@ void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention
     costs->write_bytes += q * e + a->H * a->B * a->q_len * 4;
 }
 
-/* Five products per pair: the recomputed scores, dout v^T, dq, dk and dv. */
+/* Counts five products per pair: the recomputed scores, dout v^T, dq, dk and dv. */
 void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attention_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
@@ -292,7 +295,8 @@ void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attentio
 
 HD_COSTS_NO_SCRATCH(attention_merge)
 
-/* Two multiplies and an add per element; operations once per row and head are not counted. */
+/* Counts two multiplies and an add per element; operations once per row and head are not
+ * counted. */
 void hd_cost_attention_merge(struct hd_costs *costs, const struct hd_attention_merge_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);

@@ -1,4 +1,5 @@
-/* chunks: how kernels cut rows into chunks, and how scratch is aligned; each file of costs may use it. */
+/* chunks: division of rows into chunks, and alignment of scratch; used by the other files of this
+ * folder. */
 #include "kernels/costs/costs.h"
 
 static struct hd_costs_chunks chunks_of(int64_t R, int64_t rows_min, int64_t count_max)

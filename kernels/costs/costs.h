@@ -2,7 +2,7 @@
  * device.
  *
  * hd_scratch_NAME and hd_cost_NAME of a kernel are in the file with the same name as its
- * implementations. If scratch has several parts, a function here returns their layout; the backends
+ * implementations. If scratch has several areas, a function here returns their layout; the backends
  * take the offsets from it, so the planned size and the used size always agree.
  *
  * Costs count floating point operations by shape (a multiply and an add are two, an exponential is
@@ -39,17 +39,17 @@ struct hd_costs_chunks {
     int64_t rows, count;
 };
 struct hd_costs_chunks hd_costs_row_chunks(int64_t R);
-/* The same for a GPU, which needs more chunks to use all multiprocessors. */
+/* Returns the chunks for a GPU, which needs more of them to use all multiprocessors. */
 struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
-/* One of the two, depending on the device. */
+/* Returns the chunks of hd_costs_row_chunks or of hd_costs_device_row_chunks, by the device. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
 
-/* A norm's backward on a GPU makes the gradients of its weights in the same pass where a row is
- * whole packs, and a block of 512 threads holds two packs of it in each. */
+/* On a GPU a norm's backward computes the gradients of its weights in the same pass if a row is a
+ * whole number of packs and at most two packs per thread of a block of 512 threads. */
 enum { HD_COSTS_PACK_BYTES = 16, HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_COSTS_PACK_BYTES };
 
-/* embedding_backward on a GPU: the rows of dout are sorted by index. An index with more than PIECE
- * rows is summed in pieces of PIECE rows. Offsets in bytes. */
+/* Layout of the scratch of embedding_backward on a GPU: the rows of dout are sorted by index. An
+ * index with more than PIECE rows is summed in pieces of PIECE rows. Offsets in bytes. */
 enum { HD_COSTS_EMBEDDING_PIECE = 64 };
 struct hd_costs_embedding_layout {
     int64_t begin;  /* [V + 1] int32: position in `rows` at which each index begins */
@@ -60,7 +60,7 @@ struct hd_costs_embedding_layout {
 struct hd_costs_embedding_layout
 hd_costs_lay_out_embedding(const struct hd_embedding_backward_args *args);
 
-/* Blocks of route_record on a GPU; each leaves one record in scratch. */
+/* thread blocks of route_record on a GPU; each writes one record to scratch */
 enum { HD_COSTS_RECORD_BLOCKS = 64 };
 
 int64_t hd_costs_align(int64_t size_bytes); /* rounds up to a multiple of HD_TENSOR_ALIGN */
@@ -70,77 +70,84 @@ int64_t hd_costs_align(int64_t size_bytes); /* rounds up to a multiple of HD_TEN
  * the slab tile by tile. A panel consists of 32-bit words: one fp32 value, or two bf16 values that
  * are neighbours along K. */
 enum {
-    HD_COSTS_GEMM_ROWS = 1344,    /* of a slab: a multiple of every panel's rows (6, 14, 32) */
-    HD_COSTS_GEMM_COLUMNS = 1024, /* of a slab: a multiple of every panel's columns (8, 16, 32) */
-    HD_COSTS_GEMM_WORDS = 512,    /* depth of a slice, in words, at most */
-    HD_COSTS_GEMM_PANEL = 32,     /* rows, or columns, of a panel at most */
+    HD_COSTS_GEMM_ROWS = 1344,    /* rows of a slab: a multiple of every panel's rows (6, 14, 32) */
+    HD_COSTS_GEMM_COLUMNS = 1024, /* columns of a slab: a multiple of every panel's columns (8, 16,
+                                     32) */
+    HD_COSTS_GEMM_WORDS = 512,    /* maximum depth of a slice, in words */
+    HD_COSTS_GEMM_PANEL = 32,     /* maximum rows, or columns, of a panel */
     HD_COSTS_GEMM_WORDS_ALIGN = 16
 };
 struct hd_costs_gemm_layout {
-    bool pairs;               /* a word is a pair of bf16 values */
-    int64_t rows, columns;    /* of a slab */
-    int64_t depth, words;     /* of a slice: elements, words */
+    bool pairs;               /* true: a word is a pair of bf16 values; false: one fp32 value */
+    int64_t rows, columns;    /* rows and columns of a slab */
+    int64_t depth, words;     /* depth of a slice in elements, in words */
     int64_t a_words, b_words; /* size of the slab's panels */
     int64_t sums_floats;      /* fp32 sums [rows, columns] if c cannot hold them, else 0 */
-    int64_t strip_bytes;      /* b is encoded: per thread, the columns of a panel decoded; else 0 */
+    int64_t strip_bytes;      /* bytes per thread for the decoded columns of a panel, if b is
+                                 quantised; else 0 */
     int64_t scratch_bytes;    /* total */
 };
 struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *args,
                                                   const struct hd_traits *traits);
-/* Whether b is codes, and the bytes of it: of codes and scales, or of elements. */
+/* Returns true if b has codes instead of elements. */
 bool hd_costs_gemm_is_encoded(const struct hd_gemm_args *args);
-/* Bytes of a factor [rows, columns] in memory; plain ones have elements of dtype. */
+/* Returns the bytes of a factor [rows, columns] in memory; an unquantised one has elements of
+ * dtype. */
 int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows, int64_t columns,
                               enum hd_dtype dtype);
-/* On a GPU codes of b are decoded to scratch before they are multiplied, a slab of columns of c at
- * a time, so that the scratch is bounded. */
+/* Limits of a slab on a GPU: codes of b are decoded to scratch before they are multiplied, one slab
+ * of columns of c at a time, so that the scratch is bounded. */
 enum { HD_COSTS_DECODED_BYTES = 64 << 20, HD_COSTS_DECODED_COLUMNS = 256 };
 struct hd_costs_slabs {
-    int64_t columns;       /* of a slab; the last one may have fewer */
-    int64_t decoded_bytes; /* of the scratch, before that of the product */
+    int64_t columns;       /* columns of a slab; the last one may have fewer */
+    int64_t decoded_bytes; /* bytes of decoded values at the begin of the scratch; the product's
+                              scratch follows */
 };
 struct hd_costs_slabs hd_costs_gemm_slabs(const struct hd_gemm_args *args);
-/* The plain product of the slab that begins with column `first`: its b is the scratch. */
+/* Returns the plain product of the slab that begins with column `first`; its b is the scratch. */
 struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t first);
-/* The same for the experts, of which as many are decoded at once as fit; at least one. */
+/* Returns the number of experts that are decoded at once in a grouped GEMM: as many as fit, at
+ * least one. */
 int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args);
-/* HD_INVALID for a combination of bias, dbias, epilogue and accumulate that ops.h forbids. */
+/* Returns HD_INVALID for a combination of bias, dbias, epilogue and accumulate that ops.h
+ * forbids. */
 enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args);
-/* True for one contiguous row times a transposed matrix (decoding): own code reads b once, in
- * order, and needs no scratch. */
+/* Returns true for one contiguous row times a transposed matrix (decoding): own code reads b once,
+ * in order, and needs no scratch. */
 bool hd_costs_gemm_is_row(const struct hd_gemm_args *args);
-/* True if own code computes this GEMM, because there is no library or in spite of it. */
+/* Returns true if own code computes this GEMM, because there is no library or although there is
+ * one. */
 bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
-/* The bias_backward that computes this GEMM's dbias; its scratch follows the GEMM's. */
+/* Returns the bias_backward that computes this GEMM's dbias; its scratch follows the GEMM's. */
 struct hd_bias_backward_args hd_costs_gemm_dbias(const struct hd_gemm_args *args,
                                                  const struct hd_traits *traits);
 
-/* fp8 on the CPU: the factors are decoded to bf16, exactly, for a GEMM of those. Offsets in bytes.
- */
+/* Layout of the scratch of an fp8 product on the CPU: the factors are decoded to bf16, exactly, for
+ * a GEMM of bf16 factors. Offsets in bytes. */
 struct hd_costs_fp8_layout {
-    int64_t a, b, gemm; /* [M, K] and [N, K] bf16; the scratch of the GEMM */
+    int64_t a, b, gemm; /* [M, K] and [N, K] bf16; scratch of the GEMM */
     int64_t scratch_bytes;
 };
 struct hd_costs_fp8_layout hd_costs_lay_out_fp8(const struct hd_fp8_gemm_args *args,
                                                 const struct hd_traits *traits);
-/* The GEMM of the decoded factors, with their places in the scratch. */
+/* Returns the GEMM of the decoded factors, with their addresses in the scratch. */
 struct hd_gemm_args hd_costs_fp8_product(const struct hd_fp8_gemm_args *args,
                                          const struct hd_traits *traits);
-/* The same product as a GEMM of bf16 factors: its shape, bias and result, without addresses of
+/* Returns the product as a GEMM of bf16 factors: its shape, bias and result, without addresses of
  * factors and scratch. */
 struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *args);
-/* HD_INVALID for what ops.h forbids. */
+/* Returns HD_INVALID for arguments that ops.h forbids. */
 enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args);
 
 /* Operations per element of GELU, x * sigmoid(2u): u (4), doubling (1), sigmoid (3), product (1);
- * of its backward: sigmoid(2u) (8), its derivative (2), du/dx (3), combining them (5). */
+ * and of its backward: sigmoid(2u) (8), its derivative (2), du/dx (3), combining them (5). */
 enum { HD_COSTS_GELU_FLOPS = 9, HD_COSTS_GELU_BACKWARD_FLOPS = 18 };
 
-/* Grouped GEMMs on the CPU: own code, one expert after the other. An expert with more than SMALL
- * rows is shared by all threads. If there are at least SMALL_PER_THREAD smaller experts per thread
- * (so that threads finish at about the same time), each thread computes whole small experts, with
- * scratch of its own. With T <= ONE_BY_ONE rows (decoding), rows are multiplied one by one. */
+/* Parameters of grouped GEMMs on the CPU: own code, one expert after the other. All threads share
+ * an expert with more than SMALL rows. If there are at least SMALL_PER_THREAD smaller experts per
+ * thread (so that threads finish at about the same time), each thread computes whole small experts,
+ * with scratch of its own. With T <= ONE_BY_ONE rows (decoding), rows are multiplied one by one. */
 enum {
     HD_COSTS_GROUPED_SMALL = 512,
     HD_COSTS_GROUPED_SMALL_PER_THREAD = 2,
@@ -154,23 +161,24 @@ struct hd_costs_grouped_layout {
 struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_gemm_args *args,
                                                         const struct hd_traits *traits);
 bool hd_costs_grouped_is_one_by_one(const struct hd_grouped_gemm_args *args);
-/* The GEMM of one expert with that many rows; pointers are NULL. */
+/* Return the GEMM of one expert with that many rows; pointers are NULL. */
 struct hd_gemm_args hd_costs_grouped_product(const struct hd_grouped_gemm_args *args, int64_t rows);
 struct hd_gemm_args hd_costs_grouped_weight_product(const struct hd_grouped_gemm_weight_args *args,
                                                     int64_t rows);
 
-/* regroup on a GPU. Offsets in bytes. */
+/* Layout of the scratch of regroup on a GPU. Offsets in bytes. */
 struct hd_costs_regroup_layout {
     int64_t places;   /* [P, E] int64: first row of (rank, expert) in (expert, rank) order */
-    int64_t arrivals; /* [P * E + 1] int64: the same in (rank, expert) order, then the total */
+    int64_t arrivals; /* [P * E + 1] int64: first row of (rank, expert) in (rank, expert) order,
+                         then the total */
     int64_t scratch_bytes;
 };
 struct hd_costs_regroup_layout hd_costs_lay_out_regroup(const struct hd_regroup_args *args);
 
-/* Attention on the CPU in fp32. A "row" is a pair (head of one group, query); "width" is the head
- * width, padded. A thread works on a block of rows against one tile of keys at a time. Offsets are
- * in floats from the start of the thread's part of the scratch; a member that forward or backward
- * does not use is 0. */
+/* Layout of the scratch of attention on the CPU in fp32. A "row" is a pair (head of one group,
+ * query); "width" is the head width, padded. A thread works on a block of rows against one tile of
+ * keys at a time. Offsets are in floats from the start of the thread's scratch; a member that
+ * forward or backward does not use is 0. */
 enum {
     HD_COSTS_ATTENTION_ROWS = 512, /* rows of a block */
     HD_COSTS_ATTENTION_TILE = 64,  /* rows, and keys, of a tile of scores */
@@ -180,7 +188,7 @@ struct hd_costs_attention_layout {
     int64_t block_rows, width; /* rows of a block; D rounded up to 16 */
     /* per row */
     int64_t q, out, dout, dq;     /* [block_rows, width] */
-    int64_t q_t, dout_t;          /* the same in transposed tiles: [width, TILE] each */
+    int64_t q_t, dout_t;          /* q, dout in transposed tiles: [width, TILE] each */
     int64_t max, sum, lse, delta; /* [block_rows] */
     int64_t index, bound, slope;  /* [block_rows] int32, int32, float */
     /* per tile of keys */
@@ -197,9 +205,9 @@ hd_costs_attention_forward_layout(const struct hd_attention_forward_args *args);
 struct hd_costs_attention_layout
 hd_costs_attention_backward_layout(const struct hd_attention_backward_args *args);
 
-/* Attention on the CPU in bf16, on panels of words (kernels/cpu/panel.h), in the same blocks of
- * rows. Offsets are in bytes from the start of the thread's part of the scratch; a word is two
- * bf16.
+/* Layout of the scratch of attention on the CPU in bf16, on panels of words (kernels/cpu/panel.h),
+ * in the same blocks of rows. Offsets are in bytes from the start of the thread's scratch; a word
+ * is two bf16.
  */
 enum {
     HD_COSTS_ATTENTION_ROWS_MIN = 8,       /* with fewer rows in a group, packing does not pay */
@@ -210,7 +218,7 @@ enum {
 };
 struct hd_costs_attention_panels {
     int64_t block_rows, width; /* rows of a block, D: both rounded up to PANEL */
-    int64_t keys;              /* maximum of a tile */
+    int64_t keys;              /* maximum number of keys of a tile */
     /* per block of rows */
     int64_t q;                           /* [block_rows, width] bf16 */
     int64_t out;                         /* [block_rows, width] fp32 */
@@ -231,8 +239,8 @@ struct hd_costs_attention_panels {
     int64_t dk, dv; /* [kv_len rounded up to keys, width] fp32 */
     int64_t thread_bytes;
 };
-/* True if attention uses panels: the CPU multiplies bf16 and a group has enough rows to share what
- * is packed. Else it uses vectors of fp32, which support every dtype and size. */
+/* Returns true if attention uses panels: the CPU multiplies bf16 and a group has enough rows to
+ * share the packed keys. Else it uses vectors of fp32, which support every dtype and size. */
 bool hd_costs_attention_is_on_panels(enum hd_dtype dtype, int64_t group_rows,
                                      const struct hd_traits *traits);
 struct hd_costs_attention_panels
@@ -240,12 +248,12 @@ hd_costs_attention_forward_panels(const struct hd_attention_forward_args *args);
 struct hd_costs_attention_panels
 hd_costs_attention_backward_panels(const struct hd_attention_backward_args *args);
 
-/* Attention on a GPU. A first kernel computes, once for all heads, the "sights": the range of key
- * indices that each query sees, and extremes over granules of 32 queries or keys, by which tiles
- * without visible pairs are skipped. Offsets in bytes. Lengths are padded, so a tile never spans
- * two sequences. */
+/* Layout of the scratch of attention on a GPU. A first kernel computes, once for all heads, the
+ * mask extents: the range of key indices that each query sees, and extremes over granules of 32
+ * queries or keys, by which tiles without visible pairs are skipped. Offsets in bytes. Lengths are
+ * padded, so a tile never spans two sequences. */
 enum {
-    HD_COSTS_ATTENTION_GRANULE = 32, /* queries, keys */
+    HD_COSTS_ATTENTION_GRANULE = 32, /* queries, or keys, of a granule */
     HD_COSTS_ATTENTION_PAD = 128,    /* the largest tile of queries or keys */
     HD_COSTS_ATTENTION_KEYS = 128    /* keys per thread block that computes dk and dv */
 };
@@ -264,7 +272,8 @@ struct hd_costs_attention_mask_extents {
     int64_t parts_dk, parts_dv; /* [B, G, parts, kv_len, D] float; empty with one part */
     int64_t bytes;              /* total scratch */
 };
-/* True if tensor cores support these; otherwise plain fp32 code runs, which never splits heads. */
+/* Returns true if tensor cores support these; otherwise plain fp32 code runs, which never splits
+ * heads. */
 bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D);
 struct hd_costs_attention_mask_extents
 hd_costs_attention_forward_mask_extents(const struct hd_attention_forward_args *args);

@@ -1,6 +1,6 @@
 #include "kernels/costs/costs.h"
 
-/* The loss of each row in double; the losses are then added in order. */
+/* Returns one double per row, its loss; the losses are then added in order. */
 int64_t hd_scratch_cross_entropy(const struct hd_cross_entropy_args *args,
                                  const struct hd_traits *traits)
 {
@@ -8,7 +8,8 @@ int64_t hd_scratch_cross_entropy(const struct hd_cross_entropy_args *args,
     return args->R * (int64_t)sizeof(double);
 }
 
-/* Per logit: maximum, subtraction, exp, add; for the gradient subtraction, exp and a multiply. */
+/* Counts per logit: maximum, subtraction, exp, add; for the gradient subtraction, exp and a
+ * multiply. */
 void hd_cost_cross_entropy(struct hd_costs *costs, const struct hd_cross_entropy_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
@@ -35,7 +36,7 @@ int64_t hd_scratch_cross_entropy_shared(const struct hd_cross_entropy_shared_arg
     return args->R * (int64_t)sizeof(double);
 }
 
-/* The gradient part of cross_entropy; operations on the stats are not counted. */
+/* Counts the gradient of cross_entropy; operations on the stats are not counted. */
 void hd_cost_cross_entropy_shared(struct hd_costs *costs,
                                   const struct hd_cross_entropy_shared_args *a)
 {

@@ -2,7 +2,7 @@
 
 HD_COSTS_NO_SCRATCH(dropout)
 
-/* A multiply per element; the mask is computed with integers. */
+/* Counts a multiply per element; the mask is computed with integers. */
 void hd_cost_dropout(struct hd_costs *costs, const struct hd_dropout_args *a)
 {
     const int64_t bytes = a->R * a->C * (int64_t)hd_dtype_size(a->dtype);

@@ -2,7 +2,7 @@
 
 HD_COSTS_NO_SCRATCH(embedding_forward)
 
-/* R rows of each table are read: the tables are assumed to have more rows than a micro-batch. */
+/* Counts R rows of each table: the tables are assumed to have more rows than a micro-batch. */
 void hd_cost_embedding_forward(struct hd_costs *costs, const struct hd_embedding_forward_args *a)
 {
     const int64_t row_bytes = a->C * (int64_t)hd_dtype_size(a->dtype);
@@ -26,7 +26,8 @@ hd_costs_lay_out_embedding(const struct hd_embedding_backward_args *args)
     return layout;
 }
 
-/* A counting sort of the rows by index: [V + 1] begins and [R] sorted rows. */
+/* Returns the scratch of a counting sort of the rows by index: [V + 1] begins and [R] sorted
+ * rows. */
 int64_t hd_scratch_embedding_backward(const struct hd_embedding_backward_args *args,
                                       const struct hd_traits *traits)
 {
@@ -35,7 +36,7 @@ int64_t hd_scratch_embedding_backward(const struct hd_embedding_backward_args *a
     return (args->V + 1 + args->R) * (int64_t)sizeof(int64_t);
 }
 
-/* With accumulate only table rows with an index are read and written, R at most; without, all. */
+/* Counts with accumulate only table rows that have an index, R at most; without it, all. */
 void hd_cost_embedding_backward(struct hd_costs *costs, const struct hd_embedding_backward_args *a)
 {
     const int64_t named = a->R < a->V ? a->R : a->V;

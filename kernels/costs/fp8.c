@@ -71,7 +71,8 @@ enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args)
     return HD_OK;
 }
 
-/* A GPU's library has its budget; without a library there are no products in fp8. */
+/* Returns the scratch limit of the library on a GPU, where fp8 is multiplied only by the library;
+ * on a CPU the layout's size. */
 int64_t hd_scratch_fp8_gemm(const struct hd_fp8_gemm_args *args, const struct hd_traits *traits)
 {
     return hd_traits_is_cuda(traits) ? traits->gemm_scratch_bytes
@@ -88,7 +89,7 @@ void hd_cost_fp8_gemm(struct hd_costs *costs, const struct hd_fp8_gemm_args *a)
     costs->write_bytes += c;
 }
 
-/* By a history, as in all steps but the first. */
+/* Counts a scale from a history, as in all steps but the first. */
 void hd_cost_fp8_amax(struct hd_costs *costs, const struct hd_fp8_amax_args *a)
 {
     const int64_t bytes = a->N * (int64_t)hd_dtype_size(HD_BF16);
@@ -98,7 +99,7 @@ void hd_cost_fp8_amax(struct hd_costs *costs, const struct hd_fp8_amax_args *a)
     costs->write_bytes += HD_AMAX_PARTS * 4;
 }
 
-/* A maximum and a product per element. */
+/* Counts a maximum and a product per element. */
 void hd_cost_fp8_encode(struct hd_costs *costs, const struct hd_fp8_encode_args *a)
 {
     costs->flops += 2.0 * (double)a->R * (double)a->C;

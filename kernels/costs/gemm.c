@@ -49,8 +49,8 @@ int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows,
     const int64_t count = rows * columns;
 
     switch (codes->quant) {
-    case HD_QUANT_NF4: /* a code of 4 bits, and 8 bits a block; the second level is next to nothing
-                        */
+    case HD_QUANT_NF4: /* codes of 4 bits, and 8 bits per block; the second level of scales is
+                          negligible */
         return divide_up(count, 2) + divide_up(count, HD_NF4_BLOCK);
     case HD_QUANT_INT8:
     case HD_QUANT_FP8:
@@ -97,7 +97,7 @@ struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t 
     return part;
 }
 
-/* The sides of b and of the factor that it is. */
+/* Checks that b has the shape of the factor that its codes describe. */
 static enum hd_status check_codes(const struct hd_gemm_args *args)
 {
     const struct hd_quant_factor *f = &args->b_codes;
@@ -155,11 +155,12 @@ bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_trait
            hd_costs_gemm_is_encoded(args);
 }
 
-/* Own code applies GELU to the complete sums on every device. cuBLASLt can also apply GELU and
- * store its input, if rows are multiples of 8 elements, and it can sum the rows of a factor
- * (dbias); oneDNN does neither here. Traits can forbid both for cuBLASLt. A residual is added by
- * cuBLASLt (beta = 1) and by own code of a GPU; on a CPU it would save little, and change the bits
- * of its programs. */
+/* Returns true if the GEMM can compute the epilogue, dbias or residual in its own pass. Own code
+ * applies GELU to the complete sums on every device. cuBLASLt can also apply GELU and store its
+ * input, if rows are multiples of 8 elements, and it can sum the rows of a factor (dbias); oneDNN
+ * does neither here. Traits can forbid both for cuBLASLt. A residual is added by cuBLASLt (beta =
+ * 1) and by own code of a GPU; on a CPU it would save little, and change the bits of its
+ * programs. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const bool by_gpu_library = hd_traits_is_cuda(traits) && !hd_costs_gemm_is_own(args, traits);
@@ -174,8 +175,9 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
            (by_gpu_library && args->ldc % 8 == 0 && !traits->gelu_apart);
 }
 
-/* The larger of the library's scratch limit and the size of own code's panels, because the library
- * may refuse a shape. On a GPU own code keeps its tiles in shared memory and needs no scratch. */
+/* Returns the larger of the library's scratch limit and the size of own code's panels, because the
+ * library may refuse a shape. On a GPU own code keeps its tiles in shared memory and needs no
+ * scratch. */
 static int64_t product_scratch(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const struct hd_gemm_args slab = hd_costs_gemm_slab(args, 0);
@@ -214,7 +216,8 @@ int64_t hd_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits 
     return hd_costs_align(product_scratch(args, traits)) + hd_scratch_bias_backward(&dbias, traits);
 }
 
-/* An epilogue adds its kernel's operations and one matrix of bytes; dbias its own bytes. */
+/* Counts for an epilogue its kernel's operations and one matrix of bytes, and for dbias its
+ * bytes. */
 void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);

@@ -9,7 +9,8 @@
 enum {
     PAGE_BYTES = 2 * 1024 * 1024,         /* the driver maps memory in pages of this size */
     GEMM_BUDGET_BYTES = 32 * 1024 * 1024, /* enough for every algorithm of cuBLASLt on Hopper */
-    HEAD_ROWS = 4096 /* ops_linear.c: at 600 TFLOP/s and 3 TB/s, 7% beside the products */
+    HEAD_ROWS = 4096 /* ops_head.c: at 600 TFLOP/s and 3 TB/s, 7% more time than the products
+                        alone */
 };
 
 void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes, bool library,
@@ -36,17 +37,17 @@ void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes,
 
 /* ---- kinds ---- */
 
-/* Products without sparsity, sums in fp32. Sources: NVIDIA's data sheets of each product, and for
- * cards of workstations and for people at home the appendices of its white papers on GA102, Ada and
- * RTX Blackwell.
+/* Rates of products without sparsity, sums in fp32. Sources: NVIDIA's data sheets of each product;
+ * for cards of workstations and consumers the appendices of its white papers on GA102, Ada and RTX
+ * Blackwell.
  *
  * Compared with tables that quote those sheets: fp8 of L4 (485 with sparsity), L40 (724), L40S
  * (1,466), H100 and H200 SXM (3,958), B200 (9,000) and GB200 (10,000). Not confirmed by a second
  * source: fp8 of H100 NVL, H200 NVL, H100 PCIe, GH200, H20 and H800 (NVIDIA has no public sheet of
  * the last two), and all figures of the cards from RTX 3090 to V100.
  *
- * P100 and V100 are for plans alone, to compare with what was published: the kernels need compute
- * capability 8.0. They have no bf16: `half` is fp16, of P100 without tensor cores. */
+ * P100 and V100 are only for plans, to compare with published runs: the kernels need compute
+ * capability 8.0. They have no bf16: `half` is fp16, on the P100 without tensor cores. */
 static const struct hd_gpu_kind kinds[] = {
     {"a10", "A10", "A10 24 GB", 72, 86, 23028, false, 600, 0, 125, 62.5, 31.2},
     {"a30", "A30", "A30 24 GB", 56, 80, 24576, false, 933, 0, 165, 82, 10.3},
@@ -92,7 +93,8 @@ const struct hd_gpu_kind *hd_gpu_kind_find(const char *word)
     return NULL;
 }
 
-/* "RTX 4090 Laptop GPU" and "RTX 3090 Ti" are other chips than "RTX 4090" and "RTX 3090". */
+/* Returns true for names of another chip: "RTX 4090 Laptop GPU" and "RTX 3090 Ti" are not "RTX
+ * 4090" and "RTX 3090". */
 static bool is_variant(const char *rest)
 {
     static const char *const marks[] = {" Ti", " D", " SUPER", " Laptop", " Max-Q"};

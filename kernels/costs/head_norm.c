@@ -3,7 +3,7 @@
 HD_COSTS_NO_SCRATCH(head_norm_forward)
 HD_COSTS_NO_SCRATCH(head_norm_backward)
 
-/* Per normalised element as in rmsnorm: square and add, two multiplies. v is copied. */
+/* Counts per normalised element as rmsnorm does: square and add, two multiplies. v is copied. */
 void hd_cost_head_norm_forward(struct hd_costs *costs, const struct hd_head_norm_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), heads = a->R * (a->H + a->G);
@@ -14,7 +14,7 @@ void hd_cost_head_norm_forward(struct hd_costs *costs, const struct hd_head_norm
     costs->write_bytes += elements * e + heads * 4;
 }
 
-/* Per normalised element as in rmsnorm: 7. */
+/* Counts 7 operations per normalised element, as rmsnorm does. */
 void hd_cost_head_norm_backward(struct hd_costs *costs, const struct hd_head_norm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), heads = a->R * (a->H + a->G);
@@ -25,8 +25,8 @@ void hd_cost_head_norm_backward(struct hd_costs *costs, const struct hd_head_nor
     costs->write_bytes += (heads * a->D + values) * e;
 }
 
-/* Two partial sums of D per chunk of rows: for queries and for keys. On a GPU each head counts as a
- * row: chunks of query heads, then chunks of key heads. */
+/* Returns two partial sums of D floats per chunk of rows: for queries and for keys. On a GPU each
+ * head counts as a row: chunks of query heads, then chunks of key heads. */
 int64_t hd_scratch_head_norm_backward_weight(const struct hd_head_norm_backward_weight_args *args,
                                              const struct hd_traits *traits)
 {

@@ -56,7 +56,8 @@ int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args)
     return at_most(fit, args->E);
 }
 
-/* The scratch of a GEMM grows with its rows, so scratch for T rows is enough for every count. */
+/* Lays out scratch for T rows, which is enough for every count of an expert, since the scratch of a
+ * GEMM grows with its rows. */
 struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_gemm_args *args,
                                                         const struct hd_traits *traits)
 {
@@ -66,7 +67,7 @@ struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_
     const int64_t shared = hd_costs_lay_out_gemm(&whole, traits).scratch_bytes;
     struct hd_costs_grouped_layout l = {.begins_bytes = begins_bytes(args->E)};
 
-    if (hd_traits_is_cuda(traits)) /* every thread block finds the begins itself */
+    if (hd_traits_is_cuda(traits)) /* every thread block computes the begins itself */
         return (struct hd_costs_grouped_layout){
             .scratch_bytes = args->b_codes.quant ? hd_costs_grouped_slab_experts(args) *
                                                        hd_costs_gemm_slabs(&whole).decoded_bytes
@@ -88,8 +89,9 @@ int64_t hd_scratch_grouped_gemm(const struct hd_grouped_gemm_args *args,
     return hd_costs_lay_out_grouped(args, traits).scratch_bytes;
 }
 
-/* K of a weight gradient is the number of rows of the expert. A slice is at most
- * HD_COSTS_GEMM_WORDS deep, and the scratch is largest if K is one slice of that depth. */
+/* Returns the scratch for the largest product. K of a weight gradient is the number of rows of the
+ * expert. A slice is at most HD_COSTS_GEMM_WORDS deep, and the scratch is largest if K is one slice
+ * of that depth. */
 int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args *args,
                                        const struct hd_traits *traits)
 {
@@ -103,7 +105,7 @@ int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args 
     return hd_costs_lay_out_gemm(&deepest, traits).scratch_bytes;
 }
 
-/* Every row is multiplied once; at most T experts have rows. */
+/* Counts every row once; at most T experts have rows. */
 void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
@@ -116,8 +118,8 @@ void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_a
     costs->write_bytes += a->T * a->N * c;
 }
 
-/* Without accumulate every expert's gradient is written; with it, only those of experts with rows
- * are read and written. */
+/* Counts without accumulate a write of every expert's gradient; with it, a read and a write for
+ * experts with rows only. */
 void hd_cost_grouped_gemm_weight(struct hd_costs *costs,
                                  const struct hd_grouped_gemm_weight_args *a)
 {

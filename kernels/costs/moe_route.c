@@ -5,7 +5,7 @@ HD_COSTS_NO_SCRATCH(route_forward)
 HD_COSTS_NO_SCRATCH(route_counts)
 HD_COSTS_NO_SCRATCH(route_backward)
 
-/* Returns room for one record of each block on a GPU; the CPU adds all rows in order. */
+/* Returns the scratch for one record per thread block on a GPU; the CPU adds all rows in order. */
 int64_t hd_scratch_route_record(const struct hd_route_record_args *args,
                                 const struct hd_traits *traits)
 {
@@ -15,7 +15,7 @@ int64_t hd_scratch_route_record(const struct hd_route_record_args *args,
                                      : 0;
 }
 
-/* 66 operations per two numbers: ten rounds of six, and six for Box and Muller. */
+/* Counts 66 operations per two numbers: ten rounds of six, and six for Box and Muller. */
 void hd_cost_route_noise(struct hd_costs *costs, const struct hd_route_noise_args *a)
 {
     costs->flops += 33.0 * (double)a->R * (double)a->E;
@@ -23,8 +23,8 @@ void hd_cost_route_noise(struct hd_costs *costs, const struct hd_route_noise_arg
     costs->write_bytes += 4 * a->R * a->E;
 }
 
-/* Per logit: a comparison, maximum, subtraction, exp, add, multiply; with noise the softplus (5), a
- * multiply and an add. Per gate four more to renormalize. */
+/* Counts per logit: a comparison, maximum, subtraction, exp, add, multiply; with noise the softplus
+ * (5), a multiply and an add. Counts per gate four more to renormalize. */
 void hd_cost_route_forward(struct hd_costs *costs, const struct hd_route_forward_args *a)
 {
     const int64_t logits = a->R * a->E, gates = a->R * a->K;
@@ -35,7 +35,7 @@ void hd_cost_route_forward(struct hd_costs *costs, const struct hd_route_forward
     costs->write_bytes += 4 * (logits + a->R + 2 * gates);
 }
 
-/* Returns the bytes of the fields that say where documents are. */
+/* Returns the bytes of the fields that locate documents. */
 static int64_t documents(const int32_t *begins, const int32_t *lengths, int64_t R)
 {
     return 4 * R * ((begins ? 1 : 0) + (lengths ? 1 : 0));
@@ -63,8 +63,8 @@ void hd_cost_route_record(struct hd_costs *costs, const struct hd_route_record_a
     costs->write_bytes += 8 * record;
 }
 
-/* Per logit: the mean (3), the gradient (3); with noise the sigmoid (3) and two multiplies. Per
- * gate: the mean (2), the gradient (3). */
+/* Counts per logit: the mean (3), the gradient (3); with noise the sigmoid (3) and two multiplies.
+ * Counts per gate: the mean (2), the gradient (3). */
 void hd_cost_route_backward(struct hd_costs *costs, const struct hd_route_backward_args *a)
 {
     const int64_t logits = a->R * a->E, gates = a->R * a->K;

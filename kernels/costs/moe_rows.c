@@ -5,14 +5,15 @@ HD_COSTS_NO_SCRATCH(permute_backward)
 HD_COSTS_NO_SCRATCH(combine_forward)
 HD_COSTS_NO_SCRATCH(combine_backward)
 
-/* Returns room for the next slot of each run and expert, and for the choices of a document. */
+/* Returns the scratch for the next slot of each run and expert, and for the choices of a
+ * document. */
 int64_t hd_scratch_assign(const struct hd_assign_args *args, const struct hd_traits *traits)
 {
     (void)traits;
     return args->at.Q * args->E * 2 * (int64_t)sizeof(int64_t);
 }
 
-/* See struct hd_costs_regroup_layout. The CPU needs only `places`: it walks the rows in order. */
+/* Lays out the scratch of regroup. The CPU needs only `places`: it walks the rows in order. */
 struct hd_costs_regroup_layout hd_costs_lay_out_regroup(const struct hd_regroup_args *args)
 {
     const int64_t count = args->P * args->E, bytes = (int64_t)sizeof(int64_t);
@@ -35,7 +36,7 @@ void hd_cost_assign(struct hd_costs *costs, const struct hd_assign_args *a)
     costs->write_bytes += 4 * (a->R * a->K + a->E + a->P);
 }
 
-/* Of the R * K choices at most T have a slot. */
+/* Returns the number of the R * K choices that have a slot: at most T. */
 static int64_t slots(int64_t R, int64_t K, int64_t T)
 {
     return R * K < T ? R * K : T;

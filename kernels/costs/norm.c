@@ -11,7 +11,7 @@ bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dt
            bytes <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES;
 }
 
-/* Per element: square and add, two multiplies; one more to add the residual. */
+/* Counts per element: square and add, two multiplies; one more to add the residual. */
 void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
@@ -21,7 +21,7 @@ void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_for
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + a->R * 4;
 }
 
-/* With dweight: one partial sum of C per chunk of rows. */
+/* Returns with dweight one partial sum of C floats per chunk of rows; else 0. */
 int64_t hd_scratch_rmsnorm_backward(const struct hd_rmsnorm_backward_args *args,
                                     const struct hd_traits *traits)
 {
@@ -30,8 +30,8 @@ int64_t hd_scratch_rmsnorm_backward(const struct hd_rmsnorm_backward_args *args,
                : 0;
 }
 
-/* Per element: w*dout, xhat, their product's sum (2), then two multiplies and a subtraction; with
- * dweight a product and its sum more. */
+/* Counts per element: w*dout, xhat, their product's sum (2), then two multiplies and a subtraction;
+ * with dweight one more product and sum. */
 void hd_cost_rmsnorm_backward(struct hd_costs *costs, const struct hd_rmsnorm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
@@ -42,7 +42,7 @@ void hd_cost_rmsnorm_backward(struct hd_costs *costs, const struct hd_rmsnorm_ba
     costs->write_bytes += elements * e + (a->dweight ? a->C * 4 : 0);
 }
 
-/* One partial sum of C per chunk of rows. */
+/* Returns one partial sum of C floats per chunk of rows. */
 int64_t hd_scratch_rmsnorm_backward_weight(const struct hd_rmsnorm_backward_weight_args *args,
                                            const struct hd_traits *traits)
 {
@@ -59,7 +59,7 @@ void hd_cost_rmsnorm_backward_weight(struct hd_costs *costs,
     costs->write_bytes += a->C * 4;
 }
 
-/* Per element: the mean's add, deviation, square and add, normalise, weight and bias (7). */
+/* Counts per element: the mean's add, deviation, square and add, normalise, weight and bias (7). */
 void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
@@ -69,7 +69,8 @@ void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + 2 * a->R * 4;
 }
 
-/* With dweight: two partial sums of C per chunk of rows, dweight and dbias. */
+/* Returns with dweight two partial sums of C floats per chunk of rows, for dweight and dbias; else
+ * 0. */
 int64_t hd_scratch_layernorm_backward(const struct hd_layernorm_backward_args *args,
                                       const struct hd_traits *traits)
 {
@@ -78,8 +79,8 @@ int64_t hd_scratch_layernorm_backward(const struct hd_layernorm_backward_args *a
                          : 0;
 }
 
-/* Per element: g, xhat (2), the sums of g and g*xhat (3), then 4 to combine; with dweight a product
- * and two sums more. */
+/* Counts per element: g, xhat (2), the sums of g and g*xhat (3), then 4 to combine; with dweight
+ * one more product and two sums. */
 void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernorm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
@@ -90,7 +91,7 @@ void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernor
     costs->write_bytes += elements * e + (a->dweight ? 2 * a->C * 4 : 0);
 }
 
-/* Two partial sums of C per chunk of rows: dweight and dbias. */
+/* Returns two partial sums of C floats per chunk of rows: for dweight and dbias. */
 int64_t hd_scratch_layernorm_backward_weight(const struct hd_layernorm_backward_weight_args *args,
                                              const struct hd_traits *traits)
 {

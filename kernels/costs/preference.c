@@ -10,7 +10,7 @@ void hd_cost_answer_sums(struct hd_costs *costs, const struct hd_answer_sums_arg
     costs->write_bytes += a->R / a->S * a->A * 16;
 }
 
-/* The few operations of each pair are not counted. */
+/* Counts bytes only; the few operations of each pair are not counted. */
 void hd_cost_preference(struct hd_costs *costs, const struct hd_preference_args *a)
 {
     costs->read_bytes += a->R * 4 + a->R / a->S * a->A * 16;

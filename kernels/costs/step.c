@@ -19,7 +19,7 @@ void hd_cost_square_sums(struct hd_costs *costs, const struct hd_square_sums_arg
     costs->write_bytes += (a->N + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK * 8;
 }
 
-/* The chunk sums are not counted: one double per HD_GRAD_CHUNK elements. */
+/* Counts the record only: the chunk sums are one double per HD_GRAD_CHUNK elements. */
 void hd_cost_step_record(struct hd_costs *costs, const struct hd_step_record_args *a)
 {
     (void)a;
