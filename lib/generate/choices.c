@@ -9,20 +9,20 @@
 #include "data/lines.h"
 
 enum {
-    MISTAKE_BYTES_MAX = 240,  /* of the message about one line */
-    MISTAKES_BYTES_MAX = 880, /* of all such messages: an error has 1023 bytes */
-    CHECKS_PER_CALL = 256     /* questions that are checked between two calls of progress */
+    MISTAKE_BYTES_MAX = 240,  /* bytes of the message about one line */
+    MISTAKES_BYTES_MAX = 880, /* bytes of all messages together: an error has 1023 bytes */
+    CHECKS_PER_CALL = 256     /* questions checked between two calls of progress */
 };
 
-/* One question. Its choices are read one behind the other, so that each finds the prompt in the
- * slot that the one before it has left. */
+/* One question. Its choices are read one after the other, so that each one finds the prompt in the
+ * slot that the previous one used. */
 struct question {
     struct examination *all;
     struct hd_arena arena;
     const char *file, *prompt, *delimiter;
     const char *choices[HD_CHOICES_MAX];
     int64_t line;
-    int count, right, next; /* next: the choice that is being read */
+    int count, right, next; /* next: index of the choice that is being read */
     double log_likelihoods[HD_CHOICES_MAX];
     bool cut, is_done;
 };
@@ -32,14 +32,14 @@ struct examination {
     struct hd_language *language;
     const struct hd_choices_options *options;
     int64_t context;
-    struct question *questions; /* a ring [room] */
+    struct question *questions; /* ring [capacity] of the questions in progress */
     int capacity, first, held;
     size_t file;
-    struct hd_lines lines; /* of that file, if is_open */
+    struct hd_lines lines; /* reader of the current file, if is_open */
     bool is_open;
     int64_t begun;
-    struct hd_choices sums; /* acc, acc_norm: right answers */
-    enum hd_status st;      /* of a callback */
+    struct hd_choices sums; /* acc, acc_norm: number of right answers so far */
+    enum hd_status st;      /* failure in a callback */
     struct hd_error error;
 };
 
@@ -101,7 +101,7 @@ static enum hd_status parse(struct question *q, const char *line, size_t bytes)
     return st;
 }
 
-/* The next line that is not blank, in e->lines.line. *ret_there false: there is none. */
+/* Reads the next line that is not blank into e->lines.line. *ret_there false: end of the files. */
 static enum hd_status next_line(struct examination *e, bool *ret_there)
 {
     enum hd_status st = HD_OK;
@@ -154,8 +154,8 @@ static void on_end(void *user, enum hd_generation_end end, enum hd_status st)
     }
 }
 
-/* Behind an empty prompt: the token that begins a text, unless the choice begins with it, and the
- * choice without special tokens. */
+/* Encodes a choice behind an empty prompt: the token that begins a text, unless the choice begins
+ * with it, and the choice without special tokens. */
 static enum hd_status encode_alone(struct question *q, const struct hd_text *whole,
                                    struct hd_id_list *ids)
 {
@@ -175,8 +175,8 @@ static enum hd_status encode_alone(struct question *q, const struct hd_text *who
     return st;
 }
 
-/* Finds the ids of prompt and choice; *ret_first: the first one of the choice. Both are encoded
- * with the special tokens that the tokenizer adds by default, as lm-evaluation-harness has it. */
+/* Encodes prompt and choice; *ret_first: index of the choice's first token. Both are encoded with
+ * the special tokens that the tokenizer adds by default, as in lm-evaluation-harness. */
 static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
 {
     struct hd_language *language = q->all->language;
@@ -191,7 +191,8 @@ static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t
     if (!st && *q->prompt)
         st = hd_language_encode_whole(language, q->prompt, bytes, &prompt);
     *ret_first = prompt.count ? (int64_t)prompt.count : 1;
-    if (!st && !prompt.count) /* also white space alone, where nothing is put in front of a text */
+    if (!st && !prompt.count) /* also for white space alone, if the tokenizer adds no token before a
+                                 text */
         st = encode_alone(q, &whole, ids);
     else if (!st)
         st = hd_language_encode_whole(language, whole.data, whole.len_bytes, ids);
@@ -203,7 +204,7 @@ static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t
     return st;
 }
 
-/* Encodes the next choice, and checks that the context holds it. */
+/* Encodes the next choice, and checks that the context can hold it. */
 static enum hd_status prepare_choice(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
 {
     enum hd_status st = encode(q, ids, ret_first);
@@ -230,21 +231,21 @@ static enum hd_status begin_choice(struct question *q)
                                        .user = q};
 
     q->log_likelihoods[q->next] = 0;
-    q->cut |= what.prompt_count > q->all->context + 1; /* the last token is not fed */
+    q->cut |= what.prompt_count > q->all->context + 1; /* the last token is not fed to the model */
     if (!st)
         st = hd_generator_add(q->all->generator, &what, NULL);
     hd_id_list_free(&ids);
     return st;
 }
 
-/* ---- before the first one ---- */
+/* ---- checking all questions ---- */
 
 struct mistakes {
-    struct hd_text text; /* of the first ones, with "; " between them */
-    int64_t count, left; /* left: of them, not in the text */
+    struct hd_text text; /* messages of the first mistakes, with "; " between them */
+    int64_t count, left; /* number of mistakes; number of those not in `text` */
 };
 
-/* Parses and encodes the question of this line. */
+/* Parses and encodes the question of the current line. */
 static enum hd_status check_line(struct examination *e)
 {
     struct question q = {.all = e, .file = e->options->files[e->file], .line = e->lines.number};
@@ -263,7 +264,7 @@ static enum hd_status check_line(struct examination *e)
     return st;
 }
 
-/* Keeps the message of the line, while the text of all stays short. */
+/* Adds the message of the current line, unless the text would become too long. */
 static void add_mistake(const struct examination *e, struct mistakes *m)
 {
     char text[MISTAKE_BYTES_MAX];
@@ -290,8 +291,8 @@ static enum hd_status refuse(const struct mistakes *m, int64_t questions)
                   (long long)m->count, (long long)questions, text, (long long)m->left);
 }
 
-/* Reads all questions that will be asked, and names those that are wrong in one message, so that
- * none ends the work after hours. */
+/* Reads all questions that will be run, and reports all invalid ones in one message, so that an
+ * invalid question does not end the run after hours. */
 static enum hd_status check_all(struct examination *e)
 {
     struct mistakes m = {.count = 0};
@@ -323,9 +324,9 @@ static enum hd_status check_all(struct examination *e)
     return st;
 }
 
-/* ---- all of them ---- */
+/* ---- running all questions ---- */
 
-/* Reads the next question and begins it. */
+/* Reads the next question and begins it. *ret_none true: there is none. */
 static enum hd_status begin_question(struct examination *e, bool *ret_none)
 {
     struct question *q = &e->questions[(e->first + e->held) % e->capacity];
@@ -349,7 +350,7 @@ static enum hd_status begin_question(struct examination *e, bool *ret_none)
     return st ? hd_err_prefix(st, "%s:%lld", q->file, (long long)q->line) : HD_OK;
 }
 
-/* Characters, not bytes: the continuation bytes of UTF-8 do not count. */
+/* Returns the number of characters: continuation bytes of UTF-8 do not count. */
 static double characters(const char *text)
 {
     double count = 0;
@@ -409,7 +410,8 @@ static enum hd_status examine(struct examination *e)
     return st;
 }
 
-/* The standard error of a mean of zeros and ones: their deviation (n - 1) by the root of n. */
+/* Returns the standard error of a mean of zeros and ones: their standard deviation (n - 1) divided
+ * by sqrt(n). */
 static double error_of(double mean, int64_t n)
 {
     return n > 1 ? sqrt(mean * (1 - mean) / (double)(n - 1)) : 0;

@@ -1,23 +1,23 @@
-/* choices: multiple choice by log-likelihood: which of several texts is the most likely one behind
- * a prompt.
+/* choices: multiple choice by log-likelihood: finds which of several texts is the most likely
+ * continuation of a prompt.
  *
- * A file has a question in each line (JSON):
+ * A file has one question per line (JSON):
  *
  *     {"prompt": "The capital of France is", "choices": ["Paris", "Rome"], "answer": 0}
  *
  * answer: the index of the right choice, from 0, or its text. A choice follows the prompt behind a
- * space; "delimiter": another text. Prompt and choice are encoded together, and white space at the
- * end of the prompt, in any script, belongs to the choice, so that words keep their tokens. A
- * question of more than context + 1 tokens loses those at its beginning; the last one is not fed.
- * Log-likelihoods are natural, of the choice's tokens alone.
+ * space; "delimiter" sets another text. Prompt and choice are encoded together, and white space at
+ * the end of the prompt, in any script, belongs to the choice, so that words keep their tokens. A
+ * question of more than context + 1 tokens is cut at its beginning; its last token is not fed to
+ * the model. Log-likelihoods are natural, summed over the choice's tokens alone.
  *
- *     acc        share of questions whose right choice has the largest log-likelihood
- *     acc_norm   the same with log-likelihoods divided by the characters of the choice
+ *     acc        fraction of questions whose right choice has the largest log-likelihood
+ *     acc_norm   the same fraction, with log-likelihoods divided by the characters of the choice
  *
- * These are the rules of lm-evaluation-harness (Gao et al. 2021); of equals the first one is taken.
+ * These are the rules of lm-evaluation-harness (Gao et al. 2021); among equal choices the first one
+ * is taken.
  *
- * Used by: worker.   Uses: generator, language, base.   Threads: the generator's.
- */
+ * Used by: worker.   Uses: generator, language, base.   Threads: the generator's. */
 #ifndef HD_GENERATE_CHOICES_H
 #define HD_GENERATE_CHOICES_H
 
@@ -26,21 +26,22 @@
 
 enum { HD_CHOICES_MAX = 64, HD_CHOICES_LINE_BYTES_MAX = 4 << 20 };
 
-struct hd_choice_answer { /* of one question */
+struct hd_choice_answer { /* result of one question */
     const char *file;
-    int64_t line; /* from 1 */
+    int64_t line; /* line number, from 1 */
     int count, right, best, best_norm;
     const double *log_likelihoods; /* [count] */
-    bool cut;                      /* too long: the prompt's beginning was left out */
+    bool cut;                      /* the question was too long: the beginning of the prompt was
+                                      cut */
 };
 
 struct hd_choices_options {
     const char *const *files;
     size_t file_count;
-    int64_t limit; /* the first so many questions of all files; 0: all */
-    /* In the order of the files; may be NULL. */
+    int64_t limit; /* number of questions to run, the first ones of all files; 0: all */
+    /* called for each question, in the order of the files; may be NULL */
     void (*on_answer)(void *user, const struct hd_choice_answer *answer);
-    /* Called often. False: stop with HD_ABORTED. May be NULL. */
+    /* called often; returning false ends the run with HD_ABORTED; may be NULL */
     bool (*progress)(void *user, int64_t done);
     void *user;
 };
@@ -48,11 +49,12 @@ struct hd_choices_options {
 struct hd_choices {
     int64_t questions, cut;
     double acc, acc_norm;
-    double acc_error, acc_norm_error; /* standard errors of the means; 0 of one question */
+    double acc_error, acc_norm_error; /* standard errors of the means; 0 with one question */
 };
 
-/* HD_INVALID: a line is no question, or a choice has no token of its own; the message has file and
- * line of each, as many as it holds, and the first question is asked when none is wrong. */
+/* Checks all questions, then runs them. HD_INVALID: a line is not a valid question, or a choice has
+ * no token of its own; the message lists file and line of as many mistakes as it can hold. No
+ * question is run unless all are valid. */
 enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_decoder *decoder,
                               struct hd_language *language,
                               const struct hd_choices_options *options,

@@ -1,7 +1,6 @@
-/* A sequence has read history[0 .. filled) of history[0 .. count). What is left is what it reads
- * next: of a prompt many tokens, behind it the one that was drawn last. Behind the last of them the
- * next token is drawn.
- */
+/* A sequence has read history[0 .. filled) of history[0 .. count). The remaining tokens are read
+ * next: many tokens of a prompt, or the token that was sampled last. After the last of them the
+ * next token is sampled. */
 #include "generate/generator.h"
 
 #include <assert.h>
@@ -10,21 +9,21 @@
 #include <string.h>
 
 struct hd_sequence {
-    struct hd_sequence *next; /* of those that wait */
+    struct hd_sequence *next; /* next in the waiting list */
     struct hd_generation what;
     struct hd_stops stops;
     int32_t *prompt;
-    int32_t last;  /* the token behind `prompt`, which is told and not read; -1: none */
-    int64_t drawn; /* tokens */
+    int32_t last;  /* last token of a prompt that is only reported, not read; -1: none */
+    int64_t drawn; /* number of tokens sampled */
     bool reads_prompt;
-    bool ended; /* in the call under way */
+    bool ended; /* a callback has ended it in the current call */
 };
 
 struct generator_slot {
     struct hd_sequence *sequence; /* NULL: free */
     int32_t *history;             /* [context] */
     int64_t filled, count;
-    uint64_t order; /* of its sequence: earlier ones first */
+    uint64_t order; /* sequence number: earlier sequences first */
 };
 
 struct hd_generator {
@@ -38,7 +37,7 @@ struct hd_generator {
     bool prompts_last; /* the last step read prompts */
     struct hd_decoder_rows *rows;
     int *slot_of_rows;
-    struct hd_likely top[HD_GENERATE_TOP_MAX]; /* of the token that is told */
+    struct hd_likely top[HD_GENERATE_TOP_MAX]; /* candidates for the token that is being reported */
 };
 
 /* ---- new and free ---- */
@@ -112,7 +111,7 @@ int64_t hd_generator_running(const struct hd_generator *g)
     return g->running_count;
 }
 
-/* ---- sequences come and go ---- */
+/* ---- adding and removing sequences ---- */
 
 static enum hd_status check(const struct hd_generator *g, const struct hd_generation *what)
 {
@@ -136,13 +135,14 @@ static enum hd_status check(const struct hd_generator *g, const struct hd_genera
 enum hd_status hd_generator_add(struct hd_generator *g, const struct hd_generation *what,
                                 struct hd_sequence **ret_sequence)
 {
-    /* nothing follows the last token of a prompt that is only told, so the model need not read it
-     */
+    /* nothing follows the last token of a prompt that is only reported, so the model need not read
+     * it */
     const bool keeps_last = what->reports_prompt && what->slides && !what->max_tokens &&
                             what->prompt_count > 1 && what->reported_from < what->prompt_count;
     const int64_t context = hd_decoder_context(g->decoder);
     const int64_t all = what->prompt_count - keeps_last;
-    const int64_t count = all < context ? all : context; /* of a long one the end is read */
+    const int64_t count = all < context ? all : context; /* a prompt that is too long is cut at its
+                                                            beginning */
     struct hd_sequence *s;
     enum hd_status st = check(g, what);
 
@@ -185,7 +185,7 @@ static void unqueue(struct hd_generator *g, struct hd_sequence **at)
     g->waiting_count--;
 }
 
-/* Its tokens stay, for a sequence that begins alike. */
+/* Frees a slot. Its tokens are kept for a sequence with the same beginning. */
 static void leave_slot(struct hd_generator *g, struct generator_slot *slot)
 {
     slot->sequence = NULL;
@@ -220,8 +220,8 @@ static void end(struct hd_generator *g, struct generator_slot *slot, enum hd_gen
     free_sequence(s);
 }
 
-/* Tokens that a slot has read and with which the sequence begins. The token in front of the first
- * one that is told or drawn is read anew, for its logits. */
+/* Returns the number of tokens that the slot has read and with which the sequence begins. The token
+ * before the first one that is reported or sampled is read again, for its logits. */
 static int64_t common_beginning(const struct generator_slot *slot, const struct hd_sequence *s)
 {
     const int64_t next = s->what.reports_prompt ? s->what.reported_from : s->what.prompt_count;
@@ -232,8 +232,8 @@ static int64_t common_beginning(const struct generator_slot *slot, const struct 
     return n;
 }
 
-/* The free slot that has most of the sequence's beginning; of equals the one with the least to
- * lose. NULL: all are taken. */
+/* Returns the free slot that shares the longest beginning with the sequence; among equal ones the
+ * slot with the fewest tokens. NULL: all slots are taken. */
 static struct generator_slot *choose_slot(const struct hd_generator *g, const struct hd_sequence *s,
                                           int64_t *ret_common)
 {
@@ -283,9 +283,10 @@ static void start_waiting(struct hd_generator *g)
     }
 }
 
-/* ---- what a sequence is told ---- */
+/* ---- reporting tokens ---- */
 
-/* logits: behind the token before this one; NULL: its odds are not told. Sets s->ended. */
+/* Calls on_token. logits: those behind the previous token; NULL: no log-probabilities are reported.
+ * Sets s->ended if the callback ends the sequence. */
 static void report(struct hd_generator *g, struct generator_slot *slot, struct hd_generated *token,
                    const float *logits)
 {
@@ -308,7 +309,7 @@ static void report(struct hd_generator *g, struct generator_slot *slot, struct h
         s->ended = true;
 }
 
-/* The token behind the last one; then the sequence goes on, or ends. */
+/* Samples the token behind the last one; then the sequence continues or ends. */
 static void draw(struct hd_generator *g, struct generator_slot *slot, const float *logits)
 {
     struct hd_sequence *s = slot->sequence;
@@ -340,7 +341,7 @@ static void draw(struct hd_generator *g, struct generator_slot *slot, const floa
     }
 }
 
-/* Tells the token behind the ones that were read, with which the sequence ends. */
+/* Reports the token behind those that were read; the sequence ends with it. */
 static void report_last(struct hd_generator *g, struct generator_slot *slot, const float *logits)
 {
     struct hd_generated token = {.id = slot->sequence->last, .of_prompt = true};
@@ -351,7 +352,7 @@ static void report_last(struct hd_generator *g, struct generator_slot *slot, con
 
 /* ---- a step ---- */
 
-/* Behind `count` tokens of a slot, which are rows[index] of the call. */
+/* Uses the logits behind `count` tokens of a slot, which are rows[index] of the call. */
 static enum hd_status take_logits(struct hd_generator *g, struct generator_slot *slot, int index,
                                   int64_t count)
 {
@@ -396,8 +397,8 @@ static void add_rows(struct hd_generator *g, int slot, int64_t count, int *n)
         .slot = slot, .filled = s->filled, .tokens = s->history + s->filled, .count = count};
 }
 
-/* The slot with the earliest sequence that has more than one token to read, behind `after`; -1:
- * none. */
+/* Returns the slot with the earliest sequence, from order `after` on, that has more than one token
+ * to read; -1: none. */
 static int next_prompt(const struct hd_generator *g, uint64_t after)
 {
     int best = -1;
@@ -412,7 +413,7 @@ static int next_prompt(const struct hd_generator *g, uint64_t after)
     return best;
 }
 
-/* The earliest prompt; with it, if little is left of it, others of which little is left. */
+/* Chooses the earliest prompt; if few of its tokens remain, also other prompts with few tokens. */
 static int choose_prompts(struct hd_generator *g)
 {
     int n = 0, slot = next_prompt(g, 0);
@@ -432,7 +433,7 @@ static int choose_prompts(struct hd_generator *g)
     return n;
 }
 
-/* All sequences that have one token to read. */
+/* Chooses all sequences that have one token to read. */
 static int choose_ones(struct hd_generator *g)
 {
     int n = 0;
@@ -443,7 +444,7 @@ static int choose_ones(struct hd_generator *g)
     return n;
 }
 
-/* Sequences that a callback has ended before they read anything. */
+/* Ends sequences that a callback has ended before they read a token. */
 static void end_early(struct hd_generator *g)
 {
     for (int i = 0; i < g->slot_count; i++)

@@ -9,8 +9,8 @@
 #include "train/job_chat.h"
 
 struct hd_language {
-    const struct hd_job *job; /* of a checkpoint; else NULL */
-    const char *folder;       /* of the model's files; "": none */
+    const struct hd_job *job; /* job of a checkpoint; NULL: a model folder */
+    const char *folder;       /* folder of the model's files; "": none */
     char dir[HD_JOB_PATH_MAX];
     int64_t vocab;
     struct hd_tokenizer *tokenizer;
@@ -18,7 +18,7 @@ struct hd_language {
     struct hd_chat *chat;
     struct hd_conversation_encoder *conversations;
     struct hd_special special;
-    const char *date; /* of the chat; "": today's */
+    const char *date; /* date of the chat; "": the current day */
     struct hd_stops stops, chat_stops;
 };
 
@@ -43,7 +43,7 @@ static enum hd_status open_tokenizer(const struct hd_decoder *decoder, const cha
     return st ? st : hd_encoder_new(l->tokenizer, &l->encoder);
 }
 
-/* Finds the tokens that end a text; of a checkpoint also the one that its job put behind
+/* Finds the tokens that end a text; for a checkpoint also the token that its job put behind
  * documents. */
 static void find_stops(struct hd_language *l)
 {
@@ -195,7 +195,7 @@ static enum hd_status find_template(const struct hd_language *l, const char *wis
     return st;
 }
 
-/* Gives the template its date: of a model that is served for weeks another one each day. */
+/* Gives the template its date: a model that is served for weeks gets a new one each day. */
 static enum hd_status set_date(struct hd_language *l)
 {
     char today[HD_CHAT_DATE_MAX];

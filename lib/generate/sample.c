@@ -15,13 +15,13 @@ static int32_t most_likely(const float *logits, int64_t V)
     return (int32_t)best;
 }
 
-/* a before b: larger logit, then smaller id. */
+/* Returns true if a ranks before b: larger logit, then smaller id. */
 static bool before(const float *logits, int32_t a, int32_t b)
 {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
 }
 
-/* Moves order[root] down in a heap whose root comes before all others. */
+/* Moves order[root] down in a heap whose root ranks before all others. */
 static void sift(const float *logits, int32_t *order, int64_t root, int64_t count)
 {
     for (int64_t child = 2 * root + 1; child < count; child = 2 * root + 1) {
@@ -45,15 +45,15 @@ static void build_heap(const float *logits, int64_t V, int32_t *order)
         sift(logits, order, root, V);
 }
 
-/* Ids in their order, of which only as many are found as are asked for: most draws need few, and
- * sorting a vocabulary of 150,000 takes longer than a small model's step. */
+/* Ranking of ids by logit, computed lazily: most samples need few ids, and sorting a vocabulary of
+ * 150,000 takes longer than a small model's step. */
 struct ranking {
     const float *logits;
-    int32_t *order; /* a heap of [0, V - taken), then those taken, the first one last */
+    int32_t *order; /* [0, V - taken): a heap; behind it the ids taken, in reverse order */
     int64_t V, taken;
 };
 
-/* The id of rank i, from 0. */
+/* Returns the id of rank i, from 0. */
 static int32_t ranked(struct ranking *r, int64_t i)
 {
     for (; r->taken <= i; r->taken++) {

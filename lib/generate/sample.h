@@ -1,7 +1,6 @@
-/* sample: the next token from logits, and what the model thinks of tokens.
+/* sample: chooses the next token from logits, and computes log-probabilities of tokens.
  *
- * Used by: generator, tests.   Uses: base.   Threads: any; pure.
- */
+ * Used by: generator, tests.   Uses: base.   Threads: any; pure. */
 #ifndef HD_GENERATE_SAMPLE_H
 #define HD_GENERATE_SAMPLE_H
 
@@ -10,22 +9,23 @@
 /* Settings of sampling, applied in this order: temperature, top-k, top-p. */
 struct hd_sampling {
     double temperature; /* logits are divided by it; 0: the most likely token (greedy) */
-    int64_t top_k;      /* only the k most likely; 0: all */
-    double top_p; /* only the smallest set of most likely tokens whose probability reaches p; 1: all
-                     (Holtzman et al. 2020) */
+    int64_t top_k;      /* considers only the k most likely tokens; 0: all */
+    double top_p; /* considers only the smallest set of most likely tokens whose probability reaches
+                     p; 1: all (Holtzman et al. 2020) */
     uint64_t seed;
 };
 
-/* Token `index` of the sequence, from logits[V]. Ties go to the smaller id. `order` is workspace
- * for V ids. Deterministic in (logits, sampling, index). */
+/* Returns token `index` of the sequence, sampled from logits[V]. Ties are broken by the smaller id.
+ * `order` is workspace for V ids. Deterministic in (logits, sampling, index). */
 int32_t hd_sample_token(const float *logits, int64_t V, const struct hd_sampling *sampling,
                         uint64_t index, int32_t *order);
 
-/* log sum exp of logits[V]: the logarithm of the probability of v is logits[v] - this. In double,
- * since it is subtracted from a number of its size. */
+/* Returns log sum exp of logits[V]: the log-probability of v is logits[v] minus this. In double,
+ * because it is subtracted from a number of similar size. */
 double hd_sample_norm(const float *logits, int64_t V);
 
-/* The `count` <= V most likely ids, most likely first; of equals the smaller id first. */
+/* Finds the `count` <= V most likely ids, most likely first; among equal ones the smaller id
+ * first. */
 void hd_sample_top(const float *logits, int64_t V, int count, int32_t *ret_ids);
 
 #endif

@@ -1,11 +1,10 @@
 /* stops: the tokens at which generation ends.
  *
- * They are those of tokenizer/special.h: eos_token_id of the model's files, else the tokenizer's
- * eos_token; of a checkpoint also the token with which its job ended documents; and in a chat
+ * The stop tokens of tokenizer/special.h: eos_token_id of the model's files, else the tokenizer's
+ * eos_token; for a checkpoint also the token with which its job ended documents; in a chat also
  * eos_token and the token that the template writes behind an answer.
  *
- * Used by: generator, speech.   Uses: chat, data, tokenizer.   Threads: any.
- */
+ * Used by: generator, speech.   Uses: chat, data, tokenizer.   Threads: any. */
 #ifndef HD_GENERATE_STOPS_H
 #define HD_GENERATE_STOPS_H
 
@@ -22,9 +21,9 @@ struct hd_stops { /* initialise with {0} */
 };
 
 bool hd_stops_has(const struct hd_stops *stops, int32_t id);
-void hd_stops_add(struct hd_stops *stops, int32_t id); /* -1: none */
+void hd_stops_add(struct hd_stops *stops, int32_t id); /* -1 is ignored */
 
-/* Adds those of a chat. */
+/* Adds the stop tokens of a chat. */
 enum hd_status hd_stops_add_chat(struct hd_conversation_encoder *encoder,
                                  const struct hd_chat *chat, const struct hd_tokenizer *tokenizer,
                                  struct hd_stops *stops);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The first place from `from` on at which a stop text is whole; bytes.len_bytes: none. */
+/* Returns the first position from `from` on of a whole stop text; bytes.len_bytes: none. */
 static size_t find_stop(const struct hd_written *w, size_t from)
 {
     size_t found = w->bytes.len_bytes;
@@ -17,7 +17,7 @@ static size_t find_stop(const struct hd_written *w, size_t from)
     return found;
 }
 
-/* Whether the bytes from `at` on are the beginning of a stop text. */
+/* Returns true if the bytes from `at` on are the beginning of a stop text. */
 static bool may_stop(const struct hd_written *w, size_t at)
 {
     const size_t left = w->bytes.len_bytes - at;
@@ -28,7 +28,7 @@ static bool may_stop(const struct hd_written *w, size_t at)
     return false;
 }
 
-/* Bytes of the character that begins with this one; 0: none does. */
+/* Returns the bytes of a character with this first byte; 0: no character begins with it. */
 static size_t character_bytes(unsigned char first)
 {
     return first < 0x80    ? 1
@@ -39,7 +39,7 @@ static size_t character_bytes(unsigned char first)
                            : 0;
 }
 
-/* Where the last character begins if it may not be whole, else the end. */
+/* Returns the begin of the last character if it may be incomplete, else `count`. */
 static size_t whole_characters(const char *bytes, size_t count)
 {
     for (size_t back = 1; back <= 3 && back <= count; back++) {
@@ -64,7 +64,7 @@ enum hd_status hd_written_add(struct hd_written *w, const struct hd_tokenizer *t
         st = hd_err(HD_NO_MEMORY, "no memory for a text");
     if (st || !w->bytes.data)
         return st;
-    stop = find_stop(w, w->safe); /* what is safe cannot be part of one */
+    stop = find_stop(w, w->safe); /* safe bytes cannot be part of a stop text */
     if (stop < w->bytes.len_bytes) {
         w->bytes.len_bytes = stop;
         w->bytes.data[stop] = '\0';
@@ -89,8 +89,9 @@ void hd_written_free(struct hd_written *w)
     hd_text_free(&w->bytes);
 }
 
-/* Bytes of what is no character: the longest beginning of one, else one byte (Unicode 15, 3.9,
- * "U+FFFD Substitution of Maximal Subparts"), as other decoders count them. */
+/* Returns the number of bytes of an invalid sequence that one U+FFFD replaces: the longest
+ * beginning of a character, else one byte (Unicode 15, 3.9, "U+FFFD Substitution of Maximal
+ * Subparts"), as other decoders do. */
 static size_t broken_bytes(const unsigned char *bytes, size_t count)
 {
     const size_t whole = character_bytes(bytes[0]);
