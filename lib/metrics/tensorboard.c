@@ -14,22 +14,22 @@
 #include "base/file.h"
 
 enum {
-    FRAME_BYTES = 16, /* overhead of a record */
+    FRAME_BYTES = 16, /* bytes of length and checksums of a record */
     EVENT_BYTES_MAX = 64 + HD_TENSORBOARD_SCALARS_MAX * (HD_TENSORBOARD_TAG_MAX + 16),
-    BEGIN_BYTES_MAX = 256 /* the two first records of a file */
+    BEGIN_BYTES_MAX = 256 /* bytes of the first two records of a file */
 };
 
-/* Field numbers of event.proto and summary.proto; wire types. */
+/* Field numbers of event.proto and summary.proto, and wire types. */
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_NUMBER = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5 };
 
 struct hd_tensorboard {
     char dir[PATH_MAX], path[PATH_MAX];
-    int64_t start_step; /* the first step of this attempt */
+    int64_t start_step; /* first step of this attempt; 0: begins with step 1 */
     int fd;             /* -1: not open yet */
-    off_t size_bytes;   /* of the whole records in the file */
-    bool torn;          /* a partial record may follow them */
+    off_t size_bytes;   /* bytes of the whole records in the file */
+    bool torn;          /* a partial record may follow the whole ones */
     size_t used;
     uint8_t buffer[BEGIN_BYTES_MAX + EVENT_BYTES_MAX + FRAME_BYTES];
 };
@@ -77,7 +77,7 @@ static void put_bytes(struct hd_tensorboard *b, int field, const void *bytes, si
     put(b, bytes, size_bytes);
 }
 
-/* Time and step, with which every event begins. */
+/* Writes time and step, with which every event begins. */
 static void put_when(struct hd_tensorboard *b, int64_t step)
 {
     double seconds = (double)hd_clock_wall_ms() * 1e-3;
@@ -90,7 +90,7 @@ static void put_when(struct hd_tensorboard *b, int64_t step)
     put_varint(b, (uint64_t)step);
 }
 
-/* Bytes of a Summary.Value: tag and number. */
+/* Returns the bytes of a Summary.Value: tag and number. */
 static size_t value_bytes(const struct hd_scalar *s)
 {
     return 2 + strlen(s->tag) + 5; /* the length of a tag fits one byte */
@@ -121,7 +121,7 @@ static void put_summary(struct hd_tensorboard *b, const struct hd_scalar *scalar
 
 /* ---- records ---- */
 
-/* CRC-32C (Castagnoli), four bits at a time: fast enough for short records. */
+/* Returns the CRC-32C (Castagnoli), computed four bits at a time: fast enough for short records. */
 static uint32_t crc32c(const uint8_t *bytes, size_t size_bytes)
 {
     static const uint32_t table[16] = {
@@ -139,7 +139,7 @@ static uint32_t crc32c(const uint8_t *bytes, size_t size_bytes)
     return ~crc;
 }
 
-/* The masked CRC of TFRecord: a CRC over data that contains plain CRCs would be weak. */
+/* Returns the masked CRC of TFRecord: a CRC over data that contains plain CRCs would be weak. */
 static uint32_t masked_crc(const uint8_t *bytes, size_t size_bytes)
 {
     const uint32_t crc = crc32c(bytes, size_bytes);

@@ -22,7 +22,7 @@
 
 enum {
     HD_TENSORBOARD_TAG_MAX = 64,     /* bytes of a tag */
-    HD_TENSORBOARD_SCALARS_MAX = 16, /* in one call */
+    HD_TENSORBOARD_SCALARS_MAX = 16, /* scalars in one call */
 };
 
 struct hd_tensorboard;
@@ -32,12 +32,13 @@ struct hd_scalar {
     double value;    /* stored as float */
 };
 
-/* The first hd_tensorboard_add creates `dir` and the file. steps_done: steps of the checkpoint from
- * which this attempt resumes. HD_NO_MEMORY, or HD_INVALID: the path is too long. */
+/* Opens the event file of an attempt; the first hd_tensorboard_add creates `dir` and the file.
+ * steps_done: steps of the checkpoint from which this attempt resumes. HD_NO_MEMORY, or HD_INVALID:
+ * the path is too long. */
 enum hd_status hd_tensorboard_open(const char *dir, int64_t attempt, int64_t steps_done,
                                    struct hd_tensorboard **ret_board);
 
-/* Writes the scalars of a step with the present time. HD_IO (for example a full disk): none of them
+/* Writes the scalars of a step with the current time. HD_IO (for example a full disk): none of them
  * was written. */
 enum hd_status hd_tensorboard_add(struct hd_tensorboard *board, int64_t step,
                                   const struct hd_scalar *scalars, size_t count);
