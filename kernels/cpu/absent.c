@@ -1,5 +1,6 @@
 /* absent: an empty table for an instruction set that this build leaves out
- * (HEDDLE_CPU_KERNELS=native). The build machine has a wider one; elsewhere open_cpu() fails. */
+ * (HEDDLE_CPU_KERNELS=native), because the build machine has a wider one. On a machine that
+ * needs the table open_cpu() fails. */
 #include "kernels/cpu/cpu.h"
 
 #define ABSENT_TABLE(isa)    ABSENT_TABLE_OF(isa)

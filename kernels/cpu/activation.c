@@ -4,8 +4,8 @@
 
 enum { GRAIN = 16 * 1024 }; /* elements of a piece */
 
-/* The two halves of a row are far apart in memory, where the hardware prefetcher starts anew at
- * each half: prefetch the same columns of the next row. */
+/* Computes one row. Its two halves are far apart in memory, and the hardware prefetcher restarts at
+ * each half, so the same columns of the next row are prefetched. */
 INLINE void swiglu_row(const struct hd_swiglu_forward_args *a, int64_t r, enum hd_dtype dtype)
 {
     FOR_VECTORS (f, n, 0, a->F) {
@@ -38,8 +38,9 @@ enum hd_status KERNEL(swiglu_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* With s = sigmoid(gate):  dup = dout * gate * s,  dgate = dout * up * s * (1 + gate * (1 - s)).
- * Gate and up are both read before either gradient is written: dinp may alias inp. */
+/* Computes one row of gradients. With s = sigmoid(gate): dup = dout * gate * s, dgate = dout * up *
+ * s * (1 + gate * (1 - s)). Gate and up are both read before either gradient is written: dinp may
+ * alias inp. */
 INLINE void swiglu_backward_row(const struct hd_swiglu_backward_args *a, int64_t r,
                                 enum hd_dtype dtype)
 {

@@ -1,22 +1,21 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-enum { GRAIN = 16 * 1024 }; /* elements of a piece: whole blocks */
+enum { GRAIN = 16 * 1024 }; /* elements of a piece: a multiple of every block */
 
 struct update {
     const struct hd_adamw_args *args;
     float correction1, correction2; /* 1 / (1 - b1^t), 1 / (1 - b2^t) */
-    float values[2][256];           /* of the codes of m and v, with moment_bytes */
+    float values[2][256];           /* values of the codes of m and v; used with moment_bytes */
 };
 
-/* The factors of a range. */
+/* Learning rate and decay of a range. */
 struct update_factors {
     float lr, decay;
 };
 
-/* Elements i .. i + n - 1: the new m and v from the old ones, and the weights that they give. Every
- * element is computed by the same vector instructions, wherever it lies in its shard, so the result
- * does not depend on the sharding. */
+/* Updates elements i .. i + n - 1: m, v and the weights. Every element is computed by equal vector
+ * instructions, wherever it lies in its shard, so the result does not depend on the sharding. */
 INLINE void update_vector(const struct update *u, int64_t i, int64_t n, struct update_factors f,
                           vf *m, vf *v, enum hd_dtype copy_dtype)
 {
@@ -36,7 +35,7 @@ INLINE void update_vector(const struct update *u, int64_t i, int64_t n, struct u
         vf_store(a->copy, i, n, w, copy_dtype);
 }
 
-/* Moments in fp32, of which m[0] and v[0] are those of element `first`. */
+/* Updates elements with fp32 moments; m_[0] and v_[0] belong to element `first`. */
 INLINE void update_fp32(const struct update *u, float *m_, float *v_, int64_t first, int64_t begin,
                         int64_t end, struct update_factors f, enum hd_dtype copy_dtype)
 {
@@ -51,8 +50,8 @@ INLINE void update_fp32(const struct update *u, float *m_, float *v_, int64_t fi
 
 /* ---- moments in blocks ---- */
 
-/* hd_encoding_code of n elements. In a decade of the map the values are the centres of equal
- * intervals, so the nearest is that of the interval. */
+/* Encodes n elements as hd_encoding_code does. The values of a decade of the map are the centres of
+ * equal intervals, so the nearest value is the one whose interval contains x. */
 INLINE void encode_vector(vf x, int64_t n, enum hd_map map, uint8_t *ret_codes)
 {
     const bool is_signed = map == HD_MAP_SIGNED;
@@ -62,7 +61,7 @@ INLINE void encode_vector(vf x, int64_t n, enum hd_map map, uint8_t *ret_codes)
     vi code, is_one;
 
     UNROLL
-    for (int e = 1; e <= 6; e++) { /* with constants */
+    for (int e = 1; e <= 6; e++) { /* unrolled, so that e, top >> e and powers[e] are constants */
         static const float powers[] = {1, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f};
         const vi below = magnitude < hd_encoding_decade(top >> e, powers[e]);
 
@@ -79,14 +78,14 @@ INLINE void encode_vector(vf x, int64_t n, enum hd_map map, uint8_t *ret_codes)
     vi_store_u8(ret_codes, n, code);
 }
 
-/* Encodes a block; returns its scale. */
+/* Encodes a block. Returns its scale. */
 INLINE float encode(const float *elements, int64_t count, enum hd_map map, uint8_t *ret_codes)
 {
     vf largest = vf_set(0), smallest = vf_set(0);
     float scale;
 
     FOR_VECTORS (i, n, 0, count) {
-        const vf x = vf_load_f32(elements + i, n); /* 0 behind the n lanes */
+        const vf x = vf_load_f32(elements + i, n); /* 0 in the lanes behind n */
 
         largest = vf_max(largest, x);
         smallest = vf_min(smallest, x);
@@ -94,7 +93,7 @@ INLINE float encode(const float *elements, int64_t count, enum hd_map map, uint8
     scale = hd_encoding_scale(map, vf_max_lane(largest), -vf_max_lane(-smallest));
     FOR_VECTORS (i, n, 0, count) {
         const vf element = vf_load_f32(elements + i, n);
-        vf x = element / hd_encoding_divisor(scale); /* hd_encoding_quotient */
+        vf x = element / hd_encoding_divisor(scale); /* the division of hd_encoding_quotient */
 
         x = vf_select((element > 0.0f) & (x == 0.0f), vf_set(FLT_MIN), x);
         encode_vector(x, n, map, ret_codes + i);
@@ -153,7 +152,9 @@ INLINE void update_range(const struct update *u, const struct hd_update_range *r
                     begin, end, f, copy_dtype);
 }
 
-static int64_t range_of(const struct hd_adamw_args *a, int64_t element) /* first that ends after */
+static int64_t range_of(const struct hd_adamw_args *a, int64_t element) /* returns the first range
+                                                                           that ends after
+                                                                           `element` */
 {
     int64_t low = 0, high = a->range_count;
 

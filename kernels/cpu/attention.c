@@ -7,10 +7,10 @@ struct cpu_forward {
     const struct hd_attention_forward_args *args;
     struct hd_costs_attention_layout layout;
     struct weight_drop drop;
-    int64_t blocks; /* of rows, per group */
+    int64_t blocks; /* blocks of rows per group */
 };
 
-/* One thread's part of the scratch. */
+/* One thread's slice of the scratch. */
 struct forward_tiles {
     float *q_t, *out, *max, *sum, *k_t, *v, *score;
     int32_t *key_index;
@@ -43,7 +43,8 @@ static struct forward_tiles tiles_of(const struct cpu_forward *f, int thread)
                                                   .slope = base + l->slope}};
 }
 
-/* score[:] = exp(score - the row's new maximum); rescales the row's sums so far (*row_sum, out). */
+/* Computes score[:] = exp(score - the row's new maximum), and rescales the row's sums so far
+ * (*row_sum, out). */
 INLINE void softmax_row(float *score, float *row_max, float *row_sum, float *out, int64_t width)
 {
     vf lane_max = vf_load_f32(score, VL), sum = {0};
@@ -73,7 +74,7 @@ INLINE void softmax_row(float *score, float *row_max, float *row_sum, float *out
     *row_sum += vf_sum(sum);
 }
 
-/* Dropout of one row's weights for a tile of keys. */
+/* Applies dropout to one row's weights for a tile of keys. */
 static __attribute__((noinline)) void
 drop_weights(const struct task *t, int64_t row, const int32_t *keys, int64_t count, float *weight)
 {
@@ -84,7 +85,7 @@ drop_weights(const struct task *t, int64_t row, const int32_t *keys, int64_t cou
                 drop->scale);
 }
 
-/* All rows of a block against one tile of keys. */
+/* Attends from all rows of a block to one tile of keys. */
 static void attend_tile(const struct task *t, const struct forward_tiles *s, int64_t first,
                         int64_t rows, int64_t key, int64_t count,
                         const struct attention_extent *keys)

@@ -1,13 +1,12 @@
-/* attention: shared by forward and backward, with fp32 vectors and with bf16 panels: tasks, rows,
- * and which keys a row sees.
+/* attention: tasks, rows, and the visibility of keys; shared by forward and backward, with fp32
+ * vectors and with bf16 panels.
  *
  * A task is one group g (the query heads that share a key/value head) of one sequence b. Its rows
  * are the pairs (head of the group, query), head by head. Rows are processed in blocks, keys in
  * tiles. A tile of keys is packed once per block of rows, and skipped if no row of the block sees
  * any of its keys.
  *
- * Used by: attention*.c.   Uses: cpu, drop, costs, vec.
- */
+ * Used by: attention*.c.   Uses: cpu, drop, costs, vec. */
 #ifndef HD_KERNELS_CPU_ATTENTION_H
 #define HD_KERNELS_CPU_ATTENTION_H
 
@@ -22,20 +21,20 @@ struct weight_drop {
     int64_t first_head;
 };
 
-/* The arguments that forward and backward have in common, for one task. */
+/* Arguments that forward and backward have in common, for one task. */
 struct task {
     const void *q, *k, *v;
     const int32_t *q_index, *kv_index, *q_bound;
     const float *slopes;
-    const struct weight_drop *drop; /* NULL: none */
+    const struct weight_drop *drop; /* NULL: no dropout */
     int64_t b, slot, g, heads, q_len, kv_len, kv_stride, D, width, ldq, ldk, ldv;
-    int32_t window; /* INT32_MAX: none */
+    int32_t window; /* INT32_MAX: no window */
     float scale;
     bool causal;
     enum hd_dtype dtype;
 };
 
-/* Task (b_, g_) from the arguments of forward or backward, whose members have the same names. */
+/* Makes task (b_, g_) from the arguments of forward or backward, whose members have equal names. */
 #define TASK_OF(a, drop_, b_, g_, kv_len_, width_)                                                 \
     (struct task)                                                                                  \
     {                                                                                              \
@@ -48,7 +47,7 @@ struct task {
         .scale = (a)->scale, .causal = (a)->causal, .dtype = (a)->dtype                            \
     }
 
-/* A task of forward reads the slot of its sequence, and as many of its keys as are filled. */
+/* Sets the slot of a forward task, and limits its keys to those that are filled. */
 INLINE void task_take_slot(struct task *t, const struct hd_attention_forward_args *a)
 {
     if (a->kv_slot)
@@ -57,7 +56,7 @@ INLINE void task_take_slot(struct task *t, const struct hd_attention_forward_arg
         t->kv_len = a->kv_filled[t->b];
 }
 
-/* Per row of a block: q_index, q_bound and the ALiBi slope of its head. */
+/* q_index, q_bound and the ALiBi slope for each row of a block. */
 struct mask_extent {
     int32_t *index, *bound;
     float *slope;
@@ -69,7 +68,7 @@ struct row_extent {
     struct attention_extent index, bound;
 };
 
-enum cover { NOTHING, SOME, ALL }; /* which (row, key) pairs of a tile are visible */
+enum cover { NOTHING, SOME, ALL }; /* visibility of the (row, key) pairs of a tile */
 
 INLINE int64_t at_most(int64_t a, int64_t b)
 {
@@ -116,7 +115,8 @@ static struct row_extent row_extent_of(const struct mask_extent *mask_extent, in
                                extent_of(mask_extent->bound + first, count)};
 }
 
-/* Which pairs of these rows and keys are visible; SOME may also be returned for none or all. */
+/* Returns which pairs of these rows and keys are visible; SOME may also be returned for none or
+ * all. */
 static enum cover cover_of(const struct task *t, const struct row_extent *rows,
                            const struct attention_extent *keys)
 {
@@ -131,7 +131,7 @@ static enum cover cover_of(const struct task *t, const struct row_extent *rows,
     return ALL;
 }
 
-/* True if some row may see a key of some tile. (kv_index need not be ascending.) */
+/* Returns true if a row may see a key of a tile. (kv_index need not be ascending.) */
 static __attribute__((unused)) bool sees_a_key(const struct task *t, const struct row_extent *rows,
                                                int64_t tile_keys)
 {
@@ -147,7 +147,8 @@ static __attribute__((unused)) bool sees_a_key(const struct task *t, const struc
     return false;
 }
 
-INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* element of a key's vector */
+INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* returns the index of a key's
+                                                                        first element */
 {
     return (t->slot * t->kv_stride + key) * ld + t->g * t->D;
 }
@@ -161,7 +162,7 @@ INLINE struct drop_place place_of(const struct task *t, int64_t row)
                                (uint32_t)t->drop->sample[query]};
 }
 
-/* Dropout from the arguments of forward or backward. */
+/* Reads dropout from the arguments of forward or backward. */
 #define WEIGHT_DROP_OF(kernel, a, ret_drop)                                         \
     weight_drop_of(kernel, (a)->dropout, (a)->dropout_key, (a)->block, (a)->sample, \
                    (a)->first_head, ret_drop)
@@ -178,7 +179,7 @@ INLINE enum hd_status weight_drop_of(const char *kernel, float p, uint64_t key,
     return drop_of(kernel, key, block, p, &ret_drop->drop);
 }
 
-/* bf16 attention on panels (attention_panels_*.c), if hd_costs_attention_is_on_panels(). */
+/* Compute bf16 attention on panels (attention_panels_*.c), if hd_costs_attention_is_on_panels(). */
 void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
                                       const struct hd_attention_forward_args *args,
                                       const struct weight_drop *drop);

@@ -8,7 +8,7 @@ struct cpu_backward {
     struct weight_drop drop;
 };
 
-/* One thread's part of the scratch. */
+/* One thread's slice of the scratch. */
 struct backward_tiles {
     float *q, *q_t, *dout, *dout_t, *dq, *lse, *delta;
     float *k, *k_t, *v_t, *score, *dscore, *dk, *dv;
@@ -46,7 +46,8 @@ static struct backward_tiles tiles_of(const struct cpu_backward *f, int thread)
                                                    .slope = base + l->slope}};
 }
 
-/* score becomes p = exp(score - lse); dscore, now dout v^T, becomes p * (dscore - delta). */
+/* Turns score into p = exp(score - lse), and dscore, which is dout v^T, into p * (dscore -
+ * delta). */
 INLINE void softmax_backward_row(float *score, float *dscore, float lse, float delta)
 {
     for (int j = 0; j < TILE; j += VL) {
@@ -57,7 +58,8 @@ INLINE void softmax_backward_row(float *score, float *dscore, float lse, float d
     }
 }
 
-/* The same with dropout: ds is computed from all weights, dv from those that were kept. */
+/* Does softmax_backward_row with dropout: ds is computed from all weights, dv from the kept
+ * ones. */
 static __attribute__((noinline)) void
 softmax_backward_dropped_row(const struct task *t, int64_t row, const int32_t *keys, int64_t count,
                              float *score, float *dscore, float lse, float delta)
@@ -107,7 +109,8 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
     }
 }
 
-/* A row that sees no key has lse = -inf; it is replaced by +inf, which makes every p zero. */
+/* Loads a block of rows. A row that sees no key has lse = -inf, which is replaced by +inf, so that
+ * every p of the row is zero. */
 INLINE void load_block(const struct hd_attention_backward_args *a, const struct task *t,
                        struct backward_tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
 {
@@ -130,7 +133,7 @@ INLINE void load_block(const struct hd_attention_backward_args *a, const struct 
     }
 }
 
-/* to[at + d] (+)= scale * row[d] */
+/* Stores to[at + d] (+)= scale * row[d]. */
 INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
                       bool accumulate, enum hd_dtype dtype)
 {
@@ -171,7 +174,7 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
     load_mask_extent(t, first, rows, &s->mask_extent);
     extent = row_extent_of(&s->mask_extent, 0, rows);
     if (a->accumulate && !sees_a_key(t, &extent, TILE))
-        return; /* nothing to add */
+        return; /* no gradient to add */
     WITH_FLOATS(a->dtype, T, load_block(a, t, s, first, rows, T));
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
         const int64_t count = at_most(TILE, t->kv_len - key);

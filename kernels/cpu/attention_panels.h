@@ -24,7 +24,7 @@ INLINE int64_t panels_for(int64_t columns)
     return (columns + COLUMNS - 1) / COLUMNS;
 }
 
-/* c[rows, COLUMNS] (+)= a b; a and c are stored row by row, b is a panel. */
+/* Computes c[rows, COLUMNS] (+)= a b; a and c are stored row by row, b is a panel. */
 INLINE void multiply_panel(const struct hd_cpu_panels *panels, float *c, int64_t ldc,
                            const uint16_t *a, int64_t lda, const uint32_t *b, int64_t words,
                            int rows, bool add)
@@ -64,7 +64,7 @@ INLINE void prefetch_keys(const struct task *t, const uint16_t *rows, int64_t ld
         prefetch_row(rows, j * ld, t->D, HD_BF16);
 }
 
-/* Extents of each panel of a tile with `count` keys; padding is not included. */
+/* Computes the extents of each panel of a tile with `count` keys; padding is not included. */
 INLINE void key_extents(struct attention_extent *ret_extents, const int32_t *index, int64_t count)
 {
     for (int64_t j = 0; j < count; j += COLUMNS)

@@ -27,7 +27,7 @@ struct panel_backward {
     int64_t tile_keys; /* keys of a tile: a multiple of panels->rows */
 };
 
-/* One thread's part of the scratch. */
+/* One thread's slice of the scratch. */
 struct panel_backward_tiles {
     uint32_t *q_t, *dout_t, *q_words, *dout_words, *ds_words;
     uint16_t *k, *v, *k_t, *p, *ds;
@@ -76,7 +76,7 @@ static struct panel_backward_tiles tiles_of(const struct panel_backward *f, int 
                                                          .slope = (float *)(base + l->slope)}};
 }
 
-/* The block's rows of a tensor as right factors: along D (t) and along the rows (words). */
+/* Packs the block's rows of a tensor as right factors: along D (t) and along the rows (words). */
 static void pack_block(const struct panel_backward *f, const struct task *t, uint32_t *across,
                        uint32_t *words, const uint16_t *rows, int64_t count)
 {
@@ -90,8 +90,8 @@ static void pack_block(const struct panel_backward *f, const struct task *t, uin
                    depth, COLUMNS);
 }
 
-/* lse and delta of the block. A row that sees no key has lse = -inf; it is replaced by +inf, which
- * makes every p zero. So do the rows that pad the last panel. */
+/* Computes lse and delta of the block. A row that sees no key has lse = -inf, which is replaced by
+ * +inf, so that every p of the row is zero; rows that pad the last panel get +inf, too. */
 static void load_lse(const struct panel_backward *f, const struct task *t,
                      const struct panel_backward_tiles *s, const struct block *block,
                      const uint16_t *dout)
@@ -106,7 +106,8 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
         vf products = {0};
 
         if (i + PREFETCH_ROWS < block->count)
-            prefetch_row(out, PREFETCH_ROWS * a->ldo, a->D, HD_BF16); /* mostly the same head */
+            prefetch_row(out, PREFETCH_ROWS * a->ldo, a->D, HD_BF16); /* usually rows of the same
+                                                                         head */
         FOR_VECTORS (d, n, 0, a->D)
             products += vf_load_bf16(dout + i * t->width + d, n) * vf_load_bf16(out + d, n);
         s->delta[i] = vf_sum(products);
@@ -119,7 +120,7 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
     }
 }
 
-/* The memory of dq holds the rows of q and dout while they are packed. */
+/* Loads a block of rows. The memory of dq holds the rows of q and dout while they are packed. */
 static void load_block(const struct panel_backward *f, const struct task *t,
                        const struct panel_backward_tiles *s, struct block *block)
 {
@@ -152,7 +153,7 @@ static void pack_keys(const struct panel_backward *f, const struct task *t,
                       f->layout.keys / 2, t->width);
 }
 
-/* p and ds of one key (a line of s^T), for VL rows of the block from `row` on. */
+/* Computes p and ds of one key (a line of s^T), for VL rows of the block from `row` on. */
 INLINE void softmax_backward(const struct task *t, const struct panel_backward_tiles *s,
                              const float *score, const float *dscore, int32_t key, int64_t row,
                              bool mask, vf *ret_p, vf *ret_ds)
@@ -220,8 +221,8 @@ INLINE void softmax_backward_panel(const struct task *t, const struct panel_back
     }
 }
 
-/* softmax_backward_panel with dropout: ds is computed from all weights, dv from those that were
- * kept; store_keys() scales dv. */
+/* Does softmax_backward_panel with dropout: ds is computed from all weights, dv from the kept ones;
+ * store_keys() scales dv. */
 static __attribute__((noinline)) void
 softmax_backward_dropped_panel(const struct task *t, const struct panel_backward_tiles *s,
                                const struct block *block, int64_t key, int count, int64_t row,
@@ -256,7 +257,7 @@ static void clear_panel(const struct panel_backward_tiles *s, int64_t key, int c
            (size_t)((count + 1) / 2 * COLUMNS) * sizeof *s->ds_words);
 }
 
-/* The panels of a list that are not zero: [begin, end). */
+/* Range of the panels of a list that are not zero: [begin, end). */
 struct panel_span {
     int64_t begin, end;
 };
@@ -268,8 +269,9 @@ static void add_to_span(struct panel_span *span, int64_t i)
     span->end = i + 1;
 }
 
-/* One panel of the block's rows against a tile of keys: p^T and ds^T at `column`, and dq^T. spans:
- * per panel of keys, the panels of rows that see it; this panel is added to them. */
+/* Differentiates one panel of the block's rows against a tile of keys: computes p^T and ds^T at
+ * `column`, and dq^T. spans: for each panel of keys, the panels of rows that see it; this panel is
+ * added to them. */
 static void differentiate_panel(const struct panel_backward *f, const struct task *t,
                                 const struct panel_backward_tiles *s, const struct block *block,
                                 const struct panel_backward_keys *keys, int64_t row, int64_t column,
@@ -319,7 +321,7 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
                        (int)at_most(panel_rows, width - d), true);
 }
 
-/* dv += p^T dout and dk += ds^T q, over the panels of rows that see each panel of keys. */
+/* Computes dv += p^T dout and dk += ds^T q, over the panels of rows that see each panel of keys. */
 static void add_products(const struct panel_backward *f, const struct task *t,
                          const struct panel_backward_tiles *s,
                          const struct panel_backward_keys *keys, int64_t row,
@@ -358,7 +360,7 @@ static void differentiate_tile(const struct panel_backward *f, const struct task
     }
 }
 
-/* to[at + d] (+)= scale * row[d] */
+/* Stores to[at + d] (+)= scale * row[d]. */
 INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
                       bool accumulate, enum hd_dtype dtype)
 {
@@ -371,7 +373,7 @@ INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float s
     }
 }
 
-/* dq^T is stored in panels of 32 rows. */
+/* Stores the gradients of the block's queries; dq^T is in panels of 32 rows. */
 INLINE void store_queries(const struct panel_backward *f, const struct task *t,
                           const struct panel_backward_tiles *s, const struct block *block,
                           enum hd_dtype dtype)
@@ -413,7 +415,7 @@ static void differentiate_block(const struct panel_backward *f, const struct tas
     load_mask_extent(t, block->first, block->count, &mask_extent);
     extent = row_extent_of(&mask_extent, 0, block->count);
     if (f->args->accumulate && !sees_a_key(t, &extent, f->tile_keys))
-        return; /* nothing to add */
+        return; /* no gradient to add */
     load_block(f, t, s, block);
     for (int64_t key = 0; key < t->kv_len; key += f->tile_keys) {
         struct panel_backward_keys keys = {.first = key,

@@ -15,7 +15,7 @@ struct panel_forward {
     int64_t blocks;
 };
 
-/* One thread's part of the scratch. */
+/* One thread's slice of the scratch. */
 struct panel_forward_tiles {
     uint16_t *q, *p;
     uint32_t *k_t, *v_words;
@@ -24,7 +24,7 @@ struct panel_forward_tiles {
     struct mask_extent mask_extent;
 };
 
-/* A tile of keys: how many, and the extents of its panels. */
+/* Number of keys of a tile, and the extents of its panels. */
 struct panel_forward_keys {
     int64_t count;
     struct attention_extent extent, panel[KEY_PANELS];
@@ -109,8 +109,8 @@ INLINE vf scale_row(const struct task *t, float *score)
     return max;
 }
 
-/* p[:] = exp(score[:] - the row's new maximum) for n scores with maximum `max`; rescales the row's
- * sums so far (*row_sum, out). */
+/* Computes p[:] = exp(score[:] - the row's new maximum) for n scores with maximum `max`, and
+ * rescales the row's sums so far (*row_sum, out). */
 INLINE void softmax_row(const float *score, uint16_t *p, int64_t n, float max, float *row_max,
                         float *row_sum, float *out, int64_t width)
 {
@@ -138,7 +138,7 @@ INLINE void softmax_row(const float *score, uint16_t *p, int64_t n, float max, f
     *row_sum += vf_sum(sum);
 }
 
-/* Dropout of one row's weights; store_block() scales the kept ones. */
+/* Applies dropout to one row's weights; store_block() scales the kept ones. */
 static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t row,
                                                    const int32_t *keys, int64_t count,
                                                    uint16_t *weight)
@@ -148,7 +148,8 @@ static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t
     drop_halves(weight, drop_numbers(&t->drop->drop, place_of(t, row), bytes, keys, count), count);
 }
 
-/* One panel of rows, from row `first + row` of the task on, against a tile of keys. */
+/* Attends from one panel of rows, beginning with row `first + row` of the task, to a tile of
+ * keys. */
 static void attend_panel(const struct panel_forward *f, const struct task *t,
                          const struct panel_forward_tiles *s, int64_t first, int64_t row, int rows,
                          const struct panel_forward_keys *keys)

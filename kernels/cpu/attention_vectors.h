@@ -13,7 +13,7 @@
 
 enum { TILE = HD_COSTS_ATTENTION_TILE };
 
-/* rows[i, :] = scale * the row's vector in `from`, in fp32, padded with zeros to `width`. */
+/* Loads rows[i, :] = scale * the row's vector in `from`, in fp32, padded with zeros to `width`. */
 INLINE void load_rows(const struct task *t, float *rows, const void *from, int64_t ld,
                       int64_t first, int64_t count, float scale, enum hd_dtype dtype)
 {
@@ -21,7 +21,8 @@ INLINE void load_rows(const struct task *t, float *rows, const void *from, int64
         const int64_t at = task_query(t, first + i) * ld + task_head(t, first + i) * t->D;
 
         if (i + PREFETCH_ROWS < count)
-            prefetch_row(from, at + PREFETCH_ROWS * ld, t->D, dtype); /* mostly the same head */
+            prefetch_row(from, at + PREFETCH_ROWS * ld, t->D, dtype); /* usually rows of the same
+                                                                         head */
         FOR_VECTORS (d, n, 0, t->D)
             vf_store_f32(rows + i * t->width + d, n, vf_load(from, at + d, n, dtype) * scale);
         FOR_VECTORS (d, n, t->D, t->width)
@@ -37,7 +38,7 @@ static void transpose_rows(const struct task *t, float *tiles, const float *rows
                         at_most(TILE, count - i), t->D, TILE, HD_F32);
 }
 
-/* Copies the indices of a tile of keys, padded with zeros; returns their extent. */
+/* Copies the indices of a tile of keys, padded with zeros. Returns their extent. */
 static struct attention_extent load_keys(const struct task *t, int32_t *index, int64_t key,
                                          int64_t count)
 {
@@ -95,7 +96,8 @@ INLINE void mask_tile(const struct task *t, float *scores, const struct mask_ext
         mask_row(t, scores + i * TILE, mask_extent, first + i, keys, count);
 }
 
-/* c[M, N] (+)= a[M, K] b[K, N]; a is a transposed tile [K, TILE] here, a tile [M, TILE] below. */
+/* Computes c[M, N] (+)= a[M, K] b[K, N]. a is a transposed tile [K, TILE]; in multiply_rows a is a
+ * tile [M, TILE]. */
 static __attribute__((noinline, unused)) void multiply_columns(float *c, int64_t ldc,
                                                                const float *a, const float *b,
                                                                int64_t ldb, int64_t M, int64_t N,

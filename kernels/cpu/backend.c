@@ -17,7 +17,7 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/stream.h"
 
-/* Scratch limit of the GEMM library per thread; oneDNN was seen to need up to 1.3 MiB. */
+/* Scratch limit of the GEMM library per thread; oneDNN was measured to need up to 1.3 MiB. */
 enum { GEMM_BUDGET_BYTES = 2 * 1024 * 1024 };
 
 enum { REQUEST_TILES = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
@@ -28,7 +28,8 @@ struct cpu_stream {
 };
 
 #ifdef HEDDLE_CPU_X86
-/* What the avx2 kernels are compiled for. gcc and clang do not both know "f16c" as a name. */
+/* Returns true if the CPU has the features that the avx2 kernels are compiled for. gcc and clang do
+ * not both accept "f16c" as a feature name. */
 static bool has_avx2(void)
 {
     unsigned eax, ebx, ecx, edx;
@@ -37,8 +38,9 @@ static bool has_avx2(void)
            __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 
-/* True if the processor has AMX with bf16 (CPUID leaf 7: edx bits 22 and 24), the kernel saves
- * tiles (XCR0 bits 17, 18), and it permits this process to use them, which must be requested. */
+/* Returns true if the processor has AMX with bf16 (CPUID leaf 7: edx bits 22 and 24), the kernel
+ * saves tiles (XCR0 bits 17, 18), and the kernel grants this process, which must request it, their
+ * use. */
 static bool has_amx_bf16(void)
 {
     unsigned eax, ebx, ecx, edx, low, high;
@@ -110,10 +112,10 @@ static const struct hd_cpu_panels *find_panels(const struct hd_backend_options *
     return NULL;
 }
 
-/* Own code computes bf16 GEMMs where it was measured to be faster than the library on most shapes:
- * with pairs, on AMD's Zen 5, and widened to fp32, on a Xeon without AMX, where the library takes
- * four times as long for the gradients of weights. With AMX the library is used; own code was not
- * compared there yet. */
+/* Chooses the code for bf16 products. Own code is used where it was measured to be faster than the
+ * library on most shapes: with pairs, on AMD's Zen 5; widened to fp32, on a Xeon without AMX, where
+ * the library takes four times as long for the gradients of weights. With AMX the library is used;
+ * own code was not compared on AMX yet. */
 static void choose_products(const struct hd_backend_options *options, struct hd_traits *t)
 {
     const bool wide = t->vector_bytes == 64; /* HD_PANEL_COLUMNS is two such vectors */
@@ -126,9 +128,9 @@ static void choose_products(const struct hd_backend_options *options, struct hd_
 }
 
 #ifdef HEDDLE_HAVE_DNNL
-/* Not on AVX2: there oneDNN's fp32 GEMMs allocate megabytes inside each launch to pack their
- * factors (in every scratchpad mode), which no plan counts, and own code was measured to be only 2%
- * slower on average. See docs/decisions/cpu-kernels.md. */
+/* Returns true if oneDNN should be used. It is not used on AVX2: its fp32 GEMMs allocate megabytes
+ * inside each launch to pack their factors (in every scratchpad mode), which no plan counts, and
+ * own code was measured to be only 2% slower on average. See docs/decisions/cpu-kernels.md. */
 static bool is_library_wanted(const struct hd_backend_options *options, const struct hd_traits *t)
 {
     return !options->force_plain &&
@@ -279,9 +281,9 @@ static void measure_threads(const void *args, int64_t begin, int64_t end, int th
         p->rates[i] = p->cpu->kernels->fma_rate(0.05);
 }
 
-/* The best rate of several GEMMs that fit into the caches. It runs a GEMM because the library
- * chooses the instruction for 16-bit factors; on one thread, because a barrier between threads
- * would measure the other load of the machine. */
+/* Returns the best rate of several GEMMs that fit into the caches. It runs a GEMM because the
+ * library chooses the instruction for 16-bit factors; on one thread, because a barrier between
+ * threads would measure the other load of the machine. */
 static double gemm_rate(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     enum { SIZE = 512, ROUNDS_MIN = 5 };
@@ -321,7 +323,7 @@ static double gemm_rate(struct hd_backend *cpu, enum hd_dtype dtype)
     return best;
 }
 
-/* The rate of one thread times the number of threads. */
+/* Returns the rate of one thread times the number of threads. */
 static double half_rate(const struct hd_backend *cpu, enum hd_dtype dtype)
 {
     struct hd_backend_options options = cpu->options;
@@ -336,8 +338,8 @@ static double half_rate(const struct hd_backend *cpu, enum hd_dtype dtype)
     return rate;
 }
 
-/* fp16 factors are widened to fp32, unless the library multiplies them faster than that. Codes of
- * fp8 are multiplied as bf16. */
+/* Measures the peak rate. fp16 factors are widened to fp32, unless the library multiplies fp16
+ * faster. Codes of fp8 are multiplied as bf16. */
 static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
 {
     const struct peak peak = {.cpu = cpu,
@@ -379,7 +381,7 @@ static struct hd_backend_table table = {
     .measure_peak = measure_peak,
 };
 
-static void hash_table(void) /* this field is not a constant expression */
+static void hash_table(void) /* the field is not a constant expression */
 {
     table.kernel_list_hash = hd_kernel_list_hash();
 }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Rows of sequence b that are filled; an invalid number counts as a full slot. */
+/* Returns the number of filled rows of sequence b; an invalid number counts as a full slot. */
 static int64_t filled_of(const struct hd_cache_append_args *a, int64_t b)
 {
     return a->filled[b] < 0 || a->filled[b] > a->rows ? a->rows : a->filled[b];

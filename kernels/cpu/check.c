@@ -1,4 +1,4 @@
-/* check: types that the CPU kernels compute in. */
+/* check: encodings in which the CPU kernels compute. */
 #include "kernels/cpu/cpu.h"
 
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype)

@@ -1,4 +1,4 @@
-/* cpu: declarations that the files of the CPU backend share.
+/* cpu: declarations shared by the files of the CPU backend.
  *
  * The kernels are compiled once per instruction set (HD_CPU_ISA: plain, avx2, avx512, avx512bf16)
  * into one table each; the backend chooses a table when it is opened. A kernel divides its work
@@ -6,8 +6,8 @@
  * hd_cpu_parallel(), so results do not depend on the number of threads.
  *
  * Used by: kernels/cpu only.   Uses: base, kernels.h, costs (scratch layouts).
- * Threads: only one thread at a time calls a backend; a launch runs on the backend's thread pool.
- */
+ * Threads: only one thread at a time calls a backend; a launch runs on the backend's thread
+ * pool. */
 #ifndef HD_KERNELS_CPU_CPU_H
 #define HD_KERNELS_CPU_CPU_H
 
@@ -23,7 +23,7 @@ struct hd_cpu_kernels {
     enum hd_status (*name)(struct hd_backend * cpu, const struct hd_##name##_args *args);
     HD_KERNEL_LIST(K)
 #undef K
-    /* Multiplies and adds in registers for about `seconds`; returns operations per second. */
+    /* multiplies and adds in registers for about `seconds`; returns operations per second */
     double (*fma_rate)(double seconds);
 };
 
@@ -39,11 +39,13 @@ struct hd_backend {
     const struct hd_cpu_kernels *kernels;
     struct hd_cpu_gemm_library *gemm_library; /* NULL: own code computes all GEMMs */
     const struct hd_cpu_panels *panels;       /* own bf16 GEMMs; NULL: factors widened to fp32 */
-    struct hd_cpu_pool *pool;                 /* the other threads; NULL: only one thread */
-    bool library_ran;                         /* OpenMP threads exist; see parallel.c */
+    struct hd_cpu_pool *pool;                 /* the worker threads; NULL: only the launching
+                                                 thread */
+    bool library_ran;                         /* the library has computed a GEMM, so OpenMP threads
+                                                 exist; see parallel.c */
 };
 
-/* A function's name for the instruction set being compiled: KERNEL(add) is hd_cpu_add_avx2. */
+/* Names a function for the instruction set being compiled: KERNEL(add) is hd_cpu_add_avx2. */
 #define HD_CPU_PASTE2(name, isa) hd_cpu_##name##_##isa
 #define HD_CPU_PASTE(name, isa)  HD_CPU_PASTE2(name, isa)
 #define KERNEL(name)             HD_CPU_PASTE(name, HD_CPU_ISA)
@@ -62,28 +64,31 @@ typedef void hd_cpu_body(const void *args, int64_t begin, int64_t end, int threa
 void hd_cpu_parallel(const struct hd_backend *cpu, int64_t count, int64_t grain, hd_cpu_body *body,
                      const void *args);
 
-/* Starts a backend's threads besides the launching one; NULL if there are none. free joins them. */
+/* Starts a backend's worker threads, all but the launching one; NULL with one thread. free joins
+ * them. */
 enum hd_status hd_cpu_pool_new(int threads, struct hd_cpu_pool **ret_pool);
 void hd_cpu_pool_free(struct hd_cpu_pool *pool);
 
-/* A `grain` for rows of `row_bytes` each: enough rows that a piece is worth waking a thread. */
+/* Returns a `grain` for rows of `row_bytes` each: enough rows that a piece is worth waking a
+ * thread. */
 int64_t hd_cpu_row_grain(int64_t row_bytes);
 
-/* Rows in use of a buffer of `bound` rows: the sum of counts, `bound` at most or if counts is NULL.
- */
+/* Returns the rows in use of a buffer of `bound` rows: the sum of counts, at most `bound`; `bound`
+ * if counts is NULL. */
 int64_t hd_cpu_rows_in_use(const int32_t *counts, int64_t groups, int64_t bound);
 
-/* HD_UNSUPPORTED unless dtype is f32, bf16 or f16, the encodings this backend computes with. */
+/* Returns HD_UNSUPPORTED unless dtype is f32, bf16 or f16, the encodings this backend computes
+ * with. */
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype);
 
-/* cpu/gemm_dnnl.c: the one owner of dnnl.h. */
-void hd_cpu_gemm_library_name(char *ret_name, size_t size_bytes); /* with its version */
+/* cpu/gemm_dnnl.c, the only owner of dnnl.h */
+void hd_cpu_gemm_library_name(char *ret_name, size_t size_bytes); /* name with version */
 enum hd_status hd_cpu_gemm_library_open(int threads, struct hd_cpu_gemm_library **ret_library);
 void hd_cpu_gemm_library_close(struct hd_cpu_gemm_library *library);
 /* Creates the library's objects for this shape; HD_OK even if the library refuses the shape. */
 enum hd_status hd_cpu_gemm_library_prepare(struct hd_cpu_gemm_library *library,
                                            const struct hd_gemm_args *args, int64_t scratch_bytes);
-/* *ret_done: true if the library computed the GEMM, false if it refuses this shape. */
+/* Runs the GEMM. *ret_done: true if the library computed it, false if it refuses this shape. */
 enum hd_status hd_cpu_gemm_library_run(struct hd_cpu_gemm_library *library,
                                        const struct hd_gemm_args *args, int64_t scratch_bytes,
                                        bool *ret_done);

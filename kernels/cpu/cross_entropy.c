@@ -21,7 +21,7 @@ INLINE float row_sum(const void *logits, int64_t row, int64_t V, float max, enum
     return vf_sum(sums);
 }
 
-/* dlogits = scale * exp(logits - max), 0 in the padding. */
+/* Computes dlogits = scale * exp(logits - max), 0 in the padding. */
 INLINE void row_gradient(void *dlogits, const void *logits, int64_t row, int64_t V, int64_t Vp,
                          float max, float scale, enum hd_dtype dtype)
 {
@@ -41,8 +41,8 @@ INLINE void row_of_zeros(void *dlogits, int64_t row, int64_t Vp, enum hd_dtype d
 
 /* ---- one rank has all logits ---- */
 
-/* Three passes over a row of logits in cache: maximum, sum of exponentials, gradient.
- * losses[r] is log sum exp(logits - max) + max - logits[target]. */
+/* Computes one row in three passes over its logits in cache: maximum, sum of exponentials,
+ * gradient. losses[r] is log sum exp(logits - max) + max - logits[target]. */
 INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, enum hd_dtype dtype)
 {
     const int64_t row = r * a->Vp;
@@ -50,7 +50,8 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
     double *losses = a->scratch;
     float max, sum, unit, scale, target_logit, gradient;
 
-    if (target < 0 || target >= a->V) { /* masked, or refused when the losses are added */
+    if (target < 0 || target >= a->V) { /* masked, or reported as overflow when the losses are
+                                           added */
         if (a->dlogits)
             row_of_zeros(a->dlogits, row, a->Vp, dtype);
         return;
@@ -77,7 +78,7 @@ static void cross_entropy_rows(const void *args, int64_t begin, int64_t end, int
         WITH_FLOATS(a->dtype, T, cross_entropy_row(a, r, T));
 }
 
-/* What is done with the loss of a row that has a target. */
+/* Destination of the losses of rows that have a target. */
 struct loss_sink {
     float *logp;
     bool adds;
@@ -170,7 +171,7 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
         max = stats[0] > max ? stats[0] : max;
         owners += stats[3];
     }
-    if (owners == 0) { /* masked, or refused when the losses are added */
+    if (owners == 0) { /* masked, or reported as overflow when the losses are added */
         if (a->dlogits)
             row_of_zeros(a->dlogits, row, a->Vp, dtype);
         return;

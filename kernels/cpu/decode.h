@@ -1,10 +1,9 @@
-/* decode: values of an encoded factor (base/quant.h), rounded to the encoding that is multiplied.
+/* decode: values of a quantised factor (base/quant.h), rounded to the encoding that is multiplied.
  *
- * nf4: 16 products of value and scale are rounded once for each run within a block, then looked up
- * by code.
+ * nf4: the 16 products of a value and the scale are rounded once for each run within a block, then
+ * looked up by code.
  *
- * Used by: gemm_blocked, gemm_row.   Uses: vec.   Threads: any.
- */
+ * Used by: gemm_blocked, gemm_row.   Uses: vec.   Threads: any. */
 #ifndef HD_KERNELS_CPU_DECODE_H
 #define HD_KERNELS_CPU_DECODE_H
 
@@ -15,9 +14,9 @@
 #include <emmintrin.h>
 #endif
 
-enum { DECODE_SCALES = 64 }; /* scales of nf4 that are decoded at once */
+enum { DECODE_SCALES = 64 }; /* scales of nf4 that are decoded at a time */
 
-/* Codes [first, first + count) of a record, one of them in a byte. */
+/* Unpacks codes [first, first + count) of a record, one code per byte. */
 INLINE void decode_nibbles(const uint8_t *codes, int64_t first, int64_t count, uint8_t *ret_codes)
 {
     int64_t i = 0;
@@ -43,7 +42,8 @@ INLINE void decode_nibbles(const uint8_t *codes, int64_t first, int64_t count, u
         ret_codes[i] = (uint8_t)(*codes >> 4);
 }
 
-/* table[index[i]] of 16 values; where they fit into a register, without access to memory. */
+/* Returns table[index[i]] of 16 values; from registers where 16 floats fit, without memory
+ * access. */
 INLINE vf look_up_16(const float table[HD_NF4_VALUES], vi index)
 {
 #if defined(__AVX512F__)
@@ -60,7 +60,7 @@ INLINE vf look_up_16(const float table[HD_NF4_VALUES], vi index)
 #endif
 }
 
-/* A run within a block. */
+/* Decodes a run of elements within a block. */
 INLINE void decode_run(const float values[HD_NF4_VALUES], const uint8_t *codes, int64_t first,
                        int64_t count, float scale, void *to, int64_t at, enum hd_dtype dtype)
 {
@@ -74,7 +74,7 @@ INLINE void decode_run(const float values[HD_NF4_VALUES], const uint8_t *codes, 
         vf_store(to, at + i, n, look_up_16(scaled, vi_load_u8(code + i, n)), dtype);
 }
 
-/* Elements [first, first + count) of the matrix. */
+/* Decodes elements [first, first + count) of the matrix. */
 INLINE void decode_nf4(const struct hd_quant_matrix *m, const char *memory, int64_t first,
                        int64_t count, void *to, int64_t at, enum hd_dtype dtype)
 {
@@ -98,7 +98,7 @@ INLINE void decode_nf4(const struct hd_quant_matrix *m, const char *memory, int6
     }
 }
 
-/* Elements of one row, which has one scale. */
+/* Decodes elements of one row, which has one scale. */
 INLINE void decode_bytes(const uint8_t *codes, float scale, bool int8, int64_t count, void *to,
                          int64_t at, enum hd_dtype dtype)
 {
@@ -116,7 +116,8 @@ INLINE void decode_bytes(const uint8_t *codes, float scale, bool int8, int64_t c
     }
 }
 
-/* to[i * ld + j] = row `row` + i, column `column` + j of the factor, i < rows, j < columns. */
+/* Decodes to[i * ld + j] = row `row` + i, column `column` + j of the factor, for i < rows, j <
+ * columns. */
 INLINE void decode_box(const struct hd_quant_factor *f, const void *memory, int64_t row,
                        int64_t rows, int64_t column, int64_t columns, void *to, int64_t ld,
                        enum hd_dtype dtype)

@@ -4,9 +4,12 @@
 #include "kernels/cpu/decode.h"
 #include "kernels/cpu/row_sums.h"
 
-enum { PIECE = 512 }; /* weights whose squares are added in fp32 before they go to a double */
+enum {
+    PIECE = 512
+}; /* weights whose squares are summed in fp32 before the sum is added to a
+                         double */
 
-/* The sum of squares of row n; `line` holds PIECE decoded values. */
+/* Returns the sum of squares of row n of W; `line` has memory for PIECE decoded values. */
 INLINE double squares_of_row(const struct hd_dora_squares_args *a, int64_t n, void *line,
                              enum hd_dtype dtype)
 {
@@ -31,7 +34,7 @@ INLINE double squares_of_row(const struct hd_dora_squares_args *a, int64_t n, vo
     return total;
 }
 
-/* What the adapter adds to the square of row n. */
+/* Returns the difference that the adapter makes to the squared norm of row n. */
 INLINE double added_to_row(const struct hd_dora_squares_args *a, int64_t n, enum hd_dtype dtype)
 {
     const double s = (double)a->scale;

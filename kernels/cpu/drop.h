@@ -19,7 +19,7 @@
 #include "kernels/cpu/vec.h"
 
 enum {
-    CALLS = VEC_BYTES / 8,  /* calls of the generator at a time: one per lane */
+    CALLS = VEC_BYTES / 8,  /* calls of the generator computed at a time: one per lane */
     DROP_LINE_PAD = 4 * VL, /* bytes that drop_line may write past `count` bytes */
     DROP_NUMBERS_MAX = 256, /* maximum `count` of drop_numbers */
     DROP_ROWS = 32          /* rows of drop_panel */
@@ -31,22 +31,22 @@ typedef uint8_t vq_bytes __attribute__((vector_size(VEC_BYTES / 8)));
 typedef int8_t vf_bytes __attribute__((vector_size(VL)));
 
 struct drop {
-    uint64_t round_key[10][2]; /* round keys of the step's key: 32 bits each */
-    uint32_t threshold;        /* a word below it means: drop */
-    float scale;               /* 1 / (1 - p), for kept values */
+    uint64_t round_key[10][2]; /* round keys derived from the step's key: 32 bits each */
+    uint32_t threshold;        /* a word below it drops its value */
+    float scale;               /* 1 / (1 - p), the factor of kept values */
 };
 
-/* The words of the counter that all values of a row share. */
+/* Words of the counter that all values of a row share. */
 struct drop_place {
     uint32_t index, head, sample;
 };
 
-/* The same for DROP_ROWS rows, for drop_panel. */
+/* Places of DROP_ROWS rows, for drop_panel. */
 struct drop_places {
     uint64_t index[DROP_ROWS], head[DROP_ROWS], sample[DROP_ROWS];
 };
 
-/* HD_INVALID for a p outside [0, 1). */
+/* Fills ret_drop for the current step. HD_INVALID for a p outside [0, 1). */
 INLINE enum hd_status drop_of(const char *kernel, uint64_t key, const struct hd_step_state *block,
                               float p, struct drop *ret_drop)
 {
@@ -117,7 +117,7 @@ INLINE vq vq_set(uint64_t x)
     return x - (vq){0};
 }
 
-/* One call of the generator per lane: its four words. */
+/* Computes one call of the generator per lane, which gives four words. */
 INLINE void drop_calls(const struct drop *d, vq c0, vq c1, vq c2, vq c3, vq ret_words[4])
 {
     UNROLL
@@ -135,7 +135,7 @@ INLINE void drop_calls(const struct drop *d, vq c0, vq c1, vq c2, vq c3, vq ret_
     ret_words[3] = c3;
 }
 
-/* In the low half of each lane: `bits` if the word means drop, else zero. */
+/* Returns, in the low half of each lane, `bits` if the word drops its value, else zero. */
 INLINE vq drop_word(const struct drop *d, vq word, uint32_t bits)
 {
 #if defined(__AVX512F__)
@@ -148,8 +148,8 @@ INLINE vq drop_word(const struct drop *d, vq word, uint32_t bits)
 #endif
 }
 
-/* The mask of numbers [first, first + count). `line` has count + DROP_LINE_PAD bytes; the result
- * points into it. drop_mask may read one more vector past the end of the mask. */
+/* Computes the mask of numbers [first, first + count). `line` has count + DROP_LINE_PAD bytes; the
+ * result points into it. drop_mask may read one vector past the end of the mask. */
 INLINE const uint8_t *drop_line(const struct drop *d, struct drop_place place, uint8_t *line,
                                 int64_t first, int64_t count)
 {
@@ -173,8 +173,8 @@ INLINE const uint8_t *drop_line(const struct drop *d, struct drop_place place, u
     return line + skipped;
 }
 
-/* The same for numbers in any order: one drop_line per run of consecutive numbers. `dropped` has
- * count + DROP_LINE_PAD bytes; the result points into it. */
+/* Computes the mask of numbers in any order, with one drop_line per run of consecutive numbers.
+ * `dropped` has count + DROP_LINE_PAD bytes; the result points into it. */
 static inline __attribute__((unused)) const uint8_t *
 drop_numbers(const struct drop *d, struct drop_place place, uint8_t *dropped,
              const int32_t *numbers, int64_t count)
@@ -195,8 +195,8 @@ drop_numbers(const struct drop *d, struct drop_place place, uint8_t *dropped,
     return dropped;
 }
 
-/* The mask of DROP_ROWS rows: dropped[j][r] for numbers[j] and row r of `places`. Neighbouring
- * numbers with the same call of the generator compute it once. */
+/* Computes the mask of DROP_ROWS rows: dropped[j][r] for numbers[j] and row r of `places`.
+ * Neighbouring numbers of one call of the generator share that call. */
 static inline __attribute__((unused)) void drop_panel(const struct drop *d,
                                                       const struct drop_places *places,
                                                       uint8_t dropped[][DROP_ROWS],
@@ -224,7 +224,7 @@ static inline __attribute__((unused)) void drop_panel(const struct drop *d,
     }
 }
 
-INLINE vi drop_mask(const uint8_t *dropped) /* VL lanes: all ones where dropped, else zero */
+INLINE vi drop_mask(const uint8_t *dropped) /* VL lanes: all ones if dropped, else zero */
 {
 #if defined(__AVX512F__)
     return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)dropped));
@@ -243,14 +243,14 @@ INLINE vf drop_from(vf x, vi mask)
     return vf_from_bits(vf_bits(x) & ~mask);
 }
 
-/* x[j] = dropped ? 0 : scale * x[j], for j < n rounded up to whole vectors. */
+/* Sets x[j] = dropped ? 0 : scale * x[j], for j < n rounded up to whole vectors. */
 INLINE void drop_floats(float *x, const uint8_t *dropped, int64_t n, float scale)
 {
     for (int64_t j = 0; j < n; j += VL)
         vf_store_f32(x + j, VL, drop_from(vf_load_f32(x + j, VL) * scale, drop_mask(dropped + j)));
 }
 
-/* The same for bf16, without a scale. */
+/* Sets dropped values of bf16 x to 0, without a scale, for j < n rounded up to whole vectors. */
 INLINE void drop_halves(uint16_t *x, const uint8_t *dropped, int64_t n)
 {
     for (int64_t j = 0; j < n; j += VL) {

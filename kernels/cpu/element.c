@@ -2,7 +2,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-enum { GRAIN = 16 * 1024, GRAIN_BYTES = 64 * 1024 }; /* of a piece */
+enum { GRAIN = 16 * 1024, GRAIN_BYTES = 64 * 1024 }; /* elements, and bytes, of a piece */
 
 INLINE void add_piece(const struct hd_add_args *a, int64_t begin, int64_t end, enum hd_dtype dtype)
 {

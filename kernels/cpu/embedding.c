@@ -43,8 +43,8 @@ enum hd_status KERNEL(embedding_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* The rows of dout sorted by index, ascending in r within an index (a counting sort): the index of
- * rows[begin[v] .. begin[v + 1]) is row v of the table. */
+/* Rows of dout sorted by index, ascending in r within an index (a counting sort): rows[begin[v] ..
+ * begin[v + 1]) have the index of row v of the table. */
 struct sorted {
     const struct hd_embedding_backward_args *args;
     int64_t *begin; /* [V + 1] */
@@ -60,7 +60,7 @@ static void sort_rows(const struct sorted *s)
     for (int64_t r = 0; r < a->R; r++)
         if (in_table(a->index[r] - a->first, a->V))
             s->begin[a->index[r] - a->first]++;
-    for (int64_t v = 0; v <= a->V; v++) { /* counts to begins */
+    for (int64_t v = 0; v <= a->V; v++) { /* turns counts into begins */
         const int64_t count = s->begin[v];
 
         s->begin[v] = place;
@@ -84,7 +84,7 @@ INLINE void embedding_gradient(const struct sorted *s, int64_t v, enum hd_dtype 
     for (int64_t i = s->begin[v]; i < s->begin[v + 1]; i++) {
         const int64_t row = s->rows[i] * a->C;
 
-        if (i + 1 < s->begin[a->V]) /* the next sorted row, even of the next index */
+        if (i + 1 < s->begin[a->V]) /* prefetches the next sorted row, even of the next index */
             vf_prefetch(a->dout, s->rows[i + 1] * a->C, dtype);
         FOR_VECTORS (c, n, 0, a->C)
             vf_store_f32(sums + c, n,

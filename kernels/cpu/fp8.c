@@ -1,5 +1,5 @@
 /* fp8: the scale of a tensor, its codes, products of codes, and the history of maxima. A product
- * decodes its factors to bf16, which has each of their values, and multiplies those. */
+ * decodes its factors to bf16, which represents every fp8 value exactly, and multiplies those. */
 #include "base/fp8.h"
 
 #include "kernels/costs/costs.h"
@@ -55,7 +55,7 @@ enum hd_status KERNEL(fp8_amax)(struct hd_backend *cpu, const struct hd_fp8_amax
 struct fp8_encoding {
     const struct hd_fp8_encode_args *args;
     float power;
-    float *seen; /* [PARTS] */
+    float *seen; /* [PARTS] largest magnitudes */
 };
 
 INLINE void encode_rows(const struct hd_fp8_encode_args *a, float power, int64_t begin, int64_t end,
@@ -103,7 +103,7 @@ enum hd_status KERNEL(fp8_encode)(struct hd_backend *cpu, const struct hd_fp8_en
 /* ---- products ---- */
 
 struct fp8_decoding {
-    uint16_t values[CODES]; /* bf16, by code */
+    uint16_t values[CODES]; /* bf16 value of each code */
     const uint8_t *codes;
     uint16_t *out;
 };

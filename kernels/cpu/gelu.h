@@ -22,7 +22,7 @@ INLINE vf gelu(vf x)
     return x * gelu_gate(x);
 }
 
-/* d gelu / dx = s + x s (1 - s) d(2u)/dx,  d(2u)/dx = 2c (1 + 3 * 0.044715 x^2) */
+/* Returns d gelu / dx = s + x s (1 - s) d(2u)/dx, with d(2u)/dx = 2c (1 + 3 * 0.044715 x^2). */
 INLINE vf gelu_slope(vf x)
 {
     const vf s = gelu_gate(x);

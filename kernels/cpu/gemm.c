@@ -1,4 +1,4 @@
-/* gemm: chooses the code for a GEMM: own code where hd_costs_gemm_is_own() (it was measured to be
+/* gemm: chooses the code for a GEMM: own code if hd_costs_gemm_is_own() (it was measured to be
  * faster, or there is an epilogue or a residual); else the library, if there is one and it supports
  * the shape within its scratch limit; else own code. */
 #include "kernels/cpu/gemm.h"

@@ -4,10 +4,10 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Any shape; needs the scratch of hd_costs_lay_out_gemm(). */
+/* Computes a GEMM of any shape; needs the scratch of hd_costs_lay_out_gemm(). */
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args);
 
-/* Only if hd_costs_gemm_is_row(); needs no scratch. */
+/* Computes a GEMM for which hd_costs_gemm_is_row(); needs no scratch. */
 void KERNEL(gemm_row)(struct hd_backend *cpu, const struct hd_gemm_args *args);
 
 #endif

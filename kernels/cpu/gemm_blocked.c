@@ -8,8 +8,8 @@
  * A word of a panel is an fp32 value (bf16 and f16 factors are widened while packing), or, for bf16
  * factors if the CPU multiplies them, a pair of bf16 values (panel.h).
  *
- * Codes of b are decoded while b is packed: a thread decodes the columns of one panel, in the
- * slice's depth, to a strip of its own that stays in its cache.
+ * If b is quantised it is decoded while it is packed: a thread decodes the columns of one panel, in
+ * the slice's depth, to its own strip of scratch, which stays in its cache.
  *
  * The order in which the terms of an element are added depends on K only, not on rows, columns or
  * threads.
@@ -25,23 +25,25 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/transpose.h"
 
-/* One item of work: a group of tiles, about 200 KiB of a's panels times 400 KiB of b's. */
+/* Size of one item of work: a group of tiles, about 200 KiB of a's panels times 400 KiB of b's. */
 enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256, PACK_PANELS = 8 };
 
 struct slab {
     const struct hd_gemm_args *args;
     const struct hd_cpu_panels *panels; /* NULL: words are fp32 */
     int panel_rows;
-    int64_t row, rows, column, columns; /* of c */
-    int64_t k, depth, words;            /* this slice; words padded */
+    int64_t row, rows, column, columns; /* position and size of the slab in c */
+    int64_t k, depth, words;            /* begin and depth of this slice in elements; depth in
+                                           words, padded */
     bool last;                          /* this is the last slice of K */
     bool in_place;                      /* whole panels of a are read from a, not packed */
-    uint32_t *a, *b;                    /* panels */
-    char *strips;                       /* of all threads, strip_bytes each; NULL: b is plain */
+    uint32_t *a, *b;                    /* packed panels */
+    char *strips;                       /* strips of all threads, strip_bytes each; NULL: b is not
+                                           quantised */
     int64_t strip_bytes;
-    float *sums; /* NULL: c holds them */
+    float *sums; /* fp32 sums of the slab; NULL: c holds them */
     int64_t sums_ld;
-    int64_t groups_across, group_panels; /* groups of columns; panels of rows in a group */
+    int64_t groups_across, group_panels; /* groups per row of groups; panels of rows in a group */
 };
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -58,7 +60,7 @@ static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_
     const uint16_t *from =
         (const uint16_t *)a->a + (a->trans_a ? s->k * a->lda + row : row * a->lda + s->k);
 
-    if (a->trans_a) /* only panels by row; for others see pack_a_across */
+    if (a->trans_a) /* only for panels by row; for others see pack_a_across */
         pack_pairs_by_row(to, s->words, from, a->lda, s->depth, rows, s->words, m);
     else if (s->panels->by_row)
         copy_lines(to, s->words, from, a->lda, rows, s->depth, s->words, m);
@@ -66,9 +68,9 @@ static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_
         pack_pairs_transposed(to, m, from, a->lda, rows, s->depth, s->words, m);
 }
 
-/* fp32 panels [begin, end) of a transposed a: each line of a (MICRO_M values per panel) is read
- * once, in order. If a vector is longer than MICRO_M, whole vectors are stored and the next line
- * overwrites the excess; only the last line is stored exactly. */
+/* Packs fp32 panels [begin, end) of a transposed a: each line of a (MICRO_M values per panel) is
+ * read once, in order. If a vector is longer than MICRO_M, whole vectors are stored and the next
+ * line overwrites the excess; only the last line is stored exactly. */
 INLINE void pack_a_lines(const struct slab *s, int64_t begin, int64_t end, enum hd_dtype dtype)
 {
     const struct hd_gemm_args *a = s->args;
@@ -120,7 +122,7 @@ INLINE void pack_b_widened(const struct slab *s, float *to, const struct columns
 {
     if (s->args->trans_b)
         pack_transposed(to, MICRO_N, c->data, c->at, c->ld, c->count, s->depth, MICRO_N, dtype);
-    else if (c->count == MICRO_N) /* a constant to the compiler */
+    else if (c->count == MICRO_N) /* makes count a constant to the compiler */
         pack_rows(to, MICRO_N, c->data, c->at, c->ld, s->depth, MICRO_N, MICRO_N, dtype);
     else
         pack_rows(to, MICRO_N, c->data, c->at, c->ld, s->depth, c->count, MICRO_N, dtype);
@@ -151,7 +153,7 @@ static struct columns find_columns(const struct slab *s, int64_t column, int64_t
     return c;
 }
 
-/* bf16 panels [begin, end) of a transposed a: each line of a is read once, in order. */
+/* Packs bf16 panels [begin, end) of a transposed a: each line of a is read once, in order. */
 static void pack_a_across(const struct slab *s, int64_t begin, int64_t end)
 {
     const struct hd_gemm_args *a = s->args;
@@ -226,7 +228,7 @@ static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thre
 
 /* ---- the tiles ---- */
 
-/* Applies the epilogue to complete sums; `at` is the element of c. */
+/* Applies the epilogue to complete sums; `at` is the index of the element of c. */
 INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum hd_dtype c_dtype)
 {
     if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD)
@@ -236,7 +238,7 @@ INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum
     return gelu(vf_round(x, c_dtype));
 }
 
-/* c (+)= tile. */
+/* Computes c (+)= tile. */
 INLINE void add_tile(float *c, int64_t ldc, const float *tile, int64_t rows, int64_t columns,
                      bool add)
 {
@@ -250,8 +252,8 @@ INLINE void add_tile(float *c, int64_t ldc, const float *tile, int64_t rows, int
         }
 }
 
-/* sums (+)= tile; or, in the last slice, c = sums + tile (+ c) (+ bias) (+ add) and the epilogue.
- * row and column are relative to the slab. */
+/* Computes sums (+)= tile; or, in the last slice, c = sums + tile (+ c) (+ bias) (+ add) and the
+ * epilogue. row and column are relative to the slab. */
 INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int64_t rows,
                        int64_t column, int64_t columns, enum hd_dtype c_dtype)
 {
@@ -351,8 +353,8 @@ static void set_a(const struct slab *s, int64_t row, struct hd_cpu_product *p)
     }
 }
 
-/* Computes a whole tile directly in c or in the sums, with the same order of additions as
- * store_tile(). Returns false if multiply_into() cannot do all that is needed. */
+/* Computes a whole tile directly in c or in the sums, with the order of additions of store_tile().
+ * Returns false if multiply_into() cannot compute this case. */
 static bool multiply_into_c(const struct slab *s, int64_t row, int64_t column,
                             struct hd_cpu_product *p)
 {
@@ -429,9 +431,9 @@ static void compute_groups(const void *args, int64_t begin, int64_t end, int thr
 
 /* ---- slabs and slices ---- */
 
-/* True if panels of a need no packing: its rows lie along K, so they consist of words already. Not
- * if the slice's depth is odd (the last word would reach past the row), or if all rows have the
- * same address modulo 4096 (they would evict each other from the cache). */
+/* Returns true if panels of a need no packing: its rows lie along K, so they consist of words
+ * already. False if the slice's depth is odd (the last word would reach past the row), or if all
+ * rows have equal addresses modulo 4096 (they would evict each other from the cache). */
 static bool can_stay_in_place(const struct slab *s)
 {
     return s->panels && s->panels->multiply_into && !s->args->trans_a && s->depth % 2 == 0 &&
@@ -455,7 +457,7 @@ static void compute_slice(struct hd_backend *cpu, struct slab *s, bool pack_b)
     hd_cpu_parallel(cpu, groups_down * s->groups_across, 1, compute_groups, s);
 }
 
-/* The inner loops for pairs; NULL for fp32 words. */
+/* Returns the inner loops for pairs; NULL for fp32 words. */
 static const struct hd_cpu_panels *panels_for(const struct hd_backend *cpu,
                                               const struct hd_costs_gemm_layout *l)
 {

@@ -10,7 +10,7 @@
  * oneDNN 2.x and 3.x create descriptors differently; see make_desc(), free_desc() and
  * make_matmul().
  *
- * Threads: as the backend's. oneDNN uses the OpenMP threads of the calling thread.
+ * Threads: those that may call the backend. oneDNN uses the OpenMP threads of the calling thread.
  */
 #include <dnnl.h>
 #include <omp.h>
@@ -22,7 +22,7 @@
 
 enum { TENSORS_MAX = 5 }; /* a, b, c, bias, scratch */
 
-/* The key of the cache of primitives. Compared by memcmp, so it is zeroed before it is filled. */
+/* Key of the cache of primitives. Compared by memcmp, so it is zeroed before it is filled. */
 struct shape {
     int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate, bias, ab_dtype, c_dtype;
@@ -31,7 +31,7 @@ struct shape {
 struct product {
     struct product *next;
     struct shape shape;
-    dnnl_primitive_t primitive; /* NULL: refused */
+    dnnl_primitive_t primitive; /* NULL: oneDNN refuses the shape */
     dnnl_exec_arg_t tensors[TENSORS_MAX];
     int tensor_count;
 };
@@ -102,8 +102,8 @@ static dnnl_data_type_t type_of(enum hd_dtype dtype)
     return dtype == HD_BF16 ? dnnl_bf16 : dtype == HD_F16 ? dnnl_f16 : dnnl_f32;
 }
 
-/* If c has one row, ldc has no meaning: it is replaced, so that it does not lead to another cache
- * entry or to a shape that oneDNN refuses. */
+/* Fills the key of a GEMM. If c has one row, ldc is not used: it is replaced, so that it leads
+ * neither to another cache entry nor to a shape that oneDNN refuses. */
 static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
 {
     struct shape *s = ret_shape;
@@ -171,7 +171,8 @@ static dnnl_status_t make_attr(const struct shape *s, dnnl_primitive_attr_t *ret
     return failed;
 }
 
-/* True if this implementation is not the reference loops and keeps within the scratch limit. */
+/* Returns true if the implementation is not the reference loops and keeps within the scratch
+ * limit. */
 static bool is_acceptable(dnnl_primitive_desc_t matmul, int64_t scratch_bytes)
 {
     const char *name = "";
@@ -204,8 +205,8 @@ static dnnl_status_t make_tensors(struct product *p, dnnl_engine_t engine,
     return failed;
 }
 
-/* True if a factor or c is one column with a stride. oneDNN 3.7 also reads and writes the elements
- * in between (a NaN there gives NaN in the product), so own code computes these shapes. */
+/* Returns true if a factor or c is one column with a stride. oneDNN 3.7 also reads and writes the
+ * elements in between (a NaN there gives NaN in the product), so own code computes these shapes. */
 static bool has_scattered_vector(const struct shape *s)
 {
     return (s->M == 1 && s->trans_a && s->lda != 1) || (s->N == 1 && !s->trans_b && s->ldb != 1) ||

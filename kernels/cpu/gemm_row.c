@@ -1,13 +1,13 @@
 /* gemm_row: one row times a transposed matrix, c[n] = sum_k a[k] b[n, k] (+ bias) (+ c or add), as
  * decoding does for every weight. It is memory-bound (one element of b per multiply-add), so each
- * row of b is read once, in order. Several rows at a time give independent sums. Rows of codes are
- * decoded a piece at a time. */
+ * row of b is read once, in order. Several rows are summed at a time, because their sums are
+ * independent. Rows of a quantised b are decoded one piece at a time. */
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/decode.h"
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
 
-enum { ROWS_AT_ONCE = 4, PIECE = 256 /* elements of a row that are decoded at once */ };
+enum { ROWS_AT_ONCE = 4, PIECE = 256 /* elements of a row that are decoded at a time */ };
 
 /* Applies the epilogue to the sum of one column. */
 INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
@@ -19,8 +19,8 @@ INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
     return sum;
 }
 
-/* Columns [column, column + columns) of a, by the same of `count` rows of b, whose first element is
- * number `at`. */
+/* Adds to sums the products of columns [column, column + columns) of a and of `count` rows of b,
+ * whose first element is number `at`. */
 INLINE void add_products(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int64_t column,
                          int64_t columns, const void *b, int64_t at, int64_t ldb, const int count,
                          enum hd_dtype dtype)
@@ -34,11 +34,12 @@ INLINE void add_products(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, in
     }
 }
 
-/* The same for rows of codes. */
+/* Adds to sums the products of a and `count` rows of a quantised b. */
 INLINE void add_decoded(vf sums[ROWS_AT_ONCE], const struct hd_gemm_args *a, int64_t row,
                         const int count, enum hd_dtype dtype)
 {
-    float decoded[ROWS_AT_ONCE * PIECE]; /* of elements of dtype, which may be half as wide */
+    float decoded[ROWS_AT_ONCE * PIECE]; /* memory for elements of dtype, which may be half as wide
+                                            as a float */
 
     for (int64_t k = 0; k < a->K; k += PIECE) {
         const int64_t n = a->K - k < PIECE ? a->K - k : PIECE;

@@ -4,7 +4,7 @@
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
 
-/* out[at..at+D) = inp[at..at+D) * rstd * weight; returns rstd. */
+/* Computes out[at..at+D) = inp[at..at+D) * rstd * weight. Returns rstd. */
 INLINE float normalise(const struct hd_head_norm_forward_args *a, int64_t at, const void *weight,
                        enum hd_dtype dtype)
 {
@@ -55,7 +55,8 @@ enum hd_status KERNEL(head_norm_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Each element of dout is read before the same element of dinp is written: they may alias. */
+/* Computes the gradient of one head. Each element of dout is read before the element of dinp at its
+ * index is written: they may alias. */
 INLINE void backward_head(const struct hd_head_norm_backward_args *a, int64_t at, float rstd,
                           const void *weight, enum hd_dtype dtype)
 {
@@ -106,7 +107,7 @@ enum hd_status KERNEL(head_norm_backward)(struct hd_backend *cpu,
     return st;
 }
 
-/* The sum of the terms of heads [first, first + count) of row r, in this order. */
+/* Returns the sum of the terms of heads [first, first + count) of row r, added in this order. */
 INLINE vf weight_term(const struct hd_head_norm_backward_weight_args *a, int64_t r, int64_t c,
                       int64_t n, int64_t first, int64_t count, enum hd_dtype dtype)
 {

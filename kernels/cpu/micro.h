@@ -11,7 +11,8 @@
 
 #include "kernels/cpu/vec.h"
 
-/* 32 registers hold 14 x 2 sums, two vectors of b and a broadcast; 16 registers hold 6 x 2 sums. */
+/* Rows of a block. 32 registers hold 14 x 2 sums, two vectors of b and a broadcast; 16 registers
+ * hold 6 x 2 sums. */
 #if VEC_BYTES == 64
 enum { MICRO_M = 14 };
 #else
@@ -19,8 +20,9 @@ enum { MICRO_M = 6 };
 #endif
 enum { MICRO_N = 2 * VL };
 
-/* Unrolling along K. With only 12 multiply-adds per step, loop overhead matters: on Zen 3 with AVX2
- * unrolling raised the rate from 74 to 88 GFLOP/s. With 28 multiply-adds it is not needed. */
+/* Pragma that unrolls the loop along K. With only 12 multiply-adds per step, loop overhead matters:
+ * on Zen 3 with AVX2 unrolling raised the rate from 74 to 88 GFLOP/s. With 28 multiply-adds it is
+ * not needed. */
 #if VEC_BYTES == 64
 #define MICRO_DEPTH
 #elif defined(__clang__)
@@ -29,8 +31,8 @@ enum { MICRO_N = 2 * VL };
 #define MICRO_DEPTH _Pragma("GCC unroll 4")
 #endif
 
-/* One block: m <= MICRO_M rows, nv <= 2 vectors of columns. a[i, k] is a[i * am + k * ak]; m, nv,
- * am and ak are constants where this is inlined. */
+/* Multiplies one block: m <= MICRO_M rows, nv <= 2 vectors of columns. a[i, k] is a[i * am + k *
+ * ak]; m, nv, am and ak are constants where this is inlined. */
 INLINE void micro_block(const int m, const int nv, float *c, int64_t ldc, const float *a,
                         const int64_t am, const int64_t ak, const float *b, int64_t ldb, int64_t K,
                         bool add)
@@ -67,7 +69,7 @@ INLINE void micro_block(const int m, const int nv, float *c, int64_t ldc, const 
     }
 }
 
-/* The last rows of a matrix: fewer than MICRO_M. */
+/* Multiplies a block of m <= MICRO_M rows, such as the last rows of a matrix. */
 INLINE void micro_rows(int m, const int nv, float *c, int64_t ldc, const float *a, const int64_t am,
                        const int64_t ak, const float *b, int64_t ldb, int64_t K, bool add)
 {
@@ -98,7 +100,8 @@ INLINE void micro_rows(int m, const int nv, float *c, int64_t ldc, const float *
     }
 }
 
-/* The whole product. N is a multiple of VL; am and ak are constants where this is inlined. */
+/* Multiplies a whole product. N is a multiple of VL; am and ak are constants where this is
+ * inlined. */
 INLINE void micro_multiply(float *c, int64_t ldc, const float *a, const int64_t am,
                            const int64_t ak, const float *b, int64_t ldb, int64_t M, int64_t N,
                            int64_t K, bool add)

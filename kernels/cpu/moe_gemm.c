@@ -13,13 +13,13 @@
 
 struct grouped {
     const struct hd_grouped_gemm_args *args;
-    struct hd_backend *one_thread; /* the backend with one thread */
+    struct hd_backend *one_thread; /* copy of the backend without worker threads */
     const int64_t *begins;         /* [E + 1] */
-    char *scratch;                 /* the part of the scratch after the begins */
+    char *scratch;                 /* scratch behind the begins */
     int64_t thread_bytes;
 };
 
-/* Counts that sum to more than T are reduced to what fits. */
+/* Computes the first row of each expert. Counts that sum to more than T are reduced to fit. */
 static void find_begins(int64_t *begins, const int32_t *counts, int64_t E, int64_t T)
 {
     int64_t sum = 0;
@@ -31,7 +31,7 @@ static void find_begins(int64_t *begins, const int32_t *counts, int64_t E, int64
     begins[E] = sum < T ? sum : T;
 }
 
-/* The GEMM of rows [begin, end) of expert e with e's weights. */
+/* Returns the GEMM of rows [begin, end) of expert e with e's weights. */
 static struct hd_gemm_args product_of(const struct grouped *g, int64_t e, int64_t begin,
                                       int64_t end)
 {

@@ -49,8 +49,8 @@ static float softplus(float x) /* no overflow for large x, no underflow to 0 for
 }
 
 /* Inserts expert e into the row's list of the K largest so far (`count` entries, descending h).
- * Equal values and NaN go after the entries already in the list, so the list never has an expert
- * twice. */
+ * Equal values and NaN are placed after the entries already in the list, so an expert is never in
+ * the list twice. */
 INLINE void insert(int32_t *chosen, float *h, int64_t count, int64_t K, int32_t e, float h_e)
 {
     int64_t at = count;
@@ -67,7 +67,7 @@ INLINE void insert(int32_t *chosen, float *h, int64_t count, int64_t K, int32_t 
     chosen[at] = e;
 }
 
-/* Replaces h by its softmax, exp(h - max) / sum; returns log sum exp(h). */
+/* Replaces h by its softmax, exp(h - max) / sum. Returns log sum exp(h). */
 INLINE float softmax_row(float *h, int64_t count)
 {
     vf lane_max = vf_set(-INFINITY), sums = {0};
@@ -88,7 +88,7 @@ INLINE float softmax_row(float *h, int64_t count)
     return max + logf(sum);
 }
 
-/* Writes what a row that is no token gets. */
+/* Writes the outputs of an empty row. */
 static void leave_out(const struct hd_route_forward_args *a, int64_t r)
 {
     memset(a->probs + r * a->E, 0, (size_t)a->E * sizeof *a->probs);

@@ -17,8 +17,9 @@ static int64_t at_least(int64_t a, int64_t b)
 
 /* ---- assign ---- */
 
-/* Scratch: [Q, E] numbers of kept choices, which become the next slot of each run and expert; then
- * [Q, E] choices of the document under way. */
+/* Returns the run's row in the first half of scratch: [Q, E] numbers of kept choices, which become
+ * the next slot of each run and expert. seen_of returns it in the second half: [Q, E] choices of
+ * the current document. */
 static int64_t *next_of(const struct hd_assign_args *a, int64_t q)
 {
     return (int64_t *)a->scratch + q * a->E;
@@ -29,7 +30,8 @@ static int64_t *seen_of(const struct hd_assign_args *a, int64_t q)
     return (int64_t *)a->scratch + (a->at.Q + q) * a->E;
 }
 
-/* Counts the choices of a document in the pieces before run q, whose first row it reaches into. */
+/* Counts the choices of a document's rows before run q, if the document continues into the first
+ * row of the run. */
 static void count_before(const struct hd_assign_args *a, int64_t q, const struct hd_document_row *d)
 {
     int64_t *seen = seen_of(a, q);
@@ -43,7 +45,7 @@ static void count_before(const struct hd_assign_args *a, int64_t q, const struct
     }
 }
 
-/* Sets slot to 0 where a choice is kept, else to -1, and counts what is kept. */
+/* Sets slot to 0 for choices that are kept, to -1 for others, and counts the kept ones. */
 static void keep_run(const struct hd_assign_args *a, int64_t q)
 {
     const int64_t rows = a->R / a->at.Q;
@@ -152,7 +154,7 @@ enum hd_status KERNEL(permute_forward)(struct hd_backend *cpu,
     return HD_OK;
 }
 
-/* out[c] = sum_k factor[k] * rows[slot[k], c]; factor NULL: ones. */
+/* Computes out[c] = sum_k factor[k] * rows[slot[k], c]; factor NULL: ones. */
 INLINE void sum_slots(void *out, int64_t out_at, const void *rows, const int32_t *slot,
                       const float *factor, int64_t K, int64_t C, enum hd_dtype dtype)
 {
@@ -215,7 +217,8 @@ enum hd_status KERNEL(combine_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Each element of inp is read before the same element of dinp is written: they may alias. */
+/* Computes the gradient of one choice. Each element of inp is read before the element of dinp at
+ * its index is written: they may alias. */
 INLINE float combine_gradient(const struct hd_combine_backward_args *a, int64_t r, int64_t slot,
                               float gate, enum hd_dtype dtype)
 {

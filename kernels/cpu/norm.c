@@ -3,7 +3,8 @@
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vec.h"
 
-/* sum = inp + add, stored in `dtype`; the norm reads the rounded values, as backward does. */
+/* Computes sum = inp + add, stored in `dtype`; the norm reads the rounded values, as backward
+ * does. */
 INLINE void add_row(void *sum, const void *inp, const void *add, int64_t row, int64_t C,
                     enum hd_dtype dtype)
 {
@@ -54,7 +55,8 @@ enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Elements of dout and add are read before the same element of dinp is written: they may alias. */
+/* Computes one row of gradients. Elements of dout and add are read before the element of dinp at
+ * their index is written: they may alias. */
 INLINE void rmsnorm_backward_row(const struct hd_rmsnorm_backward_args *a, int64_t r,
                                  enum hd_dtype dtype)
 {
@@ -93,7 +95,7 @@ enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
 {
     enum hd_status st = hd_cpu_check_float("rmsnorm_backward", args->dtype);
 
-    /* first, because dinp may be dout */
+    /* computed first, because dinp may alias dout */
     if (!st && args->dweight)
         st = KERNEL(rmsnorm_backward_weight)(
             cpu, &(struct hd_rmsnorm_backward_weight_args){.dweight = args->dweight,
@@ -111,7 +113,7 @@ enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Row r's terms of the gradient of the weights. */
+/* Returns row r's terms of the gradient of the weights. */
 INLINE struct row_terms rmsnorm_terms(const void *args, int64_t r, int64_t c, int64_t n,
                                       enum hd_dtype dtype)
 {
@@ -234,7 +236,7 @@ enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,
 {
     enum hd_status st = hd_cpu_check_float("layernorm_backward", args->dtype);
 
-    /* first, because dinp may be dout */
+    /* computed first, because dinp may alias dout */
     if (!st && args->dweight)
         st = KERNEL(layernorm_backward_weight)(
             cpu, &(struct hd_layernorm_backward_weight_args){.dweight = args->dweight,

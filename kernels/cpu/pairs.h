@@ -14,8 +14,8 @@ INLINE int64_t pairs_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Lines along the depth: to[k, i] = word k of line i = from[i * ld + 2k], from[i * ld + 2k + 1],
- * for k < words, i < width; zero past `lines` and `depth`. */
+/* Packs lines along the depth, transposed: to[k, i] = word k of line i = from[i * ld + 2k], from[i
+ * * ld + 2k + 1], for k < words, i < width; zero past `lines` and `depth`. */
 INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
                                   int64_t lines, int64_t depth, int64_t words, int64_t width)
 {
@@ -44,8 +44,8 @@ INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *f
     }
 }
 
-/* A vector of words: elements [j, j + n) of line `low` in the low halves, of the next line in the
- * high halves (zero without has_high). */
+/* Returns a vector of words: elements [j, j + n) of line `low` in the low halves, of the next line
+ * in the high halves (zero without has_high). */
 INLINE vu pair_lines(const uint16_t *low, int64_t ld, bool has_high, int64_t j, int64_t n)
 {
     vu words = vu_widen(vh_load(low + j, n));
@@ -55,8 +55,8 @@ INLINE vu pair_lines(const uint16_t *low, int64_t ld, bool has_high, int64_t j, 
     return words;
 }
 
-/* Lines across the depth: to[k, j] = from[2k * ld + j], from[(2k + 1) * ld + j], for k < words,
- * j < width; zero past `columns` and `depth`. */
+/* Packs lines across the depth: to[k, j] = from[2k * ld + j], from[(2k + 1) * ld + j], for k <
+ * words, j < width; zero past `columns` and `depth`. */
 INLINE void pack_pairs(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t depth,
                        int64_t columns, int64_t words, int64_t width)
 {
@@ -83,7 +83,7 @@ INLINE void pack_pairs(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_
     }
 }
 
-/* The same, transposed: to[j, k] = word k of column j. */
+/* Packs lines across the depth, transposed: to[j, k] = word k of column j. */
 INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
                               int64_t depth, int64_t columns, int64_t words, int64_t width)
 {
@@ -106,7 +106,7 @@ INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from,
         }
 }
 
-/* Lines along the depth, not transposed: to[i, k] = word k of line i, padded with zeros. */
+/* Copies lines along the depth, not transposed: to[i, k] = word k of line i, padded with zeros. */
 INLINE void copy_lines(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t lines,
                        int64_t depth, int64_t words, int64_t width)
 {

@@ -17,31 +17,31 @@
 
 enum { HD_PANEL_COLUMNS = 32, HD_PANEL_ROWS_MAX = 32 };
 
-/* c[rows, HD_PANEL_COLUMNS] = a b (+ c) (+ bias). Word (i, k) of a is at the address a +
- * i * a_row_bytes + k * a_word_bytes. */
+/* Arguments of c[rows, HD_PANEL_COLUMNS] = a b (+ c) (+ bias). Word (i, k) of a is at the address a
+ * + i * a_row_bytes + k * a_word_bytes. */
 struct hd_cpu_product {
     const char *a;
     const uint32_t *b;
     void *c;              /* fp32 or bf16 */
     const uint16_t *bias; /* bf16, or NULL */
     int64_t words, a_row_bytes, a_word_bytes, ldc;
-    bool is_bf16; /* c is bf16, else fp32 */
+    bool is_bf16; /* true: c is bf16; false: fp32 */
     bool add;     /* c += a b; only for fp32 c */
 };
 
 struct hd_cpu_panels {
     int rows;
     bool by_row;
-    void (*begin)(void); /* NULL: nothing to do */
+    void (*begin)(void); /* prepares the calling thread; NULL: not needed */
     void (*end)(void);
-    /* c[rows, HD_PANEL_COLUMNS] = a b, in fp32; words is a multiple of 16. */
+    /* c[rows, HD_PANEL_COLUMNS] = a b, in fp32; words is a multiple of 16 */
     void (*multiply)(float *c, const uint32_t *a, const uint32_t *b, int64_t words);
-    /* Stores a whole tile directly in c; a is packed, or stored row by row in the caller's matrix.
-     * NULL: not available, use multiply() with packed a. */
+    /* stores a whole tile directly in c; a is packed, or stored row by row in the caller's matrix.
+     * NULL: not available, multiply() with packed a is used */
     void (*multiply_into)(const struct hd_cpu_product *product);
-    /* For attention: only the first `rows` (1 to this->rows) rows; a is stored row by row, c is
-     * fp32 without bias. With by_row, words must be a multiple of 16, and a and c must have memory
-     * for a multiple of 16 rows; the rows past `rows` get arbitrary values. */
+    /* for attention: computes only the first `rows` (1 to this->rows) rows; a is stored row by row,
+     * c is fp32 without bias. With by_row, words must be a multiple of 16, and a and c must have
+     * memory for a multiple of 16 rows; the rows past `rows` get arbitrary values */
     void (*multiply_rows)(const struct hd_cpu_product *product, int rows);
 };
 

@@ -15,7 +15,8 @@ INLINE __m512bh broadcast(const char *word)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-/* Uses four pointers with up to four rows each, because 14 would not fit into registers. */
+/* Adds the products to the sums. Uses four pointers with up to four rows each, because 14 pointers
+ * would not fit into registers. */
 INLINE void add_products(__m512 sums[ROWS][2], const int rows_count, const char *a,
                          const int64_t row_bytes, const int64_t word_bytes, const uint32_t *b,
                          int64_t words)
@@ -39,7 +40,7 @@ INLINE void add_products(__m512 sums[ROWS][2], const int rows_count, const char 
         UNROLL
         for (int i = 0; i < (rows_count + 3) / 4; i++) {
             rows[i] += word_bytes;
-            __asm__("" : "+r"(rows[i])); /* else the compiler uses one pointer per row */
+            __asm__("" : "+r"(rows[i])); /* otherwise the compiler uses one pointer per row */
         }
     }
 }
@@ -69,7 +70,7 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
     store_sums(sums, ROWS, c, HD_PANEL_COLUMNS);
 }
 
-/* The old value is added last, as store_tile() does for incomplete tiles. */
+/* Adds the old value last, as store_tile() does for incomplete tiles. */
 INLINE void add_sums(__m512 sums[ROWS][2], const int rows, const float *c, int64_t ldc)
 {
     UNROLL

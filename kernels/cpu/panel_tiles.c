@@ -1,7 +1,8 @@
 /* panel_tiles: products of panels with AMX tiles. Compiled twice: for AMX, and for its software
  * model (tile.h).
  *
- * 2 x 2 tiles of sums, two of a, two of b: each loaded tile is used twice, to save loads. */
+ * A product uses 2 x 2 tiles of sums, two of a and two of b, so that each loaded tile is used
+ * twice. */
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/tile.h"
 
@@ -34,7 +35,8 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
     tile_store(3, low + TILE_WORDS, b_bytes);
 }
 
-/* The sums start from c (add) or from zero. For 16 rows or fewer, one row of tiles is used. */
+/* Multiplies the first `rows` rows. The sums start from c (add) or from zero. For 16 rows or fewer,
+ * one row of tiles is used. */
 static void multiply_rows(const struct hd_cpu_product *p, int rows)
 {
     const bool two = rows > TILE_ROWS;

@@ -1,10 +1,10 @@
-/* parallel: runs a kernel's pieces on several threads; the only file that knows about threads.
+/* parallel: runs a kernel's pieces on several threads; the only file that starts threads.
  *
- * A pool of threads - 1 workers waits for jobs. The launching thread posts a job, works on it, too,
- * and at the end waits only for the workers that joined the job: a worker that gets no core in time
- * does not delay it, because the other threads take its pieces. Waiting threads spin for SPIN_NS
- * (longer than the time between two jobs of a step, and than the difference between pieces), then
- * sleep on a futex.
+ * A pool of (threads - 1) workers waits for jobs. The launching thread posts a job, runs pieces of
+ * it, too, and at the end waits only for the workers that joined the job: a worker that gets no
+ * core in time does not delay the job, because the other threads take its pieces. Waiting threads
+ * spin for SPIN_NS (longer than the time between two jobs of a step, and than the difference
+ * between pieces), then sleep on a futex.
  *
  * oneDNN starts OpenMP threads, which spin for milliseconds after each of its GEMMs and would
  * compete with the pool for cores. So after the first GEMM that the library computed, jobs run on
@@ -45,8 +45,8 @@ static void run_piece(const struct job *job, int64_t piece, int thread)
 
 enum { SPIN_NS = 100 * 1000, SPINS_PER_CLOCK = 64 }; /* SPINS_PER_CLOCK: spins per clock reading */
 
-/* The gate: the bit OPEN while workers may join the job, plus the number of workers that joined and
- * have not left. The job's members are written only while the gate is 0. */
+/* The gate: bit OPEN is set while workers may join the job; the other bits count the workers that
+ * have joined and not left. The job's members are written only while the gate is 0. */
 static const uint32_t OPEN = 1u << 31;
 
 struct worker {
@@ -57,17 +57,17 @@ struct worker {
 
 struct hd_cpu_pool {
     struct job job;
-    _Atomic int64_t next; /* the next piece to take */
+    _Atomic int64_t next; /* index of the next piece to take */
     _Alignas(64) _Atomic uint32_t gate;
     _Atomic uint32_t waiting;           /* 1: the launching thread sleeps until the gate is 0 */
     _Alignas(64) _Atomic uint32_t jobs; /* number of jobs posted so far; workers sleep on it */
     _Atomic uint32_t sleepers;          /* workers that sleep, or are about to */
     _Atomic bool stopping;
-    int count; /* of workers */
+    int count; /* number of workers */
     struct worker workers[];
 };
 
-/* Spins while *word is `value`, for SPIN_NS at most. Returns true if *word has changed. */
+/* Spins while *word is `value`, for at most SPIN_NS. Returns true if *word has changed. */
 static bool spin_while(const _Atomic uint32_t *word, uint32_t value)
 {
     const int64_t begin_ns = hd_clock_now_ns();

@@ -2,9 +2,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* Rate of independent chains of fused multiply-adds, enough chains to hide the latency on two
- * units. The fastest of many slices of about a millisecond counts, as other load slows only some.
- */
+/* Returns the rate of independent chains of fused multiply-adds, enough chains to hide the latency
+ * on two units. The fastest of many slices of about a millisecond counts, because other load slows
+ * only some of them. */
 double KERNEL(fma_rate)(double seconds)
 {
     enum { CHAINS = 12, ROUNDS = 100000 };
@@ -28,6 +28,7 @@ double KERNEL(fma_rate)(double seconds)
     }
     for (int c = 0; c < CHAINS; c++)
         total += sums[c];
-    /* Always true: the sums approach 1 from below. Reading them keeps the compiler's loop. */
+    /* Always true: the sums approach 1 from below. Reading them keeps the compiler from removing
+     * the loop. */
     return total[0] >= 0 ? (double)ROUNDS * CHAINS * VL * 2 / ((double)best_ns * 1e-9) : 0;
 }

@@ -1,5 +1,5 @@
-/* preference: sums of log-probabilities by answer, and the losses of pairs of answers. Few numbers
- * beside the logits, so one thread computes them. */
+/* preference: sums of log-probabilities by answer, and the losses of pairs of answers. The numbers
+ * are few compared with the logits, so one thread computes them. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/pair.h"
 

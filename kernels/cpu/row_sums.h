@@ -1,8 +1,8 @@
 /* row_sums: sums over all rows, for the gradients of weights and biases.
  *
  * The rows are divided into chunks that depend on R only (hd_costs_row_chunks). The partial sums of
- * each chunk go to the scratch, then the chunks are added in order: the result does not depend on
- * the number of threads.
+ * each chunk are written to the scratch, then the chunks are added in order, so the result does not
+ * depend on the number of threads.
  *
  * Used by: norm, head_norm, bias.   Uses: cpu, costs, vec.
  */
@@ -15,7 +15,7 @@
 
 struct row_sums {
     const void *args;
-    /* Stores the sums over rows [begin, end): N for each output, contiguous. */
+    /* stores the sums over rows [begin, end): N for each output, contiguous */
     void (*rows)(const void *args, float *sums, int64_t begin, int64_t end);
     float *out[2];  /* [N] each; the second may be NULL */
     float *partial; /* [chunks, outputs * N] */
@@ -30,9 +30,9 @@ struct row_terms {
 typedef struct row_terms row_terms_of(const void *args, int64_t r, int64_t c, int64_t n,
                                       enum hd_dtype dtype);
 
-/* sums[o][c] = sum over r in [begin, end) of terms(args, r, c), row after row. The sums stay in the
- * L1 cache and rows are read one at a time (four at a time had half the memory rate). `terms`,
- * `outputs` and `dtype` are constants where this is inlined. */
+/* Computes sums[o][c] = sum over r in [begin, end) of terms(args, r, c), row after row. The sums
+ * stay in the L1 cache and rows are read one at a time (four at a time had half the memory rate).
+ * `terms`, `outputs` and `dtype` are constants where this is inlined. */
 INLINE void sum_rows(row_terms_of *terms, const int outputs, const void *args, float *sums,
                      int64_t begin, int64_t end, int64_t N, enum hd_dtype dtype)
 {

@@ -1,8 +1,9 @@
-/* score: the reward of an answer, read at its last row, and its gradients. Few rows of many. */
+/* score: the reward of an answer, read at its last row, and its gradients. Most rows have no
+ * reward. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-enum { COLUMNS = 1024 }; /* of dweight at once: their sums stay in the cache */
+enum { COLUMNS = 1024 }; /* columns of dweight computed at a time: their sums stay in the cache */
 
 INLINE float score_row(const struct hd_score_forward_args *a, int64_t r, enum hd_dtype dtype)
 {
@@ -37,7 +38,7 @@ enum hd_status KERNEL(score_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* d loss / d value of row r, times the scale of losses. */
+/* Returns d loss / d value of row r, times the loss scale. */
 static float slope_of(const struct hd_score_backward_args *a, int64_t r)
 {
     return -a->pull[a->first + r] * a->block->loss_scale;
@@ -64,7 +65,7 @@ static void dx_rows(const void *args, int64_t begin, int64_t end, int thread)
             memset((char *)a->dx + r * row_bytes, 0, (size_t)row_bytes);
 }
 
-/* Rows in ascending order, whatever the threads. */
+/* Adds the rows in ascending order for every number of threads. */
 INLINE void dweight_piece(const struct hd_score_backward_args *a, int64_t begin, int64_t end,
                           enum hd_dtype dtype)
 {

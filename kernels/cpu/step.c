@@ -1,4 +1,5 @@
-/* step: the step state, the chunk sums of the gradient norm, the records of the step's exchange. */
+/* step: the step state, the chunk sums of the gradient norm, and the records that ranks
+ * exchange. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
@@ -16,7 +17,7 @@ enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_b
     return HD_OK;
 }
 
-/* Every chunk is summed in two vectors of doubles, whose lanes are then added in order. */
+/* Sums the squares of each chunk in two vectors of doubles, whose lanes are then added in order. */
 static void square_chunks(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_square_sums_args *a = args;
@@ -53,7 +54,8 @@ enum hd_status KERNEL(square_sums)(struct hd_backend *cpu, const struct hd_squar
     hd_cpu_parallel(cpu, chunks, 1, square_chunks, args);
     for (int64_t i = 0; i < chunks; i++)
         if (!isfinite(
-                args->sums[i])) /* a gradient is: squares of floats do not overflow a double */
+                args->sums[i])) /* then a gradient is not finite: squares of floats do not overflow
+                                   a double */
             args->block->overflow = 1;
     return HD_OK;
 }

@@ -89,10 +89,10 @@ static inline void tile_model_store(const struct tile *t, void *to, int64_t stri
         memcpy((char *)to + i * stride_bytes, t->word[i], sizeof t->word[i]);
 }
 
-/* TDPBF16PS by Intel's manual: products of low halves and of high halves are summed separately
- * along the depth; the two sums are added, then added to the old value. Intel fuses each product
- * with its addition, which makes no difference: the product of two 8-bit mantissas is exact in
- * fp32. (AMX treats subnormal values as zero; this model does not.) */
+/* Multiplies and adds as TDPBF16PS does by Intel's manual: products of low halves and of high
+ * halves are summed separately along the depth; the two sums are added, then added to the old
+ * value. Intel fuses each product with its addition, which makes no difference: the product of two
+ * 8-bit mantissas is exact in fp32. (AMX treats subnormal values as zero; this model does not.) */
 static inline void tile_model_multiply_add(struct tile *sums, const struct tile *a,
                                            const struct tile *b)
 {

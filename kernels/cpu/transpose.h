@@ -21,7 +21,8 @@ INLINE void prefetch_row(const void *tensor, int64_t at, int64_t columns, enum h
         __builtin_prefetch(row + byte);
 }
 
-/* to[i, j] = from[at + i * ld + j] for i < rows, j < columns; zero for columns <= j < width. */
+/* Copies to[i, j] = from[at + i * ld + j] for i < rows, j < columns; zero for columns <= j <
+ * width. */
 INLINE void pack_rows(float *to, int64_t ld_to, const void *from, int64_t at, int64_t ld,
                       int64_t rows, int64_t columns, int64_t width, enum hd_dtype dtype)
 {
@@ -69,9 +70,9 @@ INLINE void transpose_square(vf x[VL])
 #undef STEP
 }
 
-/* to[j, i] = from[at + i * ld + j] for i < rows, j < columns; zero for rows <= i < width. If rows
- * of `to` are contiguous and shorter than a vector, all but the last are stored as whole vectors,
- * and the next row overwrites the excess. */
+/* Transposes to[j, i] = from[at + i * ld + j] for i < rows, j < columns; zero for rows <= i <
+ * width. If rows of `to` are contiguous and shorter than a vector, all but the last are stored as
+ * whole vectors, and the next row overwrites the excess. */
 INLINE void pack_transposed(float *to, int64_t ld_to, const void *from, int64_t at, int64_t ld,
                             int64_t rows, int64_t columns, int64_t width, enum hd_dtype dtype)
 {

@@ -2,8 +2,8 @@
  * convert bf16 and f16 to fp32 and back.
  *
  * A file that includes this is compiled once per instruction set (see CMakeLists.txt). The code
- * uses the vector extensions of gcc and clang; intrinsics are used only for what the extensions
- * lack: masked loads, maxima, square roots.
+ * uses the vector extensions of gcc and clang; intrinsics are used only for operations that the
+ * extensions lack: masked loads, maxima, square roots.
  *
  * Loops (FOR_VECTORS) have one body for whole vectors and for the remainder: vf_load() and
  * vf_store() take a count of lanes. So an element's result does not depend on its position in a row
@@ -43,14 +43,14 @@ typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* VL/2 doubl
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-/* Before a loop whose vectors must stay in registers. */
+/* Unrolls a loop whose vectors must stay in registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* A constant list of VL values made from a macro of the lane's number. */
+/* Expands to a constant list of VL values of a macro X of the lane's number. */
 #define LANES4(X, i) X(i), X(i + 1), X(i + 2), X(i + 3)
 #if VEC_BYTES == 64
 #define LANES(X) LANES4(X, 0), LANES4(X, 4), LANES4(X, 8), LANES4(X, 12)
@@ -60,8 +60,8 @@ typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* VL/2 doubl
 #define LANES(X) LANES4(X, 0)
 #endif
 
-/* A loop over elements [begin, end) in vectors of n elements from i on: first whole vectors with
- * n = VL (a compile-time constant in that copy of the body), then once with the remainder. */
+/* Loops over elements [begin, end) in vectors of n elements from i on: first whole vectors with n =
+ * VL (a compile-time constant in that copy of the body), then once with the remainder. */
 #define FOR_VECTORS(i, n, begin, end)                                             \
     UNROLL                                                                        \
     for (int tail_ = 0; tail_ < 2; tail_++)                                       \
@@ -90,13 +90,13 @@ INLINE vf vf_from_bits(vi bits)
     return x;
 }
 
-/* mask[i] ? a[i] : b[i]; a lane of mask is all ones or zero, as comparisons return */
+/* Returns mask[i] ? a[i] : b[i]; a lane of mask is all ones or zero, as comparisons return. */
 INLINE vf vf_select(vi mask, vf a, vf b)
 {
     return vf_from_bits((mask & vf_bits(a)) | (~mask & vf_bits(b)));
 }
 
-/* The first n lanes of x, `fill` in the others. */
+/* Returns the first n lanes of x, and `fill` in the others. */
 INLINE vf vf_keep(vf x, int64_t n, float fill)
 {
 #define LANE(i) (i)
@@ -105,7 +105,7 @@ INLINE vf vf_keep(vf x, int64_t n, float fill)
     return n == VL ? x : vf_select(number < (int32_t)n, x, vf_set(fill));
 }
 
-INLINE vf vf_max(vf a, vf b) /* b where either is NaN */
+INLINE vf vf_max(vf a, vf b) /* b if either is NaN */
 {
 #if defined(__AVX512F__)
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -116,7 +116,7 @@ INLINE vf vf_max(vf a, vf b) /* b where either is NaN */
 #endif
 }
 
-INLINE vf vf_min(vf a, vf b) /* b where either is NaN */
+INLINE vf vf_min(vf a, vf b) /* b if either is NaN */
 {
 #if defined(__AVX512F__)
     return (vf)_mm512_min_ps((__m512)a, (__m512)b);
@@ -140,7 +140,7 @@ INLINE vf vf_sqrt(vf x)
 #endif
 }
 
-/* Sum and maximum over the lanes, always in the same order: halves, quarters, ... */
+/* Return sum and maximum over the lanes, always combined in one order: halves, quarters, ... */
 #define SWAP8(i) ((i) ^ 8)
 #define SWAP4(i) ((i) ^ 4)
 #define SWAP2(i) ((i) ^ 2)
@@ -171,7 +171,7 @@ INLINE float vf_max_lane(vf x)
     return x[0];
 }
 
-#if defined(__AVX512F__) /* and, here, BW, DQ and VL: see CMakeLists.txt */
+#if defined(__AVX512F__) /* with BW, DQ and VL: see CMakeLists.txt */
 INLINE __mmask16 vf_mask(int64_t n)
 {
     return (__mmask16)((1u << n) - 1u);
@@ -214,7 +214,7 @@ INLINE void vf_store_f32(float *p, int64_t n, vf x)
     else
         _mm512_mask_storeu_ps(p, vf_mask(n), (__m512)x);
 #elif defined(__AVX2__)
-    else { /* by halves: masked stores are slow on AMD */
+    else { /* stores by halves: masked stores are slow on AMD */
         vf_half half = __builtin_shufflevector(x, x, 0, 1, 2, 3);
 
         if (n & 4) {
@@ -237,7 +237,8 @@ INLINE void vf_store_f32(float *p, int64_t n, vf x)
 #endif
 }
 
-/* 16 bits to 32 and back; gcc 12 does not compile convertvector to these single instructions. */
+/* Convert 16 bits to 32 and back; gcc 12 does not compile convertvector to these single
+ * instructions. */
 INLINE vu vu_widen(vh half)
 {
 #if defined(__AVX512F__)
@@ -249,7 +250,7 @@ INLINE vu vu_widen(vh half)
 #endif
 }
 
-INLINE vh vu_narrow(vu wide) /* each at most 0xffff */
+INLINE vh vu_narrow(vu wide) /* each value at most 0xffff */
 {
 #if defined(__AVX512F__)
     return (vh)_mm512_cvtepi32_epi16((__m512i)wide);
@@ -270,8 +271,8 @@ INLINE vf vf_from_bf16(vh half)
     return x;
 }
 
-/* Rounds to nearest even; NaN stays NaN: hd_f32_to_bf16 per lane, except that the AVX512-BF16
- * instruction treats subnormal values (below 1.2e-38) as zero. */
+/* Rounds to nearest even; NaN stays NaN. Equal to hd_f32_to_bf16 per lane, except that the
+ * AVX512-BF16 instruction treats subnormal values (below 1.2e-38) as zero. */
 INLINE vh vf_to_bf16(vf x)
 {
 #if defined(__AVX512BF16__)
@@ -292,7 +293,7 @@ INLINE vh vf_to_bf16(vf x)
 #endif
 }
 
-/* Exact; a NaN becomes a quiet NaN. */
+/* Converts exactly; a NaN becomes a quiet NaN. */
 INLINE vf vf_from_f16(vh half)
 {
 #if defined(__AVX512F__)
@@ -308,7 +309,7 @@ INLINE vf vf_from_f16(vh half)
 #endif
 }
 
-INLINE vh vf_to_f16(vf x) /* hd_f32_to_f16 per lane */
+INLINE vh vf_to_f16(vf x) /* equal to hd_f32_to_f16 per lane */
 {
 #if defined(__AVX512F__)
     return (vh)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -394,7 +395,7 @@ INLINE void vi_store_u8(uint8_t *p, int64_t n, vi x)
 #endif
 }
 
-/* table[index[i]] */
+/* Returns table[index[i]] in each lane. */
 INLINE vf vf_lookup(const float *table, vi index)
 {
 #if defined(__AVX512F__)
@@ -420,8 +421,8 @@ INLINE void vf_store_bf16(uint16_t *p, int64_t n, vf x)
     vh_store(p, n, vf_to_bf16(x));
 }
 
-/* Bytes of an element of an encoding that kernels compute with; a constant where this is inlined
- * with a constant dtype. */
+/* Returns the bytes of an element of an encoding that kernels compute with; a constant where this
+ * is inlined with a constant dtype. */
 INLINE int64_t vf_element_bytes(enum hd_dtype dtype)
 {
     return dtype == HD_F32 ? 4 : 2;
@@ -433,7 +434,7 @@ INLINE void vf_prefetch(const void *tensor, int64_t i, enum hd_dtype dtype)
     __builtin_prefetch((const char *)tensor + i * vf_element_bytes(dtype));
 }
 
-/* Elements [i, i + n) of a tensor of `dtype`; dtype is a constant where this is inlined. */
+/* Loads elements [i, i + n) of a tensor of `dtype`; dtype is a constant where this is inlined. */
 INLINE vf vf_load(const void *tensor, int64_t i, int64_t n, enum hd_dtype dtype)
 {
     return dtype == HD_BF16  ? vf_load_bf16((const uint16_t *)tensor + i, n)
@@ -451,7 +452,7 @@ INLINE void vf_store(void *tensor, int64_t i, int64_t n, vf x, enum hd_dtype dty
         vf_store_f32((float *)tensor + i, n, x);
 }
 
-/* x as vf_store would store it. */
+/* Returns x rounded as vf_store would store it. */
 INLINE vf vf_round(vf x, enum hd_dtype dtype)
 {
     if (dtype == HD_BF16)

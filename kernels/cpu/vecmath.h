@@ -12,10 +12,10 @@
 
 #include "kernels/cpu/vec.h"
 
-/* e^x = 2^n e^r, where n is the integer nearest to x / ln 2 and |r| <= ln 2 / 2. Adding 1.5 * 2^23
- * rounds to that integer and leaves it in the low bits. ln 2 is subtracted in two parts; n times
- * the first part is exact. e^r = 1 + r + r^2 g(r) with a minimax polynomial g (error of e^r: 8e-9).
- */
+/* Returns e^x = 2^n e^r, where n is the integer nearest to x / ln 2 and |r| <= ln 2 / 2. Adding 1.5
+ * * 2^23 rounds to that integer and leaves it in the low bits. ln 2 is subtracted in two parts; n
+ * times the first part is exact. e^r = 1 + r + r^2 g(r) with a minimax polynomial g (error of e^r:
+ * 8e-9). */
 INLINE vf vf_exp(vf x)
 {
     const float round = 12582912.0f, low = -87.3365402f, high = 88.7228394f;
@@ -43,8 +43,8 @@ INLINE vf vf_exp(vf x)
 #endif
 }
 
-/* log(1 + x) for x in [0, 1]: 2 artanh(s) with s = x / (2 + x) <= 1/3; the series is cut before the
- * term s^17 / 17. */
+/* Returns log(1 + x) for x in [0, 1]: 2 artanh(s) with s = x / (2 + x) <= 1/3; the series is cut
+ * before the term s^17 / 17. */
 INLINE vf vf_log1p(vf x)
 {
     const vf s = x / (2.0f + x), z = s * s;

@@ -26,7 +26,8 @@ enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5 };
 
 struct hd_tensorboard {
     char dir[PATH_MAX], path[PATH_MAX];
-    int64_t start_step; /* first step of this attempt; 0: begins with step 1 */
+    int64_t start_step; /* first step of this attempt; 0: a new run, whose validation before the
+                           first step is step 0 */
     int fd;             /* -1: not open yet */
     off_t size_bytes;   /* bytes of the whole records in the file */
     bool torn;          /* a partial record may follow the whole ones */
