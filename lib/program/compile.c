@@ -1,4 +1,4 @@
-/* compile: runs the passes in their order; queries on chunks. */
+/* compile: runs the passes in their order, and looks up stores and names of chunks. */
 #include "program/emit.h"
 
 enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk)

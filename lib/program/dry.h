@@ -13,7 +13,7 @@ struct hd_dry {
     void *context;
 
     /* output; starts as zeros */
-    struct hd_costs costs; /* kernels of this rank */
+    struct hd_costs costs; /* costs of this rank's kernels */
     double gemm_flops;     /* FLOPs of GEMMs and attention, which MFU counts; included in `costs` */
     double fp8_flops;      /* FLOPs with factors in fp8; included in gemm_flops */
     int64_t calls[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];

@@ -23,7 +23,7 @@ struct hd_node_list {
     int count, capacity;
 };
 
-/* The gradient of one tensor while B is emitted. */
+/* Gradient of one tensor while B is emitted. */
 struct hd_grad_slot {
     struct hd_operand sum; /* sum of the contributions so far; absent: none yet */
     bool own;              /* no other tensor uses the memory of `sum`: later contributions are
@@ -220,7 +220,7 @@ void hd_emit_bias_gradient(struct hd_emit *e, int bias, int fused_count, const s
 /* Inputs of a loss on pairs: a value for each row, and the answer that the row belongs to. */
 struct hd_pair_rows {
     struct hd_operand value;             /* [R] fp32 */
-    struct hd_operand reference, target; /* may be absent: answer_sums in ops.h */
+    struct hd_operand reference, target; /* absent is allowed: answer_sums in ops.h */
     struct hd_operand answer;
 };
 /* Emits the sums by answer, also over cp, and the loss by the settings of op. With `train` returns
@@ -244,8 +244,10 @@ void hd_emit_fail(struct hd_emit *e, enum hd_status st);
 
 struct hd_op_row {
     void (*forward)(struct hd_emit *e, const struct hd_op *op);
-    void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: nothing to do */
-    void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: nothing to do */
+    void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: no gradient to
+                                                                            emit */
+    void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: no gradient to
+                                                                            emit */
     /* the result costs little to recompute: the selective policy recomputes it, and W recomputes it
      * for itself instead of keeping B's */
     bool cheap;

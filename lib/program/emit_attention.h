@@ -16,7 +16,7 @@ struct hd_emit_attention {
     uint64_t dropout_key;             /* 0 without dropout */
     int64_t first_head;               /* index of this rank's first head among all heads; 0 without
                                          dropout */
-    int64_t window;                   /* 0: none */
+    int64_t window;                   /* in rows; 0: no window */
     bool causal;
 };
 struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op);

@@ -64,5 +64,6 @@ void hd_emit_contributes(struct hd_node *node, bool first)
     node->first_contribution = first;
     node->overwrites = first && node->args && writes_grad_bucket(node);
     if (accumulate)
-        *accumulate = true; /* hd_bind clears it for `first` in the step's first micro-batch */
+        *accumulate = true; /* hd_bind clears the flag for a first contribution in the step's first
+                               micro-batch */
 }

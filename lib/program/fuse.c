@@ -86,7 +86,7 @@ static int find_writer(const struct hd_node_list *list, int at, const struct hd_
 
 /* ---- A product and a residual ---- */
 
-/* The operands of a product that change when it adds a residual. */
+/* Operands of a product that change when it adds a residual. */
 struct fused_product {
     struct hd_operand *c, *add;
 };

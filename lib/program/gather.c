@@ -1,11 +1,11 @@
-/* gather: inserts the gathers of weights that ZeRO 3 cuts (Rajbhandari et al. 2020; Zhao et al.
+/* gather: inserts the gathers of weights that ZeRO 3 shards (Rajbhandari et al. 2020; Zhao et al.
  * 2023, "PyTorch FSDP").
  *
- * A program gathers the weights of a unit once, into memory that lives until its last use there.
- * The gathers of a unit are inserted before the first use of the previous unit, on a separate
- * stream, so they overlap with that unit's compute, and at most two units' weights are gathered at
- * a time. Two exceptions: a tied table, which both ends of F use, stays gathered for all of F; and
- * full recompute over K units holds the weights of the K units that it replays.
+ * A program gathers the weights of a unit once, into memory that lives until their last use in the
+ * program. The gathers of a unit are inserted before the first use of the previous unit, on a
+ * separate stream, so they overlap with that unit's compute, and at most two units' weights are
+ * gathered at a time. Two exceptions: a tied table, which both ends of F use, stays gathered for
+ * all of F; and full recompute over K units holds the weights of the K units that it replays.
  */
 #include "program/emit.h"
 

@@ -21,10 +21,8 @@
 #include "kernels/kernels.h"
 #include "program/run.h"
 
-enum {
-    HD_LAUNCH_TIMES_MAX = 1 << 16
-}; /* most launches recorded between two calls of
-                                           hd_launch_times_clear */
+/* Most launches recorded between two calls of hd_launch_times_clear. */
+enum { HD_LAUNCH_TIMES_MAX = 1 << 16 };
 
 struct hd_launch_times;
 

@@ -63,7 +63,7 @@ static void copy_columns(struct ring *r, struct hd_operand out, int64_t ldo,
                                HD_OPERANDS(copy_columns, .out = out, .inp = inp));
 }
 
-/* Copies the own block into contiguous memory and, with gather_keys, gathers all blocks. */
+/* Copies this rank's block into contiguous memory and, with gather_keys, gathers all blocks. */
 static struct ring begin(struct hd_emit *e, const struct hd_emit_attention *a)
 {
     struct ring r = {.e = e,
@@ -135,7 +135,8 @@ void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *
 {
     struct ring r = begin(e, a);
     const bool prefix = hd_emit_has_prefix(a->op);
-    const int32_t last = prefix ? -1 : last_visible_step(&r); /* the step that ends the merge */
+    const int32_t last = prefix ? -1 : last_visible_step(&r); /* the step whose merge writes the
+                                                                 result */
     const int64_t columns = a->H * a->D;
     const struct hd_operand sum = hd_emit_temp(e, "merged", HD_F32, a->R, columns);
 

@@ -77,7 +77,7 @@ static void add_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_add = {.forward = add_forward,
                                         .backward_inputs = add_backward_inputs};
 
-/* ---- dropout: keeps no mask; backward computes the same mask again ---- */
+/* ---- dropout: keeps no mask; backward recomputes the mask ---- */
 
 uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout)
 {
@@ -149,8 +149,7 @@ static void cast_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_cast = {
     .forward = cast_forward, .backward_inputs = cast_backward_inputs, .cheap = true};
 
-/* ---- bias after a sum over tp ranks or a magnitude; other linears add their bias themselves ----
- */
+/* ---- bias after a sum over tp ranks or a magnitude; op_linear adds other biases ---- */
 
 static void bias_forward(struct hd_emit *e, const struct hd_op *op)
 {

@@ -35,7 +35,8 @@ struct experts {
     int64_t T_sent, T_received; /* buffer capacities in rows */
     /* fp32 or int32 */
     struct hd_operand noise_logits, noise, probs, lse, chosen, gate;
-    struct hd_operand all_chosen; /* [cp, R, K]: choices of all ranks that share the sequences */
+    struct hd_operand all_chosen; /* [cp, R, K]: choices of all ranks that have rows of these
+                                     sequences */
     struct hd_operand slot, sent, all_counts, received, expert_counts;
     /* rows */
     struct hd_operand entered, hidden, activated, returned;
@@ -247,8 +248,8 @@ static struct hd_operand gather_choices(struct experts *x)
     return all;
 }
 
-/* Emits the number of choices of each document and expert, which is not kept: backward counts
- * again. */
+/* Emits the number of choices of each document and expert, which is not kept: backward recomputes
+ * it. */
 static struct hd_operand count_choices(struct experts *x)
 {
     const struct hd_operand counts = numbers(x, "counts", HD_I32, x->R, x->E);

@@ -18,7 +18,7 @@
 
 /* Lifetime of a store in one program, as node indices. */
 struct life {
-    int store, first, last; /* store: its id */
+    int store, first, last; /* store: its id; first -1: not used */
 };
 
 static int64_t round_to(int64_t bytes, int64_t align)

@@ -1,6 +1,6 @@
 /* precision: gives every float tensor its dtype by a table (op class -> encoding). If an op reads a
- * tensor in another encoding than it computes in, a cast is inserted; ops with the same encoding
- * share it. The model itself names no dtype. */
+ * tensor in another encoding than it computes in, a cast is inserted, which other readers in that
+ * encoding use, too. The model itself names no dtype. */
 #include <string.h>
 
 #include "program/rec.h"
@@ -54,7 +54,7 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
         if (rec->tensors[i]->kind == HD_TENSOR_INPUT)
             rec->tensors[i]->dtype = precision->of_class[HD_CLASS_RESIDUAL];
 
-    rec->op_count = 0; /* record all ops again, with casts between them */
+    rec->op_count = 0; /* records all ops a second time, with casts between them */
     for (int i = 0; i < count; i++) {
         struct hd_op op = old[i];
         enum hd_dtype dtype = precision->of_class[hd_op_class_of(op.kind)];

@@ -65,9 +65,9 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK
     X(TARGETS, "targets", I32)                                                                    \
     X(POSITIONS, "positions", I32) /* position for RoPE or the position table */                  \
     X(INDEX, "index", I32)         /* index in the sample; masks compare these */                 \
-    X(BOUNDS, "bounds", I32)       /* index at which the row's document begins */                 \
+    X(BOUNDS, "bounds", I32)       /* index at which the row's document begins, for masks */      \
     X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */                     \
-    X(ANSWERS, "answers", I32) /* number of the row's answer in its sample (ops.h); -1: none */   \
+    X(ANSWERS, "answers", I32)     /* number of the row's answer in its sample; -1: none */       \
     X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */     \
     X(BEGINS, "begins", I32)       /* index at which the router's document of the row begins */   \
     X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: no token */ \
@@ -83,7 +83,7 @@ enum hd_batch_field {
 /* Uses of a recording. */
 enum hd_record_mode {
     HD_RECORD_TRAIN, /* F, B, W                                             */
-    HD_RECORD_EVAL,  /* E: forward only, keeps nothing                      */
+    HD_RECORD_EVAL,  /* E: forward only, keeps no values */
     HD_RECORD_DECODE /* D: new tokens, with key/value caches of `context` rows a sequence */
 };
 
@@ -98,12 +98,13 @@ struct hd_tensor {
     int id;
     enum hd_tensor_kind kind;
     enum hd_batch_field field; /* HD_TENSOR_BATCH */
-    const char *name;          /* for listings */
+    const char *name;          /* name in listings */
     int dim_count;
     int64_t dim[HD_DIMS_MAX];
     enum hd_dtype dtype; /* integers: set when recorded; floats: set by the precision pass */
     bool needs_grad;
-    int same_store; /* id of the tensor whose memory this op overwrites; -1: it has its own */
+    int same_store; /* id of the tensor whose memory this op overwrites; -1: the tensor has its own
+                       memory */
 };
 
 /* Operation classes, the rows of the precision table. */
@@ -298,8 +299,9 @@ struct hd_rec *hd_rec_new(const struct hd_registry *registry, const struct hd_re
                           struct hd_arena *arena);
 const struct hd_rec_shape *hd_rec_get_shape(const struct hd_rec *rec);
 int hd_rec_tp_size(const struct hd_rec *rec);
-int hd_rec_row_shards(const struct hd_rec *rec); /* ranks that split the rows outside of enter and
-                                                    leave: tp with sequence parallelism, else 1 */
+int hd_rec_row_shards(const struct hd_rec *rec); /* number of ranks that split the rows outside of
+                                                    op_copy_to_tp and op_reduce_from_tp: tp with
+                                                    sequence parallelism, else 1 */
 
 /* Returns HD_OK, or the first failure of this recording with its message set. */
 enum hd_status hd_rec_status(const struct hd_rec *rec);
@@ -325,8 +327,8 @@ struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
                                                            int unit, struct hd_tensor *x),
                               void *context, struct hd_tensor *x);
 
-/* Constructors: they check shapes, append an op and return its result. After a failure they record
- * nothing and return a dummy tensor. Parameters are given by their index in the registry. */
+/* Constructors: each one checks shapes, appends an op and returns its result. After a failure it
+ * records no op and returns a dummy tensor. Parameters are given by their index in the registry. */
 
 /* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none. If tp
  * splits the table, a token of another rank's shard gives a row of zeros; op_reduce_from_tp then
@@ -372,8 +374,8 @@ struct hd_attention_settings {
     int64_t heads, kv_heads, head_width;
     int64_t window; /* 0: none */
     bool causal;
-    bool alibi;                /* with hd_alibi_slopes */
-    struct hd_dropout dropout; /* of attention weights; in training only */
+    bool alibi;                /* adds ALiBi with hd_alibi_slopes */
+    struct hd_dropout dropout; /* dropout of attention weights; in training only */
     /* learned keys and values of each kv head, [prefix, G*D] each, that every query attends to; not
      * with ALiBi */
     int64_t prefix; /* 0: none */
@@ -404,35 +406,35 @@ struct hd_expert_params {
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b);
-/* out[R, C]: x with values dropped, the others times 1 / (1 - p). Which values are dropped depends
+/* out[R, C]: x with values dropped, kept values times 1 / (1 - p). Which values are dropped depends
  * on seed, layer, site, step, sample, index and channel, not on the layout. x has all channels of
- * the rows that this rank works on outside of enter and leave (op_tp_rows). Returns x and records
- * nothing if p = 0 or the mode is not training. */
+ * the rows that this rank works on outside of op_copy_to_tp and op_reduce_from_tp (op_tp_rows).
+ * Returns x and records nothing if p = 0 or the mode is not training. */
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_dropout *dropout);
-/* Drops values of x as op_dropout does, where x has all rows (between enter and leave) and the
- * channels from first_channel on. */
+/* Drops values of x as op_dropout does, for x with all rows (between op_copy_to_tp and
+ * op_reduce_from_tp) and the channels from first_channel on. */
 struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
                                       const struct hd_dropout *dropout, int64_t first_channel);
-/* out[R, N] = x + bias on every row, the bias being `fused_count` adjacent parameters. Used after a
- * sum over tp ranks, where a bias of op_linear would be added once per rank, and behind
- * op_magnitude.
- */
+/* out[R, N] = x + bias on every row; the bias is `fused_count` adjacent parameters. Used after
+ * op_magnitude, and after a sum over tp ranks, where a bias of op_linear would be added once per
+ * rank. */
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count);
-/* Head and cross-entropy in chunks of rows, so that memory holds the logits of only one chunk. Adds
- * loss and number of targets to the step state; in training also computes the gradients of x and
- * weight. weight [V, C]; if tp splits the vocabulary, each rank computes the logits of its share
- * and a partial gradient of x, therefore x must come from op_copy_to_tp. */
+/* Records the head and its cross-entropy in chunks of rows, so that memory holds the logits of only
+ * one chunk. Adds loss and number of targets to the step state; in training also computes the
+ * gradients of x and weight. weight [V, C]; if tp splits the vocabulary, each rank computes the
+ * logits of its shard and a partial gradient of x, therefore x must come from op_copy_to_tp. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets);
-/* Head of a loss on pairs of answers, which the shape names; in chunks of rows, like op_head_loss.
- * In an evaluation the log-probabilities of the targets [R] are an output that the host may
- * read. */
+/* Records the head with a loss on pairs of answers, which the shape names, in chunks of rows as
+ * op_head_loss does. In an evaluation the log-probabilities of the targets [R] are an output that
+ * the host may read. */
 void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight);
-/* The head of a reward model: the reward of an answer is its last row times weight [1, C]; the loss
- * is computed on pairs of answers. Only the last row of an answer has its number in ANSWERS. x has
- * the rows outside of op_copy_to_tp and op_reduce_from_tp; every rank holds all of weight. */
+/* Records the head of a reward model: the reward of an answer is its last row times weight [1, C];
+ * the loss is computed on pairs of answers. Only the last row of an answer has its number in
+ * ANSWERS. x has the rows outside of op_copy_to_tp and op_reduce_from_tp; every rank holds all of
+ * weight. */
 void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight);
-/* logits[R, V] as an output that the host may read; E and D only. */
+/* Records logits[R, V] as an output that the host may read; E and D only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* f and g of Megatron-LM (Shoeybi et al. 2020): op_copy_to_tp (enter, f) gives each tp rank all
  * rows, and in backward sums gradients over tp; op_reduce_from_tp (leave, g) sums over tp, and in
@@ -441,7 +443,7 @@ void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
  * x. */
 struct hd_tensor *op_copy_to_tp(struct hd_rec *rec, struct hd_tensor *x);
 struct hd_tensor *op_reduce_from_tp(struct hd_rec *rec, struct hd_tensor *x);
-/* The rows of a batch field [R] that this rank works on outside of op_copy_to_tp and
+/* Returns the rows of a batch field [R] that this rank works on outside of op_copy_to_tp and
  * op_reduce_from_tp. */
 struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 
@@ -480,7 +482,7 @@ enum hd_stream_name {
 enum hd_store_kind {
     HD_STORE_TEMPORARY,
     HD_STORE_BATCH,       /* written by the host before the call     */
-    HD_STORE_STAGE_IO,    /* shared with another chunk               */
+    HD_STORE_STAGE_IO,    /* shared with the previous or next chunk */
     HD_STORE_OUTPUT,      /* readable by the host after the call     */
     HD_STORE_BUCKET,      /* one kind of state of a bucket             */
     HD_STORE_GRAD_BUCKET, /* a bucket's gradient in one program, not yet reduced (ZeRO 2, 3) */
@@ -506,7 +508,7 @@ struct hd_store {
     enum hd_region region;
     int64_t offset; /* bytes within the half of the region (of the slot, for saved and deferred) */
     int64_t align;  /* alignment in bytes of an address in HD_REGION_WORK; 0: HD_TENSOR_ALIGN */
-    /* members of certain kinds */
+    /* members used by certain kinds of store */
     int bucket;                     /* HD_STORE_BUCKET, GRAD_BUCKET, GATHERED, WIRE */
     enum hd_state_kind state;       /* HD_STORE_BUCKET */
     enum hd_global global;          /* HD_STORE_GLOBAL */
@@ -559,14 +561,15 @@ struct hd_node {
 
     /* flags for binding: hd_bind binds a program separately for the first, a middle and the last
      * micro-batch of a step */
-    bool contribution;       /* adds to a parameter's gradient */
+    bool contribution;       /* the node adds to a parameter's gradient */
     bool first_contribution; /* first contribution of the micro-batch: overwrites in the first
                                 micro-batch of the step */
     bool overwrites;         /* first contribution to a gradient bucket: overwrites in every
                                 micro-batch */
-    bool only_last;          /* runs only in the last micro-batch of a step */
+    bool only_last;          /* the node runs only in the last micro-batch of a step */
 
-    int waits[HD_NODE_WAITS_MAX]; /* earlier nodes of this program on other streams */
+    int waits[HD_NODE_WAITS_MAX]; /* indices of earlier nodes of this program, on other streams,
+                                     that this node waits for */
     int wait_count;
 };
 
@@ -599,7 +602,7 @@ struct hd_chunk {
                                                  only */
 };
 
-/* The encoding in which each class of ops computes and stores its results. */
+/* Encodings in which each class of ops computes and stores its results. */
 struct hd_precision {
     enum hd_dtype of_class[HD_OP_CLASS_COUNT];
 };
@@ -615,7 +618,7 @@ struct hd_recompute {
 struct hd_compile_options {
     struct hd_precision precision;
     struct hd_recompute recompute;
-    const struct hd_mesh *mesh; /* sizes of the groups */
+    const struct hd_mesh *mesh; /* mesh that gives the sizes of the groups */
     struct hd_traits traits;    /* traits of the device that will run it */
     /* encoding in which gradients travel between data-parallel ranks: HD_F32 or HD_BF16
      * (train.reduce) */

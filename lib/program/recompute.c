@@ -11,7 +11,7 @@
  *   selective  recomputes cheap results: of norms, activations and casts (Korthikanti et al. 2022,
  *              "Reducing Activation Recomputation in Large Transformer Models", recompute
  *              attention's scores, which the attention kernels here never store)
- *   full keeps only the inputs of segments of K units (Chen et al. 2016, "Training Deep Nets
+ *   full       keeps only the inputs of segments of K units (Chen et al. 2016, "Training Deep Nets
  *              with Sublinear Memory Cost")
  *
  * Statistics of a norm are kept unless the norm itself is recomputed; they are small.
@@ -126,7 +126,7 @@ void hd_emit_choose_saved(struct hd_emit *e)
 
 /* ---- recomputing ---- */
 
-/* Returns true if the frame recomputes t itself; else t is in B's frame, or kept. */
+/* Returns true if the frame holds a recomputed t; else t is in B's frame, or forward kept it. */
 static bool belongs(const struct hd_emit *e, const struct hd_emit_frame *frame,
                     const struct hd_tensor *t)
 {

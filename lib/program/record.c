@@ -1,4 +1,5 @@
-/* record: the functions that a model calls. Each constructor checks shapes and appends one op. */
+/* record: the recording functions that a model calls. Each constructor checks shapes and appends
+ * one op. */
 #include <stdio.h>
 #include <string.h>
 
@@ -192,7 +193,7 @@ static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment 
         return t ? x : NULL;
     if (t->kind == HD_TENSOR_BATCH || t->id < f->first_tensor ||
         t->id >= f->first_tensor + f->tensor_count)
-        return t; /* a batch field is the same in every unit */
+        return t; /* all units have one tensor for a batch field */
     return rec->tensors[first_new + t->id - f->first_tensor];
 }
 

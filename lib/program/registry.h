@@ -7,11 +7,11 @@
  * padded: padding is zeros, gets no gradient and is not saved.
  *
  * Parameters belong to *units* (embedding, a block, the head). The trainable parameters of a unit
- * form a *bucket*, and so do its frozen ones, its experts, those that compute in fp32 always (of
- * routers), and the head's weight, whose gradient F computes and not B. A bucket has one flat
- * buffer per kind of state; gradients are reduced and weights updated bucket by bucket. A bucket
- * consists of *segments*, which differ in how tp treats them: in the sum of gradients over tp
- * ranks, and in which ranks count the segment in the gradient norm:
+ * form a *bucket*, and so do its frozen ones, its experts, those of routers, which always compute
+ * in fp32, and the head's weight, whose gradient F computes and not B. A bucket has one flat buffer
+ * per kind of state; gradients are reduced and weights updated bucket by bucket. A bucket consists
+ * of *segments*, which differ in how tp treats them: in the sum of gradients over tp ranks, and in
+ * which ranks count the segment in the gradient norm:
  *
  *     split                                        no sum                 every rank counts
  *     split, held by several ranks (kv heads)      sum over kv_replica    first copy counts
@@ -21,8 +21,8 @@
  * Gradients are then summed over dp x cp, those of experts over expert_dp. All ranks of such a
  * group then have equal gradients; only the first adds its chunk sums to the gradient norm.
  *
- * With pipeline stages a rank *holds* the parts of its stage's units: only these have state on it.
- * All ranks list all buckets, in the same order. A tied parameter (the embedding, which is the
+ * With pipeline stages a rank *holds* the buckets of its stage's units: only these have state on
+ * it. All ranks list all buckets, in the same order. A tied parameter (the embedding, which is the
  * head's weight too) is a bucket by itself. If the head is on another stage, that stage holds the
  * bucket as well: the two stages sum its gradient over dp x cp, then with each other (group
  * embedding), and both update it; the stage of the embedding counts it in the norm and saves it.
@@ -60,19 +60,19 @@
  * docs/decisions/precision.md). A block lies within a row, which is the last axis. Its size is the
  * largest power of two, up to HD_BLOCK_MAX, that divides every legal tp shard of a row, so it
  * depends on the global shape alone and no split cuts a block: tp cuts between blocks, a parameter
- * begins at a multiple of its block in the bucket, and so do shards. These moments stay fp32: those
- * of vectors (norms and biases), of tensors with fewer than HD_BLOCKS_FROM elements, of tables
- * (embedding and positions, whose rows get gradients in few steps), of parameters that compute in
- * fp32, and of those whose block would be smaller than HD_BLOCK_MIN. Bytes of both moments per
- * parameter: 2 + 8 / block instead of 8. The memory of a bucket's moments is a sequence of ranges
- * (ranges of struct hd_bucket), each in fp32 or in blocks.
+ * begins at a multiple of its block in the bucket, and so do shards. The moments of some parameters
+ * stay fp32: of vectors (norms and biases), of tensors with fewer than HD_BLOCKS_FROM elements, of
+ * tables (embedding and positions, whose rows get gradients in few steps), of parameters that
+ * compute in fp32, and of those whose block would be smaller than HD_BLOCK_MIN. Bytes of both
+ * moments per parameter: 2 + 8 / block instead of 8. The memory of a bucket's moments is a sequence
+ * of ranges (ranges of struct hd_bucket), each in fp32 or in blocks.
  *
  * *Buffers* are numbers that training keeps beside the parameters: no gradient, saved in
  * checkpoints, changed only in U, and equal on all ranks, so each rank has all of them and a job
  * with any layout can read a checkpoint of any other. With amax_history > 0 every linear of a block
- * (HD_AMAX_COUNT tensors that are multiplied in fp8) has one: the largest magnitudes of its tensors
- * in the newest steps, newest first (docs/decisions/precision.md). A step collects its largest
- * magnitudes in HD_GLOBAL_AMAX, of which U takes the maximum over all ranks.
+ * (HD_AMAX_COUNT tensors that are multiplied in fp8) has a buffer: the largest magnitudes of its
+ * tensors in the newest steps, newest first (docs/decisions/precision.md). A step collects its
+ * largest magnitudes in HD_GLOBAL_AMAX, of which U takes the maximum over all ranks.
  *
  * The registry also lays out the *state* region: weights, moments, gradients and compute copies of
  * every bucket, the buffers, and a few values per step. Offsets are bytes from the region's start.
@@ -110,29 +110,30 @@ enum hd_amax { HD_AMAX_INPUT, HD_AMAX_WEIGHT, HD_AMAX_GRAD, HD_AMAX_COUNT };
  * (train/norms.h). */
 enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL, HD_INIT_UNIFORM, HD_INIT_NORMS };
 
-/* The declaration of a parameter by the model. */
+/* Declaration of a parameter by the model. */
 struct hd_param_spec {
     const char *name; /* global: blocks.3.attention.q.weight */
     int dim_count;
-    int64_t shape[HD_PARAM_DIMS_MAX]; /* global */
+    int64_t shape[HD_PARAM_DIMS_MAX]; /* the axis that tp splits; -1: replicated */
     int tp_axis;                      /* the axis that tp splits; -1: replicated */
     int tp_copies;    /* split: number of adjacent tp ranks that hold the same shard; 0 means 1 */
     int64_t tp_grain; /* split on the last axis: every legal shard is a multiple of it, in
                          elements */
     bool padded;      /* split on axis 0: the last shard may be padded */
-    bool partial; /* replicated: each tp rank computes a partial gradient, their sum is needed */
-    bool experts; /* axis 0 is experts, split over ep; tp splits another axis */
+    bool partial;     /* replicated: each tp rank computes a partial gradient; the gradient is their
+                     sum */
+    bool experts;     /* axis 0 is experts, which ep splits; tp splits another axis */
     enum hd_init_kind init;
     double init_std; /* HD_INIT_NORMAL; HD_INIT_UNIFORM: values are within +- this */
     int norms_of;    /* HD_INIT_NORMS: index of the matrix whose row norms these are */
     bool decay;      /* weight decay applies */
-    double lr_scale; /* multiplies the learning rate; 0: 1 */
-    bool frozen;     /* gets no gradient and no update */
+    double lr_scale; /* factor on the learning rate; 0: 1 */
+    bool frozen;     /* the parameter gets no gradient and no update */
     bool fused;      /* adjacent in memory to the unit's previous parameter: one GEMM uses both */
-    bool tied;       /* the head uses it too */
+    bool tied;       /* the head uses the parameter too */
     bool head;       /* the head's own weight */
-    bool keep_fp32;  /* computes in fp32, whatever the compute encoding */
-    bool table;      /* rows are looked up by an index */
+    bool keep_fp32;  /* the parameter is computed with in fp32, whatever the compute encoding */
+    bool table;      /* a table whose rows are looked up by index */
     bool adapter;    /* belongs to an adapter; not part of the base model's files */
     bool newly_initialized; /* a base model may lack it: it is then initialised from the seed */
     bool product;           /* first of the adjacent parameters that a linear of a block multiplies
@@ -185,10 +186,10 @@ struct hd_unit {
 enum hd_state_kind {
     HD_STATE_WEIGHT,  /* fp32 master; of a frozen bucket the compute encoding, or codes */
     HD_STATE_COPY,    /* compute encoding; if not hd_bucket.copied: the memory of WEIGHT */
-    HD_STATE_GRAD,    /* fp32, registered                                              */
-    HD_STATE_MOMENT1, /* fp32, or blocks of codes by the signed map                      */
-    HD_STATE_MOMENT2, /* fp32, or blocks of codes by the unsigned map                    */
-    HD_STATE_RANGES,  /* struct hd_update_range[]                                        */
+    HD_STATE_GRAD,    /* fp32 gradients, registered */
+    HD_STATE_MOMENT1, /* first moment of Adam: fp32, or blocks of codes by the signed map */
+    HD_STATE_MOMENT2, /* second moment of Adam: fp32, or blocks of codes by the unsigned map */
+    HD_STATE_RANGES,  /* struct hd_update_range[] of this rank's shard */
     HD_STATE_KIND_COUNT
 };
 
@@ -207,8 +208,8 @@ struct hd_bucket {
     bool trainable;
     bool tied;                       /* its one parameter is the head's weight too */
     int32_t stage, tie_stage;        /* pipeline stages that hold it; equal: one stage */
-    bool is_local;                   /* this rank holds it */
-    bool keep_fp32;                  /* computes in fp32 */
+    bool is_local;                   /* this rank holds the bucket */
+    bool keep_fp32;                  /* compute uses fp32, whatever the compute encoding */
     bool offloaded;                  /* masters, moments and ranges are in host memory */
     bool copied;                     /* the compute copy is separate from the masters */
     enum hd_quant quant;             /* not NONE: the bucket has records; `stored` is HD_U8, `count`
@@ -252,8 +253,8 @@ enum hd_global {
 
 struct hd_registry {
     struct hd_arena *arena;
-    struct hd_mesh mesh;        /* of the job's ranks */
-    struct hd_mesh_coord coord; /* of this rank */
+    struct hd_mesh mesh;        /* mesh of the job's ranks */
+    struct hd_mesh_coord coord; /* coordinates of this rank */
     int rank;
     bool sequence; /* sequence parallelism: norms and residuals use 1/tp of the rows; the owner sets
                       it before the first declaration */
@@ -273,7 +274,7 @@ struct hd_registry {
     struct hd_buffer *buffers;
     int param_count, unit_count, bucket_count, buffer_count;
     int param_capacity, unit_capacity, bucket_capacity, buffer_capacity;
-    enum hd_status status; /* the first failure */
+    enum hd_status status; /* status of the first failure */
     char error[HD_ERR_MAX];
 
     int zero;          /* stage of ZeRO, 0 to 3; the owner sets it before hd_registry_finish */
@@ -288,7 +289,7 @@ struct hd_registry {
                             on all ranks of a stage that have the same tp index */
     int64_t routers, experts; /* set by hd_registry_routers */
     int64_t global_offset[HD_GLOBAL_COUNT];
-    int64_t private_bytes, registered_bytes; /* size of the state region's halves */
+    int64_t private_bytes, registered_bytes; /* bytes of the state region's halves */
     int64_t host_bytes;                      /* bytes of offloaded state, which no program uses */
 };
 

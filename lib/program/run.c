@@ -40,7 +40,7 @@ struct hd_runner {
     struct hd_comm *comm;
     const struct hd_mesh *mesh;
     struct hd_error error;
-    int64_t fail_in; /* launches until an injected failure; -1: none */
+    int64_t fail_in; /* launches until an injected failure (hd_runner_fail_at); -1: none */
     void (*observer)(void *context, const struct hd_launch_event *event);
     void *observer_context;
     struct hd_profiler profiler; /* span NULL: no profiling */

@@ -43,7 +43,7 @@ struct hd_bases {
 };
 
 struct hd_runner;
-struct hd_bound; /* a program bound to memory, in one variant */
+struct hd_bound; /* a program bound to memory, for one position of the micro-batch in the step */
 
 /* Opens a runner. comm: NULL for one rank without collectives. The runner borrows backend, comm and
  * mesh. */
@@ -59,7 +59,7 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound);
 
-/* Launches the program. It may still run when this returns: see hd_runner_order,
+/* Launches the program, which may still run when this returns: see hd_runner_order,
  * hd_runner_synchronize. */
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 

@@ -24,7 +24,8 @@
 
 #include "program/emit.h"
 
-static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* last first */
+static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* programs from last to
+                                                                          first */
 
 /* Returns this rank's shard of the gradient. Memory for the shard exists beyond the bucket's end,
  * too. */

@@ -1,9 +1,9 @@
 /* stream: assigns a stream to each node, and inserts the edges between streams.
  *
  * Nodes of one stream run in order. A node also waits, on each other stream, for the last node that
- * wrote what it reads, and for the last nodes that read or wrote what it writes. Streams are in
- * order, so at most one edge per other stream is needed, and none if an earlier node of its own
- * stream has waited for the same or a later node. */
+ * wrote a store that it reads, and for the last node that read or wrote a store that it writes.
+ * Streams are in order, so at most one edge per other stream is needed, and none if an earlier node
+ * of its own stream has waited for the same or a later node. */
 #include <string.h>
 
 #include "program/emit.h"
@@ -21,7 +21,7 @@ static enum hd_stream_name choose(const struct hd_node *node)
     if (!node->is_comm)
         return HD_STREAM_COMPUTE;
     if (node->stream != HD_STREAM_COMPUTE)
-        return node->stream; /* set by a pass */
+        return node->stream; /* a pass has set it */
     return node->comm == HD_COMM_SHIFT ? HD_STREAM_PIPELINE : HD_STREAM_GATHER;
 }
 
