@@ -74,7 +74,7 @@ struct hd_adapter {
     double scale; /* s */
     double b_lr;
     bool target[HD_TARGET_COUNT];
-    bool one_a;   /* q, k and v share an A */
+    bool one_a;   /* q, k and v have one common A */
     bool dora;    /* rows have magnitudes */
     bool experts; /* gate, up and down belong to experts, each with its own factors */
     /* bottleneck */

@@ -1,4 +1,4 @@
-/* forward: the forward functions of the units. They record ops; nothing computes here. */
+/* forward: the forward functions of the units. They record ops and compute nothing. */
 #include "model/model.h"
 
 static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_config *c,

@@ -147,7 +147,7 @@ struct declare {
 /* Distribution and role of a parameter: see struct hd_param_spec. */
 struct shard {
     int axis, copies;
-    int norms_of; /* HD_INIT_NORMS */
+    int norms_of; /* HD_INIT_NORMS only */
     int64_t grain;
     bool padded, partial, experts, tied, head, keep_fp32, table, product, linear, adapter,
         newly_initialized;
@@ -215,7 +215,7 @@ static struct shard of_experts(int axis, int64_t grain)
     return (struct shard){.axis = axis, .grain = grain, .experts = true, .linear = true};
 }
 
-/* Declares a parameter. shape: 1 to 3 dimensions, the rest 0. */
+/* Declares a parameter. shape: 1 to 3 dimensions; unused ones are 0. */
 static int tensor(struct declare *d, const char *what, const int64_t shape[3], struct shard shard,
                   enum hd_init_kind init, double std, bool fused)
 {

@@ -59,13 +59,13 @@ struct hd_model_config {
     bool tied;                         /* the head uses the embedding's weight */
     bool reward;                       /* the head is that of a reward model: one vector instead of
                                           the vocabulary */
-    bool qkv_bias, out_bias, mlp_bias; /* the projection has a bias */
+    bool qkv_bias, out_bias, mlp_bias; /* the projections have a bias */
     bool qk_norm;                      /* RMSNorm over each head of q and k, before RoPE */
     struct hd_router router;           /* E = 0: a block has one MLP; else F is the width of one
                                           expert */
     int64_t F_shared;                  /* width of the shared expert; 0: none */
     enum hd_positions positions;
-    /* dropout probabilities of the embedding, of attention weights, and of the outputs of attention
+    /* dropout probabilities: of the embedding; of attention weights; of the outputs of attention
      * and MLP before they are added to the residual stream */
     double dropout_embedding, dropout_attention, dropout_residual;
     uint64_t seed;              /* seed of dropout */
@@ -105,7 +105,7 @@ struct hd_lora {
 struct hd_attention {
     int qkv, qkv_bias; /* first of the three adjacent parameters q, k, v */
     int out, out_bias;
-    int q_norm, k_norm; /* over a head's channels */
+    int q_norm, k_norm; /* parameters of the norms over a head's channels; -1: none */
     struct hd_lora lora_qkv, lora_out;
     int prefix_k, prefix_v; /* learned keys and values of a prefix adapter; -1: none */
 };

@@ -141,7 +141,7 @@ double hd_model_unit_flops(const struct hd_model_config *c, int unit)
     if (unit == HD_UNIT_EMBEDDING)
         return 0;
     if (unit == hd_model_unit_count(c) - 1 && c->reward)
-        return 0; /* one row of an answer times one vector */
+        return 0; /* a reward needs only one row of an answer times one vector */
     if (unit == hd_model_unit_count(c) - 1)
         return (hd_only_trains(&only, c->tied ? "embedding.weight" : "head.weight") ? 6 : 4) *
                (double)c->C * (double)c->V;
