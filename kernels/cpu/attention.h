@@ -61,7 +61,7 @@ struct mask_extent {
     int32_t *index, *bound;
     float *slope;
 };
-struct attention_extent { /* minimum and maximum over some rows or keys */
+struct attention_extent { /* minimum and maximum index of some rows or keys */
     int32_t min, max;
 };
 struct row_extent {
@@ -80,7 +80,8 @@ INLINE int64_t task_head(const struct task *t, int64_t row)
     return t->g * t->heads + row / t->q_len;
 }
 
-INLINE int64_t task_query(const struct task *t, int64_t row) /* counted over all sequences */
+INLINE int64_t task_query(const struct task *t, int64_t row) /* returns the query's index over all
+                                                                sequences */
 {
     return t->b * t->q_len + row % t->q_len;
 }

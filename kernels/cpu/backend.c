@@ -118,7 +118,7 @@ static const struct hd_cpu_panels *find_panels(const struct hd_backend_options *
  * own code was not compared on AMX yet. */
 static void choose_products(const struct hd_backend_options *options, struct hd_traits *t)
 {
-    const bool wide = t->vector_bytes == 64; /* HD_PANEL_COLUMNS is two such vectors */
+    const bool wide = t->vector_bytes == 64; /* HD_PANEL_COLUMNS is two 64-byte vectors */
 
     if (options->gemm_by == HD_GEMM_BY_WIDENED)
         t->bf16_products = HD_BF16_WIDENED;

@@ -4,10 +4,8 @@
 #include "kernels/cpu/decode.h"
 #include "kernels/cpu/row_sums.h"
 
-enum {
-    PIECE = 512
-}; /* weights whose squares are summed in fp32 before the sum is added to a
-                         double */
+/* Weights whose squares are summed in fp32 before the sum is added to a double. */
+enum { PIECE = 512 };
 
 /* Returns the sum of squares of row n of W; `line` has memory for PIECE decoded values. */
 INLINE double squares_of_row(const struct hd_dora_squares_args *a, int64_t n, void *line,

@@ -35,7 +35,7 @@ static void noise_rows(const void *args, int64_t begin, int64_t end, int thread)
 
 enum hd_status KERNEL(route_noise)(struct hd_backend *cpu, const struct hd_route_noise_args *args)
 {
-    enum { BYTES_PER_NUMBER = 256 }; /* bytes moved in the time that one random number takes */
+    enum { BYTES_PER_NUMBER = 256 }; /* bytes moved in the time of computing one number */
 
     hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->E * BYTES_PER_NUMBER), noise_rows, args);
     return HD_OK;
@@ -43,7 +43,8 @@ enum hd_status KERNEL(route_noise)(struct hd_backend *cpu, const struct hd_route
 
 /* ---- choice ---- */
 
-static float softplus(float x) /* no overflow for large x, no underflow to 0 for small results */
+static float softplus(float x) /* without overflow for large x or underflow to 0 for small
+                                  results */
 {
     return (x > 0 ? x : 0) + log1pf(expf(-fabsf(x)));
 }
@@ -116,7 +117,7 @@ static void route_rows(const void *args, int64_t begin, int64_t end, int thread)
         for (int64_t e = 0; e < a->E; e++)
             insert(chosen, gate, e < a->K ? e : a->K, a->K, (int32_t)e, h[e]);
         a->lse[r] = softmax_row(h, a->E);
-        if (a->renormalize) /* here gate[k] is h of expert chosen[k] */
+        if (a->renormalize) /* gate[k] is h of expert chosen[k] here */
             (void)softmax_row(gate, a->K);
         else
             for (int64_t k = 0; k < a->K; k++)
@@ -222,7 +223,7 @@ static void backward_row(const struct hd_route_backward_args *a, int64_t r)
     mean = vf_sum(sums);
     for (int64_t k = 0; k < a->K; k++)
         gate_mean += gate[k] * dgate[k];
-    if (!a->renormalize) /* then gate[k] is probs[chosen[k]] */
+    if (!a->renormalize) /* gate[k] is probs[chosen[k]] then */
         mean += gate_mean;
     common = 2 * a->z * scale * a->lse[r] - mean;
     FOR_VECTORS (e, n, 0, a->E) {

@@ -46,8 +46,9 @@ struct hd_cpu_panels {
 };
 
 #ifdef HEDDLE_CPU_X86
-extern const struct hd_cpu_panels hd_cpu_panels_pairs; /* needs avx512_bf16 */
-extern const struct hd_cpu_panels hd_cpu_panels_tiles; /* needs amx_bf16, permitted by the kernel */
+extern const struct hd_cpu_panels hd_cpu_panels_pairs; /* needs the CPU feature avx512_bf16 */
+extern const struct hd_cpu_panels hd_cpu_panels_tiles; /* needs the CPU feature amx_bf16, and the
+                                                          kernel's permission */
 #endif
 extern const struct hd_cpu_panels hd_cpu_panels_model; /* software model of AMX tiles, plain C */
 

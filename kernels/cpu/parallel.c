@@ -27,7 +27,8 @@
 
 #include "base/clock.h"
 
-enum { PIECE_BYTES = 64 * 1024 }; /* some microseconds of memory traffic: longer than a wake-up */
+/* Memory traffic of a piece in bytes: some microseconds, longer than a wake-up. */
+enum { PIECE_BYTES = 64 * 1024 };
 
 struct job {
     hd_cpu_body *body;

@@ -26,7 +26,7 @@
 
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
-#elif defined(__AVX2__) /* and FMA and F16C: see CMakeLists.txt */
+#elif defined(__AVX2__) /* with FMA and F16C: see CMakeLists.txt */
 #define VEC_BYTES 32
 #else
 #define VEC_BYTES 16
