@@ -44,8 +44,9 @@ struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
 /* Returns the chunks of hd_costs_row_chunks or of hd_costs_device_row_chunks, by the device. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
 
-/* On a GPU a norm's backward computes the gradients of its weights in the same pass if a row is a
- * whole number of packs and at most two packs per thread of a block of 512 threads. */
+/* Limits for a norm's backward on a GPU: it computes the gradients of its weights in the same pass
+ * if a row is a whole number of packs and at most two packs per thread of a block of 512
+ * threads. */
 enum { HD_COSTS_PACK_BYTES = 16, HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_COSTS_PACK_BYTES };
 
 /* Layout of the scratch of embedding_backward on a GPU: the rows of dout are sorted by index. An
@@ -210,7 +211,8 @@ hd_costs_attention_backward_layout(const struct hd_attention_backward_args *args
  * is two bf16.
  */
 enum {
-    HD_COSTS_ATTENTION_ROWS_MIN = 8,       /* with fewer rows in a group, packing does not pay */
+    HD_COSTS_ATTENTION_ROWS_MIN = 8,       /* minimum rows of a group for panels: with fewer,
+                                              packing costs more than it saves */
     HD_COSTS_ATTENTION_PANEL = 32,         /* maximum of a panel's rows; number of its columns */
     HD_COSTS_ATTENTION_KEYS_FORWARD = 256, /* keys of a tile */
     HD_COSTS_ATTENTION_KEYS_BACKWARD = 128,
@@ -266,7 +268,7 @@ struct hd_costs_attention_mask_extents {
     int64_t stats;         /* backward: [B, H, q_pad, 2] float, log-sum-exp and delta */
     /* Backward with few key heads: the query heads that share a key head are split into `parts` of
      * at most part_heads heads, whose dk and dv are summed separately and then added in order. With
-     * one part nothing is stored. The split depends on the shape only, so results are repeatable.
+     * one part no sums are stored. The split depends on the shape only, so results are repeatable.
      */
     int64_t parts, part_heads;
     int64_t parts_dk, parts_dv; /* [B, G, parts, kv_len, D] float; empty with one part */

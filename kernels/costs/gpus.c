@@ -1,5 +1,6 @@
-/* gpus: properties of GPU models, for planning without the GPU. Rates and sizes are from NVIDIA's
- * public data sheets (rates without sparsity); memory is what nvidia-smi reports on such boards. */
+/* gpus: properties of GPU models, for planning on machines without such a GPU. Rates and sizes are
+ * from NVIDIA's public data sheets (rates without sparsity); memory is what nvidia-smi reports on
+ * such boards. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
