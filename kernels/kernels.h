@@ -124,23 +124,23 @@ struct hd_kernel_info {
 };
 const struct hd_kernel_info *hd_kernel_get_info(enum hd_kernel kernel);
 
-/* Hash of HD_KERNEL_ABI and of the names, argument sizes and operands of the whole list. Two builds
- * with equal hashes have the same table. */
+/* Returns a hash of HD_KERNEL_ABI and of the names, argument sizes and operands of the whole list.
+ * Two builds with equal hashes have equal tables. */
 uint64_t hd_kernel_list_hash(void);
 
 /* ---- Traits and costs: for planning ---- */
 
 /* Ways in which Heddle's own CPU code multiplies bf16 factors. */
 enum hd_bf16_products {
-    HD_BF16_WIDENED, /* widened to fp32 */
+    HD_BF16_WIDENED, /* factors are widened to fp32 */
     HD_BF16_PAIRS,   /* vdpbf16ps: sums of products of pairs along K */
     HD_BF16_TILES    /* AMX, or its software model */
 };
 
 struct hd_traits {
     char backend[16]; /* "cpu" or "cuda" */
-    char isa[32];     /* "avx512_bf16", "avx2", ...: results depend on it bit for bit */
-    char library[32]; /* GEMM library: "oneDNN-2.6.0", or "own"; results depend on it, too */
+    char isa[32];     /* "avx512_bf16", "avx2", ...: results depend on it */
+    char library[32]; /* GEMM library: "oneDNN-2.6.0", or "own"; results depend on it */
     int threads;      /* CPU threads per launch; 1 on a GPU */
     int vector_bytes; /* width of a vector register, or of a GPU thread's largest load */
     bool bf16_fast;   /* bf16 GEMMs are faster than fp32; precision `auto` then chooses bf16 */
@@ -205,7 +205,7 @@ struct hd_gpu_kind {
     double fp8, half, tf32, single; /* 10^12 operations per second: dense fp8 (0: none), bf16 and
                                        f16, and TF32, on tensor cores; fp32 without tensor cores */
 };
-const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);       /* static array */
+const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);       /* the array is static */
 const struct hd_gpu_kind *hd_gpu_kind_find(const char *word);    /* NULL: unknown word */
 const struct hd_gpu_kind *hd_gpu_kind_of_name(const char *name); /* name: from the CUDA runtime;
                                                                     NULL: unknown */
@@ -256,7 +256,7 @@ struct hd_stream;  /* belongs to one backend; kernels on one stream run in order
 
 /* Code that computes GEMMs; values other than BEST are for tests and measurements. */
 enum hd_gemm_by {
-    HD_GEMM_BY_BEST,      /* own code or the library, whichever was measured to be faster */
+    HD_GEMM_BY_BEST,      /* own code or the library: the one that was measured to be faster */
     HD_GEMM_BY_OWN,       /* own code only */
     HD_GEMM_BY_LIBRARY,   /* the library wherever it supports the shape */
     HD_GEMM_BY_WIDENED,   /* own code, bf16 factors always widened to fp32 */
@@ -275,7 +275,7 @@ struct hd_backend_options {
      * backend is open. NULL, or with `deterministic`: the library's first offer, nothing is timed.
      */
     const char *choices_dir;
-    /* For measurements: do not fuse epilogues (sets gelu_apart and dbias_apart of the traits). */
+    /* for measurements: does not fuse epilogues (sets gelu_apart and dbias_apart of the traits) */
     bool epilogues_apart;
 };
 
@@ -299,8 +299,8 @@ enum { HD_COMBINE_MAX = 64 };
  * With in_stride_bytes > 0 input m is at in[0] + m * in_stride_bytes, and there may be more than
  * HD_COMBINE_MAX of them; an output may then be an input, too. */
 struct hd_combine_args {
-    void *out[HD_COMBINE_MAX];      /* [outs] of [count] */
-    const void *in[HD_COMBINE_MAX]; /* [ins] of [count] */
+    void *out[HD_COMBINE_MAX];      /* [outs] outputs of [count] */
+    const void *in[HD_COMBINE_MAX]; /* [ins] inputs of [count] */
     int outs, ins;                  /* >= 1 */
     int64_t in_stride_bytes;        /* 0: the inputs are in[0 .. ins-1] */
     int64_t count;                  /* elements; may be 0. Buffers may have any alignment */
@@ -321,7 +321,7 @@ struct hd_exchange_rows_args {
     int32_t *recv_counts;                       /* [members] or NULL */
     int32_t *overflow;                          /* 0 or 1 */
     const void *send[HD_COMBINE_MAX];           /* [members] of rows */
-    const int32_t *send_counts[HD_COMBINE_MAX]; /* [members] of [members] */
+    const int32_t *send_counts[HD_COMBINE_MAX]; /* [members] arrays of [members] */
     int64_t send_rows_max[HD_COMBINE_MAX], recv_rows_max[HD_COMBINE_MAX];
     int members, index;
     int64_t row_bytes;
@@ -333,9 +333,9 @@ struct hd_exchange_rows_args {
  * ranks. One process may have backends on several devices: each function selects the device of its
  * backend, stream or event itself, on any thread. The functions of `nccl` do not: they use the
  * calling thread's current device (the process of a rank sees only one). */
-struct hd_event; /* a point in the order of a stream */
+struct hd_event; /* a point in the order of a stream's launches */
 struct hd_device_memory {
-    int64_t total_bytes, free_bytes; /* of the device; other processes may use it, too */
+    int64_t total_bytes, free_bytes; /* memory of the device; other processes may use it, too */
     int64_t reserved_bytes; /* bytes in whole pages that `reserve` of this backend has reserved on
                                the device and not released */
 };
@@ -362,9 +362,10 @@ struct hd_device_table {
     enum hd_status (*copy)(struct hd_stream *stream, void *out, const void *inp,
                            int64_t size_bytes);
     /* Events order streams, also those of several ranks of one process on one device. An event that
-     * was never recorded counts as done. wait: later launches on `stream` run after the latest
-     * record of the event. done never blocks; finish blocks the host until the event is done.
-     * elapsed: seconds between two done events that were created with `timed`. */
+     * was never recorded counts as done. event_wait: later launches on `stream` run after the
+     * latest record of the event. event_done never blocks; event_finish blocks the host until the
+     * event is done. event_elapsed: seconds between two done events that were created with
+     * `timed`. */
     enum hd_status (*event_new)(struct hd_backend *backend, bool timed,
                                 struct hd_event **ret_event);
     void (*event_free)(struct hd_event *event);
@@ -377,8 +378,9 @@ struct hd_device_table {
     enum hd_status (*combine)(struct hd_stream *stream, const struct hd_combine_args *args);
     enum hd_status (*exchange_rows)(struct hd_stream *stream,
                                     const struct hd_exchange_rows_args *args);
-    /* The functions of NCCL (kernels/nccl.h); the first call loads the NCCL library. HD_UNSUPPORTED
-     * says what is missing. NULL: this backend was built without NCCL. */
+    /* Returns the functions of NCCL (kernels/nccl.h); the first call loads the NCCL library.
+     * HD_UNSUPPORTED: the message says which file or function is missing. NULL: this backend was
+     * built without NCCL. */
     enum hd_status (*nccl)(const struct hd_nccl_table **ret_table);
 };
 
@@ -439,7 +441,7 @@ const struct hd_backend_table *hd_backend_cpu(void);
  * has both values. */
 enum hd_status hd_backend_check(const struct hd_backend_table *table);
 
-/* Calls launch of the backend that the stream belongs to. */
+/* Calls the launch function of the backend that owns the stream. */
 enum hd_status hd_launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args);
 
 #endif

@@ -38,7 +38,7 @@ static inline void hd_nccl_name(int version, char ret_text[HD_NCCL_VERSION_MAX])
 }
 
 struct hd_nccl_comm;   /* ncclComm, one per rank */
-struct hd_nccl_buffer; /* a registration of one communicator */
+struct hd_nccl_buffer; /* registration of a buffer with one communicator */
 
 struct hd_nccl_table {
     int version; /* version of the NCCL library; 22809 is 2.28.9 */
@@ -57,8 +57,8 @@ struct hd_nccl_table {
     enum hd_status (*register_buffer)(struct hd_nccl_comm *comm, void *base, int64_t size_bytes,
                                       struct hd_nccl_buffer **ret_buffer);
     void (*deregister)(struct hd_nccl_comm *comm, struct hd_nccl_buffer *buffer);
-    /* All ranks of the parent must call it, in the same order. Ranks with the same color form one
-     * new communicator, ordered by key; with color -1 a rank joins none and *ret_comm is NULL. */
+    /* All ranks of the parent must call split, in one order. Ranks with equal colors form one new
+     * communicator, ordered by key; with color -1 a rank joins none and *ret_comm is NULL. */
     enum hd_status (*split)(struct hd_nccl_comm *parent, int color, int key,
                             struct hd_nccl_comm **ret_comm);
     /* Returns a failure of the communicator, with NCCL's message; else HD_OK, and *ret_busy is true

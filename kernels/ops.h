@@ -28,8 +28,10 @@ enum {
     HD_TENSOR_ALIGN = 64,     /* bytes: alignment of every tensor */
     HD_SCRATCH_ALIGN = 256,   /* bytes: alignment of scratch, which cuBLASLt demands of its
                                  workspace */
-    HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts between */
-    HD_EXCHANGE_WORDS = 11    /* doubles per rank in the step's exchange: enum hd_exchange_word */
+    HD_GRAD_CHUNK = 4 * 1024, /* elements per partial sum of the gradient norm; ZeRO cuts only
+                                 between chunks */
+    HD_EXCHANGE_WORDS = 11    /* doubles per rank in the exchange at the end of a step: enum
+                                 hd_exchange_word */
 };
 
 /* ---- The step state: inputs and results of one training step, in device memory ----
@@ -49,7 +51,7 @@ struct hd_step_state {
     float loss_per_token; /* factor on gradients of losses per token, such as a router's: targets of
                              the step / its tokens, over all ranks; with grad_factor it makes these
                              losses means over the tokens. 1 if every token has a target */
-    int64_t request; /* a number that this rank sends to all ranks with its record of the step */
+    int64_t request;      /* number that this rank sends to all ranks with its record of the step */
     double busy_ms;  /* this rank's time in the previous step without waits for other ranks, in ms;
                         < 0: unknown */
     int64_t awaited; /* rank that this rank waited for longest in the previous step, plus 1; 0:
@@ -70,14 +72,14 @@ struct hd_step_state {
     /* results, set by step_finish, equal on all ranks */
     double mean_loss;                                /* loss_sum / target_count over all ranks */
     double total_targets;                            /* targets of all ranks */
-    double mean_margin, pair_accuracy, pair_targets; /* means over the pairs of all ranks; 0 without
-                                                        pairs */
+    double mean_margin, pair_accuracy, pair_targets; /* mean margin, fraction of pairs with a
+                                                        positive margin, and targets, over the pairs
+                                                        of all ranks; 0 without pairs */
     double mean_reward;
     double grad_norm;    /* L2 norm of the mean gradient, before clipping */
-    float grad_factor;   /* adamw multiplies the summed gradient by it: mean and clipping */
-    int32_t skip_update; /* 1: adamw changes nothing in this step (see step_finish) */
-    int32_t spike;       /* 1: skip_update is set only because the loss or the norm is above its
-                            limit */
+    float grad_factor;   /* factor that adamw applies to the summed gradient: mean and clipping */
+    int32_t skip_update; /* 1: adamw changes no weight in this step (see step_finish) */
+    int32_t spike;       /* 1: skip_update is set only because a value is above its limit */
 };
 
 enum { HD_EXCHANGE_TOO_MANY_ROWS = 2 };
@@ -103,7 +105,7 @@ enum hd_exchange_word {
 /* Operations applied to the fp32 result s of a GEMM (s includes the bias) before it is stored. */
 enum hd_gemm_epilogue {
     HD_EPILOGUE_NONE,
-    HD_EPILOGUE_GELU,         /* c = gelu(s), as gelu_forward below; pre = s, unless pre is NULL.
+    HD_EPILOGUE_GELU,         /* c = gelu(s), see gelu_forward below; pre = s, unless pre is NULL.
                                  s is rounded to c's encoding first, but not on a GPU */
     HD_EPILOGUE_GELU_BACKWARD /* c = s * gelu'(gelu_inp) */
 };
@@ -111,14 +113,16 @@ enum hd_gemm_epilogue {
 /* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row) (+ add[M,N]), summed in fp32.
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
  * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre, gelu_inp and add have row
- * distance ldc, too. dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient,
- * computed together with the weight gradient of the same layer. If c has 16 bits, a GPU's library
- * may round the product to c's encoding before it adds a bias, a residual or the old c, as two
- * launches would. b may be quantised (base/quant.h): its matrices, one below the other, are [N,K]
- * with trans_b, else [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is
- * multiplied. HD_INVALID: bias, add or an epilogue with accumulate; GELU_BACKWARD with bias; add
- * with an epilogue; dbias without trans_a, with c not in fp32, with bias, with add or with an
- * epilogue; codes of another shape. */
+ * distance ldc, too.
+ * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
+ * with the weight gradient of the same layer.
+ * If c has 16 bits, a GPU's library may round the product to c's encoding before it adds a bias, a
+ * residual or the old c, as two launches would.
+ * b may be quantised (base/quant.h): its matrices, one below the other, are [N,K] with trans_b,
+ * else [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is multiplied.
+ * HD_INVALID: bias, add or an epilogue with accumulate; GELU_BACKWARD with bias; add with an
+ * epilogue; dbias without trans_a, with c not in fp32, with bias, with add or with an epilogue;
+ * codes of another shape. */
 struct hd_gemm_args {
     void *c;              /* [M, N]   c_dtype  */
     void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
@@ -159,7 +163,7 @@ struct hd_fp8_amax_args {
 };
 
 /* code[r,c] = hd_fp8_code(inp[r,c] * 2^e), e = hd_fp8_exponent(max(amax)), *factor = 2^-e; with
- * `transpose` code[c,r]. *seen = max(*seen, |inp|), of finite elements. */
+ * `transpose` code[c,r]. *seen = max(*seen, |inp|) over finite elements. */
 struct hd_fp8_encode_args {
     uint8_t *code;     /* [R, C], or [C, R] with transpose */
     float *factor;     /* one value */
@@ -172,7 +176,7 @@ struct hd_fp8_encode_args {
 };
 
 /* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]) (+ add[m,n]), summed in fp32.
- * Rows are without gaps. Only one of the formats may be E5M2. HD_INVALID: bias or add with
+ * Rows are stored without gaps. Only one of the formats may be E5M2. HD_INVALID: bias or add with
  * accumulate; a side that is no multiple of HD_FP8_SIDE; a factor at an address that is no multiple
  * of HD_FP8_FACTOR_ALIGN. */
 struct hd_fp8_gemm_args {
@@ -199,8 +203,8 @@ struct hd_fp8_history_args {
     int64_t N, history_len;
 };
 
-/* out[r, n] = inp[r, n] + bias[n]; out may alias inp. For a bias that is added after a sum over
- * ranks; other biases are added by gemm. */
+/* out[r, n] = inp[r, n] + bias[n]; out may alias inp. Used for a bias after a sum over ranks; gemm
+ * adds other biases. */
 struct hd_bias_forward_args {
     void *out;        /* [R, N]  dtype */
     const void *inp;  /* [R, N]  dtype */
@@ -407,8 +411,8 @@ struct hd_rope_args {
 uint64_t hd_dropout_key(uint64_t seed, int64_t layer, int64_t site);
 
 /* out[r,c] = dropped(channel first_channel + c of row r) ? 0 : inp[r,c] / (1 - p). Backward is the
- * same kernel on the gradient. With `counts` the rows are those of `groups` experts, one behind
- * another, counts[i] of expert first_group + i; rows behind them are not written. */
+ * same kernel on the gradient. With `counts` the rows belong to `groups` experts, one expert after
+ * the other: counts[i] rows of expert first_group + i; rows behind them are not written. */
 struct hd_dropout_args {
     void *out;             /* [R, C]  dtype; may alias inp */
     const void *inp;       /* [R, C]  dtype */
@@ -432,12 +436,13 @@ struct hd_dropout_args {
  *   filled:  j < kv_filled[b]                           (kv_filled not NULL: valid cache rows)
  * Row of query (b, i) is b*q_len + i; row of key (b, j) is kv_slot[b]*kv_stride + j, with b in
  * place of kv_slot[b] if kv_slot is NULL (kv_stride >= kv_len: rows of a slot of a cache). Head h
- * of row r starts at q + r*ldq + h*D, and likewise in out, k and v. lse[h, b*q_len + i] = log sum
- * exp over visible keys, natural log; attention_merge uses it to merge results over disjoint keys.
- * No visible key: out = 0, lse = -inf. Dropout (p > 0) drops weights after the softmax; lse is the
- * sum over all weights, dropped ones included. Counter of a weight (see above): sample[b*q_len +
- * i], head first_head + h, index q_index[i], number kv_index[j]. Tiled with online softmax; an S x
- * S matrix never exists (Dao et al. 2022, "FlashAttention"). */
+ * of row r starts at q + r*ldq + h*D, and likewise in out, k and v.
+ * lse[h, b*q_len + i] = log sum exp over visible keys, natural log; attention_merge uses it to
+ * merge results over disjoint keys. No visible key: out = 0, lse = -inf.
+ * Dropout (p > 0) drops weights after the softmax; lse is the sum over all weights, dropped ones
+ * included. Counter of a weight (see above): sample[b*q_len + i], head first_head + h,
+ * index q_index[i], number kv_index[j].
+ * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
 struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */
     float *lse;               /* [H, B*q_len]                */
@@ -767,7 +772,7 @@ struct hd_preference_args {
  *   value[i] = sum_c x[i - first, c] weight[c]
  *
  * in the rows i that have an answer (answer[i] >= 0) and are among the R rows of x, else 0. With
- * sequence parallelism a rank's x are rows first .. first + R - 1 of the N. The sum is fp32. */
+ * sequence parallelism a rank's x has rows first .. first + R - 1 of the N. The sum is fp32. */
 struct hd_score_forward_args {
     float *value;          /* [N]           */
     const void *x;         /* [R, C]  dtype */

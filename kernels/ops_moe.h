@@ -87,7 +87,7 @@ enum hd_route_word {
     HD_ROUTE_ROWS,
     HD_ROUTE_BALANCE,
     HD_ROUTE_Z,
-    HD_ROUTE_DROPPED, /* choices beyond the capacity */
+    HD_ROUTE_DROPPED, /* choices beyond the expert capacity */
     HD_ROUTE_WORDS
 };
 
@@ -103,9 +103,9 @@ enum hd_route_word {
  * for means over tokens. The caller applies the coefficients of the losses. */
 struct hd_route_record_args {
     double *record;         /* [HD_ROUTE_WORDS + E] */
-    const int32_t *counts;  /* [R, E], of route_counts */
+    const int32_t *counts;  /* [R, E], from route_counts */
     const int32_t *chosen;  /* [R, K], this rank's */
-    const int32_t *slot;    /* [R, K], of assign */
+    const int32_t *slot;    /* [R, K], from assign */
     const float *probs;     /* [R, E] */
     const float *lse;       /* [R] */
     const int32_t *begins;  /* [R], or NULL; as in route_counts */
@@ -138,7 +138,7 @@ struct hd_route_backward_args {
     const float *gate;         /* [R, K] */
     const float *noise_logits; /* [R, E], or NULL */
     const float *noise;        /* [R, E], or NULL */
-    const int32_t *counts;     /* [R, E], of route_counts; or NULL: no balancing loss */
+    const int32_t *counts;     /* [R, E], from route_counts; or NULL: no balancing loss */
     const int32_t *begins;     /* [R], or NULL; as in route_counts */
     const int32_t *lengths;    /* [R], or NULL; as in route_counts */
     const struct hd_step_state *block;

@@ -30,8 +30,9 @@ enum {
 
 /* Values that the program passes to the plug-in. */
 struct hd_plugin_host {
-    uint32_t abi;                 /* HD_PLUGIN_ABI; the plug-in refuses any other value */
-    hd_err_place_fn *error_place; /* the plug-in calls hd_err_share with it before anything else */
+    uint32_t abi; /* HD_PLUGIN_ABI; the plug-in refuses any other value */
+    /* returns the program's error buffer; the plug-in first passes it to hd_err_share */
+    hd_err_place_fn *error_place;
 };
 
 /* A GPU as the CUDA runtime reports it. */
