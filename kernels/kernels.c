@@ -4,8 +4,8 @@
 #include "base/text.h"
 #include "kernels/stream.h"
 
-/* One function per kernel, in which `args` names the kernel's struct: offsetof in the operand list
- * needs the same name in all rows. (The only typedef of a struct in Heddle.) */
+/* One info row per kernel, in which `args` names the kernel's struct: offsetof in the operand list
+ * needs one name in all rows. (The only typedef of a struct in Heddle.) */
 #define OPERAND(member, access) {#member, offsetof(args, member), access},
 #define READ(member)            OPERAND(member, HD_READ)
 #define WRITE(member)           OPERAND(member, HD_WRITE)

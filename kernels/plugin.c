@@ -9,7 +9,8 @@
 
 #include "base/file.h"
 
-/* FOLDER_OF_PROGRAM/../lib/libheddle_cuda.so, which is right in a build tree and when installed. */
+/* Returns FOLDER_OF_PROGRAM/../lib/libheddle_cuda.so, which is right in a build tree and when
+ * installed. */
 static enum hd_status default_path(char ret_path[PATH_MAX])
 {
     char self[PATH_MAX];
@@ -34,7 +35,8 @@ static enum hd_status find(char ret_path[PATH_MAX])
     if (given && strcmp(given, "none") == 0)
         return hd_err(HD_UNSUPPORTED, "GPUs are switched off: " HD_PLUGIN_ENV " is \"none\"");
     if (given && *given) {
-        if (strlen(given) >= PATH_MAX || !strchr(given, '/')) /* no search by the loader's rules */
+        if (strlen(given) >= PATH_MAX || !strchr(given, '/')) /* without a '/' dlopen would search
+                                                                 by the loader's rules */
             return hd_err(HD_UNSUPPORTED, HD_PLUGIN_ENV ": \"%.200s\" is not a path with a '/'",
                           given);
         (void)snprintf(ret_path, PATH_MAX, "%s", given);
@@ -49,7 +51,7 @@ static enum hd_status find(char ret_path[PATH_MAX])
                     "-DHEDDLE_CUDA=ON, target heddle_cuda), or "
                     "set " HD_PLUGIN_ENV " to the plug-in's path",
                     ret_path);
-    /* without a driver do not load the plug-in and its libraries: hundreds of megabytes */
+    /* without a driver the plug-in and its libraries, hundreds of megabytes, are not loaded */
     if (!st && !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
         st = hd_err(HD_UNSUPPORTED, "no NVIDIA driver: cannot load libcuda.so.1");
     return st;
@@ -94,7 +96,7 @@ enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table)
     *(void **)&get = dlsym(library, "hd_cuda_plugin");
     if (!get)
         return refuse(path, "not a Heddle plug-in: it has no function hd_cuda_plugin");
-    /* the message in case of a plug-in of another ABI, which cannot write to this program's */
+    /* sets the message for a plug-in of another ABI, which cannot write one itself */
     (void)hd_err(HD_UNSUPPORTED,
                  "it refuses this program's plug-in ABI %d; build both from one source",
                  HD_PLUGIN_ABI);
@@ -113,7 +115,8 @@ enum hd_status hd_plugin_cuda_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_
     hd_cuda_plugin_gpus_fn *list;
     char path[PATH_MAX];
     void *library;
-    enum hd_status st = load(&library, path); /* dlopen returns the library loaded before */
+    enum hd_status st = load(&library, path); /* dlopen returns the library that was loaded
+                                                 before */
 
     if (st)
         return st;
