@@ -434,7 +434,7 @@ enum hd_status hd_choices_run(struct hd_generator *generator, const struct hd_de
     if (!st)
         st = examine(&e);
     if (!st && !e.sums.questions)
-        st = hd_err(HD_INVALID, "there is no question in the files");
+        st = hd_err(HD_INVALID, "the files contain no question");
     if (!st) {
         const double n = (double)e.sums.questions;
 

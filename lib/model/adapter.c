@@ -68,7 +68,7 @@ static enum hd_status refuse(const struct hd_job *job, const char *word)
 
     for (int i = 0; i < m.count; i++)
         hd_text_add(&names, "%s%s", i ? ", " : "", m.list[i].name);
-    st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; there are %s",
+    st = hd_err(HD_INVALID, "train.adapter.targets: %s has no module '%s'; its modules are %s",
                 job->family, word, names.data ? names.data : "");
     hd_text_free(&names);
     return st;
@@ -111,7 +111,7 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
         at += length + (at[length] == ',');
     }
     if (!st && !*job->adapter_targets)
-        st = hd_err(HD_INVALID, "train.adapter.targets: names nothing; use all-linear");
+        st = hd_err(HD_INVALID, "train.adapter.targets: is empty; name modules, or use all-linear");
     if (!st && a.experts && a.dora &&
         (a.target[HD_TARGET_GATE] || a.target[HD_TARGET_UP] || a.target[HD_TARGET_DOWN]))
         st = hd_err(HD_UNSUPPORTED,
@@ -139,8 +139,8 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
                                            .width = job->adapter_width};
     if (is(job, "prefix") && strcmp(job->positions, "alibi") == 0)
         return hd_err(HD_UNSUPPORTED,
-                      "train.adapter.type: a prefix has no distance from a token, which "
-                      "model.positions: alibi weighs; use lora or bottleneck");
+                      "train.adapter.type: a prefix has no position, and model.positions: alibi "
+                      "needs the distance to it; use lora or bottleneck");
     if (is(job, "prefix"))
         *ret_adapter =
             (struct hd_adapter){.kind = HD_ADAPTER_PREFIX, .tokens = job->adapter_tokens};
@@ -170,8 +170,9 @@ enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PA
         return HD_OK;
     }
     if (*job->only && strcmp(job->only, "all") != 0)
-        return hd_err(HD_INVALID, "train.only: with train.adapter the adapter trains; name what "
-                                  "trains besides in train.adapter.also, or remove one of the two");
+        return hd_err(HD_INVALID, "train.only: with train.adapter the adapter trains; name other "
+                                  "parameters that train in train.adapter.also, or remove one of "
+                                  "the two keys");
     length = snprintf(ret_only, HD_JOB_PATH_MAX, "%s%s%s", own, *job->adapter_also ? "," : "",
                       job->adapter_also);
     return length < HD_JOB_PATH_MAX

@@ -109,7 +109,7 @@ static enum hd_status check_item(const struct hd_only *only, const struct hd_reg
     add_names(r, &names);
     st = hd_err(HD_INVALID,
                 "%s: '%s' names no parameter; use all, last:K, embedding, norms, head, or a "
-                "pattern of names, which are (of %" PRId64 " blocks the first): %s",
+                "pattern of names; the names, with the first of %" PRId64 " blocks, are: %s",
                 key_of(only), item, only->L, names.data ? names.data : "");
     hd_text_free(&names);
     return st;
@@ -145,12 +145,12 @@ enum hd_status hd_only_check(const struct hd_only *only, const struct hd_registr
         trained += p->trainable;
         if (i && is_one_with(p, p - 1) && p->trainable != (p - 1)->trainable)
             st = hd_err(HD_INVALID,
-                        "%s: %s trains and %s does not, but they are used as one here; name "
+                        "%s: %s trains and %s does not, but the two must train together; name "
                         "both or neither",
                         key_of(only), p->trainable ? p->name : (p - 1)->name,
                         p->trainable ? (p - 1)->name : p->name);
     }
     if (!st && !trained)
-        st = hd_err(HD_INVALID, "train.only: nothing trains; name a parameter, or use all");
+        st = hd_err(HD_INVALID, "train.only: no parameter trains; name one, or use all");
     return st;
 }

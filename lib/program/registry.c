@@ -165,8 +165,8 @@ static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spe
         spec->padded ? padded_extent(spec->shape[axis], shards) : spec->shape[axis] / shards;
     if (p->local[axis] * (shards - 1) >= spec->shape[axis]) {
         fail(registry, hd_err(HD_INVALID,
-                              "parallel.tp: %d shares of the %lld rows of %s leave a rank without "
-                              "a row; use less",
+                              "parallel.tp: %d shards of the %lld rows of %s leave a rank without "
+                              "a row; use a smaller tp",
                               shards, (long long)spec->shape[axis], spec->name));
         return false;
     }
@@ -386,7 +386,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
         p->block = block_of(spec);
     if (p->block && p->local[p->dim_count - 1] % p->block) {
         fail(registry, hd_err(HD_INVALID,
-                              "train.moments: rows of %s in shares of %lld are no whole blocks of "
+                              "train.moments: rows of %s in shards of %lld are not whole blocks of "
                               "%lld; use another parallel.tp, or fp32",
                               p->name, (long long)p->local[p->dim_count - 1], (long long)p->block));
         return 0;

@@ -48,8 +48,7 @@ static const struct grid_refusal {
      "train.only: with train.adapter the adapter trains"},
     {"llama", "weights=nf4 adapter=lora tp=4", NULL,
      "parallel.tp: 4 cuts through a block of 64 weights of "},
-    {"llama_alibi", "adapter=prefix", NULL,
-     "train.adapter.type: a prefix has no distance from a token"},
+    {"llama_alibi", "adapter=prefix", NULL, "train.adapter.type: a prefix has no position"},
     {"mixtral_tuned", "adapter=dora", name_experts,
      "train.adapter.dora: the adapters of experts have no magnitudes"},
 };

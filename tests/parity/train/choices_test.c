@@ -216,7 +216,7 @@ static void what_is_no_question_is_refused_with_its_line(void **state)
     static const struct {
         const char *text, *message;
     } all[] = {
-        {"\n", "there is no question"},
+        {"\n", "the files contain no question"},
         {"\n{\"prompt\": \"a\"}\n", "questions.jsonl:2: "},
         {"{\"prompt\": \"a\", \"choices\": [\"b\"], \"answer\": 0}",
          "choices: give 2 to 64 texts, not 1"},

@@ -146,7 +146,7 @@ static void a_cut_within_a_block_is_refused_by_name(void **state)
         (void)hd_registry_param(&r, &spec);
         assert_int_equal(hd_registry_finish(&r, HD_F32, true), in_blocks ? HD_INVALID : HD_OK);
     }
-    assert_non_null(strstr(hd_err_message(), "train.moments: rows of wrong in shares of 48 are no "
+    assert_non_null(strstr(hd_err_message(), "train.moments: rows of wrong in shards of 48 are not "
                                              "whole blocks of 64"));
     hd_arena_done(&arena);
 }

@@ -406,9 +406,9 @@ static void wrong_texts_are_refused_by_name(void **state)
         {"llama", "last:0", "train.only: last:0: the model has 2 blocks"},
         {"llama", "q_proj", "train.only: 'q_proj' names no parameter; use all, last:K"},
         {"llama", "norms,blocks.2.*", "'blocks.2.*' names no parameter"},
-        {"llama", "*.q.weight", "they are used as one here; name both or neither"},
-        {"gpt2", "*.norm1.bias", "they are used as one here; name both or neither"},
-        {"qwen3", "*.k_norm.*", "they are used as one here; name both or neither"}};
+        {"llama", "*.q.weight", "the two must train together; name both or neither"},
+        {"gpt2", "*.norm1.bias", "the two must train together; name both or neither"},
+        {"qwen3", "*.k_norm.*", "the two must train together; name both or neither"}};
     struct harness h;
 
     (void)state;
