@@ -788,7 +788,7 @@ struct hd_score_backward_args {
     void *dx;       /* [R, C]  dtype, or NULL */
     float *dweight; /* [C], or NULL           */
     const struct hd_step_state *block;
-    const float *pull;  /* [N]: weight of hd_preference_args */
+    const float *pull;  /* [N]: the `weight` output of hd_preference_args */
     const void *x;      /* [R, C]  dtype */
     const void *weight; /* [C]     dtype */
     int64_t N, R, C, first;

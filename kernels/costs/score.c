@@ -3,8 +3,8 @@
 HD_COSTS_NO_SCRATCH(score_forward)
 HD_COSTS_NO_SCRATCH(score_backward)
 
-/* Returns the largest number of rows at the end of an answer; the real number depends on the data.
- * An answer takes two rows or more. */
+/* Returns the largest number of answers' last rows among R rows, since an answer takes two rows or
+ * more; the real number depends on the data. */
 static int64_t rows_max(int64_t R)
 {
     return R / 2;

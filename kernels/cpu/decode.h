@@ -52,7 +52,7 @@ INLINE vf look_up_16(const float table[HD_NF4_VALUES], vi index)
     const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
     const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), (__m256i)index);
 
-    /* bit 3 of an index, moved to the sign */
+    /* blendv selects by the sign bit: bit 3 of the index is moved there */
     return (vf)_mm256_blendv_ps(low, high,
                                 _mm256_castsi256_ps(_mm256_slli_epi32((__m256i)index, 28)));
 #else

@@ -41,7 +41,7 @@ struct drop_place {
     uint32_t index, head, sample;
 };
 
-/* Places of DROP_ROWS rows, for drop_panel. */
+/* Counter words of DROP_ROWS rows, for drop_panel. */
 struct drop_places {
     uint64_t index[DROP_ROWS], head[DROP_ROWS], sample[DROP_ROWS];
 };

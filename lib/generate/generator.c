@@ -34,7 +34,7 @@ struct hd_generator {
     int64_t drawn_max, waiting_count, running_count;
     uint64_t started;
     int slot_count;
-    bool prompts_last; /* the last step read prompts */
+    bool prompts_last; /* true if the last step read prompts */
     struct hd_decoder_rows *rows;
     int *slot_of_rows;
     struct hd_likely top[HD_GENERATE_TOP_MAX]; /* candidates for the token that is being reported */

@@ -115,7 +115,7 @@ static enum hd_status check_item(const struct hd_only *only, const struct hd_reg
     return st;
 }
 
-/* Returns true if a parameter is used together with the one declared before it. */
+/* Returns true if a parameter must train together with the one declared before it. */
 static bool is_one_with(const struct hd_param *p, const struct hd_param *before)
 {
     const char *last = strrchr(p->name, '.');

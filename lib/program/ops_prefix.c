@@ -102,8 +102,7 @@ static struct hd_operand new_gradient(struct hd_emit *e, const struct hd_emit_at
     return grad;
 }
 
-/* Emits: the parameter's gradient += grad [P, N], as a bias gradient over one row of P N
- * elements. */
+/* Adds grad [P, N] to the parameter's gradient, as a bias gradient over one row of P N elements. */
 static void contribute(struct hd_emit *e, const struct hd_emit_attention *a, int which,
                        struct hd_operand grad)
 {

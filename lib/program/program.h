@@ -71,7 +71,7 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 12, HD_LOW_RANK
     X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */     \
     X(BEGINS, "begins", I32)       /* index at which the router's document of the row begins */   \
     X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: no token */ \
-    X(FILLED, "filled", I32)       /* D only; [3, B]: rows in slot before, after; slot */
+    X(FILLED, "filled", I32)       /* decode only; [3, B]: rows in slot before, after; slot */
 
 enum hd_batch_field {
 #define X(code, name, dtype) HD_BATCH_##code,
@@ -82,9 +82,10 @@ enum hd_batch_field {
 
 /* Uses of a recording. */
 enum hd_record_mode {
-    HD_RECORD_TRAIN, /* F, B, W                                             */
-    HD_RECORD_EVAL,  /* E: forward only, keeps no values */
-    HD_RECORD_DECODE /* D: new tokens, with key/value caches of `context` rows a sequence */
+    HD_RECORD_TRAIN, /* training: programs F, B and W (forward, backward for inputs, for weights) */
+    HD_RECORD_EVAL,  /* evaluation: program E (forward), keeps no values */
+    HD_RECORD_DECODE /* decoding: program D (new tokens), with key/value caches of `context` rows
+                        per sequence */
 };
 
 enum hd_tensor_kind {
@@ -273,15 +274,16 @@ struct hd_rec; /* a recording; opaque to the model */
 struct hd_rec_shape {
     enum hd_record_mode mode;
     int64_t B;       /* sequences per call */
-    int64_t S;       /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
+    int64_t S;       /* this rank's rows per sequence, see zigzag.h; decode: new tokens per call */
     int64_t context; /* most tokens of a sequence: rows of a slot and of the RoPE table; training:
                         cp * S */
     int64_t first_position; /* position of a sequence's first token: POSITIONS and the RoPE table
                                end at first_position + context */
-    int64_t slots;      /* D: sequences that the caches hold, one per slot; a call has B of them */
-    bool bounded;       /* attention stays within a document (BOUNDS); ignored in D */
-    bool gather_keys;   /* with cp > 1: one all-gather of keys and values instead of the ring */
-    bool ends_backward; /* no earlier unit trains: the chunk's input needs no gradient */
+    int64_t slots;          /* decode: sequences that the caches hold, one per slot; a call has B of
+                           them */
+    bool bounded;           /* attention stays within a document (BOUNDS); ignored in decode */
+    bool gather_keys;       /* with cp > 1: one all-gather of keys and values instead of the ring */
+    bool ends_backward;     /* no earlier unit trains: the chunk's input needs no gradient */
     enum hd_preference preference; /* loss of the head on pairs of answers (ops.h) */
     double beta, center;           /* factors of that loss */
 };
@@ -434,7 +436,7 @@ void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight);
  * ANSWERS. x has the rows outside of op_copy_to_tp and op_reduce_from_tp; every rank holds all of
  * weight. */
 void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight);
-/* Records logits[R, V] as an output that the host may read; E and D only. */
+/* Records logits[R, V] as an output that the host may read; in evaluation and decode only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
 /* f and g of Megatron-LM (Shoeybi et al. 2020): op_copy_to_tp (enter, f) gives each tp rank all
  * rows, and in backward sums gradients over tp; op_reduce_from_tp (leave, g) sums over tp, and in
@@ -573,7 +575,7 @@ struct hd_node {
     int wait_count;
 };
 
-/* Operands by index: their number, including absent ones, and the access of operand k. */
+/* Return the number of operands, including absent ones, and the access of operand k. */
 int hd_node_operand_count(const struct hd_node *node);
 enum hd_access hd_node_access(const struct hd_node *node, int k);
 bool hd_node_touches(const struct hd_node *node, const struct hd_store *store);

@@ -436,7 +436,7 @@ static struct hd_segment segment_of(const struct hd_registry *registry, enum tre
 }
 
 /* Places the unit's parameters with treatment `wanted` in the bucket, in the order of declaration.
- * A fused parameter follows the previous one, whatever its own treatment. */
+ * A fused parameter follows the previous one, even if its own treatment differs. */
 static void put_params(struct hd_registry *registry, int bucket_number, enum treatment wanted,
                        enum treatment *last, int *order, int *order_count)
 {

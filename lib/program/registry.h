@@ -68,11 +68,11 @@
  * of ranges (ranges of struct hd_bucket), each in fp32 or in blocks.
  *
  * *Buffers* are numbers that training keeps beside the parameters: no gradient, saved in
- * checkpoints, changed only in U, and equal on all ranks, so each rank has all of them and a job
- * with any layout can read a checkpoint of any other. With amax_history > 0 every linear of a block
- * (HD_AMAX_COUNT tensors that are multiplied in fp8) has a buffer: the largest magnitudes of its
- * tensors in the newest steps, newest first (docs/decisions/precision.md). A step collects its
- * largest magnitudes in HD_GLOBAL_AMAX, of which U takes the maximum over all ranks.
+ * checkpoints, changed only in U (the update program), and equal on all ranks, so each rank has all
+ * of them and a job with any layout can read a checkpoint of any other. With amax_history > 0 every
+ * linear of a block (HD_AMAX_COUNT tensors that are multiplied in fp8) has a buffer: the largest
+ * magnitudes of its tensors in the newest steps, newest first (docs/decisions/precision.md). A step
+ * collects its largest magnitudes in HD_GLOBAL_AMAX, of which U takes the maximum over all ranks.
  *
  * The registry also lays out the *state* region: weights, moments, gradients and compute copies of
  * every bucket, the buffers, and a few values per step. Offsets are bytes from the region's start.
