@@ -101,9 +101,9 @@ static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
 {
     const double H = (double)c->H, D = (double)c->D, S = (double)c->context,
                  W = (double)hd_model_window(c, layer);
-    const double registered =
+    const double visible_pairs =
         (W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2) + (double)c->adapter.tokens;
-    struct block_work w = {.attention = 4 * H * D * registered,
+    struct block_work w = {.attention = 4 * H * D * visible_pairs,
                            .backward = HD_UNIT_FIRST_BLOCK + layer >= c->lowest_trained};
     struct multiplied list[MULTIPLIED_MAX];
     const int count = list_multiplied(c, list);

@@ -178,15 +178,15 @@ static struct hd_node *set_even_rows(const struct experts *x, struct hd_node *no
 static struct hd_operand in_fp32(struct experts *x)
 {
     const struct hd_operand value = hd_emit_value(x->e, x->op->in[0]);
-    struct hd_operand keep_fp32;
+    struct hd_operand widened;
 
     if (x->dtype == HD_F32)
         return value;
-    keep_fp32 = numbers(x, "widened", HD_F32, x->R, x->C);
+    widened = numbers(x, "widened", HD_F32, x->R, x->C);
     (void)hd_emit_cast(x->e,
                        HD_ARGS(cast, .N = x->R * x->C, .out_dtype = HD_F32, .inp_dtype = x->dtype),
-                       HD_OPERANDS(cast, .out = keep_fp32, .inp = value));
-    return keep_fp32;
+                       HD_OPERANDS(cast, .out = widened, .inp = value));
+    return widened;
 }
 
 static struct hd_operand router_product(struct experts *x, const char *name, struct hd_operand in,
@@ -682,24 +682,24 @@ static void input_gradient(struct experts *x, struct hd_operand dentered)
     const struct hd_tensor *in = x->op->in[0];
     const struct hd_operand back = undispatch(x, dentered);
     const struct hd_operand dx = rows(x, "grad", x->R, x->C);
-    struct hd_operand keep_fp32, narrow;
+    struct hd_operand grad_fp32, narrow;
 
     (void)hd_emit_permute_backward(
         x->e,
         HD_ARGS(permute_backward, .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent,
                 .dtype = x->dtype),
         HD_OPERANDS(permute_backward, .dinp = dx, .dout = back, .slot = x->slot));
-    keep_fp32 = x->dtype == HD_F32 ? dx : numbers(x, "grad", HD_F32, x->R, x->C);
-    router_gradient(x, keep_fp32, x->dlogits, x->op->param[0], x->dtype == HD_F32);
+    grad_fp32 = x->dtype == HD_F32 ? dx : numbers(x, "grad", HD_F32, x->R, x->C);
+    router_gradient(x, grad_fp32, x->dlogits, x->op->param[0], x->dtype == HD_F32);
     if (x->noise.store)
-        router_gradient(x, keep_fp32, x->dnoise_logits, x->op->param[1], true);
+        router_gradient(x, grad_fp32, x->dnoise_logits, x->op->param[1], true);
     hd_emit_add_grad(x->e, in, dx, true);
     if (x->dtype == HD_F32)
         return;
     narrow = rows(x, "grad", x->R, x->C);
     (void)hd_emit_cast(x->e,
                        HD_ARGS(cast, .N = x->R * x->C, .out_dtype = x->dtype, .inp_dtype = HD_F32),
-                       HD_OPERANDS(cast, .out = narrow, .inp = keep_fp32));
+                       HD_OPERANDS(cast, .out = narrow, .inp = grad_fp32));
     hd_emit_add_grad(x->e, in, narrow, true);
 }
 

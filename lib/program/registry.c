@@ -143,9 +143,9 @@ void hd_param_box(const struct hd_param *p, int shard_index, int64_t ret_start[H
 static int64_t padded_extent(int64_t extent, int64_t shards)
 {
     const int64_t least = (extent + shards - 1) / shards;
-    const int64_t keep_fp32 = round_up(least, HD_PARAM_PAD);
+    const int64_t padded = round_up(least, HD_PARAM_PAD);
 
-    return keep_fp32 * (shards - 1) < extent ? keep_fp32 : least;
+    return padded * (shards - 1) < extent ? padded : least;
 }
 
 static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spec *spec,
