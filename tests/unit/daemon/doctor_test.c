@@ -15,9 +15,9 @@
 #include "daemon/agent/doctor.h"
 
 /* A doctor with one GPU that works. */
-static struct doctor *with_gpu(void)
+static struct doctor_findings *with_gpu(void)
 {
-    struct doctor *d = doctor_new();
+    struct doctor_findings *d = doctor_new();
     struct hd_gpu *g;
 
     assert_non_null(d);
@@ -29,7 +29,7 @@ static struct doctor *with_gpu(void)
     return d;
 }
 
-static const struct doctor_finding *find(const struct doctor *d, enum doctor_level level,
+static const struct doctor_finding *find(const struct doctor_findings *d, enum doctor_level level,
                                          const char *area, const char *words)
 {
     for (int i = 0; i < d->count; i++)
@@ -39,7 +39,7 @@ static const struct doctor_finding *find(const struct doctor *d, enum doctor_lev
     return NULL;
 }
 
-static void assert_finds(const struct doctor *d, enum doctor_level level, const char *area,
+static void assert_finds(const struct doctor_findings *d, enum doctor_level level, const char *area,
                          const char *words)
 {
     if (!find(d, level, area, words))
@@ -48,7 +48,7 @@ static void assert_finds(const struct doctor *d, enum doctor_level level, const 
 
 static void a_gpu_that_works_is_described_and_no_more(void **state)
 {
-    struct doctor *d = with_gpu();
+    struct doctor_findings *d = with_gpu();
 
     (void)state;
     doctor_check_gpus(d, 1);
@@ -60,7 +60,7 @@ static void a_gpu_that_works_is_described_and_no_more(void **state)
 
 static void what_is_wrong_with_a_gpu_is_said(void **state)
 {
-    struct doctor *d = with_gpu();
+    struct doctor_findings *d = with_gpu();
     struct hd_gpu *g = &d->gpus.gpus[0];
 
     (void)state;
@@ -79,7 +79,7 @@ static void what_is_wrong_with_a_gpu_is_said(void **state)
 /* Where there are GPUs, a missing driver is wrong; elsewhere it is as it should be. */
 static void a_missing_driver_matters_where_a_gpu_is(void **state)
 {
-    struct doctor *d = doctor_new();
+    struct doctor_findings *d = doctor_new();
 
     (void)state;
     assert_non_null(d);
@@ -127,7 +127,7 @@ static void gpus_on_the_bus_are_counted(void **state)
 static void json_says_what_the_table_says(void **state)
 {
     const struct hd_json_limits limits = {.values_max = 1000, .depth_max = 5};
-    struct doctor *d = doctor_new();
+    struct doctor_findings *d = doctor_new();
     struct hd_text table = {0}, json = {0};
     const struct hd_json *root, *items = NULL;
     struct hd_arena arena;
