@@ -1,4 +1,4 @@
-/* access: what the caller of the service Control may do, and whether anything may change. */
+/* access: checks of the caller's rights in the service Control, and of the disk. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,17 +1,18 @@
 /* adopt: certificates and tokens that a restored database does not know.
  *
- * A backup is older than the certificates that its nodes have renewed since. Such a certificate is
- * taken by the authority's signature and becomes a credential again, if
+ * Nodes renew their certificates, so some are newer than the backup. Such a certificate, signed by
+ * the authority, becomes a credential again if all of these hold:
  *
- *   - this database took over from a copy (store/epoch.c), and the certificate is older than that
- *   - the database knows a certificate of the same node that was not revoked, and is older
- *   - it was not revoked itself, and no certificate of that node was since it was made, or since
- * the takeover: a revocation cannot name a certificate that the database does not know, so it holds
- * for all of them. A node that joined again has one that is known.
+ *  1. This database took over from a copy (store/epoch.c), and the certificate is older than that.
+ *  2. The database knows an older certificate of the same node that was not revoked.
+ *  3. The certificate itself was not revoked, nor any certificate of that node since this one was
+ *     made or since the takeover, whichever is earlier: a revocation cannot name a certificate that
+ *     the database does not know, so it counts for all of the node's. (A node that joined again
+ *     after the revocation has a newer certificate, which the database knows.)
  *
- * All others are refused, and the refusal says what to do: a node that joined after the backup is
- * invited again, and a person gets a new token. Where no backup was restored, the authority's key
- * alone makes no identity (pki/pki.h).
+ * All others are refused, and the message says what to do: a node that joined after the backup is
+ * invited again, and a user gets a new token. Without a restored backup a signature of the
+ * authority alone is no identity (pki/pki.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,12 +21,11 @@
 #include "base/log.h"
 #include "controller/services/internal.h"
 
-/* Difference allowed between the clocks of two controllers. Revocations allow none: that by the
- * hash looks at no clock, and that since the takeover at one clock only. */
+/* tolerated difference between the clocks of two controllers, ms. Checks of revocations use none:
+ * one by hash reads no clock, one since the takeover reads only one clock. */
 enum { SLACK_MS = 300 * 1000 };
 
-/* Returns the newest certificate of the node that was not revoked, also one that has expired;
- * NULL: none. */
+/* Returns the newest certificate of the node that was not revoked, expired or not; NULL: none. */
 static const struct hd_credential_record *find_known(const struct controller *c, const char *node)
 {
     const struct hd_credential_record *newest = NULL;
@@ -54,7 +54,7 @@ static bool was_revoked(const struct controller *c, const struct hd_pki_certific
     return hd_credentials_was_ended(c->credentials, cert->hash, cert->name, since_ms);
 }
 
-/* Adds an event for each such certificate, once in a run: the daemon tries again and again. */
+/* Adds an event about the certificate, once in a run, because the daemon retries. */
 static void report_unknown(struct controller *c, const struct hd_pki_certificate *cert)
 {
     char message[HD_PKI_NAME_MAX + 256];
@@ -87,10 +87,11 @@ static enum hd_status keep_credential(struct controller *c, struct hd_credential
         .note = {.kind = HD_EVENT_CERTIFICATE_ADOPTED, .node = made->name, .message = message}};
     enum hd_status st;
 
-    (void)snprintf(message, sizeof message,
-                   "node %s came with a certificate that it was given after the backup which was "
-                   "restored; it is taken",
-                   made->name);
+    (void)snprintf(
+        message, sizeof message,
+        "node %s came with a certificate that it got after the restored backup was made; "
+        "the certificate is accepted",
+        made->name);
     transaction_begin(c);
     st = c->transaction ? hd_credentials_add(c->credentials, made)
                         : hd_err(HD_UNAVAILABLE, "the controller is stopping");
@@ -134,7 +135,7 @@ const struct hd_credential_record *adopt_certificate(struct controller *c, const
     return hd_credentials_find_id(c->credentials, made.id, 0);
 }
 
-/* "restored at T from a backup of T" */
+/* Writes "restored at T from a backup of T". */
 static void describe_takeover(const struct controller *c, char *ret_text, size_t size)
 {
     char when[HD_CLOCK_TEXT_MAX], copied[HD_CLOCK_TEXT_MAX];

@@ -1,7 +1,7 @@
-/* answer: answers to calls of Control, which wait until their step is on disk. A job is read from
- * the store, so a client never sees what a crash could lose.
+/* answer: replies to calls of Control, sent after the commit of their core step. A job's status is
+ * read from the store, so a client never sees a state that a crash could lose.
  *
- *   answer_after_step: core step -> on disk -> run_reply -> reply->send
+ *   answer_after_step: core step -> commit -> run_reply -> reply->send
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 struct job_answer {
     struct controller *c;
-    struct hd_rpc_call *call; /* referenced */
+    struct hd_rpc_call *call; /* holds a reference */
     enum answer_kind kind;
     bool repeated;
 };
@@ -192,7 +192,7 @@ struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call
     return reply;
 }
 
-/* The audit log says which job a submission has made. */
+/* Adds the audit row; that of a submission names the new job. */
 static void audit_step(struct controller *c, struct hd_rpc_call *call,
                        const struct hd_core_event *event)
 {

@@ -1,6 +1,6 @@
-/* control: the service Control, as a table of its calls.
+/* control: the table of the calls of the service Control.
  *
- * A call that changes something becomes a core event and is answered when that is durable.
+ * A call that changes something becomes a core event; its reply is sent after the commit.
  */
 #include "controller/services/control.h"
 #include "base/clock.h"

@@ -1,10 +1,12 @@
-/* control: the files that answer the service Control.
+/* control: the gRPC service Control; what its files share.
  *
- *   control.c                                         the table of calls
- *   jobs.c validate.c resume.c remove.c lists.c nodes.c queues.c  the calls
- *   answer.c prepare.c access.c                       what these share: answers that wait for the
- *                                                     disk, specs, who may do what
- *   request.c                                         a leaf: the caller, the size of a page
+ *   control.c    the table of its calls
+ *   jobs.c validate.c plan_job.c resume.c remove.c lists.c nodes.c queues.c    the calls
+ *   answer.c     replies that wait for the commit
+ *   prepare.c    job specs that come with a call
+ *   access.c     checks of the caller's rights and of the disk
+ *   limits.c     limits of the caller that need a query of the store
+ *   request.c    caller and page size of a request; calls nothing of this folder
  */
 #ifndef HD_CONTROLLER_SERVICES_CONTROL_H
 #define HD_CONTROLLER_SERVICES_CONTROL_H
@@ -14,45 +16,51 @@
 
 /* ---- request.c --------------------------------------------------------------------------------*/
 
-const char *control_caller(const struct hd_rpc_call *call); /* the principal's name; "": unknown */
-int32_t control_page_size(int32_t limit); /* items of a page, as a request asks for */
+/* Returns the name of the call's principal; "": unknown. */
+const char *control_caller(const struct hd_rpc_call *call);
+/* Returns the number of items in a page, 1 to PAGE_MAX; limit 0: PAGE_DEFAULT. */
+int32_t control_page_size(int32_t limit);
 
 /* ---- access.c ---------------------------------------------------------------------------------*/
 
-/* Whether the caller may change a job: its own, and an operator any. HD_NOT_FOUND: it is another's,
- * and the caller does not see those of others. HD_DENIED: it sees them, and may not change them. */
+/* Checks that the caller may change a job: the owner may, and an operator may change any job.
+ * HD_NOT_FOUND: the job belongs to another user, and the caller sees only its own jobs. HD_DENIED:
+ * the caller sees the job, but may not change it. */
 enum hd_status control_check_owner(const struct controller *c, const struct hd_rpc_call *call,
                                    const char *owner, uint64_t job);
-/* A query about one job, which finds those of others only if the caller sees so much of them:
- * HD_NOT_FOUND, or HD_DENIED for a caller that sees that there is the job. */
+/* Restricts a query about one job to the caller's own jobs if the caller's visibility is lower than
+ * `needed`. The query then fails for a job of another user: with HD_NOT_FOUND if the caller sees
+ * only its own jobs, with HD_DENIED if it sees that the job exists. */
 void control_see(const struct controller *c, const struct hd_rpc_call *call,
                  enum hd_visibility needed, struct hd_query *query);
-/* The jobs that `after` names are the caller's, or the caller sees those of others. HD_INVALID:
- * what the core says of a job that is not there, so that nothing is told of one that is hidden. */
+/* Checks that the caller sees each job in the `after` key of a spec. HD_NOT_FOUND: it does not; the
+ * message is the one for a job that does not exist, so it does not reveal a hidden job. */
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
                                    const struct hd_job *job);
-/* HD_LIMIT while the disk is full or cannot be written. For calls that ask for something new. */
+/* Returns HD_LIMIT while the disk is full or takes no writes. Used by calls that add something. */
 enum hd_status control_check_disk(const struct controller *c);
-/* The same for calls that end work, keep work off a node, make room or take rights away: they may
- * take of the reserve (store.h). HD_LIMIT while nothing at all can be written. */
+/* Returns HD_LIMIT only while not even the disk reserve (store.h) can be written. Used by calls
+ * that end work, drain a node, free disk space or revoke rights: they may use the reserve. */
 enum hd_status control_check_reserve(const struct controller *c);
 
 /* ---- prepare.c --------------------------------------------------------------------------------*/
 
-/* A complete and checked copy of a spec that came, and its bytes. */
+/* A checked copy of the job spec in a request, and the spec's packed message. */
 struct prepared {
     struct hd_job job;
-    struct hd_arena arena; /* of the job's lists and its message */
-    uint8_t *bytes;        /* the message, packed */
+    struct hd_arena arena; /* owns the job's lists and its message */
+    uint8_t *bytes;        /* packed message, `count` bytes */
     size_t count;
 };
-/* control_free_prepared(*ret_prepared), which is NULL after a failure. */
+/* Copies and checks the spec of a request. The caller frees *ret_prepared with
+ * control_free_prepared; it is NULL after a failure. */
 enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared);
 void control_free_prepared(struct prepared *prepared); /* NULL is fine */
 
 /* ---- answer.c ---------------------------------------------------------------------------------*/
 
-/* code, names in control.proto: calls whose answer is the job's status and nothing else */
+/* X(code, message, name): calls whose reply is the job's status and nothing more; `message` and
+ * `name` are the call's two spellings in control.pb-c.h. */
 #define JOB_ANSWER_LIST(X)                       \
     X(CANCEL, CancelJob, CANCEL_JOB)             \
     X(RESUME, ResumeJob, RESUME_JOB)             \
@@ -70,56 +78,64 @@ enum answer_kind {
     ANSWER_SUBMIT
 };
 
-/* Answers `reply->call`, or fails it. */
+/* Replies to `reply->call`, or fails it. */
 typedef void (*answer_send)(struct controller *c, struct reply *reply);
 
-/* An answer that waits until its step is on disk; `send` knows which members count. */
+/* A reply that is sent after the commit of its core step; which members are set depends on `send`.
+ */
 struct reply {
     struct post_commit_action action;
-    struct hd_rpc_call *call; /* referenced; NULL: control_fail_waiting has answered it */
+    /* holds a reference; NULL: control_fail_waiting has failed the call */
+    struct hd_rpc_call *call;
     answer_send send;
     enum answer_kind kind;
     uint64_t job;
     bool repeated;
-    char name[HD_CTL_NAME_BYTES_MAX + 1], uuid[HD_CTL_NAME_BYTES_MAX + 1]; /* of a node or queue */
-    /* A new job as the step left it; NULL: it is read from the store. The step is on disk when the
-     * reply leaves, and a second way through the store's queue would double the time of a reply. */
+    /* name of the node or queue; node's UUID */
+    char name[HD_CTL_NAME_BYTES_MAX + 1], uuid[HD_CTL_NAME_BYTES_MAX + 1];
+    /* status of a job that the step created; NULL: `send` reads the job from the store. A query of
+     * the store after the commit would double the latency of a submission. */
     Heddle__V1__JobStatus *status;
-    struct hd_arena arena;           /* of status, and of what `send` makes */
-    const ProtobufCMessage *message; /* of calls without a step (credential.c) */
-    struct reply *before, *next;     /* in controller.replies */
+    struct hd_arena arena; /* owns `status` and messages that `send` makes */
+    /* reply of a call that takes no core step (credential.c); else NULL */
+    const ProtobufCMessage *message;
+    struct reply *before, *next; /* neighbours in controller.replies */
 };
 
-/* Between transaction_begin and transaction_end: takes a step; when it is on disk, `send` answers.
- * *ret_reply, for what it is to say, lives at least until transaction_end. After a failure
- * *ret_reply is NULL and the call is not answered; but without memory for a reply it is, and HD_OK
- * comes back with NULL. */
+/* Takes a core step; after its commit `send` replies. Between transaction_begin and
+ * transaction_end. *ret_reply lives at least until transaction_end, so the caller can fill in its
+ * members. After a failure *ret_reply is NULL and the call is still to be failed. Exception:
+ * without memory for the reply the call has been failed here, *ret_reply is NULL and the result
+ * HD_OK. */
 enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
                                  const struct hd_core_event *event, answer_send send,
                                  struct reply **ret_reply);
-/* Between transaction_begin and transaction_end: `send` answers when the transaction is on disk.
- * NULL: the call has failed for want of memory. */
+/* Makes `send` reply after the transaction's commit. Between transaction_begin and transaction_end.
+ * Returns NULL if there is no memory; the call has been failed then. */
 struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call, answer_send send);
-/* Takes a step about one job, which is the answer once it is on disk. A failure is not answered. */
+/* Takes a core step about one job; replies with the job's status after the commit. After a failure
+ * the caller must fail the call. */
 enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,
                             const struct hd_core_event *event);
-/* Answers with a job as the store has it; repeated: as in SubmitJobResponse. */
+/* Reads a job from the store and replies with its status; `repeated` as in SubmitJobResponse. */
 void answer_with_job(struct controller *c, struct hd_rpc_call *call, uint64_t job,
                      enum answer_kind kind, bool repeated);
 void answer_submitted(const struct controller *c, struct hd_rpc_call *call,
                       Heddle__V1__JobStatus *status, bool repeated);
-/* Writes to *ret_text, freed by the caller, why nothing is stored or nothing starts, and returns
- * it; "": all is well. */
+/* Writes to *ret_text, which the caller frees, why the store takes no writes or why no job starts,
+ * and returns the text; "": neither. */
 char *answer_trouble(const struct controller *c, struct hd_text *ret_text);
-/* Writes the text of answer_trouble, or, if that is "", that many jobs live. */
+/* Writes to *ret_text the text of answer_trouble; if that is "", a warning when the number of live
+ * jobs nears its limit. Returns the text; "": no warning. */
 char *answer_warning(const struct controller *c, struct hd_text *ret_text);
 
 /* ---- limits.c ---------------------------------------------------------------------------------*/
 
 typedef enum hd_status limits_step(struct controller *c, struct hd_rpc_call *call,
                                    const char *request_id, const struct prepared *prepared);
-/* Takes the step of a submission if the caller's limits allow one more job, at once or when the
- * store has said what the caller's checkpoints take. After HD_OK `prepared` is taken over. */
+/* Takes the step of a submission if the caller's limits allow one more job: at once, or after a
+ * query of the store where the caller's checkpoints have a limit in bytes. After HD_OK this
+ * function owns `prepared`; after a failure the caller still does. */
 enum hd_status limits_check_then(struct controller *c, struct hd_rpc_call *call,
                                  const char *request_id, struct prepared *prepared,
                                  limits_step *step);
@@ -142,7 +158,7 @@ control_call control_resume_job, control_requeue_job, control_checkpoint_job, co
 
 /* ---- resume.c ---------------------------------------------------------------------------------*/
 
-/* The event of this kind, RESUME or REMOVE, with a job's records (HD_QUERY_RECORDS). */
+/* Makes the event RESUME or REMOVE from all records of a job (HD_QUERY_RECORDS). */
 enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query,
                             struct hd_rpc_call *call, struct hd_core_event *ret_event);
 

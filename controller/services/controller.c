@@ -17,10 +17,10 @@
 #include "rpc/standard.h"
 
 enum {
-    ROOM_BELOW = 64,       /* bytes that paths below a folder may take */
+    ROOM_BELOW = 64,       /* bytes left for paths below a folder */
     FILES_NEEDED = 256,    /* file descriptors besides those of calls */
-    STOP_WRITE_MS = 5000,  /* limit for the last commits when stopping */
-    SELF_CHECK_MS = 10000, /* between two test connections to the controller's own address */
+    STOP_WRITE_MS = 5000,  /* timeout of the last commits when stopping */
+    SELF_CHECK_MS = 10000, /* period of test connections to the controller's own address */
     SELF_CHECK_WAIT_MS = 10000,
     SELF_CHECK_FAILURES = 3, /* failures in a row after which the controller exits */
 };
@@ -31,7 +31,7 @@ struct loading {
     struct controller *c;
     uint64_t last_dir;   /* highest job number that has a folder in jobs_dir */
     bool is_new_dir;     /* no controller has used jobs_dir before */
-    size_t shared_count; /* checkpoints that jobs_dir should have, looked for until one is found */
+    size_t shared_count; /* checkpoints that jobs_dir should have; counted until one is found */
     bool shared_found;
 };
 
@@ -113,8 +113,8 @@ static enum hd_status load_credential(void *user, const struct hd_credential_rec
     return HD_OK;
 }
 
-/* Counts a checkpoint that the jobs directory should have. Checkpoints of a former jobs directory
- * do not count. */
+/* Counts a checkpoint that the jobs directory should have, and checks whether it exists.
+ * Checkpoints of an earlier jobs directory do not count. */
 static void load_shared_checkpoint(void *user, const char *path)
 {
     struct loading *loading = user;
@@ -143,8 +143,9 @@ static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_s
     return hd_core_restored(loading->c->core, last_job, cluster_sequence, controller_now());
 }
 
-/* New jobs get numbers above all folders in jobs_dir: folders of another cluster are not reused.
- * *ret_is_new: no controller has used jobs_dir before (jobs_dir.c). */
+/* Finds the highest job number with a folder in jobs_dir: new jobs get higher numbers, so that a
+ * folder of another cluster is never reused. *ret_is_new: no controller has used jobs_dir before
+ * (jobs_dir.c). */
 static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last, bool *ret_is_new)
 {
     const struct dirent *entry;
@@ -167,7 +168,8 @@ static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last, bo
     return HD_OK;
 }
 
-/* What the core remembers of an attempt that begins; fleet.c says why it cannot run. */
+/* Returns the system user of an attempt that begins; HD_RUN_AS_NONE if the policy has none for the
+ * owner: fleet_send.c then tells why the attempt cannot run. */
 static const char *run_as(void *user, const char *owner)
 {
     struct controller *c = user;
@@ -250,7 +252,7 @@ static enum hd_status make_folders(struct controller *c)
     return st;
 }
 
-/* Descriptors of all of proto/, for server reflection (proto/CMakeLists.txt). */
+/* Descriptors of all .proto files, for server reflection (proto/CMakeLists.txt). */
 extern const unsigned char hd_proto_descriptors[];
 extern const size_t hd_proto_descriptors_bytes;
 
@@ -277,7 +279,7 @@ static void on_self_check(void *user, int in_a_row, const char *message)
         controller_fail(c, hd_err(HD_UNAVAILABLE, "self-check failed repeatedly: %s", message));
 }
 
-/* Certificates of the own authority, if the options name none. */
+/* Loads the certificate authority; its certificate is used if the options name none. */
 static enum hd_status open_authority(struct controller *c)
 {
     enum hd_status st;
@@ -355,7 +357,7 @@ static enum hd_status start_server(struct controller *c, const struct hd_rpc_tok
 
 /* ---- time -------------------------------------------------------------------------------------*/
 
-/* The line of `systemctl status`, when it has changed. */
+/* Sends STATUS= to systemd when the text has changed. */
 static void report_status(struct controller *c)
 {
     const char *trouble = hd_store_trouble(c->store);
@@ -380,7 +382,7 @@ static void report_status(struct controller *c)
     hd_notify_status(text);
 }
 
-/* How late the tick is says how long the loop was busy with something else. */
+/* Records how late the tick is: that long the loop was busy with other work. */
 static void watch_delay(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -391,9 +393,9 @@ static void watch_delay(struct controller *c)
     c->tick_due_ms = now_ms + TICK_MS;
 }
 
-/* systemd's watchdog is fed while the loop transactions (this is a timer of it), the own listener
- * opens, and the store's thread lives. A disk that takes no writes is none of these: a new start
- * would not help. */
+/* Sends systemd's keep-alive while the loop runs (this is one of its timers), the self-check can
+ * connect, and the store's thread responds. A disk that takes no writes does not count as a
+ * failure: a restart would not help. */
 static void feed_watchdog(struct controller *c)
 {
     const int64_t now = hd_clock_now_ms();
@@ -469,7 +471,7 @@ static void free_controller(struct controller *c)
     guard_close(c);
     jobs_dir_close(c);
     hd_authority_free(c->authority);
-    topology_free_all(c); /* the core's tree of switches is its */
+    topology_free_all(c); /* frees the switch tree that the core used */
     hd_core_out_done(&c->out);
     stats_done(&c->stats);
     free(c);
@@ -482,7 +484,7 @@ static void on_store_closed(void *user)
     free_controller(user);
 }
 
-/* The timer is the last handle that the controller itself closes. */
+/* Closes the store. The timer was the last handle that the controller closes itself. */
 static void on_tick_closed(uv_handle_t *handle)
 {
     struct controller *c = handle->data;
@@ -573,7 +575,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = topology_read_file(c);
     if (!st)
         st = load_core(c);
-    if (!st) /* behind the look at the folder */
+    if (!st) /* after load_core, which has looked into jobs_dir */
         st = jobs_dir_acquire(c);
     if (!st)
         st = start_server(c, options->tokens);

@@ -1,4 +1,4 @@
-/* convert: the controller's records <-> the messages of proto/heddle/v1. */
+/* convert: records <-> messages of proto/heddle/v1. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "plan/identity.h"
 #include "spec/spec.h"
 
-/* The lists of record.h have the numbers of the messages; a new state is added in both places. */
+/* Checks that the enum values of record.h equal those of the messages; add new values to both. */
 #define SAME(record, message)                    _Static_assert((int)(record) == (int)(message), #record);
 #define HEDDLE__V1__END_CAUSE__END_CAUSE_NONE    HEDDLE__V1__END_CAUSE__END_CAUSE_UNSPECIFIED
 #define HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_ANY HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_UNSPECIFIED
@@ -68,7 +68,7 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 
 /* ---- records to messages ----------------------------------------------------------------------*/
 
-/* pointer = a new initialised message in the arena; NULL: out of memory. */
+/* Sets `pointer` to a new initialised message in the arena; NULL: out of memory. */
 #define NEW(pointer, arena, init)                             \
     do {                                                      \
         (pointer) = hd_arena_alloc(arena, sizeof *(pointer)); \
@@ -143,7 +143,8 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
     return m;
 }
 
-/* "job 7 (NAME) was removed by BOB": the core has forgotten whose it was. */
+/* Returns whether an event about a removed job, "job 7 (NAME) was removed by BOB", is about a job
+ * of another user. The core has forgotten the owner, so this compares names in the text. */
 static bool tells_of_another(const struct veil *veil, const struct hd_event_record *event)
 {
     static const char words[] = " was removed by ";
@@ -151,7 +152,7 @@ static bool tells_of_another(const struct veil *veil, const struct hd_event_reco
 
     if (!veil->reader || !at || strcmp(event->kind, "job_removed") != 0)
         return false;
-    while ((at = strstr(at, words))) /* a job's name may have these words, too */
+    while ((at = strstr(at, words))) /* a job's name may contain these words, too */
         by = at += strlen(words);
     return !by || strcmp(by, veil->reader) != 0;
 }
@@ -208,7 +209,7 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
     return m;
 }
 
-/* The reason of a job that has not ended is computed now; that of an ended one is stored. */
+/* Returns the reason of a job: computed now for a live one, the stored one after its end. */
 static const char *reason_of(struct hd_arena *arena, const struct controller *c,
                              const struct veil *veil, const struct hd_job_record *job)
 {
@@ -505,7 +506,8 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_ar
     return st;
 }
 
-/* Jobs whose stages keep an order from a file share no plan. */
+/* Returns a hash under which the planner caches layouts of jobs of equal shape; 0: not cached, for
+ * a job whose schedule order comes from a file. */
 static uint64_t shape_of(const struct hd_job *job)
 {
     struct hd_text text = {0};
@@ -517,8 +519,9 @@ static uint64_t shape_of(const struct hd_job *job)
     return shape;
 }
 
-/* On no number of its devices one replica per device is possible: tp, pp or cp must split it. Only
- * then the core looks for other sizes than 1, so that all other jobs get as many devices as ever.
+/* Returns whether no number of the job's devices allows one replica per device, so tp, pp or cp
+ * must split the model. Only then does the core search sizes other than 1; so all other jobs get as
+ * many devices as without a search.
  */
 static bool is_split_only(const struct hd_job_needs *needs)
 {
@@ -542,7 +545,8 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
                                  .priority = (int32_t)job->priority};
     int count = 0;
 
-    (void)hd_after_read(job->after, needs.after, &count); /* hd_spec_check has read both */
+    /* cannot fail: hd_spec_check has checked both texts */
+    (void)hd_after_read(job->after, needs.after, &count);
     (void)hd_time_limit_read(job->time_limit, &needs.time_limit_ms);
     needs.after_count = count;
     hd_spec_plan_request(job, &needs.wish);

@@ -1,8 +1,8 @@
-/* copies: two daemons that call themselves the same node, as a machine and its clone do.
+/* copies: two daemons with the same node UUID, as a machine and its clone have.
  *
- * A Hello of another process of a node that has a stream is held. If the older stream ends, or
- * nothing comes from it, heddled was started again: the Hello is answered. If the older daemon says
- * something, both live: the newer one is refused, for as long as it comes again.
+ * The Hello of another process is held while the node has a stream. If the older stream ends or
+ * stays silent, heddled was restarted: the Hello is accepted. If the older daemon sends something,
+ * both are alive: the newer one is refused, as often as it retries.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 #include "controller/services/fleet.h"
 
 enum {
-    TWIN_IN_FLIGHT_MS = 1000,                 /* what was sent by a process that is gone */
-    TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* so long a daemon that lives is never silent */
-    SHOWN_MS = 60 * 1000,           /* a copy that was refused so long ago has not come again */
-    REPORTED_AGAIN_MS = 3600 * 1000 /* an event tells it at most so often */
+    TWIN_IN_FLIGHT_MS = 1000, /* messages of a dead process may still arrive this long */
+    TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* a live daemon is never silent this long */
+    SHOWN_MS = 60 * 1000, /* a refused copy that has not retried for this long is not shown */
+    REPORTED_AGAIN_MS = 3600 * 1000 /* shortest pause between two events about a copy */
 };
 
 struct node_stream *copies_find_twin(const struct node_stream *s, const Heddle__V1__Hello *hello)
@@ -35,7 +35,8 @@ enum hd_status copies_hold(struct node_stream *s)
     return s->held ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a node");
 }
 
-/* Two machines with one node's state directory: the first one has the node. */
+/* Refuses a daemon whose node is alive on another machine with a copy of the state directory, and
+ * adds an event about it. */
 static enum hd_status refuse_copy(const struct node_stream *s, struct node_stream *twin)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -47,7 +48,7 @@ static enum hd_status refuse_copy(const struct node_stream *s, struct node_strea
     if (!twin->copy.reported_ms || now_ms - twin->copy.reported_ms >= REPORTED_AGAIN_MS) {
         twin->copy.reported_ms = now_ms;
         if (transaction_step(s->c, &event))
-            hd_log(HD_LOG_WARN, "no event tells of a copy of node %s: %s", twin->name,
+            hd_log(HD_LOG_WARN, "cannot add an event about the copy of node %s: %s", twin->name,
                    hd_err_message());
     }
     return hd_err(HD_CONFLICT,
@@ -59,7 +60,8 @@ static enum hd_status refuse_copy(const struct node_stream *s, struct node_strea
                   hd_rpc_call_peer(s->call));
 }
 
-/* A daemon that was started again has no older stream, or one that nothing comes from any more. */
+/* Accepts the held Hello if the node's older stream has ended or is silent; refuses it if the older
+ * daemon has sent something; else leaves it held. */
 static void check_held(struct node_stream *s)
 {
     struct node_stream *twin = copies_find_twin(s, s->held->hello);

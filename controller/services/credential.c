@@ -1,8 +1,7 @@
-/* credential: the service Identity, and Join and Renew of Fleet: credentials are made, shown and
- * ended.
+/* credential: makes, lists and ends credentials: the service Identity, and Join and Renew of Fleet.
  *
- * Made and ended in memory at once, so that the next call already sees it; answered when it is on
- * disk. A secret is in its one answer and nowhere else.
+ * A change takes effect in memory at once, so that the next call sees it; the reply is sent after
+ * the commit. A secret is in the one reply that creates it and is not stored.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +19,8 @@ enum { INVITATION_MS = 60 * 60 * 1000, INVITATION_MIN_MS = 60 * 1000, CHECK_EVER
 static const int64_t INVITATION_MAX_MS = INT64_C(366) * 86400 * 1000;
 static const int64_t token_ms = 90 * DAY_MS, token_min_ms = 60 * 1000, token_max_ms = 3650 * DAY_MS;
 
-/* Of the controller's own certificate the life is HD_PKI_CERTIFICATE_DAYS always. */
+/* Returns the life of certificates of nodes and users. The controller's own certificate always
+ * lives HD_PKI_CERTIFICATE_DAYS. */
 static int64_t certificate_ms(const struct controller *c)
 {
     return c->options.certificate_ms ? c->options.certificate_ms : HD_PKI_CERTIFICATE_DAYS * DAY_MS;
@@ -28,7 +28,7 @@ static int64_t certificate_ms(const struct controller *c)
 
 /* ---- making and ending ------------------------------------------------------------------------*/
 
-/* In a transaction. Sets the record's id. */
+/* Adds a credential and sets its id. In a transaction. */
 static enum hd_status add_credential(struct controller *c, struct hd_credential_record *made)
 {
     enum hd_status st;
@@ -41,7 +41,7 @@ static enum hd_status add_credential(struct controller *c, struct hd_credential_
     return st;
 }
 
-/* In a transaction. cut: open streams of the credential end, too. */
+/* Ends a credential. In a transaction. cut: also ends its open streams. */
 static void end(struct controller *c, const struct hd_credential_record *credential, const char *by,
                 bool cut)
 {
@@ -59,7 +59,7 @@ static void end(struct controller *c, const struct hd_credential_record *credent
     fleet_cut(c, ended.id);
 }
 
-/* All of these kinds (a set of bits) with this name; returns how many. */
+/* Ends all credentials of these kinds (a set of bits) with this name; returns how many. */
 static int32_t end_all(struct controller *c, unsigned kinds, const char *name, const char *by,
                        bool cut)
 {
@@ -72,7 +72,7 @@ static int32_t end_all(struct controller *c, unsigned kinds, const char *name, c
             i++;
             continue;
         }
-        end(c, each, by, cut); /* another one takes its place */
+        end(c, each, by, cut); /* removes `each`: the next one moves to index i */
         count++;
     }
     return count;
@@ -93,7 +93,8 @@ static void send_made(struct controller *c, struct reply *reply)
     (void)hd_rpc_call_reply(reply->call, reply->message);
 }
 
-/* Ends the transaction of a call that has made `message`, in the reply's arena or longer. */
+/* Sets the reply's message and ends the transaction; on an error fails the call. `message` lives at
+ * least as long as the reply. */
 static void finish(struct controller *c, struct hd_rpc_call *call, struct reply *reply,
                    const ProtobufCMessage *message, enum hd_status st)
 {
@@ -119,7 +120,8 @@ static enum hd_status check_person(const char *name, const char *role)
     return HD_OK;
 }
 
-/* Takes a reply for a change that is no core step. NULL: the call has failed. */
+/* Makes the reply and audit row of a change that is no core step. NULL: the call has been failed.
+ */
 static struct reply *begin_change(struct controller *c, struct hd_rpc_call *call)
 {
     struct reply *reply = answer_when_durable(c, call, send_made);
@@ -237,7 +239,7 @@ static Heddle__V1__Credential *convert_credential(struct hd_arena *arena,
 }
 
 struct listing {
-    struct hd_rpc_call *call; /* referenced */
+    struct hd_rpc_call *call; /* holds a reference */
     bool ended;
 };
 
@@ -336,8 +338,8 @@ static enum hd_status check_authority(const struct controller *c)
                                      "heddle-controller init --state-dir DIR, and restart it");
 }
 
-/* HOST:PORT under which the controller is to be found: the address that it listens on, with the
- * host's name if that is all addresses. */
+/* Finds HOST:PORT by which other machines reach the controller: its TCP listen address, with the
+ * machine's name if that is a wildcard address. HD_CONFLICT: it listens on a Unix socket alone. */
 static enum hd_status find_address(const struct controller *c, char *ret_address, size_t size)
 {
     const char *listen = NULL, *colon;
@@ -446,8 +448,8 @@ static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     finish(c, call, reply, response ? &response->base : NULL, st);
 }
 
-/* Signs `request` for a node or a person, as a credential of this transaction. The text is in
- * `arena`. */
+/* Signs `request` for a node or user and adds the credential to this transaction. *ret_cert lives
+ * in `arena`. */
 static enum hd_status sign(struct controller *c, const char *request, struct hd_arena *arena,
                            struct hd_credential_record *made, const char **ret_cert)
 {
@@ -465,8 +467,9 @@ static enum hd_status sign(struct controller *c, const char *request, struct hd_
 static const struct hd_credential_record *newest_of_node(const struct controller *c,
                                                          const char *node, int64_t now_ms);
 
-/* An invitation for one name lets that name join anew. One for many is known to many machines: with
- * it no machine may take the name of another one. */
+/* Checks an invitation against the name of the joining node. One for a single name lets that node
+ * join again. One for a pattern of names is known to many machines, so it does not let a node with
+ * a valid certificate be replaced. */
 static enum hd_status check_join(const struct controller *c, const char *invited, const char *node,
                                  int64_t now_ms)
 {
@@ -480,7 +483,8 @@ static enum hd_status check_join(const struct controller *c, const char *invited
     return HD_OK;
 }
 
-/* A name has one machine: older certificates of it end, and so does an invitation for it alone. */
+/* Handles Join. A name belongs to one machine: older certificates of it end, and so does an
+ * invitation for this name alone. */
 static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
 {
     const Heddle__V1__JoinRequest *m = (const void *)request;
@@ -510,7 +514,7 @@ static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
     hd_arena_init(&arena, 0);
     transaction_begin(c);
     st = sign(c, m->request, &arena, &made, &cert);
-    if (!st) { /* the new one stays: it is the last, and what ends is older */
+    if (!st) { /* the new one is taken out meanwhile, so that only older ones end */
         hd_credentials_end(c->credentials, made.id);
         (void)end_all(c, OF_NODES, m->node_name, "join", true);
         st = hd_credentials_restore(c->credentials, &made);
@@ -533,8 +537,8 @@ static bool is_from_future(const struct hd_credential_record *cert, int64_t now_
     return cert->made_ms > now_ms + HD_PKI_EARLY_MS;
 }
 
-/* Returns whether `cert` is the better one to renew. A certificate that was made while the clock
- * was ahead is not valid yet, however late it expires. */
+/* Returns whether `cert` is the better one to renew. A certificate made while the clock was ahead
+ * is not valid yet, so it loses, however late it expires. */
 static bool is_better(const struct hd_credential_record *cert,
                       const struct hd_credential_record *than, int64_t now_ms)
 {
@@ -543,8 +547,8 @@ static bool is_better(const struct hd_credential_record *cert,
     return cert->expires_ms > than->expires_ms;
 }
 
-/* The certificate of the node that expires last; NULL: none is valid. A connection shows the one
- * that it was opened with, however often it was renewed since. */
+/* Returns the node's valid certificate that expires last; NULL: none. It may be newer than the one
+ * of the node's connection, which keeps the certificate that it was opened with. */
 static const struct hd_credential_record *newest_of_node(const struct controller *c,
                                                          const char *node, int64_t now_ms)
 {
@@ -560,8 +564,8 @@ static const struct hd_credential_record *newest_of_node(const struct controller
     return newest;
 }
 
-/* Returns whether the certificate that the node got last is not valid yet: until it is replaced,
- * the node has none that lasts. */
+/* Returns whether the node's newest certificate is not valid yet, because it was made while the
+ * clock was ahead. Such a node may renew at once. */
 static bool last_is_from_future(const struct controller *c, const char *node, int64_t now_ms)
 {
     const struct hd_credential_record *last = NULL;
@@ -576,10 +580,10 @@ static bool last_is_from_future(const struct controller *c, const char *node, in
     return last && is_from_future(last, now_ms);
 }
 
-/* HD_LIMIT: it is too early. A node asks when two thirds of its certificate's life are over; a
- * twelfth is for clocks that differ. An answer may have been lost, and the node then has its older
- * certificate alone: so it is that one, of this connection, which must be old enough, and the
- * newest need only be a twelfth of a life old. */
+/* Returns HD_LIMIT if it is too early to renew. A node renews after two thirds of its certificate's
+ * life; a twelfth of the life is tolerance for clocks. The reply to an earlier renewal may have
+ * been lost, so that the node still has its older certificate: therefore the certificate of this
+ * connection must be old enough, and the newest one need only be a twelfth of a life old. */
 static enum hd_status check_renewal(const struct controller *c, uint64_t shown_id,
                                     const struct hd_credential_record *newest, int64_t now_ms)
 {
@@ -710,7 +714,7 @@ bool credential_is_valid(const struct controller *c, const struct hd_rpc_princip
     return caller->party == HD_RPC_PARTY_NODE && newest_of_node(c, caller->token_name, now_ms);
 }
 
-/* Both listeners show the renewed certificate. */
+/* Installs the renewed certificate in both listeners. */
 static enum hd_status show_certificate(struct controller *c)
 {
     const enum hd_status st = hd_rpc_server_set_tls(c->server, &c->tls);

@@ -1,10 +1,9 @@
-/* curve: the steps of a job, thinned (downsample.h) so that a page can draw them.
+/* curve: a job's training curve, downsampled (downsample.h) for display.
  *
- *   request --> read what is new, a piece of the history at a time --> all, or 0.3 s are over:
- * answer
+ *   request -> read new history, one query at a time -> reply when all is read, or after 0.3 s
  *
- * A few curves are kept, those asked for last. The store's thread reads a piece in milliseconds,
- * and commits pass between two pieces.
+ * The most recently requested curves are cached. A query takes the store's thread milliseconds, and
+ * commits run between two queries.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -20,14 +19,15 @@
 enum {
     CURVES_MAX = 16,
     STEPS_PER_QUERY = 4000,
-    ANSWER_MS = 300, /* then what is known is answered, "complete": false */
+    /* after this time the reply has what was read so far, with "complete": false */
+    ANSWER_MS = 300,
     WAITERS_MAX = 32,
 };
 
 struct curve {
-    struct controller *c; /* NULL: the listener has been closed */
-    struct curve *next;   /* asked for before this one */
-    uint64_t job, after;  /* after: sequence of the newest entry */
+    struct controller *c; /* NULL: the listener was closed while a query was in flight */
+    struct curve *next;   /* next less recently requested curve */
+    uint64_t job, after;  /* after: sequence number of the newest entry read */
     bool busy;            /* a query is in flight */
     struct downsample downsample;
     struct {
@@ -52,7 +52,7 @@ static void fold(struct curve *curve, const struct hd_query *query)
 
 /* ---- answers ----------------------------------------------------------------------------------*/
 
-/* As short as a curve needs it; null if it is none. */
+/* Appends a number with the precision of a curve; null if it is not finite. */
 static void add_number(struct hd_text *out, bool comma, double value)
 {
     if (isfinite(value))
@@ -132,7 +132,7 @@ static void answer_one(const struct curve *curve, struct hd_http_request *reques
     free(first);
 }
 
-/* Those that have waited long enough, or all. */
+/* Replies to the waiters that have waited ANSWER_MS; to all of them if the curve is complete. */
 static void answer_waiters(struct curve *curve, bool complete)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -185,7 +185,7 @@ static void on_steps(struct hd_query *query, enum hd_status st)
         fold(curve, query);
     more = query->more;
     hd_query_free(query);
-    if (!curve->c) { /* the listener has been closed */
+    if (!curve->c) { /* the listener was closed */
         fail_waiters(curve, hd_err(HD_UNAVAILABLE, "the controller is stopping"));
         free_curve(curve);
         return;
@@ -217,8 +217,8 @@ static void read_more(struct curve *curve)
     hd_store_query(curve->c->store, query);
 }
 
-/* The curve of the job, in front of all others; a new one takes the place of the one that was not
- * asked for longest. NULL: no memory, or all are busy. */
+/* Returns the job's cached or new curve, moved to the front of the list. A new one replaces the
+ * least recently requested one. NULL: out of memory, or all curves are busy. */
 static struct curve *find_curve(struct controller *c, uint64_t job)
 {
     struct web *web = c->web;
@@ -280,7 +280,7 @@ void curve_free_all(struct controller *c)
 {
     for (struct curve *curve = c->web->curves, *next; curve; curve = next) {
         next = curve->next;
-        curve->c = NULL; /* a busy one goes with its query */
+        curve->c = NULL; /* a busy curve is freed when its query ends */
         if (!curve->busy)
             free_curve(curve);
     }

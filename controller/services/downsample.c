@@ -6,7 +6,7 @@
 
 static double lower(double a, double b)
 {
-    return isnan(a) || b < a ? b : a; /* also if b is NaN: then it is a, unless that is NaN */
+    return isnan(a) || b < a ? b : a; /* NaN b: a, which is NaN only if both are */
 }
 
 static double higher(double a, double b)
@@ -14,7 +14,7 @@ static double higher(double a, double b)
     return isnan(a) || b > a ? b : a;
 }
 
-/* `later` has newer steps. */
+/* Adds the steps of `later`, which are newer, to `to`. */
 static void join(struct downsample_bucket *to, const struct downsample_bucket *later)
 {
     if (!later->count)
@@ -72,7 +72,7 @@ void downsample_add_step(struct downsample *downsample, const struct hd_step_rec
     downsample->last_step = step->step;
     downsample->steps++;
 }
-_Static_assert(HD_METRIC_COUNT <= 32, "thin.present has a bit for each metric");
+_Static_assert(HD_METRIC_COUNT <= 32, "downsample.present has a bit for each metric");
 
 void downsample_add_validation(struct downsample *downsample,
                                const struct hd_validation_record *validation)
@@ -111,8 +111,6 @@ size_t downsample_stride(const struct downsample *downsample, size_t wish)
     return stride;
 }
 
-/* Joins `stride` buckets at a time. ret: room for BUCKETS; only those with steps. Returns how many.
- */
 size_t downsample_row(const struct downsample *downsample, size_t stride,
                       struct downsample_bucket *ret, int64_t *ret_first)
 {

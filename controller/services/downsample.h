@@ -1,9 +1,9 @@
-/* thin: the steps of a job in a row of buckets, of any length in the same memory.
+/* downsample: a job's training curve in bounded memory, however many steps the job has.
  *
- * All buckets have the same width in steps. Each keeps the lowest, the highest and the newest value
- * of every metric, so no spike is lost, however many steps a bucket has. When a step lies behind
- * the last bucket, pairs of buckets are joined and the width doubles. Steps that are done twice,
- * after a return to a checkpoint, fall into the buckets of the first time.
+ * All buckets have the same width in steps. Each keeps minimum, maximum and newest value of every
+ * metric, so no spike is lost. When a step lies behind the last bucket, pairs of buckets are merged
+ * and the width doubles. Steps that are repeated after a restart from a checkpoint are added to the
+ * buckets of their first run.
  *
  * Used by: curve.c.   Uses: record.   Threads: one owner.
  */
@@ -14,41 +14,45 @@
 
 enum {
     DOWNSAMPLE_BUCKETS = 1024,
-    DOWNSAMPLE_VALIDATIONS_MAX = 512, /* then every second one goes */
+    /* points of the validation curve; when full, every second one is dropped */
+    DOWNSAMPLE_VALIDATIONS_MAX = 512,
 };
 
 struct downsample_bucket {
-    int64_t count; /* steps in it; 0: nothing below is set */
+    int64_t count; /* steps in the bucket; 0: `metrics` is not set */
     struct {
-        double min, max, last; /* NaN: the metric is absent, or never was finite */
+        double min, max, last; /* NaN: the metric is absent, or was never finite */
     } metrics[HD_METRIC_COUNT];
 };
 
 struct downsample {
-    int64_t width, last_step, steps;   /* last_step: the newest */
-    uint32_t present;                  /* bit i: some step has metric i */
+    /* width of a bucket in steps; number of the newest step; steps added */
+    int64_t width, last_step, steps;
+    uint32_t present;                  /* bit set: bit i if any step has metric i */
     struct downsample_bucket *buckets; /* [DOWNSAMPLE_BUCKETS] */
-    size_t count;                      /* up to the highest step */
+    size_t count;                      /* buckets up to the one of the highest step */
     struct {
         int64_t step;
         double loss;
     } validations[DOWNSAMPLE_VALIDATIONS_MAX];
     size_t validation_count;
-    int64_t validation_stride, validations_seen; /* every n-th is kept */
+    /* every validation_stride-th validation is kept; validations added */
+    int64_t validation_stride, validations_seen;
 };
 
 bool downsample_init(struct downsample *downsample); /* false: no memory */
 void downsample_done(struct downsample *downsample);
 
-/* In the order of the history. */
+/* Add an entry; entries come in the order of the job's history. */
 void downsample_add_step(struct downsample *downsample, const struct hd_step_record *step);
 void downsample_add_validation(struct downsample *downsample,
                                const struct hd_validation_record *validation);
 
-/* How many buckets are to be joined so that `wish` are enough. */
+/* Returns how many neighbouring buckets to merge (a power of two), so that at most `wish` remain.
+ */
 size_t downsample_stride(const struct downsample *downsample, size_t wish);
-/* Joins `stride` buckets at a time; only those with steps. ret, ret_first (the first step of each):
- * room for DOWNSAMPLE_BUCKETS. Returns how many. */
+/* Merges `stride` buckets at a time and writes those that have steps to ret, the first step of each
+ * to ret_first; both have space for DOWNSAMPLE_BUCKETS. Returns the number written. */
 size_t downsample_row(const struct downsample *downsample, size_t stride,
                       struct downsample_bucket *ret, int64_t *ret_first);
 

@@ -1,16 +1,18 @@
-/* fence: two controllers of one cluster must not lead its nodes.
+/* fence: prevents two controllers from leading the nodes of one cluster.
  *
- * Each Hello says which controller its daemon has obeyed last (Epoch). This one compares:
+ * The Hello of a daemon names the epoch that the daemon obeyed last. Compared with this
+ * controller's:
  *
- *   a higher epoch, or the same of another start   another controller leads: this one stops
- *   more progress in an earlier epoch              this database is older than what its nodes have
- *                                                  seen: it is a copy, so this one stops
- *   either, of a controller in this same place     that one has ended, because the state directory
- *                                                  is locked: an older database was put back here,
- *                                                  and its epoch goes above what was seen
+ *   a higher epoch, or this epoch of another       another controller leads: this one stops
+ *     start
+ *   an earlier epoch with more progress            this database is older than the nodes' state, so
+ *                                                  it is a copy: this one stops
+ *   either, of a controller in this same place     that controller has ended, because the state
+ *                                                  directory is locked, and an older database was
+ *                                                  restored here: this epoch rises above it
  *
- * A claim is believed only with a proof that takes the database's secret: a copy has it, a node
- * does not. What was lost before a takeover was accepted by the person who asked for it.
+ * An epoch counts only with a proof made with the database's secret, which a copy of the database
+ * has and a node has not. Losses before a takeover were accepted by the person who ran the restore.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -117,8 +119,8 @@ static bool is_proven(const struct controller *c, const Heddle__V1__Epoch *seen)
     return seen->proof.len == sizeof proof && memcmp(seen->proof.data, proof, sizeof proof) == 0;
 }
 
-/* Raises the epoch above the one that a node has seen: an older database was put back in this
- * place by other means than heddle-controller restore. */
+/* Raises this controller's epoch above the one that a node obeyed: an older database was put back
+ * here by other means than heddle-controller restore. */
 static void rise_above(struct controller *c, const char *node, const Heddle__V1__Epoch *seen)
 {
     char text[32];
@@ -198,9 +200,9 @@ bool fence_is_before(const struct controller *c, const Heddle__V1__Epoch *seen)
     const uint64_t takeover =
         c->fence.rose ? c->fence.number : hd_store_own_epoch(c->store)->takeover;
 
-    if (!takeover) /* this database was never put back */
+    if (!takeover) /* no takeover: the database was never restored */
         return false;
-    if (!seen) /* an older build */
+    if (!seen) /* a daemon too old to send an epoch */
         return true;
     return strcmp(seen->cluster_id, hd_store_cluster_id(c->store)) == 0 && seen->number < takeover;
 }

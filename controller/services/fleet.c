@@ -1,15 +1,15 @@
-/* fleet: the service Fleet: one Connect stream and one Logs stream per daemon.
+/* fleet: the gRPC service Fleet: one Connect stream and one Logs stream per daemon.
  *
- *   opened --Hello, known protocol--> accepted --durable--> Welcome sent --...--> done
+ *   opened --Hello, known protocol--> accepted --commit--> Welcome sent --...--> done
  *      |                                 ^
  *      |                                 | the node's older stream ends, or is silent
  *      +--Hello of another process of a node that has a stream--> held
- *                                        | its daemon says something
+ *                                        | the older daemon sends something
  *                                        v
  *                                     refused
  *
- * Each message of a daemon renews its lease and becomes a core event. The daemon gets its complete
- * desired set after every change, when that change is durable.
+ * Each message of a daemon renews its lease and becomes a core event. After each change the daemon
+ * gets its complete desired set, once the change is committed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +91,7 @@ static void run_welcome(struct post_commit_action *action, struct controller *c,
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
     fleet_send_message(s, &message);
-    fleet_ask_for_probe(s); /* one without an answer */
+    fleet_ask_for_probe(s); /* repeats a probe request without a result */
 }
 
 static enum hd_status check_protocol(const Heddle__V1__Hello *hello, const struct controller *c)
@@ -118,7 +118,7 @@ static uint32_t precision_set(const Heddle__V1__DeviceInfo *device)
     return set;
 }
 
-/* Ends the older streams of the same daemon. */
+/* Fails the older streams of the same node. */
 static void end_older_streams(struct node_stream *s)
 {
     for (struct node_stream *other = s->c->streams; other; other = other->next) {
@@ -130,9 +130,8 @@ static void end_older_streams(struct node_stream *s)
     }
 }
 
-/* A token with a name is for the node of that name alone. A daemon with this token cannot connect
- * as another node: neither under another name, nor with another node's uuid, which any user can
- * read. */
+/* Checks that a token with a node's name is used by that node: not under another name, and not with
+ * another node's UUID, which any user can read. */
 static enum hd_status check_token(const struct controller *c, const struct hd_rpc_call *call,
                                   const char *name, const char *uuid)
 {
@@ -192,7 +191,7 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
     if (!st)
         st = fence_take(s->c, hello->node_name, hello->epoch);
     if (!st && !s->held && copies_find_twin(s, hello))
-        return copies_hold(s); /* copies_check comes back to it */
+        return copies_hold(s); /* copies_check calls this function again */
     event.hello.obeyed_before = fence_is_before(s->c, hello->epoch);
     if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
         st = hd_err(HD_LIMIT, "%zu devices on one node, the limit is %d", hello->n_devices,
@@ -285,7 +284,7 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
         answer_heartbeat(s, m->heartbeat);
         return HD_OK;
     default:
-        return HD_OK; /* unknown: of a later version */
+        return HD_OK; /* unknown kind: sent by a later version */
     }
 }
 
@@ -359,7 +358,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
         hd_rpc_message_free(&s->held->base);
     free(s);
     if (!c->stopping)
-        copies_check(c); /* one may have waited for this */
+        copies_check(c); /* a held Hello may have waited for this stream's end */
 }
 
 /* ---- Logs streams -----------------------------------------------------------------------------*/
@@ -421,11 +420,11 @@ void fleet_cut(struct controller *c, uint64_t credential)
     }
 }
 
-/* A Hello is answered when it is on disk, and so are reports. On a disk that takes no writes that
- * may be long: a daemon that hears nothing for 15 s connects again, which is one more Hello to
- * keep, and its node would be lost, and the jobs on it, as soon as there is room. Any message is a
- * sign of life to a daemon; before its welcome it sends nothing, and its open stream is one to the
- * core. */
+/* Sends keep-alives while the disk takes no writes. Replies to Hello and reports wait for the
+ * commit, and a daemon that receives nothing for 15 s reconnects, which adds one more Hello to
+ * store; its node and the node's jobs would be lost once the disk has space again. Any message
+ * keeps a daemon from reconnecting. Before Welcome a daemon sends nothing, so its open stream
+ * renews its lease. */
 void fleet_tick(struct controller *c)
 {
     const int64_t now_ms = hd_clock_now_ms();

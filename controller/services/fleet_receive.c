@@ -1,5 +1,5 @@
-/* fleet_hear: what a daemon tells of its attempts: observed sets, and reports, which are
- * acknowledged once they are durable.
+/* fleet_receive: messages of a daemon about its attempts: observed sets, and reports, which are
+ * acknowledged after the commit.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,8 @@
 
 /* ---- observed sets ----------------------------------------------------------------------------*/
 
-/* A checkpoint must be in its attempt's folder: another folder could be deleted by mistake. */
+/* Checks that a checkpoint's path is in its attempt's folder: otherwise deleting the checkpoint
+ * could delete another folder. */
 static bool is_in_place(struct node_stream *s, uint64_t job, int32_t attempt, const char *path)
 {
     struct hd_arena arena;
@@ -90,7 +91,7 @@ enum hd_status fleet_receive_observed(struct node_stream *s, const Heddle__V1__O
 
 /* ---- reports ----------------------------------------------------------------------------------*/
 
-/* Acknowledges, when the transaction is durable, the highest seq of each (job, attempt, rank). */
+/* Acknowledges the highest seq of each (job, attempt, rank), after the commit. */
 struct ack_action {
     struct post_commit_action action;
     uint64_t stream;
@@ -154,8 +155,8 @@ static void describe_exit(const Heddle__V1__Report *r, char *ret_text, size_t si
         (void)snprintf(ret_text, size, "rank %d is done", r->rank);
 }
 
-/* False: skip the report, but acknowledge it: its kind is unknown (of a later version), or its
- * checkpoint is outside the attempt's folder. */
+/* Converts a report to a core event. False: skip and acknowledge the report, because its kind is
+ * unknown (a later version's) or its checkpoint is outside the attempt's folder. */
 static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
                         struct hd_core_event *event, char *text, size_t size)
 {
@@ -205,7 +206,7 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
 
 static enum hd_status take_report(struct node_stream *s, const Heddle__V1__Report *r)
 {
-    char text[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* the core cuts it, between characters */
+    char text[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* the core cuts it, never inside a UTF-8 character */
     struct hd_core_event event = {.kind = HD_CORE_REPORT,
                                   .report = {.uuid = s->uuid,
                                              .stream = s->number,
@@ -220,7 +221,7 @@ static enum hd_status take_report(struct node_stream *s, const Heddle__V1__Repor
     st = transaction_step(s->c, &event);
     if (st == HD_NOT_FOUND || st == HD_INVALID) {
         hd_log(HD_LOG_DEBUG, "a report of node %s is dropped: %s", s->name, hd_err_message());
-        return HD_OK; /* acknowledged, so that the daemon deletes it */
+        return HD_OK; /* acknowledged, so that the daemon deletes it from its spool */
     }
     return st;
 }

@@ -1,5 +1,5 @@
-/* fleet_tell: what the controller tells a daemon once it is durable: its complete desired set, that
- * its node was removed, and that a probe is wanted.
+/* fleet_send: messages to a daemon after a commit: its complete desired set, the removal of its
+ * node, a probe request.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,8 +66,8 @@ static enum hd_status resolve(struct desired_action *d, const struct hd_job_reco
     return hd_arena_failed(&d->arena) ? hd_err(HD_NO_MEMORY, "no memory for a job") : st;
 }
 
-/* Why no daemon may start the attempt, or this one may not; NULL: it may. An older daemon does not
- * know run_as, and would run the ranks as its own user. */
+/* Returns why the attempt cannot start as the user that the policy wants, on any node or on this
+ * one; NULL: it can. A daemon too old for run_as would run the ranks as its own user. */
 static const char *find_user_problem(struct desired_action *d, const struct controller *c,
                                      const struct hd_desired_attempt *desired)
 {
@@ -171,7 +171,7 @@ void fleet_send_desired(struct controller *c, const char *uuid)
     struct desired_action *d;
 
     if (!s)
-        return; /* it gets its desired set after it reconnects */
+        return; /* the daemon gets its desired set when it reconnects */
     d = calloc(1, sizeof *d);
     if (!d) {
         hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
@@ -269,7 +269,7 @@ void fleet_send_probe_request(struct controller *c, const char *uuid)
     struct probe_action *p = s ? calloc(1, sizeof *p) : NULL;
 
     if (!s)
-        return; /* it is asked when it has reconnected */
+        return; /* the daemon gets the request when it reconnects */
     if (!p) {
         hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory to ask node %s", s->name));
         return;

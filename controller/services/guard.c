@@ -1,4 +1,3 @@
-/* guard: identify, authorize, open, answered. */
 #include "controller/services/guard.h"
 
 #include <inttypes.h>
@@ -14,7 +13,7 @@
 #include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"
 
-enum { REFUSED_PER_S_MAX = 100 }; /* of one caller, also of an admin */
+enum { REFUSED_PER_S_MAX = 100 }; /* refused calls of one caller, including admins */
 
 /* ---- the table --------------------------------------------------------------------------------*/
 
@@ -29,8 +28,9 @@ const struct guard_row guard_rows[] = {CONTROL_RPCS(ROW) FLEET_RPCS(ROW) IDENTIT
 const size_t guard_row_count = sizeof guard_rows / sizeof guard_rows[0];
 #undef ROW
 
-/* The generated struct of a service has one member per RPC. A struct of the same size with a member
- * per row: as many rows as RPCs; each row's member exists, and two rows cannot have the same. */
+/* Checks at compile time that rpcs.def has exactly one row per RPC: a struct with one member per
+ * row is as large as the generated service struct, which has one member per RPC, and has the same
+ * members. */
 #define MEMBER(service, name, member, role, what, kept, price) void (*member)(void);
 #define EXISTS(service, name, member, role, what, kept, price) \
     _Static_assert(offsetof(Heddle__V1__##service##_Service, member) > 0, #name);
@@ -58,10 +58,10 @@ _Static_assert(sizeof(struct identity_members) == sizeof(Heddle__V1__Identity_Se
 #undef MEMBER
 #undef EXISTS
 
-/* What the table and the messages say of a registered method. */
+/* A registered method: its handler, and the request's field that names its object. */
 struct guard_method {
     void (*on_open)(struct hd_rpc_call *call, const ProtobufCMessage *request);
-    const ProtobufCFieldDescriptor *field; /* of the object; NULL: it has none */
+    const ProtobufCFieldDescriptor *field; /* field with the object's name or number; NULL: none */
 };
 
 static const char *const object_fields[] = {
@@ -75,7 +75,8 @@ static const char *const object_words[] = {
     [GUARD_NODE_NAME] = "node", [GUARD_QUEUE] = "queue", [GUARD_PERSON] = "person",
 };
 
-/* By the address of its path, which guard_add_method gave it; NULL: health or reflection. */
+/* Finds a call's row by the address of its path, which guard_add_method set; NULL: health or
+ * reflection. */
 static const struct guard_row *row_of(const struct hd_rpc_call *call)
 {
     const char *path = hd_rpc_call_path(call);
@@ -137,7 +138,8 @@ static void take_credential(const struct hd_credential_record *found,
     (void)snprintf(principal->token_name, sizeof principal->token_name, "%s", found->name);
 }
 
-/* A token goes before a certificate: it is what the caller chose to show. */
+/* Finds the credential of a token or certificate. A token counts before a certificate, because the
+ * caller chose to send it. */
 static enum hd_status identify_by_hash(struct controller *c, const struct hd_rpc_shown *shown,
                                        struct hd_rpc_principal *principal)
 {
@@ -211,8 +213,9 @@ struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *cal
                                        : NULL};
 }
 
-/* A node is sent the jobs of all users and is believed what it says of them, so a person's
- * credential must not make one; and what a node has on its disk must not submit jobs. */
+/* Refuses a call for nodes from a caller that is none. A node receives the jobs of all users and
+ * its reports are trusted, so a user's credential must not act as a node; likewise a credential
+ * stored on a node must not submit jobs (check_role). */
 static enum hd_status refuse_node_call(const struct controller *c, const char *who,
                                        const struct guard_row *row)
 {
@@ -275,9 +278,9 @@ static enum hd_status take_rate(struct controller *c, const struct hd_rpc_princi
         hd_clock_now_ms());
 }
 
-/* A refused call counts as a query of its caller, at most REFUSED_PER_S_MAX in a second: also where
- * the method has no limit, and for admins. A refusal takes work and may add a row to the audit log,
- * so a caller without any right must not be able to ask for them without end. */
+/* Counts a refused call as a query of its caller, at most REFUSED_PER_S_MAX per second; also for
+ * methods without a limit, and for admins. A refusal costs time and may add an audit row, so its
+ * rate must be bounded even for a caller without any right. */
 static enum hd_status take_refusal(struct controller *c, const struct hd_rpc_principal *caller,
                                    enum hd_status st)
 {
@@ -293,8 +296,8 @@ static enum hd_status take_refusal(struct controller *c, const struct hd_rpc_pri
     return st ? st : hd_err_restore(&refusal);
 }
 
-/* A command says with each call "MIN-MAX BUILD", its versions of the protocol; older commands, and
- * clients that are not ours, say nothing and are served. */
+/* Checks the protocol version of a command, which sends "MIN-MAX BUILD" with each call. Older
+ * commands and other clients send nothing and are served. */
 static enum hd_status check_client(const struct controller *c, const struct hd_rpc_call *call)
 {
     const char *client = hd_rpc_call_metadata(call, HD_RPC_CLIENT_HEADER);
@@ -318,7 +321,7 @@ enum hd_status guard_authorize(void *user, struct hd_rpc_call *call)
     const struct guard_row *row = row_of(call);
     enum hd_status st;
 
-    if (!row) /* health and reflection: for all who are known */
+    if (!row) /* health and reflection: for all authenticated callers */
         return HD_OK;
     st = check_role(c, caller, row);
     if (!st)
@@ -328,7 +331,7 @@ enum hd_status guard_authorize(void *user, struct hd_rpc_call *call)
 
 /* ---- open -------------------------------------------------------------------------------------*/
 
-/* "job 7", "node n1"; "": the request names nothing. */
+/* Writes the object of a request, such as "job 7" or "node n1"; "": it names none. */
 static void name_object(const struct guard_row *row, const ProtobufCFieldDescriptor *field,
                         const ProtobufCMessage *request, char *ret_text, size_t size)
 {
@@ -373,7 +376,8 @@ static void open_call(struct hd_rpc_call *call, const ProtobufCMessage *request)
         hd_rpc_call_set_label(call, object);
     }
     if (st) {
-        hd_rpc_call_set_user(call, NULL); /* its on_done finds no stream */
+        /* no on_done for the handler, because it was never called */
+        hd_rpc_call_set_user(call, NULL);
         hd_rpc_call_fail(call, st);
         return;
     }
@@ -452,7 +456,8 @@ void guard_audit(struct controller *c, struct hd_rpc_call *call, const char *obj
     add_row(c, &record);
 }
 
-/* A call over a limit leaves no row, so that a flood of them does not fill the disk. */
+/* Returns whether a call gets an audit row. A call over a rate limit gets none, so that a flood of
+ * calls does not fill the disk. */
 static bool is_kept(const struct guard_row *row, enum hd_status st)
 {
     if (st == HD_LIMIT)
@@ -475,7 +480,7 @@ void guard_answered(void *user, struct hd_rpc_call *call, enum hd_status st)
     can_write = hd_store_disk_state(c->store) != HD_STORE_STUCK;
     if (st && !refusals_take(c->refusals, &record, can_write, hd_clock_now_ms()))
         return;
-    if (can_write) /* rows that cannot be written would only fill memory */
+    if (can_write) /* without disk space rows would only fill memory */
         add_row(c, &record);
 }
 
@@ -484,7 +489,7 @@ void guard_tick(struct controller *c, bool all_of_them)
     struct hd_audit_record record;
 
     if (hd_store_disk_state(c->store) == HD_STORE_STUCK)
-        return; /* they are counted on */
+        return; /* the counts stay, for a later tick */
     while (refusals_next(c->refusals, hd_clock_now_ms(), all_of_them, &record)) {
         record.time_ms = hd_clock_wall_ms();
         add_row(c, &record);

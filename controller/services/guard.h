@@ -1,9 +1,9 @@
-/* guard: who may call what, by rpcs.def, and the audit log's rows.
+/* guard: authentication, access by role (rpcs.def) and audit rows of all gRPC calls.
  *
- * A call goes through: identify (who is it), authorize (role and rates, before its request is
- * unpacked), open (what it is about, open streams), its handler, answered (audit). A handler that
- * changes something calls guard_audit in the transaction of the change, so that both are on disk
- * together.
+ * A call passes: identify (authentication), authorize (role and rate limits, before the request is
+ * unpacked), open (object of the request, limit of open streams), its handler, answered (audit). A
+ * handler that changes something calls guard_audit in the transaction of the change, so that change
+ * and audit row are committed together.
  *
  * Used by: the files of services, tests.   Threads: the loop's.
  */
@@ -32,28 +32,31 @@ struct guard_row {
 extern const struct guard_row guard_rows[];
 extern const size_t guard_row_count;
 
-/* Registers the method, whose handler is called for those who may. HD_INTERNAL: it has no row. */
+/* Registers the method; its handler is called for permitted callers only. HD_INTERNAL: rpcs.def has
+ * no row for it. */
 enum hd_status guard_add_method(struct controller *c, const struct hd_rpc_method *method);
 
-/* The server's hooks (rpc.h); `user` is the controller. */
+/* Hooks of the gRPC server (rpc.h); `user` is the controller. */
 enum hd_status guard_identify(void *user, const struct hd_rpc_shown *shown,
                               struct hd_rpc_principal *principal);
 enum hd_status guard_authorize(void *user, struct hd_rpc_call *call);
 void guard_answered(void *user, struct hd_rpc_call *call, enum hd_status st);
-/* Writes rows about refusals that were counted (refusals.h). all_of_them: the controller stops. */
+/* Writes audit rows about counted refusals (refusals.h) whose window is over; all_of_them: about
+ * all counted ones, when the controller stops. */
 void guard_tick(struct controller *c, bool all_of_them);
 
-/* In a transaction: the row of a call that succeeds, beside its change. object: what it turned out
- * to be about; NULL: as the request said. */
+/* Adds the audit row of a successful call to the transaction of its change. object: what the call
+ * changed, e.g. "job 7"; NULL: the object that the request names. */
 void guard_audit(struct controller *c, struct hd_rpc_call *call, const char *object);
 
 enum hd_role guard_role(const struct hd_rpc_call *call);
 enum hd_visibility guard_visibility(const struct controller *c, const struct hd_rpc_call *call);
-/* Returns the veil of answers to the caller; it lives as long as the call. */
+/* Returns the veil for replies to the caller; valid as long as the call. */
 struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call);
-/* HD_LIMIT: the caller has as many jobs as it may. */
+/* Returns HD_LIMIT if the caller has as many jobs as its limits allow. */
 enum hd_status guard_check_jobs(const struct controller *c, const struct hd_rpc_call *call);
-/* Memory of the hooks; before the server and after it. */
+/* Allocates the data of the hooks: credentials, policy, usage. Call before the server is created;
+ * guard_close after the server is closed. */
 enum hd_status guard_open(struct controller *c);
 void guard_close(struct controller *c);
 

@@ -17,30 +17,29 @@
 #include "proto/step.h"
 
 enum {
-    HEARTBEAT_MS = 3000,          /* a daemon sends something at least this often */
-    TICK_MS = 500,                /* period of HD_CORE_TICK */
+    HEARTBEAT_MS = 3000,          /* longest pause between two messages of a live daemon, ms */
+    TICK_MS = 500,                /* period of the core event TICK, ms */
     LOG_CHUNK_BYTES = 256 * 1024, /* log bytes in one message */
     PAGE_DEFAULT = 100,           /* items of a list if the request names no limit */
     PAGE_MAX = 1000,
     RENDEZVOUS_VALUE_MAX = 4096, /* bytes of one rank's value */
-    RENDEZVOUS_ROUNDS_MAX = 16,  /* of one attempt */
+    RENDEZVOUS_ROUNDS_MAX = 16,  /* open rounds of one attempt */
 };
 
-/* An action that must wait until the transaction's batch is durable. run gets HD_OK then; any other
- * status means that the batch was dropped and nothing of it is stored. run frees the post-commit
- * action. */
+/* An action that runs after the commit of its transaction. `run` gets HD_OK then; any other status
+ * means that the batch was dropped and nothing of it is stored. `run` frees the action. */
 struct post_commit_action {
     void (*run)(struct post_commit_action *action, struct controller *c, enum hd_status st);
     struct post_commit_action *next;
 };
 
-/* One or several core steps, written in one batch, and the post-commit actions that wait for it. */
+/* One or several core steps that are committed in one batch, and their post-commit actions. */
 struct transaction {
     struct controller *c;
     struct hd_batch *batch;
     struct post_commit_action *first, **end;
-    int64_t handed_over_ns; /* to the store */
-    uint64_t *jobs;         /* that changed: their watchers are notified */
+    int64_t handed_over_ns; /* time when the batch was passed to the store (monotonic) */
+    uint64_t *jobs;         /* jobs that the steps changed; their watchers are notified */
     size_t job_count, job_size;
 };
 
@@ -63,20 +62,20 @@ struct controller {
     uv_loop_t *loop;
     struct controller_options options;
     char state_dir[HD_CTL_PATH_BYTES_MAX], jobs_dir[HD_CTL_PATH_BYTES_MAX];
-    char probe[80];                     /* first line of JOBS_DIR_MARK in jobs_dir */
-    int64_t probe_due_ms;               /* when to look at it the next time */
+    char probe[80];       /* first line of the file JOBS_DIR_MARK: random, new in each start */
+    int64_t probe_due_ms; /* time of the next jobs directory check (monotonic) */
     char jobs_share[HD_JOBS_SHARE_MAX]; /* id of the jobs directory; "": it has none yet */
-    char jobs_dir_problem[HD_ERR_MAX];  /* why jobs_dir is not it; "": it is */
-    bool jobs_marked;                   /* the file was this start's when it was looked at */
-    bool lacks_jobs; /* jobs_dir has no trace of the jobs that the database knows */
+    char jobs_dir_problem[HD_ERR_MAX];  /* why jobs_dir cannot be used; "": it can */
+    bool jobs_marked; /* the last check found this start's first line in JOBS_DIR_MARK */
+    bool lacks_jobs;  /* jobs_dir has no folder of any job that the database has */
     struct jobs_dir_check *jobs_dir_check;
     int port;
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;
     struct hd_job_store *store;
     struct hd_core *core;
-    struct hd_core_out out;          /* of the last step */
-    struct transaction *transaction; /* between transaction_begin and transaction_end; else NULL */
+    struct hd_core_out out;          /* output of the last step */
+    struct transaction *transaction; /* open transaction; NULL: none */
     int transaction_depth;
     uv_timer_t tick;
     uint64_t last_stream, last_log_request;
@@ -85,60 +84,66 @@ struct controller {
     struct log_reader *log_readers;
     struct log_piece *log_pieces;
     struct rendezvous *rendezvous;
-    struct reply *replies; /* waiting for the commit */
+    struct reply *replies; /* replies that wait for the commit */
     struct ckpt_search *searches;
-    struct planning *plannings;     /* layouts that the core asked for, the oldest first */
-    struct validation *validations; /* that wait for one */
-    struct job_plan *job_plans;     /* PlanJob: the first one is being searched */
-    void *inventories;              /* what nodes have said of their links: topology.c */
-    void *probes;                   /* what nodes have measured of their devices: probe.c */
-    struct hd_node_tree *tree;      /* switches, of options.cluster_file; NULL: not known */
-    struct hd_arena tree_arena;     /* its memory, if there is one */
+    struct planning *plannings;     /* layout searches that the core requested, the oldest first */
+    struct validation *validations; /* ValidateJob calls that wait for a layout */
+    struct job_plan *job_plans;     /* PlanJob calls; the first one is being searched */
+    void *inventories;              /* search tree of the nodes' link inventories (topology.c) */
+    void *probes;                   /* search tree of the nodes' calibrations (probe.c) */
+    struct hd_node_tree *tree;      /* switches of options.cluster_file; NULL: no file */
+    struct hd_arena tree_arena;     /* owns `tree`; initialised only with options.cluster_file */
     struct stats stats;
-    struct web *web;     /* the HTTP listener; NULL: there is none */
-    int64_t tick_due_ms; /* of the next tick; 0: there was none yet */
+    struct web *web;     /* HTTP listener; NULL: none */
+    int64_t tick_due_ms; /* due time of the next tick (monotonic); 0: before the first tick */
     struct hd_credentials *credentials;
     struct hd_policy *policy;
-    char run_as[HD_USER_BYTES_MAX + 1]; /* what the core was told last */
+    /* buffer of run_as(): system user of the last attempt that began */
+    char run_as[HD_USER_BYTES_MAX + 1];
     struct hd_usages *usages;
     struct refusals *refusals;
-    struct guard_method *methods;   /* by row of rpcs.def */
-    struct hd_authority *authority; /* NULL: heddle-controller init has not made one */
-    struct hd_rpc_tls tls;          /* of the authority, if the options name no certificate */
+    struct guard_method *methods; /* one per row of rpcs.def */
+    /* certificate authority; NULL: heddle-controller init has not made one */
+    struct hd_authority *authority;
+    struct hd_rpc_tls tls; /* certificate of the authority, used if the options name none */
     bool own_tls;
-    bool certificate_due;  /* it is renewed, and not shown by both listeners yet */
-    struct {               /* fence.c */
-        uint64_t number;   /* the epoch */
-        uint64_t progress; /* the last one given out; `durable`: on disk */
+    bool certificate_due;  /* certificate renewed, but not yet installed in both listeners */
+    struct {               /* state of fence.c */
+        uint64_t number;   /* epoch */
+        uint64_t progress; /* newest progress value; `durable`: newest committed one */
         uint64_t durable;
-        int64_t progress_due_ms; /* monotonic */
-        int64_t taken_over_ms;   /* when this database took over the last time (wall); 0: never */
-        int64_t copied_ms;       /* when the copy of that takeover was made (wall); 0: not known */
-        bool rose;               /* it took over in this run, at the word of a node */
+        int64_t progress_due_ms; /* time of the next progress value (monotonic) */
+        int64_t taken_over_ms;   /* time when this database took over last (wall); 0: never */
+        int64_t copied_ms; /* time of the copy from which that takeover began (wall); 0: unknown */
+        bool rose; /* the epoch was raised in this run, because a node had obeyed a newer one */
         unsigned char proof[HD_CREDENTIAL_HASH_BYTES];
     } fence;
-    unsigned char unknown[CONTROLLER_UNKNOWN_MAX][HD_CREDENTIAL_HASH_BYTES]; /* told (adopt.c) */
+    /* hashes of certificates already reported as unknown (adopt.c) */
+    unsigned char unknown[CONTROLLER_UNKNOWN_MAX][HD_CREDENTIAL_HASH_BYTES];
     size_t unknown_count;
-    struct hd_clock_settled settled; /* for what cannot be undone (base/clock.h) */
+    struct hd_clock_settled settled; /* clock for actions that cannot be undone (base/clock.h) */
     int64_t retention_due_ms;
-    int64_t credentials_due_ms;  /* when to look for those that have expired */
-    int64_t watchdog_ms, fed_ms; /* systemd's, 0: none; when it was told of life last */
-    bool takes_nodes;            /* there are tokens of nodes */
-    bool self_check_failed;      /* the own listener does not open (the self-check) */
-    bool unwritable;             /* nothing can be committed */
-    char status[256];            /* the last STATUS= for systemd */
+    int64_t credentials_due_ms; /* time of the next check for expired credentials (monotonic) */
+    /* systemd's watchdog timeout, 0: none; time of its last keep-alive */
+    int64_t watchdog_ms, fed_ms;
+    bool takes_nodes;       /* the token file of nodes has tokens */
+    bool self_check_failed; /* the self-check cannot connect to the controller's own address */
+    bool unwritable;        /* no commit is possible */
+    char status[256];       /* last STATUS= sent to systemd */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;
 };
 
 struct hd_now controller_now(void); /* now.c */
-/* Calls on_fatal with hd_err's message, once; the controller then refuses all steps. */
+/* Calls on_fatal once with the message of hd_err; afterwards the controller refuses all core steps.
+ */
 void controller_fail(struct controller *c, enum hd_status st);
 
 /* ---- transaction.c ----------------------------------------------------------------------------*/
 
-/* Any number of steps between begin and end. Turns nest: the outermost transaction_end commits. */
+/* Begins a transaction of any number of steps. Transactions nest: the outermost transaction_end
+ * commits. */
 void transaction_begin(struct controller *c);
 enum hd_status transaction_step(struct controller *c, const struct hd_core_event *event);
 void transaction_when_durable(struct controller *c, struct post_commit_action *action);
@@ -146,44 +151,46 @@ void transaction_end(struct controller *c);
 
 /* ---- adopt.c ----------------------------------------------------------------------------------*/
 
-/* Returns the credential of a certificate that the registry does not know and that was signed
- * after the backup from which the database was restored; NULL: it is no such certificate. */
+/* Adopts a certificate that the registry lacks because it was signed after the backup from which
+ * the database was restored. Returns its new credential; NULL: the certificate does not qualify. */
 const struct hd_credential_record *adopt_certificate(struct controller *c, const char *pem,
                                                      const struct hd_pki_certificate *cert);
-/* Return HD_DENIED; the message says what the caller is to do. */
+/* Return HD_DENIED; the message tells the caller how to get a valid credential. */
 enum hd_status adopt_refuse_certificate(const struct controller *c,
                                         const struct hd_pki_certificate *cert);
 enum hd_status adopt_refuse_token(const struct controller *c);
 
 /* ---- fence.c ----------------------------------------------------------------------------------*/
 
-void fence_open(struct controller *c); /* needs the open store */
-/* Adds the counter of commits to a transaction that is to be committed, every so often. */
+void fence_open(struct controller *c); /* the store must be open */
+/* Adds the next progress value to a non-empty transaction, at most every 10 s. */
 void fence_count(struct controller *c, struct transaction *transaction);
 
-/* ---- credential.c, audit.c, limits.c
- * ------------------------------------------------------------*/
+/* ---- credential.c, audit.c, limits.c, retention.c
+ * ----------------------------------------------- */
 
 enum hd_status credential_register(struct controller *c);
 void credential_tick(struct controller *c);
-void retention_tick(struct controller *c); /* retention.c: old history */
-/* In a transaction: the node was removed, and its certificates end; its stream may still say so. */
+void retention_tick(struct controller *c); /* deletes old history (retention.c) */
+/* Ends the certificates and invitations of a removed node, in a transaction. Its stream stays open
+ * so that fleet_send_removed can notify the daemon. */
 void credential_end_node(struct controller *c, const char *node, const char *by);
-/* The credential of a certificate, valid now; or one that has expired while its connection was
- * open, of a node that has the next one. NULL: there is none. */
+/* Returns the credential of a certificate. An expired one still counts if it is a node's and the
+ * node has a newer valid one: its connection may be older than the renewal. NULL: none. */
 const struct hd_credential_record *credential_of_cert(const struct controller *c,
                                                       const unsigned char *hash);
-/* Whether a stream of this caller may go on. */
+/* Returns whether a stream of this caller may stay open. */
 bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller);
 void audit_list(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- convert.c --------------------------------------------------------------------------------*/
 
-/* JobStatus.stale of a job that has not ended. */
+/* Returns JobStatus.stale of a job that has not ended: why its status may be outdated; "": it is
+ * not. */
 const char *convert_stale(const struct controller *c);
-/* Messages live in `arena` and point into the records: keep both until the message is packed. NULL:
- * out of memory. The veil says for whom they are. */
+/* Return a message that lives in `arena` and points into the records; keep both until the message
+ * is packed. NULL: out of memory. The veil hides other users' jobs from the receiver. */
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
                                    const struct veil *veil, const struct hd_job_row *row);
 enum hd_status convert_job_details(struct hd_arena *arena, const struct veil *veil,
@@ -202,12 +209,12 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
                                      const struct veil *veil, size_t index);
 void convert_queue(const struct controller *c, size_t index, Heddle__V1__QueueStatus *ret_queue);
 
-/* Decodes a stored JobSpec; lists live in `arena`. HD_CORRUPT: it cannot be decoded. */
+/* Decodes a stored JobSpec; its lists live in `arena`. HD_CORRUPT: it cannot be decoded. */
 enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
                                    struct hd_job *ret_job);
-/* The part of a job that the core uses; the name points into the job. */
+/* Returns the part of a job that the core needs; the name points into the job. */
 struct hd_job_needs convert_needs(const struct hd_job *job);
-/* Messages to records; strings point into the message. */
+/* Convert a message to a record; strings point into the message. */
 struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end);
 struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info);
 /* Casts const away for protobuf-c, which only reads; NULL becomes "". */
@@ -216,7 +223,8 @@ static inline char *convert_text(const char *text)
     return (char *)(uintptr_t)(text ? text : "");
 }
 
-/* <jobs_dir>/<job>, its attempt-<attempt>, and below that a rank's log and the folder `checkpoints`
+/* Return a path in `arena`: <jobs_dir>/<job>, its attempt-<attempt>, and in that a rank's log file
+ * and the folder `checkpoints`. NULL: out of memory.
  */
 const char *convert_job_dir(struct hd_arena *arena, const struct controller *c, uint64_t job);
 const char *convert_attempt_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
@@ -228,82 +236,86 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 
 /* ---- search.c ---------------------------------------------------------------------------------*/
 
-/* Lists an attempt's complete checkpoints in the background, and tells the core. */
+/* Starts listing an attempt's complete checkpoints in a thread; the result is a core event. */
 void search_begin(struct controller *c, const struct hd_core_search *asked);
-void search_forget_all(
-    struct controller *c); /* the ones in progress end without post-commit action */
+/* Detaches searches in progress: their results are dropped. */
+void search_forget_all(struct controller *c);
 
 /* ---- planner.c --------------------------------------------------------------------------------*/
 
-/* Finds the layouts that the core's newest step asked for, and tells the core. */
+/* Starts the layout searches that the core's newest step requested; each result is a core event. */
 void planner_ask(struct controller *c, const struct hd_core_out *out);
-void planner_forget_all(
-    struct controller *c); /* the searches in progress end without post-commit action */
-size_t planner_count(const struct controller *c); /* in progress or waiting for their transaction */
-/* Times of GPUs of this kind are from now on those of the calibration, a text, if it is of such. It
- * lives in `arena`. */
+/* Detaches searches in progress: their results are dropped. */
+void planner_forget_all(struct controller *c);
+size_t planner_count(const struct controller *c); /* searches in progress or queued */
+/* Replaces the cluster's predicted rates by those of a calibration (text), if that was measured on
+ * GPUs of this kind; else changes nothing. The calibration is read into `arena`. */
 void planner_calibrate(struct hd_arena *arena, const char *calibration,
                        const struct hd_gpu_kind *kind, struct hd_cluster *cluster);
-/* CPU devices of one node, as fast as its probe has measured. False: what it has measured is of
- * another build, or not enough. Any thread. */
+/* Sets *ret_cluster to the CPU devices of one node, with the rates that its probe measured. False:
+ * the probe ran under another build, or measured too little. Any thread. */
 bool planner_measured(struct hd_arena *arena, const char *calibration,
                       const struct hd_traits *traits, int64_t devices, int32_t threads,
                       int64_t memory_bytes, struct hd_cluster *ret_cluster);
 
 /* ---- plan_job.c -------------------------------------------------------------------------------*/
 
-void plan_job_forget_all(
-    struct controller *c); /* the search in progress ends without post-commit action */
+/* Detaches the search in progress: its result is dropped. */
+void plan_job_forget_all(struct controller *c);
 
 /* ---- topology.c -------------------------------------------------------------------------------*/
 
-/* Reads options.cluster_file. HD_INVALID: the message says what is wrong with it. */
+/* Reads options.cluster_file. HD_INVALID: the message says what is wrong with the file. */
 enum hd_status topology_read_file(struct controller *c);
-/* Keeps what a node has said of its links; NULL: nothing. */
+/* Stores the link inventory that a node reported; NULL: the node reported none. */
 void topology_keep(struct controller *c, const char *uuid,
                    const Heddle__V1__NodeInventory *reported);
 void topology_free_all(struct controller *c);
-/* The same for the core. False: it is not known of all pairs, or makes no sense. */
+/* Converts a reported link inventory for the core. False: it lacks a pair of devices or is
+ * inconsistent. */
 bool topology_links(const Heddle__V1__NodeInventory *reported, size_t devices,
                     struct hd_node_links *ret_links);
 void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- jobs_dir.c -------------------------------------------------------------------------------*/
 
-/* Makes c->probe, and marks the jobs directory as this cluster's where it may. HD_CONFLICT: it is
- * another cluster's. Where it is none that the database knows, c->jobs_dir_problem says so. */
+/* Makes c->probe, and writes the file JOBS_DIR_MARK if the directory may be used. HD_CONFLICT: the
+ * directory belongs to another cluster. If it is not the one that the database knows,
+ * c->jobs_dir_problem says so, and the result is HD_OK. */
 enum hd_status jobs_dir_acquire(struct controller *c);
-void jobs_dir_report(struct controller *c); /* the core, whether jobs_dir_problem is "" */
-void jobs_dir_tick(struct controller *c);   /* looks at the directory now and then */
+void jobs_dir_report(struct controller *c); /* sends jobs_dir_problem to the core */
+/* Starts the periodic check of the directory when it is due. */
+void jobs_dir_tick(struct controller *c);
 void jobs_dir_close(struct controller *c);
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/
 
-/* What a daemon has measured: to the core, and kept. A calibration that cannot be read is as none,
- * and the message says why. */
+/* Passes a daemon's probe report to the core and stores its calibration. An unreadable calibration
+ * counts as none; its error becomes the record's problem. */
 enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t stream,
                           const Heddle__V1__ProbeReport *m);
-/* At start, from the store. */
+/* Restores a node's probe from the store when the controller starts. */
 enum hd_status probe_load(struct controller *c, const struct hd_probe_record *record);
-/* The node at `index`, in `arena`. NULL: it was never probed, nor asked to, or no memory. */
+/* Returns the probe result of the node at `index`, in `arena`. NULL: the node was never probed and
+ * no probe is pending, or out of memory. */
 Heddle__V1__NodeProbe *probe_show(struct controller *c, const struct veil *veil,
                                   struct hd_arena *arena, size_t index);
-/* Its calibration, as text in `arena`; NULL: there is none. */
+/* Returns a copy of the node's calibration text in `arena`; NULL: it has none. */
 const char *probe_calibration(const struct controller *c, struct hd_arena *arena, const char *uuid);
 void probe_free_all(struct controller *c);
 
 /* ---- web.c ------------------------------------------------------------------------------------*/
 
-/* Opens the HTTP listener that options.http names; without it nothing. */
+/* Opens the HTTP listener options.http; without that option does nothing. */
 enum hd_status web_open(struct controller *c);
-/* HD_DENIED: with a policy several people use the controller, and its HTTP listener asks for no
- * token.
+/* Returns HD_DENIED if a policy is given while the HTTP listener accepts requests without a token:
+ * with a policy several people use the controller.
  */
 enum hd_status web_check_policy(const struct controller *c, bool has_policy);
-/* The listener shows this certificate from now on, if it shows one. */
+/* Installs a renewed certificate in the HTTP listener; without a listener does nothing. */
 enum hd_status web_set_tls(struct controller *c, const struct hd_rpc_tls *tls);
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user);
-void web_announce(struct controller *c, uint64_t job); /* a change of the job is durable */
+void web_announce(struct controller *c, uint64_t job); /* after a commit that changed the job */
 void web_tick(struct controller *c);
 
 /* ---- the services -----------------------------------------------------------------------------*/
@@ -311,53 +323,55 @@ void web_tick(struct controller *c);
 enum hd_status control_register(struct controller *c);
 enum hd_status fleet_register(struct controller *c);
 
-/* Writing fails: answers the calls that wait for a commit with the error. */
+/* Fails the calls that wait for a commit; called while the disk takes no writes. */
 void control_fail_waiting(struct controller *c, const char *message);
-/* A layout is known: answers the validations that waited for it. */
+/* Replies to the validations that waited for a layout; called after a layout search ends. */
 void control_go_on_validating(struct controller *c);
 void control_forget_validations(struct controller *c);
 
 void watch_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void watch_drain(struct hd_rpc_call *call);
 void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
-/* Ends the streams of a credential; 0: of all that are not valid any more. Likewise read_log_cut
- * and fleet_cut. */
+/* Ends the streams of a credential; 0: of all credentials that are not valid any more. read_log_cut
+ * and fleet_cut do the same for their streams. */
 void watch_cut(struct controller *c, uint64_t credential);
-int64_t watch_count_of(const struct controller *c, const char *name); /* of this caller */
-void watch_announce(struct controller *c, uint64_t job); /* a change of the job is durable */
-void watch_tick(struct controller *c); /* sends changed reasons, which change without a commit */
+/* Returns the number of open watches of this caller. */
+int64_t watch_count_of(const struct controller *c, const char *name);
+void watch_announce(struct controller *c, uint64_t job); /* after a commit that changed the job */
+void watch_tick(struct controller *c); /* sends reasons of waiting that changed without a commit */
 
 void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void read_log_drain(struct hd_rpc_call *call);
 void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
-/* `logs`: the stream that it came by. */
+/* `logs`: the Logs stream on which the chunk arrived. */
 void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
                     const Heddle__V1__LogChunk *chunk);
-void read_log_node_gone(struct controller *c, const char *uuid); /* its Logs stream broke */
+void read_log_node_gone(struct controller *c, const char *uuid); /* the node's Logs stream ended */
 void read_log_cut(struct controller *c, uint64_t credential);
 int64_t read_log_count_of(const struct controller *c, const char *name);
 void read_log_tick(struct controller *c);
-void read_log_forget_all(
-    struct controller *c); /* reads in progress end without post-commit action */
+/* Detaches reads in progress: their results are dropped. */
+void read_log_forget_all(struct controller *c);
 
-/* The node's Logs stream; NULL: not connected. */
+/* Returns the node's Logs stream; NULL: not connected. */
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
 void fleet_cut(struct controller *c, uint64_t credential);
-/* Keeps streams that wait for the disk: their nodes are there. */
+/* Sends keep-alives on streams whose replies wait for a disk that takes no writes, so that their
+ * nodes are not declared lost. */
 void fleet_tick(struct controller *c);
-/* Builds the node's desired set now and sends it when the transaction is durable. */
+/* Builds the node's desired set now; sends it after the commit. */
 void fleet_send_desired(struct controller *c, const char *uuid);
-/* Asks the node's daemon for the probe that the core waits for, when the transaction is durable. */
+/* Sends the node's daemon the probe request that the core has pending, after the commit. */
 void fleet_send_probe_request(struct controller *c, const char *uuid);
-/* The node was removed, by this caller: tells its daemon so when the transaction is durable, and
- * ends its stream. */
+/* Tells the daemon of a removed node by whom it was removed, after the commit, and ends its stream.
+ */
 void fleet_send_removed(struct controller *c, const char *uuid, const char *by);
 void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record *attempt,
                            const Heddle__V1__ControllerMessage *message);
 
 enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, const char *node_uuid,
                               const Heddle__V1__RendezvousPut *put);
-void rendezvous_tick(struct controller *c); /* frees those of ended attempts */
+void rendezvous_tick(struct controller *c); /* frees the rounds of ended attempts */
 void rendezvous_free_all(struct controller *c);
 
 #endif

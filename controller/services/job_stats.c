@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORGETTING_STEPS = 32 }; /* of the mean duration: a step of so long ago counts 1/e */
+/* steps after which an old step's weight in the average step time is 1/e */
+enum { FORGETTING_STEPS = 32 };
 
 void stats_init(struct stats *stats)
 {
@@ -22,7 +23,7 @@ void stats_done(struct stats *stats)
     stats->count = stats->size = 0;
 }
 
-/* The first place whose job is not lower. */
+/* Returns the index of the first entry whose job number is not lower. */
 static size_t index_of(const struct stats *stats, uint64_t job)
 {
     size_t low = 0, high = stats->count;
@@ -45,7 +46,7 @@ struct job_stats *stats_find(const struct stats *stats, uint64_t job)
     return at < stats->count && stats->jobs[at].job == job ? &stats->jobs[at] : NULL;
 }
 
-/* NULL: no memory; then this job has no numbers. */
+/* Adds a live job; NULL: no memory, so the job has no metrics. */
 static struct job_stats *insert_job(struct stats *stats, const struct hd_job_record *record)
 {
     size_t at = index_of(stats, record->job);
@@ -83,7 +84,7 @@ static void forget(struct stats *stats, struct job_stats *job)
     stats->count--;
 }
 
-/* ---- what has happened ------------------------------------------------------------------------*/
+/* ---- updates ----------------------------------------------------------------------------------*/
 
 static bool is_live(const struct hd_job_record *job)
 {
@@ -121,7 +122,7 @@ static void take_attempt(struct stats *stats, struct job_stats *job,
         stats->attempts_started++;
         if (job->has_step && job->step > attempt->base_step)
             stats->steps_lost += (uint64_t)(job->step - attempt->base_step);
-        job->step = attempt->base_step; /* its steps begin there */
+        job->step = attempt->base_step; /* the attempt continues after this step */
     }
     if (attempt->state == HD_ATTEMPT_STATE_ENDED && attempt->attempt > job->attempts_ended) {
         job->attempts_ended = attempt->attempt;
@@ -135,7 +136,7 @@ static void take_job(struct stats *stats, const struct hd_job_record *record)
 
     if (is_live(record)) {
         if (!job)
-            job = insert_job(stats, record); /* it was resumed */
+            job = insert_job(stats, record); /* the job was resumed */
         if (job && !job->started_ms && record->started_ms) {
             job->started_ms = record->started_ms;
             hd_prom_observe(&stats->waits,
@@ -147,7 +148,8 @@ static void take_job(struct stats *stats, const struct hd_job_record *record)
     }
 }
 
-/* Attempts come behind their job in a batch, so the jobs that have ended are forgotten last. */
+/* Updates attempts and steps first and jobs last: a job's attempts come after the job in a batch,
+ * and an ended job is removed. */
 void stats_take(struct stats *stats, const struct hd_batch *batch)
 {
     struct job_stats *job;
@@ -192,7 +194,7 @@ void stats_take(struct stats *stats, const struct hd_batch *batch)
             take_job(stats, &op->job);
 }
 
-/* ---- at start ---------------------------------------------------------------------------------*/
+/* ---- restore at start -------------------------------------------------------------------------*/
 
 void stats_restore_job(struct stats *stats, const struct hd_job_record *job)
 {
@@ -207,7 +209,8 @@ void stats_restore_attempt(struct stats *stats, const struct hd_attempt_record *
     if (!job)
         return;
     if (attempt->state != HD_ATTEMPT_STATE_ENDED && job->attempts_ended >= attempt->attempt)
-        job->attempts_ended = attempt->attempt - 1; /* its end is still to be counted */
+        /* the end of the newest attempt is still to be counted */
+        job->attempts_ended = attempt->attempt - 1;
 }
 
 void stats_restore_checkpoint(struct stats *stats, const struct hd_checkpoint_record *checkpoint)

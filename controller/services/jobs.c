@@ -1,5 +1,5 @@
-/* jobs: the calls of Control about one job, but those that need all its records: resume.c,
- * remove.c. */
+/* jobs: the calls of Control about one job, except those that need all its records (resume.c,
+ * remove.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,8 @@ static enum hd_status check_request_id(const char *id)
                   REQUEST_ID_MIN, REQUEST_ID_MAX);
 }
 
-/* A job that the step has just made, as a reply will tell of it: without a step or a checkpoint. */
+/* Returns the status of a job that the step has just created, without a step or a checkpoint; NULL:
+ * the core does not have the job, or out of memory. */
 static Heddle__V1__JobStatus *new_job(const struct controller *c, const struct hd_rpc_call *call,
                                       uint64_t job, struct hd_arena *arena)
 {
@@ -34,7 +35,8 @@ static Heddle__V1__JobStatus *new_job(const struct controller *c, const struct h
     row.record.spec = NULL;
     row.record.spec_bytes = 0;
     row.record =
-        hd_record_copy_job(arena, &row.record); /* the core's may change before it leaves */
+        /* copied: the core may change its record before the reply is sent */
+        hd_record_copy_job(arena, &row.record);
     return convert_job(arena, c, &veil, &row);
 }
 
@@ -46,7 +48,7 @@ static void send_new_job(struct controller *c, struct reply *reply)
         answer_with_job(c, reply->call, reply->job, ANSWER_SUBMIT, reply->repeated);
 }
 
-/* The step of a job that has passed all checks. */
+/* Takes the step of a submission that has passed all checks. */
 static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, const char *request_id,
                              const struct prepared *prepared)
 {
@@ -58,7 +60,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
                                                    .spec_bytes = prepared->count}};
     char user[HD_USER_BYTES_MAX + 1];
     struct reply *reply;
-    /* said now, and not when the job could start */
+    /* fails now if the policy has no system user for the caller, and not when the job starts */
     enum hd_status st = hd_policy_user(c->policy, control_caller(call), user);
 
     if (st)
@@ -83,7 +85,7 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     enum hd_status st = control_check_disk(c);
 
     if (st && hd_core_knows_request(c->core, m->request_id,
-                                    control_caller(call))) /* it may wait for the disk */
+                                    control_caller(call))) /* its commit may be pending */
         st = hd_err(HD_ABORTED, "%s; this request was taken before and may still take effect",
                     hd_err_message());
     if (!st)
@@ -93,7 +95,8 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     if (!st)
         st = control_check_after(c, call, &prepared->job);
     if (!st && hd_core_knows_request(c->core, m->request_id, control_caller(call))) {
-        st = submit(c, call, m->request_id, prepared); /* no new job: no limit is in its way */
+        /* a repeated request creates no job, so no limit applies */
+        st = submit(c, call, m->request_id, prepared);
         if (!st)
             control_free_prepared(prepared);
     } else if (!st) {
@@ -105,8 +108,7 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     }
 }
 
-/* ---- one job
- * -----------------------------------------------------------------------------------*/
+/* ---- one job ----------------------------------------------------------------------------------*/
 
 void control_get_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
@@ -132,7 +134,7 @@ void control_cancel_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
         .cancel = {.job = m->job, .now = m->now, .by = control_caller(call)}};
     enum hd_status st;
 
-    if (!job) { /* it has ended or does not exist: the store tells */
+    if (!job) { /* not live: the store knows whether it has ended or never existed */
         answer_with_job(c, call, m->job, ANSWER_CANCEL, false);
         return;
     }

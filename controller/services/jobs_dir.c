@@ -1,26 +1,30 @@
-/* jobs_dir: the file .heddle-probe in the jobs directory, by which a daemon knows that it sees the
- * same directory, and the controller that it is the one which its database knows:
+/* jobs_dir: the file .heddle-probe in the jobs directory. With it a daemon checks that it sees the
+ * controller's directory, and the controller that the directory is the one its database knows:
  *
- *     heddle-0f3a..                 random, of this start
- *     cluster 8c1d..                id of the database: the same after a restored backup, or a move
- *     share 77e0..                  id of the directory, in the database since it was first used
- *     state /var/lib/heddle on n1   for people
+ *     heddle-0f3a..                 random, new in each start of the controller
+ *     cluster 8c1d..                id of the database; a restored backup or a move keeps it
+ *     share 77e0..                  id of the directory, stored in the database at its first use
+ *     state /var/lib/heddle on n1   state directory of the controller, for people
  *
- * An empty folder is not a fresh one: where the share is not mounted, jobs would begin from
- * scratch, and what they wrote would be hidden when it is. So:
+ * An empty folder is not accepted as a new jobs directory: if the file system is not mounted, jobs
+ * would start from scratch, and a later mount would hide what they wrote.
  *
- *   database   directory                                    then
- *   no share   another cluster's file                       the controller does not start
- *   no share   this cluster's file, or none                 it gets a share, which is stored
- *   no share   no trace of the jobs that the database has   away
- *   a share    a file with it                               it is used
- *   a share    another file, or none                        away (heddle-controller adopt)
+ *   id in the     file in the directory             result
+ *   database
+ *   none          another cluster's                 the controller does not start
+ *   none          this cluster's, or none           the directory gets an id, which is stored
+ *   none          none, and no folder of any job    unavailable
+ *                 that the database has
+ *   an id         with this id                      used
+ *   an id         with another id, or none          unavailable (heddle-controller adopt)
  *
- * While it is away the controller serves, running attempts go on, and nothing starts. The directory
- * is looked at every CHECK_MS, in libuv's pool: a file server may not answer.
+ * While the directory is unavailable the controller serves, running attempts continue, and no job
+ * starts. It is checked every CHECK_MS in libuv's thread pool, because a file server may not
+ * respond.
  *
- * Two clusters in one directory would take each other's files for their own, because the numbers of
- * jobs are the same. Versions before wrote neither `share` nor, still earlier, `cluster`.
+ * Two clusters in one directory would take each other's files for their own, because their job
+ * numbers are equal. Earlier versions wrote no line `share`, the earliest ones no line `cluster`
+ * either.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,18 +40,18 @@
 #include "controller/services/jobs_mark.h"
 
 enum {
-    CHECK_MS = 5000,   /* from one look at the directory to the next */
-    SILENT_MS = 30000, /* a look that takes longer: the file server does not answer */
+    CHECK_MS = 5000,   /* period of the check */
+    SILENT_MS = 30000, /* a check that takes longer: the file server does not respond */
 };
 
 struct jobs_dir_check {
     uv_work_t work;
-    struct controller *c; /* NULL: it has been freed */
+    struct controller *c; /* NULL: the controller was freed */
     bool busy;
     int64_t begun_ms;
     char path[HD_CTL_PATH_BYTES_MAX + 32];
-    struct jobs_mark mark; /* as found */
-    struct hd_error error; /* of reading it */
+    struct jobs_mark mark; /* mark that was read */
+    struct hd_error error; /* error of reading it */
 };
 
 static int64_t check_ms(const struct controller *c)
@@ -55,7 +59,7 @@ static int64_t check_ms(const struct controller *c)
     return c->options.jobs_dir_check_ms ? c->options.jobs_dir_check_ms : CHECK_MS;
 }
 
-/* The state directory on this machine; "": it does not fit a line. */
+/* Writes the mark's line `state`; "" if the path is too long for a line. */
 static void name_state(const struct controller *c, char ret_line[JOBS_MARK_STATE_MAX])
 {
     jobs_mark_name_state(c->state_dir, ret_line);
@@ -68,16 +72,16 @@ static bool is_below(const char *dir, const char *above)
     return strncmp(dir, above, n) == 0 && dir[n] == '/';
 }
 
-/* Returns whether one directory is in the other, as by default and in a run of heddle local: if
- * one is lost, so are both. */
+/* Returns whether one directory is inside the other, as by default and under heddle local: then
+ * both are lost together. */
 static bool is_beside_state(const struct controller *c)
 {
     return is_below(c->jobs_dir, c->state_dir) || is_below(c->state_dir, c->jobs_dir);
 }
 
-/* Checks that the file does not name another cluster; HD_CONFLICT: it does. Allows the file of a
- * cluster whose database was made anew in this state directory, if one directory is in the
- * other: no other controller can run there, because the state directory is locked. */
+/* Checks that the mark does not name another cluster; HD_CONFLICT: it does. A mark of a cluster
+ * whose database was recreated in this state directory is accepted if one directory is inside the
+ * other: no other controller can be running there, because the state directory is locked. */
 static enum hd_status check_cluster(const struct controller *c, const struct jobs_mark *mark,
                                     const char *path)
 {
@@ -101,8 +105,8 @@ static enum hd_status check_cluster(const struct controller *c, const struct job
                   c->jobs_dir, *mark->state ? mark->state : "(not known)", path);
 }
 
-/* Checks that the directory is the one that the database knows, or may become it; the message says
- * why not. */
+/* Checks that the directory is the one that the database knows, or may become it; HD_CONFLICT: the
+ * message says why not. */
 static enum hd_status check_share(const struct controller *c, const struct jobs_mark *mark)
 {
     static const char advice[] =
@@ -137,10 +141,9 @@ static void store_share(struct controller *c)
     hd_store_commit(c->store, batch, NULL, NULL);
 }
 
-/* Writes the file, then the row: a start that was killed between the two leaves the id in the
- * file, where the next one finds it. A directory that takes no writes now does not keep the
- * controller from serving: the first line of an earlier start is used, or the write is tried
- * again. */
+/* Writes the file, then the database row: if the controller is killed between the two, the id is in
+ * the file, and the next start reads it. If the directory takes no writes, the controller still
+ * serves: it uses the first line of an earlier start, or retries the write. */
 static enum hd_status write_mark(struct controller *c, const struct jobs_mark *found,
                                  const char *path)
 {
@@ -172,7 +175,8 @@ static enum hd_status write_mark(struct controller *c, const struct jobs_mark *f
     return HD_OK;
 }
 
-/* Sets c->jobs_dir_problem; HD_CONFLICT: the directory is another cluster's. */
+/* Checks the mark, writes it if necessary, and sets c->jobs_dir_problem ("": usable). HD_CONFLICT:
+ * the directory belongs to another cluster. */
 static enum hd_status judge(struct controller *c, const struct jobs_mark *mark, const char *path)
 {
     enum hd_status st = check_cluster(c, mark, path);
@@ -191,7 +195,7 @@ static enum hd_status judge(struct controller *c, const struct jobs_mark *mark, 
     else if (!st && !c->jobs_marked)
         st = write_mark(c, mark, path);
     else if (st)
-        c->jobs_marked = false; /* what comes back is marked anew */
+        c->jobs_marked = false; /* a directory that comes back gets a new mark */
     if (st)
         (void)snprintf(c->jobs_dir_problem, sizeof c->jobs_dir_problem, "%s", hd_err_message());
     return HD_OK;
@@ -232,7 +236,7 @@ void jobs_dir_report(struct controller *c)
     transaction_end(c);
 }
 
-/* ---- later ---- */
+/* ---- periodic checks --------------------------------------------------------------------------*/
 
 static void report_change(struct controller *c, const char *before)
 {

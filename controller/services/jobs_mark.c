@@ -14,9 +14,9 @@
 #include "base/text.h"
 #include "controller/store/store.h"
 
-enum { MARK_BYTES_MAX = 4096, /* as daemons read */ STATE_SHOWN_MAX = 400 };
+enum { MARK_BYTES_MAX = 4096, /* daemons read as much */ STATE_SHOWN_MAX = 400 };
 
-/* Finds the text behind `word` on its line; "": the file has no such line. */
+/* Finds the text after `word` on its line; "": no such line. */
 static void find_line(const char *text, const char *word, char *ret_line, size_t size)
 {
     const char *at = strstr(text, word);
@@ -77,7 +77,7 @@ void jobs_mark_name_state(const char *state_dir, char ret_line[JOBS_MARK_STATE_M
         (void)snprintf(ret_line, JOBS_MARK_STATE_MAX, "%.400s on %.64s", state_dir, host);
 }
 
-/* ---- adopt ---- */
+/* ---- heddle-controller adopt ------------------------------------------------------------------*/
 
 static enum hd_status mark_for(const char *path, const char *cluster, const char *state_dir,
                                struct jobs_mark *mark)
@@ -102,7 +102,8 @@ static enum hd_status mark_for(const char *path, const char *cluster, const char
     return jobs_mark_write(path, mark);
 }
 
-/* Refuses a folder that has none of the newest jobs with checkpoints: a share that is not mounted.
+/* Refuses a folder that has none of the newest jobs with checkpoints: its file system is probably
+ * not mounted.
  */
 static enum hd_status check_has_jobs(const char *state, const char *jobs_dir)
 {
@@ -128,7 +129,7 @@ static enum hd_status check_has_jobs(const char *state, const char *jobs_dir)
         jobs_dir, jobs[0]);
 }
 
-/* Writes the absolute path of the jobs directory; jobs_dir NULL: it is in the state directory. */
+/* Writes the absolute path of the jobs directory; jobs_dir NULL: `jobs` in the state directory. */
 static enum hd_status find_jobs_dir(const char *state, const char *jobs_dir,
                                     char ret_folder[PATH_MAX])
 {

@@ -1,4 +1,4 @@
-/* limits: GetLimits, and the limits that need the store. */
+/* limits: GetLimits, and the limits whose check needs a query of the store. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 struct asking {
     const struct controller *c;
-    struct hd_rpc_call *call; /* referenced */
+    struct hd_rpc_call *call; /* holds a reference */
     char name[HD_CTL_NAME_BYTES_MAX + 1];
     enum hd_role role;
     bool known;
@@ -71,7 +71,8 @@ static void on_bytes(struct hd_query *query, enum hd_status st)
     hd_query_free(query);
 }
 
-/* The role by which another's limits are found: of its credential, or as the policy says. */
+/* Finds the role of another user, whose limits are shown: that of a credential, or of the policy.
+ */
 static void find_role(struct asking *a)
 {
     for (size_t i = 0; i < hd_credentials_count(a->c->credentials); i++) {
@@ -108,7 +109,7 @@ void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request)
     }
     a->c = hd_rpc_call_user(call);
     a->call = hd_rpc_call_ref(call);
-    (void)strcpy(a->name, name); /* its length was checked */
+    (void)strcpy(a->name, name); /* fits: its length was checked */
     a->role = guard_role(call);
     a->known = strcmp(name, mine) == 0;
     if (!a->known)
@@ -123,7 +124,7 @@ void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request)
 
 struct submission {
     struct controller *c;
-    struct hd_rpc_call *call; /* referenced */
+    struct hd_rpc_call *call; /* holds a reference */
     struct prepared *prepared;
     limits_step *step;
     char *request_id;
@@ -145,8 +146,7 @@ static void on_submission(struct hd_query *query, enum hd_status st)
     if (!st)
         st = hd_limit_check(control_caller(s->call), HD_LIMIT_CHECKPOINT_BYTES, query->bytes,
                             s->most);
-    if (!st) /* the others are looked at when the job is made: meanwhile another one may have been
-              */
+    if (!st) /* checked again: another job may have been submitted during the query */
         st = guard_check_jobs(s->c, s->call);
     if (!st)
         st = s->step(s->c, s->call, s->request_id, s->prepared);

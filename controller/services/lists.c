@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "controller/services/control.h"
 
-/* A set of states that no job has. */
+/* set of job states that matches no job */
 #define NO_STATE (1u << 31)
 
 static uint64_t number_of(int64_t value)
@@ -17,7 +17,7 @@ static uint64_t number_of(int64_t value)
 
 struct list_answer {
     struct controller *c;
-    struct hd_rpc_call *call; /* referenced */
+    struct hd_rpc_call *call; /* holds a reference */
 };
 
 static void finish_list(struct hd_query *query, struct list_answer *answer)
@@ -27,7 +27,7 @@ static void finish_list(struct hd_query *query, struct list_answer *answer)
     hd_query_free(query);
 }
 
-/* Sends the query; `done` replies and then calls finish_list. */
+/* Sends the query; `done` must reply and then call finish_list. */
 static void query_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
                        void (*done)(struct hd_query *query, enum hd_status st))
 {
@@ -92,7 +92,7 @@ void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message
         query->owner = own && !*m->owner ? control_caller(call) : m->owner;
         query->limit = control_page_size(m->limit);
         if (own && strcmp(query->owner, control_caller(call)) != 0)
-            query->states = NO_STATE; /* jobs of others: there are none */
+            query->states = NO_STATE; /* the reader sees no jobs of other users */
         for (size_t i = 0; i < m->n_states && query->states != NO_STATE; i++)
             query->states |= (unsigned)m->states[i] < 32 ? 1u << (unsigned)m->states[i] : 0;
     }

@@ -24,7 +24,7 @@ static void add_label(struct hd_text *out, enum hd_prom_family family, const cha
     hd_text_free(&label);
 }
 
-/* ---- jobs together ----------------------------------------------------------------------------*/
+/* ---- totals of all jobs -----------------------------------------------------------------------*/
 
 static void add_states(const struct controller *c, struct hd_text *out)
 {
@@ -67,7 +67,7 @@ static void add_totals(const struct stats *s, struct hd_text *out)
     hd_prom_add_one(out, HD_PROM_steps_lost_total, (double)s->steps_lost);
 }
 
-/* ---- each job ---------------------------------------------------------------------------------*/
+/* ---- series of each job -----------------------------------------------------------------------*/
 
 struct metrics_row {
     const struct job_stats *seen;
@@ -79,7 +79,8 @@ static double seconds(int64_t unix_ms)
     return unix_ms ? (double)unix_ms / 1e3 : NAN;
 }
 
-/* The sample of a family; NaN: it is not known. A loss that is NaN is known: see add_jobs. */
+/* Returns the value of a family for one job; NaN: unknown, so no sample is written. Exception: a
+ * loss of NaN (keeps_nan). */
 static double value_of(enum hd_prom_family family, const struct metrics_row *row, int64_t now_ms)
 {
     const struct job_stats *s = row->seen;
@@ -125,7 +126,8 @@ static double value_of(enum hd_prom_family family, const struct metrics_row *row
     }
 }
 
-/* Prometheus has NaN, too: a loss that is none must not look as if there were no steps. */
+/* Returns whether a NaN value is written: a loss that has become NaN must not look like a job
+ * without steps. */
 static bool keeps_nan(enum hd_prom_family family, const struct metrics_row *row)
 {
     return row->seen->has_step && (family == HD_PROM_job_loss || family == HD_PROM_job_grad_norm);

@@ -10,11 +10,11 @@
 
 struct controller;
 
-/* Live jobs with series of their own; the oldest ones, when there are more. */
+/* live jobs with series of their own; with more, those submitted first */
 enum { METRICS_JOBS_MAX = 20000 };
 
-/* Reads memory alone, but for the sizes of the store's files. http: NULL, or the listener it is
- * for. */
+/* Appends the page of metrics. Reads memory alone, except for the sizes of the store's files. http:
+ * the HTTP listener whose counters to add; NULL: none. */
 void metrics_add(struct controller *c, struct hd_http *http, struct hd_text *out);
 
 #endif

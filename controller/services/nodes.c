@@ -35,7 +35,7 @@ void control_list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *messag
 
 /* ---- drain and undrain ------------------------------------------------------------------------*/
 
-/* The node as it is now; NULL: the call has failed. */
+/* Returns the node's current status; NULL: the call has been failed. */
 static Heddle__V1__NodeStatus *find_status(const struct controller *c, struct reply *reply)
 {
     const struct veil veil = guard_veil(c, reply->call);

@@ -1,4 +1,4 @@
-/* now: both clocks at once. A leaf: calls nothing of this folder. */
+/* now: reads the wall clock and the monotonic clock together; calls nothing of this folder. */
 #include "base/clock.h"
 #include "controller/services/internal.h"
 

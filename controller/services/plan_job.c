@@ -1,11 +1,11 @@
-/* plan_job: PlanJob, which answers what `heddle plan` would for the nodes that the controller
- * knows.
+/* plan_job: PlanJob: the layouts that `heddle plan` would print for the nodes of this cluster.
  *
- *   nodes grouped by kind and number of their devices, on the loop -> search, in a thread of
- * libuv's pool, one at a time and for a bounded time -> the object Plan
+ *   group the nodes by kind and number of their devices, on the loop
+ *   -> search layouts in libuv's thread pool, one call at a time, at most SEARCH_MS
+ *   -> the object Plan
  *
- * Nothing of the core changes. Groups have the nodes that are neither lost nor drained, whether
- * they are busy or not. Of CPU devices the measured node with most of them counts
+ * The core does not change. Groups contain all nodes that are neither lost nor drained, busy or
+ * not. Of nodes with CPU devices only the probed one with most devices is used
  * (docs/decisions/planner-costs.md).
  */
 #include <stdio.h>
@@ -18,38 +18,38 @@
 #include "spec/spec.h"
 
 enum {
-    PLANS_WAITING_MAX = 32, /* more calls are refused */
+    PLANS_WAITING_MAX = 32, /* waiting calls; further ones are refused */
     TOP_DEFAULT = 3,
     SEARCH_MS = 10 * 1000,
 };
 
-/* A kind of node: so many alike devices of this kind. */
+/* Nodes with equally many devices of one GPU kind. */
 struct node_group {
     const struct hd_gpu_kind *kind;
-    int64_t devices, nodes, memory_bytes; /* memory: of the device that has least */
-    const char *calibration;              /* of one of them that was probed; NULL: none */
+    int64_t devices, nodes, memory_bytes; /* memory_bytes: of the device with the least memory */
+    const char *calibration; /* calibration of one of the nodes; NULL: none was probed */
 };
 
 struct job_plan {
     uv_work_t work;
-    struct controller *c; /* NULL: it has been stopped */
+    struct controller *c; /* NULL: the controller was freed */
     struct job_plan *next;
     bool started;
-    struct hd_rpc_call *call; /* referenced */
+    struct hd_rpc_call *call; /* holds a reference */
     struct prepared *prepared;
     struct hd_arena arena;
-    const char *cluster_file;      /* in arena; NULL: none */
+    const char *cluster_file;      /* path, in arena; NULL: none */
     struct hd_cluster *clusters;   /* [count], in arena */
-    const struct node_group *gpus; /* [count] of them; NULL: CPU devices */
+    const struct node_group *gpus; /* [count], in arena; NULL: CPU devices */
     int count, top;
-    /* Of the node whose CPU devices count; NULL: none */
+    /* the probed node with most CPU devices; calibration NULL: none */
     const char *calibration, *traits;
     int64_t cpu_devices, cpu_threads, cpu_memory_bytes;
     struct hd_text json;
     struct hd_error error;
 };
 
-/* ---- the nodes, on the loop -------------------------------------------------------------------*/
+/* ---- grouping the nodes, on the loop ----------------------------------------------------------*/
 
 static void count_gpus(const struct hd_node_record *node, struct node_group *ret_group)
 {
@@ -84,7 +84,8 @@ static void add_to_groups(struct node_group *groups, int *count, const struct no
         groups[(*count)++] = *node;
 }
 
-/* The levels above a node, by the cluster file; without one, what is usual for the kind. */
+/* Sets the network levels above a node from the cluster file; without a file keeps the kind's usual
+ * ones. */
 static void set_network(const struct hd_node_tree *tree, struct hd_cluster *cluster)
 {
     const int64_t all = hd_cluster_devices(cluster);
@@ -97,7 +98,8 @@ static void set_network(const struct hd_node_tree *tree, struct hd_cluster *clus
 
         *l = tree->tiers[t];
         l->devices = tree->tier_nodes[t] * cluster->devices_per_node;
-        if (l->devices >= all || t + 1 == tree->tier_count) { /* above it no switch is known */
+        /* no switch above this tier is known */
+        if (l->devices >= all || t + 1 == tree->tier_count) {
             l->devices = all;
             break;
         }
@@ -119,7 +121,7 @@ static void find_gpus(struct job_plan *p, const struct node_group *groups, int c
 
         hd_cluster_of_gpus(groups[g].kind, groups[g].nodes * groups[g].devices, groups[g].devices,
                            p->prepared->job.tf32, cluster);
-        cluster->host_memory_bytes = 0; /* no daemon says it */
+        cluster->host_memory_bytes = 0; /* no daemon reports it */
         if (groups[g].memory_bytes > 0)
             cluster->traits.memory_bytes = groups[g].memory_bytes;
         (void)snprintf(cluster->name, sizeof cluster->name, "%lld node%s of %lld",
@@ -177,7 +179,7 @@ static void find_nodes(struct job_plan *p)
 
 /* ---- the search, in a thread ------------------------------------------------------------------*/
 
-/* GPUs of which a node was probed take the times that it measured. */
+/* Replaces predicted rates of GPUs by measured ones, for groups with a probed node. */
 static void calibrate_gpus(struct job_plan *p)
 {
     for (int g = 0; p->gpus && g < p->count; g++)
@@ -185,7 +187,7 @@ static void calibrate_gpus(struct job_plan *p)
             planner_calibrate(&p->arena, p->gpus[g].calibration, p->gpus[g].kind, &p->clusters[g]);
 }
 
-/* The CPU devices of the node that counts, if there are no GPUs. */
+/* Adds the chosen node's CPU devices if there are no GPUs. */
 static void add_cpus(struct job_plan *p)
 {
     struct hd_traits traits;
@@ -249,7 +251,7 @@ static void free_plan(struct job_plan *p)
 
 static void begin_next(struct controller *c);
 
-/* Calls that have ended leave the list, but for the one whose search runs. */
+/* Removes calls that have ended from the list, except the one whose search runs. */
 static void drop_gone(struct controller *c)
 {
     struct job_plan **at = &c->job_plans;
@@ -288,7 +290,7 @@ static void on_plan_made(uv_work_t *work, int status)
     free_plan(p);
 }
 
-/* The first one is searched, the others wait; not those whose callers have gone. */
+/* Starts the search of the first call whose client is still connected. */
 static void begin_next(struct controller *c)
 {
     struct job_plan *p;
@@ -315,7 +317,7 @@ static enum hd_status add_job_plan(struct controller *c, struct job_plan *p)
     struct job_plan **end = &c->job_plans;
     int waiting = 0;
 
-    drop_gone(c); /* they are not counted */
+    drop_gone(c); /* ended calls do not count */
     for (; *end; end = &(*end)->next)
         waiting++;
     if (waiting >= PLANS_WAITING_MAX)

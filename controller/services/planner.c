@@ -1,9 +1,9 @@
-/* planner: finds the layouts that the core asks for (hd_core_out.asked), beside the loop.
+/* planner: searches the layouts that the core requests (hd_core_out.asked), in threads.
  *
- * A layout takes from a millisecond to seconds to find (plan/best.h), in a thread of libuv's pool;
- * a few are searched at a time, so that the pool has threads left, and none for longer than a job
- * may wait for it. The answer enters the core as an event. Validations of jobs that are not
- * submitted wait here for the answers they need.
+ * A search takes from a millisecond to seconds (plan/best.h), in libuv's thread pool. At most
+ * SEARCHES_MAX run at a time, so that the pool keeps free threads, and each has a deadline, so that
+ * a job does not wait long. The answer enters the core as an event. Validations of jobs that are
+ * not submitted wait here for their layouts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,23 +16,23 @@
 #include "plan/calibration_report.h"
 
 enum {
-    SEARCHES_MAX = 2, /* at a time */
-    /* A question is answered so long after it was asked, by the search or by memory; but a search
-     * whose transaction comes late has a second. */
+    SEARCHES_MAX = 2, /* concurrent searches */
+    /* deadline of a search, ms after its request; afterwards a layout is chosen by memory alone. A
+     * search that starts late still gets SEARCH_MIN_MS. */
     ANSWER_MS = 10 * 1000,
     SEARCH_MIN_MS = 1000,
 };
 
 struct planning {
     uv_work_t work;
-    struct controller *c; /* NULL: it has been stopped */
+    struct controller *c; /* NULL: the controller was freed */
     struct planning *next;
     bool started;
-    int64_t asked_ms; /* by the monotonic clock: since when it may take ANSWER_MS */
+    int64_t asked_ms; /* time from which ANSWER_MS counts (monotonic) */
     struct hd_arena arena;
-    struct hd_core_asked asked;      /* strings and spec in arena */
-    const char *calibration;         /* text of the node's probe, in arena; NULL: none */
-    struct hd_cluster_level network; /* between the nodes, by the cluster file */
+    struct hd_core_asked asked;      /* its strings and spec are in arena */
+    const char *calibration;         /* the node's calibration text, in arena; NULL: none */
+    struct hd_cluster_level network; /* links between the nodes, from the cluster file */
     bool knows_network;
     struct hd_core_answer answer;
     struct hd_text why;
@@ -40,8 +40,8 @@ struct planning {
 
 /* ---- the search, in a thread of the pool ------------------------------------------------------*/
 
-/* The traits of the device. CPU devices: what their heddled says, if it is of the same build as
- * this controller; a GPU: those of its kind. False: not known, so nothing can be laid out. */
+/* Finds the traits of the device: of CPU devices those that heddled reports, if its build is this
+ * one; of a GPU those of its kind. False: unknown, so no layout can be found. */
 static bool find_traits(const struct hd_core_asked *asked, const struct hd_gpu_kind *kind,
                         struct hd_traits *ret_traits)
 {
@@ -64,7 +64,8 @@ void planner_calibrate(struct hd_arena *arena, const char *calibration,
         hd_rates_calibrate(&cluster->rates, cal);
 }
 
-/* How fast GPUs of a known kind compute and reach one another is in a table, or was measured. */
+/* Sets up the cluster of GPUs for the search: rates and links from the table of kinds, replaced by
+ * the cluster file's network and by measured rates where available. */
 static void find_cluster(struct planning *p, const struct hd_gpu_kind *kind,
                          const struct hd_job *spec, struct hd_cluster *cluster,
                          struct hd_best_asked *question)
@@ -75,7 +76,8 @@ static void find_cluster(struct planning *p, const struct hd_gpu_kind *kind,
                                                                         : HD_BF16;
 
     hd_cluster_of_gpus(kind, asked->devices, asked->together, spec->tf32, cluster);
-    cluster->host_memory_bytes = 0; /* no daemon says it: the optimizer is not put there unasked */
+    /* no daemon reports it, so no layout offloads the optimizer unrequested */
+    cluster->host_memory_bytes = 0;
     if (p->knows_network && cluster->nodes > 1) {
         struct hd_cluster_level *between = &cluster->levels[cluster->level_count - 1];
 
@@ -149,7 +151,7 @@ static void search(uv_work_t *work)
 
     if (known)
         st = choose(p, kind, &traits, &best);
-    if (st) /* the ranks will say what is wrong with it */
+    if (st) /* the ranks report what is wrong */
         hd_log(HD_LOG_WARN, "cannot choose a layout that fits: %s", hd_err_message());
     p->answer = (struct hd_core_answer){.key = p->asked.key,
                                         .failed = !known || st,
@@ -199,7 +201,7 @@ static void on_searched(uv_work_t *work, int status)
     free_planning(p);
 }
 
-/* Questions for which a job waits come before those that were asked ahead. */
+/* Starts searches: first those for which a job waits, then prefetches. */
 static void begin_some(struct controller *c)
 {
     int running = 0;
@@ -209,15 +211,15 @@ static void begin_some(struct controller *c)
     for (int ahead = 0; ahead < 2; ahead++)
         for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next)
             if (!p->started && p->asked.ahead == (ahead > 0)) {
-                if (p->asked.ahead) /* no job waits for it: its time begins with the search */
+                if (p->asked.ahead) /* prefetch: its time starts with the search */
                     p->asked_ms = hd_clock_now_ms();
                 p->started = uv_queue_work(c->loop, &p->work, search, on_searched) == 0;
                 running += p->started;
             }
 }
 
-/* Nodes at one switch of a tier reach one another as the cluster file says of that tier. At several
- * switches of the highest one they are no nearer than at one. */
+/* Finds the links between nodes of the requested tier in the cluster file. Nodes under several
+ * switches of the highest tier get that tier's links. */
 static void find_network(struct planning *p, const struct hd_node_tree *tree)
 {
     const int32_t tiers = tree ? tree->tier_count : 0, tier = p->asked.tier;
@@ -238,19 +240,20 @@ static bool copy_asked(struct planning *p, const struct hd_core_asked *asked)
     p->asked.spec = spec;
     if (*asked->probe_uuid)
         p->calibration = probe_calibration(p->c, &p->arena, asked->probe_uuid);
-    p->asked.probe_uuid = NULL; /* the core's */
+    p->asked.probe_uuid = NULL; /* belongs to the core */
     find_network(p, p->c->tree);
     if (spec)
         memcpy(spec, asked->spec, asked->spec_bytes);
     return spec && p->asked.key && p->asked.device_name && p->asked.traits;
 }
 
-/* It was asked ahead, and a job waits for it now. */
+/* Returns whether the layout is being searched already. A prefetch for which a job waits now
+ * becomes an ordinary request. */
 static bool hurry(const struct controller *c, const struct hd_core_asked *asked)
 {
     for (struct planning *p = c->plannings; p; p = p->next)
         if (strcmp(p->asked.key, asked->key) == 0) {
-            if (p->asked.ahead && !asked->ahead) /* the time that it may take begins now */
+            if (p->asked.ahead && !asked->ahead) /* its time starts now */
                 p->asked_ms = hd_clock_now_ms();
             p->asked.ahead = asked->ahead;
             return true;

@@ -1,4 +1,4 @@
-/* prepare: job specs that come with a call, complete and checked. */
+/* prepare: copies and checks job specs that come with a call. */
 #include <stdlib.h>
 
 #include "controller/services/control.h"
@@ -32,7 +32,8 @@ static enum hd_status pack(struct prepared *prepared)
 
 enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
 {
-    struct prepared *prepared = malloc(sizeof *prepared); /* large; the reader clears the job */
+    /* large; not cleared here, because hd_spec_from_message clears the job */
+    struct prepared *prepared = malloc(sizeof *prepared);
     enum hd_status st = HD_OK;
 
     *ret_prepared = NULL;
@@ -53,6 +54,6 @@ enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared
         control_free_prepared(prepared);
     else
         *ret_prepared = prepared;
-    /* the client gets INVALID_ARGUMENT for features that are not built */
+    /* clients expect INVALID_ARGUMENT for features that are not built */
     return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
 }

@@ -1,8 +1,8 @@
-/* probe: what nodes have measured of their devices: kept here as text for the planner, shown to
- * users as figures. The core knows the rates of single devices and stores all of it.
+/* probe: results of nodes' probes, stored as calibration text for the planner and as figures for
+ * users. The core has the rates of single devices, and puts the whole result into the database.
  *
- * A calibration is about 60 KB of text per node with CPU devices; it is read when it comes, so that
- * what is kept is whole. */
+ * A calibration is about 60 KB of text per node with CPU devices. It is parsed on arrival, so that
+ * a stored one is complete. */
 #include <search.h> /* a balanced tree */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 #include "controller/services/internal.h"
 #include "plan/calibration_report.h"
 
-/* Of one node. */
+/* The probe result of one node. */
 struct kept {
     char uuid[HD_CTL_NAME_BYTES_MAX + 1];
-    char *text;    /* the calibration; NULL: none */
+    char *text;    /* calibration; NULL: none */
     void *figures; /* packed NodeProbe without its times and problem */
     size_t figures_bytes;
 };
@@ -90,7 +90,7 @@ static void add_devices(struct hd_arena *arena, const struct hd_calibration *cal
         if (!d)
             return;
         heddle__v1__device_figures__init(d);
-        d->device = i; /* among those that were measured; add_figures sets its number */
+        d->device = i; /* index among the measured devices; add_figures sets the real one */
         d->single_flops = cal->each[i].single_flops;
         d->half_flops = cal->each[i].half_flops;
         d->memory_bytes_per_s = cal->each[i].memory_bytes_per_s;
@@ -147,7 +147,7 @@ static void add_collectives(struct hd_arena *arena, const struct hd_calibration 
     }
 }
 
-/* Keeps a calibration that was read from this text. */
+/* Stores a parsed calibration with its text and figures. */
 static enum hd_status keep_probe(struct controller *c, const char *uuid, const char *text,
                                  const struct hd_calibration *cal, struct hd_arena *arena)
 {
@@ -162,21 +162,22 @@ static enum hd_status keep_probe(struct controller *c, const char *uuid, const c
     if (!kept)
         kept = add(c, uuid);
     if (!kept || hd_arena_failed(arena))
-        return hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+        return hd_err(HD_NO_MEMORY, "no memory for a node's probe result");
     empty(kept);
     kept->text = strdup(text);
     kept->figures = malloc(heddle__v1__node_probe__get_packed_size(&m) + 1);
     if (!kept->text || !kept->figures) {
         empty(kept);
-        return hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+        return hd_err(HD_NO_MEMORY, "no memory for a node's probe result");
     }
     kept->figures_bytes = heddle__v1__node_probe__pack(&m, kept->figures);
     return HD_OK;
 }
 
-/* ---- from a node, and from the store ----------------------------------------------------------*/
+/* ---- receiving and restoring results ----------------------------------------------------------*/
 
-/* Reads the calibration of a record, whose text ends with NUL: sets the date and the devices. */
+/* Parses a calibration text, which ends with NUL, and sets the record's date and devices.
+ * HD_CONFLICT: another build measured it. */
 static enum hd_status read_calibration(const char *text, size_t bytes, struct hd_arena *arena,
                                        struct hd_calibration *cal, struct hd_probe_record *record)
 {
@@ -196,7 +197,7 @@ static enum hd_status read_calibration(const char *text, size_t bytes, struct hd
         record->devices =
             hd_arena_array(arena, (size_t)cal->each_count + 1, sizeof *record->devices);
     if (!st && !record->devices)
-        st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+        st = hd_err(HD_NO_MEMORY, "no memory for a node's probe result");
     if (st)
         return st;
     record->measured_ms = cal->made_unix_s * 1000 > 0 ? cal->made_unix_s * 1000 : 1;
@@ -223,7 +224,8 @@ static const char *cut(struct hd_arena *arena, const char *text)
     return hd_arena_printf(arena, "%.*s", (int)hd_record_fit(text, HD_CTL_MESSAGE_BYTES_MAX), text);
 }
 
-/* The calibration that came cannot be used (hd_err_message). With a `problem`, it is an older one.
+/* Returns the record's problem for a calibration that cannot be used (hd_err_message). A `problem`
+ * says that the newest probe failed, so that this calibration is an older one.
  */
 static const char *refuse_probe(struct hd_arena *arena, const char *problem)
 {
@@ -256,7 +258,7 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
     record->problem = cut(&arena, m->problem);
     record->measured_on = cut(&arena, m->measured_on);
     if (hd_arena_failed(&arena))
-        st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+        st = hd_err(HD_NO_MEMORY, "no memory for a node's probe result");
     if (!st && m->calibration.len &&
         read_calibration(text, m->calibration.len, &arena, &cal, record)) {
         record->problem = refuse_probe(&arena, record->problem);
@@ -272,8 +274,8 @@ enum hd_status probe_take(struct controller *c, const char *uuid, uint64_t strea
     return st;
 }
 
-/* What this build cannot read any more is as good as not measured: the node measures anew, because
- * its build changes as well. */
+/* Restores a node's probe. A calibration that this build cannot read counts as none; the node
+ * measures again, because its build changes, too. */
 enum hd_status probe_load(struct controller *c, const struct hd_probe_record *stored)
 {
     struct hd_probe_record record = *stored;
@@ -286,10 +288,10 @@ enum hd_status probe_load(struct controller *c, const struct hd_probe_record *st
     record.measured_ms = 0;
     text = copy_text(&arena, stored->calibration, stored->calibration_bytes);
     if (!text)
-        st = hd_err(HD_NO_MEMORY, "no memory for what a node has measured");
+        st = hd_err(HD_NO_MEMORY, "no memory for a node's probe result");
     if (!st && stored->calibration_bytes &&
         read_calibration(text, stored->calibration_bytes, &arena, &cal, &record)) {
-        hd_log(HD_LOG_WARN, "what a node has measured is not used: %s", hd_err_message());
+        hd_log(HD_LOG_WARN, "a node's probe result is not used: %s", hd_err_message());
         record.problem =
             hd_arena_printf(&arena, "its calibration is of no use: %s", hd_err_message());
     }
@@ -308,13 +310,13 @@ static void *alloc(void *arena, size_t size)
     return hd_arena_alloc(arena, size);
 }
 
-static void forget(void *arena, void *memory) /* it goes with the arena */
+static void forget(void *arena, void *memory) /* freed with the arena */
 {
     (void)arena;
     (void)memory;
 }
 
-/* Fills in the figures that are kept, and of each device its place and why it is slow. */
+/* Copies the stored figures, and adds each device's index and why it is slow ("": it is not). */
 static void add_figures(struct controller *c, struct hd_arena *arena, size_t index,
                         const struct hd_node_view *view, Heddle__V1__NodeProbe *m)
 {

@@ -1,12 +1,12 @@
-/* read_log: sends a rank's log to a client, chunk by chunk: from the rank's daemon, and while that
- * is away from the jobs directory, if the log is there.
+/* read_log: sends a rank's log to a client, chunk by chunk: from the rank's daemon or, while that
+ * is disconnected, from the file in the jobs directory.
  *
  *   read the job (which node, which folder) -> request to the daemon -> its chunk -> client
- *                                           '> piece of the file    ->        ^      |
+ *                                           '> read of the file      ->        ^      |
  *                                               ^                                      |
  *                                               '----- more, or follow and not ended --'
  *
- * A file is read in a thread of libuv's pool: a network file system may not answer for long.
+ * Files are read in libuv's thread pool, because a network file system may not respond for long.
  *
  * A reader has at most one request in flight. The next one is sent when the client has taken the
  * last chunk, so a slow client delays only itself.
@@ -19,21 +19,21 @@
 #include "base/file.h"
 #include "controller/services/control.h"
 
-enum { FOLLOW_WAIT_MS = 2000 }; /* how long a daemon waits for new bytes before it replies */
+enum { FOLLOW_WAIT_MS = 2000 }; /* time for which a daemon waits for new bytes before it replies */
 
 struct log_reader {
     struct controller *c;
-    struct hd_rpc_call *call; /* NULL: the call has ended, a query has not */
+    struct hd_rpc_call *call; /* NULL: the call has ended while a query was in flight */
     uint64_t job;
     int32_t attempt, rank;
     int64_t offset;
     bool follow, busy;     /* busy: a query is in flight */
     bool blocked;          /* the client reads slowly: wait for read_log_drain */
     bool ended_at_request; /* the attempt had ended when the last request was sent */
-    bool noted;            /* the client knows that the node is away */
-    bool waits;            /* the file has no more bytes now: asked again at the next tick */
-    uint64_t request;      /* to the daemon or for a piece of the file, in flight; 0: none */
-    bool to_daemon;        /* the request in flight */
+    bool noted;            /* the client was told that the node is disconnected */
+    bool waits;            /* end of the file: read again at the next tick */
+    uint64_t request;      /* request in flight, to the daemon or for the file; 0: none */
+    bool to_daemon;        /* the request in flight is to the daemon */
     char node_uuid[HD_CTL_NAME_BYTES_MAX + 1], node_name[HD_CTL_NAME_BYTES_MAX + 1];
     struct log_reader *next;
 };
@@ -56,13 +56,14 @@ static bool attempt_has_ended(const struct log_reader *r)
     return !attempt || attempt->state == HD_ATTEMPT_STATE_ENDED;
 }
 
-/* ---- a piece of the file ----------------------------------------------------------------------*/
+/* ---- reading the file -------------------------------------------------------------------------*/
 
 struct log_piece {
     uv_work_t work;
-    struct controller *c; /* NULL: it has been stopped */
+    struct controller *c; /* NULL: the controller was freed */
     struct log_piece *next;
-    uint64_t request; /* of the reader that waits for it, if that still does */
+    /* request of the reader that waits for these bytes; the reader may have ended */
+    uint64_t request;
     char path[HD_CTL_PATH_BYTES_MAX];
     int64_t offset;
     uint8_t *bytes; /* [LOG_CHUNK_BYTES] */
@@ -166,9 +167,10 @@ void read_log_forget_all(struct controller *c)
         c->log_pieces->c = NULL;
 }
 
-/* ---- the next bytes ---------------------------------------------------------------------------*/
+/* ---- requests for bytes -----------------------------------------------------------------------*/
 
-/* Not heard of for a while: its streams may be open and dead. */
+/* Returns whether the node has not been heard of for a while: its streams may be open although the
+ * daemon is dead. */
 static bool node_is_silent(const struct log_reader *r)
 {
     struct hd_node_view node;
@@ -214,7 +216,7 @@ static void ask(struct log_reader *r)
     r->request = ++r->c->last_log_request;
     r->to_daemon = ask_daemon(r);
     if (r->to_daemon) {
-        r->noted = false; /* it is back: said again when it goes */
+        r->noted = false; /* connected again: the client is told when it disconnects */
         return;
     }
     st = begin_piece(r);
@@ -224,7 +226,7 @@ static void ask(struct log_reader *r)
     hd_rpc_call_fail(r->call, st);
 }
 
-/* ---- which log --------------------------------------------------------------------------------*/
+/* ---- finding the log --------------------------------------------------------------------------*/
 
 static enum hd_status find_log(struct log_reader *r, const struct hd_query *query)
 {
@@ -274,13 +276,13 @@ static void request_next(struct log_reader *r, size_t received)
 
     if (!goes_on)
         hd_rpc_call_finish(r->call);
-    else if (received || r->to_daemon) /* which waits for new bytes */
+    else if (received || r->to_daemon) /* the daemon waits for new bytes, a file read does not */
         ask(r);
     else
         r->waits = true;
 }
 
-/* note: about where the data comes from; "": nothing new. */
+/* Sends a chunk to the client. note: new remark about the source of the data; "": none. */
 static void take_chunk(struct log_reader *r, int64_t offset, ProtobufCBinaryData data,
                        const char *note)
 {
@@ -314,7 +316,7 @@ void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
     while (r && r->request != chunk->request)
         r = r->next;
     if (!r || !r->call || !r->to_daemon || fleet_logs_of(c, r->node_uuid) != logs)
-        return; /* its client has left, it reads the file by now, or this is not the node asked */
+        return; /* the client left, the file is read instead, or this is another node */
     r->request = 0;
     if (*chunk->error)
         hd_rpc_call_fail(r->call, hd_err(HD_IO, "node %s: %s", r->node_name, chunk->error));
@@ -326,7 +328,7 @@ void read_log_node_gone(struct controller *c, const char *uuid)
 {
     for (struct log_reader *r = c->log_readers; r; r = r->next)
         if (r->call && r->request && r->to_daemon && strcmp(r->node_uuid, uuid) == 0)
-            ask(r); /* the same bytes, of the file */
+            ask(r); /* reads the same bytes from the file */
 }
 
 void read_log_cut(struct controller *c, uint64_t credential)

@@ -6,22 +6,23 @@
 
 #include "base/random.h"
 
-/* Failures that are alike. Texts longer than the members are cut, and alike then. */
+/* Refusals of one kind (refusals.h). Longer texts are cut, and compared as cut. */
 struct kind {
     bool used;
     char who[HD_CTL_NAME_BYTES_MAX + 1], role[16], method[64], host[96], result[32];
-    uint64_t objects[REFUSAL_OBJECTS]; /* hashes of those with a row in this window */
+    uint64_t objects[REFUSAL_OBJECTS]; /* hashes of the objects with a row in this window */
     size_t object_count;
-    char object[HD_CTL_NAME_BYTES_MAX + 32]; /* of the counted ones, "several" if they differ */
+    /* object of the counted refusals; "several" if they differ */
+    char object[HD_CTL_NAME_BYTES_MAX + 32];
     int64_t counted;
     int64_t window_ms, end_ms;
 };
 
-/* Kinds are found by going through all: a refused call costs some microseconds, and the rate of a
+/* All kinds, searched linearly: that costs a refused call some microseconds, and the rate of a
  * caller's refused calls is limited. */
 struct refusals {
     struct kind kinds[REFUSALS_MAX];
-    struct kind others; /* of kinds for which there was no room */
+    struct kind others; /* count of refusals whose kind is not in `kinds` because that is full */
     char result[REFUSAL_RESULT_MAX];
 };
 
@@ -35,7 +36,8 @@ void refusals_free(struct refusals *all)
     free(all);
 }
 
-/* Bytes of "10.0.0.7:40112" without the port; another source is itself. */
+/* Returns the length of the host in "10.0.0.7:40112"; the whole length of a source without a port.
+ */
 static int host_bytes(const char *source)
 {
     const char *colon = strrchr(source, ':');
@@ -62,7 +64,7 @@ static bool is_alike(const struct kind *a, const struct kind *b)
            strcmp(a->role, b->role) == 0;
 }
 
-/* The kind of this record, a new one if need be; NULL: there is no room. */
+/* Returns the kind of this record, added if necessary; NULL: `kinds` is full. */
 static struct kind *find_kind(struct refusals *all, const struct hd_audit_record *record,
                               int64_t now_ms)
 {
@@ -128,8 +130,8 @@ bool refusals_take(struct refusals *all, const struct hd_audit_record *record, b
     return true;
 }
 
-/* At the end of a window: what was counted has a row, and the next window is longer. A window in
- * which nothing was counted is the last. */
+/* Ends a window. With a count it makes the summary row and returns true, and the next window is
+ * longer; without one it removes the kind. */
 static bool end_window(struct refusals *all, struct kind *kind, int64_t now_ms,
                        struct hd_audit_record *ret_record)
 {

@@ -1,13 +1,13 @@
-/* refusals: rows of the audit log for calls that failed, without a row for each of a flood.
+/* refusals: audit rows for refused calls, with a bound against floods.
  *
- * Failures are alike if caller, role, method, host and result are the same. Of those that are
- * alike, the first of each object has a row of its own at once, for at most REFUSAL_OBJECTS
- * objects. All others are counted, and a row with their number follows at the end of a window: a
- * minute, and while they go on twice as long each time, at most an hour. So a caller who is refused
- * for a whole day leaves a few dozen rows for each method.
+ * Refusals are of one kind if caller, role, method, host and result are equal. Within a kind, the
+ * first refusal of each object gets a row of its own at once, for at most REFUSAL_OBJECTS objects
+ * per window. All others are counted; one row with their number follows at the end of the window. A
+ * window is a minute and doubles while refusals continue, up to an hour. So a caller who is refused
+ * for a whole day leaves a few dozen rows per method.
  *
- * What is counted and has no row yet is lost if the controller is killed, or
- * ends while its disk takes no writes.
+ * Counts that have no row yet are lost if the controller is killed, or ends while its disk takes no
+ * writes.
  *
  * Used by: guard, tests.   Uses: core's records, base.   Threads: one owner at a time.
  */
@@ -17,10 +17,10 @@
 #include "controller/core/record.h"
 
 enum {
-    REFUSAL_OBJECTS = 8,             /* rows of their own in a window */
-    REFUSALS_MAX = 512,              /* kinds at a time; further ones are counted together */
-    REFUSAL_WINDOW_MS = 60 * 1000,   /* the first window */
-    REFUSAL_WINDOW_MAX_MS = 3600000, /* and the longest */
+    REFUSAL_OBJECTS = 8,           /* objects with a row of their own per window */
+    REFUSALS_MAX = 512,            /* kinds at a time; refusals of further kinds share one count */
+    REFUSAL_WINDOW_MS = 60 * 1000, /* length of the first window */
+    REFUSAL_WINDOW_MAX_MS = 3600000, /* longest window */
     REFUSAL_RESULT_MAX = 64,
 };
 
@@ -29,13 +29,14 @@ struct refusals;
 struct refusals *refusals_new(void); /* NULL: no memory */
 void refusals_free(struct refusals *all);
 
-/* True: the row is to be written now; never if it cannot be (!can_write). False: it was counted.
- * now_ms: monotonic. */
+/* Returns true if the caller must write the record now, false if it was counted. can_write false:
+ * the log takes no writes, so the record is always counted. now_ms: monotonic. */
 bool refusals_take(struct refusals *all, const struct hd_audit_record *record, bool can_write,
                    int64_t now_ms);
 
-/* The next row whose window is over, or with `all_of_them` the next that has counted something.
- * False: there is none. Texts of *ret_record live until the next call. Its time is not set. */
+/* Makes the summary row of the next kind whose window is over; all_of_them: of the next kind with a
+ * count. False: there is none. Strings of *ret_record live until the next call; its time is not
+ * set. */
 bool refusals_next(struct refusals *all, int64_t now_ms, bool all_of_them,
                    struct hd_audit_record *ret_record);
 

@@ -1,7 +1,7 @@
 /* remove: RemoveJob.
  *
- *   all records of the job read from the store -> other jobs that name files of its folder looked
- *   for -> core step -> on disk -> answered. The nodes delete the folder afterwards.
+ *   read all records of the job from the store -> look for other jobs that name files of its folder
+ *   -> core step -> commit -> reply. The nodes delete the folder afterwards.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@ enum { USERS_MAX = 16 };
 struct removal {
     struct post_commit_action action;
     struct controller *c;
-    struct hd_rpc_call *call; /* referenced */
+    struct hd_rpc_call *call; /* holds a reference */
     bool check;
-    int64_t step; /* only the checkpoints of this step; 0: the job */
+    int64_t step; /* step of the only checkpoint to remove; 0: the whole job */
     struct hd_query *records;
     uint64_t users[USERS_MAX];
     size_t user_count;
@@ -66,7 +66,8 @@ static void run_answer(struct post_commit_action *action, struct controller *c, 
     free_removal(r);
 }
 
-/* A live job needs the files still, or may need them when it is tried again. */
+/* Collects the jobs that name files of the folder. HD_CONFLICT: one of them has not ended, so it
+ * may still read the files. */
 static enum hd_status take_users(struct removal *r, const struct hd_query *users, const char *dir)
 {
     const struct veil veil = guard_veil(r->c, r->call);
@@ -171,8 +172,9 @@ static void on_records(struct hd_query *query, enum hd_status st)
         st = r->step ? check_step(r) : check_ended(job);
     if (!st && users) {
         users->job = job->job;
-        users->text = hd_arena_printf(&query->arena, "%s/", /* 7/ is not the beginning of 70/ */
-                                      convert_job_dir(&query->arena, r->c, job->job));
+        /* the slash keeps 70/ from matching 7 */
+        users->text =
+            hd_arena_printf(&query->arena, "%s/", convert_job_dir(&query->arena, r->c, job->job));
         users->limit = USERS_MAX;
         users->done = on_users;
         users->user = r;

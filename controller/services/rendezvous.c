@@ -1,9 +1,9 @@
-/* rendezvous: how the ranks of an attempt learn each other's addresses.
+/* rendezvous: exchanges the addresses of the ranks of an attempt.
  *
  * In each round every rank puts one value (its addresses). When all values of a round have arrived,
  * every node of the attempt gets all of them. Nothing is stored: after a restart of the controller
- * the daemons put unanswered values again. An incomplete round is freed when the attempt ends;
- * start_timeout_ms of the core bounds that.
+ * the daemons put unanswered values again. An incomplete round is freed when the attempt ends, at
+ * the latest after start_timeout_ms of the core.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ struct rendezvous {
     int32_t attempt;
     uint32_t round;
     size_t world, value_count;
-    ProtobufCBinaryData *values; /* by rank; data NULL: missing */
+    ProtobufCBinaryData *values; /* [ranks]; data NULL: not put yet */
     struct rendezvous *next;
 };
 
@@ -97,7 +97,7 @@ enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, co
     enum hd_status st;
 
     if (!attempt || attempt->state == HD_ATTEMPT_STATE_ENDED)
-        return HD_OK; /* the attempt has ended: its ranks are being stopped */
+        return HD_OK; /* the ranks are being stopped */
     st = check_put(attempt, node_uuid, put);
     if (st)
         return st;
@@ -116,7 +116,8 @@ enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, co
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_RENDEZVOUS_SET;
     message.rendezvous_set = &set;
     if (was_complete)
-        (void)hd_rpc_call_write(call, &message.base); /* a repeated put: only this node needs it */
+        /* a repeated put: only this node needs the values */
+        (void)hd_rpc_call_write(call, &message.base);
     else
         fleet_send_to_attempt(c, attempt, &message);
     return HD_OK;

@@ -1,5 +1,5 @@
-/* request: who sends a call of the service Control, and the limits that a request names. A leaf:
- * calls nothing of this folder.
+/* request: caller of a call of Control, and the page size that a request names; calls nothing of
+ * this folder.
  */
 #include "controller/services/control.h"
 

@@ -1,8 +1,7 @@
-/* resume: calls that let a job go on or wait: ResumeJob, RequeueJob, CheckpointJob, HoldJob,
- * ReleaseJob.
+/* resume: ResumeJob, RequeueJob, CheckpointJob, HoldJob, ReleaseJob.
  *
- *   ResumeJob: spec checked -> all records of the job read from the store -> what may not change is
- *   compared -> core step -> on disk -> answered
+ *   ResumeJob: check the spec -> read all records of the job from the store -> compare the keys
+ * that may not change -> core step -> commit -> reply
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,16 +10,16 @@
 #include "base/clock.h"
 #include "controller/services/control.h"
 
-/* ---- what a resume may change -----------------------------------------------------------------*/
+/* ---- keys that a resume may change ------------------------------------------------------------*/
 
-/* The number of places in front of a fingerprint's colon. */
+/* Returns the length of the list of positions before a fingerprint's colon; 0: it has no list. */
 static size_t places_of(const char *fingerprint)
 {
     return fingerprint ? strcspn(fingerprint, ":") : 0;
 }
 
-/* Whether both may be the same bytes. Fingerprints of other places, or of a job of an older build,
- * which has none, do not compare. */
+/* Returns whether two files may have equal bytes. Fingerprints taken at different positions, or
+ * missing ones of a job of an older build, are not compared. */
 static bool same_bytes(const struct hd_job_file *a, const struct hd_job_file *b)
 {
     const size_t places = places_of(a->fingerprint);
@@ -32,7 +31,7 @@ static bool same_bytes(const struct hd_job_file *a, const struct hd_job_file *b)
            strcmp(a->fingerprint, b->fingerprint) == 0;
 }
 
-/* Which sample comes at which step follows from the bytes of the files. */
+/* Checks that the data files are unchanged: their bytes decide which sample comes at which step. */
 static enum hd_status compare_bytes(const char *key, const struct hd_job_file *before,
                                     const struct hd_job_file *now, int64_t count)
 {
@@ -60,7 +59,7 @@ static bool same_files(const struct hd_job_file *a, int64_t a_count, const struc
     return true;
 }
 
-/* The weights that the job begins with are others. The key is the one that names their folder. */
+/* Refuses a job whose initial weights have changed; the message names the key with their folder. */
 static enum hd_status refuse_weights(const struct hd_job *now)
 {
     const char *key = strcmp(now->init_from, now->from_dir) == 0 ? "model.from" : "train.init_from";
@@ -112,8 +111,8 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
 
 struct resume {
     struct controller *c;
-    struct hd_rpc_call *call;  /* referenced */
-    struct prepared *prepared; /* NULL: as before */
+    struct hd_rpc_call *call;  /* holds a reference */
+    struct prepared *prepared; /* new spec; NULL: unchanged */
 };
 
 enum hd_status resume_event(enum hd_core_event_kind kind, struct hd_query *query,
@@ -216,7 +215,8 @@ void control_resume_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
 
 /* ---- requeue and checkpoint -------------------------------------------------------------------*/
 
-/* "job 7 failed at 2026-03-01T12:00:00Z: REASON; let it go on with: heddle resume 7" */
+/* Fails the call with "job 7 failed at 2026-03-01T12:00:00Z: REASON; let it go on with: heddle
+ * resume 7". */
 static void on_ended(struct hd_query *query, enum hd_status st)
 {
     struct hd_rpc_call *call = query->user;
@@ -238,7 +238,7 @@ static void on_ended(struct hd_query *query, enum hd_status st)
     hd_query_free(query);
 }
 
-/* Says how and when a job has ended, which the core has forgotten. */
+/* Reads from the store how and when a job ended, for the error; the core has forgotten the job. */
 static void report_end(struct controller *c, struct hd_rpc_call *call, uint64_t number)
 {
     struct hd_query *query = hd_query_new(HD_QUERY_JOB);
@@ -267,7 +267,7 @@ static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_ev
         return;
     }
     st = control_check_owner(c, call, job->owner, number);
-    if (!st) /* what runs is to stop, or what waits to wait: neither is more work */
+    if (!st) /* allowed on a full disk: both make work stop or wait */
         st = kind == HD_CORE_REQUEUE || kind == HD_CORE_HOLD ? control_check_reserve(c)
                                                              : control_check_disk(c);
     if (!st)

@@ -1,6 +1,6 @@
-/* keep: what the policy says of old history is done, a little at a time; on a full disk, too, from
- * the reserve: it makes room in the database. The settled clock (base/clock.h) decides what is
- * old: a clock that is set ahead by mistake for a moment must not delete anything. */
+/* retention: deletes old history as the policy says, a little at a time; on a full disk, too, from
+ * the disk reserve, because it frees space in the database. The settled clock (base/clock.h)
+ * decides what is old, so that a clock that is briefly set ahead by mistake deletes nothing. */
 #include "base/clock.h"
 #include "controller/services/internal.h"
 

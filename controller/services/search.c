@@ -1,6 +1,6 @@
-/* search: lists the complete checkpoints of a job that are in the jobs directory: those of an
- * attempt whose node was lost or, where listed ones are missing, those of all attempts. In a thread
- * of libuv's pool: a network file system may not answer for long.
+/* search: lists a job's complete checkpoints in the jobs directory: of one attempt whose node was
+ * lost or, where stored checkpoints are missing, of all attempts. Runs in libuv's thread pool,
+ * because a network file system may not respond for long.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,18 +11,19 @@
 
 struct ckpt_search {
     uv_work_t work;
-    struct controller *c; /* NULL: it has been stopped */
+    struct controller *c; /* NULL: the controller was freed */
     struct ckpt_search *next;
     struct hd_core_search asked;
     struct hd_arena arena;
     const char *job_dir;
-    struct hd_checkpoint_record *checkpoints; /* room for HD_CTL_CHECKPOINTS_MAX */
+    struct hd_checkpoint_record *checkpoints; /* [HD_CTL_CHECKPOINTS_MAX + 1] */
     size_t count;
-    bool cut; /* there are more */
+    bool cut; /* older ones were left out */
     struct hd_error error;
 };
 
-/* HD_NOT_FOUND: it has been removed meanwhile. HD_IO: it cannot be read. */
+/* Appends the summary of one checkpoint. HD_NOT_FOUND: it was removed meanwhile. HD_IO: it cannot
+ * be read. */
 static enum hd_status read_place(struct ckpt_search *s, int32_t attempt,
                                  const struct hd_ckpt_place *place)
 {
@@ -45,8 +46,9 @@ static enum hd_status read_place(struct ckpt_search *s, int32_t attempt,
     return HD_OK;
 }
 
-/* Lists those of one attempt, the newest ones if there are too many. One that cannot be read now is
- * not started from; where it is to be said which ones are missing, nothing is said. */
+/* Lists the checkpoints of one attempt; with too many, the newest. An unreadable one is left out,
+ * so no attempt starts from it; but if the list must be whole, the listing fails, because an
+ * unreadable checkpoint must not be reported as missing. */
 static enum hd_status list_attempt(struct ckpt_search *s, int32_t attempt)
 {
     const char *dir = hd_arena_printf(&s->arena, "%s/attempt-%" PRId32, s->job_dir, attempt);

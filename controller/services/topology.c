@@ -1,5 +1,5 @@
-/* topology: what nodes say of their links, kept for GetTopology and turned into what the core
- * places by. In memory alone: a node says it again with each hello. */
+/* topology: link inventories of nodes, stored for GetTopology and converted for the core's
+ * placement. In memory alone: a node sends its inventory with each Hello. */
 #include <search.h> /* a balanced tree */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +9,14 @@
 #include "controller/services/internal.h"
 #include "spec/spec.h"
 
-/* Of one node. */
+/* The link inventory of one node. */
 struct inventory {
     char uuid[HD_CTL_NAME_BYTES_MAX + 1];
     void *bytes; /* packed NodeInventory */
     size_t count;
 };
 
-/* Latencies until a node is measured: round figures of copies between GPUs. */
+/* latencies of copies between GPUs, round figures, used until a node is measured */
 static const double direct_latency_s = 2e-6, pcie_latency_s = 5e-6, socket_latency_s = 9e-6;
 
 static int compare_inventories(const void *a, const void *b)
@@ -62,7 +62,7 @@ void topology_keep(struct controller *c, const char *uuid,
 
     if (!kept && bytes)
         kept = add_links_text(c, uuid);
-    if (!kept) { /* an older daemon, or no memory: the node is shown without */
+    if (!kept) { /* an older daemon, or no memory: GetTopology shows the node without links */
         free(bytes);
         return;
     }
@@ -122,7 +122,7 @@ static bool is_device_index(int32_t device_index, size_t devices)
     return device_index >= 0 && (size_t)device_index < devices;
 }
 
-/* Every pair once, with a rate. */
+/* Reads the links; false unless each pair of devices has exactly one, with a rate. */
 static bool take_links(const Heddle__V1__NodeInventory *reported, size_t devices,
                        struct hd_node_links *links)
 {

@@ -1,11 +1,13 @@
 /* transaction: core steps first, then the commit, then everything that others can see.
  *
  *   transaction_begin  transaction_step..  transaction_when_durable..  transaction_end
- *                   |               |                |
- *                 batch          post-commit actions           commit --> (writer thread) --> post-commit actions in order
+ *                       |                   |                           |
+ *                     batch               post-commit actions         commit (writer thread)
+ *                                                                       |
+ *                                                             post-commit actions run, in order
  *
- * A transaction with nothing to write still waits for the transactions before it, because its post-commit actions may depend
- * on their steps.
+ * A transaction with nothing to write still waits for the transactions before it, because its
+ * post-commit actions may depend on their steps.
  */
 #include <stdlib.h>
 #include <string.h>

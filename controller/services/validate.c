@@ -1,12 +1,12 @@
-/* validate: ValidateJob, for which a job may have to wait until its layout is found (planner.c). */
+/* validate: ValidateJob, which may have to wait for a layout search (planner.c). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/services/control.h"
 
-/* A job that is validated. It waits while its layout is being found. */
+/* A validation that waits for a layout search. */
 struct validation {
-    struct hd_rpc_call *call; /* referenced */
+    struct hd_rpc_call *call; /* holds a reference */
     struct prepared *prepared;
     struct validation *next;
 };
@@ -18,7 +18,7 @@ static void free_validation(struct validation *v)
     free(v);
 }
 
-/* True: it is answered. */
+/* Replies, or fails the call; false: a layout is needed first. */
 static bool try_to_validate(struct controller *c, struct hd_rpc_call *call,
                             const struct prepared *prepared)
 {
@@ -51,7 +51,7 @@ void control_validate_job(struct hd_rpc_call *call, const ProtobufCMessage *mess
     const Heddle__V1__ValidateJobRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);
     struct validation *v = calloc(1, sizeof *v);
-    enum hd_status st = v ? control_check_disk(c) /* as SubmitJob would say */
+    enum hd_status st = v ? control_check_disk(c) /* as SubmitJob would fail */
                           : hd_err(HD_NO_MEMORY, "no memory for a job");
 
     if (!st)

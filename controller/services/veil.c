@@ -33,7 +33,7 @@ static size_t separator(const char *at)
     return length && isdigit((unsigned char)at[length]) ? length : 0;
 }
 
-/* "17", behind "job ". Returns the end of the number. */
+/* Adds job number `at`, the text after "job ", or "another job". Returns the end of the number. */
 static const char *add_one(const struct veil *veil, const char *at, struct hd_text *out)
 {
     uint64_t job;
@@ -46,8 +46,8 @@ static const char *add_one(const struct veil *veil, const char *at, struct hd_te
     return end;
 }
 
-/* "5, 6", behind "jobs ": those that are shown, and that there are others. Returns the end of the
- * list. */
+/* Adds the visible numbers of the list `at`, the text after "jobs ", and "others" if some are
+ * hidden. Returns the end of the list. */
 static const char *add_several(const struct veil *veil, const char *at, struct hd_text *out)
 {
     struct hd_text shown = {0};

@@ -1,13 +1,12 @@
-/* veil: takes out of answers what tells of jobs that the reader may not see.
+/* veil: removes from texts the numbers of jobs that the reader may not see.
  *
- * A reader whose sight is "own" (identity.h) finds no job of others, but many texts are about the
- * jobs of several people: why a job waits, what happened to a node, what holds a device. Texts name
- * a job as "job 17" or "jobs 5, 6", and files of it by a path below the jobs directory; that is the
- * one form that the core and the daemons use. In an answer to such a reader "job 17" is "another
- * job", unless it is the reader's own. Events are stored with the numbers, for those who may read
- * them.
+ * A reader with visibility "own" (identity.h) cannot query jobs of other users, but many texts name
+ * them: why a job waits, what happened to a node, which job holds a device. Texts of core and
+ * daemons name jobs only as "job 17" or "jobs 5, 6", and their files by a path below the jobs
+ * directory. In replies to such a reader "job 17" becomes "another job", unless it is the reader's
+ * own. Events are stored with the numbers, for readers who may see them.
  *
- * Used by: the files that make answers.   Uses: core.   Threads: the loop's.
+ * Used by: the files that make replies.   Uses: core.   Threads: the loop's.
  */
 #ifndef HD_CONTROLLER_SERVICES_VEIL_H
 #define HD_CONTROLLER_SERVICES_VEIL_H
@@ -23,16 +22,16 @@ struct hd_core;
 
 struct veil {
     const struct hd_core *core;
-    const char *jobs_dir; /* "": none */
-    const char *reader;   /* the jobs of this owner are shown; NULL: those of all are */
+    const char *jobs_dir; /* jobs directory; "": none */
+    const char *reader;   /* owner whose jobs are shown; NULL: all jobs are shown */
 };
 
-/* Returns whether the reader may know of the job. */
+/* Returns whether the reader may see the job. */
 bool veil_shows(const struct veil *veil, uint64_t job);
-/* Rewrites a text that may name jobs which the reader may not know of. */
+/* Rewrites a text that may name jobs that the reader may not see. */
 void veil_text(const struct veil *veil, struct hd_text *text);
-/* Returns the text as the reader may see it: `text` itself, or a copy in the arena ("" if there is
- * no memory). NULL counts as "". */
+/* Returns the text as the reader may see it: `text` itself, or a rewritten copy in the arena ("" if
+ * out of memory). NULL counts as "". */
 const char *veil_copy(const struct veil *veil, struct hd_arena *arena, const char *text);
 
 #endif

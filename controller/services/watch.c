@@ -1,8 +1,8 @@
-/* watch: sends a job's history from a given entry on, then new entries as they become durable.
+/* watch: sends a job's history from a given entry on, then new entries after their commit.
  *
  *   read the job -> send its status if changed -> read history -> send entries -> more: read again
  *        ^                                                             |
- *        '-- a change became durable (watch_announce) <-- waiting      '--> the end, if it has
+ *        '-- a change was committed (watch_announce) <-- waiting       '--> JobEnd, if the job
  * ended
  *
  * The job is read before its history: if the job has ended, the history read after it is complete.
@@ -19,7 +19,7 @@ enum { ENTRIES_PER_QUERY = 200, REASON_MAX = 1024 };
 
 struct watcher {
     struct controller *c;
-    struct hd_rpc_call *call; /* NULL: the call has ended, a query has not */
+    struct hd_rpc_call *call; /* NULL: the call has ended while a query was in flight */
     uint64_t job, after;      /* after: sequence of the last entry sent */
     bool new_only;
     bool busy;    /* a query is in flight */
@@ -27,7 +27,7 @@ struct watcher {
     bool blocked; /* the client reads slowly: wait for watch_drain */
     bool ended;   /* the job had ended when it was read */
     enum hd_job_state state;
-    char reason[REASON_MAX], trouble[REASON_MAX]; /* as they were sent: JobStatus.reason, .stale */
+    char reason[REASON_MAX], trouble[REASON_MAX]; /* JobStatus.reason and .stale as last sent */
     Heddle__V1__JobEnd end;
     Heddle__V1__EndReport end_report;
     char end_reason[REASON_MAX], end_node[HD_CTL_NAME_BYTES_MAX + 1], end_message[REASON_MAX];
@@ -50,7 +50,7 @@ static void read_history(struct watcher *w);
 
 /* ---- sending ----------------------------------------------------------------------------------*/
 
-/* False: not sent, because the client is slow (then blocked is set) or gone. */
+/* Sends a message. False: not sent, because the client is slow (then sets blocked) or gone. */
 static bool send_message(struct watcher *w, const Heddle__V1__WatchJobResponse *message)
 {
     enum hd_status st = hd_rpc_call_write(w->call, &message->base);
@@ -153,8 +153,8 @@ static void keep_end(struct watcher *w, struct hd_query *query)
     w->end.end = &w->end_report;
 }
 
-/* To be called first when a query is done. False: the client has left, or the query failed and so
- * did the call. */
+/* Begins each callback of a query. False: the client has left, or the query failed and so did the
+ * call. */
 static bool finish_query(struct watcher *w, enum hd_status st)
 {
     w->busy = false;
@@ -237,7 +237,7 @@ static void start_query(struct watcher *w, enum hd_query_kind kind,
     query->limit = ENTRIES_PER_QUERY;
     query->done = done;
     query->user = w;
-    if (kind == HD_QUERY_JOB) /* the first query; it is asked before any history is */
+    if (kind == HD_QUERY_JOB) /* later queries need no check */
         control_see(w->c, w->call, HD_VISIBILITY_JOBS, query);
     w->busy = true;
     hd_store_query(w->c->store, query);

@@ -1,4 +1,4 @@
-/* web: the HTTP listener: who may read, which page is which, and streams of changes. */
+/* web: the HTTP listener: access, the dashboard's files, and streams of changes. */
 #include "controller/services/web.h"
 
 #include <inttypes.h>
@@ -15,15 +15,17 @@
 
 enum {
     STREAMS_MAX = 24,
-    STREAM_JOBS_MAX = 64,   /* named in one line; more: all have changed */
-    ALIVE_MS = 10000,       /* between two lines, when nothing changes */
-    STREAM_AGE_MS = 300000, /* then the page asks anew: its token may have been revoked */
-    STALLED_MS = 30000,     /* a client that takes no line for so long is let go */
+    STREAM_JOBS_MAX = 64, /* job numbers in one line; with more changed jobs the line says "all" */
+    ALIVE_MS = 10000,     /* pause between two lines if nothing changes */
+    /* life of a stream; then the page reconnects, and its token is checked again */
+    STREAM_AGE_MS = 300000,
+    STALLED_MS = 30000, /* a stream that has taken no line for this long is ended */
 };
 
-/* ---- who may read -----------------------------------------------------------------------------*/
+/* ---- access -----------------------------------------------------------------------------------*/
 
-/* A controller without people's tokens opens no other listener than one of this machine. */
+/* Returns whether requests need a token. Without tokens for people the listener is open to this
+ * machine only. */
 static bool asks_tokens(const struct controller *c)
 {
     return c->authority || hd_credentials_count(c->credentials) ||
@@ -61,11 +63,12 @@ static enum hd_status know(const struct controller *c, const struct hd_http_call
     if (c->web->asks_tokens || asks_tokens(c))
         return hd_err(HD_DENIED, "a token is needed (Authorization: Bearer TOKEN): one of heddle "
                                  "token create, or of the controller's --token-file");
-    ret_identity->role = HD_ROLE_OPERATOR; /* all users of this machine; web_open has said so */
+    ret_identity->role = HD_ROLE_OPERATOR; /* all users of this machine; web_open has logged it */
     return HD_OK;
 }
 
-/* The one place that decides who may read, and what: role and sight as by gRPC (guard.h). */
+/* Authenticates an HTTP request and sets the reader: role, rate limit and visibility as with gRPC
+ * (guard.h). */
 static enum hd_status authorize_reader(void *user, const struct hd_http_caller *caller)
 {
     struct controller *c = user;
@@ -151,12 +154,12 @@ struct web_stream {
     struct web_stream *next;
     uint64_t jobs[STREAM_JOBS_MAX]; /* changed since the last line */
     size_t job_count;
-    bool all;     /* more of them, or jobs whose numbers are hidden */
-    bool hides;   /* jobs of others */
-    bool cluster; /* nodes, queues, or events of the cluster have changed */
+    bool all;     /* more jobs than fit, or jobs whose numbers are hidden */
+    bool hides;   /* the reader may not see jobs of other users */
+    bool cluster; /* nodes, queues or cluster events changed */
     int64_t since_ms;
     int64_t reported_ms,
-        stalled_ms; /* of the last line; since when none can be queued, 0: they can */
+        stalled_ms; /* time of the last line; time since which none could be queued, 0: it could */
 };
 
 static void free_stream(struct web_stream *stream)
@@ -180,7 +183,7 @@ static void end_stream(struct web_stream *stream)
     free_stream(stream);
 }
 
-/* True: it is queued. */
+/* Returns whether the line was queued; the client may be slow or gone. */
 static bool send_line(struct web_stream *stream, struct hd_text *line)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -375,7 +378,7 @@ enum hd_status web_open(struct controller *c)
     }
     c->web = calloc(1, sizeof *c->web);
     if (!c->web)
-        return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
+        return hd_err(HD_NO_MEMORY, "no memory for an HTTP listener");
     c->web->asks_tokens = options.asks_tokens;
     c->web->tls = options.cert_path && !hd_rpc_address_is_unix(c->options.http);
     st = hd_http_new(c->loop, &options, &c->web->http);
@@ -395,8 +398,8 @@ enum hd_status web_set_tls(struct controller *c, const struct hd_rpc_tls *tls)
     return st ? hd_err_prefix(st, "--http") : HD_OK;
 }
 
-/* Questions to the store that are on their way find no `web` any more, and their requests are
- * answered as ever. */
+/* Closes the listener. Queries in flight find no `web` afterwards; their requests are still
+ * answered. */
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user)
 {
     struct hd_http *http = c->web ? c->web->http : NULL;

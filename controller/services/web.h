@@ -1,12 +1,12 @@
-/* web: what the files of the HTTP listener share (web.c, web_api.c, web_param.c, curve.c).
+/* web: the HTTP listener; what its files share (web.c, web_api.c, web_param.c, curve.c).
  *
- *   GET /  /app.js  /app.css  /icon.svg      the dashboard; no data, so no token
- *   GET /metrics                             metrics.c
- *   GET /api/v1/...                          web_api.c: the objects of `heddle ... -o json`
- *   GET /api/v1/jobs/N/curve                 curve.c: the steps of a job, thinned
- *   GET /api/v1/stream                       web.c: a line when something has changed
+ *   GET /  /app.js  /app.css  /icon.svg    the dashboard; contains no data, so it needs no token
+ *   GET /metrics                           metrics.c
+ *   GET /api/v1/...                        web_api.c: the objects of `heddle ... -o json`
+ *   GET /api/v1/jobs/N/curve               curve.c: a job's training curve, downsampled
+ *   GET /api/v1/stream                     web.c: a line after each change
  *
- * Nothing here changes anything.   Used by: these files.   Threads: the loop's.
+ * All requests are read-only.   Used by: these files.   Threads: the loop's.
  */
 #ifndef HD_CONTROLLER_SERVICES_WEB_H
 #define HD_CONTROLLER_SERVICES_WEB_H
@@ -14,7 +14,7 @@
 #include "controller/services/internal.h"
 #include "http/http.h"
 
-/* Who asks, and what of the jobs of others they see. */
+/* The user of a request, and which jobs of other users it sees. */
 struct web_reader {
     char name[HD_CTL_NAME_BYTES_MAX + 1];
     enum hd_visibility visibility;
@@ -23,37 +23,40 @@ struct web_reader {
 struct web {
     struct hd_http *http;
     bool tls;
-    bool asks_tokens; /* when it was opened: a reload may take tokens away, and the listener stays
-                         closed */
-    struct web_reader reader; /* of the request that is being answered */
+    /* tokens were required when the listener opened; if a reload removes all tokens, requests are
+     * refused rather than served without one */
+    bool asks_tokens;
+    struct web_reader reader; /* user of the current request */
     struct web_stream *streams;
     struct curve *curves;
     size_t curve_count;
-    uint64_t cluster_changes; /* that streams were told of */
+    uint64_t cluster_changes; /* stats.cluster_changes when streams were last notified */
 };
 
-/* Answers a request for /api/v1/... */
+/* Replies to a request for /api/v1/<path>. */
 void web_api(struct controller *c, struct hd_http_request *request, const char *path);
 
 /* ---- web_param.c ------------------------------------------------------------------------------*/
 
-/* The parameter as a number; `otherwise` if it is not given. HD_INVALID: it is none. */
+/* Parses the parameter as a number; sets `otherwise` if it is absent. HD_INVALID: it is not a
+ * number from min to max. */
 enum hd_status web_number(const struct hd_http_request *request, const char *name, int64_t min,
                           int64_t max, int64_t otherwise, int64_t *ret_value);
 
-/* Refuses parameters that are not in `known`, which has spaces between the names. */
+/* Refuses parameters that are not in `known`, a list of names separated by spaces. */
 enum hd_status web_check_params(const struct hd_http_request *request, const char *known);
 
 /* ---- web_api.c, curve.c
- * ------------------------------------------------------------------------*/
+ * ------------------------------------------------------------------------- */
 
-/* Lets the query find only the reader's own jobs, if seeing those of others needs more than the
- * reader has; control_see for a reader. */
+/* Restricts the query to the reader's own jobs if the reader's visibility is lower than `needed`;
+ * control_see for HTTP. */
 void web_see(const struct web_reader *reader, enum hd_visibility needed, struct hd_query *query);
-/* Returns the veil of answers to the reader; guard_veil for a reader. */
+/* Returns the veil for replies to the reader; guard_veil for HTTP. */
 struct veil web_veil(const struct controller *c, const struct web_reader *reader);
 
 void curve_answer(struct controller *c, struct hd_http_request *request, uint64_t job);
-void curve_free_all(struct controller *c); /* queries in progress end without post-commit action */
+/* Detaches queries in progress: their results are dropped. */
+void curve_free_all(struct controller *c);
 
 #endif

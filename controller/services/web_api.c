@@ -1,7 +1,6 @@
-/* web_api: the data of the dashboard, in the forms of `heddle ... -o json` (docs/api.md).
+/* web_api: the data of the dashboard, as JSON of `heddle ... -o json` (docs/api.md).
  *
- * What the core holds is answered at once, what the store holds after a query, whose callback
- * answers the request.
+ * Data of the core is sent at once, data of the store from a query's callback.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 #include "controller/services/web.h"
 #include "controller/show/show.h"
 
-/* A set with no state that a job can have. */
+/* set of job states that matches no job */
 #define NO_JOBS (1u << 31)
 
 static const char json_type[] = "application/json";
@@ -25,7 +24,7 @@ static void begin_list(struct hd_json_writer *w, const char *kind)
     hd_json_begin(w, "items", '[');
 }
 
-/* Closes the list and the envelope, and answers. */
+/* Closes list and envelope, and replies. */
 static void reply_list(struct hd_http_request *request, struct hd_json_writer *w)
 {
     hd_json_end(w, ']');
@@ -34,7 +33,7 @@ static void reply_list(struct hd_http_request *request, struct hd_json_writer *w
     hd_http_reply(request, 200, json_type, w->out);
 }
 
-/* ---- what the store holds ---------------------------------------------------------------------*/
+/* ---- data of the store ------------------------------------------------------------------------*/
 
 struct asked {
     struct controller *c;
@@ -65,7 +64,8 @@ static void end_asked(struct hd_query *query)
     hd_query_free(query);
 }
 
-/* The requests of a stopped controller are answered, too; but its core may be gone. */
+/* Fails the request if the query failed or the controller is stopping, when the core may be freed;
+ * returns whether it did. */
 static bool failed(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
@@ -200,7 +200,7 @@ static void on_checkpoints(struct hd_query *query, enum hd_status st)
 
 /* ---- lists of jobs ----------------------------------------------------------------------------*/
 
-/* "queued,running" -> a set; HD_INVALID: a word is no state. */
+/* Parses "queued,running" to a set of states; HD_INVALID: an unknown word. */
 static enum hd_status read_states(const char *text, uint32_t *ret_states)
 {
     *ret_states = 0;
@@ -248,7 +248,7 @@ static void list_jobs(struct controller *c, struct hd_http_request *request)
 
         query->owner = own && !owner ? c->web->reader.name : owner;
         query->states = own && strcmp(query->owner, c->web->reader.name) != 0
-                            ? NO_JOBS /* jobs of others: there are none */
+                            ? NO_JOBS /* the reader sees no jobs of other users */
                             : states;
         query->before_job = (uint64_t)before;
         query->limit = (int32_t)limit;
@@ -279,7 +279,7 @@ static void ask_about(struct controller *c, struct hd_http_request *request, uin
     ask_store(c, request, query, done);
 }
 
-/* The reader may see the job. */
+/* Replies with the curve: the query has shown that the reader may see the job. */
 static void on_seen(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
@@ -289,7 +289,7 @@ static void on_seen(struct hd_query *query, enum hd_status st)
     end_asked(query);
 }
 
-/* ---- what the core holds ----------------------------------------------------------------------*/
+/* ---- data of the core -------------------------------------------------------------------------*/
 
 static void list_nodes(struct controller *c, struct hd_http_request *request)
 {
@@ -383,9 +383,9 @@ static void show_server(struct controller *c, struct hd_http_request *request)
     hd_http_reply(request, 200, json_type, &text);
 }
 
-/* ---- which is asked for -----------------------------------------------------------------------*/
+/* ---- requests ---------------------------------------------------------------------------------*/
 
-/* "7", "7/curve": the job, and what is behind the slash ("" if there is none). */
+/* Parses "7" or "7/curve": the job, and the text after the slash ("": none). */
 static bool read_job_number(const char *path, uint64_t *ret_job, const char **ret_rest)
 {
     char digits[24];

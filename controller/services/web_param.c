@@ -1,4 +1,4 @@
-/* web_param: parameters of requests by HTTP. A leaf: calls nothing of this folder. */
+/* web_param: parameters of HTTP requests; calls nothing of this folder. */
 #include <string.h>
 
 #include "base/text.h"
