@@ -2,13 +2,13 @@
 
 #define NAME "external:heddle"
 
-/* gRPC's object is one of C++: class TcpServerFdHandler { virtual ~TcpServerFdHandler(); virtual
+/* gRPC's object is a C++ one: class TcpServerFdHandler { virtual ~TcpServerFdHandler(); virtual
  * void Handle(int listener_fd, int fd, grpc_byte_buffer *read_already) }, in the layout that all
- * C++ compilers of Linux share (Itanium C++ ABI): a pointer to a table of functions, two of them
- * for the destructor. libgrpc and libgrpc++ are separate libraries and meet by the same table; it
- * has been so since 2019. */
+ * C++ compilers on Linux share (Itanium C++ ABI): a pointer to a table of functions, two of which
+ * are the destructor. libgrpc and libgrpc++ are separate libraries that share this table, so it has
+ * been stable since 2019. */
 struct functions {
-    void (*destroy)(struct hd_rpc_acceptor *acceptor); /* this and the next are not for us */
+    void (*destroy)(struct hd_rpc_acceptor *acceptor); /* called by gRPC only, like the next */
     void (*destroy_and_free)(struct hd_rpc_acceptor *acceptor);
     void (*handle)(struct hd_rpc_acceptor *acceptor, int listener_fd, int fd,
                    grpc_byte_buffer *read_already);
@@ -25,7 +25,7 @@ static void *copy(void *where)
 
 static void destroy(void *where)
 {
-    (void)where; /* a part of the server's struct */
+    (void)where; /* storage is a member of the server's struct */
 }
 
 static int compare(void *a, void *b)
@@ -45,7 +45,8 @@ grpc_arg hd_rpc_acceptor_arg(struct hd_rpc_acceptor **where)
 bool hd_rpc_acceptor_open(grpc_server *server, grpc_server_credentials *credentials,
                           struct hd_rpc_acceptor *const *where)
 {
-    (void)grpc_server_add_http2_port(server, NAME, credentials); /* there is no port to return */
+    /* no port to return: nothing is opened */
+    (void)grpc_server_add_http2_port(server, NAME, credentials);
     return *where != NULL;
 }
 

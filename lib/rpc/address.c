@@ -116,7 +116,8 @@ enum hd_status hd_rpc_resolve(const struct hd_rpc_address *address,
     memset(ret_peer, 0, sizeof *ret_peer);
     if (address->is_unix) {
         un->sun_family = AF_UNIX;
-        strcpy(un->sun_path, address->path); /* both hold HD_RPC_UNIX_PATH_MAX */
+        /* fits: both have HD_RPC_UNIX_PATH_MAX bytes and a NUL */
+        strcpy(un->sun_path, address->path);
         *ret_peer_bytes = sizeof *un;
         return HD_OK;
     }

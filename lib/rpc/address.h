@@ -11,31 +11,31 @@
 #include "base/status.h"
 
 enum {
-    HD_RPC_UNIX_PATH_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1, /* 107 */
+    HD_RPC_UNIX_PATH_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1, /* 107 bytes */
     HD_RPC_HOST_MAX = 255,
     HD_RPC_ADDRESS_MAX = HD_RPC_HOST_MAX + 16,
 };
 
 struct hd_rpc_address {
     bool is_unix;
-    char path[HD_RPC_UNIX_PATH_MAX + 1]; /* unix */
-    char host[HD_RPC_HOST_MAX + 1];      /* without the brackets of IPv6 */
+    char path[HD_RPC_UNIX_PATH_MAX + 1]; /* path of a Unix socket */
+    char host[HD_RPC_HOST_MAX + 1];      /* IPv6 address without brackets */
     int port;                            /* 0 .. 65535 */
     bool is_loopback;                    /* true for unix, localhost, 127.0.0.0/8 and ::1 */
 };
 
-/* HD_INVALID: `text` is no address. */
+/* Parses an address. HD_INVALID: `text` is none. */
 enum hd_status hd_rpc_parse_address(const char *text, struct hd_rpc_address *ret_address);
 
-/* The target string for gRPC's client: HOST:PORT, or a percent-encoded unix: URI. */
+/* Writes the target string of gRPC's client: HOST:PORT, or a percent-encoded unix: URI. */
 enum { HD_RPC_TARGET_MAX = 3 * HD_RPC_UNIX_PATH_MAX + HD_RPC_ADDRESS_MAX };
 void hd_rpc_format_target(const struct hd_rpc_address *address, char ret_target[HD_RPC_TARGET_MAX]);
-/* HOST:PORT, an IPv6 address in brackets. */
+/* Writes HOST:PORT, with an IPv6 address in brackets. */
 void hd_rpc_format_host_port(const struct hd_rpc_address *address,
                              char ret_text[HD_RPC_ADDRESS_MAX + 1]);
 
-/* The socket address to connect to. A wildcard host becomes loopback. Resolving a name blocks.
- * HD_UNAVAILABLE: the name cannot be resolved. */
+/* Resolves the socket address to connect to. A wildcard host becomes loopback. Resolving a name
+ * blocks. HD_UNAVAILABLE: the name cannot be resolved. */
 enum hd_status hd_rpc_resolve(const struct hd_rpc_address *address,
                               struct sockaddr_storage *ret_peer, socklen_t *ret_peer_bytes);
 

@@ -76,7 +76,7 @@ void hd_rpc_call_drop_queue(struct hd_rpc_call *call)
 
     while (call->out_first)
         free_out(dequeue(call));
-    if (in_flight) { /* its bytes belong to the write batch until the batch ends */
+    if (in_flight) { /* gRPC uses its bytes until the batch ends */
         in_flight->next = NULL;
         call->out_first = in_flight;
         call->out_last = &in_flight->next;
@@ -149,7 +149,8 @@ void hd_rpc_call_give_up(struct hd_rpc_call *call, enum hd_status st)
     hd_rpc_call_cancel(call);
 }
 
-/* Fills a batch: initial metadata, the first message, the end after the last. Returns its ops. */
+/* Fills the ops of a batch: initial metadata, the first message, the status after the last message.
+ * Returns the number of ops. */
 static size_t fill_write(struct hd_rpc_call *call, grpc_op ops[3], grpc_metadata *trailer,
                          grpc_slice *details)
 {
@@ -205,7 +206,7 @@ void hd_rpc_call_send(struct hd_rpc_call *call)
     enum hd_status st;
     size_t count;
 
-    /* a unary answer is one batch: its headers are not sent before */
+    /* a unary reply is one batch: its headers are not sent earlier */
     if (call->writing || is_over(call) ||
         (call->server && call->kind == HD_RPC_UNARY && call->ending == HD_RPC_ENDING_NONE))
         return;
@@ -280,7 +281,7 @@ void hd_rpc_call_open(struct hd_rpc_call *call, ProtobufCMessage *msg)
 
 static void deliver(struct hd_rpc_call *call, ProtobufCMessage *msg)
 {
-    if (!call->opened) /* the server did not send HD_RPC_ACCEPTED_HEADER before */
+    if (!call->opened) /* a server that does not send HD_RPC_ACCEPTED_HEADER */
         hd_rpc_call_open(call, NULL);
     call->received_count++;
     call->delivery = msg;
@@ -352,7 +353,7 @@ static void on_read(struct hd_rpc_op *op, bool ok)
             call->handler.on_half_close(call);
     } else if (call->abandoned ||
                (call->server && (call->final || call->ending != HD_RPC_ENDING_NONE))) {
-        grpc_byte_buffer_destroy(buffer); /* the call has ended on this side */
+        grpc_byte_buffer_destroy(buffer); /* the call was ended on this side */
         call->read_ended = true;
     } else {
         st = hd_rpc_unpack_buffer(call->incoming, buffer, &msg);
@@ -374,13 +375,13 @@ void hd_rpc_call_pause(struct hd_rpc_call *call)
     call->paused = true;
 }
 
-/* Runs on_posted on the loop later, because callbacks may not run inside the user's call. */
+/* Posts on_posted, because callbacks may not run inside a function that the user called. */
 static void post(struct hd_rpc_call *call)
 {
     if (call->posted || call->done)
         return;
     if (hd_rpc_post(call->rpc, &call->on_posted))
-        return; /* no memory: the next event of the call does the same */
+        return; /* no memory: the next event of the call does this instead */
     call->posted = true;
     (void)hd_rpc_call_ref(call);
 }
@@ -495,7 +496,7 @@ void hd_rpc_call_finish(struct hd_rpc_call *call)
     hd_rpc_call_send(call);
 }
 
-/* A copy for gRPC, which needs UTF-8; an error message may quote a user's input. */
+/* Copies an error message for gRPC, which needs UTF-8; a message may quote a user's input. */
 static char *as_text(const char *message)
 {
     char *text = strdup(message);
@@ -526,7 +527,7 @@ void hd_rpc_call_cancel(struct hd_rpc_call *call)
         return;
     call->abandoned = true;
     if (call->final)
-        post(call); /* no other event will follow */
+        post(call); /* no other event would settle the call */
     else
         (void)grpc_call_cancel(call->call, NULL);
 }
@@ -564,8 +565,8 @@ void hd_rpc_call_settle(struct hd_rpc_call *call)
     if (call->done)
         return;
     hd_rpc_call_send(call);
-    /* A client reads to the end of the stream even if the status has arrived: the handler must get
-     * the messages that the server sent before. Except if the call failed and is paused. */
+    /* A client reads to the end of the stream even after the status arrived, so that the handler
+     * gets the messages sent before it; except if the call failed while paused. */
     drop = call->abandoned ||
            (call->final && (call->server || (call->paused && call->code != GRPC_STATUS_OK)));
     if (drop) {

@@ -22,7 +22,8 @@ static inline void hd_rpc_channel_args_add(struct hd_rpc_channel_args *args, grp
     args->list[args->count++] = arg;
 }
 
-/* gRPC takes an int; a larger value becomes INT32_MAX, which means "no limit" to gRPC. */
+/* Adds an integer. gRPC takes an int: a larger value becomes INT32_MAX, which gRPC treats as no
+ * limit. */
 static inline void hd_rpc_channel_args_add_int(struct hd_rpc_channel_args *args, const char *key,
                                                int64_t value)
 {

@@ -1,4 +1,4 @@
-/* Clients: a channel to one address, and the client's side of calls. */
+/* client: a gRPC channel to one address, and the client's side of calls. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +28,8 @@ struct hd_rpc_client {
     size_t calls_count, receive_bytes_max;
     bool was_cut;
     char address[HD_RPC_ADDRESS_MAX + 1];
-    char authorization[HD_RPC_TOKEN_MAX + sizeof "Bearer "]; /* "" when there is no token */
-    char says[CLIENT_BYTES]; /* of HD_RPC_CLIENT_HEADER; "": not sent */
+    char authorization[HD_RPC_TOKEN_MAX + sizeof "Bearer "]; /* "": no token */
+    char says[CLIENT_BYTES]; /* value of HD_RPC_CLIENT_HEADER; "": not sent */
 };
 
 /* ---- channels ---- */
@@ -61,7 +61,7 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_clie
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, min_ms);
-    /* its name notwithstanding: how long one attempt to connect may take */
+    /* despite its name: limit of one attempt to connect */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                                 or_default(o->connect_timeout_ms, HD_RPC_CONNECT_DEFAULT_MS));
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
@@ -163,7 +163,7 @@ void hd_rpc_client_close(struct hd_rpc_client *client)
     if (client->next)
         client->next->link = client->link;
     for (struct hd_rpc_call *call = client->calls; call; call = call->next)
-        hd_rpc_call_cancel(call); /* does not change the list: on_done is called later */
+        hd_rpc_call_cancel(call); /* leaves the list unchanged: on_done is called later */
     grpc_channel_destroy(client->channel);
     client->channel = NULL;
     release(client);
@@ -189,7 +189,7 @@ static void on_final(struct hd_rpc_op *op, bool ok)
 {
     struct hd_rpc_call *call = HD_RPC_OWNER(op, struct hd_rpc_call, on_final);
 
-    (void)ok; /* this operation always succeeds; see the status */
+    (void)ok; /* always true for this operation; the status has the result */
     call->final = true;
     hd_rpc_call_settle(call);
     hd_rpc_call_unref(call);
@@ -238,7 +238,7 @@ static void fill_call(struct hd_rpc_call *call, const struct hd_rpc_call_options
     call->timeout_ms = timeout_ms;
     call->wait_for_ready = options->wait_for_ready;
     call->kind = options->kind;
-    call->path_copy = strdup(options->path); /* may live shorter than the call */
+    call->path_copy = strdup(options->path); /* options->path may not live as long as the call */
     call->path = call->path_copy ? call->path_copy : "a call";
     call->incoming = options->response;
     call->handler = options->handler;
@@ -264,7 +264,8 @@ static void create_grpc_call(struct hd_rpc_call *call)
     grpc_slice_unref(path);
 }
 
-/* A failure means that nothing was started. Later failures end the call through its events. */
+/* Starts the batches of a call. A failure means that none was started; later failures arrive as
+ * events. */
 static enum hd_status start_batches(struct hd_rpc_call *call)
 {
     grpc_op final = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT},
@@ -357,7 +358,8 @@ void hd_rpc_client_remove_call(struct hd_rpc_call *call)
 
 /* ---- the result ---- */
 
-/* The exact status from the trailer of a Heddle server, if it agrees with the gRPC status code. */
+/* Finds the exact hd_status in the trailer of a Heddle server; false if it is absent or contradicts
+ * the gRPC status code. */
 static bool find_exact_status(const struct hd_rpc_call *call, enum hd_status *ret_status)
 {
     for (size_t i = 0; i < call->trailers.count; i++) {
@@ -404,7 +406,8 @@ const char *hd_rpc_explain_no_connection(const char *details, size_t len_bytes)
     return NULL;
 }
 
-/* gRPC does not hand on the text of a server's GOAWAY (relay.c). */
+/* Returns whether the server sent GOAWAY to refuse the connection; gRPC does not report its text
+ * (relay.c). */
 static bool is_turned_away(const char *details, size_t len_bytes)
 {
     static const char goaway[] = "GOAWAY received";
@@ -415,13 +418,14 @@ static bool is_turned_away(const char *details, size_t len_bytes)
 static const char *explain(const char *details, size_t len_bytes)
 {
     if (is_turned_away(details, len_bytes))
-        return "the server is ending, or too many connections are open, in all or from this "
-               "address; its log tells";
+        return "the server is shutting down, or too many connections are open, in all or from "
+               "this address; see its log";
     return hd_rpc_explain_no_connection(details, len_bytes);
 }
 
-/* Returns whether gRPC's words are of a connection that was closed, or that was not let in. A
- * listener that speaks another protocol closes connections, too. */
+/* Returns whether gRPC's error text says that the connection was closed or refused. A listener of
+ * another protocol closes connections, too, so texts about certificates and versions do not count.
+ */
 static bool is_cut(const char *details, size_t len_bytes)
 {
     static const char *const cuts[] = {"reset by peer",  "ocket closed", "ndpoint closed",

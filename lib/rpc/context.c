@@ -1,4 +1,4 @@
-/* The context: the completion thread, and the delivery of its events on the loop. */
+/* context: the completion thread, and delivery of its events on the loop. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +15,12 @@
 
 enum { CAPACITY_START = 256, LOG_INTERVAL_MS = 1000 };
 
-/* gRPC logs a line per failed handshake or accept, from any of its threads. To protect the journal
- * from port scanners at most one per second is logged; failed assertions always are. */
+/* Logs gRPC's own messages. gRPC writes a line per failed handshake or accept, from any of its
+ * threads; at most one per second is logged, so that port scanners do not fill the journal. Failed
+ * assertions are always logged. */
 static void log_grpc(gpr_log_func_args *args)
 {
-    static _Atomic int64_t next_ms; /* of the process, since the log function is too */
+    static _Atomic int64_t next_ms; /* one per process, like gRPC's log function */
     int64_t now_ms = hd_clock_now_ms(), due_ms = atomic_load(&next_ms);
 
     if (args->severity < GPR_LOG_SEVERITY_ERROR)
@@ -89,7 +90,7 @@ static void on_async(uv_async_t *async)
     ended = rpc->queue_ended;
     uv_mutex_unlock(&rpc->mutex);
 
-    for (size_t i = 0; i < count; i++) { /* a callback may reallocate `current` (grow) */
+    for (size_t i = 0; i < count; i++) { /* a callback may reallocate `current` (hd_rpc_expect) */
         struct hd_rpc_event event = rpc->current[i];
 
         rpc->expected--;
@@ -158,15 +159,15 @@ void hd_rpc_live_drop(struct hd_rpc *rpc)
 {
     rpc->live--;
     if (rpc->closing)
-        (void)uv_async_send(&rpc->async); /* on_async checks whether this was the last */
+        (void)uv_async_send(&rpc->async); /* on_async checks whether this was the last event */
 }
 
 /* gRPC is never shut down: after a large write, grpc_shutdown waits up to 10 s for one of its own
  * pollers, which would delay the end of a command. gRPC's threads and tables stay until the process
  * ends; contexts leave nothing in them. */
-/* gRPC's C API has no way to say TLS 1.3 and nothing older. Its list of ciphers is for TLS 1.2
- * alone: these need a key that both sides have before, which gRPC never has, so that no handshake
- * of TLS 1.2 ends well. Ciphers of TLS 1.3 are not in that list. */
+/* Makes gRPC refuse TLS older than 1.3, which its C API cannot. Its list of ciphers applies to TLS
+ * 1.2 alone. The ones set here need a pre-shared key, which gRPC never has, so every handshake of
+ * TLS 1.2 fails. */
 static void require_tls_1_3(void)
 {
     (void)setenv("GRPC_SSL_CIPHER_SUITES", "PSK-AES256-GCM-SHA384", 1);
@@ -205,7 +206,7 @@ enum hd_status hd_rpc_new(uv_loop_t *loop, struct hd_rpc **ret_rpc)
     if (code) {
         grpc_completion_queue_shutdown(rpc->cq);
         grpc_completion_queue_destroy(rpc->cq);
-        uv_close((uv_handle_t *)&rpc->async, on_async_closed); /* frees the rest */
+        uv_close((uv_handle_t *)&rpc->async, on_async_closed); /* its callback frees the rest */
         return hd_err(HD_NO_MEMORY, "cannot start the RPC thread: %s", uv_strerror(code));
     }
     *ret_rpc = rpc;
@@ -235,7 +236,7 @@ void hd_rpc_close(struct hd_rpc *rpc, void (*on_closed)(void *user), void *user)
     }
     while (rpc->clients)
         hd_rpc_client_close(rpc->clients);
-    (void)uv_async_send(&rpc->async); /* needed if live is already 0 */
+    (void)uv_async_send(&rpc->async); /* on_async ends the context if live is already 0 */
 }
 
 enum hd_status hd_rpc_raise_file_limit(uint64_t needed)

@@ -52,7 +52,7 @@ static void free_pems(struct pem_files *pems)
 struct hd_rpc_server_tls {
     uv_mutex_t mutex; /* guards pems and is_new */
     struct pem_files pems;
-    bool is_new; /* gRPC does not have them yet */
+    bool is_new; /* not yet passed to gRPC */
 };
 
 static enum hd_status read_server_pems(const struct hd_rpc_tls *tls, struct pem_files *ret)
@@ -66,8 +66,8 @@ static enum hd_status read_server_pems(const struct hd_rpc_tls *tls, struct pem_
     return st;
 }
 
-/* A configuration must have a root, also if clients are asked for no certificate: then it is the
- * server's own, which nothing is compared with. */
+/* Makes gRPC's configuration. It must have a root even if clients are asked for no certificate;
+ * then the server's own certificate is set, which is never used for a check. */
 static grpc_ssl_server_certificate_config *make_config(const struct pem_files *pems)
 {
     const char *root = pems->ca.data ? pems->ca.data : pems->cert.data;
@@ -77,7 +77,7 @@ static grpc_ssl_server_certificate_config *make_config(const struct pem_files *p
     return grpc_ssl_server_certificate_config_create(root, &pair, 1);
 }
 
-/* On a thread of gRPC's. */
+/* Passes replaced certificates to gRPC. On one of gRPC's threads. */
 static grpc_ssl_certificate_config_reload_status
 give_config(void *user, grpc_ssl_server_certificate_config **ret_config)
 {
@@ -103,8 +103,8 @@ static grpc_ssl_client_certificate_request_type asks_for(const struct hd_rpc_tls
                               : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
 }
 
-/* gRPC takes a certificate and a key that do not belong together, and fails each handshake: tried
- * here, before it is told of them. */
+/* Checks that certificate and key belong together; gRPC itself would accept others and fail every
+ * handshake. */
 static enum hd_status try_pems(const struct pem_files *pems, const struct hd_rpc_tls *tls)
 {
     grpc_ssl_pem_key_cert_pair pair = {.private_key = pems->key.data,

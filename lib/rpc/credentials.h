@@ -10,13 +10,14 @@
 
 #include "rpc/rpc.h"
 
-enum hd_status hd_rpc_check_token(const char *token); /* HD_INVALID: length, or not ASCII */
+/* HD_INVALID: wrong length, or not printable ASCII. */
+enum hd_status hd_rpc_check_token(const char *token);
 
-/* A server's tokens, to be found in a time that says nothing of them: a hash with a random key
- * chooses, the token itself decides. */
+/* A server's tokens. The time of a look-up says nothing about them: a hash with a random key
+ * selects the candidates, then whole tokens are compared in constant time. */
 struct hd_rpc_token_set {
     struct hd_rpc_tokens tokens; /* each padded with zeros */
-    uint64_t *hashes;            /* of each token */
+    uint64_t *hashes;            /* one per token */
     unsigned char key[16];
 };
 
@@ -24,12 +25,12 @@ struct hd_rpc_token_set {
 enum hd_status hd_rpc_token_set_init(struct hd_rpc_token_set *ret_set,
                                      const struct hd_rpc_tokens *tokens);
 void hd_rpc_token_set_done(struct hd_rpc_token_set *set);
-/* NULL: there is no such token. */
+/* Returns the token that equals `given`; NULL: none. */
 const struct hd_rpc_token *hd_rpc_token_set_find(const struct hd_rpc_token_set *set,
                                                  const char *given);
 
-/* A server's certificates, which can be replaced while it runs. gRPC asks for them at each
- * handshake, on its own thread; free them after the server. */
+/* Certificates of a server, replaceable while it runs. gRPC asks for them at each handshake, on its
+ * own thread; free them after the server. */
 struct hd_rpc_server_tls;
 enum hd_status hd_rpc_server_tls_open(const struct hd_rpc_tls *tls,
                                       struct hd_rpc_server_tls **ret_tls,

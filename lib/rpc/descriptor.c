@@ -12,7 +12,7 @@ enum {
     FILE_MESSAGE = 4,
     FILE_ENUM = 5,
     FILE_SERVICE = 6,
-    NAME = 1, /* of everything that is declared */
+    NAME = 1, /* field `name` of every declaration */
     MESSAGE_FIELD = 2,
     MESSAGE_MESSAGE = 3,
     MESSAGE_ENUM = 4,
@@ -51,7 +51,7 @@ static bool skip(struct hd_rpc_bytes *rest, uint64_t size_bytes)
     return true;
 }
 
-/* The next length-delimited field; fields of other wire types are skipped. */
+/* Takes the next length-delimited field; skips fields of other wire types. */
 static bool take_field(struct hd_rpc_bytes *rest, uint64_t *ret_number, struct hd_rpc_bytes *ret)
 {
     uint64_t tag, value;
@@ -83,7 +83,7 @@ static bool take_field(struct hd_rpc_bytes *rest, uint64_t *ret_number, struct h
     return false;
 }
 
-/* The index-th occurrence of a field. */
+/* Finds the index-th occurrence of a field. */
 static bool find_field(struct hd_rpc_bytes message, uint64_t number, size_t index,
                        struct hd_rpc_bytes *ret)
 {
@@ -138,8 +138,8 @@ bool hd_rpc_descriptor_import(struct hd_rpc_bytes file, size_t index, char ret_n
 
 /* ---- symbols ---- */
 
-/* True if `symbol` is the declaration's name, or begins with it and a dot. ret_rest: the symbol
- * after "NAME.", or "". */
+/* Returns whether `symbol` is the declaration's name, or begins with it and a dot. *ret_rest: the
+ * symbol after "NAME.", or "". */
 static bool enters(struct hd_rpc_bytes declaration, const char *symbol, const char **ret_rest)
 {
     struct hd_rpc_bytes name;
@@ -153,7 +153,7 @@ static bool enters(struct hd_rpc_bytes declaration, const char *symbol, const ch
     return after == '\0' || (after == '.' && **ret_rest);
 }
 
-/* True if one of the members in field `number` of the declaration has this name. */
+/* Returns whether a member in field `number` of the declaration has this name. */
 static bool has_member(struct hd_rpc_bytes declaration, uint64_t number, const char *name)
 {
     struct hd_rpc_bytes member, own;
@@ -165,7 +165,7 @@ static bool has_member(struct hd_rpc_bytes declaration, uint64_t number, const c
     return false;
 }
 
-/* True if the symbol is the enum or one of its values, whose scope is the enum's parent. */
+/* Returns whether the symbol is the enum or one of its values, whose scope is the enum's parent. */
 static bool is_enum(struct hd_rpc_bytes declaration, const char *symbol)
 {
     struct hd_rpc_bytes name;

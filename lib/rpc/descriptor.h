@@ -1,8 +1,8 @@
 /* descriptor: finds files and symbols in a serialised google.protobuf.FileDescriptorSet, without
  * unpacking it. Only for lib/rpc.
  *
- * protoc generates the set, and it is part of the program. Malformed entries are not found; there
- * is no other error. Results point into the set. */
+ * protoc generates the set, and it is linked into the program. Malformed entries are treated as
+ * absent; no other error exists. Results point into the set. */
 #ifndef HD_RPC_DESCRIPTOR_H
 #define HD_RPC_DESCRIPTOR_H
 
@@ -15,7 +15,7 @@ struct hd_rpc_bytes {
     size_t size_bytes;
 };
 
-/* The next file of the set; the first if *at is {0}. False after the last. */
+/* Returns the next file of the set; the first if *at is {0}. False after the last. */
 bool hd_rpc_descriptor_next(struct hd_rpc_bytes set, struct hd_rpc_bytes *at,
                             struct hd_rpc_bytes *ret_file);
 
@@ -25,11 +25,12 @@ bool hd_rpc_descriptor_find_file(struct hd_rpc_bytes set, const char *name,
 /* The kind of a symbol; NONE: not found. */
 enum hd_rpc_symbol { HD_RPC_SYMBOL_NONE, HD_RPC_SYMBOL_MESSAGE, HD_RPC_SYMBOL_OTHER };
 
-/* The file that declares a message, field, enum, enum value, service or method by its full name. */
+/* Finds the file that declares a message, field, enum, enum value, service or method, given its
+ * full name. Returns the symbol's kind. */
 enum hd_rpc_symbol hd_rpc_descriptor_find_symbol(struct hd_rpc_bytes set, const char *symbol,
                                                  struct hd_rpc_bytes *ret_file);
 
-/* The index-th import of a file; false after the last. */
+/* Copies the name of the index-th import of a file; false after the last. */
 bool hd_rpc_descriptor_import(struct hd_rpc_bytes file, size_t index, char ret_name[256]);
 
 #endif

@@ -1,6 +1,6 @@
-/* grpc.health.v1.Health: the server and each registered service are SERVING until the server
- * closes, except while its program says otherwise (hd_rpc_server_set_serving). Calls are answered
- * all the same: they say what is wrong. */
+/* health: grpc.health.v1.Health: the server and each registered service are SERVING until the
+ * server closes, except while the program sets hd_rpc_server_set_serving(server, false). Other
+ * calls are served even then: they fail with the reason. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,14 +5,14 @@
 
 #include "rpc/rpc.h"
 
-/* Releases by the number of gRPC's core, which is all that the library tells of itself. */
+/* gRPC releases by the version of its core, the only one that the library reports. */
 static const struct {
     int core;
     const char *release;
 } releases[] = {{28, "1.50"}, {29, "1.51"}, {30, "1.52 or 1.53"}, {31, "1.54"},
                 {32, "1.55"}, {33, "1.56"}, {34, "1.57"}};
 
-enum { CORE_SURE = 34 /* 1.57 has the correction in all its patch releases */ };
+enum { CORE_SURE = 34 /* first core whose release (1.57) has the fix in all patch versions */ };
 
 void hd_rpc_library_name(const char *core_version, char ret_name[HD_RPC_LIBRARY_MAX])
 {
@@ -34,12 +34,13 @@ const char *hd_rpc_library_weakness(const char *core_version)
 
     if (core >= CORE_SURE)
         return NULL;
-    return core < 30
-               ? "it has CVE-2023-33953: headers without end make a server deaf or use up its "
-                 "memory. What a connection may send before it shows a token is bounded by "
-                 "Heddle itself; a caller with a token could still do that"
-               : "it may have CVE-2023-33953 (corrected in 1.53.2, 1.54.3, 1.55.2 and "
-                 "1.56.2): headers without end make a server deaf or use up its memory. What "
-                 "a connection may send before it shows a token is bounded by Heddle itself; "
-                 "a caller with a token could still do that";
+    return core < 30 ? "it has CVE-2023-33953: headers without end make a server unresponsive or "
+                       "use up its "
+                       "memory. What a connection may send before it shows a token is bounded by "
+                       "Heddle itself; a caller with a token could still do that"
+                     : "it may have CVE-2023-33953 (corrected in 1.53.2, 1.54.3, 1.55.2 and "
+                       "1.56.2): headers without end make a server unresponsive or use up its "
+                       "memory. What "
+                       "a connection may send before it shows a token is bounded by Heddle itself; "
+                       "a caller with a token could still do that";
 }

@@ -1,13 +1,13 @@
-/* Unix listeners: listening sockets of our own, whose connections are handed to gRPC.
+/* listener: Unix listeners: listening sockets of our own, whose connections are passed to gRPC.
  *
- * Accepting here and not in gRPC tells who is at the other end (SO_PEERCRED), and survives the
- * moment when descriptors run out: gRPC's own listener would stay deaf afterwards. TCP is in
- * tcp_listener.c and relay.c.
+ * Accepting here gives the uid of the peer (SO_PEERCRED), and survives a moment without free file
+ * descriptors: gRPC's own listener would accept nothing afterwards. TCP is in tcp_listener.c and
+ * relay.c.
  *
- * A Unix listener holds a lock on PATH.lock as long as it lives, so that two servers that start at the
- * same moment cannot take the socket file from each other. The lock file stays; the lock dies with
- * the process. With the lock, a socket file on which no server listens is left from a server
- * that has died, and is replaced.
+ * A Unix listener holds a lock on PATH.lock as long as it lives, so that two servers that start at
+ * the same moment cannot take the socket file from each other. The lock file stays; the lock is
+ * released when the process ends. With the lock held, a socket file on which no server listens was
+ * left by a dead server, and is replaced.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,14 +31,14 @@ static mode_t mode_of(const struct hd_rpc_server *server)
     return server->options.unix_mode ? server->options.unix_mode : 0600;
 }
 
-/* The group of a socket that its group may use; (gid_t)-1: it stays as it is. */
+/* Returns the group for the socket file; (gid_t)-1: the group is not changed. */
 static gid_t group_of(const struct hd_rpc_server *server)
 {
     return mode_of(server) & 0060 && server->options.unix_group ? server->options.unix_group
                                                                 : (gid_t)-1;
 }
 
-/* Who may use the socket may enter its folder. */
+/* Creates the socket's folder, which those may enter who may use the socket. */
 static enum hd_status make_dir(const struct hd_rpc_server *server, const char *path)
 {
     const mode_t mode = mode_of(server);
@@ -67,7 +67,8 @@ static struct sockaddr_un socket_address(const char *path)
     return un;
 }
 
-/* HD_OK when the path is free: nothing is there, or a dead server's socket was removed. */
+/* Removes the socket file of a dead server. HD_OK: the path is free. HD_CONFLICT: another server
+ * listens on it. */
 static enum hd_status clear_path(const char *path)
 {
     const struct sockaddr_un un = socket_address(path);
@@ -75,9 +76,9 @@ static enum hd_status clear_path(const char *path)
     int fd, code;
 
     if (lstat(path, &info) < 0)
-        return errno == ENOENT ? HD_OK : hd_err(HD_IO, "cannot look at %s: %m", path);
+        return errno == ENOENT ? HD_OK : hd_err(HD_IO, "cannot stat %s: %m", path);
     if (!S_ISSOCK(info.st_mode))
-        return hd_err(HD_EXISTS, "%s is there and is not a socket; choose another path", path);
+        return hd_err(HD_EXISTS, "%s exists and is not a socket; choose another path", path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return hd_err(HD_LIMIT, "cannot make a socket: %m");
@@ -98,7 +99,7 @@ static enum hd_status bind_socket(struct hd_rpc_unix_listener *unix_listener)
     unix_listener->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (unix_listener->listen_fd < 0)
         return hd_err(HD_LIMIT, "cannot make a socket: %m");
-    /* the mode of a socket before bind is the mode of its file, whatever the umask leaves */
+    /* bind takes the socket's mode for the file, whatever the umask */
     if (fchmod(unix_listener->listen_fd, 0600) < 0 ||
         bind(unix_listener->listen_fd, (const struct sockaddr *)&un, sizeof un) < 0)
         return hd_err(HD_IO, "cannot make the socket %s: %m", unix_listener->path);
@@ -107,7 +108,7 @@ static enum hd_status bind_socket(struct hd_rpc_unix_listener *unix_listener)
         return hd_err(HD_IO, "cannot give the socket %s to its group: %m", unix_listener->path);
     if (stat(unix_listener->path, &info) < 0 ||
         chmod(unix_listener->path, mode_of(unix_listener->server)) < 0)
-        return hd_err(HD_IO, "cannot look at the socket %s: %m", unix_listener->path);
+        return hd_err(HD_IO, "cannot stat the socket %s: %m", unix_listener->path);
     unix_listener->device = info.st_dev;
     unix_listener->inode = info.st_ino;
     if (listen(unix_listener->listen_fd, BACKLOG) < 0)
@@ -123,7 +124,7 @@ static void remove_socket(struct hd_rpc_unix_listener *unix_listener)
         (void)close(unix_listener->listen_fd);
     if (unix_listener->inode && lstat(unix_listener->path, &info) == 0 &&
         info.st_dev == unix_listener->device && info.st_ino == unix_listener->inode)
-        (void)unlink(unix_listener->path); /* best effort: the next server clears it */
+        (void)unlink(unix_listener->path); /* best effort: the next server removes the file */
     if (unix_listener->lock_fd >= 0)
         (void)close(unix_listener->lock_fd);
     unix_listener->listen_fd = unix_listener->lock_fd = -1;
@@ -193,7 +194,8 @@ static void admit_connection(struct hd_rpc_server *server, int fd)
         (void)close(fd);
         return;
     }
-    grpc_server_add_channel_from_fd(server->server, fd, server->insecure); /* owns fd now */
+    /* gRPC owns fd from here */
+    grpc_server_add_channel_from_fd(server->server, fd, server->insecure);
 }
 
 static void accept_connection(uv_poll_t *poll, int status, int events);
@@ -211,7 +213,7 @@ static void report_not_accepted(struct hd_rpc_unix_listener *unix_listener, int 
 
     if (hd_rpc_rate_allows(&unix_listener->failures, &left_out))
         hd_log(HD_LOG_WARN,
-               "cannot accept on %s, trying on: %s (%zu more failures since the last such line)",
+               "cannot accept on %s, retrying: %s (%zu more failures since the last such line)",
                unix_listener->name, strerror(error), left_out);
 }
 
@@ -228,7 +230,7 @@ static void accept_connection(uv_poll_t *poll, int status, int events)
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
-            /* The connection stays in the backlog and would wake us again and again. */
+            /* the pending connection would wake the loop again and again */
             report_not_accepted(unix_listener, errno);
             (void)uv_poll_stop(&unix_listener->poll);
             (void)uv_timer_start(&unix_listener->retry, on_retry, RETRY_MS, 0);

@@ -1,4 +1,4 @@
-/* rate: a line of the log that a unauthenticated connection can cause, at most one in ten seconds.
+/* rate: limits log lines that an unauthenticated connection can cause to one in ten seconds.
  *
  * Used by: the files of rpc.   Uses: base.   Threads: one.
  */
@@ -13,12 +13,13 @@
 
 enum { HD_RPC_RATE_INTERVAL_MS = 10000 };
 
-struct hd_rpc_rate { /* starts as {0} */
+struct hd_rpc_rate { /* initialise with {0} */
     int64_t next_ms;
     size_t left_out; /* events without a line since the last line */
 };
 
-/* Whether this event gets a line; ret_left_out: how many since the last line got none. */
+/* Returns whether this event gets a line. *ret_left_out, set only then: events without one since
+ * the last line. */
 static inline bool hd_rpc_rate_allows(struct hd_rpc_rate *rate, size_t *ret_left_out)
 {
     int64_t now_ms = hd_clock_now_ms();

@@ -1,6 +1,6 @@
-/* grpc.reflection.v1 and v1alpha: describes the registered services, from the descriptor set that
- * protoc generated. A request that cannot be answered gets an error response; the stream stays
- * open. */
+/* reflection: grpc.reflection.v1 and v1alpha: describes the registered services from the descriptor
+ * set that protoc generated. A request that cannot be answered gets an error response; the stream
+ * stays open. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +14,11 @@
 #define ANSWERS(what) GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_##what
 
 enum {
-    ANSWERS_WAITING_MAX = 16, /* queued answers of one stream; then reading pauses */
-    FILES_MAX = 64,           /* in one answer */
+    ANSWERS_WAITING_MAX = 16, /* queued replies of one stream; with more, reading pauses */
+    FILES_MAX = 64,           /* files in one reply */
 };
 
-/* An answer while it is built. */
+/* A reply while it is built. */
 struct reflection_answer {
     struct hd_arena arena;
     const struct hd_rpc_standard *standard;
@@ -101,7 +101,7 @@ static void list_services(struct reflection_answer *a)
     a->response.list_services_response = list;
 }
 
-/* Answers with the file and its transitive imports, each once. */
+/* Adds the file and its transitive imports to the reply, each once. */
 static void give_file(struct reflection_answer *a, struct hd_rpc_bytes file)
 {
     Grpc__Reflection__V1__FileDescriptorResponse *files = hd_arena_alloc(&a->arena, sizeof *files);
@@ -135,7 +135,7 @@ static void give_file(struct reflection_answer *a, struct hd_rpc_bytes file)
     a->response.file_descriptor_response = files;
 }
 
-/* proto3 has no extensions: the list is empty for every message. */
+/* Adds an empty list: proto3 has no extensions. */
 static void list_extensions(struct reflection_answer *a, const char *type)
 {
     Grpc__Reflection__V1__ExtensionNumberResponse *none = hd_arena_alloc(&a->arena, sizeof *none);
@@ -209,7 +209,7 @@ static void on_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
     if (st && st != HD_ABORTED)
         hd_rpc_call_fail(call, st);
     else if (hd_rpc_call_queued(call) >= ANSWERS_WAITING_MAX)
-        hd_rpc_call_pause(call); /* until the client has read the answers (on_drain) */
+        hd_rpc_call_pause(call); /* until the client has read the replies (on_drain) */
     hd_arena_done(&a.arena);
 }
 

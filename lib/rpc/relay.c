@@ -22,15 +22,15 @@
 #include "rpc/server_internal.h"
 
 enum {
-    FILES_SPARED = 128,        /* descriptors for everything but TCP connections */
-    FILES_OF_A_CONNECTION = 3, /* its own, and both ends of the pair */
-    CONNECTIONS_MIN = 16,      /* of the default, however low the limit of open files is */
+    FILES_SPARED = 128,        /* file descriptors for everything except TCP connections */
+    FILES_OF_A_CONNECTION = 3, /* the socket, and both ends of the pair */
+    CONNECTIONS_MIN = 16,      /* lowest default, however low the limit of open files is */
     CONNECTIONS_MAX = 32768,
     DIVISOR_OF_ONE_PEER = 4,    /* by default one address has at most a fourth of all connections */
-    UNAUTHENTICATED_MAX = 4096, /* outside each costs a descriptor alone */
+    UNAUTHENTICATED_MAX = 4096, /* not inside, each costs a file descriptor only */
     INSIDE_MAX = 128,
     INSIDE_OF_ADDRESS_MAX = 32,
-    TLS_BYTES_MAX = 24 * 1024, /* relay.h explains these bounds and the next */
+    TLS_BYTES_MAX = 24 * 1024, /* this and the next bounds: see relay.h */
     PLAIN_BYTES_MAX = 12 * 1024,
     SUSPECT_BYTES_MAX = 8 * 1024,
     TLS_BYTES_FREE = 1024,
@@ -38,15 +38,14 @@ enum {
     BUDGET_BYTES_PER_S = 128 * 1024,
     HELD_MS = 2000,
     HELD_SUSPECT_MS = 250,
-    DENIED_MAX = 32, /* calls without a token by one connection */
-    SPENT_MS = 1000, /* from the last byte that a unauthenticated connection may send until it must
-                        be known */
+    DENIED_MAX = 32, /* calls without a valid token on one connection */
+    SPENT_MS = 1000, /* time to send a call with a token after the last allowed byte */
     TICK_MS = 10,
     RETRY_MS = 100,
     EVENTS_MAX = 32,
     ACCEPTS_PER_WAKE = 64,
     LISTENERS_MAX = 64,
-    LAST_ROUNDS = 50, /* of TICK_MS each, at the end: to deliver what gRPC has left */
+    LAST_ROUNDS = 50, /* rounds of TICK_MS at the end, to deliver gRPC's last bytes */
 };
 
 struct hd_rpc_relay {
@@ -54,17 +53,18 @@ struct hd_rpc_relay {
     struct relay_source wake;
     struct relay_listener listeners[LISTENERS_MAX];
     size_t listener_count;
-    char name[32]; /* of this relay's pairs, before the slot */
+    char name[32]; /* prefix of the names of this relay's pairs */
     uv_thread_t thread;
     bool started;
 
-    uv_mutex_t lock; /* guards what follows; the thread holds it while it handles a batch */
+    /* guards the members below; the thread holds it while it handles a batch of events */
+    uv_mutex_t lock;
     struct hd_unauth_table *table;
     struct relay_link **slots;
     size_t slot_count, open, next_slot;
     struct relay_pump pump;
-    size_t debt; /* bytes of unauthenticated connections that were closed: they come back to the
-                    budget in time */
+    /* bytes of closed unauthenticated connections, which return to the budget over time */
+    size_t debt;
     int64_t debt_ms;
     uint32_t dice;
     uint32_t round;
@@ -72,9 +72,10 @@ struct hd_rpc_relay {
     struct hd_rpc_rate refusals, unauthenticated;
     bool closing, stop;
 
-    int gives[EVENTS_MAX * ACCEPTS_PER_WAKE]; /* gRPC's ends of pairs, until the lock is left */
+    /* gRPC's ends of new pairs, passed to gRPC after the lock is released */
+    int gives[EVENTS_MAX * ACCEPTS_PER_WAKE];
     size_t give_count;
-    uv_mutex_t give_lock; /* held while gRPC takes them; guards the next */
+    uv_mutex_t give_lock; /* held while gRPC gets them; guards gives_no_more */
     bool gives_no_more;
 };
 
@@ -125,7 +126,7 @@ static void report_unauthenticated(struct hd_rpc_relay *relay, const char *why)
 
     if (hd_rpc_rate_allows(&relay->unauthenticated, &left_out))
         hd_log(HD_LOG_WARN,
-               "closed a TCP connection by which no call with a token has come: %s (%zu more "
+               "closed a TCP connection that sent no call with a token: %s (%zu more "
                "closed since the last such line)",
                why, left_out);
 }
@@ -154,14 +155,15 @@ static void report_refused(struct hd_rpc_relay *relay, const struct sockaddr_sto
         host, mine, limits.connections_of_address, all, limits.connections, left_out);
 }
 
-/* Tells a client without TLS why it is refused: an HTTP/2 client shows the text of GOAWAY in its
+/* Tells a client without TLS why it is refused: HTTP/2 clients show the text of GOAWAY in their
  * error. */
 static void notify_client(const struct hd_rpc_relay *relay, int fd,
                           const struct sockaddr_storage *from)
 {
     static const unsigned char settings[9] = {[3] = 4};
     const struct hd_unauth_limits limits = limits_of(&relay->server->options);
-    unsigned char goaway[9 + 8] = {[3] = 7, [16] = 11}; /* ENHANCE_YOUR_CALM; no stream was taken */
+    /* error code ENHANCE_YOUR_CALM, last stream 0: none was processed */
+    unsigned char goaway[9 + 8] = {[3] = 7, [16] = 11};
     const size_t head = sizeof settings + sizeof goaway;
     char text[sizeof settings + sizeof goaway + 200];
     size_t all, mine;
@@ -175,7 +177,7 @@ static void notify_client(const struct hd_rpc_relay *relay, int fd,
                       "and try again",
                       peer_full ? " from this address" : "", peer_full ? mine : all,
                       peer_full ? limits.connections_of_address : limits.connections);
-    goaway[2] = (unsigned char)(8 + length); /* below 256 */
+    goaway[2] = (unsigned char)(8 + length); /* frame length in one byte: below 256 */
     memcpy(text, settings, sizeof settings);
     memcpy(text + sizeof settings, goaway, sizeof goaway);
     (void)send(fd, text, head + (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -197,7 +199,7 @@ static bool grow_slots(struct hd_rpc_relay *relay)
     return true;
 }
 
-/* Puts the link in a free slot. False: no memory. */
+/* Puts the link into a free slot. False: no memory. */
 static bool take_slot(struct hd_rpc_relay *relay, struct relay_link *link)
 {
     if (relay->open == relay->slot_count && !grow_slots(relay))
@@ -211,7 +213,7 @@ static bool take_slot(struct hd_rpc_relay *relay, struct relay_link *link)
     return true;
 }
 
-/* Ends the link; its memory stays until the events of this round have been handled. */
+/* Closes the link; its memory is freed after the events of this round have been handled. */
 static void end_link(struct hd_rpc_relay *relay, struct relay_link *link)
 {
     if (link->dead)
@@ -282,8 +284,7 @@ static void take(struct hd_rpc_relay *relay, int fd, const struct sockaddr_stora
 
 /* ---- going in ---- */
 
-/* Makes a socket pair whose first end has the link's name, which is the peer's address at the
- * second. */
+/* Makes a socket pair; the name bound to its first end is what gRPC sees as the peer's address. */
 static bool make_pair(const struct hd_rpc_relay *relay, const struct relay_link *link, int fds[2])
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -301,7 +302,8 @@ static bool make_pair(const struct hd_rpc_relay *relay, const struct relay_link 
     return false;
 }
 
-/* Gives gRPC one end of a pair. False: no descriptor is left, or too many came at once; try again.
+/* Queues one end of a new pair for gRPC. False: no file descriptor is left, or too many are queued;
+ * retry.
  */
 static bool open_pair(struct hd_rpc_relay *relay, struct relay_link *link)
 {
@@ -316,7 +318,7 @@ static bool open_pair(struct hd_rpc_relay *relay, struct relay_link *link)
     return true;
 }
 
-/* Lets a unauthenticated connection in. Returns false if it stays outside for now. */
+/* Moves an unauthenticated connection inside. False: it must wait. */
 static bool let_in(struct hd_rpc_relay *relay, struct relay_link *link, int64_t now_ms)
 {
     struct hd_unauth_connection *victim;
@@ -348,8 +350,8 @@ static void give_all(struct hd_rpc_relay *relay)
 
 /* ---- unauthenticated connections, by the clock ---- */
 
-/* Returns whether a unauthenticated connection holds bytes of the budget that others wait for, and
- * has held them for long. */
+/* Returns whether an unauthenticated connection has held bytes of the budget for too long while
+ * others wait for them. */
 static bool holds_too_long(const struct hd_rpc_relay *relay, const struct relay_link *link,
                            int64_t now_ms)
 {
@@ -406,8 +408,8 @@ static void check_outside(struct hd_rpc_relay *relay, struct relay_link *link, i
         (void)let_in(relay, link, now_ms);
 }
 
-/* Serves unauthenticated connections whose bytes the budget may now allow: those below their share
- * first. */
+/* Copies bytes of unauthenticated connections that waited for the budget; is_below_limit: of those
+ * that have sent less than RELAY_LINK_BYTES, else of the others. */
 static void move_waiting(struct hd_rpc_relay *relay, bool is_below_limit)
 {
     struct hd_unauth_connection *newer;
@@ -421,11 +423,12 @@ static void move_waiting(struct hd_rpc_relay *relay, bool is_below_limit)
     }
 }
 
-/* Looks at all unauthenticated connections: in seven rounds of eight from the newest, else from the
- * oldest, at random. An attacker's connections that wait outside connect anew only when one of them
- * was let in and closed, so a client that has just come is the newest when its address has the next
- * turn; a client that has missed it connects again. A crowd of clients that only wait must not
- * starve its oldest.
+/* Checks all unauthenticated connections: in seven of eight rounds, at random, from the newest to
+ * the oldest, else from the oldest. Why the newest first: an attacker's connections that wait
+ * outside reconnect only after one of them was let in and closed, so an honest client that has just
+ * connected is the newest when its address may enter next; if it misses that, it reconnects. Why
+ * sometimes the oldest first: many honest clients that only wait must not starve the oldest of
+ * them.
  */
 static void check_unauthenticated(struct hd_rpc_relay *relay, int64_t now_ms)
 {
@@ -443,7 +446,7 @@ static void check_unauthenticated(struct hd_rpc_relay *relay, int64_t now_ms)
         else
             check_outside(relay, (struct relay_link *)s, now_ms);
         if (next && ((struct relay_link *)next)->dead)
-            break; /* it made room; the rest has its turn in the next round */
+            break; /* displaced just now; the next round checks the rest */
     }
     move_waiting(relay, true);
     move_waiting(relay, false);
@@ -486,14 +489,15 @@ static void watch_listener(struct hd_rpc_relay *relay, struct relay_listener *l,
     l->source.events = on ? EPOLLIN : 0;
 }
 
-/* The connection stays in the backlog and would wake us again and again. */
+/* Pauses accepting after a failure, because the pending connection would wake the thread again and
+ * again. */
 static void pause_listener(struct hd_rpc_relay *relay, struct relay_listener *l, int error)
 {
     size_t left_out;
 
     if (hd_rpc_rate_allows(&l->failures, &left_out))
         hd_log(HD_LOG_WARN,
-               "cannot accept on %s, trying on: %s (%zu more failures since the last such line)",
+               "cannot accept on %s, retrying: %s (%zu more failures since the last such line)",
                l->name, strerror(error), left_out);
     watch_listener(relay, l, false);
     l->retry_ms = hd_clock_now_ms() + RETRY_MS;
@@ -529,7 +533,7 @@ static void wake(const struct hd_rpc_relay *relay)
 {
     const uint64_t one = 1;
 
-    (void)!write(relay->wake.fd, &one, sizeof one); /* full: it is awake */
+    (void)!write(relay->wake.fd, &one, sizeof one); /* a full counter wakes the thread, too */
 }
 
 static bool retry_listeners(struct hd_rpc_relay *relay, int64_t now_ms)
@@ -551,7 +555,7 @@ static bool retry_listeners(struct hd_rpc_relay *relay, int64_t now_ms)
     return paused;
 }
 
-/* Handles one round of events. Returns how long the next round may wait, -1: without end. */
+/* Handles one round of events. Returns the timeout of the next round in ms; -1: none. */
 static int handle(struct hd_rpc_relay *relay, const struct epoll_event *events, int count,
                   int64_t *tick_ms)
 {
@@ -591,7 +595,7 @@ static void run(void *arg)
 
         uv_mutex_lock(&relay->lock);
         timeout_ms = handle(relay, events, count > 0 ? count : 0, &tick_ms);
-        if (relay->stop) { /* gRPC has closed its ends: what is left is on its way to clients */
+        if (relay->stop) { /* gRPC has closed its ends: their last bytes are being sent */
             timeout_ms = TICK_MS;
             stop = !relay->open || ++last_rounds >= LAST_ROUNDS;
         }
@@ -602,7 +606,8 @@ static void run(void *arg)
 
 /* ---- for the loop's thread ---- */
 
-/* Under the lock. NULL: the name is none of this relay's, or its connection is gone. */
+/* Finds a link by its pair's name. Under the lock. NULL: unknown name, or the connection has ended.
+ */
 static struct relay_link *find_link(struct hd_rpc_relay *relay, const char *peer)
 {
     const char *at = strstr(peer, relay->name);
@@ -659,7 +664,8 @@ void hd_rpc_relay_deny(struct hd_rpc_relay *relay, const char *peer)
     uv_mutex_lock(&relay->lock);
     link = find_link(relay, peer);
     if (link && link->connection.stage != HD_UNAUTH_KNOWN && ++link->denied == DENIED_MAX) {
-        link->taken_max = link->taken; /* it hears the answers, and is closed soon */
+        /* nothing more is read; it still gets its replies, and is closed soon */
+        link->taken_max = link->taken;
         link->spent_ms = hd_clock_now_ms();
         relay_link_watch(&relay->pump, link);
     }

@@ -1,5 +1,5 @@
-/* relay_internal: what relay.c (listeners, the thread, unauthenticated connections) and relay_link.c (bytes of one
- * connection) share. The relay's lock guards all of it. */
+/* relay_internal: shared by relay.c (listeners, the thread, unauthenticated connections) and
+ * relay_link.c (bytes of one connection). The relay's lock guards all of it. */
 #ifndef HD_RPC_RELAY_INTERNAL_H
 #define HD_RPC_RELAY_INTERNAL_H
 
@@ -14,57 +14,60 @@
 
 enum {
     RELAY_SCRATCH_BYTES = 64 * 1024,
-    RELAY_PIECE_BYTES = 1024,       /* of a unauthenticated connection, at a time */
-    RELAY_LINK_BYTES = 4 * 1024,    /* of a unauthenticated connection, before others get more */
-    RELAY_BUDGET_BYTES = 64 * 1024, /* half of it for those below their share */
-    RELAY_FREE_MOVES = 64,          /* pieces of a unauthenticated connection that move at once */
-    RELAY_MOVE_PAUSE_MS = 20        /* between two further ones */
+    RELAY_PIECE_BYTES = 1024, /* bytes copied at once from an unauthenticated connection */
+    /* bytes after which an unauthenticated connection may not use the reserved half of the budget
+     */
+    RELAY_LINK_BYTES = 4 * 1024,
+    /* of all unauthenticated connections; half of it is reserved (RELAY_LINK_BYTES) */
+    RELAY_BUDGET_BYTES = 64 * 1024,
+    /* pieces of an unauthenticated connection that are copied without a pause */
+    RELAY_FREE_MOVES = 64,
+    RELAY_MOVE_PAUSE_MS = 20 /* pause between two further pieces */
 };
 
 struct relay_link;
 
 /* The source of an epoll event: one end of a link, a listening socket, or the wake-up. */
 struct relay_source {
-    struct relay_link *link;         /* NULL: no link */
-    struct relay_listener *listener; /* NULL with `link` NULL: the wake-up */
+    struct relay_link *link;         /* NULL: not a link's */
+    struct relay_listener *listener; /* NULL, with `link` NULL: the wake-up eventfd */
     int fd;                          /* -1: none */
-    uint32_t events;                 /* that epoll waits for; 0: it is not registered */
+    uint32_t events;                 /* events registered with epoll; 0: not registered */
 };
 
 /* One end of a link. */
 struct relay_end {
     struct relay_source source;
-    char *rest; /* bytes from the other end that did not fit yet; NULL: none */
+    char *rest; /* bytes for this end that could not be written yet; NULL: none */
     size_t rest_begin, rest_end;
-    bool ended; /* nothing more comes from here */
-    bool shut;  /* nothing more is written to it */
+    bool ended; /* end of file, or an error: nothing more is read from this end */
+    bool shut;  /* nothing more is written to this end */
 };
 
-/* A TCP connection. */
+/* A TCP connection and its socket pair to gRPC. */
 struct relay_link {
-    struct hd_unauth_connection connection; /* first: the table hands it back */
-    struct relay_link *next;                /* among those that are freed behind this round */
-    struct relay_end net, pair;             /* pair: our end of the socket pair */
+    struct hd_unauth_connection connection; /* first member: pointers to it are cast to the link */
+    struct relay_link *next;    /* in the list of links that are freed after this round */
+    struct relay_end net, pair; /* TCP socket; our end of the socket pair */
     struct sockaddr_storage from;
-    uint32_t slot, round; /* the two numbers of its name */
-    bool ready;           /* outside: its first bytes wait */
-    size_t taken;     /* bytes that have moved inwards while it was a unauthenticated connection */
-    size_t taken_max; /* bound of `taken` */
-    size_t taken_free;  /* bytes of `taken` that the budget of all unauthenticated connections does
-                           not count */
-    int moves;          /* pieces in which `taken` moved */
-    int64_t moved_ms;   /* when the last piece moved */
-    int64_t charged_ms; /* when it began to take from the budget; 0: it has not */
-    int denied;         /* calls without a token */
-    int64_t inside_ms;  /* when it came in */
-    int64_t spent_ms;   /* when `taken` reached its bound; 0: it has not */
+    uint32_t slot, round; /* the two numbers in its name */
+    bool ready;           /* not inside yet, but its first bytes have arrived */
+    size_t taken;         /* bytes copied to gRPC while it was unauthenticated */
+    size_t taken_max;     /* bound of `taken` */
+    size_t taken_free;    /* bytes of `taken` that do not count against the budget */
+    int moves;            /* pieces in which `taken` was copied */
+    int64_t moved_ms;     /* time of the last piece */
+    int64_t charged_ms;   /* time of the first byte that counted against the budget; 0: none yet */
+    int denied;           /* calls without a valid token */
+    int64_t inside_ms;    /* time when it was passed to gRPC */
+    int64_t spent_ms;     /* time when `taken` reached its bound; 0: it has not */
     bool dead;
 };
 
 struct relay_listener {
     struct relay_source source;
     char name[96];
-    int64_t retry_ms; /* accepts again then, after a failure; 0: no failure */
+    int64_t retry_ms; /* time of the next accept after a failure; 0: no failure */
     struct hd_rpc_rate failures;
 };
 
@@ -72,19 +75,18 @@ struct relay_listener {
 struct relay_pump {
     int epoll_fd;
     char *scratch; /* [RELAY_SCRATCH_BYTES] */
-    size_t budget; /* bytes that unauthenticated connections may take now, beyond those that are
-                      free */
+    size_t budget; /* bytes of the budget that are left */
     int64_t now_ms;
 };
 
-/* Moves the bytes that can move after these events of epoll, and counts them. */
+/* Copies the bytes that can be copied after these epoll events, and counts them. */
 void relay_link_move(struct relay_pump *pump, struct relay_link *link, struct relay_end *end,
                      uint32_t events);
-/* Registers what the link waits for now. */
+/* Registers with epoll the events that the link waits for now. */
 void relay_link_watch(const struct relay_pump *pump, struct relay_link *link);
-/* Returns the bytes that a unauthenticated connection has taken from the budget. */
+/* Returns the bytes of an unauthenticated connection that count against the budget. */
 size_t relay_link_charge(const struct relay_link *link);
-/* Returns whether both ends have ended, or gRPC has ended and all it sent is delivered. */
+/* Returns whether both ends have ended, or gRPC's has and all its bytes are delivered. */
 bool relay_link_is_over(const struct relay_link *link);
 void relay_link_close(const struct relay_pump *pump, struct relay_link *link);
 

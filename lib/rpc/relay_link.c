@@ -25,7 +25,7 @@ size_t relay_link_charge(const struct relay_link *link)
                : 0;
 }
 
-/* Returns how many bytes a unauthenticated connection may send inwards now. */
+/* Returns how many bytes of an unauthenticated connection may be copied to gRPC now. */
 static size_t bytes_of_unauthenticated(const struct relay_pump *pump, const struct relay_link *link)
 {
     const size_t free = link->taken < link->taken_free ? link->taken_free - link->taken : 0;
@@ -56,18 +56,18 @@ static void drop_rest(struct relay_end *end)
     end->rest = NULL;
 }
 
-/* Notes that nothing can be written to `end` any more. */
+/* Records that nothing can be written to `end` any more. */
 static void break_end(struct relay_link *link, struct relay_end *end)
 {
     drop_rest(end);
     end->shut = true;
     other_of(link, end)->ended = true;
     if (end == &link->net)
-        link->pair.ended = link->net.ended = true; /* gRPC has no one to talk to */
+        /* the client is gone: gRPC's bytes have no receiver */
+        link->pair.ended = link->net.ended = true;
 }
 
-/* Writes bytes to an end. Returns how many were written; 0: none fits; below 0: the end is
- * broken. */
+/* Writes to an end. Returns the number of bytes written; 0: it is full; below 0: it is broken. */
 static ssize_t write_some(const struct relay_end *end, const char *bytes, size_t count)
 {
     ssize_t written;
@@ -123,7 +123,7 @@ static void count_piece(struct relay_pump *pump, struct relay_link *link, size_t
         link->spent_ms = pump->now_ms;
 }
 
-/* Moves one piece from this end to the other; false: there is none, or no room. */
+/* Copies one piece from this end to the other. False: no bytes, or no space. */
 static bool move_piece(struct relay_pump *pump, struct relay_link *link, struct relay_end *end)
 {
     const size_t space = bytes_free_for(pump, link, end);
@@ -171,11 +171,12 @@ static void update_events(int epoll_fd, struct relay_source *source, uint32_t ev
                     !events          ? EPOLL_CTL_DEL
                     : source->events ? EPOLL_CTL_MOD
                                      : EPOLL_CTL_ADD,
-                    source->fd, &event); /* of an open descriptor: lack of memory alone */
+                    source->fd, &event); /* fails only for lack of memory */
     source->events = events;
 }
 
-/* An end that neither reads nor writes is not registered: else its hang-up would wake without end.
+/* An end that neither reads nor writes is not registered: its hang-up would wake the thread again
+ * and again.
  */
 void relay_link_watch(const struct relay_pump *pump, struct relay_link *link)
 {

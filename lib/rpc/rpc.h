@@ -54,18 +54,21 @@ struct hd_rpc_call;
 enum {
     HD_RPC_TOKEN_MIN = 16, /* bytes; a shorter token is refused as guessable */
     HD_RPC_TOKEN_MAX = 256,
-    HD_RPC_TOKEN_NAME_MAX = 64,                     /* bytes */
-    HD_RPC_TOKENS_MAX = 4096,                       /* of one server */
+    HD_RPC_TOKEN_NAME_MAX = 64,                     /* bytes of a name */
+    HD_RPC_TOKENS_MAX = 4096,                       /* tokens of one server */
     HD_RPC_QUEUE_LEN_DEFAULT = 1024,                /* messages in a call's send queue */
     HD_RPC_QUEUE_BYTES_DEFAULT = 8 * 1024 * 1024,   /* bytes in a call's send queue */
-    HD_RPC_RECEIVE_BYTES_DEFAULT = 4 * 1024 * 1024, /* one message */
+    HD_RPC_RECEIVE_BYTES_DEFAULT = 4 * 1024 * 1024, /* bytes of one message */
     HD_RPC_CALLS_DEFAULT = 4096,                    /* calls in flight on one server */
     HD_RPC_STREAMS_DEFAULT = 128,                   /* calls in flight on one connection */
     HD_RPC_CONNECT_DEFAULT_MS = 10000,              /* to connect, TLS included */
-    HD_RPC_TIMEOUT_DEFAULT_MS = 20000,              /* a unary call: as long again for its answer */
-    HD_RPC_FIRST_BYTES_DEFAULT_MS = 10000, /* a TCP connection that sends nothing is closed */
-    HD_RPC_FIRST_CALL_DEFAULT_MS = 30000,  /* and one by which no call with a token has come */
-    HD_RPC_KEEPALIVE_DEFAULT_MS = 30000,   /* a client's ping when all is quiet */
+    /* limit of a whole unary call: 10 s to connect, and as long for its reply */
+    HD_RPC_TIMEOUT_DEFAULT_MS = 20000,
+    /* limit for the first bytes of a TCP connection, which is closed then */
+    HD_RPC_FIRST_BYTES_DEFAULT_MS = 10000,
+    /* limit from its first bytes to its first call with a token; it is closed then */
+    HD_RPC_FIRST_CALL_DEFAULT_MS = 30000,
+    HD_RPC_KEEPALIVE_DEFAULT_MS = 30000, /* pause in traffic after which a client sends a ping */
     HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS = 10000,
 };
 
@@ -80,54 +83,55 @@ enum hd_status hd_rpc_new(uv_loop_t *loop, struct hd_rpc **ret_rpc);
  * until then. */
 void hd_rpc_close(struct hd_rpc *rpc, void (*on_closed)(void *user), void *user);
 
-/* Raises the soft limit of open files to the hard one. HD_LIMIT when that is below `needed`. Call
- * it at start, before the first listener: how many connections TCP may bring follows from it. */
+/* Raises the soft limit of open files to the hard one. HD_LIMIT: the hard one is below `needed`.
+ * Call it at start, before the first listener: the default limit of TCP connections follows from
+ * it. */
 enum hd_status hd_rpc_raise_file_limit(uint64_t needed);
 
 /* ---- gRPC ---- */
 
 enum { HD_RPC_LIBRARY_MAX = 96 };
 
-/* Names the gRPC that this process has loaded (core_version NULL), or the one whose core has this
- * version: "gRPC 1.51 (core 29.0.0)". */
+/* Writes a name such as "gRPC 1.51 (core 29.0.0)": of the loaded gRPC (core_version NULL), or of
+ * the one with this core version. */
 void hd_rpc_library_name(const char *core_version, char ret_name[HD_RPC_LIBRARY_MAX]);
-/* Returns, in words for an operator, a known weakness of that gRPC that an attacker may use; NULL:
- * none. A distribution may have corrected it without changing the number. */
+/* Returns the text of a known vulnerability of that gRPC, for operators; NULL: none. A distribution
+ * may have fixed it without changing the version. */
 const char *hd_rpc_library_weakness(const char *core_version);
 
 /* ---- the identity of a caller ---- */
 
 enum hd_rpc_transport {
     HD_RPC_TRANSPORT_UNIX, /* Unix socket; the kernel gives the peer's uid (SO_PEERCRED) */
-    HD_RPC_TRANSPORT_TCP,  /* TCP with a valid token, or a certificate that `identify` knows */
+    HD_RPC_TRANSPORT_TCP,  /* TCP with a valid token, or a certificate that `identify` accepts */
 };
 
-/* Whose token it is. Each may call only what the server's `authorize` lets it. */
+/* Kind of caller, by its token. The server's `authorize` decides which calls each may make. */
 enum hd_rpc_party {
     HD_RPC_PARTY_USER,
     HD_RPC_PARTY_NODE,
-    HD_RPC_PARTY_LOCAL, /* no token: the Unix socket */
+    HD_RPC_PARTY_LOCAL, /* no token: a Unix socket */
 };
 
 struct hd_rpc_principal {
     enum hd_rpc_transport transport;
     enum hd_rpc_party party;
-    uid_t uid; /* TRANSPORT_UNIX only, else (uid_t)-1 */
-    /* "uid:1000"; the name of a user's token; "node:" and the name of a node's. Of a token without
-     * a name "cert:NAME" of a verified client certificate, or else "token" or "node". */
+    uid_t uid; /* uid of the peer; (uid_t)-1 for TCP */
+    /* "uid:1000"; the name of a user's token; "node:" and the name of a node's token. For a token
+     * without a name: "cert:NAME" of a verified client certificate, else "token" or "node". */
     char name[128];
-    char token_name[HD_RPC_TOKEN_NAME_MAX + 1]; /* "": the token has none */
-    /* The server's own, set by `identify`; 0 without it. */
+    char token_name[HD_RPC_TOKEN_NAME_MAX + 1]; /* name of the token; "": it has none */
+    /* set by `identify`, for the server's own use; 0 without `identify` */
     int role;
     uint64_t credential;
 };
 
-/* What a caller shows, for `identify`. */
+/* Credentials that a caller presented, for `identify`. */
 struct hd_rpc_shown {
-    bool known;        /* the principal is filled in: the Unix socket, or a token of `tokens` */
-    const char *token; /* another token; "": none */
-    /* PEM of the client's certificate, which tls.ca_path's authority has signed and whose time has
-     * come and not passed; "": none. */
+    bool known;        /* the principal is filled in: a Unix socket, or a token of `tokens` */
+    const char *token; /* a token that is not in `tokens`; "": none */
+    /* PEM of the client's certificate, signed by the authority of tls.ca_path and valid now; "":
+     * none. */
     const char *cert;
 };
 
@@ -138,7 +142,7 @@ struct hd_rpc_shown {
 enum hd_rpc_kind {
     HD_RPC_UNARY,         /* one request, one response */
     HD_RPC_SERVER_STREAM, /* one request, many responses */
-    HD_RPC_BIDI,          /* many of both; also for many requests with one response */
+    HD_RPC_BIDI,          /* many of both; also for many requests and one response */
 };
 
 /* The callbacks of a call, on server and client; any member may be NULL. A message is valid during
@@ -157,15 +161,15 @@ struct hd_rpc_handler {
     /* The send queue is empty: after HD_LIMIT hd_rpc_call_write can be called again. */
     void (*on_drain)(struct hd_rpc_call *call);
     /* The call ended. Client: its status and error message ("" if HD_OK). Server: HD_OK if the
-     * answer, success or failure, was sent; HD_TIMEOUT if the deadline passed; HD_ABORTED if the
+     * reply, success or failure, was sent; HD_TIMEOUT if the deadline passed; HD_ABORTED if the
      * call was cancelled or the peer disconnected. Afterwards the call is invalid, unless the user
      * holds a reference. */
     void (*on_done)(struct hd_rpc_call *call, enum hd_status status, const char *message);
 };
 
 /* Server: ends a unary call with its response, which is copied. HD_ABORTED: the call has already
- * ended, see on_done. HD_LIMIT: the response is larger than receive_bytes_max, or there is no
- * memory; the call was ended with this failure. */
+ * ended, see on_done. HD_LIMIT: the response is larger than receive_bytes_max, or memory ran out;
+ * the call has been ended with this failure. */
 enum hd_status hd_rpc_call_reply(struct hd_rpc_call *call, const ProtobufCMessage *response);
 
 /* Server: ends any call with the failure st, which is not HD_OK, and hd_err_message():
@@ -178,14 +182,15 @@ void hd_rpc_call_fail(struct hd_rpc_call *call, enum hd_status st);
  * message is larger than receive_bytes_max. After a failure nothing is queued. */
 enum hd_status hd_rpc_call_write(struct hd_rpc_call *call, const ProtobufCMessage *msg);
 
-/* Streams: after the queued messages, a server ends the call with HD_OK, a client half-closes. */
+/* Streams: ends sending after the queued messages: a server ends the call with HD_OK, a client
+ * half-closes. */
 void hd_rpc_call_finish(struct hd_rpc_call *call);
 
 /* Ends the call now, on either side; on_done is called later, with HD_ABORTED. */
 void hd_rpc_call_cancel(struct hd_rpc_call *call);
 
-/* A reference keeps the struct valid, for answers that are sent later; it does not keep the call
- * open. If the call has ended, reply and write return HD_ABORTED. */
+/* Adds a reference, which keeps the struct valid for a later reply; the call may still end
+ * meanwhile, and then reply and write return HD_ABORTED. */
 struct hd_rpc_call *hd_rpc_call_ref(struct hd_rpc_call *call);
 void hd_rpc_call_unref(struct hd_rpc_call *call);
 
@@ -199,7 +204,7 @@ void hd_rpc_message_free(ProtobufCMessage *msg); /* NULL is fine */
 void hd_rpc_call_pause(struct hd_rpc_call *call);
 void hd_rpc_call_resume(struct hd_rpc_call *call);
 
-/* One pointer per call: initially the method's (server) or that of the options (client). */
+/* One pointer per call; at first that of the method (server) or of the options (client). */
 void *hd_rpc_call_user(const struct hd_rpc_call *call);
 void hd_rpc_call_set_user(struct hd_rpc_call *call, void *user);
 
@@ -208,15 +213,15 @@ const char *hd_rpc_call_peer(const struct hd_rpc_call *call);                   
 const struct hd_rpc_principal *hd_rpc_call_principal(const struct hd_rpc_call *call); /* server */
 /* Server: a metadata value of the request; NULL: absent. Keys are lower case. */
 const char *hd_rpc_call_metadata(const struct hd_rpc_call *call, const char *key);
-/* Server: a text of the server's own, such as what the call is about, and a flag. A label is copied
- * and may be NULL; "" and false at first. */
+/* Server: a label and a flag for the server's own use, such as the object of the call. The label is
+ * copied, NULL counts as "". At first "" and false. */
 void hd_rpc_call_set_label(struct hd_rpc_call *call, const char *label);
 const char *hd_rpc_call_label(const struct hd_rpc_call *call);
 void hd_rpc_call_set_mark(struct hd_rpc_call *call);
 bool hd_rpc_call_mark(const struct hd_rpc_call *call);
 int64_t hd_rpc_call_time_left_ms(const struct hd_rpc_call *call); /* INT64_MAX: no deadline */
-size_t hd_rpc_call_queued(const struct hd_rpc_call *call);        /* messages not yet sent */
-bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* not ended or finished */
+size_t hd_rpc_call_queued(const struct hd_rpc_call *call);        /* messages in the send queue */
+bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* not ended and not finished */
 
 /* ---- TLS ---- */
 
@@ -226,10 +231,11 @@ bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* not ended o
  * may hold certificate and key. TLS is 1.3. */
 struct hd_rpc_tls {
     const char *cert_path, *key_path, *ca_path;
-    bool cert_optional; /* server, with ca: a client without a certificate may come, with a token */
+    /* server with ca: a client without a certificate may connect, and needs a token */
+    bool cert_optional;
 };
 
-/* Reads the files, as a server or a client would: for a check before they are used. HD_INVALID or
+/* Reads and checks the files as a server or client would, before they are used. HD_INVALID or
  * HD_IO: the message names the file. */
 enum hd_status hd_rpc_check_tls(const struct hd_rpc_tls *tls);
 enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls);
@@ -238,83 +244,89 @@ enum hd_status hd_rpc_check_client_tls(const struct hd_rpc_tls *tls);
 
 struct hd_rpc_token {
     enum hd_rpc_party party;
-    char name[HD_RPC_TOKEN_NAME_MAX + 1]; /* "": none */
+    char name[HD_RPC_TOKEN_NAME_MAX + 1]; /* name of the token; "": none */
     char token[HD_RPC_TOKEN_MAX + 1];
 };
 
-/* The tokens that a server takes; {0}: none. */
+/* Tokens that a server accepts; {0}: none. */
 struct hd_rpc_tokens {
     struct hd_rpc_token *items;
     size_t count, capacity;
 };
 
 /* A token file has lines `NAME TOKEN`, and at most one line with a TOKEN alone; empty lines and
- * those that begin with # do not count. A NAME has letters, digits and . _ - @, and is not "token"
+ * lines that begin with # are skipped. A NAME has letters, digits and . _ - @, and is not "token"
  * or "node"; a TOKEN has HD_RPC_TOKEN_MIN .. HD_RPC_TOKEN_MAX printable ASCII bytes without spaces.
  *
  * Adds the file's tokens. HD_DENIED: the file's mode gives access to group or others, or it belongs
- * to another user (hd_user_check_owner without a folder: a server of root's has to call that with
- * its own). HD_INVALID
- * names the line; it is also the answer to a token that is there already. After a failure, as after
- * use, hd_rpc_tokens_done erases and frees what there is. */
+ * to another user (hd_user_check_owner without a folder: a server that runs as root has to call
+ * that with its own folder). HD_INVALID: the message names the line; also for a token that is
+ * already present. After use and after a failure the caller erases and frees the tokens with
+ * hd_rpc_tokens_done. */
 enum hd_status hd_rpc_tokens_read(struct hd_rpc_tokens *tokens, const char *path,
                                   enum hd_rpc_party party);
 void hd_rpc_tokens_done(struct hd_rpc_tokens *tokens);
-/* In a time that says nothing of the tokens; NULL: there is no such token. */
+/* Returns the token that equals `given`; NULL: none. The time that it takes does not depend on the
+ * tokens. */
 const struct hd_rpc_token *hd_rpc_tokens_find(const struct hd_rpc_tokens *tokens,
                                               const char *given);
 
-/* For a client: the token of a file with one line. patience_ms: as of hd_file_read_stream. */
+/* Reads a client's token from a file with one line. patience_ms: as in hd_file_read_stream
+ * (base/file.h). */
 enum hd_status hd_rpc_read_token(const char *path, int patience_ms,
                                  char ret_token[HD_RPC_TOKEN_MAX + 1]);
 
 /* ---- addresses ---- */
 
-/* `unix:PATH` or `HOST:PORT` (`[::1]:PORT` for IPv6). HD_INVALID: the message says what is wrong;
- * for example a path is longer than the 107 bytes that a socket address can hold. */
+/* Checks the syntax of `unix:PATH` or `HOST:PORT` (`[::1]:PORT` for IPv6). HD_INVALID: the message
+ * says what is wrong, for example that a path is longer than the 107 bytes that a socket address
+ * can hold. */
 enum hd_status hd_rpc_check_address(const char *address);
 bool hd_rpc_address_is_unix(const char *address);
-/* True for unix:, loopback addresses and localhost; false for other names. */
+/* Returns true for unix:, loopback addresses and localhost; false for other names. */
 bool hd_rpc_address_is_loopback(const char *address);
 
 /* ---- server ---- */
 
 struct hd_rpc_server_options {
-    const struct hd_rpc_tokens *tokens; /* needed by TCP listeners; NULL: none */
+    const struct hd_rpc_tokens *tokens; /* TCP listeners need them; NULL: none */
     const struct hd_rpc_tls *tls;       /* for TCP listeners; needed beyond loopback */
-    /* Who calls, beyond sockets and `tokens`. Called first, once per call; it may change all of the
-     * principal. Any failure is sent as UNAUTHENTICATED. May be NULL: who is not known is
-     * refused. */
+    /* Authenticates callers beyond Unix sockets and `tokens`. Called first, once per call; may
+     * change all of the principal. Any failure is sent as UNAUTHENTICATED. NULL: callers that are
+     * not known yet are refused. */
     enum hd_status (*identify)(void *user, const struct hd_rpc_shown *shown,
                                struct hd_rpc_principal *principal);
-    bool identify_has_tokens; /* TCP listeners need none of `tokens` */
-    /* Called once per call, after the caller is identified and before the request is unpacked. A
-     * status other than HD_OK refuses the call with that status and hd_err_message(). May be
-     * NULL. */
+    bool identify_has_tokens; /* `identify` knows tokens, so TCP listeners need none in `tokens` */
+    /* Authorises a call, after its caller is authenticated and before its request is unpacked. A
+     * status other than HD_OK refuses the call with that status and hd_err_message(). May be NULL.
+     */
     enum hd_status (*authorize)(void *user, struct hd_rpc_call *call);
-    /* Called once per call of an identified caller, when its answer is known: HD_OK, or why it
-     * fails; also for a call that `authorize` has refused. hd_err_message() is its message. Not
-     * called if the client leaves first. May be NULL. */
+    /* Called once per call of an authenticated caller, when its result is known: HD_OK, or why it
+     * fails, with hd_err_message(); also for calls that `authorize` refused. Not called if the
+     * client leaves first. May be NULL. */
     void (*on_answer)(void *user, struct hd_rpc_call *call, enum hd_status st);
-    void *authorize_user; /* of these three */
+    void *authorize_user; /* `user` of these three callbacks */
     /* Unix sockets: mode (0: 0600), and group if the mode gives it rights ((gid_t)-1 or 0: the
-     * process's). A folder that is made for a socket gives the group the same right to enter. */
+     * process's group). A folder that is created for a socket lets the group enter. */
     mode_t unix_mode;
     gid_t unix_group;
-    /* 0 means the default above */
+    /* limits; 0: the default above */
     size_t receive_bytes_max;
     size_t calls_max;
     size_t streams_per_connection_max;
-    /* TCP connections at one time, and those of one address. The default: a third of the limit of
-     * open files less 128, since each takes up to three, and a fourth of that. */
+    /* TCP connections at one time, and those of one address; 0: the default. That is a third of
+     * (the limit of open files - 128), since each takes up to three files; and a fourth of that for
+     * one address. */
     size_t connections_max, connections_of_peer_max;
-    int64_t first_bytes_ms; /* until a TCP connection must have sent something */
-    int64_t first_call_ms;  /* from there until a call with a token must have come by it */
-    /* gRPC disconnects clients that ping more often than every keepalive_ms / 2: give both sides
-     * the same value. */
+    int64_t first_bytes_ms; /* limit for the first bytes of a TCP connection; 0: default */
+    /* limit from its first bytes to its first call with a token; 0: the default */
+    int64_t first_call_ms;
+    /* Clients that ping more often than every keepalive_ms / 2 are disconnected by gRPC: give both
+     * sides the same value. 0: the default. */
     int64_t keepalive_ms, keepalive_timeout_ms;
-    int64_t connection_age_max_ms; /* then clients must reconnect; 0: never */
-    bool allow_no_deadline;        /* else unary calls without a deadline are refused */
+    /* age at which a connection is closed, so that clients reconnect; 0: never */
+    int64_t connection_age_max_ms;
+    bool allow_no_deadline; /* unary calls without a deadline are allowed; else refused */
 };
 
 struct hd_rpc_method {
@@ -323,14 +335,14 @@ struct hd_rpc_method {
     const ProtobufCMessageDescriptor *request, *response;
     struct hd_rpc_handler handler;
     void *user;
-    size_t queue_len_max, queue_bytes_max; /* of each call's send queue; 0: the default */
+    size_t queue_len_max, queue_bytes_max; /* limits of each call's send queue; 0: the default */
 };
 
-/* Options, with their tokens, and methods are copied; descriptors and the strings of methods are
- * borrowed. */
+/* Makes a server. Options with their tokens are copied, and so are methods later; descriptors and
+ * the strings of methods are borrowed. */
 enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_options *options,
                                  struct hd_rpc_server **ret_server);
-/* Call it before the first listen. HD_EXISTS: the path is already registered. */
+/* Adds a method. Call it before the first listen. HD_EXISTS: the path is already registered. */
 enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
                                         const struct hd_rpc_method *method);
 /* Listens on one address; call it for each address before hd_rpc_server_start. ret_port (may be
@@ -341,29 +353,29 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
                                     int *ret_port);
 enum hd_status hd_rpc_server_start(struct hd_rpc_server *server);
 
-/* Reads these certificates in place of those of the options, for new connections; those that are
- * open go on. After a failure nothing has changed. HD_CONFLICT: the server was made without TLS. */
+/* Replaces the certificates, for new connections; open ones continue. After a failure nothing has
+ * changed. HD_CONFLICT: the server was made without TLS. */
 enum hd_status hd_rpc_server_set_tls(struct hd_rpc_server *server, const struct hd_rpc_tls *tls);
 
-/* Accepts no new calls; cancels calls that are still in flight after grace_ms. on_closed (may be
- * NULL) runs after the last call ended and the server was freed. */
+/* Accepts no new calls, and cancels calls that are still in flight after grace_ms. on_closed (may
+ * be NULL) runs after the last call ended and the server was freed. */
 void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
-size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* in flight */
-/* Of the tokens that the server takes now: the one that is given (NULL: it is not among them), in a
- * time that says nothing of them; and whether some are of this party. For other listeners. */
+size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* calls in flight */
+/* Return, for other listeners: the current token that equals `given` (NULL: none), found in a time
+ * that does not depend on the tokens; and whether the server has tokens of this party. */
 const struct hd_rpc_token *hd_rpc_server_find_token(const struct hd_rpc_server *server,
                                                     const char *given);
 bool hd_rpc_server_has_tokens(const struct hd_rpc_server *server, enum hd_rpc_party party);
 
-/* From now on the server takes these tokens (copied; NULL or {0}: none) and no others. Calls that
- * are open go on. HD_INVALID: a token is malformed. HD_DENIED: none is left, and the server listens
- * at HOST:PORT. After a failure nothing has changed. */
+/* Replaces all tokens by these (copied; NULL or {0}: none). Open calls continue. HD_INVALID: a
+ * token is malformed. HD_DENIED: none would be left, and the server listens at HOST:PORT. After a
+ * failure nothing has changed. */
 enum hd_status hd_rpc_server_set_tokens(struct hd_rpc_server *server,
                                         const struct hd_rpc_tokens *tokens);
 
-/* What the health service reports of the server and all its services (standard.h); true from the
- * start on. Watchers are told of a change. Calls are taken in any case. */
+/* Sets the state that the health service reports of the server and all its services (standard.h),
+ * and notifies its watchers; true at the start. Calls are accepted in any case. */
 void hd_rpc_server_set_serving(struct hd_rpc_server *server, bool serving);
 
 /* Every interval_ms, connects to each own listener. If one does not accept within timeout_ms,
@@ -378,15 +390,16 @@ hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int6
 /* ---- client ---- */
 
 struct hd_rpc_client_options {
-    const char *token; /* sent to HOST:PORT only, which needs it, or a certificate in tls */
-    const struct hd_rpc_tls *tls; /* needed beyond loopback */
-    const char *tls_server_name;  /* the name in the server's certificate, if not HOST */
-    size_t receive_bytes_max;     /* 0: the default, as for the rest */
+    const char *token; /* sent to HOST:PORT only, which needs a token, or a certificate in tls */
+    const struct hd_rpc_tls *tls; /* needed beyond loopback; NULL: none */
+    /* name in the server's certificate if it is not HOST; NULL: HOST */
+    const char *tls_server_name;
+    size_t receive_bytes_max; /* 0: the default, also for the members below */
     int64_t keepalive_ms, keepalive_timeout_ms;
-    int64_t connect_timeout_ms; /* one attempt to connect: the network's part, TLS, HTTP/2 */
+    int64_t connect_timeout_ms; /* for one attempt to connect: TCP, TLS and HTTP/2 */
     int64_t reconnect_min_ms, reconnect_max_ms; /* gRPC's back-off; 0: 200 ms and 5 s */
-    /* Printable ASCII that goes with each call as its metadata HD_RPC_CLIENT_HEADER, which says
-     * what the client is; NULL: nothing. */
+    /* printable ASCII that describes the client, sent with each call as metadata
+     * HD_RPC_CLIENT_HEADER; NULL: nothing */
     const char *client;
 };
 
@@ -397,9 +410,9 @@ enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
                                  struct hd_rpc_client **ret_client);
 /* Cancels calls in flight; their on_done is called later. The client is invalid afterwards. */
 void hd_rpc_client_close(struct hd_rpc_client *client);
-/* Returns whether the newest call by hd_rpc_call_wait failed because its connection was closed
- * before the answer, or was not let in: a listener does so to make room (unauthenticated.h). A call
- * that may be repeated is then to be tried again soon. */
+/* Returns whether the last hd_rpc_call_wait failed because the server closed or refused its
+ * connection. Servers do so to admit other connections (unauthenticated.h), so an idempotent call
+ * should be retried soon. */
 bool hd_rpc_client_was_cut(const struct hd_rpc_client *client);
 
 struct hd_rpc_metadata {
@@ -410,7 +423,7 @@ struct hd_rpc_call_options {
     const char *path;
     enum hd_rpc_kind kind;
     const ProtobufCMessageDescriptor *response;
-    /* From now to the last byte of the answer, connecting included. Unary: 0 means
+    /* limit of the whole call, connecting and reply included. Unary: 0 means
      * HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. Negative: none, which servers refuse
      * on unary calls. */
     int64_t timeout_ms;
@@ -429,9 +442,9 @@ enum hd_status hd_rpc_client_call(struct hd_rpc_client *client,
                                   const struct hd_rpc_call_options *options,
                                   const ProtobufCMessage *request, struct hd_rpc_call **ret_call);
 
-/* For command lines: makes one unary call and runs the loop until it ends, so other handlers run
- * too. Do not call it in a callback. The caller frees ret_response with hd_rpc_message_free. Fails
- * with the call's status and error message. */
+/* Makes one unary call and runs the loop until it ends, so other handlers run, too. For command
+ * lines; not in a callback. The caller frees ret_response with hd_rpc_message_free. Fails with the
+ * call's status and error message. */
 enum hd_status hd_rpc_call_wait(struct hd_rpc_client *client, const char *path,
                                 const ProtobufCMessageDescriptor *response, int64_t timeout_ms,
                                 const ProtobufCMessage *request, ProtobufCMessage **ret_response);

@@ -62,8 +62,9 @@ struct hd_rpc {
 /* Reserves space for an event; call it before a batch or accept request starts. Fails only with
  * HD_NO_MEMORY. */
 enum hd_status hd_rpc_expect(struct hd_rpc *rpc);
-void hd_rpc_expect_cancel(struct hd_rpc *rpc); /* the batch could not be started */
-void hd_rpc_live_drop(struct hd_rpc *rpc);     /* a server, client or call has ended */
+/* Undoes hd_rpc_expect: the batch could not be started. */
+void hd_rpc_expect_cancel(struct hd_rpc *rpc);
+void hd_rpc_live_drop(struct hd_rpc *rpc); /* a server, client or call has ended */
 
 /* Posts an event: `op` runs on the loop later. For work that must not run inside a function that
  * the user called. */
@@ -90,56 +91,59 @@ enum hd_rpc_ending {
 
 struct hd_rpc_call {
     struct hd_rpc *rpc;
-    struct hd_rpc_server *server; /* server or client is set, the other NULL; after the end both */
+    /* server or client is set, the other NULL; both NULL after the end */
+    struct hd_rpc_server *server;
     struct hd_rpc_client *client;
-    struct hd_rpc_call *next, **link; /* the client's list */
+    struct hd_rpc_call *next, **link; /* in the client's list */
     grpc_call *call;                  /* NULL after the end */
     int refs;
 
     enum hd_rpc_kind kind;
     const char *path;
-    char *path_copy; /* memory of `path`: client; server: of an unknown method */
+    /* owned memory of `path`, on a client and for unknown methods; NULL: `path` is the method's */
+    char *path_copy;
     const ProtobufCMessageDescriptor *incoming;
     struct hd_rpc_handler handler;
     void *user;
-    int64_t deadline_ms; /* of hd_clock_now_ms; INT64_MAX: none */
+    int64_t deadline_ms; /* by hd_clock_now_ms; INT64_MAX: none */
     char *peer;
     struct hd_rpc_principal principal;
     grpc_metadata_array received; /* client: the server's initial metadata */
     struct hd_rpc_pair *pairs;    /* server: copy of the client's metadata, without binary values */
     size_t pairs_count;
-    bool wait_for_ready;    /* client */
+    bool wait_for_ready;    /* client: retry to connect until the deadline */
     grpc_metadata *headers; /* this side's initial metadata */
     size_t headers_count;
 
     struct hd_rpc_op on_opened, on_read, on_written, on_final, on_posted;
     bool opening, reading, writing, posted; /* the event is expected */
     bool final;                             /* the final event arrived: the call is over */
-    bool opened;                            /* past on_open; a server then calls on_done, too */
+    bool opened;                            /* on_open has run; a server then calls on_done, too */
     bool read_ended, paused;
-    bool awaits_request; /* server, not BIDI: admitted, and its message is being read */
+    bool awaits_request; /* server, not BIDI: authorised; its message is being read */
     bool abandoned;      /* cancelled on this side: later messages are dropped */
     bool done;           /* the end, where on_done is called, was reached */
 
     grpc_byte_buffer *read_buffer;
     size_t received_count;
     ProtobufCMessage *held;     /* received while paused */
-    ProtobufCMessage *delivery; /* argument of the callback that runs now */
+    ProtobufCMessage *delivery; /* argument of the callback that is running */
 
     struct hd_rpc_out *out_first, **out_last; /* the send queue */
     bool message_in_flight;                   /* out_first belongs to the write batch */
     size_t out_count, out_bytes, queue_len_max, queue_bytes_max, message_bytes_max;
     bool headers_sent;
     enum hd_rpc_ending ending;
-    enum hd_status end_status; /* server */
+    enum hd_status end_status; /* server: status that the call ends with */
     bool unauthenticated;      /* server: HD_DENIED is sent as UNAUTHENTICATED */
     char *end_message;
     char *label;
     bool mark, answered; /* answered: on_answer was called */
 
-    int cancelled;                /* server, final */
-    bool status_delivered;        /* server */
-    grpc_metadata_array trailers; /* client, final */
+    int cancelled;         /* server: gRPC's result of the call, set with `final` */
+    bool status_delivered; /* server: the status reached gRPC */
+    /* client: the server's trailers, status and details, set with `final` */
+    grpc_metadata_array trailers;
     grpc_status_code code;
     grpc_slice details;
     struct hd_error *local; /* client: a failure on this side; overrides the received status */
@@ -147,16 +151,18 @@ struct hd_rpc_call {
     int64_t timeout_ms;     /* client, for the error message */
 };
 
-struct hd_rpc_call *hd_rpc_call_make(struct hd_rpc *rpc); /* one reference, counted as live */
+/* Returns a call with one reference, counted as live. */
+struct hd_rpc_call *hd_rpc_call_make(struct hd_rpc *rpc);
 /* Starts a batch; it holds a reference, which op->fn drops with hd_rpc_call_unref. */
 enum hd_status hd_rpc_call_start(struct hd_rpc_call *call, const grpc_op *ops, size_t count,
                                  struct hd_rpc_op *op);
-void hd_rpc_call_send(struct hd_rpc_call *call);   /* starts the next write, if there is one */
-void hd_rpc_call_read(struct hd_rpc_call *call);   /* starts the next read, if possible */
-void hd_rpc_call_settle(struct hd_rpc_call *call); /* after every event: sends, reads or ends */
+void hd_rpc_call_send(struct hd_rpc_call *call); /* starts the next write, if any */
+void hd_rpc_call_read(struct hd_rpc_call *call); /* starts the next read, if possible */
+/* Call after every event: sends, reads or ends the call. */
+void hd_rpc_call_settle(struct hd_rpc_call *call);
 enum hd_status hd_rpc_call_enqueue(struct hd_rpc_call *call, const ProtobufCMessage *msg);
-void hd_rpc_call_drop_queue(struct hd_rpc_call *call); /* messages that are not in flight */
-/* Cancels; on a client st and hd_err_message() become the call's result. */
+void hd_rpc_call_drop_queue(struct hd_rpc_call *call); /* drops messages that are not in flight */
+/* Cancels the call; on a client, st and hd_err_message() become its result. */
 void hd_rpc_call_give_up(struct hd_rpc_call *call, enum hd_status st);
 /* Calls on_open with msg (may be NULL), then frees msg if the handler did not take it. */
 void hd_rpc_call_open(struct hd_rpc_call *call, ProtobufCMessage *msg);
@@ -167,20 +173,21 @@ bool hd_rpc_slice_is(grpc_slice slice, const char *text);
 
 /* ---- the two sides ---- */
 
-/* Continues an admitted call with its request message; NULL: the client has sent none. */
+/* Continues an authorised call with its request message; NULL: the client has sent none. */
 void hd_rpc_server_requested(struct hd_rpc_call *call, ProtobufCMessage *request);
-void hd_rpc_server_remove_call(struct hd_rpc_call *call); /* the call has ended */
-/* The call's answer is known. */
+void hd_rpc_server_remove_call(struct hd_rpc_call *call); /* removes a call that has ended */
+/* Calls on_answer, once, when the call's result is known. */
 void hd_rpc_server_answered(struct hd_rpc_call *call, enum hd_status st);
 void hd_rpc_client_remove_call(struct hd_rpc_call *call);
-/* The status and error message for on_done; the call owns the message. */
+/* Return the status and error message for on_done; the call owns the message. */
 enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_message);
 enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_message);
 
 #define HD_RPC_STATUS_TRAILER  "heddle-status"   /* the exact hd_status by name */
 #define HD_RPC_ACCEPTED_HEADER "heddle-accepted" /* the server accepted the stream: on_open */
 
-/* What gRPC says of a connection that failed, in words that name what to do; NULL: no row fits. */
+/* Returns advice for a connection failure that gRPC describes with `details`; NULL: none is known.
+ */
 const char *hd_rpc_explain_no_connection(const char *details, size_t len_bytes);
 
 #endif

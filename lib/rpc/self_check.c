@@ -1,11 +1,11 @@
-/* The self-check: tests whether the server still accepts connections.
+/* self_check: tests whether the server still accepts connections.
  *
- * A server whose descriptors are used up, or whose loop is stuck, takes no connection, while calls
- * on its old connections may go on as if nothing had happened. The kernel still completes
- * connections into the backlog, so connecting proves nothing. Hence each check connects, sends the
- * first byte that a client of this listener would send and the end of the stream, and waits for a byte
- * or the end: an HTTP/2 server sends its settings at once, a TLS server hangs up on a client that
- * does not finish its hello. Both only after accepting.
+ * A server without free file descriptors, or whose loop is stuck, accepts nothing, while calls on
+ * its old connections may continue normally. The kernel still completes connections into the
+ * backlog, so a successful connect proves nothing. Hence each check connects, sends the first byte
+ * that a client of this listener would send and the end of the stream, and waits for a byte or the
+ * end: an HTTP/2 server sends its settings at once, a TLS server hangs up on a client that does not
+ * finish its hello. Both do so only after accepting.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct hd_rpc_self_check {
     uv_connect_t connect;
     uv_shutdown_t shutdown;
     char byte[64];
-    const struct hd_rpc_listener *listener; /* being checked; NULL between rounds */
+    const struct hd_rpc_listener *listener; /* listener being checked; NULL between rounds */
     bool probing;                           /* the probe handle is open */
     bool closing, round_failed;
     int timers_open, failures;
@@ -64,7 +64,7 @@ static void on_probe_closed(uv_handle_t *handle)
     }
 }
 
-/* Ends the check of one listener. reason: why it failed; NULL: it accepts. */
+/* Ends the check of one listener. reason: why it failed; NULL: it succeeded. */
 static void conclude(struct hd_rpc_self_check *check, const char *reason)
 {
     char message[HD_ERR_MAX];
@@ -99,24 +99,24 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf
 static void on_bytes(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     (void)buffer;
-    if (count != 0) /* bytes, the end or a reset: the server accepted */
+    if (count != 0) /* bytes, the end or a reset: the connection was accepted */
         conclude(stream->data, NULL);
 }
 
 static void on_half_closed(uv_shutdown_t *shutdown, int status)
 {
-    (void)shutdown, (void)status; /* on_bytes gets a reset, too */
+    (void)shutdown, (void)status; /* on_bytes receives a reset, too */
 }
 
 /* Sends a byte, because a TCP connection that sends nothing would not reach gRPC (relay.h). */
 static void send_first_byte(struct hd_rpc_self_check *check)
 {
     static char hello[] = {0x16},
-                preface[] = {'P'}; /* a TLS record of a handshake; "PRI * HTTP/2" */
+                preface[] = {'P'}; /* first byte of a TLS handshake record; of "PRI * HTTP/2" */
     const uv_buf_t byte = uv_buf_init(check->server->tls ? hello : preface, 1);
 
     if (check->listener->peer.ss_family != AF_UNIX)
-        (void)uv_try_write(&check->probe.stream, &byte, 1); /* an error shows in on_bytes */
+        (void)uv_try_write(&check->probe.stream, &byte, 1); /* on_bytes receives an error */
 }
 
 static void on_connected(uv_connect_t *connect, int status)
@@ -161,7 +161,7 @@ static void on_interval(uv_timer_t *timer)
     struct hd_rpc_self_check *check = timer->data;
 
     if (check->probing)
-        return; /* the last check still runs */
+        return; /* the previous check is still running */
     check->round_failed = false;
     check->listener = check->server->listeners;
     if (check->listener)

@@ -1,4 +1,4 @@
-/* Servers: options, listeners and shutdown.
+/* server: options, listeners and shutdown of a server.
  *
  *   new --start--> open --close--> closing --on_shutdown, slots, calls, handles gone--> freed
  */
@@ -23,7 +23,7 @@ enum {
     PING_STRIKES_MAX = 3,
     CONNECTION_AGE_GRACE_MS = 5 * 60 * 1000,
     CONNECTION_IDLE_MAX_MS = 10 * 60 * 1000,
-    MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* gRPC's resource quota */
+    MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* bytes of gRPC's resource quota */
 };
 
 static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_server_options *o)
@@ -34,14 +34,16 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_serv
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_CONCURRENT_STREAMS,
                                 (int64_t)o->streams_per_connection_max);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
-                                0); /* limits the memory that a small message can use */
+                                /* decompression off: bounds the memory that a small message can use
+                                 */
+                                0);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_TIMEOUT_MS);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_CONNECTION_IDLE_MS, CONNECTION_IDLE_MAX_MS);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_TIME_MS, o->keepalive_ms);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o->keepalive_timeout_ms);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    /* clients ping every keepalive_ms; half of it leaves a margin */
+    /* clients ping every keepalive_ms; the half is tolerance */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                 o->keepalive_ms / 2);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, PING_STRIKES_MAX);
@@ -67,7 +69,7 @@ static grpc_server *create_server(struct hd_rpc_server *owner)
                    .key = GRPC_ARG_RESOURCE_QUOTA,
                    .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}});
     server = grpc_server_create(&(grpc_channel_args){args.count, args.list}, NULL);
-    grpc_resource_quota_unref(quota); /* the server keeps its own reference */
+    grpc_resource_quota_unref(quota); /* the server holds its own reference */
     return server;
 }
 
@@ -104,7 +106,7 @@ enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_
     if (!st && server->options.tls)
         st = hd_rpc_server_tls_open(server->options.tls, &server->pems, &server->tls);
     if (!st)
-        st = hd_rpc_expect(rpc); /* the shutdown event, so that closing cannot fail */
+        st = hd_rpc_expect(rpc); /* space for the shutdown event, so that closing cannot fail */
     if (st) {
         if (server->tls)
             grpc_server_credentials_release(server->tls);

@@ -1,9 +1,9 @@
-/* The server's side of calls: accepting, authentication and result.
+/* server_call: the server's side of calls: accepting, authentication and result.
  *
- * A slot receives the head of a call. Then the call is checked, in this order: limit of calls,
- * token or Unix peer, method, deadline, authorize. Only then its request message is read, and
- * on_open is called; a refused call never reaches a handler, and of a caller without a token
- * nothing but the head is kept. */
+ * A slot receives the headers of a call. Then the call is checked, in this order: limit of calls,
+ * token or Unix peer, method, deadline, authorize. Only then its request message is read and
+ * on_open called; a refused call never reaches a handler, and of a caller without a token only the
+ * headers are kept. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,23 +22,23 @@ enum {
     SLOTS_PER_METHOD = 16, /* calls that gRPC can accept before the loop runs */
     SLOTS_UNKNOWN = 4,     /* without these, calls of unknown methods would hang */
     CERT_BYTES_MAX = 16 * 1024,
-    DEADLINE_SLACK_MS = 100, /* a client's timer ends earlier than ours, by the network delay */
+    DEADLINE_SLACK_MS = 100, /* tolerance: a client's timer ends earlier, by the network delay */
 };
 
 struct hd_rpc_slot {
     struct hd_rpc_op on_accept;
     struct hd_rpc_server *server;
-    struct hd_rpc_registration *registration; /* NULL: for unknown methods */
+    struct hd_rpc_registration *registration; /* NULL: a slot for unknown methods */
     grpc_call *call;
-    grpc_call_details details; /* for unknown methods */
+    grpc_call_details details; /* set for unknown methods */
     gpr_timespec deadline;
     grpc_metadata_array metadata;
 };
 
 /* ---- the identity of a caller ---- */
 
-/* gRPC calls a peer at a Unix socket "fd:N". N cannot be a later connection's descriptor: gRPC
- * keeps it open as long as a call of its connection exists. */
+/* Identifies the peer of a Unix socket, which gRPC calls "fd:N". N cannot be the descriptor of a
+ * later connection, because gRPC keeps it open as long as a call of its connection exists. */
 static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call *call,
                           const char *peer)
 {
@@ -59,8 +59,8 @@ static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call
     return true;
 }
 
-/* ret_given: the token that the call has; "": none, or one that cannot be a token. NULL: it is none
- * of the server's. */
+/* Finds the call's token among the server's; NULL: it is none of them. ret_given: the call's token;
+ * "": it has none, or one that is malformed. */
 static const struct hd_rpc_token *find_token(const struct hd_rpc_server *server,
                                              const grpc_metadata_array *metadata,
                                              char ret_given[HD_RPC_TOKEN_MAX + 1])
@@ -86,7 +86,7 @@ static const struct hd_rpc_token *find_token(const struct hd_rpc_server *server,
     return NULL;
 }
 
-/* A property of the connection's TLS, copied; "": it has none, or none that fits. */
+/* Copies a TLS property of the connection; "": absent or too long. */
 static void read_property(struct hd_rpc_call *call, const char *name, char *ret_text, size_t size)
 {
     grpc_auth_context *auth = grpc_call_auth_context(call->call);
@@ -126,8 +126,8 @@ static void name_tcp_peer(struct hd_rpc_call *call, const struct hd_rpc_token *t
                        token->party == HD_RPC_PARTY_NODE ? "node" : "token");
 }
 
-/* Somebody who guesses tokens, or a node with an old one, should not go unnoticed; neither should
- * they fill the log. */
+/* Logs a refused call, so that guessed or outdated tokens are noticed, at a limited rate, so that
+ * they do not fill the log. */
 static void report_denied(struct hd_rpc_server *server, const struct hd_rpc_call *call,
                           const char *why)
 {
@@ -139,7 +139,7 @@ static void report_denied(struct hd_rpc_server *server, const struct hd_rpc_call
                hd_rpc_call_peer(call), why, left_out);
 }
 
-/* By a token or a certificate. */
+/* Identifies a TCP caller by its token or certificate. */
 static enum hd_status identify_tcp(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
 {
     struct hd_rpc_server *server = call->server;
@@ -166,7 +166,7 @@ static enum hd_status identify_tcp(struct hd_rpc_call *call, const grpc_metadata
     return st;
 }
 
-/* Finds the address of a TCP peer, for logs; none for a client that has gone. */
+/* Sets the address of a TCP peer, for logs; leaves it unset for a client that has disconnected. */
 static void name_connection(struct hd_rpc_call *call, const char *peer)
 {
     const struct hd_rpc_server *server = call->server;
@@ -315,7 +315,8 @@ static void watch_end(struct hd_rpc_call *call)
     }
 }
 
-/* Tells the client of a stream that the call is accepted, before the first message. */
+/* Adds the header that tells a stream's client that the call is accepted, before the first message.
+ */
 static enum hd_status add_accepted_header(struct hd_rpc_call *call)
 {
     call->headers = calloc(1, sizeof *call->headers);
@@ -331,13 +332,14 @@ static void open_call(struct hd_rpc_call *call, ProtobufCMessage *request)
 {
     hd_rpc_call_open(call, request);
     if (call->kind != HD_RPC_UNARY && !call->headers_sent && hd_rpc_call_alive(call))
-        (void)add_accepted_header(call); /* best effort: the first message means the same */
+        /* best effort: the first message tells the client as well */
+        (void)add_accepted_header(call);
 }
 
 void hd_rpc_server_requested(struct hd_rpc_call *call, ProtobufCMessage *request)
 {
     call->awaits_request = false;
-    call->read_ended = true; /* a second message of a unary call or a server's stream is ignored */
+    call->read_ended = true; /* further messages of a unary call or a server's stream are ignored */
     if (request)
         open_call(call, request);
     else
@@ -434,7 +436,7 @@ static void on_accept(struct hd_rpc_op *op, bool ok)
     reset(slot);
     if (ok && arm(slot) == HD_OK)
         return;
-    free(slot); /* the server is closing, or memory is used up */
+    free(slot); /* the server is closing, or out of memory */
     server->slots--;
     hd_rpc_server_release(server);
 }
@@ -477,7 +479,7 @@ enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_
     if (call->status_delivered && !call->cancelled)
         return HD_OK;
     if (!call->abandoned && hd_rpc_call_time_left_ms(call) <= DEADLINE_SLACK_MS) {
-        *ret_message = "the deadline passed"; /* gRPC reports it as a cancel */
+        *ret_message = "the deadline passed"; /* gRPC reports a passed deadline as a cancel */
         return HD_TIMEOUT;
     }
     *ret_message = call->abandoned ? "cancelled" : "the peer cancelled or disconnected";

@@ -14,14 +14,14 @@
 
 #include "rpc/rpc.h"
 
-/* Registers both; call it before the first listen and after every other method. `descriptors`: a
- * serialised google.protobuf.FileDescriptorSet of at least the registered services, each file after
- * its imports (heddle_descriptors in proto/CMakeLists.txt makes one). It is borrowed.
+/* Registers both; call it before the first listen and after all other methods. `descriptors`: a
+ * serialised google.protobuf.FileDescriptorSet with at least the registered services, each file
+ * after its imports (heddle_descriptors in proto/CMakeLists.txt makes one). It is borrowed.
  *
  * The server ("") and each of its services are SERVING until the server closes, except between
  * hd_rpc_server_set_serving(server, false) and (server, true). On close, Watch calls get
  * NOT_SERVING and end; hd_rpc_server_close waits up to HD_RPC_HEALTH_END_MS for that. For a service
- * that is not registered Check is NOT_FOUND and Watch gets SERVICE_UNKNOWN. */
+ * that is not registered Check fails with NOT_FOUND and Watch sends SERVICE_UNKNOWN. */
 enum hd_status hd_rpc_server_add_standard(struct hd_rpc_server *server, const void *descriptors,
                                           size_t size_bytes);
 

@@ -10,15 +10,15 @@ struct hd_rpc_watcher;
 struct hd_rpc_standard {
     struct hd_rpc_server *server;
     struct hd_rpc_bytes descriptors;
-    struct hd_rpc_watcher *watchers; /* of health */
+    struct hd_rpc_watcher *watchers; /* Watch calls of the health service */
 };
 
-/* The service of a method's path: "/heddle.v1.Control/ListJobs" -> "heddle.v1.Control". */
+/* Returns the service in a method's path: "/heddle.v1.Control/ListJobs" -> "heddle.v1.Control". */
 struct hd_rpc_bytes hd_rpc_service_of(const char *path);
 bool hd_rpc_has_service(const struct hd_rpc_server *server, const char *service);
 
 enum hd_status hd_rpc_health_add(struct hd_rpc_standard *standard);
-/* Tells those who watch whether the server serves, which has changed. */
+/* Notifies all watchers that the server's serving state has changed. */
 void hd_rpc_health_set(struct hd_rpc_standard *standard);
 /* Sends NOT_SERVING to all watchers and ends their calls. Returns the number of watchers. */
 size_t hd_rpc_health_end(struct hd_rpc_standard *standard);

@@ -1,5 +1,5 @@
-/* TCP listeners: listening TCP sockets of our own, one for each address that a HOST has. relay.c
- * accepts on them.
+/* tcp_listener: opens listening TCP sockets, one for each address of a host name. relay.c accepts
+ * on them.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -53,8 +53,8 @@ static int port_of(int fd)
                                           : ((struct sockaddr_in *)&at)->sin_port);
 }
 
-/* What connections inherit from the listener. Without SO_REUSEADDR a restarted server would wait
- * for its old connections; two servers still cannot listen on one port. */
+/* Sets options that connections inherit from the listener. SO_REUSEADDR: a restarted server need
+ * not wait for its old connections; two servers still cannot listen on one port. */
 static void set_options(int fd, const struct hd_rpc_server *server, int family)
 {
     const unsigned timeout_ms = (unsigned)server->options.keepalive_timeout_ms;
@@ -63,11 +63,11 @@ static void set_options(int fd, const struct hd_rpc_server *server, int family)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
-    if (family == AF_INET6) /* of "::" only: IPv4 comes in by it, too */
+    if (family == AF_INET6) /* for "::": IPv4 arrives on it, too */
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
 }
 
-/* 0 and a listening socket, or an errno. */
+/* Opens a listening socket. Returns 0, or an errno. */
 static int listen_at(const struct hd_rpc_server *server, const struct addrinfo *at, int *ret_fd)
 {
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
@@ -94,8 +94,8 @@ static enum hd_status explain(const char *text, int error)
                   strerror(error));
 }
 
-/* A name may resolve to an address that this machine does not have (::1 without IPv6), or to the
- * same address twice. */
+/* Returns whether a failed address can be skipped: a name may resolve to an address that this
+ * machine lacks (::1 without IPv6), or to one address twice. */
 static bool may_be_skipped(const struct addrinfo *first, const struct addrinfo *at, int error)
 {
     if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT)
@@ -106,7 +106,7 @@ static bool may_be_skipped(const struct addrinfo *first, const struct addrinfo *
     return false;
 }
 
-/* Opens a listener at each address; the first one's port is that of all. */
+/* Opens a listener at each address; the port of the first becomes that of all. */
 static enum hd_status open_at(struct hd_rpc_server *server, const char *text, const char *host,
                               int *port)
 {
@@ -157,7 +157,7 @@ enum hd_status hd_rpc_tcp_listeners_open(struct hd_rpc_server *server, const cha
         st = open_at(server, text, wildcard ? "::" : address->host, &address->port);
     if (st == HD_INVALID && wildcard && server->acceptor) /* this machine may have no IPv6 */
         st = open_at(server, text, "0.0.0.0", &address->port);
-    if (st && server->relay) /* all addresses of the name, or none */
+    if (st && server->relay) /* listens on all addresses of the name or on none */
         hd_rpc_relay_unlisten(server->relay, before);
     return st;
 }

@@ -62,7 +62,7 @@ static enum hd_status check_name(const char *name)
     return HD_OK;
 }
 
-/* Cuts the line into words. *ret_name is "" if there is one word. HD_NOT_FOUND: there is none. */
+/* Splits the line into words. *ret_name is "" for one word. HD_NOT_FOUND: the line is empty. */
 static enum hd_status split_line(char *line, const char **ret_name, const char **ret_token)
 {
     static const char space[] = " \t\r";
@@ -78,7 +78,8 @@ static enum hd_status split_line(char *line, const char **ret_name, const char *
     return second ? check_name(first) : HD_OK;
 }
 
-/* `before`: how many were there before this file. */
+/* Checks that a token is not present yet; `before`: number of tokens when this file began, whose
+ * nameless token does not count. */
 static enum hd_status check_new(const struct hd_rpc_tokens *tokens, size_t before,
                                 const struct hd_rpc_token *made)
 {
@@ -99,7 +100,7 @@ static enum hd_status check_new(const struct hd_rpc_tokens *tokens, size_t befor
     return HD_OK;
 }
 
-/* realloc would leave secrets behind. */
+/* Grows the array by hand, because realloc would leave secrets in freed memory. */
 static enum hd_status grow_tokens(struct hd_rpc_tokens *tokens)
 {
     struct hd_rpc_tokens bigger = {.count = tokens->count,
@@ -254,7 +255,7 @@ void hd_rpc_token_set_done(struct hd_rpc_token_set *set)
     explicit_bzero(set, sizeof *set);
 }
 
-/* In constant time. `expected` is padded with zeros. */
+/* Compares in constant time. `expected` is padded with zeros. */
 static bool is_same(const char expected[HD_RPC_TOKEN_MAX + 1], const char *given)
 {
     volatile unsigned char difference = 0;
@@ -272,7 +273,7 @@ const struct hd_rpc_token *hd_rpc_tokens_find(const struct hd_rpc_tokens *tokens
 
     for (size_t i = 0; i < tokens->count; i++)
         if (is_same(tokens->items[i].token, given))
-            found = &tokens->items[i]; /* and on: all are compared */
+            found = &tokens->items[i]; /* no break: all are compared, for constant time */
     return found;
 }
 

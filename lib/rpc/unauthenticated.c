@@ -8,26 +8,27 @@
 enum { BUCKETS = 1024 };
 
 struct hd_unauth_address {
-    struct hd_unauth_address *next;           /* in the bucket */
-    struct hd_unauth_address *before, *after; /* among those without a connection, oldest first */
+    struct hd_unauth_address *next; /* in its hash bucket */
+    /* neighbours among addresses without a connection, oldest first */
+    struct hd_unauth_address *before, *after;
     unsigned char bytes[16];
     size_t count, unauthenticated, inside;
-    int level; /* doublings of the interval, when `level_ms` was */
+    int level; /* doublings of the interval at level_ms */
     int64_t level_ms;
-    int64_t next_ms; /* when the next entry would be due at an even pace */
+    int64_t next_ms; /* time of the next entry at an even pace */
 };
 
 struct hd_unauth_table {
     struct hd_unauth_limits limits;
     struct hd_unauth_address *buckets[BUCKETS];
-    struct hd_unauth_address *idle_first, *idle_last; /* without a connection */
+    struct hd_unauth_address *idle_first, *idle_last; /* addresses without a connection */
     struct hd_unauth_connection *oldest, *newest;
     size_t count, unauthenticated, inside, idle;
 };
 
 /* ---- addresses ---- */
 
-/* Returns false if the family has no addresses to tell apart. */
+/* Reads the address that shares limits. False: the family has none. */
 static bool read_address(const struct sockaddr_storage *from, unsigned char ret_bytes[16])
 {
     memset(ret_bytes, 0, 16);
@@ -82,7 +83,7 @@ static void forget(struct hd_unauth_table *table, struct hd_unauth_address *a)
     free(a);
 }
 
-/* NULL: no memory. */
+/* Returns the address, added if necessary; NULL: no memory. */
 static struct hd_unauth_address *find_or_add(struct hd_unauth_table *table,
                                              const unsigned char bytes[16])
 {
@@ -99,7 +100,7 @@ static struct hd_unauth_address *find_or_add(struct hd_unauth_table *table,
     return a;
 }
 
-/* Each LEVEL_MS without a break takes one doubling back. */
+/* Returns the doublings of the interval now: one less for each LEVEL_MS without an excess. */
 static int level_of(struct hd_unauth_address *a, int64_t now_ms)
 {
     while (a->level && now_ms - a->level_ms >= HD_UNAUTH_LEVEL_MS) {
@@ -109,7 +110,8 @@ static int level_of(struct hd_unauth_address *a, int64_t now_ms)
     return a->level;
 }
 
-/* Keeps an address without a connection while its level or its pace must be remembered. */
+/* Forgets an address without a connection, unless its doublings or its next entry must be
+ * remembered. */
 static void keep_or_forget(struct hd_unauth_table *table, struct hd_unauth_address *a,
                            int64_t now_ms)
 {
@@ -194,8 +196,7 @@ static void unlist(struct hd_unauth_table *table, struct hd_unauth_connection *s
 
 /* ---- making room ---- */
 
-/* Returns the unauthenticated connection inside that entered first, of this address, or of all
- * (NULL). */
+/* Returns the unauthenticated connection that entered first, of this address, or of all (NULL). */
 static struct hd_unauth_connection *find_first_inside(const struct hd_unauth_table *table,
                                                       const struct hd_unauth_address *address)
 {
@@ -208,8 +209,8 @@ static struct hd_unauth_connection *find_first_inside(const struct hd_unauth_tab
     return first;
 }
 
-/* Returns the unauthenticated connection that makes room, of this address, or of all (NULL): for
- * one that enters, or for one that arrives. */
+/* Returns the victim among the unauthenticated connections of this address, or of all (NULL);
+ * `enters`: for an entry, else for an arrival. */
 static struct hd_unauth_connection *find_oldest(const struct hd_unauth_table *table,
                                                 const struct hd_unauth_address *address,
                                                 bool enters)
@@ -226,8 +227,9 @@ static struct hd_unauth_connection *find_oldest(const struct hd_unauth_table *ta
     return s;
 }
 
-/* Returns the oldest of the address that has the most unauthenticated connections, or the most
- * inside. Where no address has two, the oldest of all, if its grace is over. */
+/* Returns the victim among those of the address with the most unauthenticated connections
+ * (`inside`: with the most INSIDE). If no address has two: the victim of all, if its grace period
+ * is over; else NULL. */
 static struct hd_unauth_connection *find_of_busiest(const struct hd_unauth_table *table,
                                                     bool inside, int64_t now_ms)
 {
@@ -292,7 +294,7 @@ bool hd_unauth_arrive(struct hd_unauth_table *table, struct hd_unauth_connection
         full = false;
     if (full && !*ret_victim) {
         if (address && !address->count && !address->before && table->idle_first != address)
-            forget(table, address); /* made above */
+            forget(table, address); /* created by find_or_add above */
         return false;
     }
     if (address && (address->before || table->idle_first == address))
@@ -307,7 +309,7 @@ bool hd_unauth_arrive(struct hd_unauth_table *table, struct hd_unauth_connection
 
 /* ---- going in ---- */
 
-/* Returns whether the pace of its address allows an entry now. */
+/* Returns whether the rate of the address allows an entry now. */
 static bool is_due(struct hd_unauth_address *a, int64_t now_ms)
 {
     return a->next_ms - HD_UNAUTH_BURST_MS <= now_ms;

@@ -53,7 +53,7 @@ static enum hd_status count(struct wire_walk *walk, size_t elements)
     return HD_OK;
 }
 
-/* False when no varint of at most max_bytes ends before `end`. */
+/* Reads a varint; false if none of at most max_bytes ends before `end`. */
 static bool read_varint(const uint8_t **at, const uint8_t *end, int max_bytes, uint64_t *ret_value)
 {
     uint64_t value = 0;
@@ -90,7 +90,8 @@ static size_t packed_elements(ProtobufCType type, const uint8_t *bytes, size_t s
     }
 }
 
-/* A field of wire type 2: a string, bytes, a sub-message (entered), or packed numbers. */
+/* Checks a field of wire type 2: a string, bytes, packed numbers, or a sub-message, which is
+ * entered. */
 static enum hd_status walk_sized(struct wire_walk *walk, const ProtobufCFieldDescriptor *field)
 {
     struct frame *frame = &walk->frames[walk->depth - 1];
@@ -109,7 +110,7 @@ static enum hd_status walk_sized(struct wire_walk *walk, const ProtobufCFieldDes
                 return malformed(walk, "a second value of a field that holds one message");
             frame->seen[index / 8] |= (uint8_t)(1u << index % 8);
         }
-        return push(walk, field->descriptor, bytes + size_bytes); /* `at`: its first byte */
+        return push(walk, field->descriptor, bytes + size_bytes); /* walk->at: its first byte */
     }
 
     walk->at += size_bytes;

@@ -4,11 +4,11 @@
  * element, and does not check strings. So every received message is first checked here against its
  * descriptor, without recursion or allocation:
  *
- *   - sub-messages nest at most HD_RPC_WIRE_DEPTH_MAX deep (the stack stays bounded),
- *   - fields and packed elements, known or not, are at most HD_RPC_WIRE_ELEMENTS_MAX
- *     (each may cost an allocation many times its bytes),
- *   - a singular message field occurs once (protobuf-c merges repeats at quadratic cost),
- *   - strings are UTF-8 without NUL (other languages refuse invalid UTF-8; C strings end at NUL).
+ *   1. Sub-messages nest at most HD_RPC_WIRE_DEPTH_MAX deep (bounds the stack).
+ *   2. Fields and packed elements, known or not, are at most HD_RPC_WIRE_ELEMENTS_MAX (each may
+ *      cost an allocation many times its bytes).
+ *   3. A singular message field occurs once (protobuf-c merges repeats at quadratic cost).
+ *   4. Strings are UTF-8 without NUL (other languages refuse invalid UTF-8; C strings end at NUL).
  *
  * protobuf-c may still refuse a message that passes, e.g. for a wrong wire type.
  *
@@ -26,14 +26,16 @@
 enum {
     HD_RPC_WIRE_DEPTH_MAX = 32,
     HD_RPC_WIRE_ELEMENTS_MAX = 100000,
-    HD_RPC_WIRE_FIELDS_MAX = 256, /* fields that one message type may have */
+    HD_RPC_WIRE_FIELDS_MAX = 256, /* fields of one message type */
 };
 
-/* HD_INVALID: malformed, or a string is not UTF-8. HD_LIMIT: too deep or too many elements. */
+/* Checks a message. HD_INVALID: malformed, or a string is not UTF-8. HD_LIMIT: too deep or too many
+ * elements. */
 enum hd_status hd_rpc_wire_check(const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                  size_t size_bytes);
 
-/* Checks and unpacks. ret_msg is freed with protobuf_c_message_free_unpacked(msg, NULL). */
+/* Checks and unpacks a message. The caller frees it with protobuf_c_message_free_unpacked(msg,
+ * NULL). */
 enum hd_status hd_rpc_wire_unpack(const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                   size_t size_bytes, ProtobufCMessage **ret_msg);
 
