@@ -1,12 +1,12 @@
-/* accept: takes connections, on the loop's thread, and gives them to libmicrohttpd. Which ones stay
- * while they have not shown who they are is rpc/unauthenticated.h: a connection is known once a request
- * of it was authorised, and one that is not makes room for a new one, the oldest first. A
- * connection that has sent nothing, or whose address has broken bounds, waits outside, where it is
- * a descriptor and nothing more.
+/* accept: accepts connections on the loop's thread, and passes them to libmicrohttpd.
+ * rpc/unauthenticated.h has the rules by which connections without an authorised request stay: a
+ * connection is known once a request of it was authorised, and one that is not may be closed for a
+ * new one, the oldest first. A connection waits outside, at the cost of a file descriptor only,
+ * until it has sent something and its address may enter one more.
  *
- * A connection is in http->connections from accept on; libmicrohttpd names its own by descriptor
- * (http_adopt). Only this thread opens descriptors of connections and ends them, and only under the
- * lock, so that none is another's by then. */
+ * A connection is in http->connections from accept on; libmicrohttpd names its connections by
+ * descriptor (http_adopt). Only this thread opens descriptors of connections and ends them, and
+ * only under the lock, so a descriptor never belongs to another connection by then. */
 #include "http/http_internal.h"
 
 #include <errno.h>
@@ -18,11 +18,11 @@
 
 enum {
     ACCEPTS_PER_WAKE = 64,
-    ROUND_MS = 2, /* between two looks at what is outside, while something has just come */
+    ROUND_MS = 2, /* period of the check of waiting connections soon after one has arrived */
     SLOW_ROUND_MS = 20,
     YOUNG_MS = 50,
     RETRY_MS = 100,
-    UNAUTHENTICATED = 4, /* times connections_max */
+    UNAUTHENTICATED = 4, /* limit of unauthenticated connections, in multiples of connections_max */
 };
 
 /* ---- under the lock ---- */
@@ -40,7 +40,7 @@ static bool has_bytes(const struct http_connection *c)
 {
     char byte;
 
-    /* the end as well: libmicrohttpd closes it */
+    /* true also at the end of the stream: libmicrohttpd closes the connection */
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
            (errno != EAGAIN && errno != EINTR);
 }
@@ -65,7 +65,8 @@ void http_forget(struct hd_http *http, struct http_connection *c)
 void http_end(struct hd_http *http, struct http_connection *c)
 {
     if (!c->outside) {
-        (void)shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd sees the end, and closes it */
+        /* libmicrohttpd reads the end, and closes the descriptor */
+        (void)shutdown(c->fd, SHUT_RDWR);
         uncount(http, c, hd_clock_now_ms());
         return;
     }
@@ -100,7 +101,7 @@ struct http_connection *http_adopt(struct hd_http *http, int fd)
     return c;
 }
 
-/* Decides whether a connection may go in, and makes room for it. */
+/* Lets a connection in if it may enter; ends the victim that this displaces. */
 static bool enter(struct hd_http *http, struct http_connection *c, int64_t now_ms)
 {
     struct hd_unauth_connection *victim;
@@ -118,7 +119,7 @@ static bool enter(struct hd_http *http, struct http_connection *c, int64_t now_m
 
 /* ---- on the loop's thread ---- */
 
-/* libmicrohttpd closes a descriptor that it does not take. */
+/* Passes a connection to libmicrohttpd, which closes the descriptor if it refuses it. */
 static void give(struct hd_http *http, struct http_connection *c)
 {
     if (MHD_add_connection(http->daemon, c->fd, (const struct sockaddr *)&c->from, c->from_bytes) ==
@@ -129,8 +130,8 @@ static void give(struct hd_http *http, struct http_connection *c)
     uv_mutex_unlock(&http->lock);
 }
 
-/* Finds the newest connection that may go in now; NULL: none. *ret_next_ms: the time until the
- * next look, 0: nothing is outside. */
+/* Finds the newest waiting connection that may enter now; NULL: none. *ret_next_ms: time until the
+ * next check, 0: no connection waits. */
 static struct http_connection *find_next(struct hd_http *http, int64_t now_ms,
                                          uint64_t *ret_next_ms)
 {
@@ -165,7 +166,7 @@ static void on_round(uv_timer_t *timer)
         (void)uv_timer_start(timer, on_round, next_ms, 0);
 }
 
-/* False: it was refused. A few that are refused are told so. */
+/* Adds a connection to the table. False: close it; a few over the limit are kept for a 503. */
 static bool arrive(struct hd_http *http, struct http_connection *c, int64_t now_ms)
 {
     struct hd_unauth_connection *victim;
@@ -232,7 +233,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
-            /* no descriptor is left: the connection stays in the backlog and would wake us again */
+            /* no descriptor is left: the pending connection would wake the loop again and again */
             (void)uv_poll_stop(poll);
             (void)uv_timer_start(&http->retry, on_retry, RETRY_MS, 0);
             return;
@@ -254,9 +255,9 @@ enum hd_status http_accept_start(struct hd_http *http)
 
     http->table = hd_unauth_new(&limits);
     if (!http->table)
-        return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
+        return hd_err(HD_NO_MEMORY, "no memory for an HTTP listener");
     if (uv_poll_init(http->loop, &http->poll, http->listener.fd))
-        return hd_err(HD_IO, "cannot watch the HTTP door %s", http->options.address);
+        return hd_err(HD_IO, "cannot poll the HTTP listener %s", http->options.address);
     (void)uv_timer_init(http->loop, &http->round);
     (void)uv_timer_init(http->loop, &http->retry);
     http->poll.data = http->round.data = http->retry.data = http;

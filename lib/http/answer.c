@@ -1,4 +1,4 @@
-/* answer: responses, with the headers that forbid the browser to load anything from elsewhere.
+/* answer: makes responses, with headers that forbid the browser to load anything from other sites.
  * Threads: any. */
 #include "http/http_internal.h"
 
@@ -32,7 +32,6 @@ void http_add_headers(const struct hd_http *http, struct MHD_Response *response,
                                       http->options.body_bytes_max ? "GET, POST" : "GET");
 }
 
-/* Takes the text. NULL: no memory. */
 struct MHD_Response *http_make_response(const struct hd_http *http, int status, const char *type,
                                         struct hd_text *text)
 {
@@ -86,7 +85,7 @@ int http_status_of(enum hd_status st)
     case HD_UNSUPPORTED:
         return MHD_HTTP_BAD_REQUEST;
     case HD_DENIED:
-        return MHD_HTTP_FORBIDDEN; /* to a caller who is known; see handle */
+        return MHD_HTTP_FORBIDDEN; /* to a known caller; others get 401 (request.c: handle) */
     case HD_LIMIT:
     case HD_NO_MEMORY:
     case HD_UNAVAILABLE:

@@ -38,7 +38,8 @@ void hd_http_certificate_done(struct hd_http_certificate *certificate)
     *certificate = (struct hd_http_certificate){0};
 }
 
-/* GnuTLS compares the key with the first certificate. */
+/* Checks that the files can be used together; GnuTLS compares the key with the first certificate.
+ */
 static enum hd_status check(const struct hd_text *chain, const struct hd_text *key,
                             const char *cert_path, const char *key_path)
 {

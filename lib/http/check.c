@@ -19,7 +19,7 @@ enum {
     NOT_SPOKEN = 505
 };
 
-/* The name in "NAME", "NAME:PORT", "[IPV6]" or "[IPV6]:PORT". */
+/* Copies the name in "NAME", "NAME:PORT", "[IPV6]" or "[IPV6]:PORT". */
 static bool split_host(const char *host, char ret_name[HD_HTTP_NAME_MAX + 1])
 {
     const bool bracketed = *host == '[';
@@ -35,7 +35,7 @@ static bool split_host(const char *host, char ret_name[HD_HTTP_NAME_MAX + 1])
     return !*rest || (*rest == ':' && hd_text_to_int64(rest + 1, 0, 65535, &port) == HD_OK);
 }
 
-/* An address cannot be another site's name. */
+/* Returns whether the name is a numeric address, which cannot be the name of another site. */
 static bool is_address(const char *name)
 {
     unsigned char bytes[16];
@@ -53,7 +53,7 @@ static bool is_own(const char *name, const struct hd_http_names *names)
     return false;
 }
 
-/* "SCHEME://HOST", as Host has it. */
+/* Returns whether Origin is "SCHEME://HOST" with the HOST of the header Host. */
 static bool is_same_site(const struct hd_http_head *head)
 {
     const char *scheme = head->tls ? "https://" : "http://";
@@ -63,8 +63,8 @@ static bool is_same_site(const struct hd_http_head *head)
            strcasecmp(head->origin + length, head->host) == 0;
 }
 
-/* Returns whether a person follows a link to here: the answer fills the window, and the other
- * site's page never sees it. A frame, an image or a script has another destination. */
+/* Returns whether the user followed a link from another site: the reply fills the window, so that
+ * site's page cannot read it. A frame, an image or a script has another destination. */
 static bool is_followed_link(const struct hd_http_head *head)
 {
     return strcmp(head->method, "GET") == 0 && !head->origin && head->fetch_mode &&
@@ -78,7 +78,8 @@ static bool is_followed_link(const struct hd_http_head *head)
         return (status);                                               \
     } while (0)
 
-/* "application/json", perhaps with parameters. No form of a page can send this type. */
+/* Returns whether a Content-Type is "application/json", with or without parameters. HTML forms
+ * cannot send this type. */
 static bool is_json(const char *type)
 {
     static const char json[] = "application/json";
@@ -95,8 +96,9 @@ static int check_method(const struct hd_http_head *head, size_t *ret_body_bytes,
 
     *ret_body_bytes = 0;
     if (!head->body_bytes_max && strcmp(head->method, "GET") != 0)
-        REFUSE(NOT_ALLOWED, "only GET is allowed here: this door only reads; to change something, "
-                            "use the heddle command");
+        REFUSE(NOT_ALLOWED,
+               "only GET is allowed here: this listener only reads; to change something, "
+               "use the heddle command");
     if (strcmp(head->method, "GET") != 0 && !is_post)
         REFUSE(NOT_ALLOWED, "only GET and POST are allowed here");
     if (head->length && (head->length[strspn(head->length, "0123456789")] ||
@@ -125,7 +127,7 @@ int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_nam
 
     ret_message[0] = '\0';
     if (strcmp(head->version, "HTTP/1.1") != 0 && strcmp(head->version, "HTTP/1.0") != 0)
-        REFUSE(NOT_SPOKEN, "only HTTP/1.1 is spoken here");
+        REFUSE(NOT_SPOKEN, "only HTTP/1.1 is supported here");
     if (head->repeated)
         REFUSE(BAD_REQUEST, "a header that may come once has come twice");
     status = check_method(head, ret_body_bytes, ret_message);
@@ -135,7 +137,8 @@ int hd_http_check_head(const struct hd_http_head *head, const struct hd_http_nam
         REFUSE(BAD_REQUEST, "the header Host is missing or malformed");
     if (!is_own(name, names))
         REFUSE(MISDIRECTED,
-               "Host names \"%.100s\", which this door does not know; use localhost, an address in "
+               "Host names \"%.100s\", which this listener does not have; use localhost, an "
+               "address in "
                "numbers, or start the program with --http-host %.100s",
                name, name);
     if (head->origin && !is_same_site(head))

@@ -1,5 +1,5 @@
-/* listener: what libmicrohttpd calls, all on the listener's thread: connections, heads and bodies of
- * requests, and what is left of a stream. */
+/* handler: callbacks of libmicrohttpd, all on the listener's thread: connections, headers and
+ * bodies of requests, and the bytes of a stream. */
 #include "http/http_internal.h"
 
 #include <stdlib.h>
@@ -8,16 +8,16 @@
 
 #include "base/clock.h"
 
-/* libmicrohttpd logs what clients do wrong; that is theirs to know. */
+/* Drops libmicrohttpd's log: it contains only mistakes of clients, who get them in the reply. */
 void http_drop_log(void *cls, const char *fmt, va_list ap)
 {
     (void)cls, (void)fmt, (void)ap;
 }
 
-/* libmicrohttpd does not say of which listener a handshake is. Its thread serves one alone. */
+/* listener of the current handshake, which libmicrohttpd does not tell; its thread serves one
+ * listener */
 static _Thread_local struct hd_http *serving;
 
-/* The most connections of one address. */
 size_t http_limit_of_one(const struct hd_http *http)
 {
     return (http->options.connections_max + 1) / 2;
@@ -38,7 +38,7 @@ void http_on_connection(void *cls, struct MHD_Connection *connection, void **soc
         c = http_adopt(http, info->connect_fd);
         *socket_context = c;
         http->stats.connections++;
-    } else { /* its descriptor is still open: http_check_clients cannot hit another's */
+    } else { /* the descriptor is still open, so http_check_clients cannot end another connection */
         http->stats.connections--;
         if (c) {
             http->stats.answered[0] += c->phase <= PHASE_BODY;
@@ -49,7 +49,7 @@ void http_on_connection(void *cls, struct MHD_Connection *connection, void **soc
     uv_mutex_unlock(&http->lock);
 }
 
-/* The target as it came, before libmicrohttpd takes it apart. */
+/* Makes the request, with the target before libmicrohttpd decodes it. */
 void *http_on_target(void *cls, const char *raw, struct MHD_Connection *connection)
 {
     struct hd_http *http = cls;
@@ -75,7 +75,7 @@ void *http_on_target(void *cls, const char *raw, struct MHD_Connection *connecti
     return r;
 }
 
-/* Leaves the target to hd_http_target_parse. */
+/* Leaves percent codes for hd_http_target_parse. */
 size_t http_keep_codes(void *cls, struct MHD_Connection *connection, char *text)
 {
     (void)cls, (void)connection;
@@ -161,7 +161,7 @@ static enum MHD_Result refuse(struct hd_http_request *r, int status, const char 
     return send_response(r);
 }
 
-/* Hands a request to the loop: before its body, to be authorised, and then with it. */
+/* Passes a request to the loop: before its body, to be authorised, and again with the body. */
 static enum MHD_Result hand_over(struct hd_http_request *r)
 {
     struct hd_http *http = r->http;
@@ -194,11 +194,11 @@ static enum MHD_Result begin_body(struct hd_http_request *r)
     return MHD_YES;
 }
 
-/* A piece of the body; when all of it is here, the end, which has no piece. */
+/* Appends a piece of the body. MHD_NO: the client disconnected, or sends too much. */
 static enum MHD_Result read_body(struct hd_http_request *r, const char *piece, size_t *piece_bytes)
 {
     if (!*piece_bytes)
-        return MHD_NO; /* the client has gone before the end */
+        return MHD_NO; /* the client disconnected before the end */
     if (*piece_bytes > r->body_left)
         return MHD_NO;
     hd_text_add_bytes(&r->body, piece, *piece_bytes);
@@ -232,8 +232,8 @@ static enum MHD_Result take_head(struct hd_http_request *r, const char *method, 
     return hand_over(r);
 }
 
-/* Called when the head is in, and once more when its caller is authorised; for each piece of the
- * body and behind the last one; and when the request has its answer. */
+/* Called by libmicrohttpd when the headers are complete, again when the caller is authorised, for
+ * each piece of the body and after the last one, and when the reply is ready. */
 enum MHD_Result http_on_access(void *cls, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *upload_bytes, void **context)
@@ -285,7 +285,7 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **cont
     http_request_let_go(r, true);
 }
 
-/* What a stream sends next. */
+/* Copies the next bytes of a stream; suspends the connection if none are queued. */
 ssize_t http_read_stream(void *cls, uint64_t position, char *bytes, size_t max)
 {
     struct hd_http_request *r = cls;

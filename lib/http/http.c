@@ -1,4 +1,4 @@
-/* http: opening and closing the listener: see http.h. */
+/* http: opens and closes the listener. */
 #include "http/http_internal.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static enum hd_status start_daemon(struct hd_http *http)
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((o->head_ms + 999) / 1000),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
         1, http->tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
-    return http->daemon ? HD_OK : hd_err(HD_IO, "the HTTP door %s cannot be opened", o->address);
+    return http->daemon ? HD_OK : hd_err(HD_IO, "cannot open the HTTP listener %s", o->address);
 }
 
 static enum hd_status check_options(const struct hd_http_options *o)
@@ -36,20 +36,19 @@ static enum hd_status check_options(const struct hd_http_options *o)
     enum hd_status st = hd_rpc_check_address(o->address);
 
     if (st)
-        return hd_err_prefix(st, "the HTTP door");
+        return hd_err_prefix(st, "HTTP listener");
     if (!o->cert_path != !o->key_path)
         return hd_err(HD_INVALID, "TLS needs a certificate and its key, or neither");
     if (hd_rpc_address_is_loopback(o->address))
         return HD_OK;
     if (!o->cert_path || !o->asks_tokens)
         return hd_err(HD_DENIED,
-                      "an HTTP door at %s can be reached from other machines: it needs %s; or "
+                      "an HTTP listener at %s can be reached from other machines: it needs %s; or "
                       "listen on 127.0.0.1 or unix:PATH",
                       o->address,
-                      !o->cert_path ? "a certificate and its key (TLS)"
-                                    : "tokens by which callers are known");
+                      !o->cert_path ? "a certificate and its key (TLS)" : "tokens for its callers");
     if (o->host_count > HD_HTTP_NAMES_MAX - 2)
-        return hd_err(HD_LIMIT, "more than %d names of the HTTP door", HD_HTTP_NAMES_MAX - 2);
+        return hd_err(HD_LIMIT, "more than %d names of the HTTP listener", HD_HTTP_NAMES_MAX - 2);
     return HD_OK;
 }
 
@@ -105,7 +104,7 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
         return st;
     http = calloc(1, sizeof *http);
     if (!http)
-        return hd_err(HD_NO_MEMORY, "no memory for an HTTP door");
+        return hd_err(HD_NO_MEMORY, "no memory for an HTTP listener");
     http->loop = loop;
     http->options = *options;
     http->arrived_end = &http->arrived;
@@ -127,7 +126,7 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
         if (http->tls)
             hd_http_certificate_done(&http->certificate);
         free(http);
-        return hd_err(HD_LIMIT, "no descriptor for an HTTP door");
+        return hd_err(HD_LIMIT, "no file descriptor for an HTTP listener");
     }
     http->async.data = http->check.data = http;
     st = start_daemon(http);
@@ -166,25 +165,25 @@ static void on_handle_closed(uv_handle_t *handle)
 
     if (--http->open_handles)
         return;
-    http->closed = true; /* the listener's thread has ended: no lock is needed */
+    http->closed = true; /* no lock needed: the listener's thread has ended */
     if (!http->all)
         http_free(http);
     if (on_closed)
         on_closed(user);
 }
 
-/* libmicrohttpd stops only when no connection is suspended. */
+/* Resumes all connections, because libmicrohttpd stops only when none is suspended. */
 static void end_requests(struct hd_http *http)
 {
     uv_mutex_lock(&http->lock);
     http->closing = true;
     for (struct hd_http_request *r = http->all; r; r = r->all_next)
         if (!r->completed)
-            http_request_resume(r); /* one that has no answer is closed */
+            http_request_resume(r); /* without a reply its connection is closed */
     uv_mutex_unlock(&http->lock);
     if (http->daemon)
-        MHD_stop_daemon(http->daemon); /* the listener's thread has ended behind this */
-    while (http->arrived) {            /* on_request was not called for these */
+        MHD_stop_daemon(http->daemon); /* waits until the listener's thread has ended */
+    while (http->arrived) {            /* requests for which on_request was not called */
         struct hd_http_request *r = http->arrived;
 
         http->arrived = r->next;

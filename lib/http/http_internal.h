@@ -1,20 +1,22 @@
-/* http_internal: what the files of this room share: a request on its way. `lock` guards what both
- * threads use; the arrows that cross between the threads are named.
+/* http_internal: shared by the files of lib/http: a request and its states. `lock` guards the
+ * members that both threads use; the transitions that pass a request between the threads are named
+ * in [].
  *
- *   FRESH --head is in, refused--> ANSWERED --sent--> freed
+ *   FRESH --headers complete, refused--> ANSWERED --sent--> freed
  *     |
- *     '--suspended, on `arrived` [async]--> HANDED --hd_http_reply [resume]--> ANSWERED
- *                                              |
- *                                              '--hd_http_stream_begin [resume]--> STREAM
- *                                STREAM --client gone, on `gone` [async]--> on_gone, freed
+ *     '--suspended, put into `arrived` [async]--> HANDED --hd_http_reply [resume]--> ANSWERED
+ *                                                   |
+ *                                                   '--hd_http_stream_begin [resume]--> STREAM
+ *                                STREAM --client gone, put into `gone` [async]--> on_gone, freed
  *                                       --hd_http_stream_end [resume]--> sent, freed
  *
- * Two own a request: the listener's thread until libmicrohttpd has completed it, the loop from HANDED
- * until it has answered. The last one frees it.
+ * A request has two owners: the listener's thread until libmicrohttpd has completed it, the loop
+ * from HANDED until it has answered. The last owner frees the request.
  *
- *   http.c     opening and closing        accept.c   which connections come in, on the loop's
- *                                         handler.c     what libmicrohttpd calls, on the listener's thread
- *   answer.c   responses, on both         request.c  http.h's functions of a request, on the loop's
+ *   http.c     opens and closes the listener       accept.c    accepts connections (loop's thread)
+ *   answer.c   makes responses (both threads)      handler.c   callbacks of libmicrohttpd
+ *                                                              (listener's thread)
+ *   request.c  http.h's functions about requests (loop's thread)
  */
 #ifndef HD_HTTP_INTERNAL_H
 #define HD_HTTP_INTERNAL_H
@@ -41,13 +43,12 @@ enum {
     BODY_MS_DEFAULT = 30000,
     REPLY_MS_DEFAULT = 60000,
     STREAM_BYTES_DEFAULT = 256 * 1024,
-    CONNECTION_BYTES = 16 * 1024, /* head, and buffer of what is sent */
+    CONNECTION_BYTES = 16 * 1024, /* request headers, and buffer of the reply */
     STREAM_PIECE_BYTES = 16 * 1024,
-    CHECK_MS = 1000, /* between two looks for clients that are slow, or have gone */
-    REFUSALS = 16,   /* connections over a limit that are told so at a time */
-    INSIDE =
-        2, /* times connections_max may be unauthenticated connections that libmicrohttpd has */
-    ENDING = 64, /* connections that were ended, and that libmicrohttpd has not closed yet */
+    CHECK_MS = 1000, /* period of the check for slow or disconnected clients */
+    REFUSALS = 16,   /* connections over a limit that are answered with 503 at a time */
+    INSIDE = 2,  /* unauthenticated connections in libmicrohttpd, in multiples of connections_max */
+    ENDING = 64, /* connections that were ended, but that libmicrohttpd has not closed yet */
 };
 
 #define HTTP_TOO_MANY                                                                         \
@@ -58,42 +59,43 @@ enum request_state { FRESH, HANDED, ANSWERED, STREAM };
 
 /* One connection, which carries one request. */
 struct http_connection {
-    struct hd_unauth_connection connection; /* first: the table hands it back; with `counted` */
+    /* first member: pointers to it are cast to the connection; valid with `counted` */
+    struct hd_unauth_connection connection;
     struct http_connection *before, *next;
     int fd;
     struct sockaddr_storage from;
     socklen_t from_bytes;
     bool counted;     /* it is in the table */
-    bool outside;     /* libmicrohttpd does not have it yet */
+    bool outside;     /* not yet passed to libmicrohttpd */
     bool adopted;     /* libmicrohttpd has it, and http_adopt has found it */
-    bool too_many;    /* there is no place for it: it is refused */
-    int64_t since_ms; /* monotonic time at which this phase began */
+    bool too_many;    /* over a limit: it gets a 503 */
+    int64_t since_ms; /* time when this phase began (monotonic) */
     enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
-    struct hd_http_request *request; /* NULL: none, or its answer is over */
+    struct hd_http_request *request; /* NULL: none, or completed */
 };
 
 struct hd_http_request {
     struct hd_http *http;
-    struct hd_http_request *next; /* in `arrived` or `gone` */
+    struct hd_http_request *next; /* next in `arrived` or `gone` */
     struct hd_http_request *all_before, *all_next;
     struct MHD_Connection *connection;
     struct http_connection *slot;
     enum request_state state;
-    bool seen; /* the head was checked */
+    bool seen; /* the headers were checked */
     bool is_post;
-    size_t body_left; /* bytes that are still to come */
-    bool admitted;    /* authorised before its body */
+    size_t body_left; /* bytes of the body that are still to come */
+    bool admitted;    /* authorised before its body was read */
     bool reads_body;
     struct hd_text body;
     bool by_handler, by_loop; /* owners */
     bool suspended, ended, completed;
-    bool left; /* of a stream: the loop has ended it */
+    bool left; /* stream: the loop has ended it */
     char token[HD_RPC_TOKEN_MAX + 1];
     bool has_token, is_unix;
     uid_t uid;
     int status;
-    struct MHD_Response *response; /* ANSWERED, STREAM */
-    struct hd_text queue;          /* STREAM: not sent yet, from `sent` on */
+    struct MHD_Response *response; /* in states ANSWERED and STREAM */
+    struct hd_text queue;          /* in state STREAM: queued bytes, not sent from `sent` on */
     size_t sent;
     void (*on_gone)(void *user);
     void *user;
@@ -106,11 +108,11 @@ struct hd_http {
     struct hd_http_options options;
     struct hd_http_names names;
     struct hd_http_listener listener;
-    struct hd_http_certificate certificate; /* with `tls` */
+    struct hd_http_certificate certificate; /* initialised if `tls` */
     struct MHD_Daemon *daemon;
     uv_async_t async;
     uv_timer_t check;
-    uv_poll_t poll; /* this and the next two: accept.c, while `accepting` */
+    uv_poll_t poll; /* these three: handles of accept.c, open while `accepting` */
     uv_timer_t round, retry;
     bool accepting;
     int open_handles;
@@ -118,25 +120,26 @@ struct hd_http {
     void (*on_closed)(void *user);
     void *closed_user;
 
-    /* under `lock` */
+    /* members from here on: under `lock` */
     uv_mutex_t lock;
     struct hd_http_request *arrived, **arrived_end, *gone, *all;
-    struct http_connection *connections; /* the newest first */
+    struct http_connection *connections; /* newest first */
     struct hd_unauth_table *table;
-    size_t refused; /* of these, the number with too_many */
+    size_t refused; /* connections with too_many */
     struct hd_http_stats stats;
     bool closing;
-    bool closed; /* its thread and handles are gone; freed with the last request */
+    bool closed; /* the thread has ended, the handles are closed; freed with the last request */
 };
 
 /* ---- request.c --------------------------------------------------------------------------------*/
 
-/* One of the two owners lets go. Call it without the lock. */
+/* Ends the ownership of one of the two owners; the last one frees. Call it without the lock. */
 void http_request_let_go(struct hd_http_request *r, bool handler);
-void http_request_resume(struct hd_http_request *r); /* under the lock */
+void http_request_resume(struct hd_http_request *r); /* caller holds the lock */
 void http_request_enter(struct hd_http_request *r, int phase);
 void http_free(struct hd_http *http);
-/* Callbacks of libuv, on the loop's thread: requests have arrived, or have gone; clients are slow.
+/* Callbacks of libuv, on the loop's thread: handle requests that arrived or whose client is gone;
+ * disconnect slow clients.
  */
 void http_on_wake(uv_async_t *async);
 void http_check_clients(uv_timer_t *timer);
@@ -145,19 +148,21 @@ void http_check_clients(uv_timer_t *timer);
 
 enum hd_status http_accept_start(struct hd_http *http);
 /* Closes the handles of accept.c, calling on_closed for each, and the connections that
- * libmicrohttpd does not have. Returns the number of handles. */
+ * libmicrohttpd does not have yet. Returns the number of handles. */
 int http_accept_stop(struct hd_http *http, uv_close_cb on_closed);
 /* The caller of the functions below holds the lock. */
-struct http_connection *http_adopt(struct hd_http *http, int fd);  /* NULL: it is none of ours */
-void http_forget(struct hd_http *http, struct http_connection *c); /* libmicrohttpd has closed it */
+/* Returns the connection with this descriptor; NULL: none. */
+struct http_connection *http_adopt(struct hd_http *http, int fd);
+/* Removes a connection that libmicrohttpd has closed. */
+void http_forget(struct hd_http *http, struct http_connection *c);
 void http_end(struct hd_http *http, struct http_connection *c);
-/* False: so many are known that there is no place. NULL is fine, as below. */
+/* Marks the connection as known. False: too many are known already. c NULL is fine, also below. */
 bool http_prove(struct hd_http *http, struct http_connection *c);
 void http_break(struct http_connection *c, int64_t now_ms);
 
 /* ---- answer.c ---------------------------------------------------------------------------------*/
 
-/* NULL: no memory. `text` is taken. */
+/* Return a response; NULL: no memory. http_make_response takes the bytes of `text`. */
 struct MHD_Response *http_make_response(const struct hd_http *http, int status, const char *type,
                                         struct hd_text *text);
 struct MHD_Response *http_make_failure(const struct hd_http *http, int status, const char *word,
@@ -168,7 +173,8 @@ int http_status_of(enum hd_status st);
 
 /* ---- handler.c: callbacks of libmicrohttpd ----------------------------------------------------*/
 
-size_t http_limit_of_one(const struct hd_http *http); /* the most connections of one address */
+/* Returns the limit of connections per address. */
+size_t http_limit_of_one(const struct hd_http *http);
 void http_drop_log(void *cls, const char *fmt, va_list ap);
 void http_on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
                         enum MHD_ConnectionNotificationCode code);

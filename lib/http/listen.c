@@ -50,7 +50,8 @@ static enum hd_status clear_path(const struct sockaddr_un *un)
     return HD_OK;
 }
 
-/* Else the message would be about the lock, which no one has named. */
+/* Checks the socket's folder; otherwise the error would name the lock file, which the user did not.
+ */
 static enum hd_status check_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -98,7 +99,7 @@ static enum hd_status listen_unix(const char *path, struct hd_http_listener *l)
 
 /* ---- TCP --------------------------------------------------------------------------------------*/
 
-/* "HOST:PORT" or "[HOST]:PORT", which hd_rpc_check_address has accepted. */
+/* Splits "HOST:PORT" or "[HOST]:PORT", which hd_rpc_check_address has accepted. */
 static void split(const char *address, char ret_host[HD_HTTP_NAME_MAX + 1], const char **ret_port)
 {
     const char *colon = strrchr(address, ':');
@@ -144,12 +145,12 @@ static enum hd_status listen_tcp(const char *address, struct hd_http_listener *l
         return hd_err(HD_INVALID, "cannot find the host %s: %s", host, gai_strerror(code));
     l->fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     code = l->fd < 0 ? errno : 0;
-    if (!code) { /* what connections inherit: a reader that has gone silent is noticed */
+    if (!code) { /* inherited by connections: a silent peer is detected */
         (void)setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         (void)setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
         (void)setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         (void)setsockopt(l->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof unsent_ms);
-        if (found->ai_family == AF_INET6) /* of "::" only: IPv4 comes in by it, too */
+        if (found->ai_family == AF_INET6) /* for "::": IPv4 arrives on it, too */
             (void)setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
         code = bind(l->fd, found->ai_addr, found->ai_addrlen) < 0 ? errno : 0;
     }
@@ -191,7 +192,7 @@ void hd_http_unlisten(struct hd_http_listener *l)
         (void)close(l->fd);
     if (l->path[0] && lstat(l->path, &info) == 0 && info.st_dev == l->device &&
         info.st_ino == l->inode)
-        (void)unlink(l->path); /* best effort: the next program clears it */
+        (void)unlink(l->path); /* best effort: the next program removes the file */
     if (l->lock_fd >= 0)
         (void)close(l->lock_fd);
     *l = (struct hd_http_listener){.fd = -1, .lock_fd = -1};

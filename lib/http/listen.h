@@ -11,13 +11,14 @@ struct hd_http_listener {
     int fd, lock_fd; /* -1: none */
     int port;        /* 0: a Unix socket */
     char path[108];  /* "": none */
-    dev_t device;    /* of the socket's file */
+    dev_t device;    /* identity of the socket file */
     ino_t inode;
 };
 
-/* Adds the name of HOST and this machine's to `names`. HD_CONFLICT: another program listens. */
+/* Opens the listening socket, and adds the name in HOST and this machine's to `names`. HD_CONFLICT:
+ * another program listens at the address. */
 enum hd_status hd_http_listen(const char *address, struct hd_http_listener *ret_listener,
                               struct hd_http_names *names);
-void hd_http_unlisten(struct hd_http_listener *listener); /* the socket's file goes, too */
+void hd_http_unlisten(struct hd_http_listener *listener); /* also removes the socket file */
 
 #endif

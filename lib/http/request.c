@@ -1,5 +1,5 @@
-/* request: a request from when it is handed over until it is answered, all on the loop's thread but
- * the first section. */
+/* request: a request from `arrived` until it is answered; on the loop's thread, except the first
+ * section. */
 #include "http/http_internal.h"
 
 #include <poll.h>
@@ -38,7 +38,6 @@ void http_free(struct hd_http *http)
     free(http);
 }
 
-/* One of the two owners lets go. Call it without the lock. */
 void http_request_let_go(struct hd_http_request *r, bool handler)
 {
     struct hd_http *http = r->http;
@@ -57,7 +56,6 @@ void http_request_let_go(struct hd_http_request *r, bool handler)
         http_free(http);
 }
 
-/* Under the lock. */
 void http_request_resume(struct hd_http_request *r)
 {
     if (!r->suspended)
@@ -189,7 +187,7 @@ enum hd_status hd_http_stream_write(struct hd_http_request *r, const void *bytes
     } else if (!r->completed) {
         hd_text_add_bytes(&r->queue, bytes, count);
         if (r->queue.failed) {
-            r->ended = true; /* what is missing cannot be mended: the client connects anew */
+            r->ended = true; /* bytes are missing, so the stream ends: the client must reconnect */
             hd_text_free(&r->queue);
             r->sent = 0;
         }
@@ -204,7 +202,7 @@ void hd_http_stream_end(struct hd_http_request *r)
     struct hd_http *http = r->http;
 
     uv_mutex_lock(&http->lock);
-    r->ended = r->left = true; /* from here on it is not listed as gone: let_go may free it */
+    r->ended = r->left = true; /* not put into `gone` from here on: let_go may free it */
     r->on_gone = NULL;
     for (struct hd_http_request **at = &http->gone; *at; at = &(*at)->next)
         if (*at == r) {
@@ -217,7 +215,7 @@ void hd_http_stream_end(struct hd_http_request *r)
     http_request_let_go(r, false);
 }
 
-/* Gives the request back to the listener's thread, which reads its body. */
+/* Returns the request to the listener's thread, which reads its body. */
 static void admit(struct hd_http *http, struct hd_http_request *r)
 {
     bool lives;
@@ -235,8 +233,8 @@ static void admit(struct hd_http *http, struct hd_http_request *r)
         http_request_let_go(r, false);
 }
 
-/* Makes the connection known, or notes a failed try. Returns false if no more connections may be
- * known. */
+/* Records whether the caller was authorised: marks the connection as known, or counts a failure.
+ * False: too many connections are known. */
 static bool note_caller(struct hd_http *http, struct hd_http_request *r, bool known)
 {
     bool has_slot = true;
@@ -307,8 +305,8 @@ void http_on_wake(uv_async_t *async)
     }
 }
 
-/* The client has closed the connection, or its side of it, while its answer is being made.
- * libmicrohttpd does not look at a connection then. */
+/* Returns whether the client has closed the connection, or its sending side, while its reply is
+ * being made. libmicrohttpd does not watch the connection meanwhile. */
 static bool has_left(const struct http_connection *c)
 {
     struct pollfd look = {.fd = c->fd, .events = POLLRDHUP};
@@ -317,7 +315,7 @@ static bool has_left(const struct http_connection *c)
            c->request->on_gone && poll(&look, 1, 0) == 1;
 }
 
-/* Its connection is closed without an answer. */
+/* Calls on_gone and closes the connection without a reply. */
 static void report_gone(struct hd_http_request *r)
 {
     void (*on_gone)(void *user) = r->on_gone;
@@ -336,8 +334,9 @@ static bool is_overdue(const struct hd_http *http, const struct http_connection 
            (c->phase == PHASE_REPLY && age_ms >= http->options.reply_ms);
 }
 
-/* A client that sends its head byte by byte, or does not read, keeps a place only for so long.
- * The listener's thread sees the end of the connection as if the client had closed it. */
+/* Disconnects clients that send their headers too slowly or do not read the reply, and calls
+ * on_gone for clients that have left. The listener's thread sees a disconnected client as one that
+ * closed its connection. */
 void http_check_clients(uv_timer_t *timer)
 {
     struct hd_http *http = timer->data;

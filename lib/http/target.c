@@ -13,7 +13,7 @@ static int digit_of(char c)
                                   : -1;
 }
 
-/* Decodes the bytes up to one of `ends` or the NUL; *raw is left there. */
+/* Decodes bytes up to one of `ends` or the NUL, where *raw points afterwards. */
 static enum hd_status decode(const char **raw, const char *ends, char **out, bool is_path)
 {
     const char *p = *raw, *begin = *out;

@@ -1,9 +1,9 @@
-/* target: the target of an HTTP request, "/api/v1/jobs?state=running", taken apart.
+/* target: parses the target of an HTTP request, such as "/api/v1/jobs?state=running".
  *
- * Only the origin form (RFC 9112, 3.2.1), strictly: nothing that two programs could read in two
- * ways. Refused are bytes that are not printable ASCII, a wrong percent code, an encoded slash or
- * control character, text that is not UTF-8, empty segments, "." and "..", and a parameter that is
- * given twice.
+ * Accepts only the origin form (RFC 9112, 3.2.1), and nothing that two programs could parse
+ * differently. Refused are bytes that are not printable ASCII, a wrong percent code, an encoded
+ * slash or control character, text that is not UTF-8, empty segments, "." and "..", and a repeated
+ * parameter.
  *
  * Used by: http, its users.   Uses: base.   Threads: any; a target is a plain value.
  */
@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 enum {
-    HD_HTTP_TARGET_MAX = 1024, /* bytes as they come */
+    HD_HTTP_TARGET_MAX = 1024, /* bytes before decoding */
     HD_HTTP_PARAMS_MAX = 16,
 };
 
@@ -28,11 +28,11 @@ struct hd_http_target {
     size_t param_count;
 };
 
-/* HD_INVALID, or HD_LIMIT (too long, or too many parameters): the message says what. The result
- * points into itself: do not copy it. */
+/* Parses a target. HD_INVALID, or HD_LIMIT (too long, or too many parameters): the message says
+ * what is wrong. The result points into itself: do not copy it. */
 enum hd_status hd_http_target_parse(const char *raw, struct hd_http_target *ret_target);
 
-/* NULL: it was not given. */
+/* Returns the parameter's value; NULL: absent. */
 const char *hd_http_target_param(const struct hd_http_target *target, const char *name);
 
 #endif

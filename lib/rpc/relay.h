@@ -2,8 +2,7 @@
  * connection that has not yet sent a call with a valid token.
  *
  *   accepted --first bytes, rate of its address--> inside --a call with a token--> known
- *     \-- no bytes in first_bytes_ms               \-- too many bytes, or first_call_ms, without
- *                                                  one
+ *     \-- no bytes in first_bytes_ms               \-- too many bytes, or first_call_ms
  *
  * Why: with some hundred kilobytes per second of endless HTTP/2 headers, a client can make gRPC
  * 1.51 (Debian 12) unresponsive or exhaust its memory before gRPC has looked for a token; with TLS

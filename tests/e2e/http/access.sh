@@ -62,7 +62,7 @@ refused several_people_need_tokens "several people use this controller" --http 1
 refused without_tls_no_door_to_others "it needs a certificate" --http 0.0.0.0:0 --token-file "$work/users"
 openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" -days 2 -subj /CN=localhost \
     -addext 'subjectAltName=DNS:localhost,IP:127.0.0.1' 2>/dev/null
-refused without_tokens_no_door_to_others "tokens by which callers are known" --http 0.0.0.0:0 --tls-cert "$work/cert.pem" --tls-key "$work/key.pem"
+refused without_tokens_no_door_to_others "tokens for its callers" --http 0.0.0.0:0 --tls-cert "$work/cert.pem" --tls-key "$work/key.pem"
 
 "$HEDDLE_BIN/heddle-controller" --state-dir "$work/tls" --listen "unix:$work/t.sock" --ephemeral --http 0.0.0.0:0 --token-file "$work/users" --policy "$work/see" \
     --tls-cert "$work/cert.pem" --tls-key "$work/key.pem" 2>"$work/tls.log" &
