@@ -1,4 +1,4 @@
-/* Certificates: P-256 keys, ECDSA with SHA-256. */
+/* authority: certificates: P-256 keys, ECDSA with SHA-256. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct hd_pki_authority {
     EVP_PKEY *key;
 };
 
-/* Sets the message from OpenSSL's newest error, and empties its queue. */
+/* Sets the message from OpenSSL's newest error, and empties its error queue. */
 static enum hd_status fail(enum hd_status st, const char *what)
 {
     const unsigned long code = ERR_get_error();
@@ -75,7 +75,7 @@ static BIO *open_text(const char *text)
     return length <= HD_PKI_PEM_BYTES_MAX * 4 ? BIO_new_mem_buf(text, (int)length) : NULL;
 }
 
-/* Keys of files are never asked for a passphrase on a terminal. */
+/* Refuses encrypted keys: OpenSSL would ask for a passphrase on the terminal. */
 static int no_passphrase(char *buffer, int size, int writing, void *user)
 {
     (void)buffer, (void)size, (void)writing, (void)user;
@@ -102,7 +102,7 @@ static bool is_p256(EVP_PKEY *key)
            (strcmp(group, "prime256v1") == 0 || strcmp(group, "P-256") == 0);
 }
 
-/* The one common name, if it is printable and whole. */
+/* Reads the only common name; false if it is not printable or too long. */
 static bool read_name(const X509_NAME *subject, char ret_name[HD_PKI_NAME_MAX + 1])
 {
     const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
@@ -164,7 +164,7 @@ static bool set_serial(X509 *cert)
 
     if (RAND_bytes(bytes, sizeof bytes) != 1)
         return false;
-    bytes[0] &= 0x7f; /* a serial number is positive */
+    bytes[0] &= 0x7f; /* serial numbers are positive */
     number = BN_bin2bn(bytes, sizeof bytes, NULL);
     set = number && BN_to_ASN1_INTEGER(number, X509_get_serialNumber(cert));
     BN_free(number);
@@ -193,7 +193,8 @@ static bool add_hosts(X509 *cert, X509 *issuer, const struct hd_pki_terms *terms
         return true;
     for (size_t i = 0; i < terms->host_count; i++) {
         if (!terms->hosts[i][0] ||
-            terms->hosts[i][strcspn(terms->hosts[i], ", \t\n\r=")]) /* would be another extension */
+            /* characters that would start another extension */
+            terms->hosts[i][strcspn(terms->hosts[i], ", \t\n\r=")])
             names.failed = true;
         hd_text_add(&names, "%s%s:%s", i ? "," : "", is_numeric(terms->hosts[i]) ? "IP" : "DNS",
                     terms->hosts[i]);

@@ -1,4 +1,5 @@
-/* A chain of hashes. Lengths come before texts, so that no two links have the same bytes. */
+/* chain: a chain of hashes. Each text is preceded by its length, so no two links have equal bytes.
+ */
 #include <string.h>
 
 #include <openssl/evp.h>
@@ -21,7 +22,7 @@ void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number
 
     if (!hash || !EVP_DigestInit_ex(hash, EVP_sha256(), NULL)) {
         EVP_MD_CTX_free(hash);
-        memset(ret_hash, 0, HD_PKI_HASH_BYTES); /* no memory: the check of the chain will show it */
+        memset(ret_hash, 0, HD_PKI_HASH_BYTES); /* no memory: verifying the chain will fail */
         return;
     }
     (void)EVP_DigestUpdate(hash, before, HD_PKI_HASH_BYTES);

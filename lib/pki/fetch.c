@@ -1,5 +1,5 @@
-/* Which certificates a server shows, and what is wrong with them. OpenSSL speaks TLS here, not
- * gRPC: gRPC cannot connect to a server whose authority it does not have, and does not tell why it
+/* fetch: reads a server's certificates, and explains what is wrong with them. By OpenSSL, because
+ * gRPC cannot connect to a server whose authority it does not have, and does not report why it
  * refuses a certificate. */
 #include <errno.h>
 #include <netdb.h>
@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "pki/pki.h"
 
-/* HOST and PORT of "HOST:PORT" or "[HOST]:PORT". */
+/* Splits "HOST:PORT" or "[HOST]:PORT". */
 static enum hd_status split(const char *address, char ret_host[256], char ret_port[8])
 {
     const char *colon = strrchr(address, ':');
@@ -43,7 +43,8 @@ static int connect_one(const struct addrinfo *to, int64_t timeout_ms)
 
     if (fd < 0)
         return -1;
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait); /* connect waits so long */
+    /* this also limits connect */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     if (connect(fd, to->ai_addr, to->ai_addrlen) == 0)
         return fd;
@@ -74,7 +75,7 @@ static enum hd_status connect_to(const char *address, int64_t timeout_ms, int *r
     return HD_OK;
 }
 
-/* The certificate with this hash, among those that the server has shown. */
+/* Finds the certificate with this hash among those that the server presented. */
 static X509 *find(SSL *ssl, const unsigned char hash[HD_PKI_HASH_BYTES])
 {
     STACK_OF(X509) *shown = SSL_get_peer_cert_chain(ssl);
@@ -137,7 +138,7 @@ static void end_talk(struct talk *t)
         (void)close(t->fd);
 }
 
-/* To be ended in any case. */
+/* Connects and completes the TLS handshake. The caller must end *ret even after a failure. */
 static enum hd_status begin_talk(const char *address, int64_t timeout_ms, struct talk *ret)
 {
     enum hd_status st;
@@ -164,7 +165,7 @@ enum hd_status hd_pki_fetch_authority(const char *address,
                   : hd_err(HD_DENIED,
                            "%s is not the controller of the invitation: it shows no certificate "
                            "with the hash that the invitation has; make a new invitation on the "
-                           "right controller, or look who answers at that address",
+                           "right controller, or check which machine answers at that address",
                            address);
     }
     end_talk(&t);
@@ -188,7 +189,7 @@ static void write_name(const X509_NAME *name, char ret_text[128])
         (void)snprintf(ret_text, 128, "?");
 }
 
-/* Of a certificate that is of the authority, and in time. */
+/* Checks the host name of a certificate whose authority and dates are right. */
 static enum hd_status judge_name(X509 *leaf, const char *address)
 {
     char host[256], port[8];
@@ -228,10 +229,11 @@ static enum hd_status judge(X509_STORE_CTX *verified, X509 *leaf, const char *ad
                       "the clock of this machine or of the controller's",
                       whose, address, from, now);
     default:
-        return hd_err(HD_UNAVAILABLE,
-                      "the certificate of %s is signed by \"%s\", and not by the authority in %s "
-                      "(%s): give that of this controller, or look who answers at that address",
-                      address, issuer, ca_path, X509_verify_cert_error_string(error));
+        return hd_err(
+            HD_UNAVAILABLE,
+            "the certificate of %s is signed by \"%s\", and not by the authority in %s "
+            "(%s): give that of this controller, or check which machine answers at that address",
+            address, issuer, ca_path, X509_verify_cert_error_string(error));
     }
 }
 
@@ -250,7 +252,7 @@ enum hd_status hd_pki_explain_server(const char *address, const char *ca_path, i
         (void)X509_verify_cert(verified);
         st = judge(verified, leaf, address, ca_path);
     } else {
-        st = HD_OK; /* it cannot be told */
+        st = HD_OK; /* the check was not possible, so no reason is known */
     }
     ERR_clear_error();
     X509_free(leaf);

@@ -1,4 +1,4 @@
-/* The line by which a node is invited. Its parts cannot have a '/'. */
+/* invitation: the line by which a node joins. Its parts cannot contain a '/'. */
 #include <string.h>
 
 #include "pki/pki.h"
@@ -45,7 +45,7 @@ void hd_pki_invitation_write(const struct hd_pki_invitation *invitation, struct 
                 invitation->secret);
 }
 
-/* HOST:PORT, with a port from 1 to 65535; [ADDRESS]:PORT for IPv6. */
+/* Checks for HOST:PORT, with a port from 1 to 65535; [ADDRESS]:PORT for IPv6. */
 static bool is_address(const char *text)
 {
     const char *colon = strrchr(text, ':');

@@ -1,11 +1,12 @@
 /* pki: the cluster's certificate authority, its certificates, and secrets.
  *
- * An authority is a P-256 key and a certificate that it has signed itself. It signs certificates
- * for two uses: SERVER (the controller, checked by its names) and CLIENT (nodes and people). Who a
- * client certificate belongs to is not read from it: the controller keeps the hash of each one that
- * it has signed, with name, role and end (controller/identity). So a stolen key of the authority
- * alone makes no identity. (Where the database was restored from a backup, certificates of its
- * nodes that were signed between the two are taken by their signature: services/adopt.c.)
+ * An authority is a P-256 key and a self-signed certificate. It signs certificates for two uses:
+ * SERVER (the controller, checked by its names) and CLIENT (nodes and users). The owner of a client
+ * certificate is not read from the certificate: the controller stores the hash of each one that it
+ * signed, with name, role and expiry (controller/identity). So a stolen key of the authority alone
+ * creates no identity. (Exception: after a database was restored from a backup, certificates of its
+ * nodes that were signed between backup and restore are accepted by their signature:
+ * services/adopt.c.)
  *
  * Certificates, keys and requests are PEM texts. Errors of OpenSSL are in the message.
  *
@@ -26,10 +27,11 @@ enum {
     HD_PKI_HASH_BYTES = 32,                           /* SHA-256 */
     HD_PKI_HASH_TEXT_MAX = 2 * HD_PKI_HASH_BYTES + 1, /* lower-case hexadecimal, and NUL */
     HD_PKI_NAME_MAX = 64,                             /* bytes of a certificate's name */
-    HD_PKI_PEM_BYTES_MAX = 16 * 1024,                 /* of one text that others send */
+    HD_PKI_PEM_BYTES_MAX = 16 * 1024,                 /* bytes of one text received from others */
     HD_PKI_AUTHORITY_DAYS = 10 * 365,
-    HD_PKI_CERTIFICATE_DAYS = 30,    /* renewed after two thirds of that */
-    HD_PKI_EARLY_MS = 5 * 60 * 1000, /* valid so long before its terms: clocks may be late */
+    HD_PKI_CERTIFICATE_DAYS = 30, /* life of a certificate; renewed after two thirds */
+    /* valid this long before its terms, because clocks may be late */
+    HD_PKI_EARLY_MS = 5 * 60 * 1000,
 };
 
 /* ---- hashes and secrets (secret.c) ---- */
@@ -38,13 +40,13 @@ void hd_pki_hash(const void *bytes, size_t count, unsigned char ret_hash[HD_PKI_
 void hd_pki_format_hash(const unsigned char hash[HD_PKI_HASH_BYTES],
                         char ret_text[HD_PKI_HASH_TEXT_MAX]);
 bool hd_pki_parse_hash(const char *text, unsigned char ret_hash[HD_PKI_HASH_BYTES]);
-/* 256 random bits as 64 hexadecimal digits: a token, or the secret of an invitation. */
+/* Makes 256 random bits as 64 hexadecimal digits: a token, or the secret of an invitation. */
 enum hd_status hd_pki_make_secret(char ret_text[HD_PKI_HASH_TEXT_MAX]);
 
 /* ---- a chain of hashes (chain.c) ---- */
 
-/* ret_hash = SHA-256(before, number, time_ms, each text with its length). `before` is zeros for the
- * first link; ret_hash may be `before`. A link that is changed, left out or moved changes all
+/* Computes ret_hash = SHA-256(before, number, time_ms, each text with its length). `before` is
+ * zeros for the first link; ret_hash may be `before`. A changed, removed or moved link changes all
  * hashes after it. */
 void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number, int64_t time_ms,
                   const char *const *texts, size_t count,
@@ -54,56 +56,58 @@ void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number
 
 struct hd_pki_authority;
 
-/* A new authority for this cluster, valid for HD_PKI_AUTHORITY_DAYS from now. */
+/* Makes a new authority for this cluster, valid for HD_PKI_AUTHORITY_DAYS from now. */
 enum hd_status hd_pki_make_authority(const char *cluster, int64_t now_ms, struct hd_text *ret_cert,
                                      struct hd_text *ret_key);
-/* HD_INVALID: a text is not what it should be, or the two do not belong together. */
+/* Opens an authority. HD_INVALID: a text is malformed, or certificate and key do not belong
+ * together. */
 enum hd_status hd_pki_authority_open(const char *cert, const char *key,
                                      struct hd_pki_authority **ret_authority);
 void hd_pki_authority_free(struct hd_pki_authority *authority); /* NULL is fine */
 
-/* A new P-256 key, and a request to certify it for `name`. */
+/* Makes a new P-256 key, and a request to certify it for `name`. */
 enum hd_status hd_pki_make_request(const char *name, struct hd_text *ret_request,
                                    struct hd_text *ret_key);
 
 enum hd_pki_use { HD_PKI_SERVER, HD_PKI_CLIENT };
 
 struct hd_pki_terms {
-    const char *name; /* exactly what the request asks for */
+    const char *name; /* must equal the request's name */
     enum hd_pki_use use;
-    int64_t from_ms, to_ms;   /* wall clock */
+    int64_t from_ms, to_ms;   /* validity, wall clock */
     const char *const *hosts; /* host names and numeric addresses; SERVER only */
     size_t host_count;
 };
 
-/* Signs a request. HD_INVALID: it is none, is not signed by its own key, its key is not P-256, or
- * it asks for another name. Nothing of the request but name and key gets into the certificate. */
+/* Signs a request. HD_INVALID: it is malformed, is not signed by its own key, its key is not P-256,
+ * or its name is another. Only name and key of the request get into the certificate. */
 enum hd_status hd_pki_sign(const struct hd_pki_authority *authority, const char *request,
                            const struct hd_pki_terms *terms, struct hd_text *ret_cert);
 
 struct hd_pki_certificate {
     char name[HD_PKI_NAME_MAX + 1];
-    int64_t from_ms, to_ms; /* as in its terms: it is valid HD_PKI_EARLY_MS before from_ms, too */
-    unsigned char hash[HD_PKI_HASH_BYTES]; /* of its DER form */
+    int64_t from_ms, to_ms; /* validity, wall clock; also valid HD_PKI_EARLY_MS before from_ms */
+    unsigned char hash[HD_PKI_HASH_BYTES]; /* SHA-256 of its DER form */
 };
 
-/* The first certificate of a PEM text, which may hold a key, too. HD_INVALID: there is none, or its
- * name is not a name. */
+/* Reads the first certificate of a PEM text, which may also contain a key. HD_INVALID: it has none,
+ * or the certificate's name is malformed. */
 enum hd_status hd_pki_inspect(const char *cert, struct hd_pki_certificate *ret_certificate);
 
-/* HD_INVALID: a certificate of the PEM file `path` has expired, or is not valid yet; the message
- * says which and when. HD_OK also for a file that has no certificate, or cannot be read. */
+/* Checks the certificates of the PEM file `path` for expiry. HD_INVALID: one has expired or is not
+ * valid yet; the message says which and when. HD_OK also for a file without a certificate, or an
+ * unreadable one. */
 enum hd_status hd_pki_check_dates(const char *path, int64_t now_ms);
 
-/* HD_OK: the authority has signed the first certificate of `cert`, for clients. Says nothing of its
- * dates. */
+/* Checks that the authority has signed the first certificate of `cert`, for clients. Does not check
+ * its dates. */
 enum hd_status hd_pki_check_client(const struct hd_pki_authority *authority, const char *cert);
 
 /* ---- invitations (invitation.c) ---- */
 
-/* What a node needs to join: heddle-invite/1/NAME/HOST:PORT/CAHASH/SECRET, one word. */
+/* Contents of the line with which a node joins: heddle-invite/1/NAME/HOST:PORT/CAHASH/SECRET. */
 struct hd_pki_invitation {
-    char node[HD_PKI_NAME_MAX + 1]; /* or a pattern */
+    char node[HD_PKI_NAME_MAX + 1]; /* name or pattern of names */
     char address[256];              /* HOST:PORT */
     unsigned char ca_hash[HD_PKI_HASH_BYTES];
     char secret[HD_PKI_HASH_TEXT_MAX];
@@ -111,28 +115,29 @@ struct hd_pki_invitation {
 
 /* Appends the line, without a newline. */
 void hd_pki_invitation_write(const struct hd_pki_invitation *invitation, struct hd_text *ret_line);
-/* HD_INVALID: the message says what is wrong; it never has the secret. */
+/* Parses the line. HD_INVALID: the message says what is wrong; it never contains the secret. */
 enum hd_status hd_pki_invitation_read(const char *line, struct hd_pki_invitation *ret_invitation);
-/* [a-z0-9][-a-z0-9.]*, as names of nodes are. */
+/* Returns whether the name matches [a-z0-9][-a-z0-9.]*, as names of nodes do. */
 bool hd_pki_is_node_name(const char *name);
-/* A beginning of such names, which may be empty, and a *: "gpu-*". */
+/* Returns whether `name` is a prefix of such names, which may be empty, with a *: "gpu-*". */
 bool hd_pki_is_node_pattern(const char *name);
-/* `invited` is this name, or a pattern that it fits. */
+/* Returns whether `invited` is this name or a pattern that matches it. */
 bool hd_pki_is_invited(const char *invited, const char *node);
 
 /* ---- the authority of a server (fetch.c) ---- */
 
-/* Connects to HOST:PORT by TLS 1.3 and takes the certificate with this hash from what the server
- * shows. Nothing else of the server is believed, so it must be connected to again with that
- * certificate as its authority. HD_DENIED: the server shows no such certificate: another machine
- * answers. HD_UNAVAILABLE, HD_TIMEOUT: none does. Blocks up to timeout_ms. */
+/* Connects to HOST:PORT by TLS 1.3 and copies the certificate with this hash from those that the
+ * server presents. The server is not authenticated by this, so the caller must connect again with
+ * that certificate as authority. HD_DENIED: the server presents no such certificate, so it is
+ * another machine. HD_UNAVAILABLE, HD_TIMEOUT: no server answers. Blocks up to timeout_ms. */
 enum hd_status hd_pki_fetch_authority(const char *address,
                                       const unsigned char hash[HD_PKI_HASH_BYTES],
                                       int64_t timeout_ms, struct hd_text *ret_cert);
 
-/* Why a client with the authority in ca_path refuses the certificate that HOST:PORT shows: ended,
- * not valid yet, of another authority, for another name. HD_UNAVAILABLE: the message says it, with
- * whose certificate it is, and what to do. HD_OK: nothing wrong was found. Blocks up to timeout_ms.
+/* Finds out why a client with the authority in ca_path refuses the certificate of HOST:PORT:
+ * expired, not valid yet, of another authority, for another name. HD_UNAVAILABLE: the message says
+ * the reason, whose certificate it is, and what to do. HD_OK: no reason was found. Blocks up to
+ * timeout_ms.
  */
 enum hd_status hd_pki_explain_server(const char *address, const char *ca_path, int64_t timeout_ms);
 

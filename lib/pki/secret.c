@@ -1,4 +1,3 @@
-/* Hashes and secrets. */
 #include <string.h>
 
 #include <openssl/sha.h>
