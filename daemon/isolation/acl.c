@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-/* The kernel's form (linux/posix_acl_xattr.h): a version, then entries by tag and id; all little
- * endian. */
+/* The kernel's format (linux/posix_acl_xattr.h): a version, then entries sorted by tag and id; all
+ * little endian. */
 enum {
     VERSION = 2,
     OWNER = 0x01,
@@ -52,7 +52,7 @@ static enum hd_status fail(const char *path)
     if (error == EPERM)
         return hd_err(HD_DENIED,
                       "%s belongs to another user than heddled's, so that its access list cannot "
-                      "be changed; look who made it, and run: chown heddle %s",
+                      "be changed; check who made it, and run: chown heddle %s",
                       path, path);
     return hd_err(HD_IO, "cannot change the access list of %s: %s", path, strerror(error));
 }
@@ -65,7 +65,7 @@ static enum hd_status set_list(int fd, const char *path, const char *name,
                : HD_OK;
 }
 
-/* One named user beside the owner. */
+/* Sets a list with one named user besides the owner. */
 static enum hd_status set_shared(int fd, const char *path, const char *name, uid_t user,
                                  unsigned group, unsigned other)
 {
@@ -86,20 +86,21 @@ enum hd_status hd_acl_grant(int dir_fd, const char *path, const struct hd_acl_sh
     struct stat info;
     enum hd_status st;
 
-    /* Each list is set as a whole: ranks of the attempt on another node may be inside already, and
-     * must not lose their rights for a moment. */
+    /* Each list is replaced as a whole: ranks of the attempt on another node may be inside already,
+     * and must not lose their rights in between. */
     st = set_shared(dir_fd, path, default_list, share->daemon, group, RX);
     if (!st)
         st = set_shared(dir_fd, path, access_list, share->job, group, share->is_gate ? 0 : RX);
     if (!st && fstat(dir_fd, &info) < 0)
         st = fail(path);
     if (!st && share->sticky && !(info.st_mode & S_ISVTX) &&
-        fchmod(dir_fd, (info.st_mode & 07777) | S_ISVTX) < 0) /* the mask is the group's bits */
+        /* the group bits of the mode are the list's mask, so keep them */
+        fchmod(dir_fd, (info.st_mode & 07777) | S_ISVTX) < 0)
         st = fail(path);
     return st;
 }
 
-/* The list of a folder that has none is its mode. */
+/* Reads the access list of a folder; makes one from the mode if it has none. */
 static size_t read_list(int fd, const struct stat *info, struct entry_list *ret_list)
 {
     const ssize_t n = fgetxattr(fd, access_list, ret_list, sizeof *ret_list);
@@ -113,8 +114,8 @@ static size_t read_list(int fd, const struct stat *info, struct entry_list *ret_
     return 3;
 }
 
-/* Inserts `new` by tag and id; if the list has such an entry, that one gets its rights as well.
- * Returns the new count. */
+/* Inserts `new`, sorted by tag and id, or adds its rights to an existing entry. Returns the new
+ * count. */
 static size_t merge(struct entry_list *list, size_t count, struct entry new)
 {
     size_t at = 0;
@@ -132,8 +133,8 @@ static size_t merge(struct entry_list *list, size_t count, struct entry new)
     return count + 1;
 }
 
-/* The rights that the mask must let through: those of the groups, which it bounded before, as far
- * as it let them, are the mode's. */
+/* Returns the rights that the mask must keep: those of an existing mask, else those of the group.
+ */
 static unsigned group_rights(const struct entry_list *list, size_t count)
 {
     unsigned rights = 0;
@@ -153,7 +154,7 @@ enum hd_status hd_acl_let_pass(int dir_fd, const char *path, uid_t uid)
     size_t count;
 
     if (fstat(dir_fd, &info) < 0)
-        return hd_err(HD_IO, "cannot look at %s: %s", path, strerror(errno));
+        return hd_err(HD_IO, "cannot stat %s: %s", path, strerror(errno));
     if (info.st_mode & S_IXOTH || info.st_uid == uid)
         return HD_OK;
     count = read_list(dir_fd, &info, &list);

@@ -1,15 +1,15 @@
-/* acl: folders that two users share: heddled's, who owns them, and that of a job.
+/* acl: access to folders that two users share: heddled's user, who owns them, and a job's.
  *
- * By access lists (POSIX ACLs), because heddled has no right to give files away, and no group that
- * both are in and other jobs' users are not. The lists are written by the kernel's own form, so
- * that no library is needed.
+ * By access lists (POSIX ACLs): heddled may not give files away, and no group contains these two
+ * users but not those of other jobs. The lists are written in the kernel's own format, so that no
+ * library is needed.
  *
- *     access list of a folder    user::rwx  user:JOB:rwx  group::r-x  mask::rwx  other::r-x
- *     default list, of what      user::rwx  user:HEDDLED:rwx  group::r-x  mask::rwx  other::r-x
- *     is made in it
+ *   access list of a folder   user::rwx  user:JOB:rwx  group::r-x  mask::rwx  other::r-x
+ *   default list, inherited   user::rwx  user:HEDDLED:rwx  group::r-x  mask::rwx  other::r-x
+ *   by entries made in it
  *
- * `other` is --- at the job's folder, the gate: behind it only these two are `other`, and an
- * attempt's user reads what the user of an earlier attempt has left.
+ * On the job's folder itself, the gate, `other` is ---: so behind the gate `other` means only these
+ * two users, and the user of an attempt can read what the user of an earlier attempt has left.
  *
  * Used by: agent.   Uses: base; libc alone.   Threads: any.
  */
@@ -23,17 +23,17 @@
 
 struct hd_acl_share {
     uid_t job, daemon;
-    bool is_gate;     /* others than these two may not enter */
-    bool group_reads; /* the folder's group may look */
+    bool is_gate;     /* other users may not enter */
+    bool group_reads; /* the folder's group may read */
     bool sticky;      /* the job's user may not remove or rename what heddled has made in it */
 };
 
-/* `path` is for messages. HD_UNSUPPORTED: the file system has no access lists; HD_DENIED: another
- * user owns the folder. */
+/* Sets both access lists of a folder. `path` is for messages. HD_UNSUPPORTED: the file system has
+ * no access lists. HD_DENIED: another user owns the folder. */
 enum hd_status hd_acl_grant(int dir_fd, const char *path, const struct hd_acl_share *share);
 
-/* Lets `uid` pass through a folder to what it may open below, unless all users may. Statuses as
- * above. */
+/* Lets `uid` pass through a folder to files below it that it may open; does nothing if all users
+ * may pass. Statuses as for hd_acl_grant. */
 enum hd_status hd_acl_let_pass(int dir_fd, const char *path, uid_t uid);
 
 #endif

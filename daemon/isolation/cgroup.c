@@ -57,12 +57,13 @@ static bool has_word(const char *text, const char *word)
     const size_t n = strlen(word);
 
     for (const char *at = text; (at = strstr(at, word)); at += n)
-        if ((at == text || at[-1] == ' ') && strchr(" \n", at[n])) /* or the end */
+        /* strchr also matches the final NUL */
+        if ((at == text || at[-1] == ' ') && strchr(" \n", at[n]))
             return true;
     return false;
 }
 
-/* The number behind `key` in a file of lines "key number"; 0: there is none. */
+/* Returns the number after `key` in a file of lines "key number"; 0: none. */
 static int64_t number_at(int dir_fd, const char *name, const char *key)
 {
     const size_t n = strlen(key);
@@ -113,11 +114,12 @@ enum hd_status hd_cgroup_check(const char *parent, unsigned *ret_has)
              faccessat(fd, "cgroup.procs", W_OK, AT_EACCESS) < 0)
         st = hd_err(HD_DENIED, "the control group %s is not delegated to uid %u: %s", parent,
                     (unsigned)geteuid(), strerror(errno));
-    else if (faccessat(fd, "cgroup.type", F_OK, 0) == 0 && /* else the root of all, which may */
+    /* the root group has no cgroup.type, and may contain processes */
+    else if (faccessat(fd, "cgroup.type", F_OK, 0) == 0 &&
              read_at(fd, "cgroup.procs", text, sizeof text) && *text)
         st = hd_err(HD_CONFLICT,
-                    "processes are in the control group %s itself, so that it can share out "
-                    "nothing; name one without processes",
+                    "processes are in the control group %s itself, so it cannot delegate "
+                    "controllers; name one without processes",
                     parent);
     else if (read_at(fd, "cgroup.controllers", text, sizeof text))
         *ret_has = controllers_in(text);
@@ -125,7 +127,8 @@ enum hd_status hd_cgroup_check(const char *parent, unsigned *ret_has)
     return st;
 }
 
-/* Each by itself, so that one that cannot be had does not keep the others away. */
+/* Enables controllers for the subgroups, one by one, so that an unavailable one does not prevent
+ * the others. Returns the enabled ones. */
 static unsigned share_out(int parent_fd)
 {
     char text[256], word[32];
@@ -169,7 +172,7 @@ enum hd_status hd_cgroup_open(const char *parent, const char *name, struct hd_cg
     return st;
 }
 
-/* Where cgroup v2 is mounted: the fifth field of its line in mountinfo. */
+/* Finds where cgroup v2 is mounted: the fifth field of its line in mountinfo. */
 static bool find_mount(char ret_path[PATH_MAX])
 {
     FILE *file = fopen("/proc/self/mountinfo", "re");
@@ -189,7 +192,7 @@ static bool find_mount(char ret_path[PATH_MAX])
     return found;
 }
 
-/* The group of this process, by the line "0::/PATH" of /proc/self/cgroup. */
+/* Finds the group of this process by the line "0::/PATH" of /proc/self/cgroup. */
 static enum hd_status find_own(char ret_path[PATH_MAX])
 {
     struct hd_text text = {0};
@@ -244,7 +247,7 @@ enum hd_status hd_cgroup_limit(struct hd_cgroup *group, int64_t bytes, int64_t p
     const char *failed = NULL;
 
     if (group->has & HD_CGROUP_MEMORY) {
-        (void)write_at(group->dir_fd, "memory.swap.max", "0"); /* absent in a kernel without swap */
+        (void)write_at(group->dir_fd, "memory.swap.max", "0"); /* fails in a kernel without swap */
         if (!set_number(group, "memory.max", bytes))
             failed = "memory.max";
         group->limit_bytes = bytes;
@@ -280,7 +283,7 @@ void hd_cgroup_kill(const struct hd_cgroup *group)
 
     if (group->dir_fd < 0 || write_at(group->dir_fd, "cgroup.kill", "1"))
         return;
-    /* before Linux 5.14: one by one; the caller repeats it while the group is not empty */
+    /* before Linux 5.14: one by one; the caller repeats this until the group is empty */
     if (!read_at(group->dir_fd, "cgroup.procs", text, sizeof text))
         return;
     for (const char *at = text; *at; at += strcspn(at, "\n") + (strchr(at, '\n') != NULL)) {

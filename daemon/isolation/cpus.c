@@ -21,7 +21,7 @@ static enum hd_status parse(const char *list, cpu_set_t *ret_set)
         if (first >= 0 && *end == '-' && isdigit((unsigned char)end[1]))
             last = strtol(end + 1, &end, 10);
         if (first < 0 || last < first || last >= CPU_SETSIZE || (*end && (*end != ',' || !end[1])))
-            return hd_err(HD_INVALID, "%.64s: say processors as 0-3,8, below %d", list,
+            return hd_err(HD_INVALID, "%.64s: write processors as 0-3,8, below %d", list,
                           CPU_SETSIZE);
         for (long cpu = first; cpu <= last; cpu++)
             CPU_SET((size_t)cpu, ret_set);

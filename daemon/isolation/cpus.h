@@ -7,11 +7,11 @@
 
 #include "base/status.h"
 
-/* HD_INVALID: it is no such list. */
+/* Checks a list's syntax. HD_INVALID: it is malformed. */
 enum hd_status hd_cpus_check(const char *list);
 
-/* The calling thread, and what it starts, use these processors alone. HD_INVALID: none of them is
- * among those that it may use. */
+/* Restricts the calling thread, and all that it starts, to these processors. HD_INVALID: it may use
+ * none of them. */
 enum hd_status hd_cpus_use(const char *list);
 
 #endif

@@ -1,9 +1,9 @@
-/* environment: which environment variables of heddled reach the ranks of jobs.
+/* environment: environment variables of heddled that reach the ranks of jobs.
  *
- * heddled may have been started with secrets in its environment, so that a list says what goes on:
- * what the C library, the loader, NCCL, CUDA, OpenMP, oneDNN, gloo and RDMA libraries read, and
- * HEDDLE_*. Not HEDDLE_CONTROLLER and HEDDLE_TOKEN_FILE, which belong to heddled itself. An
- * operator adds names by the variable HEDDLE_PASS_ENV, such as "UCX_TLS,SITE_*".
+ * heddled may have been started with secrets in its environment, so only listed variables are
+ * passed on: those read by the C library, the loader, NCCL, CUDA, OpenMP, oneDNN, gloo and RDMA
+ * libraries, and HEDDLE_*, except HEDDLE_CONTROLLER and HEDDLE_TOKEN_FILE, which belong to heddled.
+ * An operator adds names with the variable HEDDLE_PASS_ENV, such as "UCX_TLS,SITE_*".
  *
  * Used by: launcher, supervisor.   Uses: base.   Threads: one, before others are started.
  */
@@ -12,15 +12,15 @@
 
 #include <stdbool.h>
 
-/* Whether a variable (text up to '=') may go from heddled by heddle-launcher to a supervisor in a
- * unit of its own: no LD_*, no PATH, no HOME. Some of those that may load plug-ins
- * (NCCL_NET_PLUGIN): as the user of the ranks. */
+/* Returns whether a variable (text up to '=') may pass from heddled through heddle-launcher to a
+ * supervisor in its own unit: not LD_*, PATH or HOME. Some of those allowed can load plug-ins
+ * (NCCL_NET_PLUGIN), which then run as the user of the ranks. */
 bool hd_environment_may_travel(const char *variable);
 
-#define HD_ENVIRONMENT_NAMES "HEDDLE_PASS_ENV" /* the variable that has further names */
+#define HD_ENVIRONMENT_NAMES "HEDDLE_PASS_ENV" /* variable with further names */
 
-/* Removes all variables from this process's environment that are neither on the list nor in
- * `names`, a list with commas in which `*` ends a prefix; NULL: no further names. */
+/* Removes variables from this process's environment that are neither listed nor in `names`, a list
+ * separated by commas in which `*` ends a prefix; NULL: no further names. */
 void hd_environment_clean(const char *names);
 
 #endif

@@ -1,5 +1,5 @@
-/* Landlock by its system calls. The constants are the kernel's, which do not change: so a build on
- * an old system uses what a new kernel has. */
+/* landlock: Landlock by system calls. The kernel's constants are repeated here; they never change.
+ * So a build on an old system uses the features of a newer kernel. */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,8 +13,8 @@ enum { CREATE_RULESET = 444, ADD_RULE = 445, RESTRICT_SELF = 446, RULE_PATH_BENE
 
 struct ruleset_attr {
     uint64_t handled_fs;
-    uint64_t handled_net; /* from version 4 on */
-    uint64_t scoped;      /* from version 6 on */
+    uint64_t handled_net; /* since version 4 */
+    uint64_t scoped;      /* since version 6 */
 };
 
 struct path_attr {
@@ -31,13 +31,13 @@ enum {
     FS_REMOVE_FILE = 1 << 5,
     FS_MAKE_DIR = 1 << 7,
     FS_MAKE_REG = 1 << 8,
-    FS_ALL_1 = (1 << 13) - 1, /* all of version 1 */
-    FS_REFER = 1 << 13,       /* version 2: rename from one folder to another */
+    FS_ALL_1 = (1 << 13) - 1, /* all rights of version 1 */
+    FS_REFER = 1 << 13,       /* version 2: rename between folders */
     FS_TRUNCATE = 1 << 14,    /* version 3 */
     FS_IOCTL_DEV = 1 << 15,   /* version 5 */
     FS_OF_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV,
-    NET_TCP = 3,      /* version 4: bind and connect */
-    SCOPE_SIGNAL = 2, /* version 6: no signal to a process that is not as locked in */
+    NET_TCP = 3,      /* version 4: TCP bind and connect */
+    SCOPE_SIGNAL = 2, /* version 6: no signal to a process outside the sandbox */
 };
 
 static uint64_t known(int version)

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 enum {
-    LANDLOCK_CREATE = 444, /* the same number on all machines */
-    LANDLOCK_VERSION = 1,  /* flag: answer with the version of the interface */
-    SECCOMP_ASK = 2,       /* whether an action is known */
+    LANDLOCK_CREATE = 444, /* same number on all architectures */
+    LANDLOCK_VERSION = 1,  /* flag: return the version of the ABI */
+    SECCOMP_ASK = 2,       /* operation: ask whether an action is supported */
 };
 
 #ifdef HEDDLE_HAVE_SECCOMP

@@ -1,4 +1,5 @@
-/* probe: which locks this kernel has for the ranks of jobs, for `heddle nodes` and for messages.
+/* probe: sandbox mechanisms that this kernel has for the ranks of jobs, for `heddle nodes` and
+ * messages.
  *
  * Used by: agent, sandbox.   Uses: base.   Threads: any.
  */
@@ -11,13 +12,13 @@
 
 struct hd_locks {
     bool seccomp;
-    int landlock; /* version of its interface; 0: the kernel has none */
+    int landlock; /* version of the Landlock ABI; 0: the kernel has none */
 };
 
 struct hd_locks hd_locks_find(void);
 
-/* Appends "seccomp, landlock 7" to ret_has, and to ret_lacks what is missing and what helps; to
- * either nothing where there is nothing. */
+/* Appends the available mechanisms to ret_has, e.g. "seccomp, landlock 7", and the missing ones,
+ * with how to get them, to ret_lacks; appends nothing to ret_lacks if none is missing. */
 void hd_locks_describe(struct hd_locks locks, struct hd_text *ret_has, struct hd_text *ret_lacks);
 
 #endif

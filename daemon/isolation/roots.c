@@ -10,13 +10,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of linux/openat2.h, which older systems do not have. */
+/* from linux/openat2.h, which older systems lack */
 struct how {
     uint64_t flags, mode, resolve;
 };
 enum { SYS_OPENAT2 = 437, NO_MAGICLINKS = 0x02, NO_SYMLINKS = 0x04, BENEATH = 0x08 };
 
-/* Part by part, for kernels before 5.6. */
+/* Opens a path component by component, without openat2, for kernels before 5.6. */
 static int walk(int root_fd, const char *below)
 {
     int fd = dup(root_fd);
@@ -55,7 +55,7 @@ static int open_beneath(int root_fd, const char *below)
     return fd < 0 && (errno == ENOSYS || errno == EPERM) ? walk(root_fd, below) : (int)fd;
 }
 
-/* What of `path` follows the folder root[0, n); NULL: it is not below it. */
+/* Returns the part of `path` after the folder root[0, n); NULL: it is not inside that folder. */
 static const char *below_root(const char *root, size_t n, const char *path)
 {
     while (n > 1 && root[n - 1] == '/')
@@ -97,7 +97,7 @@ static enum hd_status explain(const char *path, int error)
     if (error == ELOOP || error == EXDEV)
         return hd_err(HD_INVALID,
                       "a part of %s is a link or `..`, which this node does not follow below its "
-                      "data_roots; name the place itself",
+                      "data_roots; name the real path",
                       path);
     if (error == ENOENT || error == ENOTDIR)
         return hd_err(HD_NOT_FOUND, "%s does not exist on this node", path);
@@ -136,7 +136,7 @@ enum hd_status hd_roots_check(const char *roots)
 
         if (snprintf(folder, sizeof folder, "%.*s", (int)n, root) >= (int)sizeof folder ||
             folder[0] != '/')
-            return hd_err(HD_INVALID, "%.200s: say absolute folders, with ':' between", root);
+            return hd_err(HD_INVALID, "%.200s: write absolute folders, separated by ':'", root);
         if (stat(folder, &info) < 0 || !S_ISDIR(info.st_mode))
             return hd_err(HD_INVALID, "%s is no folder on this node", folder);
         root += n + (root[n] == ':');

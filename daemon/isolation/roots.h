@@ -1,9 +1,9 @@
-/* roots: opens a path that a job names, beneath folders that the operator allows.
+/* roots: opens a path that a job names, inside folders that the operator allows.
  *
- * With roots no part of a path below its root may be a link, and none `..`: what is opened is where
- * the path says. The descriptor that is returned is O_PATH; the rights of a sandbox hang on it, so
- * that a path which is exchanged afterwards leads to nothing. Without roots (NULL) any path of the
- * user is fine. Only regular files and folders are opened: no FIFO, socket or device.
+ * With roots no component of a path below its root may be a symbolic link or `..`, so the path
+ * cannot lead outside. The returned descriptor is O_PATH; the sandbox grants access by this
+ * descriptor, so a path that is replaced afterwards gives no access. Without roots (NULL) any path
+ * of the user is fine. Only regular files and folders are opened: no FIFO, socket or device.
  *
  * Used by: worker.   Uses: base.   Threads: any.
  */
@@ -14,12 +14,12 @@
 
 #include "base/status.h"
 
-/* roots: absolute folders with ':' between; NULL: all paths are allowed. HD_INVALID: the path is
- * below none of them, has a link or `..`, or is no file and no folder; HD_NOT_FOUND: it does not
- * exist; HD_DENIED: this user may not look for it. */
+/* Opens a path. roots: absolute folders separated by ':'; NULL: all paths are allowed. HD_INVALID:
+ * the path is below none of them, has a link or `..`, or is neither a file nor a folder.
+ * HD_NOT_FOUND: it does not exist. HD_DENIED: this user may not open it. */
 enum hd_status hd_roots_open(const char *roots, const char *path, int *ret_fd);
 
-/* HD_INVALID: `roots` is no list of absolute folders that exist. */
+/* Checks that `roots` is a list of absolute folders that exist; else HD_INVALID. */
 enum hd_status hd_roots_check(const char *roots);
 
 #endif

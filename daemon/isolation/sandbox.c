@@ -14,19 +14,20 @@
 #include "daemon/isolation/sandbox_internal.h"
 
 struct allowed {
-    int fd; /* O_PATH */
+    int fd; /* O_PATH descriptor */
     enum hd_sandbox_access access;
 };
 
 struct hd_sandbox {
-    struct hd_locks locks; /* that the kernel has; seccomp: that is in force */
+    struct hd_locks locks; /* mechanisms of the kernel; seccomp: whether it is active */
     bool network;
     struct allowed *allowed; /* [count] */
     size_t count, size;
 };
 
-/* Of a process of root: what a rank may need is to read files and to lock memory for devices. The
- * rest, such as looking into other processes, goes. */
+/* Drops root's capabilities except those that a rank may need: to access files, to lock memory for
+ * devices, and to raise priorities and limits. Dropped are, for example, those to read other
+ * processes. */
 static enum hd_status give_up_capabilities(void)
 {
     const uint64_t keep = UINT64_C(1) << CAP_DAC_OVERRIDE | UINT64_C(1) << CAP_DAC_READ_SEARCH |
@@ -112,7 +113,8 @@ enum hd_status hd_sandbox_allow(struct hd_sandbox *sandbox, const char *path,
 {
     const int fd = sandbox->locks.landlock ? open(path, O_PATH | O_CLOEXEC) : -1;
 
-    return fd < 0 ? HD_OK : keep(sandbox, fd, access); /* what cannot be found is not opened */
+    /* a path that does not exist needs no rule */
+    return fd < 0 ? HD_OK : keep(sandbox, fd, access);
 }
 
 enum hd_status hd_sandbox_allow_at(struct hd_sandbox *sandbox, int fd,

@@ -1,5 +1,6 @@
-/* The filter of system calls, by libseccomp. It refuses what a rank never needs and lets the rest
- * pass: drivers of GPUs and libraries of networks make calls that no list of ours would foresee. */
+/* seccomp: the filter of system calls, by libseccomp. It refuses calls that a rank never needs and
+ * allows the others: GPU drivers and network libraries make calls that no list of allowed calls
+ * could foresee. */
 #include "daemon/isolation/sandbox_internal.h"
 
 #ifndef HEDDLE_HAVE_SECCOMP
@@ -26,25 +27,26 @@ enum hd_status seccomp_close_network(void)
 #include <unistd.h>
 
 #if defined __SANITIZE_ADDRESS__
-enum { LEAKS_ARE_CHECKED = 1 }; /* by a process that traces this one */
+/* AddressSanitizer's leak checker traces this process from another one */
+enum { LEAKS_ARE_CHECKED = 1 };
 #else
 enum { LEAKS_ARE_CHECKED = 0 };
 #endif
 
-/* The same numbers on all machines; libseccomp 2.5 does not have their names. */
+/* same numbers on all architectures; libseccomp 2.5 lacks the names */
 enum { FCHMODAT2 = 452, SETXATTRAT = 463, REMOVEXATTRAT = 466 };
 
-/* Refused with EPERM. */
+/* calls that fail with EPERM */
 static const int refused[] = {
-    /* other programs */
+    /* start of programs */
     SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork),
-    /* other processes */
+    /* access to other processes */
     SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
     SCMP_SYS(pidfd_send_signal), SCMP_SYS(kcmp), SCMP_SYS(process_madvise), SCMP_SYS(tkill),
     SCMP_SYS(setpriority), SCMP_SYS(ioprio_set), SCMP_SYS(migrate_pages),
-    /* memory and queues that all processes of a user share */
+    /* memory and queues shared by all processes of a user */
     SCMP_SYS(shmget), SCMP_SYS(shmat), SCMP_SYS(semget), SCMP_SYS(msgget), SCMP_SYS(mq_open),
-    /* past the filter, or past Landlock, which does not look at the rights of files */
+    /* bypasses of the filter, or of Landlock, which does not check changes of file modes */
     SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter), SCMP_SYS(io_uring_register),
     SCMP_SYS(open_by_handle_at), SCMP_SYS(userfaultfd), SCMP_SYS(chmod), SCMP_SYS(fchmodat),
     SCMP_SYS(chown), SCMP_SYS(lchown), SCMP_SYS(fchownat), SCMP_SYS(setxattr), SCMP_SYS(lsetxattr),
@@ -65,8 +67,8 @@ static int refuse(scmp_filter_ctx filter, int call)
     return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), call, 0);
 }
 
-/* A thread is fine, a process is not. glibc asks clone3 first and takes clone where there is none;
- * the flags of clone3 are in memory, where a filter cannot look. */
+/* Allows new threads but no new processes. glibc tries clone3 first and falls back to clone; the
+ * flags of clone3 are in memory, which a filter cannot read. */
 static int refuse_processes(scmp_filter_ctx filter)
 {
     int failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
@@ -79,7 +81,7 @@ static int refuse_processes(scmp_filter_ctx filter)
     return failed;
 }
 
-/* Signals to this process alone: abort() and profilers. */
+/* Allows signals to this process alone: abort() and profilers need them. */
 static int refuse_signals(scmp_filter_ctx filter)
 {
     static const int calls[] = {SCMP_SYS(kill), SCMP_SYS(tgkill), SCMP_SYS(rt_sigqueueinfo),
@@ -92,22 +94,23 @@ static int refuse_signals(scmp_filter_ctx filter)
     return failed;
 }
 
-/* A socket of this family and type. */
+/* Refuses sockets of this family and type. */
 static int refuse_type(scmp_filter_ctx filter, int family, int type)
 {
-    enum { TYPE = 0xf }; /* the rest of the argument are flags */
+    enum { TYPE = 0xf }; /* the other bits are flags */
 
     return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 2,
                             SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family, 0),
                             SCMP_A1(SCMP_CMP_MASKED_EQ, TYPE, (scmp_datum_t)type));
 }
 
-/* Sockets that are open, such as the link to the supervisor, go on. Which address a rank connects
- * to is in memory, where a filter cannot look: that is bounded by the unit (data_networks).
- * netlink: for lists of addresses, and for RDMA. Of Unix sockets only datagrams: NCCL hands memory
- * of GPUs over by them; supervisors, heddle-launcher and the controller listen at streams, and
- * would take this process for their own user. CUDA's start makes a socket of whole packets for
- * descriptors of its memory, and fails without (driver 580). */
+/* Refuses new sockets, except for the network; open ones, such as the link to the supervisor, stay.
+ * The address of a connect is in memory, which a filter cannot read: the unit limits addresses
+ * (data_networks). netlink: needed for lists of addresses and for RDMA. Unix sockets: only
+ * datagrams, with which NCCL passes GPU memory; supervisors, heddle-launcher and the controller
+ * listen on streams, and would take this process for their own user. Exception: CUDA makes a
+ * SOCK_SEQPACKET socket at its start, to pass descriptors of its memory, and fails without (driver
+ * 580). */
 static int refuse_sockets(scmp_filter_ctx filter, unsigned flags)
 {
     static const int families[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
@@ -120,7 +123,7 @@ static int refuse_sockets(scmp_filter_ctx filter, unsigned flags)
 
     if (!(flags & HD_SANDBOX_NETWORK))
         return refuse(filter, SCMP_SYS(socket));
-    for (int f = 0; !failed && f < 64; f++) { /* families are less than 50 */
+    for (int f = 0; !failed && f < 64; f++) { /* all families are below 50 */
         bool used = false;
 
         for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
@@ -146,18 +149,18 @@ static int fill(scmp_filter_ctx filter, unsigned flags)
         failed = refuse_signals(filter);
     if (!failed)
         failed = refuse_sockets(filter, flags);
-    if (!failed) /* limits of other processes; the C library says 0 for this one */
+    if (!failed) /* limits of other processes; the C library passes 0 for this one */
         failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1,
                                   SCMP_A0(SCMP_CMP_NE, 0, 0));
-    if (!failed) /* characters into the input of a terminal */
+    if (!failed) /* typing into a terminal */
         failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
                                   SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, TIOCSTI));
     return failed;
 }
 
-/* Calls of another machine's form (32 bits) get past no list: they fail. SSB: kernels before 5.16
- * slow a filtered process down against attacks from inside it, unless it declines. TSYNC: for all
- * threads. */
+/* Loads a filter. Calls of another architecture (32 bits), which the lists do not cover, fail. SSB:
+ * kernels before 5.16 slow a filtered process down as a protection against attacks from inside it,
+ * unless it opts out. TSYNC: the filter applies to all threads. */
 static enum hd_status load(int (*fill_it)(scmp_filter_ctx filter, unsigned flags), unsigned flags)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
