@@ -1,16 +1,17 @@
-/* heddle-launcher: starts supervisors in units of their own, on behalf of heddled.
+/* heddle-launcher: starts supervisors in systemd units of their own, for heddled.
  *
- * Why: a service's processes share its control group and its sandbox, and systemd ends them with
- * it. Ranks must outlive heddled, and need what heddled's sandbox forbids. So this small program,
- * which alone may ask the system's systemd for units, has a supervisor started by systemd itself,
- * as a transient service `heddle-job-JOB-attempt-ATTEMPT` in heddle.slice, with systemd-run.
+ * Why: the processes of a service share its control group and sandbox, and systemd ends them with
+ * the service. Ranks must outlive heddled, and need what heddled's sandbox forbids. So this small
+ * program, the only one that may request units from the system's systemd, has systemd start each
+ * supervisor as a transient service `heddle-job-JOB-attempt-ATTEMPT` in heddle.slice, with
+ * systemd-run.
  *
  * What it does not do: it starts no program but heddle-supervisor from its own folder, as no user
- * but the one that it serves and those of --job-users (users.h), opens no file that a request
- * names, and keeps no state. Without --job-users a request can do no more than the asking user
- * could do by hand, but for the unit.
+ * but the one that it serves and those of --job-users (users.h); it opens no file that a request
+ * names, and keeps no state. Without --job-users a request gives heddled's user nothing but the
+ * unit that it could not do by itself.
  *
- * One request at a time: a start takes some ten milliseconds. Used by: heddled.
+ * It serves one request at a time: a start takes some ten milliseconds. Used by: heddled.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,8 +48,8 @@ enum {
     EXIT_USAGE = 2,
     EXIT_CANNOT = 6,
     NETWORKS_MAX = 32,
-    REQUEST_MS = 2000, /* for all of a request to arrive */
-    START_MS = 10000,  /* for systemd-run */
+    REQUEST_MS = 2000, /* time until a request is complete */
+    START_MS = 10000,  /* timeout of systemd-run */
     TEXTS_MAX = REQUEST_GPUS_MAX + 8,
     WORDS_MAX = REQUEST_ARGS_MAX + 2 * REQUEST_ENV_MAX + REQUEST_GPUS_MAX + NETWORKS_MAX + 48,
 };
@@ -58,16 +59,16 @@ static const char usage[] =
     "\n"
     "heddle-launcher: starts heddle-supervisor in a unit of its own, for heddled\n"
     "\n"
-    "  --for USER          who may ask, and as whom supervisors run; not root (default:\n"
-    "                      heddle)\n"
-    "  --job-users LIST    as whom jobs may run beside that user, where the policy of the\n"
-    "                      controller says so: names, @GROUP, or all (who is no system\n"
-    "                      user), separated by commas (default: no other user)\n"
-    "  --listen PATH       a Unix socket to make; else that which systemd hands over\n"
-    "  --data-networks LIST addresses that jobs may reach beside this machine, such as\n"
+    "  --for USER          user who may send requests, and as which supervisors run; not\n"
+    "                      root (default: heddle)\n"
+    "  --job-users LIST    further users as which jobs may run, where the policy of the\n"
+    "                      controller says so: names, @GROUP, or all (except system users),\n"
+    "                      separated by commas (default: no other user)\n"
+    "  --listen PATH       Unix socket to create (default: the one that systemd passes)\n"
+    "  --data-networks LIST addresses that jobs may reach besides this machine, such as\n"
     "                      10.0.0.0/8,fd00::/8: those of the other nodes (default: all)\n"
-    "  --systemd-run PATH  the program that asks systemd (default: /usr/bin/systemd-run)\n"
-    "  --systemctl PATH    the one that ends units (default: /usr/bin/systemctl)\n"
+    "  --systemd-run PATH  program that starts units (default: /usr/bin/systemd-run)\n"
+    "  --systemctl PATH    program that ends units (default: /usr/bin/systemctl)\n"
     "  --help, --version\n"
     "\n"
     "heddle-launcher.socket starts it; there is no need to call it by hand.\n"
@@ -77,10 +78,10 @@ static const char usage[] =
 
 struct launcher {
     const char *user, *listen, *systemd_run, *systemctl;
-    struct launch_users users; /* beside `user` */
+    struct launch_users users; /* users as which jobs may run, besides `user` */
     uid_t uid;
     gid_t gid;
-    char networks[NETWORKS_MAX][96]; /* "--property=IPAddressAllow=10.0.0.0/8" */
+    char networks[NETWORKS_MAX][96]; /* arguments such as "--property=IPAddressAllow=10.0.0.0/8" */
     int network_count;
     char supervisor[PATH_MAX];
     int listen_fd;
@@ -95,7 +96,7 @@ static enum hd_status check_caller(const struct launcher *l, int fd)
     socklen_t size = sizeof who;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0)
-        return hd_err(HD_IO, "cannot tell who asks: %s", strerror(errno));
+        return hd_err(HD_IO, "cannot identify the caller: %s", strerror(errno));
     if (who.uid != l->uid)
         return hd_err(HD_DENIED, "only %s may ask, not uid %u", l->user, (unsigned)who.uid);
     return HD_OK;
@@ -127,8 +128,8 @@ static enum hd_status read_request(struct launcher *l, int fd, size_t *ret_count
     return HD_OK;
 }
 
-/* Of device files a unit has /dev/null and its like, and of a job on GPUs those of its GPUs, of the
- * driver, and of RDMA adapters. */
+/* Adds the devices of a unit, which has /dev/null and similar ones by default: for a job on GPUs
+ * its GPUs, those of the driver, and RDMA adapters. */
 static int add_devices(const struct launch_request *r, char (*texts)[128], char **words, int n)
 {
     static const char *const shared[] = {"--property=DeviceAllow=/dev/nvidiactl rw",
@@ -148,7 +149,8 @@ static int add_devices(const struct launch_request *r, char (*texts)[128], char 
     return n;
 }
 
-/* With --data-networks a unit reaches these addresses and this machine, and no others do it. */
+/* Limits the addresses that a unit can reach to --data-networks and this machine, if that is given.
+ */
 static int add_networks(const struct launcher *l, char **words, int n)
 {
     if (!l->network_count)
@@ -160,22 +162,22 @@ static int add_networks(const struct launcher *l, char **words, int n)
     return n;
 }
 
-/* The words of systemd-run. texts: memory for those that are made here. */
+/* Fills in the arguments of systemd-run. texts: memory for arguments that are made here. */
 static void fill_words(const struct launcher *l, const struct launch_request *r,
                        const struct launch_user *as, char texts[TEXTS_MAX][128],
                        char *words[WORDS_MAX])
 {
     static const char *const fixed[] = {
         "--quiet", "--collect", "--service-type=exec", "--slice=heddle.slice",
-        /* a stop is the supervisor's affair, which ends its ranks in order */
+        /* on a stop the supervisor ends its ranks in order */
         "--property=KillMode=mixed", "--property=TimeoutStopSec=90",
         "--property=OOMPolicy=continue", "--property=LimitNOFILE=65536",
         "--property=LimitMEMLOCK=infinity", "--property=TasksMax=infinity",
         "--property=NoNewPrivileges=yes", "--property=StandardOutput=null",
         "--property=StandardError=journal",
-        /* at a shutdown ranks end before the jobs directory and the network go */
+        /* at shutdown ranks end before the jobs directory is unmounted and the network stops */
         "--property=After=remote-fs.target", "--property=After=network.target",
-        /* the supervisor bounds its ranks in a group below the unit's */
+        /* the supervisor limits its ranks in a subgroup of the unit's group */
         "--property=Delegate=memory pids cpuset", "--property=DevicePolicy=closed"};
     int n = 0;
 
@@ -202,7 +204,7 @@ static void fill_words(const struct launcher *l, const struct launch_request *r,
     words[n] = NULL;
 }
 
-/* systemd replaces $NAME and %x in commands that it is handed. */
+/* Refuses arguments that systemd would change: it replaces $NAME and %x in commands. */
 static enum hd_status check_words(const struct launch_request *r)
 {
     for (int i = 0; i < r->arg_count; i++)
@@ -214,7 +216,7 @@ static enum hd_status check_words(const struct launch_request *r)
     return HD_OK;
 }
 
-/* Reads the first line of what the program writes until it ends. Kills it after START_MS. */
+/* Waits until a program ends, and copies the first line of its output. Kills it after START_MS. */
 static enum hd_status wait_for(pid_t pid, int fd, const char *name, char *ret_output, size_t size)
 {
     struct hd_text text = {0};
@@ -232,7 +234,7 @@ static enum hd_status wait_for(pid_t pid, int fd, const char *name, char *ret_ou
                   *ret_output ? ret_output : "it failed and did not say why");
 }
 
-/* Runs a program of systemd's; *ret_output: the first line of what it says. */
+/* Runs systemd-run or systemctl; *ret_output: the first line of its output. */
 static enum hd_status run(char **words, char *ret_output, size_t size)
 {
     posix_spawn_file_actions_t actions;
@@ -257,7 +259,7 @@ static enum hd_status run(char **words, char *ret_output, size_t size)
     return st;
 }
 
-/* Without a user: heddled's own. */
+/* Finds the user of a request; without one: heddled's own. */
 static enum hd_status find_as(const struct launcher *l, const struct launch_request *r,
                               struct launch_user *ret_as)
 {
@@ -279,8 +281,8 @@ static enum hd_status start(const struct launcher *l, const struct launch_reques
     return run(words, output, sizeof output);
 }
 
-/* systemd knows a unit as long as one of its processes lives: heddle-supervisor's units are
- * forgotten when they end (--collect). */
+/* Sends the signal to the attempt's unit if it has processes. A unit of a supervisor is unloaded
+ * when its last process ends (--collect), and is then inactive. */
 static enum hd_status end_unit(const struct launcher *l, const struct launch_request *r,
                                bool *ret_gone)
 {
@@ -298,7 +300,7 @@ static enum hd_status end_unit(const struct launcher *l, const struct launch_req
     return st || *ret_gone || strcmp(r->signal, "0") == 0 ? st : run(end, output, sizeof output);
 }
 
-/* Carries the request out; *ret_words: what is answered behind "ok". */
+/* Executes the request; *ret_words: text of the reply after "ok". */
 static enum hd_status carry_out(const struct launcher *l, const struct launch_request *r,
                                 char *ret_words, size_t size)
 {
@@ -339,7 +341,8 @@ static void serve_one(struct launcher *l, int fd)
     struct launch_request r = {0};
     char answer[REQUEST_ANSWER_MAX], words[640] = "";
     size_t count = 0;
-    enum hd_status st = read_request(l, fd, &count); /* first, or the answer would be lost */
+    /* before all checks: else closing the socket with unread bytes would discard the reply */
+    enum hd_status st = read_request(l, fd, &count);
 
     if (!st)
         st = check_caller(l, fd);
@@ -362,9 +365,10 @@ static void serve_one(struct launcher *l, int fd)
     (void)send(fd, answer, strlen(answer), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* ---- the start --------------------------------------------------------------------------------*/
+/* ---- start ------------------------------------------------------------------------------------*/
 
-/* The socket that systemd hands over (LISTEN_FDS), or one at `listen`, for the user alone. */
+/* Takes the socket that systemd passes (LISTEN_FDS), or opens one at `listen` for the user alone.
+ */
 static enum hd_status open_socket(struct launcher *l)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -373,7 +377,7 @@ static enum hd_status open_socket(struct launcher *l)
 
     if (!l->listen) {
         if (!fds || strcmp(fds, "1") != 0 || !pid || atoi(pid) != getpid())
-            return hd_err(HD_INVALID, "systemd has handed over no socket; give --listen PATH");
+            return hd_err(HD_INVALID, "systemd has passed no socket; give --listen PATH");
         l->listen_fd = 3;
         (void)fcntl(l->listen_fd, F_SETFD, FD_CLOEXEC);
         return HD_OK;
@@ -481,7 +485,8 @@ static void on_stop(int number)
 
 static void serve(struct launcher *l)
 {
-    const struct sigaction action = {.sa_handler = on_stop}; /* no SA_RESTART: accept ends */
+    /* no SA_RESTART: so that accept returns */
+    const struct sigaction action = {.sa_handler = on_stop};
 
     (void)sigaction(SIGTERM, &action, NULL);
     (void)sigaction(SIGINT, &action, NULL);

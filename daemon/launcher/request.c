@@ -96,7 +96,7 @@ static enum hd_status take_line(const char *key, const char *value, struct launc
     return HD_OK;
 }
 
-/* What the deed needs. */
+/* Checks that all lines needed for the request's kind are present. */
 static enum hd_status check(const struct launch_request *r)
 {
     if ((r->deed == REQUEST_START || r->deed == REQUEST_KILL) && (!r->job || !r->attempt))
@@ -142,7 +142,7 @@ enum hd_status request_read(char *bytes, size_t count, struct launch_request *re
     return st;
 }
 
-/* ---- asking -----------------------------------------------------------------------------------*/
+/* ---- requests ---------------------------------------------------------------------------------*/
 
 static enum hd_status connect_to(const char *path, int timeout_ms, int *ret_fd)
 {
@@ -180,13 +180,14 @@ static void add_start(struct hd_text *text, const char *user, unsigned umask_bit
         hd_text_add(text, "gpu %s\n", *gpus);
     for (; *env; env++)
         if (hd_environment_may_travel(*env) && is_plain(*env) &&
-            !(user && hd_text_starts(*env, "CUDA_CACHE_PATH="))) /* heddled's own, closed to it */
+            /* heddled's own folder, which that user cannot open */
+            !(user && hd_text_starts(*env, "CUDA_CACHE_PATH=")))
             hd_text_add(text, "env %s\n", *env);
     for (; *args; args++)
         hd_text_add(text, "arg %s\n", *args);
 }
 
-/* ret_words: the rest of an answer that begins with "ok"; may be "". */
+/* Reads the reply. ret_words: the text after "ok", may be "". */
 static enum hd_status read_answer(int fd, char ret_words[REQUEST_ANSWER_MAX])
 {
     char answer[REQUEST_ANSWER_MAX];
@@ -198,7 +199,7 @@ static enum hd_status read_answer(int fd, char ret_words[REQUEST_ANSWER_MAX])
             (n < 0 && errno == EINTR)))
         count += n > 0 ? (size_t)n : 0;
     answer[count] = '\0';
-    if (strchr(answer, '\n') == NULL) /* it was cut */
+    if (strchr(answer, '\n') == NULL) /* incomplete */
         return hd_err(HD_IO, "heddle-launcher did not answer in time; see its log");
     answer[strcspn(answer, "\n")] = '\0';
     if (hd_text_starts(answer, "ok")) {
@@ -211,7 +212,7 @@ static enum hd_status read_answer(int fd, char ret_words[REQUEST_ANSWER_MAX])
                   hd_text_starts(answer, "error ") ? answer + strlen("error ") : answer);
 }
 
-/* Sends the text, which it frees. */
+/* Sends the request, frees it, and reads the reply. */
 static enum hd_status ask(const char *path, struct hd_text *text, int timeout_ms,
                           char ret_words[REQUEST_ANSWER_MAX])
 {

@@ -1,25 +1,25 @@
-/* request: what heddled asks heddle-launcher for: a supervisor in a unit of its own, and what only
- * root can say or do about one that runs as another user.
+/* request: requests of heddled to heddle-launcher: to start a supervisor in a unit of its own, and
+ * what only root can find out or do about one that runs as another user.
  *
- * A connection to the launcher's Unix socket carries one request, a text of lines, closed by the
- * end of the stream, and one answer: "ok", with words of it behind; "refused TEXT", which another
- * try does not change; or "error TEXT".
+ * A connection to the launcher's Unix socket carries one request, lines of text until the end of
+ * the stream, and one reply: "ok" with words after it; "refused TEXT": a retry is useless; or
+ * "error TEXT".
  *
- *     heddle-launch 1
- *     do start                       or find, kill, about; start, if the line is left out
- *     user alice                     start, find: a name, or uid:1001; else the launcher's --for
- *     job 7                          start, kill
- *     attempt 2
- *     umask 027
- *     gpu /dev/nvidia3               any number: the job's GPUs; `gpu all`: they are not known
- *     env NCCL_DEBUG=WARN            any number; names as isolation/environment.h says
- *     arg --job                      the supervisor's arguments, in order
- *     arg /shared/heddle/7/attempt-2/nodes/n1/job
- *     signal KILL                    kill: or CONT; 0: none, only say whether there is a process
+ *   heddle-launch 1
+ *   do start                         or find, kill, about; start, if the line is left out
+ *   user alice                       start, find: a name, or uid:1001; else the launcher's --for
+ *   job 7                            start, kill
+ *   attempt 2
+ *   umask 027
+ *   gpu /dev/nvidia3                 any number: the job's GPUs; `gpu all`: unknown, so all of them
+ *   env NCCL_DEBUG=WARN              any number; names as isolation/environment.h allows
+ *   arg --job                        the supervisor's arguments, in order
+ *   arg /shared/heddle/7/attempt-2/nodes/n1/job
+ *   signal KILL                      kill: or CONT; 0: send none, only check for processes
  *
- * Values hold no control characters. `find` answers "ok UID" of a user as whom jobs may run here;
- * `kill` sends the signal to all processes of the attempt's unit, and answers "ok gone" if there
- * are none; `about` answers "ok WHOM": as whom jobs may run.
+ * Values contain no control characters. `find` replies "ok UID" for a user as which jobs may run
+ * here. `kill` sends the signal to all processes of the attempt's unit, and replies "ok gone" if it
+ * has none. `about` replies "ok LIST": the users as which jobs may run (--job-users), or "own".
  *
  * Used by: launcher, agent.   Uses: base, isolation.   Threads: any.
  */
@@ -47,8 +47,8 @@ enum request_deed { REQUEST_START, REQUEST_FIND, REQUEST_KILL, REQUEST_ABOUT };
 struct launch_request {
     enum request_deed deed;
     int64_t job, attempt;
-    const char *user;                   /* as base/user.h; NULL: the launcher's --for */
-    const char *signal;                 /* "KILL", "CONT", or "0": none, only look */
+    const char *user;                   /* syntax as in base/user.h; NULL: the launcher's --for */
+    const char *signal;                 /* "KILL", "CONT", or "0": only check for processes */
     const char *umask;                  /* octal digits */
     const char *gpus[REQUEST_GPUS_MAX]; /* "/dev/nvidiaN" or "all" */
     int gpu_count;
@@ -58,20 +58,23 @@ struct launch_request {
     int env_count;
 };
 
-/* Takes the request apart in place: the texts of ret_request lie in `bytes`, which a NUL follows.
- * HD_INVALID: it is none; HD_DENIED: its user is root; the message says why. */
+/* Parses the request in place: the texts of ret_request point into `bytes`, which ends with a NUL.
+ * HD_INVALID: it is malformed. HD_DENIED: its user is root. The message says why. */
 enum hd_status request_read(char *bytes, size_t count, struct launch_request *ret_request);
 
-/* ---- asking: each waits for the answer, at most timeout_ms each way. HD_UNAVAILABLE: no launcher
- * listens at `path`; HD_DENIED: it refuses; HD_IO: it could not; the message has its words. ---- */
+/* ---- requests ---------------------------------------------------------------------------------*/
 
-/* gpus: as in the struct, NULL ends them. env: of this process, what is allowed of it goes along.
- * user: NULL: the launcher's --for. */
+/* The functions below send a request and wait for the reply, at most timeout_ms each way.
+ * HD_UNAVAILABLE: no launcher listens at `path`. HD_DENIED: the launcher refuses. HD_IO: the
+ * launcher failed. The message has the launcher's text. */
+
+/* Starts a supervisor. gpus: as in the struct, ended by NULL. env: this process's environment, of
+ * which allowed variables are passed on. user NULL: the launcher's --for. */
 enum hd_status request_start(const char *path, int64_t job, int64_t attempt, const char *user,
                              unsigned umask_bits, const char *const *gpus, char *const *args,
                              char *const *env, int timeout_ms);
 enum hd_status request_find(const char *path, const char *user, int timeout_ms, uid_t *ret_uid);
-/* *ret_gone: the unit has no process. */
+/* Sends a signal to the attempt's unit. *ret_gone: the unit has no process. */
 enum hd_status request_kill(const char *path, int64_t job, int64_t attempt, const char *signal,
                             int timeout_ms, bool *ret_gone);
 enum hd_status request_about(const char *path, int timeout_ms, char *ret_whom, size_t size);

@@ -9,14 +9,16 @@
 #include "base/text.h"
 
 enum {
-    PEOPLE_FIRST = 1000,   /* of uids: what is below are the system's own users */
-    DYNAMIC_FIRST = 61184, /* to DYNAMIC_LAST: uids that systemd gives to services while they run
-                            * (DynamicUser=); among them 65534, the user nobody */
+    PEOPLE_FIRST = 1000, /* first uid of people; lower ones are system users */
+    /* up to DYNAMIC_LAST: uids that systemd gives to running services (DynamicUser=); among them
+     * 65534, the user nobody */
+    DYNAMIC_FIRST = 61184,
     DYNAMIC_LAST = 65535,
     GROUPS_MAX = 1024
 };
 
-/* The next word of the list, at most HD_USER_BYTES_MAX bytes and an @; false: there is none. */
+/* Copies the next word of the list, at most HD_USER_BYTES_MAX bytes and an @; false: none is left.
+ */
 static bool next_word(const char **at, char ret_word[HD_USER_BYTES_MAX + 2])
 {
     const size_t n = strcspn(*at, ",");
@@ -114,8 +116,8 @@ enum hd_status users_find(const struct launch_users *users, const char *word,
     entry = hd_user_is_uid(word, &uid) ? getpwuid((uid_t)uid) : getpwnam(word);
     if (!entry)
         return hd_err(HD_NOT_FOUND,
-                      "this machine has no user %s; make it here, or in the directory that this "
-                      "machine asks, or name another one in the policy",
+                      "this machine has no user %s; make it here, or in the directory "
+                      "service of this machine, or name another one in the policy",
                       word);
     st = check_user(users, entry);
     if (!st)
