@@ -575,7 +575,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = topology_read_file(c);
     if (!st)
         st = load_core(c);
-    if (!st) /* after load_core, which has looked into jobs_dir */
+    if (!st) /* needs the result of load_core, which has read jobs_dir */
         st = jobs_dir_acquire(c);
     if (!st)
         st = start_server(c, options->tokens);

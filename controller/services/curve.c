@@ -19,7 +19,8 @@
 enum {
     CURVES_MAX = 16,
     STEPS_PER_QUERY = 4000,
-    /* after this time the reply has what was read so far, with "complete": false */
+    /* limit of a request's wait, ms; then the reply has the steps read so far and "complete": false
+     */
     ANSWER_MS = 300,
     WAITERS_MAX = 32,
 };
@@ -27,7 +28,7 @@ enum {
 struct curve {
     struct controller *c; /* NULL: the listener was closed while a query was in flight */
     struct curve *next;   /* next less recently requested curve */
-    uint64_t job, after;  /* after: sequence number of the newest entry read */
+    uint64_t job, after;  /* `after`: sequence number of the newest entry read */
     bool busy;            /* a query is in flight */
     struct downsample downsample;
     struct {

@@ -40,7 +40,7 @@ struct downsample {
     int64_t validation_stride, validations_seen;
 };
 
-bool downsample_init(struct downsample *downsample); /* false: no memory */
+bool downsample_init(struct downsample *downsample); /* returns false without memory */
 void downsample_done(struct downsample *downsample);
 
 /* Add an entry; entries come in the order of the job's history. */

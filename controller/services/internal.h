@@ -315,7 +315,7 @@ enum hd_status web_check_policy(const struct controller *c, bool has_policy);
 /* Installs a renewed certificate in the HTTP listener; without a listener does nothing. */
 enum hd_status web_set_tls(struct controller *c, const struct hd_rpc_tls *tls);
 void web_close(struct controller *c, void (*on_closed)(void *user), void *user);
-void web_announce(struct controller *c, uint64_t job); /* after a commit that changed the job */
+void web_announce(struct controller *c, uint64_t job); /* notifies streams of a committed change */
 void web_tick(struct controller *c);
 
 /* ---- the services -----------------------------------------------------------------------------*/
@@ -337,7 +337,8 @@ void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *mes
 void watch_cut(struct controller *c, uint64_t credential);
 /* Returns the number of open watches of this caller. */
 int64_t watch_count_of(const struct controller *c, const char *name);
-void watch_announce(struct controller *c, uint64_t job); /* after a commit that changed the job */
+/* Notifies watchers of a committed change of the job. */
+void watch_announce(struct controller *c, uint64_t job);
 void watch_tick(struct controller *c); /* sends reasons of waiting that changed without a commit */
 
 void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request);

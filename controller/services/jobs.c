@@ -85,7 +85,7 @@ void control_submit_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
     enum hd_status st = control_check_disk(c);
 
     if (st && hd_core_knows_request(c->core, m->request_id,
-                                    control_caller(call))) /* its commit may be pending */
+                                    control_caller(call))) /* the first one may be uncommitted */
         st = hd_err(HD_ABORTED, "%s; this request was taken before and may still take effect",
                     hd_err_message());
     if (!st)
@@ -134,7 +134,7 @@ void control_cancel_job(struct hd_rpc_call *call, const ProtobufCMessage *messag
         .cancel = {.job = m->job, .now = m->now, .by = control_caller(call)}};
     enum hd_status st;
 
-    if (!job) { /* not live: the store knows whether it has ended or never existed */
+    if (!job) { /* the job is not live: the store knows whether it ended or never existed */
         answer_with_job(c, call, m->job, ANSWER_CANCEL, false);
         return;
     }

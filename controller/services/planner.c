@@ -30,7 +30,7 @@ struct planning {
     bool started;
     int64_t asked_ms; /* time from which ANSWER_MS counts (monotonic) */
     struct hd_arena arena;
-    struct hd_core_asked asked;      /* its strings and spec are in arena */
+    struct hd_core_asked asked;      /* request; strings and spec are in arena */
     const char *calibration;         /* the node's calibration text, in arena; NULL: none */
     struct hd_cluster_level network; /* links between the nodes, from the cluster file */
     bool knows_network;
@@ -136,7 +136,7 @@ static enum hd_status choose(struct planning *p, const struct hd_gpu_kind *kind,
     else if (!hd_traits_is_cuda(traits) && p->calibration &&
              planner_measured(&p->arena, p->calibration, traits, asked->devices, asked->threads,
                               asked->memory_bytes, cluster))
-        question.cluster = cluster; /* else layouts are chosen by memory alone */
+        question.cluster = cluster; /* without measured rates layouts are chosen by memory alone */
     return hd_best_choose(&question, ret_best, &p->why);
 }
 
@@ -211,7 +211,7 @@ static void begin_some(struct controller *c)
     for (int ahead = 0; ahead < 2; ahead++)
         for (struct planning *p = c->plannings; p && running < SEARCHES_MAX; p = p->next)
             if (!p->started && p->asked.ahead == (ahead > 0)) {
-                if (p->asked.ahead) /* prefetch: its time starts with the search */
+                if (p->asked.ahead) /* prefetch: the search time starts now */
                     p->asked_ms = hd_clock_now_ms();
                 p->started = uv_queue_work(c->loop, &p->work, search, on_searched) == 0;
                 running += p->started;
@@ -253,7 +253,7 @@ static bool hurry(const struct controller *c, const struct hd_core_asked *asked)
 {
     for (struct planning *p = c->plannings; p; p = p->next)
         if (strcmp(p->asked.key, asked->key) == 0) {
-            if (p->asked.ahead && !asked->ahead) /* its time starts now */
+            if (p->asked.ahead && !asked->ahead) /* the search time starts now */
                 p->asked_ms = hd_clock_now_ms();
             p->asked.ahead = asked->ahead;
             return true;

@@ -18,7 +18,7 @@ struct kind {
     int64_t window_ms, end_ms;
 };
 
-/* All kinds, searched linearly: that costs a refused call some microseconds, and the rate of a
+/* Counts of all kinds. A linear search costs a refused call some microseconds, and the rate of a
  * caller's refused calls is limited. */
 struct refusals {
     struct kind kinds[REFUSALS_MAX];

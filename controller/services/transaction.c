@@ -143,7 +143,7 @@ void transaction_end(struct controller *c)
     stats_take(&c->stats, batch);
     transaction->handed_over_ns = hd_clock_now_ns();
     if (!batch->count && !transaction->first &&
-        !transaction->job_count) { /* for example a heartbeat */
+        !transaction->job_count) { /* nothing to commit, e.g. after a heartbeat */
         hd_batch_free(batch);
         free(transaction);
         return;

@@ -20,7 +20,7 @@ enum { ENTRIES_PER_QUERY = 200, REASON_MAX = 1024 };
 struct watcher {
     struct controller *c;
     struct hd_rpc_call *call; /* NULL: the call has ended while a query was in flight */
-    uint64_t job, after;      /* after: sequence of the last entry sent */
+    uint64_t job, after;      /* `after`: sequence number of the last entry sent */
     bool new_only;
     bool busy;    /* a query is in flight */
     bool stale;   /* the job changed after it was read: read it again */

@@ -63,7 +63,7 @@ static enum hd_status know(const struct controller *c, const struct hd_http_call
     if (c->web->asks_tokens || asks_tokens(c))
         return hd_err(HD_DENIED, "a token is needed (Authorization: Bearer TOKEN): one of heddle "
                                  "token create, or of the controller's --token-file");
-    ret_identity->role = HD_ROLE_OPERATOR; /* all users of this machine; web_open has logged it */
+    ret_identity->role = HD_ROLE_OPERATOR; /* any user of this machine; web_open has logged this */
     return HD_OK;
 }
 
@@ -154,7 +154,7 @@ struct web_stream {
     struct web_stream *next;
     uint64_t jobs[STREAM_JOBS_MAX]; /* changed since the last line */
     size_t job_count;
-    bool all;     /* more jobs than fit, or jobs whose numbers are hidden */
+    bool all;     /* too many jobs for the array, or jobs whose numbers are hidden */
     bool hides;   /* the reader may not see jobs of other users */
     bool cluster; /* nodes, queues or cluster events changed */
     int64_t since_ms;

@@ -283,7 +283,7 @@ void hd_cgroup_kill(const struct hd_cgroup *group)
 
     if (group->dir_fd < 0 || write_at(group->dir_fd, "cgroup.kill", "1"))
         return;
-    /* before Linux 5.14: one by one; the caller repeats this until the group is empty */
+    /* Linux before 5.14 kills one by one; the caller repeats this until the group is empty */
     if (!read_at(group->dir_fd, "cgroup.procs", text, sizeof text))
         return;
     for (const char *at = text; *at; at += strcspn(at, "\n") + (strchr(at, '\n') != NULL)) {

@@ -58,7 +58,7 @@ bool hd_cgroup_join(const struct hd_cgroup *group);
 
 /* Returns the number of processes that the kernel killed in it for lack of memory. */
 int64_t hd_cgroup_oom_kills(const struct hd_cgroup *group);
-/* True without processes; zombies do not count. */
+/* Returns whether the group has no process; zombies do not count. */
 bool hd_cgroup_is_empty(const struct hd_cgroup *group);
 void hd_cgroup_kill(const struct hd_cgroup *group); /* SIGKILL to all */
 

@@ -31,7 +31,7 @@ enum {
     FS_REMOVE_FILE = 1 << 5,
     FS_MAKE_DIR = 1 << 7,
     FS_MAKE_REG = 1 << 8,
-    FS_ALL_1 = (1 << 13) - 1, /* all rights of version 1 */
+    FS_ALL_1 = (1 << 13) - 1, /* rights of version 1 */
     FS_REFER = 1 << 13,       /* version 2: rename between folders */
     FS_TRUNCATE = 1 << 14,    /* version 3 */
     FS_IOCTL_DEV = 1 << 15,   /* version 5 */

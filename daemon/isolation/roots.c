@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* from linux/openat2.h, which older systems lack */
+/* struct open_how of linux/openat2.h, which older systems lack */
 struct how {
     uint64_t flags, mode, resolve;
 };

@@ -27,7 +27,7 @@
 
 enum hd_sandbox_access {
     HD_SANDBOX_READ,   /* files, also to map them as code; folders */
-    HD_SANDBOX_WRITE,  /* also make, change and remove files and folders below */
+    HD_SANDBOX_WRITE,  /* read; also make, change and remove files and folders below */
     HD_SANDBOX_DEVICE, /* read, write, ioctl */
 };
 

@@ -123,7 +123,7 @@ static int refuse_sockets(scmp_filter_ctx filter, unsigned flags)
 
     if (!(flags & HD_SANDBOX_NETWORK))
         return refuse(filter, SCMP_SYS(socket));
-    for (int f = 0; !failed && f < 64; f++) { /* all families are below 50 */
+    for (int f = 0; !failed && f < 64; f++) { /* families are numbers below 50 */
         bool used = false;
 
         for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)

@@ -169,13 +169,13 @@ static void fill_words(const struct launcher *l, const struct launch_request *r,
 {
     static const char *const fixed[] = {
         "--quiet", "--collect", "--service-type=exec", "--slice=heddle.slice",
-        /* on a stop the supervisor ends its ranks in order */
+        /* KillMode=mixed: only the supervisor gets SIGTERM, and ends its ranks in order */
         "--property=KillMode=mixed", "--property=TimeoutStopSec=90",
         "--property=OOMPolicy=continue", "--property=LimitNOFILE=65536",
         "--property=LimitMEMLOCK=infinity", "--property=TasksMax=infinity",
         "--property=NoNewPrivileges=yes", "--property=StandardOutput=null",
         "--property=StandardError=journal",
-        /* at shutdown ranks end before the jobs directory is unmounted and the network stops */
+        /* After=: at shutdown ranks end before the jobs directory and the network are stopped */
         "--property=After=remote-fs.target", "--property=After=network.target",
         /* the supervisor limits its ranks in a subgroup of the unit's group */
         "--property=Delegate=memory pids cpuset", "--property=DevicePolicy=closed"};
@@ -341,7 +341,7 @@ static void serve_one(struct launcher *l, int fd)
     struct launch_request r = {0};
     char answer[REQUEST_ANSWER_MAX], words[640] = "";
     size_t count = 0;
-    /* before all checks: else closing the socket with unread bytes would discard the reply */
+    /* read before all checks: closing a socket with unread bytes would discard the reply */
     enum hd_status st = read_request(l, fd, &count);
 
     if (!st)

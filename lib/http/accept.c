@@ -40,7 +40,7 @@ static bool has_bytes(const struct http_connection *c)
 {
     char byte;
 
-    /* true also at the end of the stream: libmicrohttpd closes the connection */
+    /* the end of the stream counts, too: libmicrohttpd then closes the connection */
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
            (errno != EAGAIN && errno != EINTR);
 }

@@ -85,7 +85,7 @@ int http_status_of(enum hd_status st)
     case HD_UNSUPPORTED:
         return MHD_HTTP_BAD_REQUEST;
     case HD_DENIED:
-        return MHD_HTTP_FORBIDDEN; /* to a known caller; others get 401 (request.c: handle) */
+        return MHD_HTTP_FORBIDDEN; /* caller is authorised; others get 401 (request.c: handle) */
     case HD_LIMIT:
     case HD_NO_MEMORY:
     case HD_UNAVAILABLE:

@@ -129,8 +129,8 @@ void hd_http_fail(struct hd_http_request *request, enum hd_status st);
 /* Replies with a failure, as hd_http_fail, but with this status. */
 void hd_http_fail_as(struct hd_http_request *request, int status, enum hd_status st);
 
-/* Until the request is answered: calls on_gone within a second after the client has disconnected.
- * Then the request is no longer valid. A client that has closed only its sending side counts as
+/* Calls on_gone within a second after the client disconnects before the request is answered; the
+ * request is no longer valid then. A client that has closed only its sending side counts as
  * disconnected. */
 void hd_http_watch(struct hd_http_request *request, void (*on_gone)(void *user), void *user);
 

@@ -65,7 +65,7 @@ struct http_connection {
     int fd;
     struct sockaddr_storage from;
     socklen_t from_bytes;
-    bool counted;     /* it is in the table */
+    bool counted;     /* counted in hd_http.table */
     bool outside;     /* not yet passed to libmicrohttpd */
     bool adopted;     /* libmicrohttpd has it, and http_adopt has found it */
     bool too_many;    /* over a limit: it gets a 503 */
@@ -94,8 +94,8 @@ struct hd_http_request {
     bool has_token, is_unix;
     uid_t uid;
     int status;
-    struct MHD_Response *response; /* in states ANSWERED and STREAM */
-    struct hd_text queue;          /* in state STREAM: queued bytes, not sent from `sent` on */
+    struct MHD_Response *response; /* response, in states ANSWERED and STREAM */
+    struct hd_text queue;          /* bytes of a STREAM; those from `sent` on are unsent */
     size_t sent;
     void (*on_gone)(void *user);
     void *user;
@@ -112,7 +112,7 @@ struct hd_http {
     struct MHD_Daemon *daemon;
     uv_async_t async;
     uv_timer_t check;
-    uv_poll_t poll; /* these three: handles of accept.c, open while `accepting` */
+    uv_poll_t poll; /* handles of accept.c, like the next two; open while `accepting` */
     uv_timer_t round, retry;
     bool accepting;
     int open_handles;

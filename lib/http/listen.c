@@ -150,7 +150,7 @@ static enum hd_status listen_tcp(const char *address, struct hd_http_listener *l
         (void)setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
         (void)setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         (void)setsockopt(l->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof unsent_ms);
-        if (found->ai_family == AF_INET6) /* for "::": IPv4 arrives on it, too */
+        if (found->ai_family == AF_INET6) /* a socket on "::" also accepts IPv4 */
             (void)setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
         code = bind(l->fd, found->ai_addr, found->ai_addrlen) < 0 ? errno : 0;
     }

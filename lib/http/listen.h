@@ -19,6 +19,6 @@ struct hd_http_listener {
  * another program listens at the address. */
 enum hd_status hd_http_listen(const char *address, struct hd_http_listener *ret_listener,
                               struct hd_http_names *names);
-void hd_http_unlisten(struct hd_http_listener *listener); /* also removes the socket file */
+void hd_http_unlisten(struct hd_http_listener *listener); /* closes it; removes the socket file */
 
 #endif

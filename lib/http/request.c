@@ -202,7 +202,8 @@ void hd_http_stream_end(struct hd_http_request *r)
     struct hd_http *http = r->http;
 
     uv_mutex_lock(&http->lock);
-    r->ended = r->left = true; /* not put into `gone` from here on: let_go may free it */
+    /* `left` keeps http_on_completed from putting the request into `gone`: let_go may free it */
+    r->ended = r->left = true;
     r->on_gone = NULL;
     for (struct hd_http_request **at = &http->gone; *at; at = &(*at)->next)
         if (*at == r) {

@@ -43,7 +43,7 @@ static int connect_one(const struct addrinfo *to, int64_t timeout_ms)
 
     if (fd < 0)
         return -1;
-    /* this also limits connect */
+    /* SO_SNDTIMEO also limits connect */
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     if (connect(fd, to->ai_addr, to->ai_addrlen) == 0)

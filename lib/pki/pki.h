@@ -30,7 +30,7 @@ enum {
     HD_PKI_PEM_BYTES_MAX = 16 * 1024,                 /* bytes of one text received from others */
     HD_PKI_AUTHORITY_DAYS = 10 * 365,
     HD_PKI_CERTIFICATE_DAYS = 30, /* life of a certificate; renewed after two thirds */
-    /* valid this long before its terms, because clocks may be late */
+    /* validity before the terms of a certificate, because clocks may be late */
     HD_PKI_EARLY_MS = 5 * 60 * 1000,
 };
 

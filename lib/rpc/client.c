@@ -44,10 +44,10 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_clie
     int64_t min_ms = or_default(o->reconnect_min_ms, RECONNECT_MIN_MS);
 
     hd_rpc_channel_args_add_int(args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-                                1); /* else channels with equal arguments share a connection */
+                                1); /* a connection is not shared by equal channels */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_RETRIES,
-                                0); /* only the caller knows which calls are idempotent */
+                                0); /* gRPC does not know which calls are idempotent */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     hd_rpc_channel_args_add_int(

@@ -206,7 +206,7 @@ enum hd_status hd_rpc_new(uv_loop_t *loop, struct hd_rpc **ret_rpc)
     if (code) {
         grpc_completion_queue_shutdown(rpc->cq);
         grpc_completion_queue_destroy(rpc->cq);
-        uv_close((uv_handle_t *)&rpc->async, on_async_closed); /* its callback frees the rest */
+        uv_close((uv_handle_t *)&rpc->async, on_async_closed); /* on_async_closed frees the rest */
         return hd_err(HD_NO_MEMORY, "cannot start the RPC thread: %s", uv_strerror(code));
     }
     *ret_rpc = rpc;

@@ -52,7 +52,7 @@ static void free_pems(struct pem_files *pems)
 struct hd_rpc_server_tls {
     uv_mutex_t mutex; /* guards pems and is_new */
     struct pem_files pems;
-    bool is_new; /* not yet passed to gRPC */
+    bool is_new; /* pems not yet passed to gRPC */
 };
 
 static enum hd_status read_server_pems(const struct hd_rpc_tls *tls, struct pem_files *ret)

@@ -209,7 +209,7 @@ static void on_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
     if (st && st != HD_ABORTED)
         hd_rpc_call_fail(call, st);
     else if (hd_rpc_call_queued(call) >= ANSWERS_WAITING_MAX)
-        hd_rpc_call_pause(call); /* until the client has read the replies (on_drain) */
+        hd_rpc_call_pause(call); /* on_drain resumes, when the client has read the replies */
     hd_arena_done(&a.arena);
 }
 

@@ -26,11 +26,11 @@ enum {
     FILES_OF_A_CONNECTION = 3, /* the socket, and both ends of the pair */
     CONNECTIONS_MIN = 16,      /* lowest default, however low the limit of open files is */
     CONNECTIONS_MAX = 32768,
-    DIVISOR_OF_ONE_PEER = 4,    /* by default one address has at most a fourth of all connections */
-    UNAUTHENTICATED_MAX = 4096, /* not inside, each costs a file descriptor only */
+    DIVISOR_OF_ONE_PEER = 4,    /* default share of one address: a fourth of all connections */
+    UNAUTHENTICATED_MAX = 4096, /* limit; each connection outside costs a file descriptor only */
     INSIDE_MAX = 128,
     INSIDE_OF_ADDRESS_MAX = 32,
-    TLS_BYTES_MAX = 24 * 1024, /* this and the next bounds: see relay.h */
+    TLS_BYTES_MAX = 24 * 1024, /* bounds of bytes, from here on: see relay.h */
     PLAIN_BYTES_MAX = 12 * 1024,
     SUSPECT_BYTES_MAX = 8 * 1024,
     TLS_BYTES_FREE = 1024,

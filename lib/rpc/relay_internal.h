@@ -18,7 +18,7 @@ enum {
     /* bytes after which an unauthenticated connection may not use the reserved half of the budget
      */
     RELAY_LINK_BYTES = 4 * 1024,
-    /* of all unauthenticated connections; half of it is reserved (RELAY_LINK_BYTES) */
+    /* budget of all unauthenticated connections; one half is reserved (RELAY_LINK_BYTES) */
     RELAY_BUDGET_BYTES = 64 * 1024,
     /* pieces of an unauthenticated connection that are copied without a pause */
     RELAY_FREE_MOVES = 64,
@@ -47,11 +47,11 @@ struct relay_end {
 /* A TCP connection and its socket pair to gRPC. */
 struct relay_link {
     struct hd_unauth_connection connection; /* first member: pointers to it are cast to the link */
-    struct relay_link *next;    /* in the list of links that are freed after this round */
+    struct relay_link *next;    /* next link that is freed after this round; NULL: none */
     struct relay_end net, pair; /* TCP socket; our end of the socket pair */
     struct sockaddr_storage from;
     uint32_t slot, round; /* the two numbers in its name */
-    bool ready;           /* not inside yet, but its first bytes have arrived */
+    bool ready;           /* outside, but the first bytes have arrived */
     size_t taken;         /* bytes copied to gRPC while it was unauthenticated */
     size_t taken_max;     /* bound of `taken` */
     size_t taken_free;    /* bytes of `taken` that do not count against the budget */

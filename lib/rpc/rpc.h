@@ -61,7 +61,7 @@ enum {
     HD_RPC_RECEIVE_BYTES_DEFAULT = 4 * 1024 * 1024, /* bytes of one message */
     HD_RPC_CALLS_DEFAULT = 4096,                    /* calls in flight on one server */
     HD_RPC_STREAMS_DEFAULT = 128,                   /* calls in flight on one connection */
-    HD_RPC_CONNECT_DEFAULT_MS = 10000,              /* to connect, TLS included */
+    HD_RPC_CONNECT_DEFAULT_MS = 10000, /* limit of one attempt to connect, TLS included */
     /* limit of a whole unary call: 10 s to connect, and as long for its reply */
     HD_RPC_TIMEOUT_DEFAULT_MS = 20000,
     /* limit for the first bytes of a TCP connection, which is closed then */
@@ -121,7 +121,7 @@ struct hd_rpc_principal {
      * without a name: "cert:NAME" of a verified client certificate, else "token" or "node". */
     char name[128];
     char token_name[HD_RPC_TOKEN_NAME_MAX + 1]; /* name of the token; "": it has none */
-    /* set by `identify`, for the server's own use; 0 without `identify` */
+    /* values of `identify`, for the server's own use; 0 without `identify` */
     int role;
     uint64_t credential;
 };
@@ -194,8 +194,8 @@ void hd_rpc_call_cancel(struct hd_rpc_call *call);
 struct hd_rpc_call *hd_rpc_call_ref(struct hd_rpc_call *call);
 void hd_rpc_call_unref(struct hd_rpc_call *call);
 
-/* In on_open or on_msg: takes ownership of the message; free it with hd_rpc_message_free. NULL: not
- * in a callback, or already taken. */
+/* Takes ownership of the message, in on_open or on_msg; free it with hd_rpc_message_free. Returns
+ * NULL outside a callback, or if it is already taken. */
 ProtobufCMessage *hd_rpc_call_take(struct hd_rpc_call *call);
 void hd_rpc_message_free(ProtobufCMessage *msg); /* NULL is fine */
 
@@ -209,7 +209,7 @@ void *hd_rpc_call_user(const struct hd_rpc_call *call);
 void hd_rpc_call_set_user(struct hd_rpc_call *call, void *user);
 
 const char *hd_rpc_call_path(const struct hd_rpc_call *call);
-const char *hd_rpc_call_peer(const struct hd_rpc_call *call);                         /* for logs */
+const char *hd_rpc_call_peer(const struct hd_rpc_call *call); /* address, for logs */
 const struct hd_rpc_principal *hd_rpc_call_principal(const struct hd_rpc_call *call); /* server */
 /* Server: a metadata value of the request; NULL: absent. Keys are lower case. */
 const char *hd_rpc_call_metadata(const struct hd_rpc_call *call, const char *key);
@@ -221,7 +221,7 @@ void hd_rpc_call_set_mark(struct hd_rpc_call *call);
 bool hd_rpc_call_mark(const struct hd_rpc_call *call);
 int64_t hd_rpc_call_time_left_ms(const struct hd_rpc_call *call); /* INT64_MAX: no deadline */
 size_t hd_rpc_call_queued(const struct hd_rpc_call *call);        /* messages in the send queue */
-bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* not ended and not finished */
+bool hd_rpc_call_alive(const struct hd_rpc_call *call);           /* neither ended nor finished */
 
 /* ---- TLS ---- */
 
@@ -290,7 +290,7 @@ bool hd_rpc_address_is_loopback(const char *address);
 
 struct hd_rpc_server_options {
     const struct hd_rpc_tokens *tokens; /* TCP listeners need them; NULL: none */
-    const struct hd_rpc_tls *tls;       /* for TCP listeners; needed beyond loopback */
+    const struct hd_rpc_tls *tls;       /* certificates of TCP listeners; needed beyond loopback */
     /* Authenticates callers beyond Unix sockets and `tokens`. Called first, once per call; may
      * change all of the principal. Any failure is sent as UNAUTHENTICATED. NULL: callers that are
      * not known yet are refused. */
@@ -396,7 +396,7 @@ struct hd_rpc_client_options {
     const char *tls_server_name;
     size_t receive_bytes_max; /* 0: the default, also for the members below */
     int64_t keepalive_ms, keepalive_timeout_ms;
-    int64_t connect_timeout_ms; /* for one attempt to connect: TCP, TLS and HTTP/2 */
+    int64_t connect_timeout_ms; /* limit of one attempt to connect: TCP, TLS and HTTP/2 */
     int64_t reconnect_min_ms, reconnect_max_ms; /* gRPC's back-off; 0: 200 ms and 5 s */
     /* printable ASCII that describes the client, sent with each call as metadata
      * HD_RPC_CLIENT_HEADER; NULL: nothing */
@@ -427,7 +427,7 @@ struct hd_rpc_call_options {
      * HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. Negative: none, which servers refuse
      * on unary calls. */
     int64_t timeout_ms;
-    /* If the server cannot be reached, retry until the deadline instead of HD_UNAVAILABLE. */
+    /* retries to connect until the deadline, instead of failing with HD_UNAVAILABLE */
     bool wait_for_ready;
     const struct hd_rpc_metadata *metadata;
     size_t metadata_count;

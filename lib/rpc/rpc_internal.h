@@ -84,7 +84,7 @@ struct hd_rpc_out { /* a message in a send queue */
 
 enum hd_rpc_ending {
     HD_RPC_ENDING_NONE,
-    HD_RPC_ENDING_FINISH, /* after the queue send the status (server) or half-close (client) */
+    HD_RPC_ENDING_FINISH, /* queue, then status (server) or half-close (client) */
     HD_RPC_ENDING_FAIL,   /* server: drop the queue and send the status */
     HD_RPC_ENDING_SENT,   /* given to gRPC; nothing more is sent */
 };
@@ -94,7 +94,7 @@ struct hd_rpc_call {
     /* server or client is set, the other NULL; both NULL after the end */
     struct hd_rpc_server *server;
     struct hd_rpc_client *client;
-    struct hd_rpc_call *next, **link; /* in the client's list */
+    struct hd_rpc_call *next, **link; /* neighbours in the client's list */
     grpc_call *call;                  /* NULL after the end */
     int refs;
 
@@ -105,7 +105,7 @@ struct hd_rpc_call {
     const ProtobufCMessageDescriptor *incoming;
     struct hd_rpc_handler handler;
     void *user;
-    int64_t deadline_ms; /* by hd_clock_now_ms; INT64_MAX: none */
+    int64_t deadline_ms; /* deadline on the clock of hd_clock_now_ms; INT64_MAX: none */
     char *peer;
     struct hd_rpc_principal principal;
     grpc_metadata_array received; /* client: the server's initial metadata */

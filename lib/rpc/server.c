@@ -227,7 +227,7 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
     if (parsed.is_unix)
         (void)snprintf(listener->address, sizeof listener->address, "%s", address);
     else
-        hd_rpc_format_host_port(&parsed, listener->address); /* with the chosen port */
+        hd_rpc_format_host_port(&parsed, listener->address); /* has the chosen port now */
     listener->next = server->listeners;
     server->listeners = listener;
     if (ret_port)

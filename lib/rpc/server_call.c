@@ -30,7 +30,7 @@ struct hd_rpc_slot {
     struct hd_rpc_server *server;
     struct hd_rpc_registration *registration; /* NULL: a slot for unknown methods */
     grpc_call *call;
-    grpc_call_details details; /* set for unknown methods */
+    grpc_call_details details; /* method and host; set for unknown methods */
     gpr_timespec deadline;
     grpc_metadata_array metadata;
 };
@@ -296,7 +296,7 @@ static void on_final(struct hd_rpc_op *op, bool ok)
 {
     struct hd_rpc_call *call = HD_RPC_OWNER(op, struct hd_rpc_call, on_final);
 
-    (void)ok; /* this operation always succeeds */
+    (void)ok; /* always true for this operation */
     call->final = true;
     hd_rpc_call_settle(call);
     hd_rpc_call_unref(call);

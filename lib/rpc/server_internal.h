@@ -50,7 +50,7 @@ struct hd_rpc_server {
     struct hd_rpc *rpc;
     struct hd_rpc_server *next, **link;
     grpc_server *server;
-    struct hd_rpc_server_options options; /* its strings are not valid any more */
+    struct hd_rpc_server_options options; /* copy; the strings are not valid any more */
     struct hd_rpc_token_set tokens;
     grpc_server_credentials *tls, *insecure;
     struct hd_rpc_server_tls *pems; /* certificates that `tls` presents; NULL: without TLS */

@@ -63,7 +63,7 @@ static void set_options(int fd, const struct hd_rpc_server *server, int family)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
-    if (family == AF_INET6) /* for "::": IPv4 arrives on it, too */
+    if (family == AF_INET6) /* a socket on "::" also accepts IPv4 */
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
 }
 

@@ -8,7 +8,7 @@
 enum { BUCKETS = 1024 };
 
 struct hd_unauth_address {
-    struct hd_unauth_address *next; /* in its hash bucket */
+    struct hd_unauth_address *next; /* next in the hash bucket */
     /* neighbours among addresses without a connection, oldest first */
     struct hd_unauth_address *before, *after;
     unsigned char bytes[16];

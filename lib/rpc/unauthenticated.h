@@ -37,7 +37,7 @@
 
 enum {
     HD_UNAUTH_GRACE_MS = 1000,
-    HD_UNAUTH_INTERVAL_MS = 5, /* between two entries of one address that exceeded no bound */
+    HD_UNAUTH_INTERVAL_MS = 5, /* time between two entries of one address that exceeded no bound */
     HD_UNAUTH_LEVEL_MAX = 3,   /* doublings of the interval: 5 ms << 3 = 40 ms */
     HD_UNAUTH_LEVEL_MS = 10000,
     HD_UNAUTH_BURST_MS = 200, /* burst: as many entries as fit into this time */
@@ -60,9 +60,10 @@ struct hd_unauth_connection {
     enum hd_unauth_stage stage;
 };
 
-struct hd_unauth_limits { /* all above 0; "of_address": per address */
+struct hd_unauth_limits { /* limits of numbers, all above 0; "of_address": per address */
     size_t connections, connections_of_address;
-    size_t known, known_of_address; /* while this many are known, arrivals are refused */
+    /* limits of known connections; at a limit arrivals are refused */
+    size_t known, known_of_address;
     size_t unauthenticated, unauthenticated_of_address;
     size_t inside, inside_of_address;
 };
