@@ -15,7 +15,7 @@
 
 struct job_answer {
     struct controller *c;
-    struct hd_rpc_call *call; /* holds a reference */
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
     enum answer_kind kind;
     bool repeated;
 };

@@ -471,7 +471,7 @@ static void free_controller(struct controller *c)
     guard_close(c);
     jobs_dir_close(c);
     hd_authority_free(c->authority);
-    topology_free_all(c); /* frees the switch tree that the core used */
+    topology_free_all(c); /* after hd_core_free: the core used this switch tree */
     hd_core_out_done(&c->out);
     stats_done(&c->stats);
     free(c);

@@ -77,7 +77,7 @@ int controller_port(const struct controller *controller);
 /* port of the HTTP listener; 0: none */
 int controller_http_port(const struct controller *controller);
 bool controller_http_is_tls(const struct controller *controller);
-const char *controller_jobs_dir(const struct controller *controller); /* absolute */
+const char *controller_jobs_dir(const struct controller *controller); /* absolute path */
 
 /* Ends all calls, writes what is queued and frees the controller; on_stopped (may be NULL) is
  * called last. */

@@ -239,7 +239,7 @@ static Heddle__V1__Credential *convert_credential(struct hd_arena *arena,
 }
 
 struct listing {
-    struct hd_rpc_call *call; /* holds a reference */
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
     bool ended;
 };
 

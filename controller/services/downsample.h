@@ -29,7 +29,7 @@ struct downsample {
     /* width of a bucket in steps; number of the newest step; steps added */
     int64_t width, last_step, steps;
     uint32_t present;                  /* bit set: bit i if any step has metric i */
-    struct downsample_bucket *buckets; /* [DOWNSAMPLE_BUCKETS] */
+    struct downsample_bucket *buckets; /* array of DOWNSAMPLE_BUCKETS */
     size_t count;                      /* buckets up to the one of the highest step */
     struct {
         int64_t step;

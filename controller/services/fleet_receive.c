@@ -206,7 +206,7 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
 
 static enum hd_status take_report(struct node_stream *s, const Heddle__V1__Report *r)
 {
-    char text[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* the core cuts it, never inside a UTF-8 character */
+    char text[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* may be too long: the core cuts it */
     struct hd_core_event event = {.kind = HD_CORE_REPORT,
                                   .report = {.uuid = s->uuid,
                                              .stream = s->number,

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "controller/store/store.h"
 
-enum { MARK_BYTES_MAX = 4096, /* daemons read as much */ STATE_SHOWN_MAX = 400 };
+enum { MARK_BYTES_MAX = 4096, /* bytes; limit of daemons, too */ STATE_SHOWN_MAX = 400 };
 
 /* Finds the text after `word` on its line; "": no such line. */
 static void find_line(const char *text, const char *word, char *ret_line, size_t size)

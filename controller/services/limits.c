@@ -8,7 +8,7 @@
 
 struct asking {
     const struct controller *c;
-    struct hd_rpc_call *call; /* holds a reference */
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
     char name[HD_CTL_NAME_BYTES_MAX + 1];
     enum hd_role role;
     bool known;
@@ -124,7 +124,7 @@ void limits_get(struct hd_rpc_call *call, const ProtobufCMessage *request)
 
 struct submission {
     struct controller *c;
-    struct hd_rpc_call *call; /* holds a reference */
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
     struct prepared *prepared;
     limits_step *step;
     char *request_id;

@@ -17,7 +17,7 @@ static uint64_t number_of(int64_t value)
 
 struct list_answer {
     struct controller *c;
-    struct hd_rpc_call *call; /* holds a reference */
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
 };
 
 static void finish_list(struct hd_query *query, struct list_answer *answer)

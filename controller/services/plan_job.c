@@ -32,10 +32,10 @@ struct node_group {
 
 struct job_plan {
     uv_work_t work;
-    struct controller *c; /* NULL: the controller was freed */
+    struct controller *c; /* NULL: the controller was freed; the result is dropped */
     struct job_plan *next;
     bool started;
-    struct hd_rpc_call *call; /* holds a reference */
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
     struct prepared *prepared;
     struct hd_arena arena;
     const char *cluster_file;      /* path, in arena; NULL: none */
@@ -121,7 +121,7 @@ static void find_gpus(struct job_plan *p, const struct node_group *groups, int c
 
         hd_cluster_of_gpus(groups[g].kind, groups[g].nodes * groups[g].devices, groups[g].devices,
                            p->prepared->job.tf32, cluster);
-        cluster->host_memory_bytes = 0; /* no daemon reports it */
+        cluster->host_memory_bytes = 0; /* unknown: no daemon reports host memory */
         if (groups[g].memory_bytes > 0)
             cluster->traits.memory_bytes = groups[g].memory_bytes;
         (void)snprintf(cluster->name, sizeof cluster->name, "%lld node%s of %lld",

@@ -25,7 +25,7 @@ enum {
 
 struct planning {
     uv_work_t work;
-    struct controller *c; /* NULL: the controller was freed */
+    struct controller *c; /* NULL: the controller was freed; the result is dropped */
     struct planning *next;
     bool started;
     int64_t asked_ms; /* time from which ANSWER_MS counts (monotonic) */

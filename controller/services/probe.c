@@ -3,7 +3,7 @@
  *
  * A calibration is about 60 KB of text per node with CPU devices. It is parsed on arrival, so that
  * a stored one is complete. */
-#include <search.h> /* a balanced tree */
+#include <search.h> /* tsearch: a balanced tree */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

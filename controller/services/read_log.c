@@ -60,7 +60,7 @@ static bool attempt_has_ended(const struct log_reader *r)
 
 struct log_piece {
     uv_work_t work;
-    struct controller *c; /* NULL: the controller was freed */
+    struct controller *c; /* NULL: the controller was freed; the result is dropped */
     struct log_piece *next;
     /* request of the reader that waits for these bytes; the reader may have ended */
     uint64_t request;

@@ -14,7 +14,7 @@ enum { USERS_MAX = 16 };
 struct removal {
     struct post_commit_action action;
     struct controller *c;
-    struct hd_rpc_call *call; /* holds a reference */
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
     bool check;
     int64_t step; /* step of the only checkpoint to remove; 0: the whole job */
     struct hd_query *records;

@@ -97,7 +97,7 @@ enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, co
     enum hd_status st;
 
     if (!attempt || attempt->state == HD_ATTEMPT_STATE_ENDED)
-        return HD_OK; /* the ranks are being stopped */
+        return HD_OK; /* attempt ended: its ranks are being stopped */
     st = check_put(attempt, node_uuid, put);
     if (st)
         return st;

@@ -111,7 +111,7 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
 
 struct resume {
     struct controller *c;
-    struct hd_rpc_call *call;  /* holds a reference */
+    struct hd_rpc_call *call;  /* the call to answer; holds a reference */
     struct prepared *prepared; /* new spec; NULL: unchanged */
 };
 

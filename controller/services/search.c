@@ -11,7 +11,7 @@
 
 struct ckpt_search {
     uv_work_t work;
-    struct controller *c; /* NULL: the controller was freed */
+    struct controller *c; /* NULL: the controller was freed; the result is dropped */
     struct ckpt_search *next;
     struct hd_core_search asked;
     struct hd_arena arena;

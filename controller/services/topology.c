@@ -1,6 +1,6 @@
 /* topology: link inventories of nodes, stored for GetTopology and converted for the core's
  * placement. In memory alone: a node sends its inventory with each Hello. */
-#include <search.h> /* a balanced tree */
+#include <search.h> /* tsearch: a balanced tree */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
 /* A validation that waits for a layout search. */
 struct validation {
-    struct hd_rpc_call *call; /* holds a reference */
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
     struct prepared *prepared;
     struct validation *next;
 };
@@ -51,7 +51,7 @@ void control_validate_job(struct hd_rpc_call *call, const ProtobufCMessage *mess
     const Heddle__V1__ValidateJobRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);
     struct validation *v = calloc(1, sizeof *v);
-    enum hd_status st = v ? control_check_disk(c) /* SubmitJob would fail, too */
+    enum hd_status st = v ? control_check_disk(c) /* SubmitJob fails then, too */
                           : hd_err(HD_NO_MEMORY, "no memory for a job");
 
     if (!st)

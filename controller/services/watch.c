@@ -237,7 +237,7 @@ static void start_query(struct watcher *w, enum hd_query_kind kind,
     query->limit = ENTRIES_PER_QUERY;
     query->done = done;
     query->user = w;
-    if (kind == HD_QUERY_JOB) /* later queries need no check */
+    if (kind == HD_QUERY_JOB) /* access is checked by the first query only */
         control_see(w->c, w->call, HD_VISIBILITY_JOBS, query);
     w->busy = true;
     hd_store_query(w->c->store, query);

@@ -152,7 +152,7 @@ struct web_stream {
     struct controller *c;
     struct hd_http_request *request;
     struct web_stream *next;
-    uint64_t jobs[STREAM_JOBS_MAX]; /* changed since the last line */
+    uint64_t jobs[STREAM_JOBS_MAX]; /* jobs changed since the last line */
     size_t job_count;
     bool all;     /* too many jobs for the array, or jobs whose numbers are hidden */
     bool hides;   /* the reader may not see jobs of other users */

@@ -60,11 +60,11 @@ bool hd_cgroup_join(const struct hd_cgroup *group);
 int64_t hd_cgroup_oom_kills(const struct hd_cgroup *group);
 /* Returns whether the group has no process; zombies do not count. */
 bool hd_cgroup_is_empty(const struct hd_cgroup *group);
-void hd_cgroup_kill(const struct hd_cgroup *group); /* SIGKILL to all */
+void hd_cgroup_kill(const struct hd_cgroup *group); /* sends SIGKILL to all processes */
 
 /* Removes the group and closes it. HD_CONFLICT: it is not empty. */
 enum hd_status hd_cgroup_remove(struct hd_cgroup *group);
-void hd_cgroup_close(struct hd_cgroup *group); /* leaves the group as it is */
+void hd_cgroup_close(struct hd_cgroup *group); /* closes dir_fd; the group stays */
 
 /* Kills the processes of the group at `path`, left by a dead supervisor, and removes it.
  * HD_TIMEOUT: a process could not be killed yet; call again. HD_OK also if there is no such group.

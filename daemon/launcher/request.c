@@ -199,7 +199,7 @@ static enum hd_status read_answer(int fd, char ret_words[REQUEST_ANSWER_MAX])
             (n < 0 && errno == EINTR)))
         count += n > 0 ? (size_t)n : 0;
     answer[count] = '\0';
-    if (strchr(answer, '\n') == NULL) /* incomplete */
+    if (strchr(answer, '\n') == NULL) /* incomplete reply */
         return hd_err(HD_IO, "heddle-launcher did not answer in time; see its log");
     answer[strcspn(answer, "\n")] = '\0';
     if (hd_text_starts(answer, "ok")) {

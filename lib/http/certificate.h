@@ -16,7 +16,7 @@
 
 struct hd_http_certificate {
     uv_mutex_t lock;
-    struct hd_text chain, key; /* PEM */
+    struct hd_text chain, key; /* PEM texts */
 };
 
 enum hd_status hd_http_certificate_init(struct hd_http_certificate *certificate);

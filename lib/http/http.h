@@ -76,10 +76,10 @@ struct hd_http_options {
     /* default 64; half of them from one address. If all are used by authorised callers, 16 more
      * connections are answered with 503, and further ones closed */
     size_t connections_max;
-    int64_t head_ms;         /* default 10 s: until a request's headers are complete */
-    int64_t body_ms;         /* default 30 s: from then until its body is complete */
-    int64_t reply_ms;        /* default 60 s: until the reply is sent */
-    size_t stream_bytes_max; /* default 256 KiB: bytes in a stream's queue */
+    int64_t head_ms;         /* limit until the request headers are complete; 0: 10 s */
+    int64_t body_ms;         /* limit from then until the body is complete; 0: 30 s */
+    int64_t reply_ms;        /* limit until the reply is sent; 0: 60 s */
+    size_t stream_bytes_max; /* bytes in a stream's queue; 0: 256 KiB */
 };
 
 /* Opens the listener and starts its thread. HD_DENIED: TLS or tokens are missing. HD_CONFLICT:
@@ -91,7 +91,7 @@ enum hd_status hd_http_new(uv_loop_t *loop, const struct hd_http_options *option
  * be ended. NULL is fine: on_closed is called at once. */
 void hd_http_close(struct hd_http *http, void (*on_closed)(void *user), void *user);
 
-int hd_http_port(const struct hd_http *http); /* 0 for unix: */
+int hd_http_port(const struct hd_http *http); /* returns the TCP port; 0 for unix: */
 
 /* Replaces the certificate for new connections; open ones stay. Without TLS does nothing.
  * HD_INVALID: not PEM, or the key belongs to another certificate; the old one stays. */

@@ -71,7 +71,7 @@ struct http_connection {
     bool too_many;    /* over a limit: it gets a 503 */
     int64_t since_ms; /* time when this phase began (monotonic) */
     enum { PHASE_HEAD, PHASE_BODY, PHASE_WORK, PHASE_REPLY, PHASE_STREAM } phase;
-    struct hd_http_request *request; /* NULL: none, or completed */
+    struct hd_http_request *request; /* current request; NULL: none, or completed */
 };
 
 struct hd_http_request {
@@ -87,7 +87,7 @@ struct hd_http_request {
     bool admitted;    /* authorised before its body was read */
     bool reads_body;
     struct hd_text body;
-    bool by_handler, by_loop; /* owners */
+    bool by_handler, by_loop; /* owners: the listener's thread; the loop */
     bool suspended, ended, completed;
     bool left; /* stream: the loop has ended it */
     char token[HD_RPC_TOKEN_MAX + 1];

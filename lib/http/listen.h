@@ -8,9 +8,9 @@
 #include "http/check.h"
 
 struct hd_http_listener {
-    int fd, lock_fd; /* -1: none */
-    int port;        /* 0: a Unix socket */
-    char path[108];  /* "": none */
+    int fd, lock_fd; /* descriptors; -1: none */
+    int port;        /* TCP port; 0: a Unix socket */
+    char path[108];  /* path of a Unix socket; "": TCP */
     dev_t device;    /* identity of the socket file */
     ino_t inode;
 };

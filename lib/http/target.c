@@ -67,7 +67,7 @@ static enum hd_status take_param(const char **raw, char **out, struct hd_http_ta
     struct hd_http_pair param = {.name = *out};
     enum hd_status st = decode(raw, "=&", out, false);
 
-    param.value = *out - 1; /* the NUL of the name */
+    param.value = *out - 1; /* empty value: the NUL of the name */
     if (!st && **raw == '=') {
         (*raw)++;
         param.value = *out;

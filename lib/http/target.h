@@ -21,7 +21,7 @@ enum {
 
 struct hd_http_target {
     char text[HD_HTTP_TARGET_MAX + 2]; /* decoded: path, names and values, each with its NUL */
-    size_t path_bytes;                 /* text begins with the path */
+    size_t path_bytes;                 /* length of the path, with which text begins */
     struct hd_http_pair {
         const char *name, *value; /* point into text */
     } params[HD_HTTP_PARAMS_MAX];

@@ -76,7 +76,7 @@ void hd_rpc_call_drop_queue(struct hd_rpc_call *call)
 
     while (call->out_first)
         free_out(dequeue(call));
-    if (in_flight) { /* gRPC uses its bytes until the batch ends */
+    if (in_flight) { /* the write batch uses the message's bytes */
         in_flight->next = NULL;
         call->out_first = in_flight;
         call->out_last = &in_flight->next;

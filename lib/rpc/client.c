@@ -61,7 +61,7 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_clie
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, min_ms);
-    /* despite its name: limit of one attempt to connect */
+    /* this argument is, despite its name, the limit of one attempt to connect */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                                 or_default(o->connect_timeout_ms, HD_RPC_CONNECT_DEFAULT_MS));
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,

@@ -15,7 +15,7 @@ enum { HD_RPC_RATE_INTERVAL_MS = 10000 };
 
 struct hd_rpc_rate { /* initialise with {0} */
     int64_t next_ms;
-    size_t left_out; /* events without a line since the last line */
+    size_t left_out; /* events that were not logged since the last line */
 };
 
 /* Returns whether this event gets a line. *ret_left_out, set only then: events without one since

@@ -446,7 +446,7 @@ static void check_unauthenticated(struct hd_rpc_relay *relay, int64_t now_ms)
         else
             check_outside(relay, (struct relay_link *)s, now_ms);
         if (next && ((struct relay_link *)next)->dead)
-            break; /* displaced just now; the next round checks the rest */
+            break; /* `next` was closed for another connection; the next round checks the rest */
     }
     move_waiting(relay, true);
     move_waiting(relay, false);

@@ -29,9 +29,9 @@ struct relay_link;
 
 /* The source of an epoll event: one end of a link, a listening socket, or the wake-up. */
 struct relay_source {
-    struct relay_link *link;         /* NULL: not a link's */
+    struct relay_link *link;         /* link of this descriptor; NULL: none */
     struct relay_listener *listener; /* NULL, with `link` NULL: the wake-up eventfd */
-    int fd;                          /* -1: none */
+    int fd;                          /* file descriptor; -1: none */
     uint32_t events;                 /* events registered with epoll; 0: not registered */
 };
 
@@ -50,7 +50,7 @@ struct relay_link {
     struct relay_link *next;    /* next link that is freed after this round; NULL: none */
     struct relay_end net, pair; /* TCP socket; our end of the socket pair */
     struct sockaddr_storage from;
-    uint32_t slot, round; /* the two numbers in its name */
+    uint32_t slot, round; /* the two numbers in the name of the pair */
     bool ready;           /* outside, but the first bytes have arrived */
     size_t taken;         /* bytes copied to gRPC while it was unauthenticated */
     size_t taken_max;     /* bound of `taken` */

@@ -137,7 +137,7 @@ struct hd_rpc_shown {
 
 /* ---- calls ---- */
 
-#define HD_RPC_CLIENT_HEADER "heddle-client" /* metadata: what a client is */
+#define HD_RPC_CLIENT_HEADER "heddle-client" /* metadata key of hd_rpc_client_options.client */
 
 enum hd_rpc_kind {
     HD_RPC_UNARY,         /* one request, one response */
@@ -210,7 +210,8 @@ void hd_rpc_call_set_user(struct hd_rpc_call *call, void *user);
 
 const char *hd_rpc_call_path(const struct hd_rpc_call *call);
 const char *hd_rpc_call_peer(const struct hd_rpc_call *call); /* address, for logs */
-const struct hd_rpc_principal *hd_rpc_call_principal(const struct hd_rpc_call *call); /* server */
+const struct hd_rpc_principal *
+hd_rpc_call_principal(const struct hd_rpc_call *call); /* caller; server only */
 /* Server: a metadata value of the request; NULL: absent. Keys are lower case. */
 const char *hd_rpc_call_metadata(const struct hd_rpc_call *call, const char *key);
 /* Server: a label and a flag for the server's own use, such as the object of the call. The label is

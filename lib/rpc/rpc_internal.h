@@ -47,11 +47,11 @@ struct hd_rpc {
     size_t incoming_count;
     bool queue_ended;
 
-    struct hd_rpc_event *current; /* processed by the loop */
+    struct hd_rpc_event *current; /* buffer that the loop processes */
     size_t capacity;              /* capacity of each of the two buffers */
     size_t expected;              /* events that have not been processed */
 
-    size_t live; /* invariant 2 */
+    size_t live; /* servers, clients and calls that have not ended (invariant 2) */
     struct hd_rpc_server *servers;
     struct hd_rpc_client *clients;
     bool closing, queue_down;
@@ -86,7 +86,7 @@ enum hd_rpc_ending {
     HD_RPC_ENDING_NONE,
     HD_RPC_ENDING_FINISH, /* queue, then status (server) or half-close (client) */
     HD_RPC_ENDING_FAIL,   /* server: drop the queue and send the status */
-    HD_RPC_ENDING_SENT,   /* given to gRPC; nothing more is sent */
+    HD_RPC_ENDING_SENT,   /* passed to gRPC; nothing more is sent */
 };
 
 struct hd_rpc_call {
@@ -116,7 +116,7 @@ struct hd_rpc_call {
     size_t headers_count;
 
     struct hd_rpc_op on_opened, on_read, on_written, on_final, on_posted;
-    bool opening, reading, writing, posted; /* the event is expected */
+    bool opening, reading, writing, posted; /* operation in flight: its event is expected */
     bool final;                             /* the final event arrived: the call is over */
     bool opened;                            /* on_open has run; a server then calls on_done, too */
     bool read_ended, paused;
@@ -126,7 +126,7 @@ struct hd_rpc_call {
 
     grpc_byte_buffer *read_buffer;
     size_t received_count;
-    ProtobufCMessage *held;     /* received while paused */
+    ProtobufCMessage *held;     /* message received while paused; NULL: none */
     ProtobufCMessage *delivery; /* argument of the callback that is running */
 
     struct hd_rpc_out *out_first, **out_last; /* the send queue */

@@ -16,7 +16,7 @@ struct frame {
 struct wire_walk {
     const uint8_t *begin, *at;
     size_t elements;
-    size_t depth; /* frames in use */
+    size_t depth; /* number of frames in use */
     struct frame frames[HD_RPC_WIRE_DEPTH_MAX];
 };
 
@@ -110,7 +110,7 @@ static enum hd_status walk_sized(struct wire_walk *walk, const ProtobufCFieldDes
                 return malformed(walk, "a second value of a field that holds one message");
             frame->seen[index / 8] |= (uint8_t)(1u << index % 8);
         }
-        return push(walk, field->descriptor, bytes + size_bytes); /* walk->at: its first byte */
+        return push(walk, field->descriptor, bytes + size_bytes); /* begins at walk->at */
     }
 
     walk->at += size_bytes;
