@@ -13,7 +13,7 @@
 #include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"
 
-enum { REFUSED_PER_S_MAX = 100 }; /* refused calls of one caller, including admins */
+enum { REFUSED_PER_S_MAX = 100 }; /* refused calls of one caller per second, also of admins */
 
 /* ---- the table --------------------------------------------------------------------------------*/
 

@@ -30,7 +30,7 @@ enum {
     HD_PKI_PEM_BYTES_MAX = 16 * 1024,                 /* bytes of one text received from others */
     HD_PKI_AUTHORITY_DAYS = 10 * 365,
     HD_PKI_CERTIFICATE_DAYS = 30, /* life of a certificate; renewed after two thirds */
-    /* validity before the terms of a certificate, because clocks may be late */
+    /* a certificate is valid this long before its from_ms, because clocks may be slow */
     HD_PKI_EARLY_MS = 5 * 60 * 1000,
 };
 
@@ -119,7 +119,7 @@ void hd_pki_invitation_write(const struct hd_pki_invitation *invitation, struct 
 enum hd_status hd_pki_invitation_read(const char *line, struct hd_pki_invitation *ret_invitation);
 /* Returns whether the name matches [a-z0-9][-a-z0-9.]*, as names of nodes do. */
 bool hd_pki_is_node_name(const char *name);
-/* Returns whether `name` is a prefix of such names, which may be empty, with a *: "gpu-*". */
+/* Returns whether `name` is a prefix of node names, which may be empty, followed by *: "gpu-*". */
 bool hd_pki_is_node_pattern(const char *name);
 /* Returns whether `invited` is this name or a pattern that matches it. */
 bool hd_pki_is_invited(const char *invited, const char *node);
