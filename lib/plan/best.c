@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* ---- the ladder ---- */
+/* ---- choice by memory ---- */
 
 static enum hd_status by_memory(const struct hd_fit_asked *asked, struct hd_best *best,
                                 struct hd_text *why)
@@ -18,7 +18,7 @@ static enum hd_status by_memory(const struct hd_fit_asked *asked, struct hd_best
     return HD_OK;
 }
 
-/* ---- the search ---- */
+/* ---- choice by time ---- */
 
 static void add_axis(const char *name, int64_t ranks, struct hd_text *text)
 {
@@ -26,7 +26,8 @@ static void add_axis(const char *name, int64_t ranks, struct hd_text *text)
         hd_text_add(text, ", %s %lld", name, (long long)ranks);
 }
 
-/* "micro-batch 2, tp 2, pp 4 (1f1b), dp 8, zero 1": what differs from one device's layout. */
+/* Appends "micro-batch 2, tp 2, pp 4 (1f1b), dp 8, zero 1": the members that differ from the layout
+ * of a single device. */
 static void add_layout(const struct hd_layout_sizes *s, struct hd_text *text)
 {
     hd_text_add(text, "micro-batch %lld", (long long)s->micro_batch);
@@ -106,7 +107,7 @@ static enum hd_status by_time(const struct hd_best_asked *asked, struct hd_best 
     }
     if (!st && best->fits)
         add_chosen(asked, best, why);
-    else if (!st && search.plan_count) /* every member is written down */
+    else if (!st && search.plan_count) /* the job pins every member of the layout */
         add_infeasible(
             asked,
             &(struct hd_search_rejected){.sizes = best->sizes, .needed_bytes = best->needed_bytes},

@@ -1,11 +1,11 @@
-/* best: the layout that an attempt gets on the devices that were found for it.
+/* best: chooses the layout of an attempt on the devices that the scheduler has given it.
  *
- * Where it is known how fast the devices compute and reach one another (`cluster`), it is the
- * fastest layout that fits their memory, of all that the job leaves open (search.h). Elsewhere it
- * is data parallelism, with as much ZeRO and as many stages as the memory demands (fit.h).
+ * If the speed of the devices and of their links is known (`cluster`), the result is the fastest
+ * layout that fits their memory, among all that the job's `auto` members allow (search.h).
+ * Otherwise the result is data parallelism, with as much ZeRO and as many pipeline stages as the
+ * memory demands (fit.h).
  *
- * Used by: controller (services).   Uses: search, fit.   Threads: any.
- */
+ * Used by: controller (services).   Uses: search, fit.   Threads: any. */
 #ifndef HD_PLAN_BEST_H
 #define HD_PLAN_BEST_H
 
@@ -14,22 +14,27 @@
 
 struct hd_best_asked {
     struct hd_fit_asked fit;
-    const struct hd_cluster *cluster; /* exactly fit.devices devices; NULL: not known */
-    double peak_flops;                /* of a device, for MFU; 0: not known */
-    int64_t deadline_ns; /* of the search: then the layout is chosen by memory; 0: none */
+    /* exactly fit.devices devices; NULL: speeds unknown, choose by memory */
+    const struct hd_cluster *cluster;
+    double peak_flops; /* peak FLOP/s of one device, for MFU; 0: unknown */
+    /* end of the search by hd_clock_now_ns, after which the layout is chosen by memory; 0: no
+     * end */
+    int64_t deadline_ns;
 };
 
 struct hd_best {
-    struct hd_layout_sizes sizes; /* complete; if nothing fits, the layout that needs least */
+    /* every member is set; if nothing fits, the layout that needs least memory */
+    struct hd_layout_sizes sizes;
     bool fits;
-    double step_s;        /* predicted; 0: not known */
-    int64_t needed_bytes; /* of a device, for the rank that takes most; 0: not known */
-    bool hasty;           /* the search ended at its deadline: chosen by memory */
+    double step_s; /* predicted seconds of a step; 0: unknown */
+    /* memory of one device, bytes, for the rank that needs most; 0: unknown */
+    int64_t needed_bytes;
+    bool hasty; /* the search ended at its deadline, so the layout was chosen by memory */
 };
 
-/* Fails as hd_plan_decide does, or with HD_NO_MEMORY. That nothing fits is no failure. Appends to
- * ret_why what was chosen and what it costs, or why nothing fits; nothing where there was no choice
- * to explain. */
+/* Chooses the layout. Fails as hd_plan_decide does, or with HD_NO_MEMORY; if no layout fits,
+ * returns HD_OK with `fits` false. Appends to ret_why what was chosen and its cost, or why nothing
+ * fits; appends nothing if there was no choice to explain. */
 enum hd_status hd_best_choose(const struct hd_best_asked *asked, struct hd_best *ret_best,
                               struct hd_text *ret_why);
 

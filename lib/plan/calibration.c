@@ -102,7 +102,7 @@ static bool is_product_of_sizes(enum hd_kernel kernel)
     return kernel == HD_K_gemm || kernel == HD_K_fp8_gemm;
 }
 
-/* The work of a sample, in the unit of its class. */
+/* Returns the work of a sample, in its class's unit: FLOPs or bytes. */
 static double work_of(enum hd_kernel kernel, const double size[HD_CALIBRATION_SIZES])
 {
     switch (kernel) {
@@ -228,14 +228,16 @@ enum hd_status hd_calibration_add_collective(struct hd_calibration *cal, struct 
 
 /* ---- reading times ---- */
 
-enum { NEAR_MAX = 8 }; /* samples in a mean: the corners of a box in three sizes */
+/* samples in a mean with three sizes (2^3 corners of a box); half of that with two */
+enum { NEAR_MAX = 8 };
 
-/* How many of them, and how far apart FLOPs per byte, or head widths, are taken to be: a factor of
- * two in the first tells types and options apart, so it counts as four in the bytes. */
+/* Weights of a doubling of FLOPs per byte, and of a doubling of the head width, relative to a
+ * doubling of the bytes. A change of FLOPs per byte tells types and options apart, so it weighs
+ * four. */
 static const double intensity_weight = 4, head_weight = 2;
 
-/* Where a launch is: products by the logarithms of M, N, K; others by bytes, FLOPs per byte, and
- * head width. */
+/* Maps a launch to coordinates for the distance between launches: for products the logarithms of M,
+ * N, K; for other kernels those of the bytes, FLOPs per byte and head width. */
 static void place(enum hd_kernel kernel, const double size[HD_CALIBRATION_SIZES],
                   double ret_at[HD_CALIBRATION_SIZES])
 {
@@ -250,10 +252,11 @@ static void place(enum hd_kernel kernel, const double size[HD_CALIBRATION_SIZES]
 }
 
 struct near_sample {
-    double square, rate; /* of the distance; seconds per unit of work */
+    double square, rate; /* squared distance to the sample; seconds per unit of work */
 };
 
-/* Keeps the nearest, sorted. */
+/* Inserts a sample into `near`, sorted by distance, and drops the farthest if there are more than
+ * `most`. Returns the new count. */
 static int keep_near(struct near_sample near[NEAR_MAX], int count, int most, double square,
                      double rate)
 {
@@ -296,7 +299,7 @@ static double interpolate(const struct hd_calibration_class *c,
     return key->work * exp(sum / weights);
 }
 
-/* "f32.nt.gelu" -> "f32.nt" */
+/* Cuts off the fused operations: "f32.nt.gelu" -> "f32.nt". */
 static void plain_variant(const char *variant, char ret_plain[HD_CALIBRATION_VARIANT_MAX])
 {
     const char *dot = strchr(variant, '.');
@@ -341,7 +344,8 @@ void hd_calibration_set_waits(struct hd_calibration *cal, const struct hd_calibr
     cal->wait_share = mean_share - cal->wait_s * mean_each;
     if (cal->wait_share >= 0)
         return;
-    cal->wait_share = both = square = 0; /* the line through no wait at no collectives */
+    /* no waiting at 0 collectives: a line through the origin */
+    cal->wait_share = both = square = 0;
     for (int i = 0; i < count; i++) {
         both += waits[i].each * waits[i].share;
         square += waits[i].each * waits[i].each;
@@ -428,13 +432,13 @@ bool hd_calibration_collective(const struct hd_calibration *cal, enum hd_comm_ki
         const double slope = (b->seconds - a->seconds) / (b->bytes - a->bytes);
 
         *ret_seconds = a->seconds + slope * (bytes - a->bytes);
-        if (bytes > b->bytes && slope <= 0) /* noise: no collective gets faster with more bytes */
+        if (bytes > b->bytes && slope <= 0) /* measurement noise: more bytes never take less time */
             *ret_seconds = b->seconds;
     }
     return true;
 }
 
-/* Of this build, and of any kernel at all. */
+/* Refuses a calibration that another build measured, or that has no kernel of this build. */
 static enum hd_status check_measured(const struct hd_calibration *cal)
 {
     char build[HD_CALIBRATION_WORD_MAX];
@@ -457,7 +461,7 @@ enum hd_status hd_calibration_check_gpu(const struct hd_calibration *cal,
     const struct hd_gpu_kind *measured = hd_gpu_kind_of_name(cal->device);
     const enum hd_status st = check_measured(cal);
 
-    /* kinds of equal names differ in their memory alone */
+    /* kinds of equal names differ only in memory size */
     if (!st && (!measured || strcmp(measured->name, kind->name) != 0))
         return hd_err(HD_CONFLICT, "it was measured on %s, these devices are of the kind %s",
                       cal->device, kind->word);

@@ -6,7 +6,7 @@
 
 static const struct shape_class {
     const char *name;
-    double side_least; /* of this class, and of those before */
+    double side_least; /* least side of a cube in this class */
 } shapes[HD_CALIBRATION_REPORT_SHAPES] = {{"small", 0}, {"medium", 128}, {"large", 512}};
 
 static const struct {
@@ -20,7 +20,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts the values. count >= 1. */
+/* Returns the median and sorts the values. count >= 1. */
 static double median_of(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, by_value);
@@ -37,7 +37,7 @@ static int shape_of(double flops)
     return shape;
 }
 
-/* Adds the rates of one shape's samples. Returns how many `rates` has now. */
+/* Appends the FLOP/s of one size class's samples to `rates`; returns the new count. */
 static int add_rates(const struct hd_calibration_class *c, int shape, double *rates, int count)
 {
     for (int i = 0; i < c->count; i++) {
@@ -101,7 +101,7 @@ bool hd_calibration_report_peaks(const struct hd_calibration *cal,
         best.half_flops = fmax(best.half_flops, d->half_flops);
         best.memory_bytes_per_s = fmax(best.memory_bytes_per_s, d->memory_bytes_per_s);
     }
-    if (best.single_flops <= 0) /* the time was over before both were measured */
+    if (best.single_flops <= 0) /* the probe's time ended before both precisions were measured */
         best.single_flops = best.half_flops;
     if (best.half_flops <= 0)
         best.half_flops = best.single_flops;

@@ -1,7 +1,6 @@
-/* figures: what people, and the controller, look at of a calibration: a few numbers of each kind.
+/* calibration_report: a few figures of a calibration, for users and for the controller's tables.
  *
- * Used by: controller (core, services).   Uses: calibration.   Threads: any.
- */
+ * Used by: controller (core, services).   Uses: calibration.   Threads: any. */
 #ifndef HD_PLAN_CALIBRATION_REPORT_H
 #define HD_PLAN_CALIBRATION_REPORT_H
 
@@ -12,26 +11,26 @@ enum {
     HD_CALIBRATION_REPORT_PRODUCTS_MAX = 2 * HD_CALIBRATION_REPORT_SHAPES
 };
 
-/* The usual rate, which is the median, of products of one precision and class of shape. The side is
- * that of the cube of as many operations: "small" below 128, "medium" below 512, else "large". */
+/* Median FLOP/s of the measured products of one precision and size class. The class is by the side
+ * of a cube with as many operations: "small" below 128, "medium" below 512, else "large". */
 struct hd_calibration_report_product {
-    const char *precision, *shape; /* "fp32" or "bf16" */
+    const char *precision, *shape; /* "fp32" or "bf16"; "small", "medium" or "large" */
     double flops;
 };
 
-/* Returns how many there are: of what was not measured there is none. */
+/* Fills ret_products and returns their number; classes without a sample are left out. */
 int hd_calibration_report_products(
     const struct hd_calibration *cal,
     struct hd_calibration_report_product ret_products[HD_CALIBRATION_REPORT_PRODUCTS_MAX]);
 
-/* A collective of n bytes takes about alpha_s + n / bytes_per_s. The first is the time of the
- * shortest that was measured, the second of the bytes between the two longest; 0: not known. */
+/* Summarises a curve: a collective of n bytes takes about alpha_s + n / bytes_per_s. alpha_s is the
+ * time of the smallest measured size, bytes_per_s the slope between the two largest; 0: unknown. */
 void hd_calibration_report_curve(const struct hd_calibration_curve *curve, double *ret_alpha_s,
                                  double *ret_bytes_per_s);
 
-/* The calibration's peaks: the best of its devices, as `heddle-worker device` would measure them.
- * Of a precision that was not measured it is that of the other. False: products or memory were not
- * measured at all. */
+/* Reads the peaks of the machine: the best value of any of its devices, as `heddle-worker device`
+ * would measure them. A precision that was not measured gets the other one's rate. False: neither
+ * products nor memory bandwidth can be told. */
 bool hd_calibration_report_peaks(const struct hd_calibration *cal,
                                  struct hd_calibration_device *ret_peaks);
 

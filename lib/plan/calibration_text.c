@@ -1,8 +1,10 @@
-/* calibration_text: the form of calibrations in files: one JSON object,
+/* calibration_text: the file form of calibrations, one JSON object:
  *
  *   {"kind":"Calibration","version":1,"device":"cpu","isa":..,"library":..,"build":..,"engine":..,
- *    "made_unix_s":N,"threads":N,"devices":N,"launch_s":S,"step_s":S,"wait_share":X,"wait_s":S,"checkpoint_bytes_per_s":R,
- *    "each":[[SINGLE_FLOPS,HALF_FLOPS,MEMORY_BYTES_PER_S],..],"pairs":[[A,B,LATENCY_S,BYTES_PER_S],..],
+ *    "made_unix_s":N,"threads":N,"devices":N,"launch_s":S,"step_s":S,"wait_share":X,"wait_s":S,
+ *    "checkpoint_bytes_per_s":R,
+ *    "each":[[SINGLE_FLOPS,HALF_FLOPS,MEMORY_BYTES_PER_S],..],
+ *    "pairs":[[A,B,LATENCY_S,BYTES_PER_S],..],
  *    "kernels":[{"kernel":"gemm","variant":"f32.nt","samples":[[M,N,K,S],..]},..],
  *    "collectives":[{"kind":"all_reduce","members":N,"points":[[BYTES,S],..]},..]}
  */
@@ -14,7 +16,8 @@
 
 enum { VALUES_MAX = 200000, DEPTH_MAX = 8, THREADS_MAX = 4096, DEVICES_MAX = 4096 };
 
-/* A launch takes from a nanosecond to a day; sizes are FLOPs or bytes. */
+/* Limits of accepted values: a launch takes from a picosecond to a day; sizes are FLOPs or
+ * bytes. */
 static const double seconds_least = 1e-12, seconds_most = 86400, size_most = 1e24, rate_most = 1e15,
                     wait_share_most = 100;
 
@@ -150,7 +153,7 @@ static enum hd_status need_word(const struct hd_json *object, const char *key, s
     return st;
 }
 
-/* An array of exactly `count` numbers; the last is seconds, the others sizes. */
+/* Reads an array of exactly `count` numbers: sizes, then seconds in the last one. */
 static enum hd_status read_numbers(const struct hd_json *row, const char *what, int count,
                                    double size_least, double *ret_numbers)
 {
@@ -165,7 +168,7 @@ static enum hd_status read_numbers(const struct hd_json *row, const char *what, 
     return st;
 }
 
-/* False: this build has no kernel of that name. */
+/* Finds a kernel by name; false: this build has none. */
 static bool find_kernel(const char *name, enum hd_kernel *ret_kernel)
 {
     for (int k = 0; k < HD_KERNEL_COUNT; k++)
@@ -234,7 +237,7 @@ static enum hd_status read_curve(const struct hd_json *object, struct hd_arena *
     return st;
 }
 
-/* One row per device, in their order. */
+/* Reads one row per device, in the order of their numbers. */
 static enum hd_status read_each(const struct hd_json *rows, int64_t devices,
                                 struct hd_calibration_device *each)
 {
@@ -256,7 +259,7 @@ static enum hd_status read_each(const struct hd_json *rows, int64_t devices,
     return st;
 }
 
-/* Pairs of devices that exist, each at most once. */
+/* Reads the rows of `pairs`: both devices exist, and each pair occurs at most once. */
 static enum hd_status read_pairs(const struct hd_json *rows, int64_t devices,
                                  struct hd_calibration_pair *pairs)
 {
@@ -290,7 +293,7 @@ static enum hd_status read_pairs(const struct hd_json *rows, int64_t devices,
     return st;
 }
 
-/* Both are left out by who has measured kernels alone. */
+/* Reads `each` and `pairs`. Both may be absent: some probes measure only kernels. */
 static enum hd_status read_devices(const struct hd_json *root, struct hd_arena *arena,
                                    struct hd_calibration *cal)
 {
@@ -352,7 +355,7 @@ static enum hd_status read_head(const struct hd_json *root, struct hd_calibratio
         st = need_real(root, "launch_s", 0, 1, &cal->launch_s);
     if (!st)
         st = need_real(root, "step_s", 0, seconds_most, &cal->step_s);
-    if (!st && hd_json_member(root, "wait_share")) /* files of before do not have it */
+    if (!st && hd_json_member(root, "wait_share")) /* absent in files of older builds */
         st = need_real(root, "wait_share", 0, wait_share_most, &cal->wait_share);
     if (!st && hd_json_member(root, "wait_s"))
         st = need_real(root, "wait_s", 0, seconds_most, &cal->wait_s);

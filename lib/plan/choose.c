@@ -48,8 +48,9 @@ struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request)
                                   .nf4_head_width = codes ? request->head_width : 0};
 }
 
-/* The largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step; with pipeline
- * stages one that leaves at least four micro-batches per stage, so that the stages wait little. */
+/* Returns the largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step; with
+ * pipeline stages one that leaves at least four micro-batches per stage, so that the bubble is
+ * small. */
 static int64_t auto_micro_batch(int64_t share, int64_t pp)
 {
     for (int64_t size = HD_MICRO_BATCH_AUTO_MAX; size > 1; size--)
@@ -71,7 +72,7 @@ static void decide_word(char word[HD_JOB_WORD_MAX], const char *automatic)
 static const char *const schedules[] = {"1f1b",  "gpipe", "interleaved",
                                         "zb-h1", "zb-v",  HD_SCHEDULE_FILE};
 
-/* What a schedule replaces `auto` of virtual_stages by. */
+/* Returns the chunks per stage that replace `auto` in virtual_stages for this schedule. */
 static int64_t auto_virtual_stages(const char *schedule)
 {
     return strcmp(schedule, "interleaved") == 0 || strcmp(schedule, "zb-v") == 0 ? 2 : 1;
@@ -157,14 +158,16 @@ enum hd_status choose_check_pipeline(const struct hd_plan_request *w,
                       "or take the schedule interleaved",
                       (long long)s->virtual_stages, s->schedule);
     if (choose_too_many_chunks(w, s))
-        return hd_err(HD_INVALID, "parallel.pp: more chunks than units"); /* see refuse_chunks */
+        /* refuse_chunks makes the user's message */
+        return hd_err(HD_INVALID, "parallel.pp: more chunks than units");
     if (strcmp(s->stages, "auto") == 0)
         return HD_OK;
     return hd_stages_read_chunks(s->stages, chunks, w->layers, layers);
 }
 
-/* Whether the second of `shares` shares of a matrix in nf4 consists of whole blocks: if it does,
- * all do. Other rules say which shares are even. */
+/* Returns whether the second of `shares` equal shares of an nf4 matrix consists of whole
+ * quantization blocks; then all shares do. An uneven division returns true: other rules refuse
+ * it. */
 static bool has_whole_blocks(int64_t rows, int64_t columns, bool by_columns, int64_t shares)
 {
     struct hd_quant_box box = {.quant = HD_QUANT_NF4,
@@ -182,9 +185,9 @@ static bool has_whole_blocks(int64_t rows, int64_t columns, bool by_columns, int
     return hd_quant_box_fits(&box);
 }
 
-/* The matrices of blocks as lib/model declares them: those that lead into attention and the
- * feed-forward layers are shared by rows, those that lead out of them by columns. Also the registry
- * refuses it, when the first rank has been started. */
+/* Returns whether tp cuts a quantization block of some matrix, with matrices split as lib/model
+ * declares them: inputs of attention and feed-forward layers by rows, their outputs by columns. The
+ * registry refuses this too, but only after the first rank has started. */
 static bool cuts_codes(const struct hd_plan_request *w, int64_t tp)
 {
     const int64_t C = w->hidden, Q = w->heads * w->head_width, KV = w->kv_heads * w->head_width,
@@ -288,10 +291,10 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     s.cp = choose_or_one(s.cp);
     s.tp = choose_or_one(s.tp);
     s.ep = choose_or_one(s.ep);
-    if (s.zero < 0) /* what zero_shard shares is there from stage 1 on */
+    if (s.zero < 0) /* zero_shard > 1 needs at least ZeRO stage 1 */
         s.zero = s.zero_shard > 1;
     if (s.zero_shard == 1 && !s.zero)
-        s.zero_shard = 0; /* as a plan without ZeRO says it */
+        s.zero_shard = 0; /* zero_shard is 0 in every layout without ZeRO */
     if (s.sequence < 0)
         s.sequence = s.tp > 1;
     decide_word(s.cp_exchange, "ring");
@@ -358,12 +361,13 @@ enum hd_status hd_plan_check_devices(const char *path, const char *device, bool 
                   path, (long long)devices, most, engine);
 }
 
-/* An axis that is auto, and the largest value that the search gives it (search.h). */
+/* An axis that is auto, and the largest value that the search tries for it (search.h). */
 struct open_axis {
     int64_t *size, most;
 };
 
-/* Sequence parallelism that is auto is left out where tp does not divide the rows. */
+/* Computes the layout as hd_plan_size does, but turns off sequence parallelism that is auto where
+ * tp does not divide the rows. */
 static bool size_searched(const struct hd_plan_request *request, int32_t devices,
                           struct hd_layout_sizes *ret_sizes)
 {
@@ -377,7 +381,7 @@ static bool size_searched(const struct hd_plan_request *request, int32_t devices
     return why == HD_PLAN_FITS;
 }
 
-/* Tries every value of an axis that is auto. */
+/* Tries every value of each axis that is auto; true: some combination has a layout. */
 static bool searched_fits(struct hd_plan_request *r, const struct open_axis *axes, int count,
                           int32_t devices, struct hd_layout_sizes *ret_sizes)
 {
@@ -423,7 +427,8 @@ int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
 
         if (why == HD_PLAN_FITS || hd_plan_first(request, count, &sizes))
             return count;
-        if (why < HD_PLAN_TOO_MANY && !request->searched) /* on every number of devices */
+        /* the obstacle holds for every number of devices */
+        if (why < HD_PLAN_TOO_MANY && !request->searched)
             return 0;
     }
     return 0;

@@ -1,6 +1,5 @@
-/* choose_refuse: what is said where a request has no layout: the rule that is broken, and the
- * values that would do.
- */
+/* choose_refuse: makes the error message of a request that has no layout: the broken rule, and the
+ * values that are possible. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,9 +8,9 @@
 #include "base/text.h"
 #include "plan/choose_internal.h"
 
-enum { MICRO_BATCH_MAX = 1 << 20 }; /* of the job file */
+enum { MICRO_BATCH_MAX = 1 << 20 }; /* limit of parallel.micro_batch in job files */
 
-/* The axes of a replica, for messages. */
+/* Returns the axes of a replica as text for messages. */
 static const char *replica_words(const struct hd_plan_request *w)
 {
     return w->sizes.pp > 1 ? "tp x cp x pp" : "tp x cp";
@@ -36,7 +35,7 @@ static bool is_possible_cp(const void *about, int64_t value)
 }
 
 struct expert_rank_counts {
-    int64_t experts, ranks; /* ranks: dp x cp, which share the experts */
+    int64_t experts, ranks; /* ranks: dp x cp, over which the experts are split */
 };
 
 static bool is_possible_ep(const void *about, int64_t value)
@@ -51,7 +50,7 @@ static bool divides(const void *about, int64_t value)
     return *(const int64_t *)about % value == 0;
 }
 
-/* A number of devices that has a layout. */
+/* Returns whether a layout exists on this number of devices. */
 static bool is_possible_count(const void *about, int64_t value)
 {
     struct hd_layout_sizes sizes;
@@ -59,12 +58,12 @@ static bool is_possible_count(const void *about, int64_t value)
     return hd_plan_size(about, (int32_t)value, &sizes) == HD_PLAN_FITS;
 }
 
-/* The request with another value of one of its sizes. */
+/* A request in which one size is replaced by other values to find possible ones. */
 struct trial {
     struct hd_plan_request request;
-    size_t offset; /* of the size in struct hd_layout_sizes */
+    size_t offset; /* offset of the size in struct hd_layout_sizes */
     int32_t devices_min, devices_max;
-    int64_t whole; /* what a value divides; 0: not known */
+    int64_t whole; /* number that every value must divide; 0: unknown */
 };
 
 static bool makes_it_fit(const void *about, int64_t value)
@@ -77,8 +76,8 @@ static bool makes_it_fit(const void *about, int64_t value)
     return hd_plan_most(&t.request, t.devices_min, t.devices_max) > 0;
 }
 
-/* Lists the values of a size up to `max` with which a layout exists. If there is none, because
- * another size is wrong as well: those that obey the rule that was broken; 1 always does. */
+/* Lists the values of a size, up to `max`, with which a layout exists. If there is none, because
+ * another size is wrong as well: the values that obey the broken rule; 1 always does. */
 static void list_values(struct trial *t, int64_t max, bool (*obeys)(const void *, int64_t),
                         const void *about, char list[HD_TEXT_LIST_MAX])
 {
@@ -122,8 +121,9 @@ static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_ob
                   list);
 }
 
-/* s: sizes that are in the request, or that were tried: pp of two stages. Of the two that are too
- * large together that one is named which alone can be changed. */
+/* Makes the message for too many chunks. s: the requested sizes, or those that were tried (pp of
+ * two stages). If virtual_stages and pp are too large only together, names the one that can be
+ * changed alone. */
 static enum hd_status refuse_chunks(const struct hd_plan_request *w,
                                     const struct hd_layout_sizes *s, int32_t min, int32_t max)
 {
@@ -149,8 +149,9 @@ static enum hd_status refuse_chunks(const struct hd_plan_request *w,
                   (long long)s->virtual_stages, (long long)most, (long long)w->layers, list);
 }
 
-/* Where pp is auto and searched, several stages were tried as well: the rule that two of them break
- * says more than that one is too few. */
+/* Makes the message for an obstacle of the pipeline. If pp is auto and searched, several stages
+ * were tried as well, and the rule that two stages break explains more than that one stage is too
+ * few. */
 static enum hd_status refuse_pipeline(const struct hd_plan_request *w, int32_t min, int32_t max)
 {
     const bool any = w->searched && !w->sizes.pp;
@@ -170,7 +171,7 @@ static enum hd_status refuse_pipeline(const struct hd_plan_request *w, int32_t m
     return choose_check_pipeline(w, &sizes);
 }
 
-/* The message for an obstacle that holds for every number of devices. */
+/* Makes the message for an obstacle that holds for every number of devices. */
 static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                     int32_t min, int32_t max)
 {
@@ -236,7 +237,8 @@ static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices
                   (long long)(w->sizes.dp * replica), devices);
 }
 
-/* The replicas do not share the batch: other numbers of devices, or another batch. */
+/* Makes the message for a batch that dp does not divide: names other numbers of devices or another
+ * batch. */
 static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devices,
                                    const char *list)
 {
@@ -259,7 +261,8 @@ static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devi
                   (long long)w->global_batch, instead);
 }
 
-/* The order from a file has another number of micro-batches than a replica. */
+/* Makes the message for a schedule from a file whose number of micro-batches is not that of a
+ * replica. */
 static enum hd_status refuse_order(const struct hd_plan_request *w, int64_t share)
 {
     const long long M = w->sizes.order_micro_batches, size = w->sizes.micro_batch;
@@ -279,7 +282,7 @@ static enum hd_status refuse_order(const struct hd_plan_request *w, int64_t shar
                   M, (long long)share, list);
 }
 
-/* The message for an obstacle on exactly this number of devices. */
+/* Makes the message for an obstacle on exactly this number of devices. */
 static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                    int32_t devices)
 {
@@ -319,7 +322,7 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
         return refuse_batch(w, devices, list);
     case HD_PLAN_ORDER:
         return refuse_order(w, share);
-    default: /* every check before this one has passed, so each divisor is possible */
+    default: /* all earlier checks have passed, so each divisor is possible */
         hd_text_list_near(divides, &share, MICRO_BATCH_MAX, w->sizes.micro_batch, list);
         return hd_err(HD_INVALID,
                       "parallel.micro_batch: %d does not divide the %lld sequences of a rank "
@@ -329,27 +332,27 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
     }
 }
 
-/* Is a size of the replica left to a search? */
+/* Returns whether the search may choose a size of the replica (tp, cp or pp). */
 static bool is_open(const struct hd_plan_request *w)
 {
     return w->searched && !(w->sizes.tp && w->sizes.pp && w->sizes.cp);
 }
 
-/* An obstacle of one stage, or of tp 1, where a search tries others. */
+/* Returns whether the obstacle comes only from pp 1 or tp 1, while a search tries other values. */
 static bool is_of_one(const struct hd_plan_request *w, enum hd_plan_obstacle why)
 {
     return w->searched && ((why == HD_PLAN_PIPELINE && !w->sizes.pp) ||
                            (why == HD_PLAN_SEQUENCE_ALONE && !w->sizes.tp));
 }
 
-/* Of a search: the first size that is given and alone stands in the way, with the values with which
- * a layout exists. HD_OK: no single one does. */
+/* Names, for a search, the first given size that alone prevents a layout, with the values that are
+ * possible. HD_OK: no single size does. */
 static enum hd_status refuse_given(const struct hd_plan_request *w, int32_t devices)
 {
     const struct {
         size_t offset;
         const char *key;
-        int64_t whole; /* a possible value divides it */
+        int64_t whole; /* number that a possible value divides */
     } sizes[] = {
         {offsetof(struct hd_layout_sizes, micro_batch), "micro_batch", w->global_batch},
         {offsetof(struct hd_layout_sizes, zero_shard), "zero_shard", devices},
@@ -376,7 +379,7 @@ static enum hd_status refuse_given(const struct hd_plan_request *w, int32_t devi
     return HD_OK;
 }
 
-/* The message when no number of devices from min to max is possible. */
+/* Makes the message when no number of devices from min to max is possible. */
 static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min, int32_t max)
 {
     const int64_t replica = choose_replica(w);

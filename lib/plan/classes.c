@@ -2,13 +2,13 @@
 
 #include <string.h>
 
-/* Numbers that tell a class from others. */
+/* The numbers on which a rank's programs depend. */
 struct class_key {
     int64_t *numbers;
     int count, capacity;
 };
 
-/* The classes of one stage; programs: which of the finder's programs each has. */
+/* The classes of one stage; programs: for each class, the index of its key in finder.programs. */
 struct stage_classes {
     int32_t *programs;
     int count, capacity;
@@ -16,12 +16,12 @@ struct stage_classes {
 
 struct finder {
     const struct hd_rank_program_shared *shared;
-    struct hd_arena arena;        /* of keys and stages */
+    struct hd_arena arena;        /* memory of keys and stages */
     struct stage_classes *stages; /* [pp] */
-    int32_t *of;                  /* [world] the class within its stage */
+    int32_t *of;                  /* [world] the class of each rank within its stage */
     struct class_key *programs;   /* the different keys of all stages */
     int program_count, program_capacity;
-    struct class_key key; /* of the rank in hand; its memory serves all ranks */
+    struct class_key key; /* key of the current rank; its memory is reused for every rank */
 };
 
 static void add(struct finder *f, int64_t number)
@@ -30,15 +30,15 @@ static void add(struct finder *f, int64_t number)
                                      sizeof *f->key.numbers);
 
     if (!numbers)
-        return; /* hd_arena_failed tells */
+        return; /* hd_arena_failed reports it */
     f->key.numbers = numbers;
     numbers[f->key.count++] = number;
 }
 
-/* ---- what a rank's programs depend on ---- */
+/* ---- facts that a rank's programs depend on ---- */
 
-/* The pairs of a query and a key in each block of keys, in the order in which the rank attends to
- * them; of blocks of the model without the window, and with it. */
+/* Adds the number of query-key pairs in each block of keys, in the order in which the rank attends
+ * to them; for model blocks without the window, and with it. */
 static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
 {
     const int32_t P = f->shared->mesh.sizes.cp;
@@ -53,7 +53,8 @@ static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
     }
 }
 
-/* How many dp indices, each with its own samples, the rank's group of experts has. */
+/* Adds the number of dp indices, each with its own samples, that the rank's group of experts
+ * has. */
 static void add_experts(struct finder *f, const struct hd_mesh_coord *c)
 {
     const int64_t cp = f->shared->mesh.sizes.cp, ep = f->shared->mesh.sizes.ep;
@@ -63,8 +64,8 @@ static void add_experts(struct finder *f, const struct hd_mesh_coord *c)
         add(f, (first + ep - 1) / cp - first / cp);
 }
 
-/* The piece of a segment that lies in the rank's shard. The sums of its squares are cut where
- * chunks of the norm end, which depends on where the piece begins. */
+/* Adds the piece of a segment that lies in the rank's shard. The norm sums squares in fixed chunks,
+ * so its cuts depend on the offset at which the piece begins. */
 static void add_segment(struct finder *f, const struct hd_bucket *p, const struct hd_segment *s)
 {
     const int64_t begin = s->begin > p->shard_begin ? s->begin : p->shard_begin;
@@ -75,7 +76,8 @@ static void add_segment(struct finder *f, const struct hd_bucket *p, const struc
     add(f, end > begin ? begin % HD_GRAD_CHUNK : 0);
 }
 
-/* counts: the rank's index in the reduce group is 0. */
+/* Adds a bucket. counts: the rank's index in the reduce group is 0, so it counts the bucket in the
+ * norm. */
 static void add_bucket(struct finder *f, const struct hd_registry *r, int number, bool counts)
 {
     const struct hd_bucket *p = &r->buckets[number];
@@ -92,10 +94,10 @@ static void add_bucket(struct finder *f, const struct hd_registry *r, int number
         add_segment(f, p, &p->segments[k]);
     for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
         for (int d = 0; r->params[i].bucket == number && d < r->params[i].dim_count; d++)
-            add(f, r->params[i].real[d]); /* of the vocabulary: without padding */
+            add(f, r->params[i].real[d]); /* size without padding, for the vocabulary */
 }
 
-/* How the stage's units are cut into chunks, and what their blocks see. */
+/* Adds how the stage's units are cut into chunks, and the window of each block. */
 static void add_chunks(struct finder *f, int32_t stage)
 {
     const struct hd_rank_program_shared *s = f->shared;
@@ -106,7 +108,8 @@ static void add_chunks(struct finder *f, int32_t stage)
         const struct hd_units u = s->units[chunk];
 
         add(f,
-            s->order.frozen > 0 && chunk <= s->order.frozen); /* backward ends above it, or in it */
+            /* backward ends after this chunk, or within it */
+            s->order.frozen > 0 && chunk <= s->order.frozen);
         add(f, u.first == HD_UNIT_EMBEDDING);
         add(f, u.end - u.first);
         for (int unit = u.first; s->config.window > 0 && unit < u.end; unit++)
@@ -116,14 +119,14 @@ static void add_chunks(struct finder *f, int32_t stage)
     }
 }
 
-/* The registry is of the rank with these coordinates but for pp: what a part is does not depend on
- * the stage, only who holds it does. */
+/* Makes the key of the rank at these coordinates. The registry may be that of another stage: what a
+ * bucket contains does not depend on the stage, only which ranks hold it. */
 static void make_key(struct finder *f, const struct hd_registry *r, struct hd_mesh_coord c)
 {
     const int32_t rank = hd_mesh_rank(&f->shared->mesh, c);
 
     f->key.count = 0;
-    add(f, c.tp == 0); /* counts the loss */
+    add(f, c.tp == 0); /* this rank counts the loss */
     add(f, f->shared->snapshot_bytes ? f->shared->snapshot_bytes[rank] : 0);
     add_attention(f, &c);
     add_experts(f, &c);
@@ -139,8 +142,8 @@ static void make_key(struct finder *f, const struct hd_registry *r, struct hd_me
 
 /* ---- classes ---- */
 
-/* The number of the key among those of all ranks so far; ranks with equal keys run equal programs.
- */
+/* Returns the index of the current key among those of all ranks so far; adds it if it is new. Ranks
+ * with equal keys run equal programs. */
 static int32_t find_programs(struct finder *f)
 {
     const size_t size = (size_t)f->key.count * sizeof *f->key.numbers;
@@ -155,12 +158,13 @@ static int32_t find_programs(struct finder *f)
     if (!keys)
         return 0;
     f->programs = keys;
-    keys[f->program_count] = f->key; /* takes the memory over */
+    keys[f->program_count] = f->key; /* passes ownership of the memory */
     f->key = (struct class_key){0};
     return f->program_count++;
 }
 
-/* The class of the stage that has the key's programs; a new one if there is none. */
+/* Returns the class of the stage that has the current key's programs; makes one if there is
+ * none. */
 static int32_t look_up(struct finder *f, struct stage_classes *stage)
 {
     const int32_t programs = find_programs(f);
@@ -177,7 +181,7 @@ static int32_t look_up(struct finder *f, struct stage_classes *stage)
     return stage->count++;
 }
 
-/* The ranks of all stages that have the other coordinates of `c`. */
+/* Assigns a class to each rank that has the coordinates `c` except for pp. */
 static enum hd_status sort_ranks(struct finder *f, struct hd_mesh_coord c)
 {
     const struct hd_mesh *mesh = &f->shared->mesh;
@@ -199,7 +203,7 @@ static enum hd_status sort_ranks(struct finder *f, struct hd_mesh_coord c)
 /* Numbers the classes of all stages by their lowest ranks. */
 static void number_classes(const struct finder *f, struct hd_classes *classes)
 {
-    const int32_t ranks = f->shared->mesh.world / f->shared->mesh.sizes.pp; /* of a stage */
+    const int32_t ranks = f->shared->mesh.world / f->shared->mesh.sizes.pp; /* ranks of one stage */
     int32_t end = 0, numbered;
 
     for (int32_t stage = 0; stage < f->shared->mesh.sizes.pp; stage++) {
@@ -218,10 +222,10 @@ static void number_classes(const struct finder *f, struct hd_classes *classes)
     classes->count = end;
 }
 
-/* Numbers of equal programs, whatever the stage. */
+/* Finds, for each class, the first class with equal programs in any stage. */
 static void find_alike(const struct finder *f, struct hd_classes *classes)
 {
-    const int32_t ranks = f->shared->mesh.world / f->shared->mesh.sizes.pp; /* of a stage */
+    const int32_t ranks = f->shared->mesh.world / f->shared->mesh.sizes.pp; /* ranks of one stage */
 
     for (int32_t i = 0; i < classes->count; i++) {
         const int32_t rank = classes->lowest[i];

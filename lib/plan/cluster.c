@@ -5,27 +5,27 @@
 
 #include "base/text.h"
 
-enum { KINDS_MAX = 64 }; /* of GPUs, whose words are compared */
+enum { KINDS_MAX = 64 }; /* known kinds of GPU that are compared */
 
 /* ---- usual machines ---- */
 
-/* Links of GPUs in the machines that they are usually sold in, one direction, per GPU. NVLink and
- * PCIe by NVIDIA's data sheets (which give the sum of both directions); adapters by the user guides
- * of DGX A100 (a 200 Gb/s adapter per GPU), DGX H100, H200 and B200 (400 Gb/s); where machines
- * differ, 100 Gb/s per GPU. `island`: GPUs that a bridge joins; the others of a node are reached
- * over PCIe. GeForce cards copy through the host's memory, at half the rate of their slots, and
- * their machines have 10 Gb/s networks. V100: the one NVLink that all neighbours in a DGX-1 have;
- * P100: in PCIe 3.0 slots. Such machines are not alike inside: give a matrix. Host memory: 2 TiB of
- * DGX H100, H200 and B200, 1 TiB of DGX A100, 480 GB of GH200, as their user guides have it.
- * Latencies are round figures of NCCL's order: 3 us within a node, 8 us between nodes.
- */
+/* Usual links of GPUs in the machines that they are commonly sold in, one direction, per GPU.
+ * NVLink and PCIe by NVIDIA's data sheets (which give the sum of both directions); adapters by the
+ * user guides of DGX A100 (a 200 Gb/s adapter per GPU), DGX H100, H200 and B200 (400 Gb/s); for
+ * other kinds, whose machines differ, 100 Gb/s per GPU. `island`: GPUs joined by a bridge; the
+ * other GPUs of the node are reached over PCIe. GeForce cards copy through host memory, at half the
+ * rate of their slots, and their machines have 10 Gb/s networks. V100: the one NVLink that all
+ * neighbours in a DGX-1 have; P100: PCIe 3.0 slots. In V100 and P100 machines pairs of GPUs differ:
+ * give a matrix in the cluster file. Host memory: 2 TiB of DGX H100, H200 and B200, 1 TiB of DGX
+ * A100, 480 GB of GH200, by their user guides. Latencies are round figures of NCCL's order: 3 us
+ * within a node, 8 us between nodes. */
 struct usual_links {
-    const char *kinds;      /* words, each in blanks */
+    const char *kinds;      /* words of the kinds, each between blanks */
     double island_gb;       /* GB/s within an island; 0: no islands */
     double node_gb, nic_gb; /* GB/s within a node, between nodes */
-    int island;             /* GPUs of an island */
+    int island;             /* GPUs of an island; 0: no islands */
     int node;               /* GPUs of a node */
-    int host_gib;           /* memory of the host, per GPU; 0: machines differ */
+    int host_gib;           /* host memory per GPU, GiB; 0: machines differ */
 };
 static const struct usual_links usual[] = {
     {" h100 h200 h20 ", 0, 450, 50, 0, 8, 256},
@@ -73,7 +73,7 @@ struct hd_cluster_level hd_cluster_usual_network(const struct hd_gpu_kind *kind)
                                      .latency_s = network_latency_s};
 }
 
-/* A device's share of the memory of such machines' hosts; 0: they differ. */
+/* Returns the usual host memory per device, bytes; 0: machines differ. */
 static int64_t usual_host(const struct hd_gpu_kind *kind)
 {
     return (int64_t)usual_links_of(kind)->host_gib << 30;

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a rank takes of its device: on a GPU with its process; on a CPU device the plan alone. */
+/* Returns the device memory of the largest rank: on a GPU with that of its process; on a CPU the
+ * planned memory alone. */
 static int64_t needed(const struct hd_plan *plan, const struct hd_traits *traits)
 {
     int64_t most = 0;
@@ -18,7 +19,7 @@ static int64_t needed(const struct hd_plan *plan, const struct hd_traits *traits
     return most;
 }
 
-/* HD_INVALID, HD_LIMIT, HD_UNSUPPORTED: the rung cannot be laid out. */
+/* Computes the memory of one layout. HD_INVALID, HD_LIMIT, HD_UNSUPPORTED: it cannot be built. */
 static enum hd_status measure(const struct hd_fit_asked *asked, const struct hd_layout_sizes *sizes,
                               int64_t *ret_bytes)
 {
@@ -39,8 +40,8 @@ static enum hd_status measure(const struct hd_fit_asked *asked, const struct hd_
     return st;
 }
 
-/* Tries one rung; true: it fits, and the search is over. axes: tp, cp, pp and sequence
- * of the rung. */
+/* Tries one layout; true: it fits, or memory ran out, and the search ends. axes: its tp, cp, pp and
+ * sequence. */
 static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
                       int64_t zero, struct hd_fit *fit, enum hd_status *st)
 {
@@ -56,12 +57,12 @@ static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_s
     if (hd_plan_size(&request, asked->devices, &sizes))
         return false;
     if (zero > 0 && asked->request->sizes.zero < 0 && sizes.dp * sizes.cp == 1)
-        return false; /* ZeRO shares among replicas, and there is one */
+        return false; /* there is one replica, so ZeRO has nothing to shard */
     hd_plan_decide_device(sizes.device, asked->bf16_fast, asked->threads, &sizes);
     *st = measure(asked, &sizes, &bytes);
     if (*st == HD_NO_MEMORY)
         return true;
-    if (*st) { /* such as more chunks than the model has units */
+    if (*st) { /* for example more chunks than the model has units */
         if (!*fit->unlaid)
             (void)snprintf(fit->unlaid, sizeof fit->unlaid, "%s", hd_err_message());
         *st = HD_OK;
@@ -74,14 +75,14 @@ static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_s
         fit->first_zero = zero;
     }
     if (fit->tried && bytes >= fit->needed_bytes)
-        return false; /* `sizes` stays the one that takes least */
+        return false; /* `sizes` keeps the layout that needs least */
     fit->sizes = sizes;
     fit->needed_bytes = bytes;
     fit->fits = bytes <= asked->memory_bytes;
     return fit->fits;
 }
 
-/* Tries every zero that the request allows with these axes, the least first. */
+/* Tries every zero that the request allows with these axes, the smallest first. */
 static bool try_zeros(const struct hd_fit_asked *asked, const struct hd_layout_sizes *axes,
                       struct hd_fit *fit, enum hd_status *st)
 {
@@ -119,7 +120,8 @@ enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *re
         if (asked->devices % pp == 0)
             found = try_zeros(asked, &axes, &fit, &st);
     }
-    /* No pp alone gives a layout on this number of devices: tp or cp must be more than 1 too. */
+    /* No pp gives a layout on this number of devices by itself: tp or cp must be more than 1,
+     * too. */
     if (!found && !fit.needed_bytes && !*fit.unlaid) {
         axes = fit.sizes;
         (void)try_zeros(asked, &axes, &fit, &st);
@@ -128,9 +130,9 @@ enum hd_status hd_fit_choose(const struct hd_fit_asked *asked, struct hd_fit *re
     return st;
 }
 
-/* ---- the line ---- */
+/* ---- the explanation ---- */
 
-/* "pp 2 and zero 1" of the members that are auto. */
+/* Appends "pp 2 and zero 1": those of the two members that are auto. */
 static void add_members(const struct hd_layout_sizes *requested, int64_t pp, int64_t zero,
                         struct hd_text *text)
 {
@@ -140,7 +142,7 @@ static void add_members(const struct hd_layout_sizes *requested, int64_t pp, int
         hd_text_add(text, "%szero %lld", requested->pp ? "" : " and ", (long long)zero);
 }
 
-/* The keys that a user could change, nearest first. */
+/* Appends the keys that a user could change, the least intrusive first. */
 static void add_remedies(const struct hd_fit_asked *asked, const struct hd_fit *fit,
                          struct hd_text *text)
 {
@@ -158,7 +160,7 @@ static void add_remedies(const struct hd_fit_asked *asked, const struct hd_fit *
     hd_text_add(text, "or give more devices (resources.devices) or devices with more memory");
 }
 
-/* Says why axes that are auto are more than 1 although nothing was tried before them. */
+/* Says why axes that are auto are more than 1 although no other layout was tried before. */
 static void add_forced(const struct hd_fit_asked *asked, const struct hd_fit *fit,
                        struct hd_text *text)
 {

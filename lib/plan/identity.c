@@ -11,9 +11,9 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     hd_job_set_defaults(&nothing);
     job.layout = nothing.layout;
     job.devices_min = job.devices_max = 1;
-    job.train_count = job.val_count = 0; /* files may be elsewhere, or not there yet */
+    job.train_count = job.val_count = 0; /* the data files may be elsewhere, or not exist yet */
     job.schedule_order = NULL;
-    /* when it runs, and how often, changes no plan */
+    /* when and how often a job runs does not change its plan */
     memcpy(job.name, "job", sizeof "job");
     memcpy(job.queue, nothing.queue, sizeof job.queue);
     memcpy(job.after, nothing.after, sizeof job.after);
@@ -30,7 +30,7 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
 }
 
-/* The line of a text that begins with the same word as `line`; NULL: none. */
+/* Returns the line of a text that begins with the same word as `line`; NULL: none. */
 static const char *same_key(const char *text, const char *line)
 {
     const size_t key = strcspn(line, " \n") + 1;

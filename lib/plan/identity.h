@@ -1,5 +1,5 @@
-/* identity: what of a job its plan depends on. Two jobs of equal identity, on equal devices and
- * with the same members of `parallel` left open, have the same best layout.
+/* identity: the settings of a job that its plan depends on, as text. Two jobs of equal identity, on
+ * equal devices and with the same `auto` members of `parallel`, have the same best layout.
  *
  * Used by: controller (services), the heddle command.   Uses: base, job.   Threads: any; no state.
  */
@@ -9,12 +9,11 @@
 #include "base/text.h"
 #include "job/job.h"
 
-/* Appends the keys of a job that a plan depends on and does not decide, in the text form of job.h.
- */
+/* Appends the keys that a plan depends on and does not decide, in the text form of job.h. */
 enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text);
 
-/* HD_INVALID: the job is not the one that was planned; the message names what changed. planned: the
- * identity of then. */
+/* Compares a job with the identity of the job that was planned (`planned`). HD_INVALID: they
+ * differ; the message names the changed keys. */
 enum hd_status hd_plan_identity_compare(const char *planned, const struct hd_job *spec);
 
 #endif

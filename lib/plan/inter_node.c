@@ -7,7 +7,8 @@ static bool crosses(const struct hd_mesh_group *g, int32_t a, int32_t b, int64_t
     return hd_mesh_member(g, a) / devices_per_node != hd_mesh_member(g, b) / devices_per_node;
 }
 
-/* Of the hops from each member to the next; closed: also from the last to the first. */
+/* Returns the share of hops, each from a member to the next, that cross between nodes; closed: the
+ * hop from the last member to the first counts, too. */
 static double share_of_hops(const struct hd_mesh_group *g, int64_t devices_per_node, bool closed)
 {
     const int32_t hops = closed ? g->size : g->size - 1;
@@ -18,14 +19,15 @@ static double share_of_hops(const struct hd_mesh_group *g, int64_t devices_per_n
     return (double)count / hops;
 }
 
-/* Members are in ascending order, so those of a node are neighbours. */
+/* Returns the share of pairs of members that lie on two nodes. Members are in ascending order, so
+ * those of one node are adjacent. */
 static double share_of_pairs(const struct hd_mesh_group *g, int64_t devices_per_node)
 {
-    int64_t together = 0, before = 0; /* before: members of the same node with a lower index */
+    int64_t together = 0, before = 0; /* pairs on one node; earlier members on the current node */
 
     for (int32_t i = 0; i < g->size; i++) {
         before = i > 0 && !crosses(g, i - 1, i, devices_per_node) ? before + 1 : 0;
-        together += 2 * before; /* pairs, in both directions */
+        together += 2 * before; /* pairs count in both directions */
     }
     return 1 - (double)together / ((double)g->size * (g->size - 1));
 }
@@ -48,7 +50,7 @@ double hd_inter_node_share(const struct hd_mesh_group *g, int64_t devices_per_no
         return share_of_hops(g, devices_per_node, false);
     case HD_COMM_REDUCE_SCATTER:
         return sum;
-    case HD_COMM_ALL_REDUCE: /* an all-gather of the sums is half of it */
+    case HD_COMM_ALL_REDUCE: /* half of its bytes are an all-gather of the sums */
         return (share_of_hops(g, devices_per_node, true) + sum) / 2;
     default:
         return share_of_pairs(g, devices_per_node);
@@ -76,7 +78,7 @@ int64_t hd_inter_node_bytes_all(const struct hd_plan *plan, int64_t devices_per_
             const bool is_first = hd_mesh_find_group(&plan->mesh, name, rank).index == 0;
 
             for (int k = 0; k < HD_COMM_KIND_COUNT; k++)
-                if (is_first || k == HD_COMM_RECV) /* else another member has counted it */
+                if (is_first || k == HD_COMM_RECV) /* otherwise another member has counted them */
                     all += hd_inter_node_bytes(plan, rank, name, (enum hd_comm_kind)k,
                                                devices_per_node, native);
         }

@@ -6,8 +6,8 @@
 #include "plan/rank_map.h"
 #include "plan/rates.h"
 
-/* The chunks that are compiled, and the registries that they need, of the first and of the last
- * stage. With one stage both are the same. */
+/* The chunks that are compiled, and the registries of the first and the last stage, which they
+ * need. With one stage both registries are the same. */
 struct builder {
     const struct hd_cluster *cluster;
     struct hd_arena arena;
@@ -17,8 +17,8 @@ struct builder {
     struct hd_link_group group[HD_GROUP_COUNT];
     bool has_group[HD_GROUP_COUNT];
     bool native;
-    /* Where the devices of a node are not alike: the mesh of the whole job, and its ranks' devices;
-     * else the mesh of what is compiled, and NULL. */
+    /* If pairs of devices in a node differ: the mesh of the whole job, and the device of each rank.
+     * Otherwise the mesh of the compiled job, and NULL. */
     struct hd_mesh mesh;
     int32_t *devices;
 };
@@ -53,17 +53,18 @@ static double node_seconds(struct builder *b, const struct hd_node *node)
         return hd_rates_node(&b->cluster->rates, node);
     g = group_of(b, node->group);
     bytes = (double)node->count * (double)hd_dtype_size(node->dtype);
-    if (node->comm == HD_COMM_ALL_TO_ALL_V) /* balanced routers: even rows over all members */
+    /* assumes balanced routers: equal rows for all members */
+    if (node->comm == HD_COMM_ALL_TO_ALL_V)
         bytes = (double)(node->rows.even * node->rows.elements) *
                 (double)hd_dtype_size(node->dtype) * (g->size - 1) / g->size;
     return hd_links_collective(b->cluster, g, node->comm, bytes, b->native) +
            (g->size > 1 ? b->cluster->rates.wait_s : 0);
 }
 
-/* A program under way: when each stream, and each node, is done. */
+/* The state of a walk over a program's nodes: when each stream and each node ends, seconds. */
 struct program_walk {
     double stream_end[HD_STREAM_COUNT];
-    enum hd_group_name last_group[HD_STREAM_COUNT]; /* of the last collective of a stream */
+    enum hd_group_name last_group[HD_STREAM_COUNT]; /* group of the stream's last collective */
     double *node_end;
     struct hd_program_time *time;
 };
@@ -101,7 +102,8 @@ static void walk_node(struct builder *b, struct program_walk *w, const struct hd
         w->time->reduce += seconds;
 }
 
-/* A program's results are there when all streams but that of reductions are done. */
+/* Ends the walk. A program's results are complete when all streams but the reductions' have
+ * ended. */
 static void walk_end(struct program_walk *w)
 {
     struct hd_program_time *t = w->time;
@@ -157,7 +159,7 @@ static enum hd_status measure(struct builder *b, int registry, struct hd_units u
     return hd_arena_failed(&b->arena) ? hd_err(HD_NO_MEMORY, "no memory for a price") : HD_OK;
 }
 
-/* layer profile -= other, but for work memory, which does not add up */
+/* Subtracts `other` from `profile`, except for work memory, which does not add up. */
 static void subtract(struct hd_layer_profile *profile, const struct hd_layer_profile *other)
 {
     for (int c = 0; c < HD_LAYER_PROFILE_CALLS; c++)
@@ -175,8 +177,9 @@ static enum hd_status declare(struct builder *b, int stage)
                                    &b->model[stage]);
 }
 
-/* Adds the time of a program's nodes to that of their units: the busiest stream of each, or where
- * collectives take the rank's thread, all of them; nodes of no unit to `ret_base`. */
+/* Adds the time of a program's nodes to their units: per unit the time of its busiest stream, or
+ * the sum over all streams if collectives take the rank's thread. Nodes of no unit add to
+ * `ret_base`. */
 static void share_out(struct builder *b, const struct hd_program *p, double *units, int unit_count,
                       double *ret_base)
 {
@@ -202,7 +205,7 @@ static void share_out(struct builder *b, const struct hd_program *p, double *uni
     }
 }
 
-/* Adds what the host updates between U and P, part by part. */
+/* Adds the seconds in which the host updates offloaded buckets between U and P. */
 static void host_update(const struct builder *b, const struct hd_registry *r, double *units)
 {
     for (int i = 0; i < r->bucket_count; i++) {
@@ -215,7 +218,7 @@ static void host_update(const struct builder *b, const struct hd_registry *r, do
     }
 }
 
-/* Seconds of U and P of a stage, by unit. */
+/* Measures the seconds of U and P of a stage, by unit. */
 static enum hd_status measure_update(struct builder *b, int stage, double *units, int unit_count,
                                      double *ret_base)
 {
@@ -253,7 +256,8 @@ static enum hd_status measure_ends(struct builder *b, struct hd_layer_profiles *
     subtract(&p->profile[HD_LAYER_PROFILE_HEAD], &p->profile[HD_LAYER_PROFILE_BASE]);
     p->update[0] = first[HD_UNIT_FIRST_BLOCK];
     p->update[1] = first[HD_UNIT_EMBEDDING];
-    /* a tied table is updated on both stages, and is a unit of the first */
+    /* a tied table is updated on both stages, as the embedding unit; the last stage counts it
+     * here */
     p->update[2] = last[head] + (b->shared.mesh.sizes.pp > 1 ? last[HD_UNIT_EMBEDDING] : 0);
     return HD_OK;
 }
@@ -275,8 +279,8 @@ bool hd_layer_profile_continues(struct hd_units chunk, int unit, int64_t segment
     return segment > 1 && unit > first && (unit - HD_UNIT_FIRST_BLOCK) % segment != 0;
 }
 
-/* A block that continues a segment: the first two blocks of the model in one segment, less the
- * first, which `one` is. */
+/* Measures a block that continues a segment: the first two blocks of the model as one segment,
+ * minus `one`, the first block alone. */
 static enum hd_status measure_inner(struct builder *b, const struct hd_layer_profile *one,
                                     struct hd_layer_profile *ret_inner)
 {
@@ -289,7 +293,7 @@ static enum hd_status measure_inner(struct builder *b, const struct hd_layer_pro
     return st;
 }
 
-/* BASE and BLOCK. */
+/* Measures BASE (as one block, before BLOCK is subtracted) and BLOCK. */
 static enum hd_status measure_blocks(struct builder *b, struct hd_layer_profiles *p)
 {
     struct hd_layer_profile one = {0}, two = {0};
@@ -315,9 +319,10 @@ static enum hd_status measure_segments(struct builder *b, bool segments,
     return measure_inner(b, &p->profile[HD_LAYER_PROFILE_BASE], &p->inner);
 }
 
-/* A small job of the same kind: two blocks on the first stage and, if there are stages, one on the
- * last; one micro-batch. Everything trains in it, since train.only names parameters of the whole
- * model, and then no weight is encoded; or the job's adapter alone, which every block has. */
+/* Shrinks the job to a small one of the same kind: two blocks on the first stage and, if the job
+ * has several stages, one on the last; one micro-batch. If the job has train.only, which names
+ * parameters of the whole model, everything trains and no weight is quantized. An adapter stays,
+ * since every block has it. */
 static void shrink(struct hd_job *job, bool windowed)
 {
     const bool staged = job->pp > 1;
@@ -356,7 +361,7 @@ static void builder_begin(struct builder *b, const struct hd_cluster *cluster, b
     hd_arena_init(&b->arena, 0);
 }
 
-/* Which device each rank of the job has, if that makes a difference. */
+/* Sets the device of each rank of the job, if pairs of devices in a node differ. */
 static enum hd_status choose_devices(struct builder *b, const struct hd_job *job)
 {
     const struct hd_mesh_sizes *compiled = &b->shared.mesh.sizes;
@@ -388,14 +393,14 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, bool wi
         st = declare(b, 0);
     if (!st && b->shared.mesh.sizes.pp > 1)
         st = declare(b, 1);
-    if (!st && b->shared.mesh.sizes.pp == 1) { /* the first stage is the last one */
+    if (!st && b->shared.mesh.sizes.pp == 1) { /* one stage is both the first and the last */
         b->registry[1] = b->registry[0];
         b->model[1] = b->model[0];
     }
     return st;
 }
 
-/* The block with a window, of a model in which other blocks have none. */
+/* Measures the block with a window, for a model in which other blocks have none. */
 static enum hd_status measure_windowed(const struct hd_job *job, const struct hd_cluster *cluster,
                                        struct hd_layer_profiles *p)
 {
@@ -461,7 +466,7 @@ enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd
     hd_arena_done(&b.arena);
     if (!st && mixed)
         st = measure_windowed(job, cluster, p);
-    if (!st) /* what a chunk takes beside its blocks */
+    if (!st) /* BASE: what a chunk takes besides its blocks */
         subtract(&p->profile[HD_LAYER_PROFILE_BASE], &p->profile[HD_LAYER_PROFILE_BLOCK]);
     return st;
 }

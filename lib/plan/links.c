@@ -41,8 +41,9 @@ static bool is_farther(const struct hd_link_group *a, const struct hd_link_group
     return false;
 }
 
-/* Groups of a name tile the ranks: blocks of stride x size, whose first `stride` ranks begin one
- * each. So they repeat where a block and a domain begin together. */
+/* Finds the group with the most distant members. Groups of a name tile the ranks in blocks of
+ * stride x size, and each of a block's first `stride` ranks begins a group. The pattern repeats
+ * where a block and a domain begin together, so the walk ends there. */
 static struct hd_link_group find_farthest(const struct hd_cluster *c, const struct hd_mesh *mesh,
                                           enum hd_group_name name)
 {
@@ -65,7 +66,7 @@ static struct hd_link_group find_farthest(const struct hd_cluster *c, const stru
     return far;
 }
 
-/* ---- devices that are not alike ---- */
+/* ---- nodes in which pairs of devices differ ---- */
 
 void hd_links_window(const struct hd_mesh *mesh, enum hd_group_name name, int32_t first,
                      int32_t count, struct hd_link_window *ret_window)
@@ -81,7 +82,7 @@ void hd_links_window(const struct hd_mesh *mesh, enum hd_group_name name, int32_
         const int32_t before = g.first >= first ? 0 : (first - g.first + g.stride - 1) / g.stride;
         const int32_t member = hd_mesh_member(&g, before) - first;
 
-        /* stages send to the next one; the last one sends nothing */
+        /* pipeline stages send to the next one; the last one sends nothing */
         w->next[i] =
             (int8_t)(g.size > 1 && next >= 0 && next < count && !(last && name == HD_GROUP_PP)
                          ? next
@@ -102,7 +103,8 @@ static double higher(double a, double b)
     return a > b ? a : b;
 }
 
-/* How many of the pairs lie on both sides of each shared link: it carries them all. */
+/* Per shared link: pairs that send out through it, and pairs that send in. It carries all of
+ * them. */
 struct inter_node_links {
     int32_t out[HD_SHARED_LINKS_MAX], in[HD_SHARED_LINKS_MAX];
 };
@@ -165,7 +167,7 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
                             const int32_t *devices, int32_t assigned, struct hd_link_group *group)
 {
     struct inter_node_links inter_node_links = {0};
-    double longest = 0, latency = 0; /* seconds per byte that goes to each member */
+    double longest = 0, latency = 0; /* seconds per byte sent to each member; seconds */
 
     for (int32_t i = 0; i < assigned; i++) {
         double port = 0;
@@ -203,7 +205,8 @@ static void keep_slower(const struct hd_link_group *of_node, struct hd_link_grou
     group->latency_s = higher(group->latency_s, of_node->latency_s);
 }
 
-/* Of all nodes the slowest; nodes repeat where a block of the groups begins together with one. */
+/* Sets the rates of the slowest node. Nodes repeat where a block of groups begins together with a
+ * node, so repeated nodes are skipped. */
 static void rate_nodes(const struct hd_cluster *c, const struct hd_mesh *mesh,
                        enum hd_group_name name, const int32_t *devices, struct hd_link_group *group)
 {
@@ -237,7 +240,7 @@ struct hd_link_group hd_links_group(const struct hd_cluster *c, const struct hd_
     return group;
 }
 
-/* What one member has on a level: of a node that is not alike inside, the group's own. */
+/* Returns one member's rate on a level; on the lowest level the group's own, if it is set. */
 static double ring_rate(const struct hd_cluster *c, const struct hd_link_group *g, int level)
 {
     return level == 0 && g->ring_bytes_per_s > 0 ? g->ring_bytes_per_s
@@ -264,7 +267,7 @@ static int64_t near_below(const struct hd_link_group *g, int level)
     return level > 0 ? g->near[level - 1] : 1;
 }
 
-/* Every member passes on (P - 1) x bytes. */
+/* Returns the seconds of a ring in which every member passes on (P - 1) x bytes. */
 static double ring(const struct hd_cluster *c, const struct hd_link_group *g, double bytes)
 {
     double slowest = 0, latency = 0;
@@ -274,16 +277,16 @@ static double ring(const struct hd_cluster *c, const struct hd_link_group *g, do
         const double s = bytes * (g->size - 1) / (ring_rate(c, g, l) * (double)below);
 
         if (g->near[l] == below)
-            continue; /* no link of this level is used */
+            continue; /* the group uses no link of this level */
         slowest = s > slowest ? s : slowest;
-        /* hops between the domains below, within all domains of this level */
+        /* hops between the domains of the level below, in all domains of this level */
         latency += latency_of(c, g, l) * (double)(g->near[l] / below - 1) *
                    ((double)g->size / (double)g->near[l]);
     }
     return slowest + latency;
 }
 
-/* Every member sends `bytes` to each other one. */
+/* Returns the seconds of an exchange in which every member sends `bytes` to each other one. */
 static double exchange(const struct hd_cluster *c, const struct hd_link_group *g, double bytes)
 {
     double slowest = 0;
@@ -316,7 +319,7 @@ static double by_formula(const struct hd_cluster *c, const struct hd_link_group 
         return exchange(c, g, bytes / (P - 1));
     case HD_COMM_SHIFT:
         return bytes / ring_rate(c, g, g->top) + latency_of(c, g, g->top);
-    default: /* a barrier moves nothing */
+    default: /* a barrier moves no bytes */
         return latency_of(c, g, g->top);
     }
 }
@@ -326,8 +329,8 @@ static bool is_within_node(const struct hd_cluster *c, int level)
     return c->levels[level].devices <= c->devices_per_node;
 }
 
-/* A group of P members has the measured time of P' members, times the ratio of the two by formula.
- */
+/* Reads the measured time. A group whose size was not measured gets the time of the nearest
+ * measured size, times the ratio of the two by formula. False: not measured. */
 static bool measured(const struct hd_cluster *c, const struct hd_link_group *g,
                      enum hd_comm_kind kind, double bytes, bool native, double *ret_seconds)
 {

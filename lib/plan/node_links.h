@@ -1,16 +1,15 @@
-/* node_links: how the devices of one node reach one another, where not all pairs are alike.
+/* node_links: how the devices of one node reach one another, if some pairs are faster than others.
  *
- * Each pair has a rate and a latency, of one direction, while nothing else is sent. On top of that
- * there are *shared links*: what the devices behind a PCIe switch, or of a socket, send to all
- * others goes through one uplink together. A transfer passes the uplink of each set of devices that
- * has one of its two ends and not the other, unless the pair is *direct*: wires of its own (NVLink
- * between two GPUs without a switch), which carry nothing else.
+ * Each pair has a rate and a latency, of one direction, while nothing else is sent. In addition
+ * there are *shared links*: devices behind one PCIe switch, or of one socket, send to all other
+ * devices through one uplink. A transfer passes the uplink of each set of devices that contains
+ * exactly one of its two ends, unless the pair is *direct*: it has wires of its own (NVLink between
+ * two GPUs without a switch), which carry nothing else.
  *
- * Rates of a pair are those of both directions; of a measured pair that differs, take the slower.
+ * A pair has the same rate in both directions; if they were measured to differ, use the slower.
  *
  * Used by: cluster, links, rank_map, spec (cluster files), core.   Uses: base.
- * Threads: any; a struct that is filled is only read.
- */
+ * Threads: any; a filled struct is only read. */
 #ifndef HD_PLAN_NODE_LINKS_H
 #define HD_PLAN_NODE_LINKS_H
 
@@ -20,25 +19,28 @@
 #include "base/status.h"
 
 enum {
-    HD_NODE_LINKS_MAX = 64,  /* devices */
-    HD_SHARED_LINKS_MAX = 32 /* of a node */
+    HD_NODE_LINKS_MAX = 64,  /* devices of a node */
+    HD_SHARED_LINKS_MAX = 32 /* shared links of a node */
 };
 
 struct hd_shared_link {
-    uint64_t devices;   /* set of those behind it, by bits */
-    double bytes_per_s; /* of all of them together, in one direction */
+    uint64_t devices;   /* bit set of the devices behind the link */
+    double bytes_per_s; /* rate of all of them together, in one direction */
 };
 
 struct hd_node_links {
-    int32_t devices; /* 0: all pairs are alike; the cluster's levels say how fast they are */
+    int32_t devices; /* 0: all pairs are alike, with the rate of the cluster's lowest level */
     int32_t shared_count;
     struct hd_shared_link shared[HD_SHARED_LINKS_MAX];
-    uint64_t direct[HD_NODE_LINKS_MAX]; /* of each device: those with wires of their own to it */
-    double bytes_per_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2]; /* hd_node_links_pair */
+    /* by device: bit set of the devices to which it has its own wires */
+    uint64_t direct[HD_NODE_LINKS_MAX];
+    /* by pair: index is hd_node_links_pair */
+    double bytes_per_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2];
     double latency_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2];
 };
 
-/* The place of a pair, a != b, in the arrays; the order of the two does not matter. */
+/* Returns the index of the pair (a, b), a != b, in the arrays; the order of the two does not
+ * matter. */
 static inline int32_t hd_node_links_pair(int32_t a, int32_t b)
 {
     return a > b ? a * (a - 1) / 2 + b : b * (b - 1) / 2 + a;
@@ -61,15 +63,16 @@ static inline bool hd_node_links_is_direct(const struct hd_node_links *links, in
 
 void hd_node_links_set(struct hd_node_links *links, int32_t a, int32_t b, double bytes_per_s,
                        double latency_s, bool direct);
-/* HD_LIMIT: HD_SHARED_LINKS_MAX have been added. */
+/* Adds a shared link. HD_LIMIT: the node has HD_SHARED_LINKS_MAX already. */
 enum hd_status hd_node_links_share(struct hd_node_links *links, uint64_t devices,
                                    double bytes_per_s);
 
-/* All pairs are alike and nothing is shared: it makes no difference which device a rank has. */
+/* Returns whether all pairs are alike and no link is shared; then it does not matter which device a
+ * rank has. */
 bool hd_node_links_are_even(const struct hd_node_links *links);
 bool hd_node_links_equal(const struct hd_node_links *a, const struct hd_node_links *b);
-/* Exchanging the two devices changes nothing: every other device, and every shared link, is the
- * same for both. */
+/* Returns whether exchanging devices a and b changes nothing: both have equal links to every other
+ * device, and equal shared links. */
 bool hd_node_links_alike(const struct hd_node_links *links, int32_t a, int32_t b);
 
 #endif

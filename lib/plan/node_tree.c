@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls that read "1-16,20]": the next range. False: it is none, or `at` is at the end. */
+/* Reads the next range of "1-16,20]" and moves *at behind it. False: no legal range. */
 static bool next_range(const char **at, long long *ret_first, long long *ret_last)
 {
     char *end;
@@ -23,13 +23,13 @@ static bool next_range(const char **at, long long *ret_first, long long *ret_las
     return *ret_last >= *ret_first && *ret_last - *ret_first < HD_CLUSTER_NODES_MAX;
 }
 
-/* A number from first to last is in the ranges from `from` to `to`. */
+/* Returns whether a number from first to last is in the ranges of the text from `from` to `to`. */
 static bool has_number(const char *from, const char *to, long long first, long long last)
 {
     long long low, high;
 
     while (from < to) {
-        from++; /* the bracket or a comma */
+        from++; /* skips the bracket or a comma */
         if (!next_range(&from, &low, &high) || (first <= high && low <= last))
             return true;
     }
@@ -53,7 +53,7 @@ bool hd_node_names_count(const char *names, int64_t *ret_count)
         const char *const here = at;
         long long first, last;
 
-        at++; /* the bracket or a comma */
+        at++; /* skips the bracket or a comma */
         if (!next_range(&at, &first, &last) ||
             (first <= largest && has_number(begin, here, first, last)))
             return false;
@@ -92,13 +92,13 @@ int64_t hd_node_names_find(const char *names, const char *name)
     return -1;
 }
 
-/* A number that is in a range of both; -1: none. */
+/* Returns a number that is in a range of both; -1: none. */
 static long long common_number(const char *a, const char *b)
 {
     long long first, last, low, high;
 
     do {
-        a++; /* the bracket or a comma */
+        a++; /* skips the bracket or a comma */
         if (!next_range(&a, &first, &last))
             return -1;
         for (const char *at = b; *at == '[' || *at == ',';) {
@@ -112,7 +112,8 @@ static long long common_number(const char *a, const char *b)
     return -1;
 }
 
-/* The names of `longer`, one by one, in `names`. */
+/* Looks up the names of `longer` one by one in `names`; sets ret_name to the first that is
+ * found. */
 static bool finds_one_of(const char *names, const char *longer, char ret_name[HD_NODE_NAME_MAX])
 {
     const char *at = strchr(longer, '[');
@@ -124,7 +125,7 @@ static bool finds_one_of(const char *names, const char *longer, char ret_name[HD
         return hd_node_names_find(names, longer) >= 0;
     }
     do {
-        at++; /* the bracket or a comma */
+        at++; /* skips the bracket or a comma */
         if (!next_range(&at, &first, &last))
             return false;
         for (long long n = first; n <= last; n++) {
@@ -150,7 +151,7 @@ bool hd_node_names_meet(const char *a, const char *b, char ret_name[HD_NODE_NAME
         (void)snprintf(ret_name, HD_NODE_NAME_MAX, "%.*s%lld", (int)a_prefix, a, number);
         return number >= 0;
     }
-    /* "n[1-16]" has names of "n1[0-6]", but none of "node[0-6]" */
+    /* "n[1-16]" can have names of "n1[0-6]", but none of "node[0-6]" */
     if (rest[strspn(rest, "0123456789")] != '[' && rest[strspn(rest, "0123456789")] != '\0')
         return false;
     return a_prefix < b_prefix ? finds_one_of(a, b, ret_name) : finds_one_of(b, a, ret_name);

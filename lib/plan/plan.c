@@ -23,14 +23,14 @@ static void add_times(struct hd_dry *sum, const struct hd_dry *one, int64_t time
         }
 }
 
-/* Instructions that do the same work: a program, or a transfer, of one chunk. */
+/* Returns whether two instructions do the same work: a program or a transfer of one chunk. */
 static bool works_like(const struct hd_instruction *a, const struct hd_instruction *b)
 {
     return a->kind == b->kind && a->call == b->call && a->chunk == b->chunk && a->last == b->last;
 }
 
-/* Adds up the work of a step's list. Each kind of instruction is counted once and multiplied: a
- * list has a few kinds, and thousands of instructions. */
+/* Adds up the work of a step's instruction stream. Each kind of instruction is counted once and
+ * multiplied, since a stream has few kinds but thousands of instructions. */
 static enum hd_status fold_step(const struct hd_rank_program *l, struct hd_arena *arena,
                                 struct hd_dry *step)
 {
@@ -80,8 +80,8 @@ static struct hd_plan_chunk describe_chunk(const struct hd_rank_program *l, int3
                                   u.first == HD_UNIT_EMBEDDING, u.end > l->model.unit_head};
 }
 
-/* A forward takes a third of the FLOPs of training, the gradients of inputs and of weights one each
- * (Korthikanti et al. 2022, appendix A). */
+/* Computes stage times. Forward takes one third of the FLOPs of training, the gradients of inputs
+ * and of weights one third each (Korthikanti et al. 2022, appendix A). */
 static enum hd_status plan_pipeline(const struct hd_rank_program *l, struct hd_arena *arena,
                                     struct hd_plan *plan)
 {
@@ -116,7 +116,7 @@ static enum hd_status plan_pipeline(const struct hd_rank_program *l, struct hd_a
 
 /* ---- the classes ---- */
 
-/* What the lowest rank of a class takes, which is laid out. */
+/* Sets memory and work of a class from its lowest rank, which is laid out. */
 static enum hd_status plan_class(const struct hd_rank_program *layout,
                                  const struct hd_traits *traits, struct hd_arena *scratch,
                                  struct hd_plan_class *c)
@@ -135,14 +135,15 @@ static enum hd_status plan_class(const struct hd_rank_program *layout,
     return fold_step(layout, scratch, &c->step);
 }
 
-/* Lays out this class and all that have the same programs. The first class also tells what all
- * ranks have in common. */
+/* Lays out this class and all classes with the same programs. The first class also sets the values
+ * that all ranks have in common. */
 static enum hd_status plan_alike(const struct hd_rank_program_shared *shared,
                                  const struct hd_traits *traits, const struct hd_classes *classes,
                                  int32_t first, struct hd_arena *kept, struct hd_plan *plan)
 {
     struct hd_rank_program layout;
-    struct hd_arena arena; /* freed after each: a layout is much larger than the result */
+    /* freed after each class: a rank program is much larger than the result */
+    struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
@@ -211,7 +212,7 @@ enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *t
     return st;
 }
 
-/* The parameters as a job of one rank has them: whole. */
+/* Declares the parameters as a job of one rank has them: not split. */
 static enum hd_status declare_whole(const struct hd_job *spec, struct hd_arena *arena,
                                     struct hd_registry *registry)
 {
@@ -236,7 +237,7 @@ enum hd_status hd_plan_check_weights(const struct hd_job *spec)
 
     hd_arena_init(&arena, 0);
     st = declare_whole(spec, &arena, &registry);
-    if (!st && spec->init_from[0] == '/') { /* else "" or none */
+    if (!st && spec->init_from[0] == '/') { /* otherwise it is "" or "none" */
         const struct hd_source_dirs dirs = {.dir = spec->init_from, .adapter = spec->adapter_from};
 
         st = hd_source_open(&dirs, spec, &registry, &source);

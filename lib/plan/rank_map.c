@@ -5,24 +5,26 @@
 #include <string.h>
 
 enum {
-    RANK_MAP_EXACT = 8,         /* devices of a node that are searched through */
-    RANK_MAP_LOOKS_MAX = 200000 /* above: so many times ranks are looked at, all costs together */
+    RANK_MAP_EXACT = 8, /* devices of a node up to which all maps are searched */
+    /* ranks evaluated, over all cost computations, when a node has more devices */
+    RANK_MAP_LOOKS_MAX = 200000
 };
 
-/* Of two costs this share counts as no difference: sums of doubles in another order. */
+/* Relative difference below which two costs are equal: sums of doubles in another order differ
+ * so. */
 static const double equal_share = 1e-9;
 
 /* ---- one node ---- */
 
-/* What is asked of one node: who sends to whom, and how much. */
+/* The inputs of one node's choice: which ranks send to which, and how much. */
 struct map_question {
     const struct hd_traffic *traffic;
     const struct hd_node_links *links;
     struct hd_link_window windows[HD_TRAFFIC_MAX];
-    int32_t sizes[HD_TRAFFIC_MAX]; /* of the groups, on all nodes */
+    int32_t sizes[HD_TRAFFIC_MAX]; /* group size of each kind of traffic, over all nodes */
     int32_t ranks, device_count;
-    bool
-        turns; /* any rank can be the first: all groups are rings or exchanges that can be turned */
+    /* ranks may be rotated so that any is first: all groups are whole rings or exchanges */
+    bool turns;
     int32_t devices[HD_NODE_LINKS_MAX]; /* [device_count] */
 };
 
@@ -37,13 +39,12 @@ static void ask(const struct hd_mesh *mesh, const struct hd_traffic *traffic,
     const struct hd_mesh_sizes *s = &mesh->sizes;
     struct map_question *q = ret_question;
 
-    memset(q, 0, sizeof *q); /* compared as a whole */
+    memset(q, 0, sizeof *q); /* memcmp compares whole structs */
     q->traffic = traffic;
     q->links = node->links;
     q->ranks = node->ranks;
     q->device_count = node->device_count;
-    /* stages are no ring; blocks of ep, and rings over dp within cp, can only be turned as a whole
-     */
+    /* pipeline stages form no ring; ep blocks, and dp rings within cp, rotate only as a whole */
     q->turns = s->pp == 1 && (s->ep == 1 || s->ep == s->dp * s->cp) && (s->dp == 1 || s->cp == 1) &&
                mesh->world == node->ranks && node->ranks == node->device_count;
     memcpy(q->devices, node->devices, (size_t)node->device_count * sizeof q->devices[0]);
@@ -66,11 +67,12 @@ static bool is_exchange(enum hd_comm_kind kind, bool native)
            (!native && (kind == HD_COMM_ALL_REDUCE || kind == HD_COMM_REDUCE_SCATTER));
 }
 
-/* Seconds of one kind of traffic among the first `assigned` ranks; more ranks never take less. */
+/* Returns the seconds of one kind of traffic among the first `assigned` ranks; never falls when
+ * ranks are added. */
 static double cost_item(const struct map_question *q, int i, const int32_t *devices,
                         int32_t assigned)
 {
-    /* one level: the node; its own rates are not used */
+    /* one level, the node; its rate is replaced by that of the group */
     static const struct hd_cluster node = {.level_count = 1, .levels = {{.bytes_per_s = 1}}};
     const struct hd_traffic_item *item = &q->traffic->items[i];
     const struct hd_link_window *w = &q->windows[i];
@@ -116,7 +118,8 @@ struct map_search {
     int32_t devices[RANK_MAP_EXACT];
 };
 
-/* A device that is like this one was tried here, or will be. */
+/* Returns whether an unused device with a lower index is like this one: it is tried in its
+ * stead. */
 static bool stands_for(const struct map_search *d, int32_t device)
 {
     for (int32_t before = 0; before < device; before++)
@@ -125,7 +128,8 @@ static bool stands_for(const struct map_search *d, int32_t device)
     return false;
 }
 
-/* seconds: of the ranks so far, less than the best. */
+/* Tries all devices for `rank` and the ranks after it. seconds: cost of the ranks before it, less
+ * than the best. */
 static void search_from(struct map_search *d, int32_t rank, double seconds)
 {
     if (rank == d->q->ranks) {
@@ -148,8 +152,8 @@ static void search_from(struct map_search *d, int32_t rank, double seconds)
 
 /* ---- exchanges of two devices ---- */
 
-/* Each rank takes the device that the ones so far reach fastest, the newest first: so neighbours in
- * rank are near. */
+/* Gives each rank the device with the fastest link to the device of the rank before it, so that
+ * neighbours in rank are near. */
 static void take_nearest(const struct map_question *q, int32_t start, struct device_map *a)
 {
     bool used[HD_NODE_LINKS_MAX] = {false};
@@ -173,7 +177,7 @@ static void take_nearest(const struct map_question *q, int32_t start, struct dev
     a->seconds = cost(q, a->devices, q->ranks);
 }
 
-/* The rank that has the device, or -1. */
+/* Returns the rank that has the device; -1: none. */
 static int32_t holder(const struct map_question *q, const struct device_map *a, int32_t device)
 {
     for (int32_t rank = 0; rank < q->ranks; rank++)
@@ -182,7 +186,8 @@ static int32_t holder(const struct map_question *q, const struct device_map *a, 
     return -1;
 }
 
-/* Gives a rank this device, and the rank that had it the other one. False: that is no faster. */
+/* Gives a rank this device, and its old device to the rank that had this one. False, and undone:
+ * the step would not become faster. */
 static bool exchange_two(const struct map_question *q, struct device_map *a, int32_t rank,
                          int32_t device)
 {
@@ -235,8 +240,8 @@ static void search_near(const struct map_question *q, struct device_map *best)
     }
 }
 
-/* Of all maps. What exchanges find is nearly always the best, so that most branches end early; then
- * the first map that is as good is taken. */
+/* Searches all maps. The map that exchanges of two devices find is nearly always optimal, so most
+ * branches end early; the search then takes the first map that is as fast. */
 static void search_all(const struct map_question *q, struct device_map *best)
 {
     struct map_search d = {.q = q, .best = best};
@@ -254,7 +259,7 @@ static void answer_question(const struct map_question *q, struct device_map *ret
 {
     take_first(q, ret_answer);
     if (ret_answer->seconds <= 0)
-        return; /* no group has two members here */
+        return; /* no group has two members on this node */
     if (q->device_count <= RANK_MAP_EXACT)
         search_all(q, ret_answer);
     else
@@ -284,7 +289,8 @@ enum hd_status hd_rank_map_choose(const struct hd_layout_sizes *sizes,
                                   const struct hd_rank_node *nodes, size_t node_count,
                                   int32_t *ret_devices)
 {
-    struct map_question *asked = calloc(2, sizeof *asked); /* this one and the one before */
+    /* inputs of this node and of the one before */
+    struct map_question *asked = calloc(2, sizeof *asked);
     struct hd_mesh mesh;
     struct device_map answer = {0};
     int32_t first = 0;

@@ -1,19 +1,19 @@
-/* rank_map: which device each rank takes, where the devices of a node are not alike.
+/* rank_map: which device each rank gets, in nodes where pairs of devices differ.
  *
- * Ranks are numbered tp fastest, then cp, dp and pp, and are dealt to the nodes in the order of
- * their numbers: so tp groups are within a node, and near ranks on near nodes. On each node the
- * devices are chosen so that what the groups exchange in a step takes the least time: the sum over
- * all kinds of traffic of the bytes by the rates that links.h finds while all groups of a name send
- * at the same time.
+ * Ranks are numbered tp fastest, then cp, dp and pp, and fill one node after another: so tp groups
+ * lie within a node, and ranks with near numbers on near nodes. On each node the devices are chosen
+ * so that the exchanges of a step take the least time: the sum over all kinds of traffic of bytes
+ * divided by the rates that links.h finds while all groups of a name send at the same time.
  *
- * Exact up to RANK_MAP_EXACT devices that a node offers: a search in depth over ranks, which leaves
- * a branch when what the ranks so far exchange takes as long as the best map that is known, and
- * tries one of several devices that are alike. Above, exchanges of two devices as long as one makes
- * it faster, from three starts. Of equal maps the one with lower numbers first is taken, so that
- * nothing is moved without need, and equal questions have equal answers.
+ * The choice is exact if a node offers at most RANK_MAP_EXACT devices: a depth-first search over
+ * ranks, which drops a branch when the ranks so far take as long as the best map known, and tries
+ * only one of several devices that are alike. With more devices the search exchanges two devices as
+ * long as one exchange makes the step faster, from three starting maps. Among equally fast maps the
+ * one with lower device numbers first is taken, so that no rank is moved needlessly and equal
+ * inputs give equal results.
  *
- * Used by: pieces, core, the heddle command.   Uses: links, choose.   Threads: any; no state.
- */
+ * Used by: layer_profile, core, the heddle command.   Uses: links, choose.   Threads: any; no
+ * state. */
 #ifndef HD_PLAN_RANK_MAP_H
 #define HD_PLAN_RANK_MAP_H
 
@@ -22,8 +22,8 @@
 
 enum { HD_TRAFFIC_MAX = 8 };
 
-/* What the groups of one name exchange in a step: `times` collectives of `bytes`, as
- * hd_links_collective takes them. */
+/* The traffic of the groups of one name in a step: `times` collectives of `bytes` each, in the
+ * terms of hd_links_collective. */
 struct hd_traffic_item {
     enum hd_group_name group;
     enum hd_comm_kind kind;
@@ -32,45 +32,46 @@ struct hd_traffic_item {
 struct hd_traffic {
     struct hd_traffic_item items[HD_TRAFFIC_MAX];
     int count;
-    bool native; /* sums are the library's rings */
+    bool native; /* sums are the library's ring reductions, not ordered exchanges */
 };
 
-/* The traffic of a layout, from the sizes of its model alone, with 2 bytes per value: per block and
- * micro-batch 4 sums over tp of the hidden rows, 3 turns of keys and values over cp, 4 exchanges of
- * rows over ep; hidden rows to the next stage and back; a gradient of 4 bytes per weight once a
- * step. What a program really sends is known only when it is compiled (layer_profile.h); for the
- * choice of
- * devices the proportions count. */
+/* Estimates the traffic of a layout from the sizes of its model alone, with 2 bytes per value: per
+ * block and micro-batch 4 sums of the hidden rows over tp, 3 rounds of keys and values over cp, 4
+ * exchanges of rows over ep; hidden rows to the next stage and back; per weight a 4-byte gradient
+ * once a step. The exact traffic is known only when a program is compiled (layer_profile.h); for
+ * the choice of devices the proportions suffice. */
 void hd_traffic_of(const struct hd_layout_sizes *sizes, const struct hd_plan_request *model,
                    struct hd_traffic *ret_traffic);
 
-/* What one node offers and takes. */
+/* One node: the devices that it offers, and the number of ranks that it takes. */
 struct hd_rank_node {
-    const struct hd_node_links *links; /* NULL: its devices are alike */
-    const int32_t *devices;            /* [device_count] that ranks may have; numbers in `links` */
+    const struct hd_node_links *links; /* links of the node; NULL: all pairs are alike */
+    const int32_t *devices; /* [device_count] devices that ranks may have; numbers in `links` */
     int32_t device_count;
-    int32_t ranks; /* that it takes; at most device_count */
+    int32_t ranks; /* ranks on this node, at most device_count */
 };
 
-/* Sets the device of each rank. The nodes take all ranks of the layout, in their order. HD_INVALID:
- * the layout has no mesh; HD_NO_MEMORY. Takes microseconds to a few milliseconds for each node that
- * is not like the one before. */
+/* Chooses the device of each rank. The nodes together take all ranks of the layout, in order.
+ * HD_INVALID: the layout has no mesh; HD_NO_MEMORY. Takes microseconds to a few milliseconds for
+ * each node that differs from the one before. */
 enum hd_status hd_rank_map_choose(const struct hd_layout_sizes *sizes,
                                   const struct hd_traffic *traffic,
                                   const struct hd_rank_node *nodes, size_t node_count,
                                   int32_t *ret_devices);
 
-/* The same for a cluster whose nodes are alike, with all their devices. ret_devices: [ranks]. */
+/* Chooses the device of each rank in a cluster whose nodes are alike and offer all their devices.
+ * ret_devices: [ranks]. */
 enum hd_status hd_rank_map_of_cluster(const struct hd_cluster *cluster,
                                       const struct hd_layout_sizes *sizes,
                                       const struct hd_traffic *traffic, int32_t *ret_devices);
 
-/* The same with the traffic of a job that has its layout. */
+/* Chooses the device of each rank in such a cluster, with the traffic of a job that has its
+ * layout. */
 enum hd_status hd_rank_map_of_job(const struct hd_cluster *cluster, const struct hd_job *job,
                                   int32_t *ret_devices);
 
-/* Seconds of a step's traffic within the nodes: what hd_rank_map_choose makes least. For one node,
- * whose ranks have `devices`. */
+/* Returns the seconds of a step's traffic within one node, whose ranks have `devices`: the cost
+ * that hd_rank_map_choose minimises. */
 double hd_rank_map_seconds(const struct hd_node_links *links, const struct hd_mesh *mesh,
                            const struct hd_traffic *traffic, const int32_t *devices);
 

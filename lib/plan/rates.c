@@ -6,25 +6,29 @@
 
 /* Shares of a GPU's peaks that are assumed until a device is measured. Large products of cuBLAS are
  * commonly reported at 70 to 80% of a dense peak, copies at 85 to 92% of the memory's rate, and
- * fused attention at 50 to 75% of it forward and 40 to 60% backward (Dao 2023; Shah et al. 2024,
- * "FlashAttention-3"). Kernels in a queue start some microseconds apart. Ours had less on an H100:
- * attention of 4k tokens 0.46 and 0.30 of large products, products with 768 on a side 62 to 70% of
- * the peak. So steps by these shares are 13 to 24% too fast there; a probe has the rest. */
+ * fused attention at 50 to 75% of the peak forward and 40 to 60% backward (Dao 2023; Shah et al.
+ * 2024, "FlashAttention-3"). Kernels in a queue start some microseconds apart. Heddle's kernels
+ * reached less on an H100: attention over 4k tokens 0.46 and 0.30 of large products, products with
+ * 768 on a side 62 to 70% of the peak. So these shares predict steps 13 to 24% too fast on an H100;
+ * a probe measures the true rates. */
 static const double gpu_product_share = 0.75, gpu_memory_share = 0.85;
-static const double gpu_attention_forward = 0.70, gpu_attention_backward = 0.55; /* of products */
+/* shares of the products' rate */
+static const double gpu_attention_forward = 0.70, gpu_attention_backward = 0.55;
 static const double gpu_launch_s = 2e-6, gpu_error_band = 0.25;
-/* The mean error of 25 layouts of three models was 10 to 18%, on a busy machine. */
+/* Error band with a calibration: the mean error over 25 layouts of three models was 10 to 18%, on a
+ * busy machine. */
 static const double calibrated_error_band = 0.20;
 enum { GPU_TILE_ROWS = 128, GPU_TILE_COLUMNS = 128 };
 
-/* An optimizer on the host: a GPU in a PCIe 4.0 slot of 16 lanes has 32 GB/s, 5.0 has 64, the
- * NVLink of a Grace processor 450 (data sheets); copies of pinned memory reach about 0.8 of that. A
- * DGX has 50 to 77 GB/s of its processors' memory per GPU, of which AdamW over the cores of a rank
- * is assumed to reach 0.5; a Grace has 500. */
+/* Shares of a host's peaks that an offloaded optimizer reaches. Links: a GPU in a 16-lane PCIe 4.0
+ * slot has 32 GB/s, in a 5.0 slot 64, over the NVLink of a Grace processor 450 (data sheets);
+ * copies of pinned memory reach about 0.8. Memory: a DGX has 50 to 77 GB/s of host bandwidth per
+ * GPU, a Grace 500; AdamW on a rank's cores is assumed to reach 0.5 of it. */
 static const double host_link_share = 0.8, host_memory_share = 0.5;
-static const double host_update_latency_s = 50e-6; /* of one part: two copies and a launch */
+static const double host_update_latency_s = 50e-6; /* seconds per bucket: two copies and a launch */
 
-/* A CPU's peak is measured with a large product of one thread group; smaller ones reach less. */
+/* Share of a CPU's peak, which is measured with one large product by one thread group; smaller
+ * products reach less. */
 static const double cpu_product_share = 0.85, cpu_error_band = 0.30;
 static const double cpu_attention_forward = 0.40, cpu_attention_backward = 0.40;
 static const double cpu_launch_s = 3e-6, cpu_vector_share = 0.10;
@@ -76,7 +80,7 @@ void hd_rates_calibrate(struct hd_rates *r, const struct hd_calibration *calibra
     r->wait_s = calibration->wait_s;
     r->measured = true;
     r->error_band = calibrated_error_band;
-    /* a time between samples is never faster than the fastest sample */
+    /* interpolated times are never faster than the fastest sample */
     r->most_flops = hd_calibration_most_flops(calibration);
     r->most_update_bytes_per_s = hd_calibration_most_rate(calibration, HD_K_adamw);
 }

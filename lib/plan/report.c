@@ -13,7 +13,8 @@ enum { RANKS_SHOWN_MAX = 65536 };
 
 /* ---- the search ---- */
 
-/* The largest number of devices that the job may have and the group has, with a legal layout. */
+/* Returns the largest number of devices, within what the job allows and the group has, that has a
+ * legal layout. */
 static int32_t devices_of(const struct hd_job *spec, const struct hd_plan_request *request,
                           const struct hd_cluster *c)
 {
@@ -23,7 +24,8 @@ static int32_t devices_of(const struct hd_job *spec, const struct hd_plan_reques
     return hd_plan_most(request, (int32_t)spec->devices_min, (int32_t)most);
 }
 
-/* Of the time that is left each group that has not been searched has the same share. */
+/* Returns the deadline of the next group's search: the remaining time divided by the number of
+ * groups not yet searched. */
 static int64_t share_of_time(int64_t deadline_ns, int groups)
 {
     const int64_t now_ns = hd_clock_now_ns();
@@ -68,7 +70,8 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
     return hd_search_layouts(&question, arena, &l->search);
 }
 
-/* Where none has a plan: the one whose devices lack least. */
+/* Compares two groups by the step time of their best plan. If neither has a plan, the group that
+ * lacks less memory is better. */
 static bool is_better(const struct hd_report *a, const struct hd_report *b)
 {
     if (!a->search.plan_count && !b->search.plan_count)
@@ -138,7 +141,7 @@ static void add_stages(struct hd_json_writer *w, const struct hd_plan *p)
     hd_json_end(w, ']');
 }
 
-/* plan: NULL where it was not laid out. */
+/* plan: NULL if the layout was not built. */
 static void add_layout(struct hd_json_writer *w, const struct hd_layout_sizes *s,
                        const struct hd_plan *plan)
 {
@@ -184,14 +187,15 @@ static int64_t needed_by(const struct hd_plan_class *c)
     return c->device_bytes ? c->device_bytes : hd_memory_total(&c->memory);
 }
 
-/* Of the rank of each stage that takes most. `beside`: of the process, and rounding to pages. */
+/* Adds the memory of each stage's largest rank. "beside": memory of the process, and rounding to
+ * pages. */
 static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
 {
     hd_json_begin(w, "memory_bytes", '[');
     for (int32_t stage = 0; stage < p->pipeline.stages; stage++) {
         const struct hd_plan_class *c = largest_of(p, stage);
         const struct hd_memory *m = &c->memory;
-        const bool device = c->device_bytes > 0; /* with memory of its own */
+        const bool device = c->device_bytes > 0; /* the device has its own memory */
         const int64_t weights = m->weights + m->copies - (device ? m->host_weights : 0);
         const int64_t optimizer =
             m->moments + m->step_state - (device ? m->host_moments + m->host_ranges : 0);
@@ -246,8 +250,6 @@ bool hd_report_runs(const struct hd_report *l, const struct hd_search_plan *p)
            l->devices <= hd_plan_ranks_max(hd_traits_is_cuda(t) ? "cuda" : "cpu", NULL);
 }
 
-/* The device of each rank on its node: [devices], of the caller; NULL: no memory, or the links of a
- * node make no difference. */
 int32_t *hd_report_map(const struct hd_report *l, const struct hd_search_plan *p)
 {
     int32_t *map = l->cluster->links ? calloc((size_t)l->devices, sizeof *map) : NULL;

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "plan/search_internal.h"
 
-enum { VIRTUAL_STAGES_MAX = 8 }; /* unless more are pinned */
+enum { VIRTUAL_STAGES_MAX = 8 }; /* limit, unless the job pins more */
 
 void search_note_refusal(struct layout_search *s, enum hd_status st)
 {
@@ -32,7 +32,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
         return;
     s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     ordered = search_ordered(s, c, &sizes);
-    profiles = ordered ? search_profiles(s, c, &sizes, true) : NULL; /* as they were walked */
+    profiles = ordered ? search_profiles(s, c, &sizes, true) : NULL; /* the profiles of the walk */
     if (!profiles || (s->asked->memory_bytes &&
                       !search_could_fit(s, search_least_memory(s, c, &sizes, ordered, profiles))))
         return;
@@ -41,7 +41,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     search_push(s, c);
 }
 
-/* The optimizer on the device and on its host, or where the job says. */
+/* Tries the optimizer state on the device and on its host, or where the job pins it. */
 static void try_offloads(struct layout_search *s, struct candidate *c)
 {
     const bool any = search_may_offload(s);
@@ -54,7 +54,7 @@ static void try_offloads(struct layout_search *s, struct candidate *c)
     }
 }
 
-/* Every stage of ZeRO, shared by all replicas or by blocks of them. */
+/* Tries every ZeRO stage, sharded over all replicas or over blocks of them. */
 static void try_zeros(struct layout_search *s, const struct candidate *of)
 {
     const struct hd_layout_sizes *requested = &s->asked->request->sizes;
@@ -66,7 +66,7 @@ static void try_zeros(struct layout_search *s, const struct candidate *of)
         c.zero = requested->zero >= 0 ? (int8_t)requested->zero : zero;
         c.zero_shard = (int32_t)requested->zero_shard;
         if (zero > 0 && (requested->zero >= 0 || ranks == 1))
-            break; /* pinned; or a single replica, for which all stages are the same */
+            break; /* the job pins zero; or one replica makes all stages equal */
         try_offloads(s, &c);
         for (int64_t shard = 2; c.zero && !requested->zero_shard && shard < ranks; shard++)
             if (ranks % shard == 0) {
@@ -97,8 +97,8 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     if (!ordered)
         return;
     if (!c.own &&
-        search_has_partitions(s, ordered->shared.pipeline.chunks)) { /* also if the even cut
-                                                                            does not fit */
+        /* other cuts are tried even if the even one does not fit */
+        search_has_partitions(s, ordered->shared.pipeline.chunks)) {
         struct candidate partitions = c;
 
         partitions.decided = DECIDED_PARTITIONS;
@@ -114,7 +114,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     search_push(s, &c);
 }
 
-/* One cut of those that a candidate stands for. */
+/* Tries one of the cuts that a candidate represents. */
 static void try_partition(struct layout_search *s, const struct search_partition *partition,
                           void *context)
 {
@@ -166,8 +166,8 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
         try_schedule(s, c, ZB_V, 2);
 }
 
-/* Prices the candidate; alone: its programs, without replicas and ZeRO. False: it cannot be laid
- * out. */
+/* Costs the candidate; alone: only its programs, without replicas and ZeRO. False: it cannot be
+ * built. */
 static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
                  struct hd_step_cost *ret_cost)
 {
@@ -189,8 +189,8 @@ static bool walk(struct layout_search *s, const struct candidate *c, bool alone,
     return !st;
 }
 
-/* The walk of all programs, without update and sums of gradients, bounds every variant with this
- * schedule. */
+/* Costs the programs of all stages, without update and reductions: a lower bound for every variant
+ * with this schedule. */
 static void refine_schedule(struct layout_search *s, struct candidate *c)
 {
     struct hd_step_cost p;
@@ -263,7 +263,7 @@ static void lay_out(struct layout_search *s, const struct candidate *c)
 
 /* ---- the search ---- */
 
-/* All that the search would choose is pinned: the family is the only one, and has one variant. */
+/* Returns whether the job pins everything: there is one family, with one variant. */
 static bool is_pinned(const struct layout_search *s)
 {
     return s->found->families == 1 && s->variants == 1;
@@ -295,7 +295,7 @@ static void refine(struct layout_search *s, struct candidate *c)
     }
 }
 
-/* Those that do not train, of each unit. */
+/* Counts the parameters of each unit that do not train. */
 static void count_frozen(struct layout_search *s, const struct hd_registry *r, int head)
 {
     for (int u = 0; u < r->unit_count; u++) {
@@ -318,7 +318,8 @@ static void count_frozen(struct layout_search *s, const struct hd_registry *r, i
     }
 }
 
-/* Parameters of a block and of both ends, whole; if a part of them trains, those that do not. */
+/* Counts the parameters of a block, the embedding and the head; if only a part of them trains, also
+ * those that do not. */
 static enum hd_status count_parameters(struct layout_search *s)
 {
     struct hd_registry registry;
@@ -331,13 +332,13 @@ static enum hd_status count_parameters(struct layout_search *s)
     st = hd_model_declare(&s->config, &registry, &arena, &model);
     for (int i = 0; !st && i < registry.param_count; i++)
         s->tuned |= !registry.params[i].trainable;
-    s->differ =
-        s->tuned && (s->config.adapter.kind == HD_ADAPTER_NONE ||
-                     *s->asked->spec->adapter_also); /* an adapter alone is in every block */
+    s->differ = s->tuned && (s->config.adapter.kind == HD_ADAPTER_NONE ||
+                             /* without `adapter_also`, every block trains the same adapter */
+                             *s->asked->spec->adapter_also);
     for (int i = 0; !st && !s->tuned && i < registry.param_count; i++) {
         const struct hd_param *p = &registry.params[i];
 
-        if (p->unit == HD_UNIT_FIRST_BLOCK && !p->keep_fp32) /* a router computes in fp32 */
+        if (p->unit == HD_UNIT_FIRST_BLOCK && !p->keep_fp32) /* a router's weights stay fp32 */
             *(p->experts ? &s->block_experts : &s->block_parameters) += p->count;
         if (p->unit == HD_UNIT_EMBEDDING)
             s->first_parameters += p->count;
@@ -356,7 +357,7 @@ static enum hd_status begin(struct layout_search *s)
     struct hd_layout_sizes sizes;
     enum hd_status st = hd_plan_decide(s->asked->request, s->asked->devices, &sizes);
 
-    if (st) { /* not with the defaults of auto, but perhaps with other values */
+    if (st) { /* the default values of auto are illegal, but others may be legal */
         sizes = s->asked->request->sizes;
         sizes.tp = sizes.tp ? sizes.tp : 1;
     }
@@ -384,7 +385,7 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
     s.st = begin(&s);
     if (!s.st)
         search_try_families(&s);
-    if (!s.st && !s.count) /* says why */
+    if (!s.st && !s.count) /* makes the error message */
         s.st = hd_plan_decide(asked->request, asked->devices, &sizes);
     while (!s.st && s.count && ret_search->plan_count < asked->top) {
         struct candidate c;

@@ -1,27 +1,31 @@
-/* search: the fastest layouts of a job on a cluster that fit the memory of its devices.
+/* search: finds the fastest layouts of a job on a cluster that fit the memory of its devices.
  *
- * Searched are all members of `parallel` that the job leaves auto: tp, pp, cp, ep, dp (what is
- * left), micro_batch up to HD_SEARCH_MICRO_BATCH_MAX, schedule with virtual_stages, recompute with
- * segments of any number of blocks, zero with zero_shard, stages where all of a model trains and it
- * can be cut into so many chunks in at most HD_SEARCH_PARTITIONS_MAX ways (else its stages are even
- * by
- * their work), and offload where it is known how much memory the hosts have. Pinned members keep
- * their values. Legal is what plan/choose.h says.
+ * The search covers all members of `parallel` that the job leaves auto; pinned members keep their
+ * values. Legal layouts are those of plan/choose.h. The candidates are:
  *
- * The search is exact: best first by lower bounds. A bound is refined in five steps, each dearer
- * than the one before, and only the candidate with the lowest bound is refined:
+ *     tp, pp, cp, ep   every legal value; dp is the quotient
+ *     micro_batch      up to HD_SEARCH_MICRO_BATCH_MAX
+ *     schedule         with virtual_stages
+ *     recompute        with segments of any number of blocks
+ *     zero             with zero_shard
+ *     stages           if the whole model trains and can be cut into the chunks in at most
+ *                      HD_SEARCH_PARTITIONS_MAX ways; else stages have even work
+ *     offload          if the memory of the hosts is known
+ *
+ * The search is exact: best first by lower bounds. A bound is refined in five steps, each more
+ * expensive than the one before, and only the candidate with the lowest bound is refined:
  *
  *   1 family    tp, pp, cp, ep, micro_batch, recompute: the model's FLOPs at the products' rate
  *   2 blocks    the family's blocks are compiled and costed, without reductions and update
  *   3 walked    with a schedule: the walk of all stages' programs, without ZeRO
- *   4 costed    with a ZeRO stage: the cost of a step (cost.h). Dropped before that, if even a
+ *   4 costed    with a ZeRO stage: the cost of a step (step_cost.h). Dropped before that, if even a
  *               lower bound of its memory does not fit
- *   5 laid out  the ranks' own layouts (plan.h): memory to the byte
+ *   5 laid out  the rank programs of all classes (plan.h): memory to the byte
  *
- * The first candidate that passes step 5 is the best one: all others are at least as slow. Of equal
- * costs the simpler layout is taken: less pp, tp, cp, recompute and ZeRO.
+ * The first candidate that passes step 5 is the best one: all others are at least as slow. Among
+ * equal costs the simpler layout is taken: less pp, tp, cp, recompute and ZeRO.
  *
- * Used by: the heddle command.   Uses: cost, plan, choose.   Threads: any.
+ * Used by: report, best, the heddle command.   Uses: step_cost, plan, choose.   Threads: any.
  */
 #ifndef HD_PLAN_SEARCH_H
 #define HD_PLAN_SEARCH_H
@@ -36,62 +40,64 @@ enum {
     HD_SEARCH_TOP_MAX = 64,
     HD_SEARCH_REJECTED_MAX = 8,
     HD_SEARCH_PARTITIONS_MAX = 64,
-    HD_SEARCH_MICRO_BATCH_MAX = 16, /* of those that are auto */
+    HD_SEARCH_MICRO_BATCH_MAX = 16, /* limit where micro_batch is auto */
 };
 
-struct hd_search; /* below */
+struct hd_search;
 
 struct hd_search_asked {
-    const struct hd_job *spec;             /* complete; its layout is not looked at */
-    const struct hd_plan_request *request; /* with the kind of device */
+    const struct hd_job *spec;             /* complete spec; its layout is ignored */
+    const struct hd_plan_request *request; /* requested sizes, with the kind of device set */
     const struct hd_cluster *cluster;
     int32_t devices;
-    int64_t threads; /* of a CPU device */
+    int64_t threads; /* threads of one CPU device */
     bool bf16_fast;
-    int64_t memory_bytes; /* of a device, for a rank; 0: not known, everything fits */
-    double peak_flops;    /* of a device, for MFU; 0: not known */
-    int top;              /* how many plans are wanted */
-    int64_t deadline_ns;  /* by hd_clock_now_ns: the search ends then with what it has; 0: none */
-    /* Called again and again while it runs; NULL: not. */
+    int64_t memory_bytes; /* memory of one device for one rank; 0: unknown, everything fits */
+    double peak_flops;    /* peak FLOP/s of one device, for MFU; 0: unknown */
+    int top;              /* number of plans to find */
+    /* by hd_clock_now_ns: the search then ends with what it has found; 0: none */
+    int64_t deadline_ns;
+    /* Progress callback, called repeatedly during the search; NULL: none. */
     void (*tell)(void *about, const struct hd_search *so_far);
     void *about;
 };
 
 struct hd_search_plan {
-    struct hd_job job; /* resolved in its layout; the rest is the spec's */
+    struct hd_job job; /* the spec with this layout */
     struct hd_step_cost cost;
     struct hd_plan plan;
     bool fits;
-    int64_t needed_bytes; /* of a device, for the rank that takes most */
+    int64_t needed_bytes; /* memory of one device for the rank that needs most */
 };
 
-/* A layout that is faster than the chosen one, but does not fit. Bytes are at least so many. */
+/* A layout that is faster than the chosen one, but does not fit. Its bytes are a lower bound unless
+ * `exact`. */
 struct hd_search_rejected {
     struct hd_layout_sizes sizes;
-    double step_s; /* at least */
+    double step_s; /* lower bound */
     int32_t stage;
-    int64_t needed_bytes; /* at least */
-    bool exact;           /* it was laid out: exactly so many */
-    double activations;   /* share of that which is kept for backward */
+    int64_t needed_bytes; /* lower bound, unless `exact` */
+    bool exact;           /* the layout was built, so needed_bytes is exact */
+    double activations;   /* share of needed_bytes that is saved for backward */
 };
 
 struct hd_search {
-    struct hd_search_plan *plans;                               /* [plan_count] the fastest first */
+    struct hd_search_plan *plans;                               /* [plan_count] fastest first */
     int plan_count;                                             /* 0: none fits */
-    struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX]; /* the fastest first */
+    struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX]; /* fastest first */
     int rejected_count;
-    /* If none fits: the one that needs least, by the bytes of those whose bounds are lowest. */
+    /* Set if no layout fits: the layout that needs least, among those with the lowest bounds. */
     struct hd_search_rejected least;
-    int64_t families, blocks, walked, costed, laid_out; /* candidates that each step has seen */
+    int64_t families, blocks, walked, costed, laid_out; /* candidates that reached each step */
 };
 
-/* The result lives in `arena`. If exactly one layout is possible because all members are pinned, it
- * is costed and returned even if it does not fit. Fails as hd_plan_decide does if no layout is
- * legal. HD_TIMEOUT: the deadline passed before the first plan was found. */
+/* Searches the layouts; the result lives in `arena`. If exactly one layout is possible, because all
+ * members are pinned, it is costed and returned even if it does not fit. Fails as hd_plan_decide
+ * does if no layout is legal. HD_TIMEOUT: the deadline passed before the first plan was found. */
 enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_arena *arena,
                                  struct hd_search *ret_search);
 
-/* The cost and the exact memory of one layout, which is complete. */
+/* Computes the cost and the exact memory of one complete layout. */
 enum hd_status hd_search_cost(const struct hd_search_asked *asked,
                               const struct hd_layout_sizes *sizes, struct hd_arena *arena,
                               struct hd_search_plan *ret_plan);

@@ -1,21 +1,20 @@
-/* search_bounds: lower bounds of a candidate's time and memory. A bound that were too high would
- * drop the best layout (search_test tries them all). */
+/* search_bounds: lower bounds of a candidate's time and memory. A bound that is too high would drop
+ * the best layout (search_test compares with every layout). */
 #include <string.h>
 
 #include "comm/nccl.h"
 #include "plan/search_internal.h"
 
-/* An update reads gradient, master and moments, and writes master and moments: at least so many
- * bytes per parameter, whatever their encodings. */
+/* Least bytes moved per updated parameter, whatever the encodings: an update reads gradient, master
+ * and moments, and writes master and moments. */
 enum { UPDATE_BYTES = 16 };
-/* The programs of ZeRO 3, added up from layer profiles, may take this share of those without it:
- * what is
- * gathered first depends on the chunk (price_test). */
+/* Least ratio of ZeRO-3 programs, added up from layer profiles, to those without ZeRO: which
+ * weights are gathered first depends on the chunk (price_test). */
 static const double gathered_share = 0.97;
-/* Of what one sequence keeps per token, all other micro-batches keep at least this share. */
+/* Least ratio of the bytes saved per token with any micro-batch size to those with one sequence. */
 static const double saved_share = 0.9;
-/* Of the work memory of a chunk of one block, a chunk with more of them takes at least this share:
- * its programs are other ones, in which less may live at the same time. */
+/* Least ratio of the work memory of a larger chunk to that of a chunk of one block: its programs
+ * are different ones, in which fewer tensors may be live at the same time. */
 static const double work_share = 0.9;
 
 static double smaller(double a, double b)
@@ -35,13 +34,14 @@ static double larger(double a, double b)
 
 /* ---- parameters of a rank ---- */
 
-/* ep ranks share the experts of a block. */
+/* Returns the number of ranks over which a block's experts are split. */
 static double expert_ranks(const struct hd_layout_sizes *z)
 {
     return z->ep > 1 ? (double)z->ep : 1;
 }
 
-/* Ranks that share what ZeRO names; of experts, those that have the same ones. */
+/* Returns the number of ranks over which ZeRO shards; for experts, over the ranks that hold the
+ * same ones. */
 static double shards_of(const struct hd_layout_sizes *z, bool experts)
 {
     const double shards = z->zero_shard ? (double)z->zero_shard : (double)(z->dp * z->cp);
@@ -51,7 +51,7 @@ static double shards_of(const struct hd_layout_sizes *z, bool experts)
     return experts ? shards / expert_ranks(z) : shards;
 }
 
-/* Parameters of a block that one rank updates. */
+/* Returns the number of a block's parameters that one rank updates. */
 static double block_updated(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     return ((double)s->block_parameters / shards_of(z, false) +
@@ -71,8 +71,8 @@ double search_ideal_seconds(const struct layout_search *s)
     return s->model.flops_per_token * tokens / (s->asked->devices * fastest);
 }
 
-/* Seconds of F, B and W of a layer profile in one micro-batch; where a part of the model trains, of
- * F. */
+/* Returns the seconds of F, B and W of a layer profile in one micro-batch; of F alone if only a
+ * part of the model trains. */
 static double profile_seconds(const struct layout_search *s, const struct hd_layer_profile *p)
 {
     const int calls = s->tuned ? HD_LAYER_PROFILE_F + 1 : HD_LAYER_PROFILE_CALLS;
@@ -83,7 +83,7 @@ static double profile_seconds(const struct layout_search *s, const struct hd_lay
     return seconds;
 }
 
-/* The same of a block that continues a segment of recompute. */
+/* Returns those seconds for a block that continues a recompute segment. */
 static double inner_seconds(const struct layout_search *s, const struct hd_layer_profiles *p)
 {
     const double inner = profile_seconds(s, &p->inner);
@@ -91,8 +91,8 @@ static double inner_seconds(const struct layout_search *s, const struct hd_layer
     return p->has_windowed ? smaller(inner, profile_seconds(s, &p->inner_windowed)) : inner;
 }
 
-/* A chunk of n blocks takes base + n blocks, so at least n times what a block takes alone or beside
- * others. */
+/* Returns a lower bound of a block's seconds. A chunk of n blocks takes base + n blocks, so at
+ * least n times the lesser of what a block takes alone and beside others. */
 static double block_seconds(const struct layout_search *s, const struct hd_layer_profiles *p)
 {
     const double base = profile_seconds(s, &p->profile[HD_LAYER_PROFILE_BASE]);
@@ -112,15 +112,17 @@ static double micro_batches(const struct layout_search *s, const struct candidat
     return (double)(s->asked->spec->global_batch / (dp * c->micro_batch));
 }
 
-/* Some stage has at least an even share of the blocks, and runs all micro-batches. */
+/* Bounds the step by the stage with the most blocks, which is at least an even share, over all
+ * micro-batches. */
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c)
 {
     return micro_batches(s, c) * (double)divide_up(s->config.L, c->pp) *
            block_seconds(s, c->blocks);
 }
 
-/* A stage begins when the first micro-batch has come through the chunks before its first one; and
- * behind its last backward, if that is not parted, gradients go back through these. */
+/* Bounds the step by each stage: it starts when the first micro-batch has passed the chunks before
+ * it; and after its last backward, unless B and W are split, gradients pass back through those
+ * chunks. */
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
                              const struct ordered *ordered)
 {
@@ -137,7 +139,8 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
     return most;
 }
 
-/* Updates begin when all stages have ended, and some stage has an even share of the parameters. */
+/* Adds a bound of the update, which starts when all stages have ended; some stage has at least an
+ * even share of the parameters. */
 double search_variant_bound(const struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z)
 {
@@ -153,7 +156,7 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
 
 /* ---- memory ---- */
 
-/* Bytes of a device per parameter of a rank's share (registry.h). */
+/* Returns the device bytes per parameter of a rank's share (registry.h). */
 static double state_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
                           bool experts)
 {
@@ -178,8 +181,6 @@ static double state_bytes(const struct layout_search *s, const struct hd_layout_
     }
 }
 
-/* What an offloaded optimizer has there of a stage with an even share of the blocks, if it is
- * offloaded. */
 double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     const double moments = strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
@@ -188,8 +189,8 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
     return (double)divide_up(s->config.L, z->pp) * block_updated(s, z) * (moments + master);
 }
 
-/* Bytes of a parameter that does not train, at least: one copy that computes, whatever ZeRO does,
- * or in a block codes. */
+/* Returns the bytes of a parameter that does not train, at least: one copy in the compute encoding
+ * whatever the ZeRO stage, or quantized codes in a block. */
 static double frozen_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
                            bool in_block)
 {
@@ -200,7 +201,7 @@ static double frozen_bytes(const struct layout_search *s, const struct hd_layout
     return strcmp(weights, "nf4") == 0 ? 0.5 : 1;
 }
 
-/* Of a block's parameters on one rank. */
+/* Returns the bytes of a block's parameters and their optimizer state on one rank. */
 static double block_state(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     const double frozen = frozen_bytes(s, z, true);
@@ -212,7 +213,8 @@ static double block_state(const struct layout_search *s, const struct hd_layout_
            (double)z->tp;
 }
 
-/* Of embedding and head, on the stages that have them. */
+/* Returns the bytes of the embedding's and the head's parameters and optimizer state, on the stages
+ * that have them. */
 static double ends_state(const struct layout_search *s, const struct hd_layout_sizes *z,
                          const struct hd_pipeline *p, int32_t stage)
 {
@@ -231,16 +233,17 @@ static double ends_state(const struct layout_search *s, const struct hd_layout_s
            (double)z->tp;
 }
 
-/* Bytes of a slot of a chunk: so many blocks, and what it has beside them. No bound where the
- * blocks may differ. */
+/* Returns the bytes of one slot of a chunk: its blocks', and those beside them. 0 if trained parts
+ * may differ from block to block, which gives no bound. */
 static double slot_bytes(const struct layout_search *s, double blocks, double of_block,
                          double beside)
 {
     return s->differ ? 0 : larger(0, blocks * of_block + beside);
 }
 
-/* What a chunk of so many blocks keeps, at least. Blocks with a window and without keep at least
- * what the lesser of them does. Of segments: blocks that begin one. */
+/* Returns a lower bound of the bytes that a chunk of `blocks` blocks saves. Blocks with and without
+ * a window save at least the lesser of the two. With recompute segments, `blocks` counts blocks
+ * that begin one. */
 static double chunk_saved(const struct layout_search *s, const struct hd_layer_profiles *p,
                           double blocks)
 {
@@ -251,7 +254,7 @@ static double chunk_saved(const struct layout_search *s, const struct hd_layer_p
                       smaller(0, (double)p->profile[HD_LAYER_PROFILE_BASE].saved_bytes));
 }
 
-/* What W waits for, at least. */
+/* Returns a lower bound of the bytes that a chunk defers for W. */
 static double chunk_deferred(const struct layout_search *s, const struct hd_layer_profiles *p,
                              double blocks)
 {
@@ -263,7 +266,7 @@ static double chunk_deferred(const struct layout_search *s, const struct hd_laye
                       smaller(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
 }
 
-/* What W waits for, at most. */
+/* Returns an upper bound of the bytes that a chunk defers for W. */
 static double most_deferred(const struct layout_search *s, const struct hd_layer_profiles *p,
                             double blocks)
 {
@@ -276,17 +279,18 @@ static double most_deferred(const struct layout_search *s, const struct hd_layer
                       larger(0, (double)p->profile[HD_LAYER_PROFILE_BASE].deferred_bytes));
 }
 
-/* Blocks of a stage's largest chunk whose backward is whole. Where only an adapter trains, nothing
- * before the model's first block needs a gradient, so that block's backward is shorter: it keeps
- * less, and is not counted. before: blocks of the model before the stage. */
+/* Returns the number of blocks in a stage's largest chunk whose backward is whole. If only an
+ * adapter trains, nothing before the model's first block needs a gradient; that block's backward is
+ * shorter and saves less, so it is not counted. before: blocks of the model before the stage. */
 static double whole_blocks(const struct layout_search *s, double blocks, int32_t before)
 {
     return s->tuned && before == 0 ? larger(0, blocks - 1) : blocks;
 }
 
-/* Where a stage has no embedding, the rows that enter a chunk lie in a slot of the boundary until
- * backward has read them, and the first block keeps so much less than others do. With W apart they
- * may be given back before W. */
+/* Returns a lower bound of the bytes of a stage's input slots. On a stage without the embedding,
+ * the rows that enter a chunk lie in a stage-I/O slot until backward has read them, and the first
+ * block saves that much less than others. If B and W are split, the rows may be released before W,
+ * which gives no bound. */
 static double stage_io_bytes_of(const struct layout_search *s, const struct hd_layer_profiles *p,
                                 const struct ordered *ordered, int32_t stage)
 {
@@ -297,7 +301,7 @@ static double stage_io_bytes_of(const struct layout_search *s, const struct hd_l
     return ordered->stages[stage].kept * larger(0, smaller(less, (double)p->stage_io_bytes));
 }
 
-/* Work memory of any chunk that has a block. */
+/* Returns a lower bound of the work memory of any chunk that has a block. */
 static double block_work(const struct layout_search *s, const struct hd_layer_profiles *p)
 {
     return s->differ ? 0 : work_share * (double)p->profile[HD_LAYER_PROFILE_BASE].work_bytes;
@@ -305,8 +309,8 @@ static double block_work(const struct layout_search *s, const struct hd_layer_pr
 
 /* ---- segments of recompute ---- */
 
-/* How many segments a chunk of blocks has, at least, and the blocks of its longest one. Segments
- * begin at multiples of `segment`, and with the chunk. */
+/* Least number of recompute segments of a chunk, and the blocks of its longest one. Segments begin
+ * at multiples of `segment`, and with the chunk. */
 struct segments {
     int64_t count, longest;
 };
@@ -325,10 +329,11 @@ static struct segments segments_of(int64_t first, int64_t blocks, int64_t segmen
     return x;
 }
 
-/* What the largest chunk of a stage keeps in a slot, and what backward has of its longest segment
- * in work memory beside that of a single block: all that forward would keep of it without
- * recompute, but for its last block, whose backward may begin before the rest is made again. With W
- * apart, what W needs of it is not in work memory, but in a slot of what is deferred. */
+/* Computes lower bounds for a stage's largest chunk with recompute segments: the bytes saved in a
+ * slot; and the work memory that backward of its longest segment needs beyond that of a single
+ * block. The latter is all that forward would save of the segment without recompute, except for its
+ * last block, whose backward may begin before the rest is recomputed. If B and W are split, what W
+ * needs of the segment lies in deferred slots instead of work memory. */
 static void segment_bytes(const struct layout_search *s, const struct candidate *c,
                           const struct ordered *ordered, const struct hd_layer_profiles *profiles,
                           int32_t stage, double *ret_saved, double *ret_work)
@@ -352,10 +357,10 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
     }
 }
 
-/* What a process has on a GPU beside its reservations: hd_rank_program_gpu_overhead counts the
- * groups of
- * the mesh, of which each axis is one, and the ways between stages, of which one leads to another
- * stage and one back: unless nothing trains in the earlier one, where no gradient is sent. */
+/* Returns a lower bound of a process's GPU memory beside its reservations.
+ * hd_rank_program_gpu_overhead counts the mesh's groups, at least one per axis, and the channels
+ * between stages, at least one in each direction; if a part of the model trains, perhaps only one,
+ * since no gradient is sent to a stage where nothing trains. */
 static double overhead_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     const struct hd_traits *traits = &s->asked->cluster->traits;
@@ -386,9 +391,9 @@ static struct hd_search_rejected rejected(const struct layout_search *s, const s
                                        .activations = kept / all};
 }
 
-/* Some stage has an even share of the blocks. When F of a micro-batch ends there, all of them keep
- * what backward needs of it. A share of the reference's rows has its share of the work memory, more
- * rows have at least as much. */
+/* Bounds the memory of a stage with an even share of the blocks. When F of a micro-batch ends on
+ * it, all blocks hold what backward needs. With a fraction of the reference's rows the work memory
+ * is at least that fraction; with more rows it is at least as large. */
 struct hd_search_rejected search_family_memory(const struct layout_search *s,
                                                const struct candidate *c,
                                                const struct hd_layout_sizes *z,

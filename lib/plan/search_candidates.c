@@ -1,5 +1,5 @@
-/* search_candidates: the candidates that wait to be looked at, in a heap with the lowest bound on
- * top; and the layout of a candidate, in which what it has not decided yet is as the job has it. */
+/* search_candidates: the open candidates, in a heap with the lowest bound on top; and the layout of
+ * a candidate, in which undecided members are as in the job's request. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
     if (a->bound_s != b->bound_s)
         return a->bound_s < b->bound_s;
     if (a->decided != b->decided)
-        return a->decided > b->decided; /* finish what is as good as anything */
+        /* of equal bounds, the candidate nearest to completion comes first */
+        return a->decided > b->decided;
     return a->tie_break < b->tie_break;
 }
 
@@ -68,7 +69,7 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *text)
     (void)snprintf(word, HD_JOB_WORD_MAX, "%s", text);
 }
 
-/* A cut as parallel.stages has it. */
+/* Writes a cut in the form of parallel.stages. */
 static void write_stages(const struct search_partition *partition, char ret_text[HD_JOB_WORD_MAX])
 {
     const int32_t chunks = partition->even->shared.pipeline.chunks;
@@ -80,7 +81,8 @@ static void write_stages(const struct search_partition *partition, char ret_text
     (void)hd_stages_write(layers, chunks, ret_text);
 }
 
-/* The request with what the candidate has decided; what the job pins is there already. */
+/* Returns the request with the candidate's decisions; values that the job pins are already in
+ * it. */
 static struct hd_plan_request request_of(const struct layout_search *s, const struct candidate *c)
 {
     struct hd_plan_request r = *s->asked->request;
@@ -99,7 +101,7 @@ static struct hd_plan_request request_of(const struct layout_search *s, const st
             set_word(r.sizes.schedule, schedules[c->schedule]);
         r.sizes.virtual_stages = c->virtual_stages;
     }
-    if (c->own) /* never too long: there are few cuts of few chunks */
+    if (c->own) /* never too long: there are few cuts, of few chunks */
         write_stages(c->own, r.sizes.stages);
     if (c->decided >= DECIDED_VARIANT) {
         r.sizes.zero = c->zero;
@@ -126,8 +128,8 @@ bool search_size(const struct layout_search *s, const struct candidate *c,
     return true;
 }
 
-/* Simple layouts first: those without offload, then pp, tp, cp, recompute, large micro-batches,
- * then ZeRO and the schedule. */
+/* Orders simple layouts first: without offload, then by pp, tp, cp, recompute, large micro-batches,
+ * then by ZeRO and schedule. */
 uint64_t search_tie_break(const struct candidate *c)
 {
     return (uint64_t)(c->own || c->offload == OFFLOAD_OPTIMIZER) << 63 |
@@ -149,7 +151,7 @@ struct hd_job search_job(const struct layout_search *s, const struct hd_layout_s
     return job;
 }
 
-/* ---- what takes least ---- */
+/* ---- the least state ---- */
 
 void search_take_least_state(const struct layout_search *s, struct hd_layout_sizes *sizes)
 {

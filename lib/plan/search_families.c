@@ -1,10 +1,10 @@
 /* search_families: steps 1 and 2 of the search. A family is a mesh, a micro-batch and a way of
- * recompute; those that may fit are compiled, a block of each. */
+ * recompute; for those that may fit, one block is compiled. */
 #include <string.h>
 
 #include "plan/search_internal.h"
 
-/* ---- step 1: all of them ---- */
+/* ---- step 1: all families ---- */
 
 static void try_family(struct layout_search *s, struct candidate *c)
 {
@@ -34,7 +34,7 @@ static void try_recomputes(struct layout_search *s, struct candidate *c)
     }
     for (c->recompute = 0; c->recompute < SEGMENTS; c->recompute++) {
         c->segment = c->recompute == FULL;
-        try_family(s, c); /* full with segments follows from full: try_segments */
+        try_family(s, c); /* full recompute with segments follows from FULL: search_try_segments */
     }
 }
 
@@ -73,8 +73,8 @@ static void try_experts(struct layout_search *s, struct candidate *c)
         }
 }
 
-/* Calls `each` with every divisor of what is left of the devices, from `least` to `most`, or with
- * what the job pins. */
+/* Sets *axis to every divisor, from `least` to `most`, of the devices that the other axes leave, or
+ * to the pinned value, and calls `each`. */
 static void try_axis(struct layout_search *s, struct candidate *c, int64_t pinned, int64_t least,
                      int64_t most, int32_t *axis,
                      void (*each)(struct layout_search *, struct candidate *))
@@ -104,7 +104,8 @@ static void try_pp(struct layout_search *s, struct candidate *c)
              try_cp);
 }
 
-/* What is pinned is costed all the same (hd_report_runs). */
+/* Tries a tp. A pinned tp is costed even if its groups do not lie within nodes (hd_report_runs
+ * tells). */
 static void try_tp(struct layout_search *s, struct candidate *c)
 {
     if (s->asked->request->sizes.tp ||
@@ -120,8 +121,8 @@ static void try_from(struct layout_search *s, int64_t pp_least)
     try_axis(s, &c, s->asked->request->sizes.tp, 1, s->asked->request->heads, &c.tp, try_tp);
 }
 
-/* A schedule that is pinned stays: it orders several stages, and one stage has none. Only where no
- * layout has several, such as on one device, is one stage tried. */
+/* Pushes every family. A pinned schedule orders several stages, so one stage is tried only if no
+ * layout has several, for example on one device. */
 void search_try_families(struct layout_search *s)
 {
     const bool named = strcmp(s->asked->request->sizes.schedule, "auto") != 0;
@@ -132,16 +133,16 @@ void search_try_families(struct layout_search *s)
         try_from(s, 1);
 }
 
-/* ---- step 2: those that may fit ---- */
+/* ---- step 2: families that may fit ---- */
 
 bool search_may_reject(const struct layout_search *s)
 {
     return s->asked->memory_bytes && s->found->families > 1;
 }
 
-/* What the family takes at least, before it is compiled: by its reference, without cp and ep and
- * with one sequence. What that keeps for backward is in proportion to its tokens. False: it is not
- * known, and the family may fit. */
+/* Computes a lower bound of the family's memory before it is compiled, from a reference with cp 1,
+ * ep 1 and one sequence; saved bytes are proportional to tokens. False: there is no bound, so the
+ * family may fit. */
 static bool family_memory(struct layout_search *s, const struct candidate *c,
                           struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least)
 {
@@ -160,8 +161,8 @@ static bool family_memory(struct layout_search *s, const struct candidate *c,
     return true;
 }
 
-/* Of segments of all lengths, the one that needs least: what longer ones keep less, backward has
- * more of in work memory (segment_bytes). */
+/* Notes, among segments of all lengths, the one that needs least: longer segments save less, but
+ * their backward needs more work memory (segment_bytes). */
 static void note_least_segment(struct layout_search *s, struct candidate *c,
                                struct hd_layout_sizes sizes, const struct candidate *plain,
                                struct hd_layout_sizes plain_sizes)
@@ -228,13 +229,13 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
     if (!search_size(s, c, &sizes))
         return;
     if (family_memory(s, c, sizes, &least) && !search_could_fit(s, least)) {
-        if (c->recompute == FULL) /* segments of several blocks keep less */
+        if (c->recompute == FULL) /* segments of several blocks save less, so they may fit */
             search_try_segments(s, c);
         return;
     }
     c->blocks = search_blocks(s, c, &sizes);
     if (!c->blocks)
-        return; /* cannot be laid out */
+        return; /* it cannot be built */
     c->decided = DECIDED_BLOCKS;
     bound = search_blocks_bound(s, c);
     c->bound_s = bound > c->bound_s ? bound : c->bound_s;

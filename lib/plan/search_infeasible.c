@@ -1,16 +1,16 @@
-/* search_misfits: layouts that do not fit, and which of them needs least.
+/* search_infeasible: layouts that do not fit, and which of them needs least memory.
  *
- * Most are known by a lower bound alone (search_bounds.c), which leaves much out. If no layout
- * fits, those with the lowest bounds are laid out, and the one that then needs least is told with
- * its exact bytes.
- */
+ * For most of them only a lower bound is known (search_bounds.c), which omits much. If no layout
+ * fits, those with the lowest bounds are built, and the one that then needs least is reported with
+ * its exact bytes. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "plan/search_internal.h"
 
-/* But for micro-batches: of those the smallest needs least. */
+/* Compares two layouts except for their micro-batch, schedule and replicas: of layouts that differ
+ * only in the micro-batch, the smallest needs least. */
 static bool is_same_layout(const struct hd_layout_sizes *a, const struct hd_layout_sizes *b)
 {
     return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
@@ -18,8 +18,8 @@ static bool is_same_layout(const struct hd_layout_sizes *a, const struct hd_layo
            strcmp(a->offload, b->offload) == 0;
 }
 
-/* The layouts that need least, of those that do not fit, once each: a bound may come before what is
- * known better. */
+/* Inserts a layout into `lowest`, once: a layout may first come with a low bound and later with a
+ * better one, which replaces it. */
 void search_note_least(struct layout_search *s, const struct hd_search_rejected *r)
 {
     int at = 0, known = 0;
@@ -47,7 +47,7 @@ void search_note_least(struct layout_search *s, const struct hd_search_rejected 
     s->lowest[at] = *r;
 }
 
-/* Notes a layout that does not fit; they come in the order of their bounds. */
+/* Notes a layout that does not fit. Layouts come in the order of their time bounds. */
 static void reject(struct layout_search *s, const struct hd_search_rejected *r)
 {
     struct hd_search *f = s->found;
@@ -57,7 +57,6 @@ static void reject(struct layout_search *s, const struct hd_search_rejected *r)
     search_note_least(s, r);
 }
 
-/* False, with a note of it: even the least that it takes is too much. */
 bool search_could_fit(struct layout_search *s, struct hd_search_rejected least)
 {
     if (least.needed_bytes <= s->asked->memory_bytes)
@@ -84,7 +83,6 @@ int64_t search_needed(const struct hd_plan *plan, const struct hd_traits *traits
     return most;
 }
 
-/* An offloaded optimizer has room in the memory of the host, which the devices of a node share. */
 bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan)
 {
     int64_t most = 0;
@@ -110,7 +108,8 @@ void search_reject_plan(struct layout_search *s, const struct hd_search_plan *p)
     reject(s, &r);
 }
 
-/* What it needs exactly; false: it cannot be laid out, or its host lacks memory. */
+/* Builds the layout and sets its exact bytes; false: it cannot be built, or its host lacks memory.
+ * If only the host lacks memory, tries it without offload. */
 static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rejected *r)
 {
     const bool away = search_may_offload(s) && strcmp(r->sizes.offload, "none") != 0;
@@ -141,7 +140,7 @@ static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rej
     return lay_out_rejected(s, r);
 }
 
-/* Bounds leave much out: those that are lowest are laid out, until no other can need less. */
+/* Builds the layouts with the lowest bounds, until no other can need less. */
 void search_find_least(struct layout_search *s)
 {
     struct hd_search_rejected *least = &s->found->least;

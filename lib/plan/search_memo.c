@@ -1,4 +1,4 @@
-/* search_known: layer profiles and orders of candidates, each made once, and the costs that
+/* search_memo: layer profiles and schedules of candidates, each made once, and the costs that
  * follow. */
 #include <stdio.h>
 #include <string.h>
@@ -6,12 +6,13 @@
 #include "base/hash.h"
 #include "plan/search_internal.h"
 
-/* Micro-batches beyond so many per stage repeat what came before. */
+/* Micro-batches per stage that are walked; later ones repeat the same pattern. */
 enum { WALKED_PER_STAGE = 5 };
 
 /* ---- memos ---- */
 
-/* The entry of a key; known: it was looked up before. NULL: no memory, or the table is full. */
+/* Finds the entry of a key; its `known` tells whether it was looked up before. NULL: no memory, or
+ * the table is full. */
 static struct memo_entry *look_up(struct layout_search *s, struct memo *m,
                                   const int32_t key[KEY_NUMBERS])
 {
@@ -29,7 +30,7 @@ static struct memo_entry *look_up(struct layout_search *s, struct memo *m,
     return &m->slots[at];
 }
 
-/* Notes what was found for the key of an entry that was not known. */
+/* Stores the value for the key in an entry that was not known. */
 static void note(struct memo *m, struct memo_entry *e, const int32_t key[KEY_NUMBERS], void *value)
 {
     memcpy(e->key, key, sizeof e->key);
@@ -52,7 +53,7 @@ static struct hd_layer_profiles *build_profiles(struct layout_search *s, const s
     return st ? NULL : profiles;
 }
 
-/* With as few replicas as the experts need. */
+/* Reduces dp to the fewest replicas that the experts need, and turns off ZeRO and offload. */
 static void leave_out_replicas(struct hd_layout_sizes *sizes)
 {
     sizes->dp = sizes->ep > sizes->cp ? sizes->ep / sizes->cp : 1;
@@ -81,7 +82,8 @@ const struct hd_layer_profiles *search_blocks(struct layout_search *s, const str
     return e->value;
 }
 
-/* Schedules differ only in whether W is apart, and in whether there are stages. */
+/* Makes the key. Schedules differ for profiles only in whether B and W are split, and whether there
+ * are several stages. */
 static void key_of_profiles(const struct candidate *c, const struct hd_layout_sizes *sizes,
                             int32_t ret_key[KEY_NUMBERS])
 {
@@ -119,7 +121,7 @@ const struct hd_layer_profiles *search_profiles(struct layout_search *s, const s
     return e ? e->value : NULL;
 }
 
-/* ---- orders ---- */
+/* ---- schedules ---- */
 
 static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
                                struct hd_units *partition, struct hd_arena *arena,
@@ -128,7 +130,7 @@ static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
     struct hd_job some = *job;
 
     some.global_batch = job->dp * job->micro_batch * micro_batches;
-    some.validate_batches = 1; /* the order of a validation is not needed */
+    some.validate_batches = 1; /* the validation's schedule is not needed */
     return hd_rank_program_schedule(&some, partition, arena, ret_shared);
 }
 
@@ -168,16 +170,16 @@ static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
                     (order->entries[k].call == HD_CALL_B) - (order->entries[k].call == HD_CALL_W);
             stage->deferred = deferred > stage->deferred ? deferred : stage->deferred;
             if (order->entries[k].chunk < o->shared.order.frozen)
-                kept = 0; /* F alone keeps nothing for later */
+                kept = 0; /* chunks that only run F save nothing for later */
         }
     }
     return HD_OK;
 }
 
-/* Orders a step. Schedules are periodic once the pipeline is full: P more micro-batches take the
- * same time again. So a step of many is costed by two of fewer, M' and M' - P, which leave the same
- * remainder. An order from a file is walked whole. cut: of a layout with as many chunks; or NULL.
- */
+/* Makes the schedule of a step. Schedules are periodic once the pipeline is full: P more
+ * micro-batches always add the same time. So a step of many micro-batches is costed by two shorter
+ * steps, of M' and M' - P, with the same remainder. A schedule from a file is walked whole.
+ * partition: the cut of a layout with as many chunks; NULL: not known yet. */
 static enum hd_status order_step(const struct hd_job *job, struct hd_units *partition,
                                  struct hd_arena *arena, struct ordered *ret_ordered)
 {
@@ -195,7 +197,8 @@ static enum hd_status order_step(const struct hd_job *job, struct hd_units *part
     if (!st)
         st = describe_stages(ret_ordered, arena);
     for (int32_t i = 0; !st && i < P && strcmp(job->schedule, "gpipe") == 0; i++)
-        ret_ordered->stages[i].kept = (int32_t)M; /* all, of the whole step */
+        /* gpipe saves all micro-batches of the step, not only those of the shorter one */
+        ret_ordered->stages[i].kept = (int32_t)M;
     return st;
 }
 

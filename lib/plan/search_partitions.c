@@ -1,16 +1,15 @@
-/* search_cuts: bounds of pipeline stages that are not the even ones.
+/* search_partitions: cuts of the model into pipeline stages other than the even one.
  *
- * The even cut (train/partition.h) balances FLOPs. Another one may take less time, as the head
- * takes
- * other times than FLOPs say and early stages fill the pipeline; or less memory, as early stages
- * keep more micro-batches. All cuts have the same order of programs, so an order serves them all.
+ * The even cut (train/partition.h) balances FLOPs. Another cut may take less time, as the head's
+ * real time differs from its FLOPs and early stages fill the pipeline; or less memory, as early
+ * stages save more micro-batches. All cuts run the same schedule, so one schedule serves them all.
  */
 #include <string.h>
 
 #include "plan/search_internal.h"
 
-/* In how many ways L blocks make up `chunks` chunks, of which the first and the last may have none:
- * L + 1 over chunks - 1; more than HD_SEARCH_PARTITIONS_MAX are not counted. */
+/* Counts the ways in which L blocks form `chunks` chunks, of which the first and the last may be
+ * empty: binomial (L + 1 over chunks - 1). Stops counting above HD_SEARCH_PARTITIONS_MAX. */
 static int64_t count_partitions(int64_t L, int64_t chunks)
 {
     int64_t count = 1;
@@ -31,7 +30,7 @@ const struct ordered *search_repartition(struct layout_search *s,
                                          const struct search_partition *partition)
 {
     if (s->repartition_from !=
-        partition->even) /* it is large, and most cuts follow one of the same order */
+        partition->even) /* the struct is large, and consecutive cuts mostly share one */
         s->repartition = *partition->even;
     s->repartition_from = partition->even;
     s->repartition.shared.units = s->repartition.shorter.units = partition->units;
@@ -39,7 +38,8 @@ const struct ordered *search_repartition(struct layout_search *s,
     return &s->repartition;
 }
 
-/* Of how many micro-batches a stage keeps a block is that of the even cut. NULL: no memory. */
+/* Makes a cut. The number of micro-batches that a stage keeps is that of the even cut. NULL: no
+ * memory. */
 static struct search_partition *make_partition(struct layout_search *s, const struct ordered *even,
                                                const int64_t *blocks)
 {
@@ -80,8 +80,8 @@ static bool is_even(const struct ordered *even, const int64_t *blocks)
     return true;
 }
 
-/* The next cut in the order of numbers; false: there is none. blocks: at least 0 of the first and
- * the last chunk, 1 of the others. */
+/* Advances to the next cut in lexicographic order; false: it was the last. blocks: at least 0 in
+ * the first and the last chunk, 1 in the others. */
 static bool next_partition(int64_t *blocks, int32_t chunks)
 {
     const int32_t last = chunks - 1;
@@ -91,7 +91,7 @@ static bool next_partition(int64_t *blocks, int32_t chunks)
 
         for (int32_t k = c + 1; k <= last; k++)
             rest += blocks[k] - (k < last);
-        if (rest > 0) { /* one more here, and of the rest as much as possible in the last chunk */
+        if (rest > 0) { /* one more block here; the others go to the last chunk */
             blocks[c]++;
             for (int32_t k = c + 1; k < last; k++)
                 blocks[k] = 1;

@@ -16,7 +16,7 @@ static bool has_blocks_of_both(const struct hd_model_config *c, const struct hd_
     return p->has_windowed && c->window > 0;
 }
 
-/* What trains in the model also trains in the pieces. */
+/* Returns whether the layer profiles train what the model trains. */
 static bool profiles_know(const struct hd_model_config *c)
 {
     const struct hd_only only = hd_model_only(c);
@@ -58,7 +58,7 @@ enum hd_status hd_step_cost_trained(const struct hd_model_config *c, struct hd_a
     return st;
 }
 
-/* With train.only: a block takes of a program what it computes of it. */
+/* Returns the share of a block's program that train.only leaves; F is always whole. */
 static double share_of(const struct hd_layer_profiles *p, const struct hd_model_config *c, int unit,
                        enum hd_layer_profile_call call)
 {
@@ -73,7 +73,7 @@ static double share_of(const struct hd_layer_profiles *p, const struct hd_model_
     return split ? s.inputs : s.all;
 }
 
-/* The pieces that a block may be. */
+/* Layer profiles that a block may have. */
 enum { KIND_BLOCK, KIND_WINDOWED, KIND_INNER, KIND_INNER_WINDOWED, KINDS };
 
 static int kind_of(const struct hd_layer_profiles *p, const struct hd_model_config *c,
@@ -99,7 +99,7 @@ struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
 
     for (int unit = units.first; unit < units.end; unit++)
         if (unit == HD_UNIT_EMBEDDING && backward && !all && c->lowest_trained > unit)
-            continue; /* backward ends above it */
+            continue; /* backward ends above the embedding */
         else if (unit == HD_UNIT_EMBEDDING)
             hd_program_time_add(&t, 1, &p->profile[HD_LAYER_PROFILE_EMBEDDING].time[call][last]);
         else if (unit == head)
@@ -116,15 +116,17 @@ struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *p,
 /* ---- the walk ---- */
 
 struct stage {
-    double clock, busy, waited; /* until when it has run; programs; for other stages */
-    double reduce_end;          /* of its stream of reductions */
-    double channel[2][2];       /* until when it sends: [gradients][to the next chunk's] */
-    int32_t next;               /* entry of its order */
+    /* end of its last program; sums of the time of programs, and of waiting for other stages */
+    double clock, busy, waited;
+    double reduce_end; /* end of its reduction stream */
+    /* end of its last transfer: [0 hidden rows, 1 gradients][1: to a later stage] */
+    double channel[2][2];
+    int32_t next; /* index of its next schedule entry */
 };
 
-/* A value that a chunk sends to its neighbour. */
+/* The transfer of a chunk's output to its neighbour. */
 struct passage {
-    int32_t stage; /* where the neighbour is; -1: there is none */
+    int32_t stage; /* stage of the neighbour; -1: there is none */
     double seconds;
 };
 
@@ -133,11 +135,13 @@ struct step_walk {
     const struct hd_cluster *cluster;
     const struct hd_layer_profiles *profiles;
     struct hd_program_time (
-        *times)[HD_LAYER_PROFILE_CALLS][2]; /* [chunks]; [1]: in the last micro-batch */
-    struct passage (
-        *ways)[2]; /* [chunks]: of hidden rows to the next; of gradients to the one before */
+        *times)[HD_LAYER_PROFILE_CALLS][2]; /* [chunks], by call; [1]: in the last micro-batch */
+    /* [chunks] transfers of hidden rows to the next chunk; of gradients to the previous one */
+    struct passage (*ways)[2];
     struct stage *stages;
-    double *arrived[2]; /* [chunk, micro-batch]: hidden rows of F's input; gradients of B's */
+    /* [chunk, micro-batch] when its input arrived: [0] rows for F, [1] gradients for B; -1: not
+     * yet */
+    double *arrived[2];
 };
 
 static int profile_call(enum hd_call call)
@@ -152,7 +156,8 @@ static int64_t place(const struct step_walk *s, int32_t chunk, int32_t micro_bat
     return (int64_t)chunk * s->l->order->micro_batches + micro_batch;
 }
 
-/* Whose value a program needs: the chunk before for F, the one after for B; -1: none. */
+/* Returns the chunk whose output a program needs: the previous one for F, the next one for B; -1:
+ * none. */
 static int32_t giver(const struct step_walk *s, const struct hd_schedule_entry *e)
 {
     if (e->call == HD_CALL_F)
@@ -160,8 +165,8 @@ static int32_t giver(const struct step_walk *s, const struct hd_schedule_entry *
     return e->call == HD_CALL_B && e->chunk + 1 < s->l->pipeline.chunks ? e->chunk + 1 : -1;
 }
 
-/* Sends what a program has made to the chunk that needs it. Where transfers take the thread of the
- * rank that receives, they begin when it asks for them. */
+/* Sends a program's output to the chunk that needs it. If transfers take the receiving rank's
+ * thread, they start only when it asks for them. */
 static void send(struct step_walk *s, struct stage *from, int32_t stage,
                  const struct hd_schedule_entry *e)
 {
@@ -186,8 +191,8 @@ static void send(struct step_walk *s, struct stage *from, int32_t stage,
     s->arrived[back][place(s, taker, e->micro_batch)] = *channel;
 }
 
-/* Seconds of the rank's own thread for what a program needs of another stage; in waiting, as the
- * sender's. */
+/* Returns the seconds that the rank's own thread spends on receiving a program's input from another
+ * stage; 0: transfers run beside it. */
 static double receives(const struct step_walk *s, const struct hd_schedule_entry *e, int32_t stage)
 {
     const int32_t from = giver(s, e);
@@ -198,7 +203,7 @@ static double receives(const struct step_walk *s, const struct hd_schedule_entry
     return s->ways[from][e->call == HD_CALL_B].seconds;
 }
 
-/* Runs the next program of a stage; false: it waits for one that has not run. */
+/* Runs the next program of a stage; false: its input has not been computed yet. */
 static bool advance(struct step_walk *s, int32_t number)
 {
     struct stage *st = &s->stages[number];
@@ -305,7 +310,7 @@ static double update_of(const struct step_walk *s, int32_t stage)
     return seconds;
 }
 
-/* Adds up, of a stage, what its programs are made of. */
+/* Adds up the times of all programs of a stage. */
 static void add_programs(const struct step_walk *s, int32_t stage, struct hd_program_time *sum)
 {
     const struct hd_stage_schedule *o = &s->l->order->stages[stage];

@@ -1,13 +1,13 @@
-/* cost: how long a step of a layout takes on a cluster, and what that time consists of.
+/* step_cost: how long a step of a layout takes on a cluster, and what that time consists of.
  *
- * Programs are costed by pieces (layer_profile.h). A step is the walk of all stages' orders
- * (lib/pipeline): a program starts when its stage is free and what it needs has arrived; a value
- * travels when its program has ended and the channel to the other stage is free; reductions run on
- * a stream of their own, and the update waits for them. Bubble and overlap are results of the walk.
+ * Programs are costed by layer profiles (layer_profile.h). A step is the walk of all stages'
+ * schedules (lib/pipeline): a program starts when its stage is free and its input has arrived; a
+ * transfer starts when its program has ended and the channel to the other stage is free; reductions
+ * run on their own stream, and the update waits for them. Bubble and overlap are results of the
+ * walk.
  *
- * Used by: search.   Uses: pieces, cluster, pipeline, model.
- * Threads: any; no state.
- */
+ * Used by: search.   Uses: layer_profile, cluster, pipeline, model.
+ * Threads: any; no state. */
 #ifndef HD_PLAN_STEP_COST_H
 #define HD_PLAN_STEP_COST_H
 
@@ -18,52 +18,55 @@
 
 struct hd_step_cost {
     double step_s;
-    /* of the stage that computes longest, together step_s */
-    double compute_s;                       /* kernels of F, B and W */
-    double update_s;                        /* norm, update, gather of new weights */
-    double bubble_s;                        /* waiting for other stages */
-    double communication_s[HD_GROUP_COUNT]; /* that nothing overlaps with, by group; dp: also what
-                                             is left of the reductions when the last program ends */
-    double programs_s, busy_s;              /* until the last program ends; programs of a stage, on
-                                               average */
-    double bubble;                          /* share of a step that stages wait, on average */
+    /* Parts of step_s, on the stage that computes longest. */
+    double compute_s; /* kernels of F, B and W */
+    double update_s;  /* gradient norm, update, gather of new weights */
+    double bubble_s;  /* waiting for other stages */
+    /* by group: communication that overlaps with nothing; dp: also reductions that remain when the
+     * last program ends */
+    double communication_s[HD_GROUP_COUNT];
+    /* until the last program ends; mean over stages of their programs' time */
+    double programs_s, busy_s;
+    double bubble; /* share of programs_s in which stages wait, mean over stages */
     double tokens_per_s;
-    double mfu; /* 0: the device's peak is not known */
+    double mfu; /* model FLOPs utilisation; 0: the device's peak is unknown */
 };
 
-/* The layout in the small: what a step needs of it. */
+/* The values of a layout that the cost of a step depends on. */
 struct hd_step_cost_layout {
     struct hd_pipeline pipeline;
     const struct hd_units *units;    /* [pipeline.chunks] */
-    const struct hd_schedule *order; /* of a step */
+    const struct hd_schedule *order; /* schedule of a step */
     const struct hd_model_config *config;
     int64_t ranks_per_stage;
     int64_t segment;       /* hd_layer_profile_segment */
     const double *trained; /* hd_step_cost_trained */
 };
 
-/* Seconds of a program of one chunk, whose units are `units`. segment: hd_layer_profile_segment. */
+/* Returns the time of one program of a chunk whose units are `units`. segment:
+ * hd_layer_profile_segment. */
 struct hd_program_time hd_step_cost_program(const struct hd_layer_profiles *profiles,
                                             const struct hd_model_config *config,
                                             struct hd_units units, int64_t segment,
                                             enum hd_layer_profile_call call, bool last);
 
-/* The share of each unit's parameters that trains, [units of the model] in `arena`; NULL: pieces
- * know it, because everything trains, or an adapter does, which all blocks have alike. */
+/* Computes the share of each unit's parameters that trains, [units of the model] in `arena`. Sets
+ * NULL if the layer profiles already contain it: everything trains, or an adapter does, which all
+ * blocks have alike. */
 enum hd_status hd_step_cost_trained(const struct hd_model_config *config, struct hd_arena *arena,
                                     const double **ret_trained);
 
-/* The time of a step, and what it consists of. Scratch memory is taken from `arena`. */
+/* Computes the time of a step and its parts. Takes scratch memory from `arena`. */
 enum hd_status hd_step_cost_of_layout(const struct hd_layer_profiles *profiles,
                                       const struct hd_step_cost_layout *layout,
                                       const struct hd_cluster *cluster, struct hd_arena *arena,
                                       struct hd_step_cost *ret_cost);
 
-/* y += a x, of seconds. */
+/* y += a x, for the members that are seconds */
 void hd_step_cost_add(struct hd_step_cost *y, double a, const struct hd_step_cost *x);
 
-/* Sets the members that follow from the seconds: bubble, tokens_per_s, mfu
- * (hd_model_flops_per_token). peak_flops: of one device; 0: not known. */
+/* Sets the members that follow from the seconds: bubble, tokens_per_s and mfu. flops_per_token:
+ * hd_model_flops_per_token. peak_flops: of one device; 0: unknown. */
 void hd_step_cost_rate(struct hd_step_cost *cost, double flops_per_token, const struct hd_job *job,
                        int64_t devices, double peak_flops);
 

@@ -1,12 +1,14 @@
-/* traffic: what the groups of a layout exchange in a step, by formulas; see rank_map.h. */
+/* traffic: estimates the traffic of a layout's groups in a step; see hd_traffic_of in
+ * rank_map.h. */
 #include "plan/rank_map.h"
 
 enum {
-    VALUE_BYTES = 2,    /* activations and their gradients */
-    GRADIENT_BYTES = 4, /* of a weight */
-    TP_SUMS = 4,        /* of a block: after attention and feed-forward, forward and backward */
-    CP_TURNS = 3,       /* keys and values forward; those and their gradients backward */
-    EP_EXCHANGES = 4    /* rows to the experts and back, forward and backward */
+    VALUE_BYTES = 2,    /* bytes of an activation or its gradient */
+    GRADIENT_BYTES = 4, /* bytes of a weight's gradient */
+    TP_SUMS = 4,        /* sums per block: after attention and feed-forward, forward and backward */
+    /* rounds per block: keys and values forward; keys and values, and their gradients, backward */
+    CP_TURNS = 3,
+    EP_EXCHANGES = 4 /* exchanges per block: rows to the experts and back, forward and backward */
 };
 
 static void add(struct hd_traffic *t, enum hd_group_name group, enum hd_comm_kind kind,
@@ -17,7 +19,8 @@ static void add(struct hd_traffic *t, enum hd_group_name group, enum hd_comm_kin
             (struct hd_traffic_item){.group = group, .kind = kind, .bytes = bytes, .times = times};
 }
 
-/* Weights of a block on one rank: four products of attention, three of the feed-forward part. */
+/* Returns the weights of a block on one rank: four products of attention, three of the feed-forward
+ * part. */
 static double block_weights(const struct hd_layout_sizes *s, const struct hd_plan_request *m)
 {
     const double hidden = (double)m->hidden, kv = (double)m->kv_heads / (double)m->heads;
