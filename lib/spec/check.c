@@ -1,4 +1,4 @@
-/* check: the rules of a job. First each value alone, by the table of keys; then rules between keys
+/* check: the rules of a job: first each value alone, by the table of keys; then rules between keys,
  * and features that are not supported yet. An error message has the key, what is wrong, and what to
  * write instead. */
 #include <inttypes.h>
@@ -56,7 +56,8 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
     }
 }
 
-/* check_head_width has the limits of head_width, and knows whether the job file gives it. */
+/* Checks each value by the limits of its key, except head_width: check_head_width has its limits,
+ * and knows whether the job file gives it. */
 static enum hd_status check_keys(const struct hd_job *job)
 {
     enum hd_status st = HD_OK;
@@ -123,7 +124,8 @@ static bool is_possible_heads(const void *about, int64_t heads)
     return hidden % heads == 0 && is_head_width(hidden / heads);
 }
 
-/* The message when hidden / heads is no width of a head: the job file gives no head_width. */
+/* Makes the message for a hidden / heads that is no possible head width, when the job file gives no
+ * head_width. */
 static enum hd_status refuse_heads(const struct hd_job *job)
 {
     const int64_t width = job->hidden / job->heads;
@@ -147,7 +149,7 @@ static enum hd_status refuse_heads(const struct hd_job *job)
                   HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX, instead);
 }
 
-/* head_width may be given or be hidden / heads. */
+/* Checks the head width, given or as hidden / heads. */
 static enum hd_status check_head_width(const struct hd_job *job)
 {
     const bool derived = job->head_width == job->hidden / job->heads;
@@ -161,7 +163,7 @@ static enum hd_status check_head_width(const struct hd_job *job)
                   (long long)job->head_width, HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
 }
 
-/* Combinations of features that are not possible. */
+/* Refuses combinations of features that are not possible. */
 static enum hd_status check_features(const struct hd_job *job)
 {
     const bool none = strcmp(job->rope_scaling, "none") == 0;
@@ -201,7 +203,7 @@ static enum hd_status check_features(const struct hd_job *job)
     return HD_OK;
 }
 
-/* A model without experts may not set the keys of models with experts. */
+/* Refuses keys of experts in a model without experts. */
 static enum hd_status check_dense(const struct hd_job *job)
 {
     const struct {
@@ -277,7 +279,8 @@ static enum hd_status check_tokenizer(const struct hd_job *job)
                   spec_quote(job->tokenizer, quoted));
 }
 
-/* Every source has a weight and files; the files of one source are adjacent. */
+/* Checks that every source of a mixture has a weight and files, and that the files of one source
+ * are adjacent. */
 static enum hd_status check_sources(const struct hd_job *job)
 {
     const int64_t sources = job->weight_count ? job->weight_count : 1;
@@ -309,7 +312,7 @@ static enum hd_status check_sources(const struct hd_job *job)
     return HD_OK;
 }
 
-/* auto (-2), none (-1), or an id that the model has. */
+/* Checks that end_of_text is auto (-2), none (-1), or an id of the vocabulary. */
 static enum hd_status check_end_of_text(const struct hd_job *job)
 {
     if (job->end_of_text < job->vocab)
@@ -376,7 +379,8 @@ static enum hd_status check_lr(const struct hd_job *job)
     return HD_OK;
 }
 
-/* 0 and 0: not given. Steps after the last step of the job are allowed and have no effect. */
+/* Checks the profiled steps; 0 and 0: not given. Steps after the job's last step are allowed and
+ * have no effect. */
 static enum hd_status check_profile(const struct hd_job *job)
 {
     if (!job->profile_first && !job->profile_last)
@@ -466,13 +470,14 @@ static bool has_base(const struct hd_job *job)
     return *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0;
 }
 
-/* The length of the first type of adapter that has the key. */
+/* Returns the length of the first type name in the key's `adapters`. */
 static int first_type(const struct hd_key *key)
 {
     return (int)strcspn(key->adapters ? key->adapters : "lora", " ");
 }
 
-/* Names the keys that an adapter of this type has, and the type that has this one. */
+/* Makes the message for a key that an adapter of this type does not have: names the keys of this
+ * type, and the type that has this one. */
 static enum hd_status no_such_key(const struct hd_key *key, const char *type)
 {
     struct hd_text has = {0};
@@ -490,7 +495,7 @@ static enum hd_status no_such_key(const struct hd_key *key, const char *type)
     return st;
 }
 
-/* Keys of an adapter that is not there, or of another type, would have no effect. */
+/* Refuses keys of an adapter that is absent or of another type: they would have no effect. */
 static enum hd_status check_adapter(const struct hd_job *job)
 {
     const bool none = strcmp(job->adapter, "none") == 0;
@@ -516,7 +521,7 @@ static enum hd_status check_adapter(const struct hd_job *job)
     return HD_OK;
 }
 
-/* Products of codes are in the encoding that computes. */
+/* Refuses train.precision: fp8 with quantized weights, whose products are computed in bf16. */
 static enum hd_status check_weights(const struct hd_job *job)
 {
     if (strcmp(job->model_weights, "plain") == 0 || strcmp(job->precision, "fp8") != 0)
@@ -574,7 +579,7 @@ static enum hd_status check_waiting(const struct hd_job *job)
     return HD_OK;
 }
 
-/* ---- what hangs ---- */
+/* ---- hang detection ---- */
 
 static enum hd_status check_hang(const struct hd_job *job)
 {
@@ -653,8 +658,8 @@ int32_t hd_spec_most_devices(const struct hd_job *job)
                 : hd_plan_most(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
-/* Checkpoints are below the job's directory, in a folder per attempt, so that a stale attempt
- * cannot write into a newer one's. */
+/* Refuses checkpoint.dir, which is not supported yet: checkpoints are below the job's directory, in
+ * one folder per attempt, so that a stale attempt cannot write into a newer one's. */
 static enum hd_status check_checkpoint(const struct hd_job *job)
 {
     if (*job->checkpoint_dir)
@@ -669,7 +674,8 @@ static enum hd_status check_resources(const struct hd_job *job)
     enum hd_status st = hd_plan_check_devices("resources.devices", job->device, job->only_planned,
                                               job->devices_min);
 
-    if (!st && (job->devices_max < 1 || job->devices_max > 65536)) /* in a job file: less */
+    /* a job file allows fewer: hd_plan_check_devices */
+    if (!st && (job->devices_max < 1 || job->devices_max > 65536))
         st = hd_plan_check_devices("resources.devices", job->device, job->only_planned,
                                    job->devices_max);
     if (st)
@@ -683,8 +689,9 @@ static enum hd_status check_resources(const struct hd_job *job)
     return hd_plan_check(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
-/* Files as the ranks will open them: a rank's working directory is no folder of the user's, and a
- * control character could end a line of the job's text, or move the cursor of who reads a log. */
+/* Checks that file names are absolute and have no control character: a rank's working directory is
+ * not the user's folder, and a control character could end a line of the job's text or move the
+ * cursor of a terminal that shows a log. */
 static enum hd_status check_files(const char *list, const struct hd_job_file *files, int64_t count)
 {
     char quoted[SPEC_QUOTE_MAX];
@@ -720,7 +727,8 @@ enum hd_status hd_spec_check(const struct hd_job *job)
     enum hd_status st = spec_check_draft(job);
     int64_t date_s;
 
-    if (!st && *job->template && job->template[0] != '/') /* of a job file it may be relative */
+    /* in a job file the path may be relative */
+    if (!st && *job->template && job->template[0] != '/')
         st = hd_err(HD_INVALID, "data.template: is not an absolute path");
     if (!st && *job->date && hd_chat_date_read(job->date, &date_s))
         st = hd_err_prefix(HD_INVALID, "data.date");
@@ -736,7 +744,7 @@ enum hd_status spec_check_draft(const struct hd_job *job)
     st = check_name(job);
     if (!st)
         st = check_family(job);
-    if (!st) /* before numbers: the tokenizer decides the vocabulary */
+    if (!st) /* checked before numbers: the tokenizer decides the vocabulary */
         st = check_tokenizer(job);
     if (!st)
         st = check_keys(job);

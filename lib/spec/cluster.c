@@ -1,9 +1,9 @@
-/* cluster: reads a cluster file (docs/planning.md) into clusters that the planner knows
- * (plan/cluster.h), and into the tree of switches by names of nodes (plan/node_tree.h). Messages
- * are "FILE:LINE: key: what is wrong; what to do".
+/* cluster: reads a cluster file (docs/planning.md) into clusters for the planner (plan/cluster.h),
+ * and into the tree of switches by names of nodes (plan/node_tree.h). Messages are "FILE:LINE: key:
+ * what is wrong; what to do".
  *
  *     cluster.c           groups, devices, levels, tiers
- *     cluster_links.c     links within a node that are not alike, and its adapters
+ *     cluster_links.c     links within a node whose pairs of devices differ, and its adapters
  *     cluster_values.c    words, numbers with units, links
  */
 #include <inttypes.h>
@@ -45,7 +45,7 @@ static enum hd_status read_nodes(const struct cluster_reader *r, const struct ya
 
 /* ---- devices ---- */
 
-/* A compute capability: 8.9, or 89 as compilers spell it. */
+/* Reads a compute capability: 8.9, or 89 as compilers spell it. */
 static enum hd_status read_capability(const struct cluster_reader *r, const struct yaml_node *node,
                                       int64_t *ret_capability)
 {
@@ -127,7 +127,7 @@ static enum hd_status refuse_kind(const struct cluster_reader *r, const struct y
     return st;
 }
 
-/* ret_kind: NULL for a device of its own. */
+/* Reads the device of a group. ret_kind: NULL for a device with rates of its own. */
 static enum hd_status read_device(const struct cluster_reader *r, const struct yaml_node *group,
                                   struct hd_cluster *c, const struct hd_gpu_kind **ret_kind)
 {
@@ -149,7 +149,7 @@ static enum hd_status read_device(const struct cluster_reader *r, const struct y
 
 /* ---- links ---- */
 
-/* A link of the file, or the usual one of this kind of device. */
+/* Reads a link of the file; if absent, takes the usual one of this kind of device. */
 static enum hd_status read_level(const struct cluster_reader *r, const struct yaml_node *group,
                                  const char *key, struct hd_cluster_level *level)
 {
@@ -247,7 +247,8 @@ static enum hd_status read_tiers(struct cluster_reader *r)
 
 /* ---- groups ---- */
 
-/* Network levels above the node: the tiers that have more than one node, up to all nodes. */
+/* Adds the network levels above the node: the tiers whose switches have more than one node, up to
+ * all nodes. */
 static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
 {
     const int64_t all = hd_cluster_devices(c);
@@ -255,13 +256,13 @@ static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
 
     if (c->nodes == 1 || !r->tier_count)
         return;
-    c->level_count--; /* of all nodes: again behind the tiers */
+    c->level_count--; /* removes the level of all nodes; it is added again above the tiers */
     for (int i = 0; i < r->tier_count && r->tier_nodes[i] < c->nodes; i++) {
         c->levels[c->level_count] = r->tiers[i];
         c->levels[c->level_count++].devices = r->tier_nodes[i] * c->devices_per_node;
     }
     c->levels[c->level_count] = far;
-    for (int i = 0; i < r->tier_count; i++) /* one switch has all */
+    for (int i = 0; i < r->tier_count; i++) /* this tier's switch has all nodes */
         if (r->tier_nodes[i] >= c->nodes) {
             c->levels[c->level_count] = r->tiers[i];
             break;
@@ -269,7 +270,8 @@ static void add_tiers(const struct cluster_reader *r, struct hd_cluster *c)
     c->levels[c->level_count++].devices = all;
 }
 
-/* host: what a device has of its node's host, for an optimizer that is kept there. */
+/* Reads `host`: memory of the node's host, of which each device gets a share for an offloaded
+ * optimizer. */
 static enum hd_status read_host(struct cluster_reader *r, const struct yaml_node *group,
                                 struct hd_cluster *c)
 {
@@ -319,7 +321,7 @@ static enum hd_status read_node_group(struct cluster_reader *r, const struct yam
         node = hd_cluster_usual_node(kind);
         network = hd_cluster_usual_network(kind);
     } else if (c->devices_per_node == 1) {
-        node.bytes_per_s = 1; /* nothing is sent within a node of one device */
+        node.bytes_per_s = 1; /* a node of one device sends nothing within the node */
     }
     if (c->nodes == 1 || r->tier_count)
         network.bytes_per_s = network.bytes_per_s > 0 ? network.bytes_per_s
@@ -343,7 +345,7 @@ static enum hd_status read_node_group(struct cluster_reader *r, const struct yam
     return HD_OK;
 }
 
-/* No earlier group has a node of this name. */
+/* Checks that no earlier group has a node of this name. */
 static enum hd_status check_names(const struct cluster_reader *r, const struct hd_node_tree *tree,
                                   int group, const char *names, const struct yaml_node *node)
 {
@@ -359,7 +361,7 @@ static enum hd_status check_names(const struct cluster_reader *r, const struct h
     return HD_OK;
 }
 
-/* Names and positions of the groups: each begins at a switch of its own. */
+/* Reads names and positions of the groups; each group begins at a new switch. */
 static enum hd_status read_tree(const struct cluster_reader *r, const struct hd_cluster *clusters,
                                 int count, struct hd_node_tree *tree)
 {
@@ -440,7 +442,7 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
     r.root = root;
     if (!st)
         st = read_groups(&r, ret_clusters, ret_count);
-    if (!st) /* also for callers that want no tree: this finds a node that is in two groups */
+    if (!st) /* read even if the caller wants no tree: it finds a node that is in two groups */
         st = read_tree(&r, ret_clusters, *ret_count, ret_tree ? ret_tree : &tree);
     hd_arena_done(&r.arena);
     return st;
@@ -459,7 +461,7 @@ enum hd_status hd_spec_read_cluster(const char *path, struct hd_arena *arena,
     if (!st && bytes.failed)
         st = hd_err(HD_NO_MEMORY, "no memory to read %s", path);
     if (st == HD_NOT_FOUND || st == HD_IO)
-        st = HD_INVALID; /* of what the user named; the message says it */
+        st = HD_INVALID; /* the user named this file; the message says what is wrong with it */
     if (!st)
         st = hd_spec_parse_cluster(path, bytes.data ? bytes.data : "", bytes.len_bytes, arena,
                                    ret_clusters, ret_count, ret_tree);

@@ -1,18 +1,18 @@
-/* cluster_internal: what the files that read a cluster file share. */
+/* cluster_internal: declarations that the files that read a cluster file share. */
 #ifndef HD_SPEC_CLUSTER_INTERNAL_H
 #define HD_SPEC_CLUSTER_INTERNAL_H
 
 #include "plan/node_tree.h"
 #include "spec_internal.h"
 
-/* A file while it is read. Values of the root are those of all groups that have none. */
+/* A cluster file while it is read. Values of the root apply to all groups that do not have them. */
 struct cluster_reader {
     const char *name;
-    struct hd_arena arena; /* of the file's text */
-    struct hd_arena *kept; /* of links and names in the result */
+    struct hd_arena arena; /* memory of the file's text */
+    struct hd_arena *kept; /* memory of links and names in the result */
     const struct yaml_node *root;
     struct hd_cluster_level tiers[HD_CLUSTER_TIERS_MAX];
-    int64_t tier_nodes[HD_CLUSTER_TIERS_MAX]; /* in one domain */
+    int64_t tier_nodes[HD_CLUSTER_TIERS_MAX]; /* nodes of one switch, by tier */
     int tier_count;
 };
 
@@ -20,11 +20,11 @@ struct cluster_reader {
 
 enum hd_status cluster_fail(const struct cluster_reader *r, const struct yaml_node *node,
                             const char *key, const char *problem);
-/* `map` is a map with no other keys. */
+/* Checks that `map` is a map with no other keys than these. */
 enum hd_status cluster_check_keys(const struct cluster_reader *r, const struct yaml_node *map,
                                   const char *what, const char *const *keys, size_t count);
-const char *cluster_text(const struct yaml_node *node); /* "": no scalar */
-/* The group's key, else the root's; NULL: neither has it. */
+const char *cluster_text(const struct yaml_node *node); /* "" if not a scalar */
+/* Returns the value of a key in the group, else in the root; NULL: neither has it. */
 const struct yaml_node *cluster_find(const struct cluster_reader *r, const struct yaml_node *group,
                                      const char *key);
 enum hd_status cluster_read_bandwidth(const struct cluster_reader *r, const struct yaml_node *node,
@@ -37,17 +37,18 @@ enum hd_status cluster_read_memory(const struct cluster_reader *r, const struct 
                                    const char *key, int64_t *ret_bytes);
 enum hd_status cluster_read_count(const struct cluster_reader *r, const struct yaml_node *node,
                                   const char *key, int64_t max, int64_t *ret_count);
-/* {bandwidth, latency}; without a latency that of `level` stays. */
+/* Reads {bandwidth, latency} into `level`; an absent latency leaves level's unchanged. */
 enum hd_status cluster_read_link(const struct cluster_reader *r, const struct yaml_node *node,
                                  const char *what, struct hd_cluster_level *level);
 
 /* ---- cluster_links.c ---- */
 
-/* `links` of a group: sets c->links, and the node's level to its slowest pair. Without the key:
- * nothing. */
+/* Reads `links` of a group: sets c->links, and the node's level to its slowest pair. Does nothing
+ * if the key is absent. */
 enum hd_status cluster_read_links(const struct cluster_reader *r, const struct yaml_node *group,
                                   struct hd_cluster *c, struct hd_cluster_level *node);
-/* `nics`: sets what one device has of the network while all send. Without the key: nothing. */
+/* Reads `nics`: sets the network rate that one device gets while all send. Does nothing if the key
+ * is absent. */
 enum hd_status cluster_read_nics(const struct cluster_reader *r, const struct yaml_node *group,
                                  const struct hd_cluster *c, struct hd_cluster_level *network);
 

@@ -1,5 +1,5 @@
-/* cluster_links: `links`, how the devices of a node reach one another where not all pairs are
- * alike, and `nics`, the adapters of a node:
+/* cluster_links: reads `links`, the links between the devices of a node if pairs differ, and
+ * `nics`, the network adapters of a node:
  *
  *     links:
  *       rates: {nv2: 50GB/s, pix: {bandwidth: 13GB/s, latency: 6us}, sys: 9GB/s}
@@ -33,7 +33,8 @@ struct matrix_reader {
     struct rate rates[RATES_MAX];
     int rate_count;
     struct hd_node_links *links;
-    uint64_t numbers[HD_NODE_LINKS_MAX]; /* of each device: pairs that are given as rates */
+    /* by device: bit set of the devices whose pair is given as a rate, not a word */
+    uint64_t numbers[HD_NODE_LINKS_MAX];
 };
 
 static bool equal_words(const char *a, const char *b)
@@ -78,7 +79,7 @@ static enum hd_status read_rates(struct matrix_reader *m, const struct yaml_node
     return st;
 }
 
-/* A word of a row: one of links.rates, or a rate itself. */
+/* Reads a word of a row: one of links.rates, or a rate itself. */
 static enum hd_status read_cell(struct matrix_reader *m, const struct yaml_node *row,
                                 const char *word, struct hd_cluster_level *ret_link,
                                 bool *ret_number, bool *ret_direct)
@@ -106,7 +107,7 @@ static enum hd_status read_cell(struct matrix_reader *m, const struct yaml_node 
     return cluster_read_bandwidth(m->r, &cell, "links.matrix", &ret_link->bytes_per_s);
 }
 
-/* Sets a pair, or compares it with what the row of the other device has said. */
+/* Sets a pair, or compares it with the value in the other device's row. */
 static enum hd_status take_pair(struct matrix_reader *m, const struct yaml_node *row, int32_t a,
                                 int32_t b, const char *word)
 {
@@ -117,7 +118,7 @@ static enum hd_status take_pair(struct matrix_reader *m, const struct yaml_node 
 
     if (st)
         return st;
-    if (b > a) { /* the row of b follows, and is compared */
+    if (b > a) { /* the row of b follows and is compared with this one */
         hd_node_links_set(m->links, a, b, link.bytes_per_s, link.latency_s, direct);
         m->numbers[a] |= (uint64_t)number << b;
         return HD_OK;
@@ -188,9 +189,9 @@ static enum hd_status read_matrix(struct matrix_reader *m, const struct yaml_nod
                                              : cluster_fail(m->r, list, "links.matrix", problem);
 }
 
-/* ---- what several devices share ---- */
+/* ---- shared links ---- */
 
-/* [0, 1, 2]: numbers of devices of a node. */
+/* Reads a list such as [0, 1, 2] of device numbers of a node. */
 static enum hd_status read_set(const struct cluster_reader *r, const struct yaml_node *node,
                                const char *key, int64_t devices, uint64_t *ret_set)
 {
@@ -244,7 +245,8 @@ static enum hd_status read_all_shared(struct matrix_reader *m, const struct yaml
     return st;
 }
 
-/* A pair whose own rate is above that of a shared link between the two does not go through it. */
+/* Marks pairs as direct: a pair whose own rate is above that of a shared link between its two
+ * devices does not pass through that link. */
 static void find_direct(struct matrix_reader *m)
 {
     struct hd_node_links *l = m->links;

@@ -1,4 +1,4 @@
-/* cluster_values: words, numbers with units and links of a cluster file. */
+/* cluster_values: reads words, numbers with units, and links of a cluster file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,6 @@ const char *cluster_text(const struct yaml_node *node)
     return node->kind == YAML_KIND_SCALAR && node->text ? node->text : "";
 }
 
-/* The group's key, else the root's; NULL: neither has it. */
 const struct yaml_node *cluster_find(const struct cluster_reader *r, const struct yaml_node *group,
                                      const char *key)
 {
@@ -66,7 +65,7 @@ struct unit {
     double factor;
 };
 
-/* range: `min` and `max` in words. */
+/* Reads a number with one of the units. range: `min` and `max` as text for the message. */
 static enum hd_status read_quantity(const struct cluster_reader *r, const struct yaml_node *node,
                                     const char *key, const struct unit *units, size_t count,
                                     double min, double max, const char *range, const char *example,
@@ -91,7 +90,8 @@ static enum hd_status read_quantity(const struct cluster_reader *r, const struct
                        spec_quote(text, quoted), range);
         return cluster_fail(r, node, key, problem);
     }
-    for (size_t i = 0; i < count && *units[i].text; i++) /* the last may be none: a plain number */
+    /* the last unit may be "": a plain number */
+    for (size_t i = 0; i < count && *units[i].text; i++)
         (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
                        units[i].text);
     if (node->kind == YAML_KIND_SCALAR)

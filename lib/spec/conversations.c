@@ -1,4 +1,5 @@
-/* conversations: which data files hold conversations, and the chat template that they need. */
+/* conversations: finds which data files hold conversations, and the chat template that they
+ * need. */
 #include <string.h>
 
 #include "base/file.h"
@@ -8,12 +9,12 @@
 #include "data/data.h"
 #include "spec_internal.h"
 
-/* The form that data.format names. */
+/* Returns the form that data.format names. */
 static enum hd_chat_form form_of(const struct hd_job *job)
 {
     enum hd_chat_form form = HD_CHAT_AUTO;
 
-    (void)hd_chat_form_find(job->data_format, &form); /* check.c knows the words */
+    (void)hd_chat_form_find(job->data_format, &form); /* check.c has checked the words */
     return form;
 }
 
@@ -71,7 +72,7 @@ bool hd_spec_has_conversations(const struct hd_job *job)
     return any;
 }
 
-/* data.template, else that of model.from, else none. */
+/* Finds the chat template: data.template, else that of model.from, else none. */
 static enum hd_status find_template(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
@@ -132,7 +133,8 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
     return HD_OK;
 }
 
-/* Sets the date that the template gets: the job file's, else today's, once for the whole job. */
+/* Sets the date that the template gets: the job file's, else the date of submission, once for the
+ * whole job. */
 static enum hd_status set_date(struct spec_draft *draft, struct hd_chat *chat)
 {
     struct hd_job *job = draft->job;

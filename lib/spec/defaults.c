@@ -1,5 +1,5 @@
-/* defaults: the defaults of absent keys, of keys whose default depends on other keys, and of keys
- * for which zero means "not given". docs/job-file.md lists them. */
+/* defaults: sets absent keys, keys whose default depends on other keys, and keys for which zero
+ * means "not given". docs/job-file.md lists the defaults. */
 #include <string.h>
 
 #include "spec_internal.h"
@@ -11,15 +11,15 @@ static void set_word(char word[HD_JOB_WORD_MAX], const char *value)
     memcpy(word, value, strlen(value) + 1);
 }
 
-/* Two thirds of 4 x hidden, so that the three matrices of a gated MLP have as many weights as the
- * two of gpt2; rounded up to a multiple of 32 for the kernels (Shazeer 2020, "GLU Variants Improve
- * Transformer"; Llama). */
+/* Returns two thirds of 4 x hidden, so that the three matrices of a gated MLP have as many weights
+ * as the two of gpt2, rounded up to a multiple of 32 for the kernels (Shazeer 2020, "GLU Variants
+ * Improve Transformer"; Llama). */
 static int64_t gated_ffn_width(int64_t hidden)
 {
     return (8 * hidden + 3 * 32 - 1) / (3 * 32) * 32;
 }
 
-/* The values of the papers and of published checkpoints. */
+/* Sets absent members of rope_scaling to the values of the papers and of published checkpoints. */
 static void fill_rope_scaling(struct hd_job *job)
 {
     if (!*job->rope_scaling)
@@ -40,8 +40,8 @@ static void fill_model(struct hd_job *job)
 {
     const bool gpt2 = strcmp(job->family, "gpt2") == 0;
     const bool bytes = strcmp(job->tokenizer, "bytes") == 0;
-    const bool in_range =
-        job->hidden > 0 && job->hidden <= 1 << 20; /* no overflow; hd_spec_check reports others */
+    /* avoids overflow; hd_spec_check reports other values */
+    const bool in_range = job->hidden > 0 && job->hidden <= 1 << 20;
 
     if (!job->kv_heads)
         job->kv_heads = job->heads;
@@ -66,7 +66,8 @@ static void fill_model(struct hd_job *job)
     fill_rope_scaling(job);
 }
 
-/* Default "bounded" if the data can mark ends of documents; plain text with bytes cannot. */
+/* Sets data.documents to "bounded" if the data can mark ends of documents, which plain text with
+ * bytes cannot. */
 static void fill_documents(struct hd_job *job)
 {
     bool knows = strcmp(job->tokenizer, "bytes") != 0 || job->end_of_text >= 0;
@@ -87,7 +88,7 @@ static void fill_lr(struct hd_job *job)
         set_word(job->lr_decay, "cosine");
     if (job->lr_decay_steps || strcmp(job->lr_decay, "constant") == 0)
         return;
-    job->lr_decay_steps = after_warmup; /* the decay ends with the run */
+    job->lr_decay_steps = after_warmup; /* the decay ends with the last step */
     if (strcmp(job->lr_decay, "wsd") == 0 && steps / 10 < after_warmup)
         job->lr_decay_steps = steps / 10 ? steps / 10 : after_warmup;
 }
@@ -112,14 +113,14 @@ void spec_fill_zero(struct hd_job *job)
         job->devices_max = job->devices_min;
 }
 
-/* ---- keys that are not in the file ---- */
+/* ---- absent keys ---- */
 
 static bool absent(struct spec_draft *draft, const char *path)
 {
     return !*spec_given(draft, path);
 }
 
-/* A twentieth of the run, at most 2000 steps and at most the steps without decay. */
+/* Returns a twentieth of the steps, at most 2000 and at most the steps without decay. */
 static int64_t default_warmup(const struct hd_job *job)
 {
     const int64_t steps = job->steps / 20 < 2000 ? job->steps / 20 : 2000;
@@ -144,8 +145,8 @@ bool spec_follows_steps(const struct hd_job *job, const char *path)
     return strcmp(path, "train.lr.min") == 0 && job->lr_min == job->lr_peak / 10;
 }
 
-/* Defaults by family: gpt2 has all biases and a tied head, qwen2 biases of queries, keys and
- * values, qwen3 norms of queries and keys. */
+/* Sets keys whose default depends on the family: gpt2 has all biases and a tied head, qwen2 biases
+ * of queries, keys and values, qwen3 norms of queries and keys. */
 static void fill_absent_of_family(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;
@@ -163,7 +164,7 @@ static void fill_absent_of_family(struct spec_draft *draft)
         job->qk_norm = strcmp(job->family, "qwen3") == 0;
 }
 
-/* The load-balancing loss and its weight are those of Switch Transformers (Fedus et al. 2021);
+/* Sets the load-balancing loss and its weight to those of Switch Transformers (Fedus et al. 2021);
  * Mixtral's paper gives none. */
 static void fill_absent_of_router(struct spec_draft *draft)
 {
@@ -185,7 +186,7 @@ void spec_fill_absent(struct spec_draft *draft)
         if (!draft->given[i] && !key->derived)
             hd_job_copy_member(key, &defaults, job);
     }
-    if (!*job->from_dir) { /* model.from has already set these keys */
+    if (!*job->from_dir) { /* with model.from these keys are already set */
         fill_absent_of_family(draft);
         if (strcmp(job->family, "mixtral") == 0)
             fill_absent_of_router(draft);
@@ -196,6 +197,6 @@ void spec_fill_absent(struct spec_draft *draft)
         job->lr_min = job->lr_peak / 10;
     if (absent(draft, "validate.batches") &&
         (job->val_count || job->val_split > 0 ||
-         (!absent(draft, "validate.every") && job->validate_every))) /* which needs data */
+         (!absent(draft, "validate.every") && job->validate_every))) /* validation needs data */
         job->validate_batches = 8;
 }

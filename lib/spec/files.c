@@ -1,7 +1,7 @@
-/* files: finds the files of data.train and data.val: absolute paths, patterns expanded in bytewise
- * order (independent of the locale), current sizes. Opens each file as a rank will: token files
- * must be whole and their ids in the vocabulary, lines must be documents, and there must be enough
- * tokens. */
+/* files: finds the files of data.train and data.val: makes paths absolute, expands patterns in
+ * bytewise order (independent of the locale), and records sizes. Opens each file as a rank will:
+ * token files must be complete and their ids in the vocabulary, lines must be documents, and there
+ * must be enough tokens. */
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>
@@ -18,28 +18,30 @@
 #include "spec_internal.h"
 
 enum {
-    PATHS_BYTES_MAX = 3 << 20, /* of one job, which is sent in one message of 4 MiB */
-    FILES_READ_MAX = 16        /* of an entry of a list: files whose ids or lines are looked at */
+    /* limit of all paths of a job, which is sent in one message of 4 MiB */
+    PATHS_BYTES_MAX = 3 << 20,
+    /* files per list entry whose ids or lines are read; later files are only opened */
+    FILES_READ_MAX = 16
 };
 
 struct file_facts {
-    bool found;     /* by a pattern */
-    int64_t tokens; /* of a token file; of text: its bytes, which are at least as many */
+    bool found;     /* a pattern found the file, not its name */
+    int64_t tokens; /* tokens of a token file; for text its bytes, an upper bound */
     bool conversations;
 };
 
-/* A growing list; facts[i] is about items[i]. Paths live in the arena, the arrays on the heap
- * (list_done). */
+/* A growing list of files; facts[i] describes items[i]. Paths live in the arena, the arrays on the
+ * heap (list_done). */
 struct list {
     struct hd_arena *arena;
     struct hd_job_file *items;
     struct file_facts *facts;
     size_t count, room;
-    size_t *path_bytes; /* sum over both lists of the job */
+    size_t *path_bytes; /* sum over both lists of the job, against PATHS_BYTES_MAX */
     const struct hd_job *job;
     bool mixture;
-    int64_t source;   /* of the files that are added next, */
-    size_t first_new; /* and the first of them */
+    int64_t source;   /* source of the files that are added now */
+    size_t first_new; /* index of the first file of the current list entry */
 };
 
 static void list_done(struct list *list)
@@ -102,13 +104,14 @@ bool hd_spec_has_text(const struct hd_job *job)
     return !job->train_count;
 }
 
-/* The index of a Megatron .bin file, which is read together with it. */
+/* Returns whether the file is the index of a Megatron .bin file, which is read together with that
+ * file. */
 static bool is_index(const char *path)
 {
     return hd_text_ends(path, ".idx");
 }
 
-/* Of a token file the head, and, if `read`, ids here and there. */
+/* Reads a token file's header and, if `read`, checks some of its ids. Sets the number of tokens. */
 static enum hd_status open_tokens(const struct list *list, const char *path, bool read,
                                   int64_t *ret_tokens)
 {
@@ -124,8 +127,8 @@ static enum hd_status open_tokens(const struct list *list, const char *path, boo
     return st;
 }
 
-/* Opens a file as a rank will. Reads of the first files of an entry only, since a wrong tokenizer
- * or a wrong form is that of all of them, and an entry may have thousands on a slow disk. */
+/* Opens a file as a rank will. Reads the contents of an entry's first files only: a wrong tokenizer
+ * or form affects all of them, and an entry may have thousands of files on a slow disk. */
 static enum hd_status look_at(const struct list *list, const char *key, const char *path,
                               struct file_facts *facts)
 {
@@ -138,14 +141,15 @@ static enum hd_status look_at(const struct list *list, const char *key, const ch
         st = hd_data_look(path);
     if (!st && read)
         st = spec_look_at_form(list->job, path, &facts->conversations);
-    else if (!st && list->count) /* as the files in front of it */
+    else if (!st && list->count) /* assume the form of the file before it */
         facts->conversations = list->facts[list->count - 1].conversations;
     if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
         st = HD_INVALID;
     return st ? hd_err_prefix(st, "%s", key) : HD_OK;
 }
 
-/* One file by its absolute path. */
+/* Adds one file by its absolute path. found: a pattern found it, so a folder or an index is
+ * skipped. */
 static enum hd_status add_path(struct list *list, const char *key, const char *path, bool found)
 {
     struct file_facts facts = {.found = found};
@@ -168,7 +172,7 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
                       "file's folder",
                       key, path, strerror(errno));
     if (S_ISDIR(info.st_mode)) {
-        if (found) /* folders that match a pattern are ignored */
+        if (found) /* folders that match a pattern are skipped */
             return HD_OK;
         return hd_err(HD_INVALID, "%s: %s is a folder; name the files in it, such as *.txt", key,
                       path);
@@ -263,8 +267,8 @@ static enum hd_status need_files(const struct list *list, const char *key)
                   (long long)source + 1);
 }
 
-/* Removes files from `list` that a pattern found and that are in `others` (sorted by path). A file
- * in both lists that was given by name is HD_INVALID. */
+/* Removes from `list` files that a pattern found and that `others` (sorted by path) contains.
+ * HD_INVALID: a file in both was given by name. */
 static enum hd_status drop_others(struct list *list, const char *key,
                                   const struct hd_job_file *others, size_t other_count)
 {
@@ -304,7 +308,8 @@ static enum hd_status drop_validation_files(struct list *train, const struct lis
     return st;
 }
 
-/* Checks that the files of a source have a whole sequence. */
+/* Checks that the files of a source have at least one whole sequence, and are all conversations or
+ * all text. */
 static enum hd_status need_sequence(const struct list *list, const char *key, int64_t source,
                                     int64_t context)
 {
@@ -348,8 +353,8 @@ static enum hd_status need_sequences(const struct list *list, const char *name, 
     return st;
 }
 
-/* Checks that both parts of data.split have a whole sequence, where the number of tokens is known:
- * that of lines and of text with a tokenizer.json is not, before it is tokenized. */
+/* Checks that both parts of data.split have a whole sequence. Skipped if the number of tokens is
+ * unknown: that of lines, and of text with a tokenizer.json, until it is tokenized. */
 static enum hd_status need_parts(const struct list *train, const struct hd_job *job)
 {
     int64_t total = 0, cut;
@@ -368,7 +373,7 @@ static enum hd_status need_parts(const struct list *train, const struct hd_job *
     return hd_data_split(total, job->val_split, job->context, &cut);
 }
 
-/* Copies the expanded list into the job's arena, in place of the list of the job file. */
+/* Copies the expanded list into the job's arena and replaces the list of the job file. */
 static enum hd_status replace(const struct list *list, struct hd_job_file **ret_items,
                               int64_t *ret_count)
 {
@@ -383,7 +388,7 @@ static enum hd_status replace(const struct list *list, struct hd_job_file **ret_
     return HD_OK;
 }
 
-/* At how many places a file is read: its share, or all of it. */
+/* Returns at how many places a file is sampled for its fingerprint: its share, or all of them. */
 static int64_t places_of(const struct hd_job_file *file, int64_t share, bool whole)
 {
     const int64_t all =
@@ -401,8 +406,8 @@ static int64_t add_sizes(const struct hd_job_file *files, int64_t count)
     return sum;
 }
 
-/* Records what the files hold: of many files, of every k-th. The places of all together are few
- * enough for a slow disk. */
+/* Records fingerprints of the files: of every stride-th one, at `places` places each, few enough in
+ * total for a slow disk. */
 static enum hd_status add_fingerprints(struct hd_arena *arena, const char *key,
                                        struct hd_job_file *files, int64_t count, int64_t stride,
                                        int64_t places, bool whole)

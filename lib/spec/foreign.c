@@ -1,6 +1,6 @@
-/* foreign: names that other programs have for what a key of a job file says: config.json of
- * transformers and its TrainingArguments, nanoGPT, Megatron-LM, DeepSpeed, Lightning. For the hint
- * at an unknown key. */
+/* foreign: names that other programs use for our keys: config.json of transformers and its
+ * TrainingArguments, nanoGPT, Megatron-LM, DeepSpeed, Lightning. Used for the hint at an unknown
+ * key. */
 #include <ctype.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 enum { NAME_MAX_BYTES = 64 };
 
-/* `names` are separated by blanks, in lower case with '_' for '-'; `note` is a sentence that
- * follows the name of our key. */
+/* Names of other programs by our key. `names`: separated by blanks, in lower case with '_' for '-';
+ * `note`: a sentence that the message adds after our key's name. */
 static const struct {
     const char *path, *names, *note;
 } keys[] = {
@@ -169,8 +169,8 @@ static int depth_of(const char *path)
     return depth;
 }
 
-/* The key of ours whose last part this is: `tp` outside of its group. Of several the one in the
- * outermost group; NULL: two are. The keys of `hang` are left out: who
+/* Finds our key whose last part is `name`, as `tp` outside its group. Of several, the one in the
+ * outermost group; NULL: two are equally far out. The keys of `hang` are left out: a user who
  * writes `step` or `validation` in another group means train.steps or validate. */
 static const char *find_elsewhere(const char *name)
 {

@@ -12,7 +12,8 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for the job file");
 }
 
-/* The kind of device that the job file asks for, which may come after resources.devices. */
+/* Returns the kind of device that the job file asks for; the key may come after
+ * resources.devices. */
 static const char *device_of(const struct spec_reader *r)
 {
     const struct yaml_node *group = hd_yaml_find(r->root, "resources");
@@ -21,7 +22,7 @@ static const char *device_of(const struct spec_reader *r)
     return node && node->kind == YAML_KIND_SCALAR ? node->text : "auto";
 }
 
-/* One number of devices: from 1 to what the engine of the job's devices connects. */
+/* Reads one number of devices: from 1 to the limit of the engine for the job's kind of device. */
 static enum hd_status read_count(struct spec_reader *r, const struct yaml_node *node,
                                  int64_t *ret_count)
 {
@@ -33,7 +34,7 @@ static enum hd_status read_count(struct spec_reader *r, const struct yaml_node *
                                       *ret_count);
 }
 
-/* devices: 4   or   devices: {min: 4, max: 16} */
+/* Reads `devices: 4` or `devices: {min: 4, max: 16}`. */
 static enum hd_status read_devices(struct spec_reader *r, const struct yaml_node *node)
 {
     static const char *const names[] = {"min", "max"};
@@ -65,7 +66,7 @@ static enum hd_status read_devices(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
-/* steps: [10, 12]   or   steps: 10 */
+/* Reads `steps: [10, 12]` or `steps: 10`. */
 static enum hd_status read_steps(struct spec_reader *r, const struct yaml_node *node)
 {
     static const struct hd_key step = {.kind = HD_KEY_INT, .min = 1, .max = 0x1p40};
@@ -97,7 +98,7 @@ static enum hd_status read_steps(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* stages: [7, 8, 8, 7] */
+/* Reads `stages: [7, 8, 8, 7]`. */
 static enum hd_status read_stages(struct spec_reader *r, const struct yaml_node *node)
 {
     static const struct hd_key layers = {.kind = HD_KEY_INT, .max = 1024};
@@ -147,7 +148,7 @@ enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
-/* last: K */
+/* Reads `last: K`. */
 static enum hd_status read_last(struct spec_reader *r, const struct yaml_node *node,
                                 struct hd_text *text)
 {
@@ -185,7 +186,7 @@ static enum hd_status read_only_item(struct spec_reader *r, const struct yaml_no
     return st;
 }
 
-/* A list of items, or {last: K}, becomes a text with commas in `member`. */
+/* Reads a list of items, or {last: K}, and stores it as text with commas in `member`. */
 static enum hd_status read_items(struct spec_reader *r, const struct yaml_node *node, char *member)
 {
     const bool is_list = node->kind == YAML_KIND_LIST;
@@ -217,7 +218,7 @@ static enum hd_status read_items(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* Becomes the text "last:2,norms". */
+/* Reads train.only and stores it as text such as "last:2,norms". */
 enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node)
 {
     return read_items(r, node, r->draft.job->only);
@@ -228,7 +229,7 @@ enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *no
     return read_items(r, node, member);
 }
 
-/* Becomes the text "12,13". */
+/* Reads `after` and stores it as text such as "12,13". */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node)
 {
     static const struct hd_key number = {.kind = HD_KEY_INT, .min = 1, .max = 1e15};
@@ -288,7 +289,7 @@ static enum hd_status add_file(struct spec_reader *r, const struct yaml_node *no
     return hd_arena_failed(r->draft.arena) ? no_memory() : HD_OK;
 }
 
-/* train: [a.txt, b/x.txt]   or   train: a.txt */
+/* Reads `train: [a.txt, b/x.txt]` or `train: a.txt`. */
 static enum hd_status read_files(struct spec_reader *r, const struct yaml_node *node,
                                  int64_t source, struct spec_file_list *list)
 {
@@ -311,7 +312,7 @@ static enum hd_status read_files(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* One entry of a mixture: {path: a.txt, weight: 0.7}; path: may be a list. */
+/* Reads one source of a mixture: {path: a.txt, weight: 0.7}; path may be a list. */
 static enum hd_status read_source(struct spec_reader *r, const struct yaml_node *node,
                                   struct spec_file_list *list)
 {
@@ -351,7 +352,7 @@ static enum hd_status read_source(struct spec_reader *r, const struct yaml_node 
     return HD_OK;
 }
 
-/* train: a.txt   or   [a.txt, b/x.txt]   or   [{path: a.txt, weight: 0.7}, ...] */
+/* Reads `train: a.txt`, `[a.txt, b/x.txt]` or `[{path: a.txt, weight: 0.7}, ...]`. */
 static enum hd_status read_sources(struct spec_reader *r, const struct yaml_node *node,
                                    struct spec_file_list *list)
 {

@@ -1,7 +1,6 @@
-/* from: copies the settings of the directories of model.from, train.init_from and
- * train.adapter.from into the job, so that a stored spec is complete, and hashes, so that a later
- * change of a directory is detected.
- */
+/* from: copies the settings in the folders of model.from, train.init_from and train.adapter.from
+ * into the job, so that a stored spec is complete, and hashes their files, so that a later change
+ * is detected. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +12,8 @@
 #include "spec_internal.h"
 #include "tokenizer/companions.h"
 
-enum { BYTES_VOCAB = 256 }; /* tokens of the tokenizer bytes */
+enum { BYTES_VOCAB = 256 }; /* tokens of the tokenizer `bytes` */
 
-/* Relative paths in a job file are relative to its folder. */
 enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder)
 {
     struct hd_text text = {0};
@@ -33,7 +31,8 @@ enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, c
     return st;
 }
 
-/* Prefixes the key. A missing or damaged directory is a mistake of the job file: HD_INVALID. */
+/* Prefixes the error message with the key. A missing or damaged folder is a mistake of the job
+ * file: HD_INVALID. */
 static enum hd_status at_key(const char *key, enum hd_status st)
 {
     if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
@@ -41,9 +40,9 @@ static enum hd_status at_key(const char *key, enum hd_status st)
     return hd_err_prefix(st, "%s", key);
 }
 
-/* Keys that, if given, must agree with config.json. Not among them: model.context, which may be
- * shorter; the router's losses and dropout, which are settings of training: config.json gives only
- * their defaults. */
+/* Returns whether the key describes the architecture, so that a given value must agree with
+ * config.json. Not among these keys: model.context, which may be shorter; the router's losses and
+ * dropout, which are training settings: config.json gives only their defaults. */
 static bool is_architecture(const struct hd_key *key)
 {
     static const char *const others[] = {"model.family", "model.from", "model.context",
@@ -80,8 +79,8 @@ static enum hd_status differs_from_base(const struct hd_key *key, const struct h
     return st;
 }
 
-/* Sets a key to their value; HD_INVALID if the job file gives another one. `of`: whose value it is,
- * for the message. */
+/* Sets a key to the value in `theirs`; HD_INVALID if the job file gives another one. of: name of
+ * the file or folder that `theirs` was read from, for the message. */
 static enum hd_status take_key(struct spec_draft *draft, size_t index, const struct hd_job *theirs,
                                const char *of)
 {
@@ -94,7 +93,8 @@ static enum hd_status take_key(struct spec_draft *draft, size_t index, const str
     return HD_OK;
 }
 
-/* Positions before the first token: those of a prefix. Defaults are not set yet. */
+/* Returns the positions before the first token, which a prefix takes. Defaults need not be set
+ * yet. */
 static int64_t first_position(const struct hd_job *job)
 {
     struct hd_job filled = {0};
@@ -106,7 +106,7 @@ static int64_t first_position(const struct hd_job *job)
     return hd_job_first_position(&filled);
 }
 
-/* What a prefix leaves of a context, so that ranks of tp and cp can share it evenly. */
+/* Rounds down the context that a prefix leaves, so that tp and cp ranks can split it evenly. */
 static int64_t round_down(int64_t context)
 {
     const int64_t step = context >= 1024 ? 64 : context >= 8 ? 8 : 1;
@@ -114,7 +114,7 @@ static int64_t round_down(int64_t context)
     return context - context % step;
 }
 
-/* The context of the job may be shorter than that of the model. With a prefix it is. */
+/* Sets the job's context, which may be shorter than the model's; with a prefix it must be. */
 static enum hd_status take_context(struct spec_draft *draft, const struct hd_job *theirs)
 {
     const int64_t prefix = first_position(draft->job), most = theirs->context - prefix;
@@ -142,7 +142,7 @@ static enum hd_status take_context(struct spec_draft *draft, const struct hd_job
     return HD_OK;
 }
 
-/* A folder that has no config.json, in words for the most likely reason. */
+/* Explains why a folder has no config.json, by the most likely reason. */
 static enum hd_status no_model(const char *dir, enum hd_status st)
 {
     struct stat info;
@@ -173,7 +173,8 @@ static enum hd_status take_model(struct spec_draft *draft)
                       "train.objective: reward, or begin with the model that it was trained from",
                       draft->job->from_dir);
     if (!*draft->job->tokenizer && *theirs.tokenizer && hd_spec_has_text(draft->job))
-        memcpy(draft->job->tokenizer, theirs.tokenizer, sizeof theirs.tokenizer); /* bytes */
+        /* sets the tokenizer "bytes" */
+        memcpy(draft->job->tokenizer, theirs.tokenizer, sizeof theirs.tokenizer);
     (void)snprintf(of, sizeof of, "%s/config.json", draft->job->from_dir);
     st = take_key(draft, (size_t)(family - hd_job_keys), &theirs, of);
     if (!st)
@@ -189,7 +190,8 @@ static enum hd_status take_model(struct spec_draft *draft)
     return st;
 }
 
-/* Text needs a tokenizer, and the folder has none; only a model of 256 tokens reads bytes. */
+/* Makes the message for text without a tokenizer, when the model's folder has none. Only a model of
+ * 256 tokens can read bytes. */
 static enum hd_status no_tokenizer(const struct hd_job *job)
 {
     struct hd_text text = {0};
@@ -205,7 +207,8 @@ static enum hd_status no_tokenizer(const struct hd_job *job)
     return st;
 }
 
-/* Makes the tokenizer's path absolute; if none is given and the job has text, model.from's. */
+/* Makes the tokenizer's path absolute; if none is given and the job has text, takes that of
+ * model.from. */
 static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
@@ -232,7 +235,7 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
                     "data.tokenizer: there is no %s; write bytes, none, or the path of a "
                     "tokenizer.json",
                     job->tokenizer);
-    else if (!st && !S_ISREG(info.st_mode)) /* a pipe has no second reader */
+    else if (!st && !S_ISREG(info.st_mode)) /* a pipe cannot be read twice */
         st = hd_err(HD_INVALID,
                     "data.tokenizer: %s is %s; write bytes, none, or the path of a tokenizer.json",
                     job->tokenizer, S_ISDIR(info.st_mode) ? "a folder" : "no regular file");
@@ -262,8 +265,8 @@ static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
     return st;
 }
 
-/* Checkpoints may leave out what does not train if a model folder has it. A checkpoint is no such
- * place: checkpoints of other jobs are deleted as those jobs go on. */
+/* Sets checkpoint.base. Checkpoints may leave out what does not train if it can be read again from
+ * a model folder, but not from a checkpoint: another job deletes its checkpoints as it goes on. */
 static enum hd_status choose_base(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;

@@ -1,8 +1,8 @@
-/* message: struct hd_job <-> JobSpec.
+/* message: converts struct hd_job to and from JobSpec.
  *
- * A key for which job.proto has a typed field is sent in that field; the field's path is the key's,
- * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in its text
- * form}, so that a new key needs no change of job.proto. */
+ * A key that has a typed field in job.proto is sent in that field; the field's path is the key's,
+ * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in text form},
+ * so that a new key needs no change of job.proto. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,8 @@ static const char *field_path(const struct hd_key *key)
     return key->path;
 }
 
-/* False for forms, and for keys that the controller sets when it makes an attempt. */
+/* Returns whether the key is sent: false for forms, and for keys that the controller sets for each
+ * attempt. */
 static bool is_sent(const struct hd_key *key)
 {
     return key->kind != HD_KEY_FORM && strncmp(key->path, "attempt.", 8) != 0;
@@ -48,14 +49,16 @@ static ProtobufCMessage *new_message(struct hd_arena *arena,
     return made;
 }
 
-/* ---- where a key is ---- */
+/* ---- map from keys to fields ---- */
 
-/* The messages below JobSpec, each behind the one that holds it, and where each key is. They are
- * found by name once per process: a controller reads and writes every key of thousands of jobs. */
+/* Nested messages of JobSpec, and the field of each key, found by name once per process: a
+ * controller reads and writes every key of thousands of jobs. A nested message comes after the one
+ * that contains it. */
 enum { GROUPS_MAX = 64 };
 struct map {
     struct {
-        const ProtobufCFieldDescriptor *field; /* in the message that holds it; NULL: of JobSpec */
+        /* its field in the containing message; NULL: JobSpec itself */
+        const ProtobufCFieldDescriptor *field;
         const ProtobufCMessageDescriptor *descriptor;
         size_t holder;
     } groups[GROUPS_MAX];
@@ -82,7 +85,7 @@ static size_t find_group(struct map *map, size_t holder, const ProtobufCFieldDes
         if (map->groups[i].field == field)
             return i;
     if (map->group_count == GROUPS_MAX)
-        abort(); /* job.proto has outgrown this file: the first test of it shows that */
+        abort(); /* job.proto has more nested messages than GROUPS_MAX; the first test fails here */
     map->groups[map->group_count].field = field;
     map->groups[map->group_count].descriptor = field->descriptor;
     map->groups[map->group_count].holder = holder;
@@ -124,7 +127,7 @@ static const struct map *map_of_keys(void)
     return &the_map;
 }
 
-/* The message of each group; NULL: it is absent. With an arena absent ones are made. */
+/* Finds the message of each group; NULL: absent. With an arena, creates absent ones. */
 static void find_holders(const struct map *map, ProtobufCMessage *spec, struct hd_arena *arena,
                          ProtobufCMessage *ret_holders[GROUPS_MAX])
 {
@@ -144,7 +147,7 @@ static void find_holders(const struct map *map, ProtobufCMessage *spec, struct h
 
 /* ---- enums ---- */
 
-/* The word of an enum's value: its name in lower case without the prefix of all values. */
+/* Returns the word of an enum's value: its name in lower case, without the common prefix. */
 static bool word_of_enum(const ProtobufCFieldDescriptor *field, int number,
                          char ret_word[HD_JOB_WORD_MAX])
 {
@@ -173,7 +176,7 @@ static bool enum_of_word(const ProtobufCFieldDescriptor *field, const char *word
             strcmp(candidate, word) == 0)
             return true;
     }
-    *ret_number = 0; /* auto, or empty */
+    *ret_number = 0; /* auto or empty */
     return strcmp(word, "auto") == 0 || !*word;
 }
 
@@ -204,7 +207,8 @@ static enum hd_status take_enum(const struct hd_key *key, const ProtobufCFieldDe
     return HD_OK;
 }
 
-/* An empty text means auto if auto is the key's default. */
+/* Sets a WORD, NAME or PATH from a message. An empty text means auto if auto is the key's
+ * default. */
 static enum hd_status take_text(const struct hd_key *key, const char *text, struct hd_job *job)
 {
     const bool is_auto = !*text && key->text && strcmp(key->text, "auto") == 0;
@@ -244,7 +248,7 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     case PROTOBUF_C_TYPE_DOUBLE:
         *(double *)to = *(const double *)from;
         return HD_OK;
-    case PROTOBUF_C_TYPE_BOOL: /* of a plan; the key is an INT because a spec may have auto */
+    case PROTOBUF_C_TYPE_BOOL: /* in a plan; the key is INT because a spec may say auto */
         if (key->kind == HD_KEY_INT)
             *(int64_t *)to = *(const protobuf_c_boolean *)from != 0;
         else
@@ -259,7 +263,7 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     }
 }
 
-/* Pairs mostly come in the order of the keys. */
+/* Finds a key by path, starting at *next: pairs mostly come in the order of the keys. */
 static const struct hd_key *next_key(size_t *next, const char *path)
 {
     for (size_t i = *next; i < hd_job_key_count; i++) {
@@ -411,7 +415,7 @@ static void put_field(const struct hd_key *key, const ProtobufCFieldDescriptor *
 
     if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
         if (*(const int64_t *)from == (int64_t)key->number)
-            return; /* auto: not set */
+            return; /* auto is not sent */
         *(uint32_t *)((char *)holder + field->quantifier_offset) = field->id;
     }
     switch (field->type) {
@@ -470,7 +474,7 @@ static Heddle__V1__KeyValue *new_pair(const struct hd_key *key, const struct hd_
         (Heddle__V1__KeyValue *)new_message(arena, &heddle__v1__key_value__descriptor);
 
     if (pair) {
-        pair->path = (char *)(uintptr_t)key->path; /* not freed: the message is in the arena */
+        pair->path = (char *)(uintptr_t)key->path; /* never freed: the message lives in the arena */
         pair->value = text_of(key, job, arena);
     }
     return pair;
@@ -512,7 +516,7 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
 
 /* ---- plans ---- */
 
-/* The typed field of Plan for a key of the layout: the last part of the key's path. */
+/* Returns the typed field of Plan for a key of the layout, by the last part of the key's path. */
 static const ProtobufCFieldDescriptor *plan_field(const struct hd_key *key)
 {
     const char *name = strrchr(key->path, '.') + 1;

@@ -1,5 +1,5 @@
-/* objective: what losses of pairs of answers (train.objective: dpo, orpo, reward) go with. What
- * they do not go with is refused here, before a step runs. */
+/* objective: refuses, before a step runs, settings that do not work with losses on pairs of answers
+ * (train.objective: dpo, orpo, reward). */
 #include <string.h>
 
 #include "spec_internal.h"
@@ -9,7 +9,8 @@ static enum hd_status refuse(const struct hd_job *job, const char *key, const ch
     return hd_err(HD_INVALID, "%s: with train.objective: %s %s", key, job->objective, why);
 }
 
-/* A pair is two whole answers to one prompt, of which the answers count. */
+/* Checks that the data fits pairs: two whole answers to one prompt, of which only the answers
+ * count. */
 static enum hd_status check_objective_data(const struct hd_job *job)
 {
     if (strcmp(job->data_format, "auto") != 0)
@@ -22,7 +23,8 @@ static enum hd_status check_objective_data(const struct hd_job *job)
     return HD_OK;
 }
 
-/* The losses of routers are sums over rows, and a step of pairs divides by their number. */
+/* Refuses router losses: they are sums over rows, while a step of pairs divides by the number of
+ * pairs. */
 static enum hd_status check_routers(const struct hd_job *job)
 {
     if (!job->experts)
@@ -35,8 +37,9 @@ static enum hd_status check_routers(const struct hd_job *job)
     return HD_OK;
 }
 
-/* DPO compares with log-probabilities that an evaluation has made: what training alone does to a
- * forward pass would count as a preference. */
+/* Refuses dropout, router noise and fp8 with DPO. DPO compares with log-probabilities that an
+ * evaluation computed, so a difference that only training makes in a forward pass would count as a
+ * preference. */
 static enum hd_status check_reference(const struct hd_job *job)
 {
     const struct {
@@ -62,7 +65,7 @@ static enum hd_status check_reference(const struct hd_job *job)
     return HD_OK;
 }
 
-/* Another objective has no use for it. */
+/* Returns whether the key has its default value. */
 static bool is_default(const struct hd_job *job, const char *path)
 {
     const struct hd_key *key = hd_job_find_key(path);

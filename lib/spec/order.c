@@ -1,9 +1,9 @@
-/* order: an order of pipeline stages in a job (parallel.schedule: {file: PATH}).
+/* order: reads parallel.schedule: {file: PATH}, a schedule of pipeline stages.
  *
- * The text of the file becomes part of the job, so what ranks run is what was checked, whatever
- * happens to the file (docs/decisions/pipeline-schedules.md). It is proved twice: when the file is
- * read, with messages that name its lines, and with the other rules of a job, since a job may come
- * from the network. */
+ * The text of the file becomes part of the job, so ranks run exactly what was checked, even if the
+ * file changes (docs/decisions/pipeline-schedules.md). The schedule is proved to be executable
+ * twice: when the file is read, with messages that name its lines; and with the other rules of a
+ * job, since a job may come from the network. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
 }
 
-/* Reads the order, proves it, and appends its text without comments and superfluous blanks. */
+/* Reads and proves the schedule, and appends its text without comments and extra blanks. */
 static enum hd_status parse(const char *text, struct hd_pipeline *ret_pipeline,
                             int32_t *ret_micro_batches, struct hd_text *ret_text)
 {
@@ -46,7 +46,8 @@ static enum hd_status parse(const char *text, struct hd_pipeline *ret_pipeline,
 
 /* ---- from a job file ---- */
 
-/* `name`: of the file, as the user wrote it; NULL: the lines are in the job file. */
+/* Stores the schedule in the job. name: of the file, as the user wrote it; NULL: its lines are in
+ * the job file. */
 static enum hd_status take(struct spec_reader *r, const char *name, const char *bytes)
 {
     struct hd_job *job = r->draft.job;
@@ -70,7 +71,7 @@ static enum hd_status take(struct spec_reader *r, const char *name, const char *
     return st;
 }
 
-/* {file: PATH} */
+/* Reads {file: PATH}. */
 static enum hd_status read_file(struct spec_reader *r, const struct yaml_node *node)
 {
     enum { WITH_COMMENTS_BYTES_MAX = 8 * HD_JOB_ORDER_BYTES_MAX };
@@ -100,7 +101,7 @@ static enum hd_status read_file(struct spec_reader *r, const struct yaml_node *n
     return st;
 }
 
-/* {order: [LINE, ...]}: as a job is shown. */
+/* Reads {order: [LINE, ...]}, the form in which `heddle` shows a job. */
 static enum hd_status read_lines(struct spec_reader *r, const struct yaml_node *node)
 {
     struct hd_text text = {0};

@@ -4,8 +4,8 @@
 
 #include "spec_internal.h"
 
-/* The map at the end of a dotted path. Groups that the file lacks are made; the short form of a
- * group is expanded: "lr: 1" becomes "lr: {peak: 1}". */
+/* Returns the map at the end of a dotted path. Creates groups that the file lacks; expands the
+ * short form of a group: "lr: 1" becomes "lr: {peak: 1}". */
 static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map,
                                    const char *origin, const char **path,
                                    struct yaml_node **ret_map)
@@ -34,7 +34,7 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
             full = spec_yaml_expand(arena, group, child);
             if (!full)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            /* its short form, or a word */
+            /* the group has its short form, or a word */
             if (full->first || !spec_is_group(group) || spec_is_auto_group(group, child)) {
                 child->kind = YAML_KIND_MAP;
                 child->first = full->first;
@@ -61,7 +61,8 @@ void spec_override_origin(const struct hd_spec_source *source, size_t i,
     (void)snprintf(ret_origin, SPEC_ORIGIN_MAX, "%s%s", origin ? "" : "--set ", quoted + 1);
 }
 
-/* "train.steps=100": the value is YAML, so lists and groups work as in the file. */
+/* Applies one override such as "train.steps=100". The value is YAML, so lists and groups work as in
+ * the file. */
 static enum hd_status apply_override(const struct hd_spec_source *source, size_t i,
                                      const char *name, struct hd_arena *arena,
                                      struct yaml_node *root)
@@ -80,7 +81,7 @@ static enum hd_status apply_override(const struct hd_spec_source *source, size_t
     if (!origin || !key)
         return hd_err(HD_NO_MEMORY, "no memory for the job file");
     if (root->kind != YAML_KIND_MAP)
-        return HD_OK; /* the reader reports this mistake of the file */
+        return HD_OK; /* the reader reports this mistake */
 
     st = spec_yaml_parse(name, origin, equals + 1, strlen(equals + 1), arena, &value);
     if (!st)

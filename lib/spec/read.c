@@ -1,6 +1,6 @@
-/* read: reads the tree of a YAML file into a job, key by key by the table of keys; then sets
- * defaults, checks the rules and finds the files. An error message has the line of the key, or of
- * the nearest group that the file has. */
+/* read: reads the tree of a YAML file into a job, key by key; then sets defaults, checks the rules
+ * and finds the files. An error message has the line of the key, or of the nearest group in the
+ * file. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,12 +14,14 @@
 
 enum { TREE_BYTES_MAX = 64 << 20 }; /* more than the tree of any file of 256 KiB needs */
 
-/* What a message shows of a double has 13 digits; a longer number is quoted as it was written. */
+/* Largest number of 13 digits, as many as a message shows of a double; a larger number is quoted as
+ * it was written. */
 static const long long EXACT_MAX = 9999999999999;
 
-/* ---- places in error messages ---- */
+/* ---- positions in error messages ---- */
 
-/* The number of the override whose key, or a group of it, the message names; -1: none. */
+/* Returns the index of the override that sets the key that the message names, or a group of it; -1:
+ * none. */
 static int override_of_message(const struct hd_spec_source *source)
 {
     const char *message = hd_err_message();
@@ -38,7 +40,7 @@ static int override_of_message(const struct hd_spec_source *source)
     return -1;
 }
 
-/* The place in a job that has no lines. */
+/* Adds the override to the message about a job that has no lines. */
 static enum hd_status at_override(const struct spec_reader *r, enum hd_status st)
 {
     const int i = override_of_message(r->source);
@@ -63,7 +65,7 @@ static enum hd_status at_node(const struct spec_reader *r, const struct yaml_nod
     return hd_err_prefix(st, "%s:%d", r->name, node && node->line ? node->line : 1);
 }
 
-/* The node of a dotted path, or of the longest part of it that the file has. */
+/* Returns the node of a dotted path, or of the longest part of it that the file has. */
 static const struct yaml_node *nearest_node(const struct yaml_node *root, const char *path)
 {
     const struct yaml_node *node = root;
@@ -73,7 +75,7 @@ static const struct yaml_node *nearest_node(const struct yaml_node *root, const 
         size_t len = strcspn(path, ".[");
         const struct yaml_node *child;
 
-        if (*path == '[') { /* an item of a list, counted from 0 */
+        if (*path == '[') { /* index into a list, from 0 */
             long index = strtol(path + 1, NULL, 10);
 
             for (child = node->first; child && index; index--)
@@ -92,7 +94,7 @@ static const struct yaml_node *nearest_node(const struct yaml_node *root, const 
     return node;
 }
 
-/* Adds the place to an error message that begins with "KEY.PATH: ". */
+/* Adds the position to an error message that begins with "KEY.PATH: ". */
 static enum hd_status at_key_of_message(const struct spec_reader *r, enum hd_status st)
 {
     char path[SPEC_PATH_TEXT_MAX];
@@ -156,7 +158,6 @@ static enum hd_status need_number(struct spec_reader *r, const struct yaml_node 
     return st;
 }
 
-/* "X is not one of a, b, c; did you mean b?" */
 enum hd_status spec_unknown_word(const char *path, const char *text, const char *const *names,
                                  size_t count)
 {
@@ -190,7 +191,7 @@ static bool add_word(void *context, const char *word, double value)
     return ++list->count == 16;
 }
 
-/* The message for a key that allows only words. */
+/* Makes the message for a key that allows only words. */
 static enum hd_status refuse_word(struct spec_reader *r, const struct hd_key *key,
                                   const struct yaml_node *node)
 {
@@ -217,7 +218,7 @@ enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
         *ret_value = (int64_t)number;
         return HD_OK;
     }
-    if (key->min > key->max) /* only words */
+    if (key->min > key->max) /* the key allows only words */
         return refuse_word(r, key, node);
     st = need_number(r, node, "a whole number");
     if (st)
@@ -257,7 +258,7 @@ enum hd_status spec_read_real(struct spec_reader *r, const struct hd_key *key,
     if (*end || end == node->text || node->text[strspn(node->text, "0123456789+-.eE")])
         return hd_err(HD_INVALID, "%s: %s is not a number; write it like 0.001 or 1e-3", r->path,
                       spec_quote(node->text, quoted));
-    if (!(value >= key->min && value <= key->max)) /* true for NaN, too */
+    if (!(value >= key->min && value <= key->max)) /* also refuses NaN */
         return spec_err_range(r->path, key, value);
     *ret_value = value;
     return HD_OK;
@@ -341,7 +342,7 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
     return hd_err(HD_INTERNAL, "%s: a kind of key without a reader", r->path);
 }
 
-/* The path, or the part of it that is written in `group`. */
+/* Returns the path, or the part of it that is written in `group`. */
 static const char *as_written_in(const char *group, const char *path)
 {
     const size_t len = strlen(group);
@@ -363,7 +364,7 @@ static enum hd_status unknown_key(const char *group, const char *name)
                                 children.names[i]);
     nearest = hd_text_nearest(name, children.names, children.count);
     (void)spec_quote(name, quoted);
-    quoted[strlen(quoted) - 1] = '\0'; /* the key is part of a path: no quotes */
+    quoted[strlen(quoted) - 1] = '\0'; /* the key is part of a path, so no quotes */
     if (foreign)
         return hd_err(HD_INVALID, "%s%s%s: unknown key; did you mean %s?%s%s", group, dot,
                       quoted + 1, as_written_in(group, foreign), note ? " " : "", note ? note : "");
@@ -376,7 +377,7 @@ static enum hd_status unknown_key(const char *group, const char *name)
 
 static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *node);
 
-/* A group, or a plain value that is its short form. */
+/* Reads a group, or a plain value that is its short form. */
 static enum hd_status read_short_group(struct spec_reader *r, const struct yaml_node *node)
 {
     const struct yaml_node *map = node;
@@ -388,12 +389,12 @@ static enum hd_status read_short_group(struct spec_reader *r, const struct yaml_
         if (!map)
             return hd_err(HD_NO_MEMORY, "no memory for the job file");
         if (!map->first)
-            map = node; /* no short form: read_group reports it */
+            map = node; /* the group has no short form: read_group reports it */
     }
     return read_group(r, map);
 }
 
-/* r->path is the path of `map`. */
+/* Reads one key of `map`, whose path is r->path. */
 static enum hd_status read_key(struct spec_reader *r, const struct yaml_node *map,
                                const struct yaml_node *node)
 {
@@ -411,7 +412,7 @@ static enum hd_status read_key(struct spec_reader *r, const struct yaml_node *ma
     if (earlier != node)
         st = hd_err(HD_INVALID, "%s: is given twice, first in line %d; remove one", r->path,
                     earlier->line);
-    else if (node->short_form) { /* messages name the key as it is written: train.lr */
+    else if (node->short_form) { /* messages name the key as it was written: train.lr */
         spec_path_pop(r, len);
         st = read_value(r, key, node);
     } else
@@ -455,7 +456,7 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
 
 /* ---- the whole file ---- */
 
-/* Whether the key was given by an override. */
+/* Returns whether an override gives the key. */
 static bool is_overridden(const struct spec_reader *r, const char *group, const char *name)
 {
     const struct yaml_node *node = hd_yaml_find(r->root, group);
@@ -464,7 +465,7 @@ static bool is_overridden(const struct spec_reader *r, const char *group, const 
     return node && node->origin;
 }
 
-/* train.epochs in place of train.steps. Of both an override counts. */
+/* Converts train.epochs to train.steps. If both are given, the one from an override wins. */
 static enum hd_status take_epochs(struct spec_reader *r, const struct hd_spec_source *source)
 {
     struct hd_job *job = r->draft.job;
@@ -561,12 +562,12 @@ static enum hd_status read_stdin(struct hd_text *ret_text)
             return hd_err(HD_IO, "cannot read the job from standard input: %s", strerror(errno));
         hd_text_add_bytes(ret_text, buffer, (size_t)n);
         if (ret_text->len_bytes > HD_SPEC_FILE_BYTES_MAX)
-            return HD_OK; /* the parser refuses its size */
+            return HD_OK; /* the parser refuses the size */
     }
     return HD_OK;
 }
 
-/* The absolute folder of the job file. */
+/* Computes the absolute folder of the job file. */
 static enum hd_status folder_of(const char *path, struct hd_text *ret_folder)
 {
     const char *slash = strrchr(path, '/');

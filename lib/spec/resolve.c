@@ -1,11 +1,11 @@
-/* resolve: spec + layout + attempt -> the ranks' job. */
+/* resolve: makes the ranks' job from a spec, a layout and an attempt. */
 #include <stdio.h>
 #include <string.h>
 
 #include "plan/choose.h"
 #include "spec_internal.h"
 
-/* Checks that all sizes of the layout are set and possible for the spec's model and batch. */
+/* Checks that all sizes of the layout are set, and possible for the spec's model and batch. */
 static enum hd_status check_layout(const struct hd_job *spec, const struct hd_layout_sizes *layout)
 {
     const int64_t world = hd_layout_world(layout);
@@ -47,7 +47,7 @@ enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout
     ret_job->layout = *layout;
     if (strcmp(ret_job->init_from, SPEC_INIT_NONE) == 0)
         ret_job->init_from[0] = '\0';
-    if (strcmp(ret_job->checkpoint_base, "auto") == 0) /* the spec is not of a job file */
+    if (strcmp(ret_job->checkpoint_base, "auto") == 0) /* the spec did not come from a job file */
         (void)snprintf(ret_job->checkpoint_base, sizeof ret_job->checkpoint_base, "save");
     ret_job->job_id = attempt->job_id;
     ret_job->attempt = attempt->number;

@@ -17,7 +17,7 @@ const struct hd_key *spec_find_key(const char *path)
     return key && !key->hidden ? key : NULL;
 }
 
-/* The part of a path after "GROUP."; NULL: the path is not in the group. */
+/* Returns the part of a path after "GROUP."; NULL: the path is not in the group. */
 static const char *below(const char *group, const char *path)
 {
     const size_t len = strlen(group);
@@ -78,7 +78,7 @@ bool spec_is_auto_group(const char *group, const struct yaml_node *node)
            strcmp(node->text, "auto") == 0;
 }
 
-/* "a whole number from 1 to 16", "auto or a number from 1 to 8" */
+/* Writes the allowed values: "a whole number from 1 to 16", "auto or a number from 1 to 8". */
 static const char *range_text(const struct hd_key *key, char ret_text[96])
 {
     const char *what = key->kind == HD_KEY_REAL ? "a number" : "a whole number";
@@ -114,8 +114,8 @@ enum hd_status spec_err_missing(const char *path, const struct hd_key *key)
     return hd_err(HD_INVALID, "%s: is missing; give %s", path, range_text(key, range));
 }
 
-/* Bytes of the control character that `text` begins with: of ASCII, or of U+0080 to U+009F, which
- * some terminals obey, too. 0: it begins with another character. */
+/* Returns the length in bytes of the control character at the start of `text`: an ASCII one, or
+ * U+0080 to U+009F, which some terminals obey, too. 0: not a control character. */
 static size_t control_bytes(const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
@@ -139,7 +139,7 @@ const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX])
     char *out = ret_quoted;
 
     while (n < len && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
-        n--; /* do not cut inside a UTF-8 character */
+        n--; /* never cuts inside a UTF-8 character */
     *out++ = '\'';
     for (size_t i = 0, bytes; i < n; i += bytes ? bytes : 1) {
         bytes = control_bytes(text + i);

@@ -1,4 +1,4 @@
-/* tree: trees of yaml/yaml.h as a job file has them, and a cluster file. */
+/* tree: parses job files and cluster files into trees of yaml/yaml.h, with their limits. */
 #include "spec_internal.h"
 
 enum hd_status spec_cluster_parse(const char *name, const void *bytes, size_t size_bytes,
