@@ -27,7 +27,7 @@ static enum hd_status write_key(const struct hd_key *key, const struct hd_job *j
     return st;
 }
 
-/* `weights`: one per source of a mixture; NULL: the files are no mixture. */
+/* Writes a list of files. weights: one per source of a mixture; NULL: no mixture. */
 static enum hd_status write_files(const char *key, const struct hd_job_file *files, int64_t count,
                                   const double *weights, struct hd_text *ret_text)
 {
@@ -48,7 +48,7 @@ static enum hd_status write_files(const char *key, const struct hd_job_file *fil
 
 static const char order_key[] = "parallel.schedule.order";
 
-/* A line per stage. */
+/* Writes the schedule from a file, one line per stage. */
 static enum hd_status write_order(const char *order, struct hd_text *ret_text)
 {
     while (*order) {
@@ -84,7 +84,8 @@ enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text)
     return st;
 }
 
-/* A list that grows by doubling. The arena frees nothing singly: outgrown copies stay in it. */
+/* A list that grows by doubling. The arena frees nothing before its end, so outgrown copies stay in
+ * it. */
 struct job_file_list {
     struct hd_job_file *items;
     int64_t count, room;
@@ -134,14 +135,14 @@ struct job_reader {
     struct job_file_list train, val;
     double *weights; /* [HD_JOB_SOURCES_MAX]; NULL before the first source */
     int64_t weight_count;
-    char *order, *order_end; /* NULL before the first line of it */
-    size_t size_bytes;       /* of the text */
-    int version;             /* of the text */
+    char *order, *order_end; /* NULL before the first line of the schedule */
+    size_t size_bytes;       /* size of the text */
+    int version;             /* version of the text */
     bool *seen;              /* [hd_job_key_count] */
 };
 
-/* The files that follow belong to this source. A previous source must have files; before the first
- * source there may be no file. */
+/* Begins a source, to which the files that follow belong. HD_INVALID: the previous source has no
+ * files, or a file came before the first source. */
 static enum hd_status add_source(struct job_reader *r, const char *value)
 {
     const int64_t last_source = r->train.count ? r->train.items[r->train.count - 1].source : -1;
@@ -157,7 +158,7 @@ static enum hd_status add_source(struct job_reader *r, const char *value)
     return hd_text_to_double(value, 1e-9, 1e9, &r->weights[r->weight_count++]);
 }
 
-/* The key of a line, by the path that the text's version used. */
+/* Finds the key of a line, by the path that the text's version used. */
 static const struct hd_key *find_key(const struct job_reader *r, const char *path)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
@@ -204,7 +205,8 @@ static enum hd_status add_order_line(struct job_reader *r, const char *value)
         r->order = r->order_end = hd_arena_alloc(r->arena, r->size_bytes + 1);
     if (!r->order)
         return hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
-    r->order_end = stpcpy(r->order_end, value); /* shorter than its line: the key is longer */
+    /* fits: the value is shorter than its line, which the buffer has space for */
+    r->order_end = stpcpy(r->order_end, value);
     r->order_end = stpcpy(r->order_end, "\n");
     return HD_OK;
 }
@@ -227,9 +229,9 @@ static enum hd_status read_line(struct job_reader *r, char *line)
     return read_key(r, line, value);
 }
 
-/* Sets keys that the text lacks to their old defaults. HD_INVALID if an older version than the
- * text's has it; keys of the text's own version may be missing: a version grows until it is
- * released, and builds made meanwhile wrote some. */
+/* Sets keys that the text lacks to their old defaults. HD_INVALID if a version older than the
+ * text's already had the key. Keys of the text's own version may be missing: a version grows until
+ * it is released, and some builds wrote it before a key was added. */
 static enum hd_status fill_missing(struct job_reader *r)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
@@ -244,7 +246,7 @@ static enum hd_status fill_missing(struct job_reader *r)
     return HD_OK;
 }
 
-/* "HEDDLE-JOB 2" */
+/* Reads the first line, "HEDDLE-JOB 2". */
 static enum hd_status read_version(struct job_reader *r, const char *line)
 {
     int64_t version;

@@ -1,8 +1,8 @@
 /* job: the settings of one job as a struct, and their text form.
  *
- * The struct has two uses. As a *spec* it holds what a user requested: members of
- * struct hd_layout_sizes may still be `auto`, and the attempt's members are empty. As a *resolved
- * job* no member is auto and the attempt's members are set. The controller makes the resolved job
+ * The struct has two uses. As a *spec* it holds what a user requested: members of struct
+ * hd_layout_sizes may still be `auto`, and the attempt's members are empty. As a *resolved job* no
+ * member is auto and the attempt's members are set. The controller makes the resolved job
  * (spec/spec.h), daemons forward its text without parsing it, ranks train with it, and every
  * checkpoint contains it.
  *
@@ -15,19 +15,19 @@
  *     data.train 1048576 /data/corpus/a.txt
  *     end
  *
- * Every key occurs exactly once; a list has one line per item, in order. A file's fingerprint,
- * where there is one, is between its size and its path (since version 11). In a mixture a line
- * "data.source WEIGHT" precedes the files of each source. The first line has the version of the
- * list of keys. A text of an older version lacks the newer keys: each gets the value that the older
- * build used in effect (hd_key.old_default), as does a key of the text's own version, which grew
- * until it was released. An order of pipeline stages (parallel.schedule: {file: F}) is
- * "parallel.schedule.order" with a line of the order, once per stage. A text of a newer version is
- * HD_UNSUPPORTED, and the message names both versions. Unknown, repeated or missing keys are
- * HD_INVALID.
+ * 1. The first line has the version of the list of keys.
+ * 2. Every key occurs exactly once; unknown, repeated or missing keys are HD_INVALID.
+ * 3. A list has one line per item, in order.
+ * 4. A file's line has its size, its fingerprint if recorded (since version 11), and its path.
+ * 5. In a mixture a line "data.source WEIGHT" precedes the files of each source.
+ * 6. A key newer than the text gets the value that older builds used (hd_key.old_default).
+ * 7. A key of the text's own version may be missing, too: a version grows until its release.
+ * 8. A text of a newer version is HD_UNSUPPORTED, and the message names both versions.
+ * 9. A schedule from a file ({file: F}) is one line "parallel.schedule.order" per pipeline stage.
  *
  * Memory: file lists and weights belong to the reader's arena.
  * Used by: spec, plan, controller (make it), supervisor, worker, model, optim, train, hf (read it).
- * Uses: base.   Threads: any; a job that is filled is only read.
+ * Uses: base.   Threads: any; a filled job is only read.
  */
 #ifndef HD_JOB_JOB_H
 #define HD_JOB_JOB_H
@@ -41,19 +41,20 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 12,                /* of the text form; raised when it has more to say */
-    HD_JOB_WORD_MAX = 64,               /* bytes, NUL included; also of HD_KEY_NAME */
+    HD_JOB_VERSION = 12,                /* version of the text form; raised when keys are added */
+    HD_JOB_WORD_MAX = 64,               /* bytes, NUL included; also the limit of HD_KEY_NAME */
     HD_JOB_PATH_MAX = 4096,             /* bytes, NUL included */
-    HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* of the text form in a file */
-    HD_JOB_ORDER_BYTES_MAX = 128 << 10, /* of an order of pipeline stages */
-    HD_JOB_SOURCES_MAX = 64,            /* of a mixture */
-    HD_JOB_PROFILE_STEPS_MAX = 100      /* in one trace */
+    HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* size of a file with the text form */
+    HD_JOB_ORDER_BYTES_MAX = 128 << 10, /* text of a schedule from a file */
+    HD_JOB_SOURCES_MAX = 64,            /* sources of a mixture */
+    HD_JOB_PROFILE_STEPS_MAX = 100      /* steps in one trace */
 };
 
-/* parallel.schedule, where the job has an order of its own. A job file cannot write this word. */
+/* Value of parallel.schedule if the job has a schedule from a file. A job file cannot write this
+ * word. */
 #define HD_SCHEDULE_FILE "file"
 
-/* The last words of a run that train.guard.action: stop has ended. */
+/* Last words of a run that train.guard.action: stop has ended. */
 #define HD_JOB_GUARD_STOPS "train.guard says stop"
 
 /* ---- the struct ---- */
@@ -65,7 +66,7 @@ enum {
 #define HD_JOB_MEMBER_REAL(name) double name;
 #define HD_JOB_MEMBER_BOOL(name) bool name;
 
-/* What a plan decides: sizes of the axes, micro-batch, schedule, ZeRO stage, recompute policy,
+/* The sizes that a plan decides: axes, micro-batch, schedule, ZeRO stage, recompute policy,
  * precision, kind of device. In a spec, auto is 0 for numbers, -1 for zero and sequence, and "auto"
  * for words. In a plan and in a resolved job nothing is auto. */
 #define F(path, ...)
@@ -78,13 +79,14 @@ struct hd_layout_sizes {
 #undef K
 
 struct hd_job_file {
-    const char *path; /* absolute */
+    const char *path; /* absolute path */
     int64_t size_bytes;
-    int64_t source;          /* index of the source in a mixture; else 0 */
-    const char *fingerprint; /* data/fingerprint.h, without blank and '/'; NULL: not recorded */
+    int64_t source; /* index of its source in a mixture; 0 without a mixture */
+    /* from data/fingerprint.h, without blank and '/'; NULL: not recorded */
+    const char *fingerprint;
 };
 
-/* A member of the layout has two names: job->tp and job->layout.tp. */
+/* The settings of a job. A member of the layout has two names: job->tp and job->layout.tp. */
 struct hd_job {
 #define L(kind, member, path, ...)
 #define K(kind, member, path, ...) HD_JOB_MEMBER_##kind(member)
@@ -103,14 +105,17 @@ struct hd_job {
     };
     struct hd_job_file *train, *val; /* [train_count], [val_count] */
     int64_t train_count, val_count;
-    double *weights;      /* [weight_count], of a mixture's sources; their sum need not be 1 */
+    double *weights;      /* [weight_count] weights of a mixture's sources; the sum need not be 1 */
     int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
-    const char *schedule_order; /* schedule = HD_SCHEDULE_FILE: the order, as hd_schedule_write of
-                                   pipeline.h writes it; else NULL */
-    bool layout_follows; /* of a job file whose layout and devices a plan will replace: they are not
-                          * checked (plan_file.c) */
-    bool only_planned; /* for `heddle plan`: the job will not run, so that it may have more devices
-                          than an engine connects */
+    /* schedule from a file, as hd_schedule_write of pipeline.h writes it; set if schedule is
+     * HD_SCHEDULE_FILE, else NULL */
+    const char *schedule_order;
+    /* a plan will replace the layout and devices of this job file, so they are not checked
+     * (plan_file.c) */
+    bool layout_follows;
+    /* for `heddle plan`: the job will not run, so it may have more devices than an engine
+     * connects */
+    bool only_planned;
 };
 #undef F
 
@@ -123,30 +128,34 @@ enum hd_key_kind {
     HD_KEY_INT,
     HD_KEY_REAL,
     HD_KEY_BOOL,
-    HD_KEY_FORM /* has no member: lib/spec parses it into members of other keys */
+    HD_KEY_FORM /* no member: lib/spec parses the value into members of other keys */
 };
 
 struct hd_key {
     const char *path; /* "train.lr.peak" */
     enum hd_key_kind kind;
-    size_t offset;       /* of the member in struct hd_job */
-    bool required;       /* a job file must have it */
-    bool hidden;         /* a job file cannot set it by this path */
-    const char *derived; /* the default depends on other keys: a text for users that says how */
-    const char *shown;   /* how documentation shows the default; NULL: the value itself */
-    double number;       /* default of INT, REAL, BOOL */
-    const char *text;    /* default of WORD, NAME, PATH; NULL: "" */
-    double min, max;     /* of INT and REAL, both inclusive */
+    size_t offset; /* of the member in struct hd_job */
+    bool required; /* a job file must have it */
+    bool hidden;   /* a job file cannot set it by this path */
+    /* text for users: how the default depends on other keys; NULL: it does not */
+    const char *derived;
+    const char *shown; /* text for users in place of the default; NULL: the default itself */
+    double number;     /* default of INT, REAL, BOOL */
+    const char *text;  /* default of WORD, NAME, PATH; NULL: "" */
+    double min, max;   /* limits of INT and REAL, both inclusive */
     /* WORD: the allowed words, separated by blanks. INT and REAL: words for single values, such as
      * "auto=-2 none=-1", which may lie outside min and max. */
     const char *words;
-    int since;                    /* first version of the text form that has the key; 0: all have */
-    double old_default;           /* value for a text older than `since`: of INT, REAL, BOOL */
-    const char *old_default_text; /* the same of WORD, NAME, PATH; NULL: "" */
-    const char *v1_path;          /* its path in a text of version 1; NULL: the same */
-    const char *adapters; /* of train.adapter: the types that have the key; NULL: all have it */
-    bool adapter_form;    /* decides what an adapter computes: one that is read has its own */
-    const char *help;     /* the meaning, for users; Markdown */
+    int since;          /* first version of the text form that has the key; 0: all versions */
+    double old_default; /* value for a text older than `since`, of INT, REAL, BOOL */
+    /* value for a text older than `since`, of WORD, NAME, PATH; NULL: "" */
+    const char *old_default_text;
+    const char *v1_path; /* its path in a text of version 1; NULL: `path` */
+    /* of train.adapter: the types that have the key, separated by blanks; NULL: all */
+    const char *adapters;
+    /* part of the adapter's form: an adapter that is read brings its own value */
+    bool adapter_form;
+    const char *help; /* meaning, for users; Markdown */
 };
 extern const struct hd_key hd_job_keys[];
 extern const size_t hd_job_key_count;
@@ -161,38 +170,40 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
     return (const char *)job + key->offset;
 }
 
-/* What train.adapter multiplies the product of its factors by. */
+/* Returns the factor by which train.adapter multiplies the product of its two factors. */
 double hd_job_adapter_scale(const struct hd_job *job);
-/* The position of a sequence's first token: those before it are of a prefix (train.adapter). */
+/* Returns the position of a sequence's first token; a prefix (train.adapter) takes the positions
+ * before it. */
 int64_t hd_job_first_position(const struct hd_job *job);
-/* Whether train.objective is a loss of pairs of answers. */
+/* Returns whether train.objective is a loss on pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);
-/* Whether it is that of a reward model, whose head is one vector. */
+/* Returns whether train.objective is that of a reward model, whose head is one vector. */
 bool hd_job_is_reward(const struct hd_job *job);
 
-/* Whether the key is train.adapter's, and an adapter of this type has it. */
+/* Returns whether the key belongs to train.adapter, and an adapter of this type has it. */
 bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);
 
-/* Whether a job that is resumed must keep the value: the weights, and which sample comes at which
- * step, follow from it. train.init_from is none of them: its folder may have moved, and its
- * identity says that it is the same. */
+/* Returns whether a resumed job must keep the value, because weights and the order of samples
+ * depend on it. train.init_from is not fixed: its folder may have moved, and train.init_identity
+ * tells that it has the same weights. */
 bool hd_job_key_is_fixed(const struct hd_key *key);
-/* The refusal; %s: the key's path. */
+/* The error message for a changed fixed key; %s: its path. */
 #define HD_JOB_KEY_FIXED                                                                        \
     "%s: cannot change when a job is resumed; submit a new job, with train.init_from to start " \
     "from this one's weights"
 
-bool hd_job_key_is_of_layout(const struct hd_key *key); /* member of struct hd_layout_sizes */
+/* Returns whether the key is a member of struct hd_layout_sizes. */
+bool hd_job_key_is_of_layout(const struct hd_key *key);
 
-/* Copies the key's member; does nothing for HD_KEY_FORM. */
+/* Copies the key's member from one job to another; does nothing for HD_KEY_FORM. */
 void hd_job_copy_member(const struct hd_key *key, const struct hd_job *from, struct hd_job *to);
 
 bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, const struct hd_job *b);
 
-/* Sets every member to its key's default and makes the lists empty. A member whose default is
- * derived becomes 0 or "". */
+/* Sets every member to its key's default and empties the lists. A member whose default is derived
+ * becomes 0 or "". */
 void hd_job_set_defaults(struct hd_job *ret_job);
-void hd_job_set_default(const struct hd_key *key, struct hd_job *job); /* of one key */
+void hd_job_set_default(const struct hd_key *key, struct hd_job *job); /* sets one key's member */
 
 /* Sets a member from its text form. HD_INVALID: the message says what is wrong with the value; it
  * does not contain the key's path. */
@@ -202,14 +213,14 @@ enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct h
 enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
                              struct hd_text *ret_text);
 
-/* Calls each(context, word, value) for the words of a key; the value of a WORD key's word is its
+/* Calls each(context, word, value) for the words of a key; for a WORD key the value is the word's
  * index from 0. Stops at the first call that returns true; returns whether one did. */
 bool hd_job_each_word(const struct hd_key *key,
                       bool (*each)(void *context, const char *word, double value), void *context);
-/* Finds the word for a value of INT or REAL, or the value of a word. False: not found. */
+/* Find the word for a value of INT or REAL, and the value of a word. False: not found. */
 bool hd_job_word_of(const struct hd_key *key, double value, char ret_word[HD_JOB_WORD_MAX]);
 bool hd_job_word_value(const struct hd_key *key, const char *word, double *ret_value);
-/* True if a number is the value of one of the words or lies within min and max. */
+/* Returns whether a number is the value of one of the words or lies within min and max. */
 bool hd_job_number_is_possible(const struct hd_key *key, double value);
 
 /* ---- text ---- */
@@ -217,29 +228,33 @@ bool hd_job_number_is_possible(const struct hd_key *key, double value);
 /* Appends the text form. HD_INVALID: a name has a blank, or a path a line break. */
 enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text);
 
-/* Reads the text form; lists and their paths are copied into `arena`. HD_INVALID: the message names
+/* Reads the text form; copies lists and their paths into `arena`. HD_INVALID: the message names
  * line and key. HD_UNSUPPORTED: a newer build wrote the text. */
 enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena *arena,
                            struct hd_job *ret_job);
 enum hd_status hd_job_read_file(const char *path, struct hd_arena *arena, struct hd_job *ret_job);
 
-/* The layout alone, as "path value" lines without a version: the controller stores a plan so. A key
- * that the text lacks gets its old default (hd_key.old_default). Unknown keys are HD_INVALID. */
+/* Write and read the layout alone, as "path value" lines without a version, in which form the
+ * controller stores a plan. A key that the text lacks gets its old default (hd_key.old_default).
+ * HD_INVALID: an unknown key. */
 enum hd_status hd_layout_write(const struct hd_layout_sizes *sizes, struct hd_text *ret_text);
 enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_sizes);
 
-/* Micro-batches of a rank in one step; 0 if dp or micro_batch is auto. */
+/* Returns the micro-batches of a rank in one step; 0 if dp or micro_batch is auto. */
 static inline int64_t hd_layout_micro_batches(const struct hd_layout_sizes *sizes,
                                               int64_t global_batch)
 {
-    const int64_t sequences = sizes->dp * sizes->micro_batch; /* of one micro-batch, all replicas */
+    /* sequences of one micro-batch, over all replicas */
+    const int64_t sequences = sizes->dp * sizes->micro_batch;
 
     return sequences > 0 ? global_batch / sequences : 0;
 }
-/* parallel.stages as text, "7,8*2,7", not "auto": the numbers of layers; ret_count may exceed
- * `room`, then only the first are stored. HD_INVALID: no such text. The same with its rules: a
- * number for each chunk, at most `room` of them, that add up to the model's layers; HD_INVALID
- * names the key. And the text of numbers; HD_LIMIT: it is too long for a NAME. */
+/* Convert parallel.stages as text ("7,8*2,7", not "auto") to and from numbers of layers.
+ * hd_stages_read: sets ret_count, which may exceed `room`; stores at most `room` numbers.
+ * HD_INVALID: not in this form.
+ * hd_stages_read_chunks: also checks that there is one number per chunk and that they add up to
+ * `layers`. HD_INVALID: the message names the key.
+ * hd_stages_write: HD_LIMIT: the text is too long for a NAME. */
 enum hd_status hd_stages_read(const char *text, int64_t *ret_layers, int64_t room,
                               int64_t *ret_count);
 enum hd_status hd_stages_read_chunks(const char *text, int64_t chunks, int64_t layers,
@@ -247,36 +262,36 @@ enum hd_status hd_stages_read_chunks(const char *text, int64_t chunks, int64_t l
 enum hd_status hd_stages_write(const int64_t *layers, int64_t count,
                                char ret_text[HD_JOB_WORD_MAX]);
 
-/* `after` as text: "none", or numbers of jobs with commas, "12,13". HD_INVALID: it is neither. */
+/* Reads the text of `after`: "none", or numbers of jobs with commas, "12,13". HD_INVALID:
+ * neither. */
 enum { HD_JOB_AFTER_MAX = 8 };
 enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MAX], int *ret_count);
 
-/* `time_limit` as text: "none", or a duration (hd_clock_read_span) of a second to ten years.
- * HD_INVALID: it is neither. ret_limit_ms: 0: none. */
+/* Reads the text of `time_limit`: "none", or a duration (hd_clock_read_span) of one second to ten
+ * years. HD_INVALID: neither. ret_limit_ms 0: none. */
 enum hd_status hd_time_limit_read(const char *text, int64_t *ret_limit_ms);
 
-/* A key of `hang` as text: "auto", or a duration of a second to ten years. HD_INVALID: it is
- * neither. ret_limit_ms: 0: auto. */
+/* Reads the text of a key of `hang`: "auto", or a duration of one second to ten years. HD_INVALID:
+ * neither. ret_limit_ms 0: auto. */
 enum hd_status hd_hang_limit_read(const char *text, int64_t *ret_limit_ms);
 
-/* `queue`: the name of a queue. */
+/* The rule for names of queues, for messages. */
 #define HD_QUEUE_NAME_RULE \
     "use 1 to 63 letters, digits, '.', '_' or '-', not beginning with '.' or '-'"
 bool hd_queue_name_is_possible(const char *name);
 
-/* parallel.recompute as text: none, selective, full or full:K. False: it is none of these.
- * ret_units: K of full, 1 without a number; 0 for the others. */
+/* Reads parallel.recompute: none, selective, full or full:K. False: none of these. ret_units: K of
+ * full, 1 without a number; 0 for none and selective. */
 enum { HD_RECOMPUTE_UNITS_MAX = 1024 };
 bool hd_recompute_read(const char *text, int64_t *ret_units);
 
-/* The folder whose tokenizer_config.json names the special tokens: that of the tokenizer.json, else
- * model.from's; "": there is none. */
+/* Finds the folder whose tokenizer_config.json names the special tokens: that of tokenizer.json,
+ * else that of model.from; "": none. */
 void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX]);
-/* Returns whether the number of tokens is that of a model that exists, so that model.vocab cannot
- * grow. */
+/* Returns whether model.vocab is that of an existing model, so that it cannot grow. */
 bool hd_job_vocab_is_given(const struct hd_job *job);
 
-/* The number of ranks. The sizes may not be auto. */
+/* Returns the number of ranks. The sizes may not be auto. */
 static inline int64_t hd_layout_world(const struct hd_layout_sizes *sizes)
 {
     return sizes->pp * sizes->dp * sizes->cp * sizes->tp;

@@ -1,4 +1,4 @@
-/* key: the table of keys, and conversion of single values from and to text. */
+/* key: the table of keys, and conversion of single values to and from text. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ bool hd_job_each_word(const struct hd_key *key,
 }
 
 struct word_search {
-    const char *word; /* to find; NULL: search by value */
+    const char *word; /* word to find; NULL: search by value */
     double value;
     char *ret_word;
 };
@@ -246,7 +246,7 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
         else
             hd_text_add(ret_text, "%lld", (long long)*(const int64_t *)member);
         break;
-    case HD_KEY_REAL: /* 17 digits read back to the same bits */
+    case HD_KEY_REAL: /* 17 digits give back the exact bits */
         if (hd_job_word_of(key, *(const double *)member, word))
             hd_text_add(ret_text, "%s", word);
         else

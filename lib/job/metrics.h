@@ -1,11 +1,11 @@
-/* metrics: the metrics of one training step: as a struct, as a table, and packed into bytes.
+/* metrics: the metrics of one training step, as a struct, as a table, and packed into bytes.
  *
  * Each metric is declared once, in metrics.def. The packed form has one entry per metric, in any
- * order, little-endian: id (2 bytes), value (8 bytes, a double). A reader ignores ids that it does
- * not know; a metric that is absent is 0.
+ * order, little-endian: id (2 bytes), value (8 bytes, a double). A reader ignores unknown ids; an
+ * absent metric is 0.
  *
- * Used by: link, worker, heddled, controller, the heddle command.   Uses: base.   Threads: values.
- */
+ * Used by: link, worker, heddled, controller, the heddle command.   Uses: base.   Threads: any; no
+ * state. */
 #ifndef HD_JOB_METRICS_H
 #define HD_JOB_METRICS_H
 
@@ -31,28 +31,30 @@ enum {
 
 struct hd_metric {
     int id;
-    const char *name; /* the member's: "grad_norm" */
+    const char *name; /* name of the member: "grad_norm" */
     bool is_int;
-    size_t offset;   /* bytes, in struct hd_step_metrics */
-    const char *tag; /* in TensorBoard; "": not exported */
+    size_t offset;   /* offset in struct hd_step_metrics, bytes */
+    const char *tag; /* tag in TensorBoard; "": not exported */
     const char *help;
 };
 extern const struct hd_metric hd_metrics[HD_METRIC_COUNT];
 
-/* A metric as a double, which is exact for every integer up to 2^53. */
+/* Returns a metric as a double, which is exact for every integer up to 2^53. */
 double hd_metric_get(const struct hd_step_metrics *metrics, int index);
-/* False: the metric is INT and the value is no integer of magnitude up to 2^53; nothing changed. */
+/* Sets a metric. False, and nothing changes: the metric is INT and the value is not an integer of
+ * magnitude up to 2^53. */
 bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value);
-/* Whether a step has the metric: those of routers only with experts, the loss scale only with fp16,
- * those of pairs only of steps with pairs. */
+/* Returns whether a step has the metric: router metrics only with experts, the loss scale only with
+ * fp16, metrics of pairs only in steps of pairs. */
 bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts);
 int hd_metric_find(int id); /* index in hd_metrics; -1: unknown to this build */
 
 enum { HD_METRICS_BYTES_EACH = 10, HD_METRICS_BYTES_MAX = HD_METRIC_COUNT * HD_METRICS_BYTES_EACH };
-/* Returns the number of bytes written, at most HD_METRICS_BYTES_MAX. */
+/* Packs the metrics; returns the number of bytes written, at most HD_METRICS_BYTES_MAX. */
 size_t hd_metrics_pack(const struct hd_step_metrics *metrics,
                        uint8_t ret_bytes[HD_METRICS_BYTES_MAX]);
-/* HD_CORRUPT: the size is no multiple of an entry's, or an INT metric has a fraction. */
+/* Unpacks metrics. HD_CORRUPT: the size is not a multiple of an entry's, or an INT metric has a
+ * fraction. */
 enum hd_status hd_metrics_unpack(const void *bytes, size_t size_bytes,
                                  struct hd_step_metrics *ret_metrics);
 

@@ -1,4 +1,4 @@
-/* recompute: the text of parallel.recompute. */
+/* recompute: parses the text of parallel.recompute. */
 #include <stdlib.h>
 #include <string.h>
 

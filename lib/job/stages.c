@@ -1,4 +1,4 @@
-/* stages: the text of parallel.stages. */
+/* stages: parses and writes the text of parallel.stages. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ enum hd_status hd_stages_read(const char *text, int64_t *ret_layers, int64_t roo
         int64_t layers, times = 1;
 
         if (count > 0)
-            at++; /* the comma */
+            at++; /* skips the comma */
         if (!read_number(&at, &layers))
             return hd_err(HD_INVALID, "'%s' is no list of numbers of layers", text);
         if (*at == '*') {

@@ -1,4 +1,4 @@
-/* waiting: the texts of after, time_limit, hang and queue. */
+/* waiting: parses the texts of after, time_limit, hang and queue. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MA
     if (strcmp(text, "none") == 0)
         return HD_OK;
     do {
-        at += *ret_count > 0; /* the comma */
+        at += *ret_count > 0; /* skips the comma */
         if (*at < '1' || *at > '9' || strspn(at, "0123456789") > 18 ||
             *ret_count == HD_JOB_AFTER_MAX)
             return hd_err(HD_INVALID, "'%s' is no list of jobs", text);
