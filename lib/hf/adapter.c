@@ -1,15 +1,15 @@
-/* adapter: the form of an adapter that a run goes on from, and the names of its factors in the
- * folder in which PEFT keeps one (LoraConfig, PrefixTuningConfig):
+/* adapter: reads the form of an adapter from which a run starts, and names its factors in PEFT's
+ * folder (LoraConfig, PrefixTuningConfig):
  *
  *     adapter_config.json          rank, alpha, rsLoRA; or the length of a prefix
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
- *                                  [out, r]; of DoRA lora_magnitude_vector [out]; or
- * prompt_embeddings [tokens, L, 2, G * D], which has the keys and the values of each block, as two
- * dimensions
+ *                                  [out, r]; with DoRA lora_magnitude_vector [out]; or
+ *                                  prompt_embeddings [tokens, L, 2, G * D], the keys and values of
+ *                                  each block, as two dimensions
  *
- * Of LoRA's folder the targets are the modules of its tensors, as target_modules may be a regular
- * expression. A setting that would change what the adapter computes, and that a job cannot have, is
- * an error that names it.
+ * In a LoRA folder the targets are the modules of its tensors, since target_modules may be a
+ * regular expression. A setting that would change what the adapter computes, and that a job cannot
+ * have, is an error that names it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,15 +29,15 @@ enum { VALUES_MAX = 1 << 14, DEPTH_MAX = 16, RANK_MAX = 1024, TOKENS_MAX = 4096 
 
 /* ---- adapter_config.json ---- */
 
-/* Keys without an effect on what a trained adapter computes: where it came from, how its factors
- * began, how PEFT keeps or moves it, how it was trained. The tensors say what the targets are. */
+/* Keys without an effect on what a trained adapter computes: its origin, how its factors were
+ * initialised, how PEFT stores or moves it, how it was trained. The tensors tell the targets. */
 static const char harmless[] =
     "auto_mapping base_model_name_or_path revision peft_version task_type inference_mode "
     "target_modules exclude_modules layers_pattern lora_dropout fan_in_fan_out "
     "loftq_config eva_config corda_config lora_ga_config megatron_core runtime_config "
     "qalora_group_size ensure_weight_tying";
 
-/* A value with which a key has no effect, whatever the key. */
+/* Returns whether a value turns its key off, whatever the key. */
 static bool is_nothing(const struct hd_json *value)
 {
     return value->kind == HD_JSON_NULL || value->kind == HD_JSON_FALSE ||
@@ -51,8 +51,8 @@ static enum hd_status must_be(const struct hd_json *value, const char *text)
     return hd_err(HD_UNSUPPORTED, "%s: must be \"%s\"", value->key, text);
 }
 
-/* Some ways to begin (PiSSA, OLoRA, CorDA, LoftQ) take a part of the base out of it: their factors
- * do not belong beside the base as it was published. */
+/* Refuses initialisations that take a part out of the base (PiSSA, OLoRA, CorDA, LoftQ): their
+ * factors do not fit the base as it was published. */
 static enum hd_status check_beginning(const struct hd_json *value)
 {
     static const char harmless_words[] = "gaussian eva orthogonal";
@@ -98,8 +98,9 @@ static enum hd_status read_lora_key(const struct hd_json *value, struct hd_job *
                   value->key);
 }
 
-/* The tensor has the keys and values that are computed with, also of a prefix that PEFT trained
- * through a network (prefix_projection); its shape is compared with the model's. */
+/* Reads a key of a prefix. The tensor has the keys and values that are computed with, also if
+ * PEFT trained the prefix through a network (prefix_projection); its shape is compared with the
+ * model's. */
 static enum hd_status read_prefix_key(const struct hd_json *value, struct hd_job *job)
 {
     static const char of_prefix[] = "token_dim num_attention_heads num_layers encoder_hidden_size "
@@ -117,7 +118,7 @@ static enum hd_status read_prefix_key(const struct hd_json *value, struct hd_job
                   value->key);
 }
 
-/* What a type of PEFT is here. */
+/* PEFT's types of adapters, and Heddle's name for each. */
 static const struct form {
     const char *theirs, *ours;
     const char *needed[3];
@@ -177,8 +178,8 @@ enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
 
 /* ---- targets ---- */
 
-/* MODULE of a tensor "base_model.model.PREFIX.LAYER.MODULE.lora_A.weight"; false: of another
- * form. */
+/* Finds MODULE in a tensor name "base_model.model.PREFIX.LAYER.MODULE.lora_A.weight"; false:
+ * another form. */
 static bool find_module(const char *tensor, const char **ret_module, size_t *ret_length)
 {
     const size_t all = strlen(tensor), end = strlen(A_END);
@@ -209,7 +210,8 @@ static bool is_listed(const char *list, const char *word, size_t length)
     return false;
 }
 
-/* The name of a module for the job: of experts without the number, since each has one. */
+/* Writes the name of a module for the job; for experts without the number, since each expert has an
+ * adapter. */
 static size_t plain_name(const char *module, size_t length, char ret_name[HD_WEIGHTS_NAME_MAX])
 {
     static const char experts[] = "experts.";
@@ -223,7 +225,7 @@ static size_t plain_name(const char *module, size_t length, char ret_name[HD_WEI
                             number + digits + 1);
 }
 
-/* The modules that have an A, each once. */
+/* Lists the modules that have a factor A, each once. */
 static enum hd_status list_targets(const struct hd_weights *weights, struct hd_job *job)
 {
     char name[HD_WEIGHTS_NAME_MAX];
@@ -366,7 +368,8 @@ static bool cut_end(char *name, const char *end)
     return true;
 }
 
-/* The rows of a weight's factors and magnitudes; false: the row is of no matrix of a block. */
+/* Makes the rows of a weight's two factors and its magnitudes; false: the row is not a matrix of a
+ * block. */
 enum { ROWS_OF_ONE = 3 };
 
 static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,
@@ -387,7 +390,7 @@ static bool make_rows(const struct hd_hf_row *row, struct hd_arena *arena,
                                      .theirs = hd_arena_printf(arena, "%s" M_END, theirs),
                                      .place = row->place,
                                      .parts = row->parts};
-    if (shared) /* attention.q -> attention.qkv, which have one A */
+    if (shared) /* gpt2's q, k and v share one A, named attention.qkv */
         (void)snprintf(strrchr(ours, '.'), sizeof ".qkv", ".qkv");
     ret_rows[0] = (struct hd_hf_row){.ours = hd_arena_printf(arena, "%s.lora_a", ours),
                                      .theirs = hd_arena_printf(arena, "%s" A_END, theirs),

@@ -1,4 +1,4 @@
-/* adapter_base: whether an adapter belongs to a model. */
+/* adapter_base: checks whether an adapter belongs to a model. */
 #include <string.h>
 
 #include "base/arena.h"

@@ -1,19 +1,19 @@
-/* byte_tokenizer: the tokenizer of a byte model as a tokenizer.json, so that transformers makes the
- * same ids: token b is byte b. It is a byte-level BPE without merges, whose vocabulary spells each
- * byte by the one character that such tokenizers have for it. */
+/* byte_tokenizer: writes the tokenizer of a byte model as a tokenizer.json, so that transformers
+ * makes the same ids: token b is byte b. It is a byte-level BPE without merges, whose vocabulary
+ * spells each byte by the one character that such tokenizers use for it. */
 #include "hf/hf_internal.h"
 
 enum { BYTES = 256 };
 
-/* Returns whether a byte is spelt by the character of its own number: the printable ones of
- * Latin-1. */
+/* Returns whether a byte is spelt by the Latin-1 character of its number: the printable ones
+ * are. */
 static bool spells_itself(int byte)
 {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/* Writes the character of a byte: its own, or the next one from U+0100 on. UTF-8 of up to two
- * bytes. */
+/* Writes the character of a byte: its own, or the next unused one from U+0100 on. At most two bytes
+ * of UTF-8. */
 static void spell(int byte, char ret_text[3])
 {
     int code = byte;
@@ -78,7 +78,8 @@ void hd_hf_write_byte_tokenizer(struct hd_text *ret_text)
     hd_text_add(ret_text, "\n");
 }
 
-/* A byte model has no special tokens; the class is the one that adds nothing of its own. */
+/* Writes the tokenizer_config.json of a byte model. It has no special tokens; the class is the one
+ * that adds none. */
 void hd_hf_write_byte_tokenizer_config(struct hd_text *ret_text)
 {
     struct hd_json_writer w = {.out = ret_text};

@@ -1,10 +1,10 @@
-/* carry: the files of an export beside its weights. One table says which there are and from where
- * they come; config.json alone is merged (merge.c), and tokenizer_config.json loses its template if
- * the job has another one. All else goes out byte for byte.
+/* carry: the files of an export besides its weights. One table lists them and their origins.
+ * config.json is merged (merge.c), and tokenizer_config.json loses its template if the job has
+ * another one; all other files are copied byte for byte.
  *
- * The base's folder may have changed or be gone when a checkpoint is exported, so each checkpoint
- * keeps these files in its folder `base` (hd_hf_keep), and an export takes them from there. Files
- * of an older checkpoint's run are looked for where they were.
+ * The base's folder may have changed or be gone when a checkpoint is exported. So each checkpoint
+ * has copies of these files in its folder `base` (hd_hf_keep), from which an export takes them. A
+ * checkpoint of an older build has no copies; then the files are read from their original folders.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,8 +24,8 @@ enum { CARRIED_BYTES_MAX = 256 << 20, CARRIED_NAME_MAX = 256, TEMPLATES_MAX = 25
 #define TOKENIZER     "tokenizer.json"
 #define NAMES_FILE    "tokenizer_config.json"
 
-/* Whose file it is: of the base model; of the folder that says how the model is talked to
- * (hd_job_chat_folder); of the folder of the tokenizer; of an adapter that the run went on from. */
+/* The origin of a file: the base model; the folder with the chat format (hd_job_chat_folder); the
+ * folder of the tokenizer; the adapter from which the run started. */
 enum carried_owner { BY_MODEL, BY_CHAT, BY_TOKENIZER, BY_ADAPTER };
 
 static const struct carried_file {
@@ -58,8 +58,8 @@ struct carrying {
     const struct hd_hf_carry *options;
     char model[HD_JOB_PATH_MAX], chat[HD_JOB_PATH_MAX], tokenizer[HD_JOB_PATH_MAX];
     char adapter[HD_JOB_PATH_MAX];
-    char kept[HD_JOB_PATH_MAX]; /* has all files of the job; "": none */
-    bool own_template;          /* data.template is not of the chat folder */
+    char kept[HD_JOB_PATH_MAX]; /* folder with copies of all files of the job; "": none */
+    bool own_template;          /* data.template is not the chat folder's */
     bool has_tokenizer, has_names;
 };
 
@@ -88,7 +88,8 @@ static bool join_kept(const char *checkpoint, char ret_dir[HD_JOB_PATH_MAX])
     return false;
 }
 
-/* The folder with the base's files: model.from, else what the weights came from. */
+/* Finds the folder with the base's files: model.from, else the folder that the weights came
+ * from. */
 static void find_model(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
 {
     if (*job->from_dir)
@@ -99,7 +100,7 @@ static void find_model(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])
         (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%s", job->init_from);
 }
 
-/* Replaces model.from by the folder that the base was moved to (--base). */
+/* Replaces model.from by the present folder of the base (--base). */
 static void follow_move(const struct hd_hf_carry *o, char dir[HD_JOB_PATH_MAX])
 {
     const size_t n = strlen(o->job->from_dir);
@@ -169,7 +170,7 @@ static const char *folder_of(const struct carrying *c, enum carried_owner owner)
 
 /* ---- templates ---- */
 
-/* The template in a tokenizer_config.json: a text, or of a list that named "default". */
+/* Returns the template in a tokenizer_config.json: a text, or in a list the one named "default". */
 static const char *find_template(const struct hd_json *root)
 {
     const struct hd_json *found = hd_json_member(root, "chat_template");
@@ -188,7 +189,7 @@ static const char *find_template(const struct hd_json *root)
 
 static const struct hd_json_limits carried_limits = {.values_max = 1 << 20, .depth_max = 32};
 
-/* Puts the job's own template, which may be in a tokenizer_config.json. */
+/* Puts the job's own template; it may have to be taken out of a tokenizer_config.json. */
 static enum hd_status put_template(struct carrying *c)
 {
     const struct hd_hf_carry *o = c->options;
@@ -218,7 +219,7 @@ static enum hd_status put_template(struct carrying *c)
     return st;
 }
 
-/* tokenizer_config.json without its template, which is not the job's. */
+/* Puts tokenizer_config.json without its template, which is not the job's. */
 static enum hd_status put_without_template(struct carrying *c, const struct hd_text *file)
 {
     const struct hd_json *root = NULL;
@@ -270,7 +271,7 @@ static enum hd_status put_file(struct carrying *c, const char *dir, const char *
     return st;
 }
 
-/* Puts the tokenizer of the job itself: a job that names one must have it. */
+/* Puts the job's tokenizer file; if the job names one, the file must exist. */
 static enum hd_status put_tokenizer(struct carrying *c)
 {
     const struct hd_hf_carry *o = c->options;
@@ -296,7 +297,7 @@ static enum hd_status put_tokenizer(struct carrying *c)
     return st;
 }
 
-/* Puts the named templates beside the first one. */
+/* Puts the named templates besides the default one. */
 static enum hd_status put_named_templates(struct carrying *c)
 {
     const char *folder = folder_of(c, BY_CHAT);
@@ -318,7 +319,8 @@ static enum hd_status put_named_templates(struct carrying *c)
     return st;
 }
 
-/* Names and classes of another tokenizer do not belong beside bytes. */
+/* Returns whether the file is left out: names and classes of another tokenizer do not fit a model
+ * of bytes. */
 static bool is_left_out(const struct carrying *c, const struct carried_file *f)
 {
     const bool bytes = strcmp(c->options->job->tokenizer, "bytes") == 0;
@@ -361,13 +363,13 @@ enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options)
         (void)join_kept(options->checkpoint_dir, c.kept);
     find_folders(&c);
     if (*c.kept)
-        c.own_template = false; /* it is among the kept files already */
+        c.own_template = false; /* the template is already among the copied files */
     for (int i = 0; !st && i < CARRIED_COUNT; i++) {
         const struct carried_file *f = &carried_files[i];
         const char *dir = folder_of(&c, f->owner);
 
         if (!*dir && strcmp(f->name, "generation_config.json") == 0)
-            dir = c.chat; /* of a new model, which ends where its tokenizer's model does */
+            dir = c.chat; /* a new model: its end tokens are those of its tokenizer's model */
         if (is_left_out(&c, f) || !*dir)
             continue;
         st = strcmp(f->name, TOKENIZER) == 0 ? put_tokenizer(&c) : put_file(&c, dir, f->name);
@@ -379,10 +381,10 @@ enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options)
     return st ? st : put_bytes(&c);
 }
 
-/* ---- what a checkpoint keeps ---- */
+/* ---- copies in a checkpoint ---- */
 
-/* The rows of learned positions behind those of the job, from the folder with which the run began.
- * Linked files of an earlier checkpoint have them already. */
+/* Writes the rows of learned positions after those of the job, from the folder from which the run
+ * started. Files linked from an earlier checkpoint already include them. */
 static enum hd_status keep_positions(const struct hd_job *job, const char *dir)
 {
     struct hd_hf_positions p;
@@ -423,7 +425,7 @@ static enum hd_status keep_file(void *context, const char *name, const struct hd
     return st;
 }
 
-/* Links a file of an earlier checkpoint of the job, which is the same; else copies it. */
+/* Links the equal file of an earlier checkpoint of the job; copies it if linking fails. */
 static enum hd_status link_file(const char *from_dir, const char *to_dir, const char *name)
 {
     struct hd_text from = {0}, to = {0}, text = {0};
@@ -490,7 +492,7 @@ enum hd_status hd_hf_keep(const char *checkpoint_dir, const struct hd_job *job, 
     }
     if (!st || st == HD_STORAGE)
         return st;
-    (void)hd_file_remove_tree(k.dir); /* it has all files or none */
+    (void)hd_file_remove_tree(k.dir); /* the folder has all files or none */
     return HD_OK;
 }
 

@@ -1,7 +1,7 @@
-/* config: config.json -> the model of a resolved job. One table has a rule for every key that
- * matters; harmless.c lists those that do not, rope.c reads the keys of rotary positions. A second
- * table has the names that transformers maps to others (attribute_map): where both are in the file,
- * the mapped name counts, as there, because it is set last. */
+/* config: reads config.json into the model of a resolved job. One table has a rule for every key
+ * that matters; harmless.c lists those that do not, rope.c reads the keys of rotary positions. A
+ * second table has the names that transformers maps to others (attribute_map): if both are in the
+ * file, the mapped name counts, as in transformers, because it is set last. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -47,19 +47,19 @@ struct config_reading {
     const struct hd_hf_type *type;
     struct hd_job *job;
     struct hd_text *notes; /* may be NULL */
-    int64_t window;        /* -1: the key is absent; 0: none */
+    int64_t window;        /* tokens; 0: no window; -1: the key is absent */
     int64_t full_layers;   /* qwen: number of layers without a window; -1: the key is absent */
     bool use_window, has_tied, has_balance, attention_bias;
-    bool one_kv_head_each; /* num_key_value_heads is null: as many as heads, in every class */
+    bool one_kv_head_each; /* num_key_value_heads is null: as many as query heads, in every class */
     const struct hd_json *layer_types;
-    double jitter; /* noise on the input of a router */
+    double jitter; /* noise on a router's input */
 };
 
 enum rule {
-    IS_INT,  /* int64_t member at `offset`, from min to max */
-    IS_REAL, /* double member at `offset`, from min to max */
-    MUST_BE, /* the value must be the JSON text `why`, or null */
-    READ_BY  /* the function `read` */
+    IS_INT,  /* stores to an int64_t at `offset`, from min to max */
+    IS_REAL, /* stores to a double at `offset`, from min to max */
+    MUST_BE, /* refuses values other than the JSON text `why`, or null */
+    READ_BY  /* calls `read` */
 };
 
 struct key {
@@ -74,7 +74,7 @@ struct key {
 
 /* ---- functions of the rule READ_BY ---- */
 
-/* Reads nothing: find_type or rope.c reads the key. */
+/* Accepts the key: find_type or rope.c reads it. */
 static enum hd_status read_elsewhere(struct config_reading *r, const struct hd_json *value)
 {
     (void)r;
@@ -142,7 +142,7 @@ static enum hd_status read_activation(struct config_reading *r, const struct hd_
                              r->type->type == GPT2 ? "use gelu_new" : "use silu");
 }
 
-/* null: *ret_value is left as it is, as if the key were absent. */
+/* Reads true or false; null counts as an absent key and leaves *ret_value unchanged. */
 static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
 {
     if (value->kind == HD_JSON_NULL)
@@ -215,7 +215,7 @@ static enum hd_status read_layer_types(struct config_reading *r, const struct hd
     return HD_OK;
 }
 
-/* A key of Heddle: the tokenizer of a model without tokenizer.json. */
+/* Reads Heddle's own key: the tokenizer of a model without tokenizer.json. */
 static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_json *value)
 {
     if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
@@ -230,9 +230,9 @@ static enum hd_status read_tied(struct config_reading *r, const struct hd_json *
     return read_bool(value, &r->job->tie_embeddings);
 }
 
-/* ---- keys that only some values make harmless ---- */
+/* ---- keys with only one supported value ---- */
 
-/* null, [] or {} */
+/* Accepts null, [] or {}. */
 static enum hd_status read_empty(struct config_reading *r, const struct hd_json *value)
 {
     const bool list = value->kind == HD_JSON_ARRAY || value->kind == HD_JSON_OBJECT;
@@ -334,7 +334,8 @@ static const struct key keys[] = {
     SPECIAL("router_jitter_noise", MIXTRAL, read_jitter),
     REAL("attention_dropout", LIKE_LLAMA, dropout_attention, 0, 0.99),
 
-    /* keys of published files, and attributes of every class, that matter with other values */
+    /* keys of published files, and attributes of every class, that would matter with other
+     * values */
     MUST("attention_bias", MISTRAL | MIXTRAL, "false"),
     MUST("mlp_bias", MISTRAL | QWEN | MIXTRAL, "false"),
     MUST("sliding_window", LLAMA, "null"),
@@ -361,7 +362,7 @@ static enum hd_status read_number(struct config_reading *r, const struct key *k,
     void *member = (char *)r->job + k->offset;
     enum hd_status st;
 
-    if (v->kind == HD_JSON_NULL) /* as if the key were absent */
+    if (v->kind == HD_JSON_NULL) /* null counts as an absent key */
         return HD_OK;
     if (k->rule == IS_REAL)
         return hd_hf_to_real(v, k->name, k->min, k->max, member);
@@ -394,7 +395,7 @@ static enum hd_status read_key(struct config_reading *r, const struct key *k,
     return HD_OK;
 }
 
-/* The name to which transformers maps another in a class, or the name itself. */
+/* Returns the name to which transformers maps this name in a class, or the name itself. */
 static const char *mapped_name(unsigned type, const char *name)
 {
     static const struct {
@@ -412,7 +413,7 @@ static const char *mapped_name(unsigned type, const char *name)
     return name;
 }
 
-/* The rule for a key of this type; NULL: none. */
+/* Returns the rule for a key of this type; NULL: none. */
 static const struct key *find_key(const struct config_reading *r, const char *name)
 {
     name = mapped_name(r->type->type, name);
@@ -422,17 +423,18 @@ static const struct key *find_key(const struct config_reading *r, const char *na
     return NULL;
 }
 
-/* null says that a feature is absent, whatever it may be. */
+/* Returns whether a key is unknown. A key with the value null never is: null turns a feature
+ * off. */
 static bool is_unknown(const struct config_reading *r, const struct hd_json *v)
 {
     return v->kind != HD_JSON_NULL && !find_key(r, v->key) &&
            !hd_hf_is_harmless(v->key, r->type->type);
 }
 
-/* Names all unknown keys in one message. */
+/* Refuses unknown keys, and names all of them in one message. */
 static enum hd_status check_known(const struct config_reading *r)
 {
-    enum { NAMES_MAX = 700 }; /* bytes; a message has HD_ERR_MAX */
+    enum { NAMES_MAX = 700 }; /* bytes of the names; a message has HD_ERR_MAX */
     char names[NAMES_MAX + QUOTE_MAX] = "", text[QUOTE_MAX];
     size_t count = 0, shown = 0, len = 0;
 
@@ -464,7 +466,7 @@ static enum hd_status check_known(const struct config_reading *r)
                   names, text, r->type->name);
 }
 
-/* Notes a name that is in the file twice, in one object or under two names. */
+/* Notes a setting that the file has twice, under one name or two. */
 static void note_twice(struct config_reading *r, const struct hd_json *v, const struct key *key)
 {
     const struct hd_json *other = hd_json_member(r->root, key->name);
@@ -481,7 +483,7 @@ static void note_twice(struct config_reading *r, const struct hd_json *v, const 
                    v->key, hd_hf_quote(v, a), key->name, hd_hf_quote(other, b), v->key);
 }
 
-/* mapped: reads the names that are mapped to others, which come last. */
+/* Reads the keys. mapped: reads only names that are mapped to others; they come last. */
 static enum hd_status read_named(struct config_reading *r, bool mapped)
 {
     enum hd_status st = HD_OK;
@@ -533,7 +535,7 @@ static void fill_experts(struct config_reading *r)
         job->experts_per_token = MIXTRAL_EXPERTS_PER_TOKEN;
     if (!r->has_balance)
         job->balance = mixtral_balance;
-    if (job->layers) /* check_present refuses a model without */
+    if (job->layers) /* otherwise check_present reports the missing key */
         job->balance = hd_hf_balance(job->balance, job->experts_per_token, job->layers);
     job->renormalize = true;
     if (job->norm_eps == 0)
@@ -591,7 +593,7 @@ static enum hd_status check_present(const struct config_reading *r)
     return HD_OK;
 }
 
-/* The first layer with a window; all later layers must have one, too. */
+/* Finds the first layer with a window; all later layers must have one, too. */
 static enum hd_status find_window_start(const struct config_reading *r, int64_t *ret_from)
 {
     int64_t layer = 0, from = -1;
@@ -663,7 +665,7 @@ static enum hd_status read_config(struct config_reading *r)
 {
     enum hd_status st = find_type(r);
 
-    if (!st && r->type->type == GPT2) /* defaults of transformers */
+    if (!st && r->type->type == GPT2) /* defaults of transformers' GPT2Config */
         r->job->dropout_embedding = r->job->dropout_attention = r->job->dropout_residual = 0.1;
     if (!st)
         st = read_members(r);
@@ -673,7 +675,7 @@ static enum hd_status read_config(struct config_reading *r)
     st = check_present(r);
     if (!st)
         st = take_window(r);
-    if (!st) /* gpt2 has none of these keys: its theta is the default of a job */
+    if (!st) /* gpt2 has none of these keys; its theta is the default of a job */
         st = hd_hf_read_rope(r->root, r->type->type == MIXTRAL ? mixtral_rope_theta : rope_theta,
                              r->job, r->notes);
     if (!st)
@@ -703,7 +705,7 @@ static void clear_model(struct hd_job *job)
     (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
     job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0;
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
-    job->rope_original_context = 0; /* the others: the defaults of a job file */
+    job->rope_original_context = 0; /* the other members get the defaults of a job file */
     job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;
     job->rope_high_freq_factor = 4;
     job->rope_beta_fast = 32;

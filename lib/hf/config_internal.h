@@ -22,13 +22,13 @@ enum hd_status hd_hf_to_real(const struct hd_json *value, const char *key, doubl
 /* Adds a sentence to the notes of a folder; notes may be NULL. */
 void hd_hf_note(struct hd_text *notes, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Returns whether two values say the same: numbers by their value, objects by their members in any
- * order. */
+/* Returns whether two values are equal: numbers by value, objects by their members in any order. */
 bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b);
 
-/* Resolves the rotary positions of a config.json into the members rope_* of the job, in the order
- * of transformers 5 (rope.c says it). default_theta: of the class. job->context is that of
- * config.json. HD_INVALID, HD_UNSUPPORTED: name the key. Contradictions become notes. */
+/* Resolves the rotary positions of a config.json into the members rope_* of the job, by the order
+ * of precedence of transformers 5 (described in rope.c). default_theta: that of the model's class.
+ * job->context must be that of config.json. HD_INVALID, HD_UNSUPPORTED: the message names the key.
+ * Contradictions become notes. */
 enum hd_status hd_hf_read_rope(const struct hd_json *root, double default_theta, struct hd_job *job,
                                struct hd_text *notes);
 

@@ -1,4 +1,4 @@
-/* config_words: how values of config.json are read, compared and put into messages. */
+/* config_words: reads and compares values of config.json, and formats them for messages. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* describe: a resolved job -> config.json. The model type is the job's family if it can express the
- * model, else the first type that can. */
+/* describe: writes the config.json of a resolved job. The model type is the job's family if it can
+ * express the model, else the first type that can. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "hf/hf_internal.h"
 
-/* A setting of experts or router that config.json cannot express, or NULL. Settings that only
- * affect training (other losses, capacity) are not part of the model. */
+/* Returns a setting of experts or router that config.json cannot express, or NULL. Settings that
+ * affect only training (other losses, capacity) are not part of the model. */
 static const char *lacks_of_router(const struct hd_job *job)
 {
     if (job->shared_ffn_hidden)
@@ -19,7 +19,7 @@ static const char *lacks_of_router(const struct hd_job *job)
     return job->renormalize ? NULL : "model.router.renormalize: false";
 }
 
-/* A setting of the model that this type cannot express, or NULL. */
+/* Returns a setting of the model that this type cannot express, or NULL. */
 static const char *lacks(const struct hd_job *job, unsigned type)
 {
     const bool gpt2 = type == HD_HF_GPT2, is_gpt2 = strcmp(job->family, "gpt2") == 0;
@@ -89,7 +89,7 @@ static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job, int64_t
     hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
 }
 
-/* rope_scaling, the older key, which newer versions read, too. */
+/* Adds rope_scaling, the older key, which newer versions read, too. */
 static void add_rope(struct hd_json_writer *w, const struct hd_job *job)
 {
     const bool llama3 = strcmp(job->rope_scaling, "llama3") == 0;
@@ -130,7 +130,7 @@ static void add_window(struct hd_json_writer *w, const struct hd_job *job, unsig
         hd_json_add_null(w, "sliding_window"); /* an absent key would mean the default window */
 }
 
-/* Always with a decimal point (0.0, not 0), which newer versions of transformers require. */
+/* Adds a number with a decimal point (0.0, not 0), which newer versions of transformers require. */
 static void add_float(struct hd_json_writer *w, const char *key, double value)
 {
     hd_json_add_real(w, key, value);
@@ -138,8 +138,8 @@ static void add_float(struct hd_json_writer *w, const char *key, double value)
         hd_text_add(w->out, ".0");
 }
 
-/* The router_aux_loss_coef that hd_hf_balance makes into this weight, in as few digits as do, so
- * that a coefficient that was read is written as it was. */
+/* Returns the router_aux_loss_coef for which hd_hf_balance gives this weight, in as few digits as
+ * possible, so that a coefficient that was read is written back unchanged. */
 static double coefficient_of(const struct hd_job *job)
 {
     const double exact = job->balance * (double)job->layers / (double)job->experts_per_token;
@@ -155,7 +155,7 @@ static double coefficient_of(const struct hd_job *job)
             if (hd_hf_balance(value, job->experts_per_token, job->layers) == job->balance)
                 return value;
         }
-    return exact; /* off by the last bit */
+    return exact; /* no shorter number gives exactly this weight */
 }
 
 static void add_experts(struct hd_json_writer *w, const struct hd_job *job)
@@ -197,7 +197,7 @@ static void add_id(struct hd_json_writer *w, const char *key, int64_t id)
         hd_json_add_int64(w, key, id);
 }
 
-/* A reward model has one label. */
+/* Adds the labels of a reward model: it has one. */
 static void add_reward(struct hd_json_writer *w)
 {
     hd_json_begin(w, "id2label", '{');
@@ -216,9 +216,9 @@ enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
         ret_text);
 }
 
-/* transformers looks for the last row of an answer in front of the token of padding: a reward model
- * without one refuses batches of several answers. bos and eos are always written: the defaults of
- * the classes are ids of other tokenizers. */
+/* Describes the model. pad_token_id: transformers finds the last row of an answer in front of the
+ * padding token, so a reward model without one refuses batches of several answers. bos and eos are
+ * always written: the defaults of the classes are ids of other tokenizers. */
 enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_text *ret_text)
 {
     const struct hd_job *job = now->job;

@@ -1,5 +1,5 @@
-/* ends: the tokens with which a run's texts begin and end, in the config.json and
- * generation_config.json of its export: transformers stops at these alone. */
+/* ends: writes the tokens with which a run's texts begin and end into config.json and
+ * generation_config.json of its export; transformers stops generation only at these. */
 #include <string.h>
 
 #include "base/json.h"
@@ -7,7 +7,7 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 64 };
 
-/* Returns whether an id is a value, or one of a list. */
+/* Returns whether `id` is the value, or in its list. */
 static bool has_id(const struct hd_json *v, int64_t id)
 {
     int64_t one;
@@ -26,7 +26,7 @@ static bool is_none(const struct hd_json *v)
     return !v || v->kind == HD_JSON_NULL || (v->kind == HD_JSON_ARRAY && !v->count);
 }
 
-/* Writes eos_token_id: the ids that the file has, and the run's behind them. */
+/* Writes eos_token_id: the ids of the file, then the run's. */
 static void put_eos(struct hd_json_writer *w, const struct hd_json *have, int64_t end)
 {
     if (is_none(have)) {

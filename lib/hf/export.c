@@ -1,5 +1,5 @@
-/* export: a checkpoint -> a model directory. Files are written to OUT.part.PID and flushed, then
- * the directory is renamed to OUT, so OUT is always complete. */
+/* export: exports a checkpoint as a model directory. Files are written to OUT.part.PID and flushed,
+ * then the directory is renamed to OUT, so OUT is always complete. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -128,7 +128,7 @@ static enum hd_status check_all_used(const struct hd_exporter *x, size_t used)
                   x->options->checkpoint_dir, weights - used, weights, x->job.family);
 }
 
-/* Assigns tensors to files in order; a new file when shard_bytes_max is reached. */
+/* Assigns tensors to files in order; begins a new file when shard_bytes_max is reached. */
 static void assign_files(struct hd_exporter *x)
 {
     int64_t in_file = 0;
@@ -173,7 +173,7 @@ static enum hd_status plan(struct hd_exporter *x)
         return st;
     for (size_t i = 0; i < row_count; i++)
         per_layer += hd_hf_per_expert(&rows[i]) ? (size_t)x->job.experts : 1;
-    /* of an adapter three of a weight, and of a reward model one vector */
+    /* an adapter has up to three tensors per weight, a reward model one more vector */
     x->tensors =
         hd_arena_array(&x->arena, 3 * per_layer * (size_t)x->job.layers + 1, sizeof *x->tensors);
     if (!x->tensors)
@@ -229,7 +229,7 @@ static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_ten
     return HD_OK;
 }
 
-/* Writes to the file and adds to its hashes, which are computed from memory. */
+/* Writes data to the file and adds it to the file's hashes, which are computed from memory. */
 static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *data,
                           size_t size_bytes)
 {
@@ -310,7 +310,7 @@ static enum hd_status write_head(const struct hd_exporter *x, int file, struct h
     return HD_OK;
 }
 
-/* The regions of the file: its head, then each tensor. */
+/* Begins the block hashes of a file: one region for its head, then one for each tensor. */
 static enum hd_status begin_blocks(const struct hd_exporter *x, int file, size_t head_bytes,
                                    struct hd_ckpt_blocks *ret_blocks)
 {
@@ -428,7 +428,7 @@ static enum hd_status describe(struct hd_exporter *x, struct hd_text *ret_text)
     const struct hd_hf_carry carry = carry_of(x);
     const struct hd_ckpt_entry *positions = hd_export_find(x, HD_EXPORT_POSITIONS);
     struct hd_hf_description now = {.job = &x->job,
-                                    .bos = -1, /* hd_hf_put_ends adds the run's */
+                                    .bos = -1, /* hd_hf_put_ends adds the run's ids */
                                     .eos = -1,
                                     .pad = -1,
                                     .dtype = x->options->dtype,
@@ -446,7 +446,7 @@ static enum hd_status describe(struct hd_exporter *x, struct hd_text *ret_text)
     return st;
 }
 
-/* With the keys of an adapter that the run went on from, where it changed nothing. */
+/* Writes adapter_config.json, with the unchanged keys of the adapter from which the run started. */
 static enum hd_status describe_adapter(struct hd_exporter *x, struct hd_text *ret_text)
 {
     const struct hd_hf_carry carry = carry_of(x);
@@ -483,7 +483,7 @@ static enum hd_status put_carried(void *context, const char *name, const struct 
     enum hd_status st = HD_OK;
 
     if (strcmp(name, "config.json") == 0 || strcmp(name, "adapter_config.json") == 0)
-        return HD_OK; /* write_config has merged it */
+        return HD_OK; /* write_config has already merged it */
     hd_text_add(&parent, "%s/%.*s", x->part_dir, slash ? (int)(slash - name) : 0, name);
     if (parent.failed)
         st = hd_export_no_memory();
@@ -539,8 +539,8 @@ static enum hd_status write_files(struct hd_exporter *x)
 
 /* ---- the directory ---- */
 
-/* Only a model directory may be replaced, only with `force`, and only if all in it is of an export.
- */
+/* Refuses an existing target, unless `force` is set and the target is a model directory that
+ * contains only files of an export. */
 static enum hd_status check_target(const struct hd_hf_export *o)
 {
     struct hd_text config = {0};
@@ -639,7 +639,7 @@ static bool is_same_file(const char *a, const char *b)
            of_a.st_ino == of_b.st_ino;
 }
 
-/* A run whose checkpoints leave out their base could not go on without it. */
+/* Refuses to replace a folder from which the job started: its checkpoints may need it. */
 static enum hd_status check_sources(const struct hd_exporter *x)
 {
     const struct {

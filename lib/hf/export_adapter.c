@@ -1,12 +1,13 @@
-/* export_adapter: the factors of an adapter, added to the weights of a model folder, or alone in
- * the form of PEFT:
+/* export_adapter: exports the factors of an adapter, added to the weights of a model folder, or
+ * alone in PEFT's form:
  *
- *     adapter_config.json          rank, alpha, targets; or of a prefix its length and heads
+ *     adapter_config.json          rank, alpha, targets; or the length and heads of a prefix
  *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight
- *                                  [out, r]; of DoRA lora_magnitude_vector [out]; or
- * prompt_embeddings [tokens, L, 2, G * D], as two dimensions
+ *                                  [out, r]; with DoRA lora_magnitude_vector [out]; or
+ *                                  prompt_embeddings [tokens, L, 2, G * D], as two dimensions
  *
- * A and B are as ours, also of gpt2, whose weights are turned; c_attn's B has the rows of q, k, v.
+ * A and B have the same order in both forms, also for gpt2, whose weights are transposed; the B of
+ * c_attn has the rows of q, k and v.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ bool hd_export_is_factor(const char *name)
                     strcmp(last, ".lora_m") == 0);
 }
 
-/* The factor of a weight's adapter: of gpt2 q, k and v have one A. NULL: there is none. */
+/* Finds a factor of a weight's adapter; gpt2's q, k and v share one A. NULL: none. */
 static const struct hd_ckpt_entry *find_factor(const struct hd_exporter *x, const char *weight,
                                                const char *factor)
 {
@@ -42,7 +43,7 @@ static const struct hd_ckpt_entry *find_factor(const struct hd_exporter *x, cons
     return found;
 }
 
-/* w [N, K] += s B [N, r] A [r, K], in fp32: the factors of a matrix, or of one of experts. */
+/* Computes w [N, K] += s B [N, r] A [r, K] in fp32, for a matrix or one expert's matrix. */
 static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_entry *a,
                                   const struct hd_ckpt_entry *b, float *w)
 {
@@ -62,7 +63,7 @@ static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_en
     return st;
 }
 
-/* w [N, K]: each row gets the magnitude of m [N] as its norm. A row of zeros stays what it is. */
+/* Scales each row of w [N, K] to the norm m [N], its magnitude. A row of zeros stays zero. */
 static enum hd_status set_norms(struct hd_exporter *x, const struct hd_ckpt_entry *m, int64_t K,
                                 float *w)
 {
@@ -95,7 +96,8 @@ static bool fits(const struct hd_ckpt_entry *a, const struct hd_ckpt_entry *b,
            (!d || (a->shape[0] == weight->shape[0] && b->shape[0] == weight->shape[0]));
 }
 
-/* Of DoRA; else NULL. */
+/* Finds the magnitudes of DoRA; *ret_m is NULL without DoRA. HD_CORRUPT: they do not fit the
+ * weight. */
 static enum hd_status find_magnitudes(const struct hd_exporter *x,
                                       const struct hd_ckpt_entry *weight,
                                       const struct hd_ckpt_entry **ret_m)
@@ -111,13 +113,11 @@ static enum hd_status find_magnitudes(const struct hd_exporter *x,
                   x->options->checkpoint_dir, weight->name);
 }
 
-/* Adds what the adapter of this weight adds to it, if it has one, and gives rows their magnitudes.
- */
 enum hd_status hd_export_merge(struct hd_exporter *x, const struct hd_ckpt_entry *weight, float *w)
 {
     const size_t length = strlen(weight->name);
     const struct hd_ckpt_entry *a, *b, *m = NULL;
-    struct hd_ckpt_entry of_a, of_b; /* of one expert */
+    struct hd_ckpt_entry of_a, of_b; /* factors of one expert */
     enum hd_status st;
 
     if (length < 7 || strcmp(weight->name + length - 7, ".weight") != 0)
@@ -231,7 +231,7 @@ enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
                         x->options->checkpoint_dir, remedy);
 }
 
-/* The keys (which = 0) or values of a block. */
+/* Finds the prefix keys (which = 0) or values (which = 1) of a block. */
 static enum hd_status find_prefix(const struct hd_exporter *x, int64_t layer, int which,
                                   const struct hd_ckpt_entry **ret_entry)
 {
@@ -283,8 +283,8 @@ enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_
     return st;
 }
 
-/* The vector of a reward model trains beside every adapter, and PEFT keeps it in the adapter's
- * folder, as a module of its own. */
+/* Adds the vector of a reward model. It trains beside every adapter, and PEFT stores it in the
+ * adapter's folder as a module of its own. */
 static enum hd_status add_score(struct hd_exporter *x)
 {
     const struct hd_ckpt_entry *score = hd_ckpt_find_tensor(x->ckpt, "head.score.weight");
@@ -300,7 +300,7 @@ static enum hd_status add_score(struct hd_exporter *x)
     return HD_OK;
 }
 
-/* train.adapter.also names no more than what a reward model trains anyway. */
+/* Returns whether train.adapter.also names only what a reward model trains anyway. */
 static bool also_is_score(const struct hd_job *job)
 {
     return hd_job_is_reward(job) &&
@@ -332,7 +332,8 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
     return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 
-/* The targets as modules: what stands behind the number of the block in the tensors of block 0. */
+/* Adds the targets as modules: the part after the block number in the names of block 0's
+ * tensors. */
 static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
 {
     char module[HD_WEIGHTS_NAME_MAX];
@@ -364,8 +365,8 @@ static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
     add_targets(x, w);
 }
 
-/* token_dim and num_attention_heads are those of keys and values, as PEFT sets them for grouped
- * queries. */
+/* Adds the keys of a prefix. token_dim and num_attention_heads are those of keys and values, as
+ * PEFT sets them for grouped queries. */
 static void add_prefix(const struct hd_job *job, struct hd_json_writer *w)
 {
     hd_json_add_int64(w, "num_virtual_tokens", job->adapter_tokens);
@@ -404,8 +405,10 @@ enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_t
     return ret_text->failed ? hd_export_no_memory() : HD_OK;
 }
 
-/* target_modules may be an expression there, of the same modules, which its tensors have. revision
- * is of the base that the other file names; the run's is a folder. */
+/* Merges adapter_config.json: the old file's keys with the changed values, then new keys.
+ * target_modules of the old file stays: it may be an expression for the same modules, which the
+ * tensors have. revision becomes null: it belongs to the base that the old file names, while the
+ * run's base is a folder. */
 enum hd_status hd_export_merge_adapter(const struct hd_text *before, const struct hd_text *now,
                                        struct hd_text *ret_text)
 {

@@ -1,4 +1,4 @@
-/* export_parts: a tensor of an export, put together from entries of a checkpoint. */
+/* export_parts: the parts of an exported tensor, which are entries of a checkpoint. */
 #include "hf/export_internal.h"
 
 void hd_export_add_part(struct hd_export_tensor *t, const struct hd_ckpt_entry *entry)

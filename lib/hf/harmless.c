@@ -1,11 +1,11 @@
-/* harmless: keys of config.json that say nothing about what is trained, whatever their value: those
- * of transformers' configuration classes (versions 4 and 5: PretrainedConfig, GPT2Config,
- * LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config), and others that published
- * files of these types have. A key that matters with some value has a rule in config.c. */
+/* harmless: keys of config.json that have no effect on training, whatever their value: those of
+ * transformers' configuration classes (versions 4 and 5: PretrainedConfig, GPT2Config, LlamaConfig,
+ * MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config), and others that published files of these
+ * types have. A key that matters with some value has a rule in config.c. */
 #include "base/words.h"
 #include "hf/hf_internal.h"
 
-/* `names` are separated by blanks. */
+/* Keys by model types. `names` are separated by blanks. */
 static const struct {
     unsigned types;
     const char *why, *names;

@@ -2,10 +2,11 @@
  *
  *     {"format":"heddle-hashes","version":1,"files":[
  *     {"file":"config.json","regions":[
- *     {"kind":"file","name":"","size_bytes":612,"block_bytes":1048576,"blocks":"0123456789abcdef"}]},
+ *     {"kind":"file","name":"","size_bytes":612,"block_bytes":1048576,"blocks":"01234567.."}]},
  *     {"file":"model.safetensors","regions":[
  *     {"kind":"header","name":"","size_bytes":1320,"block_bytes":64,"blocks":"..."},
- *     {"kind":"tensor","name":"model.norm.weight","size_bytes":256,"block_bytes":1048576,"blocks":"..."}]}],
+ *     {"kind":"tensor","name":"model.norm.weight","size_bytes":256,"block_bytes":1048576,
+ *      "blocks":"..."}]}],
  *     "self_xxh64":"0123456789abcdef"}
  *
  * blocks: the XXH64 of each block of the region, 16 digits each. Other readers of model directories
@@ -140,11 +141,11 @@ static enum hd_status parse_regions(struct hd_arena *arena, const struct hd_json
     return st;
 }
 
-/* A plain file name, or one in the folder of named templates: in particular no path out of the
- * directory. */
+/* Returns whether it is a plain file name, or one in the folder of named templates; a path out of
+ * the directory is not. */
 static bool is_own_name(const char *name)
 {
-    const size_t n = sizeof HD_HF_TEMPLATES_DIR; /* with its slash */
+    const size_t n = sizeof HD_HF_TEMPLATES_DIR; /* length of the folder's name with its slash */
 
     if (strncmp(name, HD_HF_TEMPLATES_DIR "/", n) == 0)
         name += n;
@@ -279,7 +280,7 @@ enum hd_status hd_hf_verify(const char *dir)
     return st;
 }
 
-/* ---- what an export may replace ---- */
+/* ---- files that an export may replace ---- */
 
 static bool ends_with(const char *name, const char *tail)
 {
@@ -297,7 +298,7 @@ static bool is_of_export(const char *name, const struct hd_hf_listed *files, siz
            ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json");
 }
 
-/* The entries of a folder; below: of the folder of named templates. */
+/* Checks the entries of a folder; below: of the folder of named templates. */
 static enum hd_status check_entries(const char *dir, bool below, const struct hd_hf_listed *files,
                                     size_t count)
 {
@@ -339,7 +340,7 @@ enum hd_status hd_hf_check_own(const char *dir)
 
     hd_arena_init(&arena, 0);
     if (read_listed(dir, &arena, &files, &count))
-        count = 0; /* without its list, or with a damaged one, it has only what every model has */
+        count = 0; /* no list, or a damaged one: only files that every model has are allowed */
     st = check_entries(dir, false, files, count);
     hd_arena_done(&arena);
     return st;

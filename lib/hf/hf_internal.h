@@ -1,23 +1,23 @@
 /* hf_internal: declarations shared by the files of this folder.
  *
- *     weights   safetensors files of any origin
- *     adapter   the folder of an adapter as PEFT keeps it
- *     names     the tables of names; finds our parameters in their tensors
- *     codes     matrices in codes among them
- *     quantization  what config.json says of these
- *     config    config.json -> a resolved job, with
- *     config_words  its values in messages and notes
- *     rope      its keys of rotary positions
- *     tied      a head that differs from the embedding
- *     padding   which token a reward model's folder names for padding
- *     harmless  keys of config.json that do not matter
- *     describe  a resolved job -> config.json
- *     merge     both: the config.json of an export, in the words of its base
- *     carry     the other files of a base and of a tokenizer, with
+ *     weights         safetensors files of any origin
+ *     adapter         adapter folders in PEFT's form
+ *     names           tables of names; finds our parameters in their tensors
+ *     quantized       quantized matrices among them
+ *     quantization    quantization_config of config.json
+ *     config          config.json -> a resolved job, with
+ *     config_words    its values in messages and notes
+ *     rope            its keys of rotary positions
+ *     tied            a head that differs from the embedding
+ *     padding         padding token of a reward model's folder
+ *     harmless        keys of config.json without an effect
+ *     describe        a resolved job -> config.json
+ *     merge           config.json of an export: the base's file with the run's changes
+ *     carry           the other files of a base and of a tokenizer, with
  *     byte_tokenizer  those of a model of bytes
- *     positions  rows of learned positions that a shorter context leaves out
- *     export    a checkpoint -> a model directory
- *     hashes    heddle-hashes.json
+ *     positions       rows of learned positions that a shorter context leaves out
+ *     export          a checkpoint -> a model directory
+ *     hashes          heddle-hashes.json
  */
 #ifndef HD_HF_INTERNAL_H
 #define HD_HF_INTERNAL_H
@@ -26,32 +26,32 @@
 #include "checkpoint/format.h"
 #include "hf/hf.h"
 
-/* One row of a table: our parameter name and their tensor name. '#' is the layer number. '*' in
- * theirs is the expert number: then each expert of our [E, ..] has its own tensor. */
+/* One row of a table of names: our parameter and their tensor. '#' is the layer number. '*' in
+ * theirs is the expert number: each expert of our [E, ..] then has its own tensor. */
 struct hd_hf_row {
     const char *ours, *theirs;
-    bool top;        /* theirs is outside of the base model: without prefix */
-    bool transposed; /* theirs is [in, out]; one or two dimensions */
-    bool columns;    /* theirs is joined along its columns, of all blocks: two parts a block */
-    int place;       /* our index among the parts of their tensor, along its rows */
+    bool top;        /* their name is outside the base model and has no prefix */
+    bool transposed; /* theirs is [in, out]; also allowed for vectors */
+    bool columns;    /* theirs joins all blocks along its columns, two parts per block */
+    int place;       /* index of ours among the parts of their tensor, along its rows */
     int parts;       /* number of our parameters in their tensor; 1: not joined */
 };
 
-/* The rows of a family in the form that is exported; rows of the same tensor are adjacent.
+/* Returns the rows of a family in the form that is exported; rows of the same tensor are adjacent.
  * HD_UNSUPPORTED: the family has no table. */
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
                           const char **ret_prefix);
 
-/* The rows of the factors of adapters, made of a family's; results in the arena. */
+/* Makes the rows of adapters' factors from a family's rows; results live in the arena. */
 enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
                                   const struct hd_hf_row **ret_rows, size_t *ret_count,
                                   const char **ret_prefix);
 
-/* Whether all that is in a model directory is of an export. HD_EXISTS names a file that is not. A
- * directory without heddle-hashes.json may have config.json and weights alone. */
+/* Checks that a model directory contains only files of an export. HD_EXISTS: the message names
+ * another file. A directory without heddle-hashes.json may have only config.json and weights. */
 enum hd_status hd_hf_check_own(const char *dir);
 
-/* The rows of a prefix, which is one tensor in PEFT's folder. */
+/* Makes the rows of a prefix, which is one tensor in PEFT's folder. */
 #define HD_HF_PREFIX_NAME "prompt_embeddings"
 void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2]);
 
@@ -68,38 +68,40 @@ void hd_hf_convert(const struct hd_weight *weight, int64_t at, int64_t stride, i
 /* Replaces '#' by the layer number and '*' by the expert number. */
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
                        char ret_name[HD_CKPT_NAME_MAX]);
-/* Whether each expert has its own tensor. */
+/* Returns whether each expert has its own tensor. */
 bool hd_hf_per_expert(const struct hd_hf_row *row);
 
 /* Parses model.safetensors.index.json: its map {tensor: file}, and the distinct files, which are
- * plain file names. The results are in the arena. */
+ * plain file names. Results live in the arena. */
 enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_t text_bytes,
                                  const struct hd_json **ret_map, const char ***ret_names,
                                  size_t *ret_count);
 
-/* A whole tensor of theirs that is codes: [rows, columns]. */
+/* A whole quantized tensor of theirs, [rows, columns]. */
 struct hd_hf_quantized {
     enum hd_quant quant;
     int64_t rows, columns;
     struct hd_quant_whole whole;
 };
 
-/* Finds what belongs to codes and marks it as used. `weight` is not of numbers that can be read.
- * HD_INVALID, HD_UNSUPPORTED: with the names of file and tensor. */
+/* Finds the codes and scales of `weight`, which is not readable as numbers, and marks their tensors
+ * as used. HD_INVALID, HD_UNSUPPORTED: the message names file and tensor. */
 enum hd_status hd_hf_find_quantized(const struct hd_weights *weights,
                                     const struct hd_weight *weight, int64_t rows, int64_t columns,
                                     bool *used, struct hd_hf_quantized *ret_quantized);
-/* `count` values of one row. */
+/* Dequantizes `count` values of one row. */
 void hd_hf_decode(const struct hd_hf_quantized *quantized, int64_t row, int64_t column,
                   int64_t count, float *ret_values);
-/* The codes from a row on, as a matrix of its own; false: it begins within a block of scales. */
+/* Sets *ret_whole to the codes from a row on, as a matrix of its own; false: the row begins inside
+ * a block of scales. */
 bool hd_hf_slice_quantized(const struct hd_hf_quantized *quantized, int64_t first_row,
                            struct hd_quant_whole *ret_whole);
 
-/* quantization_config, which is not null; sets model.weights. HD_UNSUPPORTED names the key. */
+/* Reads quantization_config, which is not null, and sets model.weights. HD_UNSUPPORTED: the message
+ * names the key. */
 enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_job *job);
 
-/* The model types of transformers, as bits, in the order of hd_hf_types. */
+/* Model types of transformers, as bits, in the order of hd_hf_types. */
 enum {
     HD_HF_GPT2 = 1,
     HD_HF_LLAMA = 2,
@@ -112,35 +114,37 @@ enum {
 };
 enum { HD_HF_TYPE_COUNT = 6 };
 
-/* architecture: the class with a language model head; base: the class without a head, whose tensor
- * names have no prefix; classifier: the class of reward models */
+/* A model type. architecture: its class with a language model head; base: its class without a head,
+ * whose tensor names have no prefix; classifier: its class of reward models. */
 struct hd_hf_type {
     const char *name, *architecture, *base, *classifier;
     unsigned type;
 };
 extern const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT];
 
-/* Whether this key of config.json has no effect on training in models of this type. */
+/* Returns whether this key of config.json has no effect on training in models of this type. */
 bool hd_hf_is_harmless(const char *name, unsigned type);
 
-/* model.router.balance of transformers' router_aux_loss_coef. Both losses are E sum_e f_e P_e, f_e
- * the share of the tokens that choose expert e, P_e its mean probability. Theirs counts each of a
- * token's choices in full, so it is experts_per_token at balance, ours is 1; and theirs is one loss
- * of the tokens of all layers together, ours the sum of one for each layer. */
+/* Returns the model.router.balance that equals transformers' router_aux_loss_coef. Both losses are
+ * E sum_e f_e P_e, with f_e the share of the tokens that choose expert e, and P_e its mean
+ * probability. Theirs counts each of a token's choices in full, so it is experts_per_token at
+ * balance, ours is 1; and theirs is one loss over the tokens of all layers, ours the sum of one
+ * loss per layer. */
 static inline double hd_hf_balance(double coefficient, int64_t experts_per_token, int64_t layers)
 {
     return coefficient * (double)experts_per_token / (double)layers;
 }
 
-/* Content of a config.json. An id of -1: there is none. */
+/* Content of a config.json. An id of -1: none. */
 struct hd_hf_description {
     const struct hd_job *job;
     enum hd_dtype dtype;
-    int64_t positions;     /* rows of its table of learned positions; 0: as many as the context */
-    int64_t bos, eos, pad; /* of a model without base; of a reward model pad always */
+    int64_t positions;     /* rows of its table of learned positions; 0: equal to the context */
+    int64_t bos, eos, pad; /* ids; set for a model without base, pad also for every reward model */
 };
 
-/* Describes the model as it is now. HD_UNSUPPORTED names what config.json cannot express. */
+/* Describes the model as it is now. HD_UNSUPPORTED: the message names what config.json cannot
+ * express. */
 enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_text *ret_text);
 
 /* Writes the description into the base's config.json: keys that the run did not change keep the
@@ -148,40 +152,42 @@ enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_tex
 enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base, size_t base_bytes,
                            struct hd_text *ret_text);
 
-#define HD_HF_TEMPLATES_DIR "additional_chat_templates" /* named templates beside the first one */
+/* folder of named templates besides the default one */
+#define HD_HF_TEMPLATES_DIR "additional_chat_templates"
 
-/* Request to hd_hf_carry_files: the job whose files go out with its model, and the function that
- * takes
- * them. */
+/* A request to hd_hf_carry_files: the job whose files are exported with its model, and the function
+ * that takes them. */
 struct hd_hf_carry {
     const struct hd_job *job;
-    const char *checkpoint_dir; /* may keep them; NULL: as they are where the job found them */
-    const char *base_dir;       /* where model.from is now; NULL: where it was */
-    bool adapter;               /* without those of the base: they are beside the base */
-    /* name: of a file, or of one in a folder of one level. The text is valid during the call. */
+    const char *checkpoint_dir; /* checkpoint that may have copies; NULL: use the job's folders */
+    const char *base_dir;       /* present folder of model.from; NULL: the job's */
+    bool adapter; /* leave out the base's files, since an adapter is used beside its base */
+    /* Takes a file. name: of a file, or of one in a folder of one level. The text is valid during
+     * the call. */
     enum hd_status (*put)(void *context, const char *name, const struct hd_text *text);
     void *context;
 };
 
-/* Puts each file that there is, config.json as the base has it among them. The first failure of
- * `put` or of a file that cannot be read ends it. */
+/* Calls `put` for each existing file, including the base's unchanged config.json. Stops at the
+ * first failure of `put`, or of reading a file. */
 enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options);
 
-/* Reads one of them; ret_text stays empty: there is none. */
+/* Reads one of these files; ret_text stays empty if it does not exist. */
 enum hd_status hd_hf_read_carried(const struct hd_hf_carry *options, const char *name,
                                   struct hd_text *ret_text);
 
-/* Rows of a base's table of learned positions behind those that a job with a shorter context has.
- * They train on nothing, and an export has them again. */
+/* Rows of a base's table of learned positions after those that a job with a shorter context has.
+ * The run does not train them; an export appends them again. */
 #define HD_HF_POSITIONS_FILE "positions.safetensors"
 
 struct hd_hf_positions {
     struct hd_weights *weights;
     const struct hd_weight *table;
-    int64_t first, rows, columns; /* rows 0: there are none */
+    int64_t first, rows, columns; /* rows 0: no such rows */
 };
 
-/* Finds them in the folder with which a run began; a folder that is gone has none. */
+/* Finds these rows in the folder from which a run started; a folder that no longer exists has
+ * none. */
 enum hd_status hd_hf_find_positions(const struct hd_job *job, const char *dir,
                                     struct hd_hf_positions *ret_positions);
 enum hd_status hd_hf_open_positions(const char *path, struct hd_hf_positions *ret_positions);
@@ -189,28 +195,30 @@ enum hd_status hd_hf_write_positions(const struct hd_hf_positions *positions, co
 void hd_hf_read_positions(const struct hd_hf_positions *positions, float *ret_values);
 void hd_hf_close_positions(struct hd_hf_positions *positions);
 
-/* Finds them as hd_hf_carry_files finds files. */
+/* Finds these rows in the places in which hd_hf_carry_files finds files. */
 enum hd_status hd_hf_carry_positions(const struct hd_hf_carry *options,
                                      struct hd_hf_positions *ret_positions);
 
-/* Write tokenizer.json and tokenizer_config.json for a model of bytes. A failed allocation is in
- * ret_text. */
+/* Write tokenizer.json and tokenizer_config.json for a model of bytes. A failed allocation sets
+ * ret_text->failed. */
 void hd_hf_write_byte_tokenizer(struct hd_text *ret_text);
 void hd_hf_write_byte_tokenizer_config(struct hd_text *ret_text);
 
 /* Returns the token that a base's config.json offers for padding and that ends no answer: its
- * pad_token_id, else its bos_token_id. -1: there is none. */
+ * pad_token_id, else its bos_token_id. -1: none. */
 int64_t hd_hf_pad_token(const char *config, size_t config_bytes);
 
-/* Adds the run's end to eos_token_id of a config.json or generation_config.json, if it is not
- * there, and its bos_token_id, if there is none. Text that is complete stays as it is. */
+/* Adds the run's end token to eos_token_id of a config.json or generation_config.json if it is
+ * missing, and its begin token as bos_token_id if the file has none. Text that has both stays
+ * unchanged. */
 enum hd_status hd_hf_put_ends(const struct hd_hf_ends *ends, struct hd_text *text);
 
 /* ---- heddle-hashes.json ---- */
 
 #define HD_HF_HASHES_FILE "heddle-hashes.json"
 
-struct hd_hf_hashes { /* being written; do not copy (writer points to text); free `text` */
+/* heddle-hashes.json while it is written; do not copy (writer points to text); free `text` */
+struct hd_hf_hashes {
     struct hd_text text;
     struct hd_json_writer writer;
 };
@@ -221,7 +229,7 @@ void hd_hf_hashes_add(struct hd_hf_hashes *hashes, const char *file,
                       const struct hd_ckpt_blocks *blocks);
 enum hd_status hd_hf_hashes_end(struct hd_hf_hashes *hashes);
 
-struct hd_hf_listed { /* a file: its regions and the hashes of their blocks, in order */
+struct hd_hf_listed { /* a listed file: its regions and the hashes of their blocks, in order */
     const char *file; /* a plain file name */
     struct hd_ckpt_region *regions;
     size_t count;
@@ -230,7 +238,7 @@ struct hd_hf_listed { /* a file: its regions and the hashes of their blocks, in 
     int64_t size_bytes;
 };
 
-/* Parses heddle-hashes.json; the results are in the arena. HD_UNSUPPORTED: another version. */
+/* Parses heddle-hashes.json; results live in the arena. HD_UNSUPPORTED: another version. */
 enum hd_status hd_hf_parse_hashes(struct hd_arena *arena, const char *text, size_t text_bytes,
                                   struct hd_hf_listed **ret_files, size_t *ret_count);
 

@@ -1,10 +1,8 @@
-/* merge: config.json of an export, made of two: the file of the base, and the description of the
- * model as it is now (describe.c). One table says which keys describe what a run can change, and by
- * which members of the job one sees that it did. What did not change stays as the base's file says
- * it, also a key that is absent there, because its class has the default; so does every key that is
- * in no row. A row that changed is written as described, and the base's other names for it are left
- * out.
- */
+/* merge: the config.json of an export, merged from the base's file and the description of the model
+ * as it is now (describe.c). One table lists the keys that a run can change, and the members of the
+ * job that tell whether it did. An unchanged key keeps the base's text, or stays absent because its
+ * class has the default; so does every key that no row lists. A changed row is written as
+ * described, and the base's other names for it are left out. */
 #include <string.h>
 
 #include "base/words.h"
@@ -14,12 +12,12 @@ enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 
 struct config_merge {
     const struct hd_hf_description *now;
-    const struct hd_json *base, *described; /* the two files */
-    struct hd_job was;                      /* the model of the base's file */
+    const struct hd_json *base, *described; /* parsed: the base's file; the description */
+    struct hd_job was;                      /* model of the base's file */
     int64_t positions;                      /* rows of the exported table of learned positions */
 };
 
-/* ---- rows whose change is no difference of members ---- */
+/* ---- rows whose change is not a difference of members ---- */
 
 static const struct hd_json *member_of(const struct hd_json *object, const char *key)
 {
@@ -28,7 +26,8 @@ static const struct hd_json *member_of(const struct hd_json *object, const char 
     return found && found->kind != HD_JSON_NULL ? found : NULL;
 }
 
-/* A shorter context of the run is no property of the model, which still has all its positions. */
+/* Returns whether the model has as many positions as the base. A shorter context of the run changes
+ * nothing: the export still has all positions. */
 static bool same_context(const struct config_merge *m)
 {
     if (strcmp(m->was.positions, "learned") == 0)
@@ -47,7 +46,8 @@ static bool same_class(const struct config_merge *m)
     return false;
 }
 
-/* Names for one type of the weights: dtype and, before version 5, torch_dtype. */
+/* Returns whether the weights' dtype is unchanged; its key is dtype or, before version 5,
+ * torch_dtype. */
 static bool same_dtype(const struct config_merge *m)
 {
     const struct hd_json *newer = member_of(m->base, "dtype"),
@@ -58,14 +58,14 @@ static bool same_dtype(const struct config_merge *m)
            (!older || hd_hf_same_value(older, must));
 }
 
-/* The weights go out decoded. */
+/* Returns whether the base's weights were plain: the export writes weights dequantized. */
 static bool same_encoding(const struct config_merge *m)
 {
     return !member_of(m->base, "quantization_config") && !member_of(m->base, "compression_config");
 }
 
-/* Returns whether the labels are unchanged: a reward model has one label, and those of another
- * model stay as they are. */
+/* Returns whether the labels are unchanged: a reward model has one label; labels of other models
+ * stay. */
 static bool same_labels(const struct config_merge *m)
 {
     const struct hd_json *names = member_of(m->base, "id2label");
@@ -79,7 +79,8 @@ static bool same_labels(const struct config_merge *m)
            (!kind || strcmp(kind->text ? kind->text : "", "single_label_classification") != 0);
 }
 
-/* Only a reward model needs a token of padding that ends no answer. */
+/* Returns whether the padding token is unchanged. Only a reward model needs one that ends no
+ * answer. */
 static bool same_padding(const struct config_merge *m)
 {
     const struct hd_json *is = hd_json_member(m->base, "pad_token_id");
@@ -96,7 +97,7 @@ static bool same_tokenizer(const struct config_merge *m)
            (strcmp(now, "bytes") == 0) == (strcmp(m->was.tokenizer, "bytes") == 0);
 }
 
-/* Which tokens end, begin and fill up is what the base says, or does not say. */
+/* Returns true: ids of begin and end tokens stay as in the base's file, or stay absent. */
 static bool always_same(const struct config_merge *m)
 {
     (void)m;
@@ -105,8 +106,8 @@ static bool always_same(const struct config_merge *m)
 
 /* ---- the table ---- */
 
-/* keys: all names of config.json for one thing. members: the keys of the job that it becomes; a
- * difference means that the run changed it. same: in place of members. */
+/* One thing that config.json describes. keys: all its names. members: the job's keys for it; a
+ * difference means that the run changed it. same: decides instead of members. */
 static const struct merge_row {
     const char *keys, *members;
     bool (*same)(const struct config_merge *m);
@@ -172,7 +173,7 @@ static bool is_unchanged(const struct config_merge *m, const struct merge_row *r
 
 /* ---- writing ---- */
 
-/* The base's keys in their order, then those that are new. */
+/* Writes the base's keys in their order, then new ones. */
 static void write_merged(const struct config_merge *m, struct hd_json_writer *w)
 {
     hd_json_begin(w, NULL, '{');
@@ -217,7 +218,8 @@ enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base
                                     &m.described);
     if (!st &&
         !hd_hf_same_value(member_of(m.base, "model_type"), member_of(m.described, "model_type")))
-        hd_text_add_bytes(ret_text, described.data, described.len_bytes); /* another class */
+        /* another class: nothing of the base's file applies */
+        hd_text_add_bytes(ret_text, described.data, described.len_bytes);
     else if (!st)
         write_merged(&m, &w);
     if (!st && ret_text->failed)

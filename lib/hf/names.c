@@ -30,7 +30,7 @@ enum { LISTED_MAX = 4 }; /* names in one message */
         .ours = our, .theirs = their, .top = true, .parts = 1 \
     }
 
-#define SCORE "score.weight" /* of a reward model, in place of lm_head */
+#define SCORE "score.weight" /* a reward model's tensor in place of lm_head */
 
 static const struct hd_hf_row gpt2_rows[] = {
     PLAIN("embedding.weight", "wte.weight"),
@@ -83,7 +83,7 @@ static const struct hd_hf_row llama_rows[] = {
     OUTSIDE("head.score.weight", SCORE),
 };
 
-/* Mixtral: the rows of llama, with router and experts instead of the MLP. */
+/* Rows of Mixtral: those of llama, with router and experts instead of the MLP. */
 #define MIXTRAL_ROWS(router, gate, up, down)                                               \
     PLAIN("embedding.weight", "embed_tokens.weight"),                                      \
         PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),                 \
@@ -96,14 +96,14 @@ static const struct hd_hf_row llama_rows[] = {
         PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", HD_HF_HEAD_NAME), \
         OUTSIDE("head.score.weight", SCORE)
 
-/* The form that every version of transformers reads, and that it writes by default. */
+/* Form that every version of transformers reads, and that it writes by default. */
 static const struct hd_hf_row mixtral_rows[] = {MIXTRAL_ROWS(
     "layers.#.block_sparse_moe.gate.weight",
     PLAIN("blocks.#.moe.gate.weight", "layers.#.block_sparse_moe.experts.*.w1.weight"),
     PLAIN("blocks.#.moe.up.weight", "layers.#.block_sparse_moe.experts.*.w3.weight"),
     PLAIN("blocks.#.moe.down.weight", "layers.#.block_sparse_moe.experts.*.w2.weight"))};
 
-/* The form that version 5 writes with save_original_format=False: fused experts. */
+/* Form that version 5 writes with save_original_format=False: fused experts. */
 static const struct hd_hf_row mixtral_fused_rows[] = {
     MIXTRAL_ROWS("layers.#.mlp.gate.weight",
                  PAIRED(0, "blocks.#.moe.gate.weight", "layers.#.mlp.experts.gate_up_proj"),
@@ -130,8 +130,9 @@ static const struct {
     const char *family, *prefix;
     const struct hd_hf_row *rows;
     size_t count;
-    const struct hd_hf_row *fused; /* the rows of the form with fused experts, as many; or NULL */
-    const char *fused_sign;        /* a tensor that exists only in the fused form */
+    /* as many rows, for the form with fused experts; NULL: no such form */
+    const struct hd_hf_row *fused;
+    const char *fused_sign; /* a tensor that exists only in the fused form */
 } families[] = {
     {"gpt2", "transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, NULL},
     {"llama", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
@@ -175,7 +176,8 @@ bool hd_hf_per_expert(const struct hd_hf_row *row)
     return strchr(row->theirs, '*') != NULL;
 }
 
-/* Whether `name` is the pattern with a number for '#'; *ret_layer is that number. */
+/* Returns whether `name` is the pattern with a number for '#'; sets *ret_layer to the number, or
+ * 0. */
 static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 {
     const char *mark = strchr(pattern, '#');
@@ -197,11 +199,11 @@ static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 /* ---- the map ---- */
 
 struct found_name {
-    const struct hd_weight **weights;  /* [1], or [E]: one per expert */
-    struct hd_hf_quantized *quantized; /* likewise: quant is NONE for one that is plain */
+    const struct hd_weight **weights;  /* [1], or [E] with one tensor per expert */
+    struct hd_hf_quantized *quantized; /* [1] or [E]; quant is NONE for a plain tensor */
     bool per_expert, transposed;
     int64_t first;        /* first row of our part in a joined tensor */
-    int64_t first_column; /* the same of columns */
+    int64_t first_column; /* first column of our part in a joined tensor */
 };
 
 struct hd_hf_map {
@@ -209,7 +211,7 @@ struct hd_hf_map {
     struct found_name *found; /* [wanted] */
     const struct hd_ckpt_entry *wanted;
     size_t count;
-    bool *used; /* [their tensors] */
+    bool *used; /* [tensors of the weights] */
 };
 
 struct search {
@@ -217,8 +219,8 @@ struct search {
     const struct hd_job *job;
     const struct hd_hf_row *rows;
     size_t row_count;
-    const char *prefix; /* of this directory's names: "" for the files of a base model */
-    bool adapter;       /* PEFT's factors are searched, not a model's weights */
+    const char *prefix; /* prefix of this directory's names; "" for the files of a base model */
+    bool adapter;       /* the weights are PEFT's factors, not a model */
     struct hd_text missing, unexpected;
     size_t missing_count, unexpected_count;
 };
@@ -273,14 +275,15 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
     return HD_OK;
 }
 
-/* A matrix that is bytes; fused experts, which are not, have a third dimension. */
+/* Returns whether the tensor is a quantized matrix: it consists of bytes. Fused experts are never
+ * quantized and have a third dimension. */
 static bool is_quantized(const struct hd_weight *w, const struct hd_ckpt_entry *want)
 {
     return (w->dtype == HD_U8 || strcmp(w->form, "I8") == 0) && want->dim_count > 1 &&
            w->dim_count == 2;
 }
 
-/* Finds one tensor; a missing one is added to the list of missing tensors. */
+/* Finds one tensor; adds a missing one to the list of missing tensors. */
 static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
                                   const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
                                   int64_t layer, int64_t expert,
@@ -371,9 +374,9 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
     if (!w->size_bytes)
         return true; /* it has no elements */
     if (s->job->tie_embeddings && strcmp(name, HD_HF_HEAD_NAME) == 0)
-        return true; /* tied to the embedding by config.json */
+        return true; /* config.json ties it to the embedding */
     if (hd_job_is_reward(s->job) && strcmp(name, HD_HF_HEAD_NAME) == 0)
-        return true; /* a reward model may begin with a model of tokens */
+        return true; /* a reward model may start from a language model */
     return hd_text_starts(name, s->prefix) && is_constant(name + strlen(s->prefix));
 }
 
@@ -502,7 +505,7 @@ void hd_hf_map_close(struct hd_hf_map *map)
 
 /* ---- reading ---- */
 
-/* The tensor may be unaligned. */
+/* Converts elements of a tensor, which may be unaligned, to fp32. */
 void hd_hf_convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_t count,
                    float *ret_values)
 {
@@ -537,10 +540,10 @@ void hd_hf_convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_
     }
 }
 
-/* A piece of up to three dimensions: [experts] [rows] [columns]. */
+/* A piece of a parameter of up to three dimensions: [experts] [rows] [columns]. */
 struct name_piece {
-    int64_t expert0, row0, column0; /* its first element in the whole parameter */
-    int64_t rows, columns;          /* of the piece, per expert */
+    int64_t expert0, row0, column0; /* indexes of its first element in the whole parameter */
+    int64_t rows, columns;          /* size of the piece, per expert */
 };
 
 static struct name_piece piece_of(const struct hd_ckpt_entry *want)

@@ -1,11 +1,11 @@
-/* padding: the token with which transformers fills up a batch of answers. A reward model reads the
- * last token that is another one, so a token that ends answers would move it by one. */
+/* padding: the token with which transformers pads a batch of answers. A reward model reads the last
+ * token that is not padding, so a padding token that also ends answers would shift this by one. */
 #include "base/json.h"
 #include "hf/hf_internal.h"
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 
-/* Whether an id is the value of a key that is a number or a list of numbers. */
+/* Returns whether `id` is the value of a key, or in its list. */
 static bool has_id(const struct hd_json *value, int64_t id)
 {
     int64_t one;

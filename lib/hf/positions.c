@@ -1,6 +1,6 @@
 /* positions: the rows of a base's table of learned positions that a run with a shorter context does
- * not have. A checkpoint keeps them in a file of their own, as fp32, because the base may be gone
- * when it is exported:
+ * not have. A checkpoint stores them in a file of their own, as fp32, because the base may be gone
+ * when the checkpoint is exported:
  *
  *     base/positions.safetensors    embedding.positions [rows, C]
  */
@@ -13,7 +13,7 @@
 
 #define POSITIONS "embedding.positions"
 
-/* The family's name of the table, with and without its prefix. */
+/* Finds the table under the family's name, with or without its prefix. */
 static const struct hd_weight *find_table(const struct hd_weights *weights, const char *family)
 {
     const struct hd_hf_row *rows = NULL;
@@ -33,7 +33,7 @@ static const struct hd_weight *find_table(const struct hd_weights *weights, cons
     return found;
 }
 
-/* Links to the rows of an earlier run, which are in its checkpoint's folder. */
+/* Opens the rows that an earlier run's checkpoint stores. */
 static enum hd_status find_kept(const char *checkpoint, struct hd_hf_positions *ret_positions)
 {
     struct hd_text path = {0};
@@ -60,7 +60,7 @@ enum hd_status hd_hf_find_positions(const struct hd_job *job, const char *dir,
     if (hd_source_is_checkpoint(dir))
         return find_kept(dir, ret_positions);
     if (hd_weights_open(dir, &p.weights))
-        return HD_OK; /* gone; who needs its weights says so */
+        return HD_OK; /* the folder is gone; a caller that needs its weights reports it */
     p.table = find_table(p.weights, job->family);
     if (p.table && p.table->dim_count == 2 && p.table->dtype != HD_DTYPE_COUNT &&
         p.table->shape[0] > used && p.table->shape[1] == job->hidden) {

@@ -1,16 +1,16 @@
-/* quantization: quantization_config of config.json, as bitsandbytes' integration in transformers
- * writes it. What is encoded, and how, is in the weights; this says whether it is a kind that is
- * read at all. */
+/* quantization: reads quantization_config of config.json, as bitsandbytes' integration in
+ * transformers writes it. The weights tell which of them are quantized and how; this key tells
+ * whether the kind can be read at all. */
 #include <stdio.h>
 #include <string.h>
 
 #include "hf/hf_internal.h"
 
-/* Keys that change nothing here: how a product computes, and what the loader would do. */
+/* Keys without an effect here: how a product computes, and what the loader would do. */
 static const char *const harmless[] = {"bnb_4bit_compute_dtype", "llm_int8_threshold",
                                        "llm_int8_enable_fp32_cpu_offload", "quant_method",
                                        "modules_to_not_convert"};
-/* Keys that say which kind it is. */
+/* Keys that tell the kind of quantization. */
 static const char *const kinds[] = {"load_in_4bit", "_load_in_4bit", "load_in_8bit",
                                     "_load_in_8bit"};
 
@@ -36,7 +36,8 @@ static bool has_word(const struct hd_json *v, const char *word)
     return v->kind == HD_JSON_STRING && strcmp(v->text, word) == 0;
 }
 
-/* Modules outside of blocks are plain in any case. */
+/* Returns whether a list of unquantized modules has modules of blocks; those outside of blocks are
+ * plain in any case. */
 static bool skips_blocks(const struct hd_json *v)
 {
     for (const struct hd_json *m = v->first; m; m = m->next)

@@ -1,4 +1,5 @@
-/* codes: matrices that bitsandbytes has encoded, in the form in which transformers saves them.
+/* quantized: matrices that bitsandbytes has quantized, in the form in which transformers saves
+ * them.
  *
  * nf4:
  *             NAME                                 U8 [(N K + 1) / 2, 1], two codes in a byte
@@ -9,10 +10,11 @@
  *
  * int8:
  *             NAME                                 I8 [N, K]
- *             NAME, its end "weight" now "SCB"     F32 [N]
+ *             NAME with "SCB" for its end "weight" F32 [N]
  *             NAME_format                          U8 []: 0, codes row by row
  *
- * [N, K] are outputs and inputs also in gpt2, whose plain matrices are transposed. */
+ * [N, K] are outputs and inputs also in gpt2, whose plain matrices are transposed.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +25,7 @@ enum { STATE_BYTES_MAX = 4096, STATE_VALUES_MAX = 64, SUFFIX_MAX = 48, ROW_FORMA
 
 #define STATE ".quant_state.bitsandbytes__nf4"
 
-/* A tensor beside the codes. */
+/* A tensor that belongs to the codes: scales, tables, state. */
 struct beside {
     const struct hd_weights *weights;
     const struct hd_weight *quantized;
@@ -102,7 +104,7 @@ static enum hd_status check_shape(const struct hd_json *state,
                   rows, columns, quantized->rows, quantized->columns);
 }
 
-/* Members of the state that say nothing more are "dtype" and "nested_dtype". */
+/* Reads the state of nf4. Its members "dtype" and "nested_dtype" add nothing and are ignored. */
 static enum hd_status read_state(const struct hd_json *state, struct hd_hf_quantized *quantized)
 {
     const struct hd_json *mean = NULL;

@@ -1,16 +1,17 @@
-/* rope: the rotary positions of a config.json, which has up to three places for them and two names
- * for one key. Which one counts is decided here alone, as in transformers 5 (PreTrainedConfig and
+/* rope: reads the rotary positions of a config.json, which has up to three places for them and two
+ * names for one key. The order of precedence is that of transformers 5 (PreTrainedConfig and
  * RotaryEmbeddingConfigMixin), whatever the order in the file:
  *
- *   the group    rope_scaling if it has members, else rope_parameters; the other counts for nothing
+ *   the group    rope_scaling if it has members, else rope_parameters; the other is ignored
  *   the type     rope_type of the group, else type of the group, else default
  *   theta        rope_theta of the group, else rope_theta beside it, else that of the class
  *   the share    partial_rotary_factor of the group, else that beside it; it must be 1
- *   the original context   of llama3 and yarn: original_max_position_embeddings beside the group,
+ *   the original context   for llama3 and yarn: original_max_position_embeddings beside the group,
  *                else in the group, else max_position_embeddings
  *
  * A key of another type is not used, as in transformers. A key that the type needs and the group
- * lacks is an error, as there. What is passed over with another value becomes a note.
+ * lacks is an error, as in transformers. A key that is ignored but has another value becomes a
+ * note.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -25,7 +26,7 @@
 enum { ORIGINAL_MAX = 1 << 24 };
 
 struct rope_reading {
-    const struct hd_json *root, *group; /* group: NULL: there is none */
+    const struct hd_json *root, *group; /* group: NULL: none */
     struct hd_job *job;
     struct hd_text *notes;
 };
@@ -44,7 +45,7 @@ enum { ROPE_KINDS = sizeof rope_kinds / sizeof rope_kinds[0] };
 
 static const char of_every_kind[] = "rope_type type rope_theta partial_rotary_factor";
 
-/* A member that is there and is not null. */
+/* Returns a member that exists and is not null; NULL: none. */
 static const struct hd_json *rope_member(const struct hd_json *object, const char *key)
 {
     const struct hd_json *found = object ? hd_json_member(object, key) : NULL;
@@ -127,7 +128,7 @@ static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind *
     return unknown_kind(key, value);
 }
 
-/* Checks that every key of the group belongs to some type; keys of another type than this one are
+/* Checks that every key of the group belongs to some type; keys of other types than this one are
  * not used. */
 static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind *kind)
 {
@@ -171,7 +172,7 @@ static enum hd_status check_needed(struct rope_reading *r, const struct rope_kin
     const bool yarn = strcmp(kind->name, "yarn") == 0;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        /* yarn makes factor of a null; the key itself must be there */
+        /* yarn derives factor from null; the key itself must exist */
         const struct hd_json *value = r->group ? hd_json_member(r->group, names[i]) : NULL;
 
         if (hd_words_have(kind->needs, names[i]) &&
@@ -206,7 +207,7 @@ static double scale_of(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* yarn: what is made of other keys where attention_factor or factor is null. */
+/* Derives yarn's attention_factor and factor from other keys if they are null. */
 static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind *kind)
 {
     const struct hd_json *truncate = rope_member(r->group, "truncate");

@@ -1,6 +1,6 @@
-/* tied: whether a folder whose config.json ties the head to the embedding has a head of its own.
- * transformers 5 compares the two tensors where both are in the files, unties them if they differ,
- * and warns; so is done here. */
+/* tied: finds whether a folder whose config.json ties the head to the embedding has a head of its
+ * own. transformers 5 compares the two tensors if both are in the files, unties them if they
+ * differ, and warns; this file does the same. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,8 +28,8 @@ static bool are_numbers(const struct hd_weight *w)
     return w->dtype == HD_F32 || w->dtype == HD_F16 || w->dtype == HD_BF16 || w->dtype == HD_F64;
 }
 
-/* Compares two tensors of one shape by value: 0 and -0 are equal, values that are not numbers are
- * not, as in torch.equal. */
+/* Compares two tensors of one shape by value, as torch.equal: 0 and -0 are equal, NaN equals
+ * nothing. */
 static bool equal_tensors(const struct hd_weight *a, const struct hd_weight *b)
 {
     float of_a[TIED_PIECE], of_b[TIED_PIECE];
@@ -62,7 +62,7 @@ void hd_hf_resolve_tied(const char *dir, struct hd_job *job, struct hd_text *not
     const struct hd_weight *head, *embedding;
 
     if (hd_job_is_reward(job) || hd_weights_open(dir, &weights))
-        return; /* what is wrong with the files is told when the weights are needed */
+        return; /* faults of the files are reported when the weights are needed */
     head = hd_weights_find(weights, HD_HF_HEAD_NAME);
     embedding = find_embedding(weights, job->family);
     if (head && embedding && !equal_tensors(head, embedding)) {

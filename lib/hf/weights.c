@@ -18,7 +18,7 @@
 enum {
     VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* JSON values of a head: at most 7 per tensor */
     INDEX_DEPTH_MAX = 8,
-    IDENTITY_BYTES = 4096 /* of both ends of a tensor, in the identity */
+    IDENTITY_BYTES = 4096 /* bytes of each end of a tensor that the identity hashes */
 };
 
 #define SINGLE_FILE "model.safetensors"
@@ -46,7 +46,8 @@ static enum hd_status no_memory(void)
 
 /* ---- a head ---- */
 
-/* Tensors of dtypes that hd_dtype lacks are listed, but cannot be read. */
+/* Finds the dtype of a name and its size. Tensors of dtypes that hd_dtype lacks are listed, but
+ * cannot be read. */
 static bool find_dtype(const char *name, enum hd_dtype *ret_dtype, int64_t *ret_bytes)
 {
     static const struct {
@@ -68,7 +69,8 @@ static bool find_dtype(const char *name, enum hd_dtype *ret_dtype, int64_t *ret_
     return false;
 }
 
-/* Printable ASCII without blanks, because names appear in messages and files. */
+/* Returns whether the name is printable ASCII without blanks, since names appear in messages and
+ * files. */
 static bool is_name(const char *name)
 {
     const size_t n = strnlen(name, HD_WEIGHTS_NAME_MAX);
@@ -154,8 +156,8 @@ static enum hd_status parse_tensor(const struct hd_json *tensor, int64_t data_by
     return st;
 }
 
-/* Orders tensors by offset; a tensor without elements comes before the one that begins at the same
- * place. */
+/* Orders tensors by offset; of two that begin at one offset, the one without elements comes
+ * first. */
 static int by_offset(const void *a, const void *b)
 {
     const struct hd_weight *x = a, *y = b;
@@ -317,7 +319,7 @@ static enum hd_status open_files(struct hd_weights *w)
 
 /* ---- the index ---- */
 
-/* Whether it is a plain file name, without a path. */
+/* Returns whether it is a plain file name, without a path. */
 static bool is_file_name(const char *name)
 {
     static const char end[] = ".safetensors";
@@ -374,9 +376,9 @@ enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_
     return st ? st : list_files(arena, *ret_map, ret_names, ret_count);
 }
 
-/* HD_CORRUPT: index and files differ. An index may list a head that no file has because it is tied,
- * or constants that later versions do not save: whether the model needs a head is known to
- * names.c. */
+/* Compares the index with the files. HD_CORRUPT: they differ. An index may list a head that no file
+ * has because it is tied, or constants that later versions do not save; names.c decides whether the
+ * model needs a head. */
 static enum hd_status check_index(const struct hd_weights *w, const struct hd_json *map)
 {
     size_t found = 0;
@@ -411,7 +413,7 @@ static enum hd_status open_index(struct hd_weights *w, const char *path)
     }
     for (size_t i = 0; !st && i < w->file_count; i++)
         w->files[i].name = names[i];
-    if (st) /* nothing is mapped yet */
+    if (st) /* no file is mapped yet */
         w->file_count = 0;
     if (st == HD_INVALID || st == HD_LIMIT)
         st = HD_CORRUPT;
@@ -449,7 +451,7 @@ static enum hd_status open_dir(struct hd_weights *w)
     hd_file_join(&index, w->dir, INDEX_FILE);
     if (single.failed || index.failed)
         st = no_memory();
-    else if (hd_file_exists(single.data)) /* first, as in transformers */
+    else if (hd_file_exists(single.data)) /* a single file comes first, as in transformers */
         st = open_single(w, SINGLE_FILE);
     else if (hd_file_exists(index.data))
         st = open_index(w, index.data);
