@@ -1,4 +1,4 @@
-/* config: flags and a configuration file become values. */
+/* config: reads the values of settings from flags and a configuration file. */
 #include "config/config.h"
 
 #include <stdio.h>
@@ -53,8 +53,8 @@ static enum hd_status unknown_flag(const struct hd_program_table *program, const
     return hd_err(HD_INVALID, "unknown flag --%s; see %s --help", name, program->name);
 }
 
-/* The setting of the flag `word`: --name, --name=VALUE, -n or -nVALUE; *ret_value: what is joined
- * to it, or NULL. */
+/* Finds the setting of the flag `word`: --name, --name=VALUE, -n or -nVALUE. *ret_value: the value
+ * joined to it, or NULL. */
 static enum hd_status find_flag(const struct hd_program_table *program, const char *word,
                                 int *ret_index, const char **ret_value)
 {
@@ -77,7 +77,7 @@ static enum hd_status find_flag(const struct hd_program_table *program, const ch
     return *ret_index < 0 ? unknown_flag(program, word + 2, len) : HD_OK;
 }
 
-/* One flag at argv[*at], with its value. */
+/* Reads the flag at argv[*at] with its value, and moves *at behind both. */
 static enum hd_status take_flag(struct hd_config *config, int argc, char *const *argv, int *at)
 {
     const struct hd_setting *setting;

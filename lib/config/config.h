@@ -1,8 +1,8 @@
 /* config: the settings of a program, declared once: as flags, as keys of a configuration file, and
- * as what --help, the manual page and the commented example file say of them.
+ * as texts of --help, the manual page and the commented example file.
  *
  *     struct hd_program_table   the table: one row per setting
- *     struct hd_config    what flags and file say, and where each value came from
+ *     struct hd_config          values of flags and file, and the origin of each
  *
  * `--state-dir DIR` is `state_dir: DIR` in the file. A flag wins over the file; of two equal flags
  * the last one wins. An unknown key or flag is an error that names file, line and the nearest key.
@@ -24,46 +24,47 @@
 enum { HD_SETTINGS_MAX = 64, HD_CONFIG_ARGS_MAX = 8 };
 
 enum hd_setting_use {
-    HD_SETTING_FILE = 1, /* may be a key of the configuration file */
-    HD_SETTING_LIVE = 2, /* a new value is in force after a reload; others wait for a restart */
-    HD_SETTING_PATH = 4, /* a path: absolute, where it is in the file */
+    HD_SETTING_FILE = 1, /* allowed as a key of the configuration file */
+    HD_SETTING_LIVE = 2, /* a reload applies a new value; other settings wait for a restart */
+    HD_SETTING_PATH = 4, /* a path; in the file it must be absolute */
 };
 
-/* A row of a program's table. */
+/* A row of a program's table: one setting. */
 struct hd_setting {
-    int key;              /* the program's own, not 0 */
-    const char *name;     /* of the flag, without the dashes */
-    char letter;          /* -o VALUE is the same; 0: none */
-    const char *value;    /* what the value is called: "DIR"; NULL: a switch, true or false */
-    unsigned use;         /* of enum hd_setting_use */
-    const char *fallback; /* the value where nothing is given; NULL: none, or help says it */
+    int key;              /* the program's own number for the setting, not 0 */
+    const char *name;     /* name of the flag, without the dashes */
+    char letter;          /* short form: -o VALUE; 0: none */
+    const char *value;    /* name of the value in help: "DIR"; NULL: a switch, true or false */
+    unsigned use;         /* bits of enum hd_setting_use */
+    const char *fallback; /* default value; NULL: none, or the help text says it */
     const char *help;     /* one or more sentences, without line breaks */
 };
 
 struct hd_program_table {
-    const char *name;          /* "heddle-controller" */
-    const char *summary;       /* "accepts jobs ...": a line */
-    const char *const *usages; /* what follows the name, a line each; NULL ends the list */
+    const char *name;    /* "heddle-controller" */
+    const char *summary; /* one line: "accepts jobs ..." */
+    /* words after the program's name, one line each; NULL ends the list */
+    const char *const *usages;
     const struct hd_setting *settings;
     size_t setting_count;
-    const char *notes;       /* paragraphs behind the settings */
-    const char *example;     /* a command, lines of at most 76 columns */
-    const char *config_path; /* where the packages have its file */
+    const char *notes;       /* paragraphs after the settings */
+    const char *example;     /* an example command, lines of at most 76 columns */
+    const char *config_path; /* path of the file in the packages */
 };
 
 enum hd_setting_source { HD_SETTING_UNSET, HD_SETTING_BY_FILE, HD_SETTING_BY_FLAG };
 
 struct hd_setting_value {
-    const char *text; /* NULL: not given; a switch has "true" or "false" */
+    const char *text; /* the value; NULL: not given; a switch has "true" or "false" */
     enum hd_setting_source source;
-    int line;             /* of the file */
-    const char *replaced; /* by a flag: what the same flag said before it; NULL: nothing else */
+    int line;             /* line in the file */
+    const char *replaced; /* value of an earlier, equal flag that this one replaced; NULL: none */
 };
 
 struct hd_config {
     const struct hd_program_table *program;
     struct hd_setting_value values[HD_SETTINGS_MAX]; /* by index in program->settings */
-    const char *path;                                /* of the file; NULL: none was read */
+    const char *path;                                /* path of the file; NULL: none was read */
     const char *args[HD_CONFIG_ARGS_MAX];            /* words that are not flags */
     int arg_count;
     struct hd_arena arena;
@@ -71,54 +72,56 @@ struct hd_config {
 
 /* Reads the flags (argv without the program's name; not changed) and the file that the flag
  * --config names. HD_INVALID: a mistake; the message says which flag, or which line of the file,
- * and what helps. Call hd_config_done also after a failure. The program outlives the config. */
+ * and what helps. Call hd_config_done also after a failure. The program must outlive the config. */
 enum hd_status hd_config_read(struct hd_config *ret_config, const struct hd_program_table *program,
                               int argc, char *const *argv);
-/* The same for the text of a file `name` alone, without flags: for tests. */
+/* Reads the text of a file `name` alone, without flags. For tests. */
 enum hd_status hd_config_read_text(struct hd_config *ret_config,
                                    const struct hd_program_table *program, const char *name,
                                    const void *bytes, size_t size_bytes);
 void hd_config_done(struct hd_config *config);
 
-/* The value of the setting with this key of the program; NULL: not given. */
+/* Returns the value of the setting with this key; NULL: not given. */
 const char *hd_config_get(const struct hd_config *config, int key);
-bool hd_config_is_on(const struct hd_config *config, int key); /* of a switch */
+bool hd_config_is_on(const struct hd_config *config, int key); /* the setting must be a switch */
 
-/* Calls `take` for each setting that is given, in the table's order; a switch that is false is not
- * given. The message of a failure, which ends it, is put behind the place of the value:
+/* Calls `take` for each given setting, in the table's order; a switch that is false is not given.
+ * Stops at the first failure, and puts the origin of the value in front of its message:
  * "/etc/heddle/controller.yaml:7: node_lost_after: MESSAGE" or "--node-lost-after: MESSAGE". */
 enum hd_status hd_config_apply(const struct hd_config *config,
                                enum hd_status (*take)(void *user, int key, const char *value),
                                void *user);
 
-/* What a reload means: one line per setting that differs, which says whether the new value is in
- * force (HD_SETTING_LIVE) or waits for a restart; one line if none differs. Returns how many wait.
- */
+/* Logs the effect of a reload: one line per setting that differs, which says whether the new value
+ * is applied (HD_SETTING_LIVE) or waits for a restart; one line if none differs. Returns how many
+ * wait. */
 int hd_config_compare(const struct hd_config *before, const struct hd_config *after,
                       void (*log)(void *user, const char *line), void *user);
 
-/* A `log` that logs the line as information, after the text `user`; NULL: none. */
+/* Logs the line as information, after the text `user` (NULL: none). A callback for the two
+ * functions that take a `log`. */
 void hd_config_log_line(void *user, const char *line);
 
-/* One line per flag that was given twice with different values: which one counts. */
+/* Logs one line per flag that was given twice with different values, which says which one
+ * counts. */
 void hd_config_log_replaced(const struct hd_config *config,
                             void (*log)(void *user, const char *line), void *user);
 
-/* ---- texts for people (page.c) ---- */
+/* ---- texts for users (page.c) ---- */
 
-/* `config show`: each setting of the file with its value and where it came from. */
+/* Writes `config show`: each setting of the file with its value and the value's origin. */
 void hd_config_show(const struct hd_config *config, bool json, struct hd_text *out);
-/* What --help prints; at most 80 columns. */
+/* Writes the text of --help; at most 80 columns. */
 void hd_program_help(const struct hd_program_table *program, struct hd_text *out);
-/* An example of the configuration file: every key with what it is, commented out. */
+/* Writes an example of the configuration file: every key with its help, commented out. */
 void hd_program_example_file(const struct hd_program_table *program, struct hd_text *out);
-/* Prints the page that the command line asks for, if it does: --help, --version (`version` behind
- * the name), `config show [-o json]`, `config example`. False: it asks for none. *ret_code: 0, 2
- * for a mistake in the words, 6 if the page could not be written; what failed is on standard error.
- */
+/* Prints the page that the command line asks for: --help, --version (`version` after the name),
+ * `config show [-o json]` or `config example`. False: it asks for none. *ret_code: 0; 2 for a
+ * mistake in the words; 6 if the page could not be written. Errors are printed on standard
+ * error. */
 bool hd_config_page(const struct hd_config *config, int help_key, int version_key, int output_key,
                     const char *version, int *ret_code);
-/* `state_dir` of `state-dir`. */
+/* Converts a flag's name to a key: `state_dir` for `state-dir`. */
 void hd_setting_key_name(const struct hd_setting *setting, char ret_name[64]);
 
 #endif

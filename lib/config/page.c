@@ -1,4 +1,4 @@
-/* page: a program's table of settings as text: --help, config show, an example file. */
+/* page: writes a program's table of settings as text: --help, config show, an example file. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 
 enum { COLUMNS = 80, HELP_COLUMN = 22, FILE_COLUMNS = 78 };
 
-/* Adds words of `text`, broken before `columns`; `indent` begins each new line; *column is where
- * the line stands. */
+/* Adds words of `text`, broken before `columns`; `indent` begins each new line; *column is the
+ * current column. */
 static void add_wrapped(struct hd_text *out, const char *text, const char *indent, size_t columns,
                         size_t *column)
 {
@@ -30,7 +30,7 @@ static void add_wrapped(struct hd_text *out, const char *text, const char *inden
     hd_text_add(out, "\n");
 }
 
-/* "  --state-dir DIR     what ..." */
+/* Adds "  --state-dir DIR     help ...". */
 static void add_setting(struct hd_text *out, const struct hd_setting *setting)
 {
     char flag[96], indent[HELP_COLUMN + 1], help[2048];
@@ -63,7 +63,7 @@ void hd_program_help(const struct hd_program_table *program, struct hd_text *out
     for (size_t i = 0; i < program->setting_count; i++)
         add_setting(out, &program->settings[i]);
     hd_text_add(out, "\n");
-    for (const char *p = program->notes; *p;) { /* paragraphs, a line each */
+    for (const char *p = program->notes; *p;) { /* the notes are paragraphs, one line each */
         char line[2048];
 
         (void)snprintf(line, sizeof line, "%.*s", (int)strcspn(p, "\n"), p);
@@ -104,7 +104,7 @@ void hd_program_example_file(const struct hd_program_table *program, struct hd_t
     }
 }
 
-/* Where the value of setting i came from: "flag", "FILE:7" or "default". */
+/* Writes the origin of setting i's value: "flag", "FILE:7" or "default". */
 static void describe_source(const struct hd_config *config, size_t i, char *ret_text, size_t size)
 {
     const struct hd_setting_value *value = &config->values[i];
