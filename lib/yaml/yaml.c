@@ -26,7 +26,7 @@ static enum hd_status no_memory(const struct yaml_parse *p)
     return hd_err(HD_NO_MEMORY, "no memory to read %s", p->name);
 }
 
-/* The error message of libyaml, in one line. */
+/* Makes the error message of libyaml, in one line. */
 static enum hd_status fail_syntax(const struct yaml_parse *p)
 {
     char what[256];
@@ -107,7 +107,8 @@ static enum hd_status copy_scalar(struct yaml_parse *p, const yaml_event_t *e,
     return *ret_text ? HD_OK : no_memory(p);
 }
 
-/* The node that begins with this event; later events are its children. */
+/* Adds the node that begins with this event; if it is a list or a map, later events become its
+ * children. */
 static enum hd_status begin_node(struct yaml_parse *p, const yaml_event_t *e, const char *key,
                                  struct yaml_node **ret_node)
 {
@@ -144,7 +145,7 @@ static bool ends_collection(const yaml_event_t *e)
     return e->type == YAML_SEQUENCE_END_EVENT || e->type == YAML_MAPPING_END_EVENT;
 }
 
-/* The tree of one document, built without recursion; the stack limits the depth of the file. */
+/* Reads the tree of one document, without recursion; the stack limits the depth of the file. */
 static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_root)
 {
     struct yaml_node *stack[HD_YAML_DEPTH_MAX], *root = NULL, *node = NULL;
@@ -169,7 +170,7 @@ static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_roo
                 st = fail(p, e.start_mark.line, "nested deeper than 16 levels");
             if (!st) {
                 if (key)
-                    node->line = key_line; /* the value may begin in a later line */
+                    node->line = key_line; /* the key's line; the value may begin in a later one */
                 if (depth)
                     hd_yaml_append(stack[depth - 1], node);
                 else
@@ -186,7 +187,7 @@ static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_roo
     return st;
 }
 
-/* Takes the next event, which must be of `type`; another one is reported as `otherwise`. */
+/* Takes the next event, which must be of `type`; otherwise fails with the message `otherwise`. */
 static enum hd_status expect(struct yaml_parse *p, yaml_event_type_t type, const char *otherwise)
 {
     enum hd_status st;
@@ -201,7 +202,7 @@ static enum hd_status expect(struct yaml_parse *p, yaml_event_type_t type, const
     return st;
 }
 
-/* The line, from 0, of the first byte that is not UTF-8. */
+/* Returns the line, from 0, of the first byte that is not UTF-8. */
 static size_t line_of_bad_byte(const unsigned char *bytes, size_t size_bytes)
 {
     size_t line = 0, begin = 0;
@@ -217,7 +218,7 @@ static size_t line_of_bad_byte(const unsigned char *bytes, size_t size_bytes)
     return line;
 }
 
-/* The document's tree; the stream has begun. */
+/* Reads the document's tree; the stream must have begun. */
 static enum hd_status read_document(struct yaml_parse *p, const struct hd_yaml_source *source,
                                     struct yaml_node **ret_root)
 {
@@ -260,7 +261,8 @@ enum hd_status hd_yaml_parse(const struct hd_yaml_source *source, struct hd_aren
                     "not UTF-8 text; save the file as UTF-8");
     if (!yaml_parser_initialize(&p.yaml))
         return no_memory(&p);
-    /* libyaml detects other encodings by a byte order mark, which is not UTF-8 and refused above */
+    /* libyaml detects other encodings by a byte order mark; such a mark is not UTF-8 and was
+     * refused above */
     yaml_parser_set_input_string(&p.yaml, source->bytes, source->size_bytes);
     st = expect(&p, YAML_STREAM_START_EVENT, "not YAML");
     if (!st)

@@ -3,8 +3,9 @@
  * Features that a file of settings does not need and that could do harm are refused: aliases
  * (exponential growth), anchors, tags, deep nesting, more than one document, texts with NUL.
  *
- * Used by: spec (job and cluster files), config.   Uses: base, libyaml (yaml.h is included only
- * here).   Threads: one owner of an arena at a time.
+ * Used by: spec (job and cluster files), config.
+ * Uses: base, libyaml (only this folder includes its yaml.h).
+ * Threads: one owner of an arena at a time.
  */
 #ifndef HD_YAML_YAML_H
 #define HD_YAML_YAML_H
@@ -16,8 +17,8 @@
 #include "base/status.h"
 
 enum {
-    HD_YAML_BYTES_MAX = 256 << 10, /* of a document */
-    HD_YAML_DEPTH_MAX = 16,        /* of lists and maps within each other */
+    HD_YAML_BYTES_MAX = 256 << 10, /* size of a document */
+    HD_YAML_DEPTH_MAX = 16,        /* nesting depth of lists and maps */
 };
 
 enum yaml_kind { YAML_KIND_SCALAR, YAML_KIND_LIST, YAML_KIND_MAP };
@@ -25,32 +26,33 @@ enum yaml_kind { YAML_KIND_SCALAR, YAML_KIND_LIST, YAML_KIND_MAP };
 struct yaml_node {
     enum yaml_kind kind;
     bool plain;         /* a scalar without quotes */
-    bool short_form;    /* a scalar that is written in place of its map */
-    int line;           /* from 1; 0: from an override */
-    const char *origin; /* the override, as the user typed it; NULL: from the file */
-    const char *key;    /* in a map */
-    const char *text;   /* of a scalar, without NUL inside */
+    bool short_form;    /* a scalar written in place of its map */
+    int line;           /* line in the file, from 1; 0: the node is from an override */
+    const char *origin; /* the override, as the user typed it; NULL: the node is from the file */
+    const char *key;    /* key of the node in its map */
+    const char *text;   /* text of a scalar, without NUL inside */
     struct yaml_node *first, *last, *next;
 };
 
 struct hd_yaml_source {
-    const char *name;   /* of the file, for messages */
-    const char *origin; /* not NULL: the text is no file's but an override, as the user typed it */
-    const char *kind;   /* what it is, for messages: "job file" */
-    const char *empty;  /* what a text without any value is told; NULL: it is fine */
+    const char *name; /* file name, for messages */
+    /* the override that the text comes from, as the user typed it; NULL: the text is a file's */
+    const char *origin;
+    const char *kind;  /* what the text is, for messages: "job file" */
+    const char *empty; /* error message for a text without any value; NULL: it is allowed */
     const void *bytes;
     size_t size_bytes;
 };
 
-/* Parses one document. Error messages begin with "NAME:LINE: ", or with "ORIGIN: " if the source
- * has an origin. The nodes live in `arena`. *ret_root is NULL for a text without any value, where
- * that is fine. */
+/* Parses one document; the nodes live in `arena`. Error messages begin with "NAME:LINE: ", or with
+ * "ORIGIN: " if the source has an origin. *ret_root is NULL for a text without any value, if the
+ * source allows it. */
 enum hd_status hd_yaml_parse(const struct hd_yaml_source *source, struct hd_arena *arena,
                              struct yaml_node **ret_root);
 
-/* Of a map; NULL: it has no such key, or the node is no map. */
+/* Returns the member of a map with this key; NULL: no such key, or the node is not a map. */
 struct yaml_node *hd_yaml_find(const struct yaml_node *map, const char *key);
-/* NULL: no memory. */
+/* Makes a node; NULL: no memory. */
 struct yaml_node *hd_yaml_new(struct hd_arena *arena, enum yaml_kind kind, const char *key,
                               int line, const char *origin);
 void hd_yaml_append(struct yaml_node *parent, struct yaml_node *child);
