@@ -1,4 +1,4 @@
-/* What a program exports of itself, from /proc/self. */
+/* process: metrics that a program exports about itself, from /proc/self. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "prometheus/prometheus.h"
 
-/* Field `number` of /proc/self/stat, counted from 1 as in proc(5), where the second may have
- * spaces. */
+/* Reads field `number` of /proc/self/stat, counted from 1 as in proc(5); the second field may
+ * contain spaces. */
 static bool read_stat(int number, double *ret_value)
 {
     char line[1024];
@@ -52,7 +52,7 @@ static bool read_start(double *ret_unix_s)
 static bool count_descriptors(double *ret_count)
 {
     DIR *dir = opendir("/proc/self/fd");
-    int count = -3; /* ".", ".." and the one of the folder */
+    int count = -3; /* not counted: ".", ".." and the descriptor of the opened folder */
 
     if (!dir)
         return false;

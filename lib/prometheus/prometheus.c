@@ -37,7 +37,8 @@ void hd_prom_begin(struct hd_text *out, enum hd_prom_family family)
                 kinds[row->kind]);
 }
 
-/* The digits of a number; most are whole, and printf is slow for a page of a hundred thousand. */
+/* Writes a number as text. Most are whole and are written without printf, which is slow for a page
+ * of a hundred thousand. */
 static size_t format(double value, char ret_digits[32])
 {
     char digits[24];

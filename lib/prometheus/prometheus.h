@@ -1,14 +1,13 @@
-/* prometheus: metrics in the text format of Prometheus (version 0.0.4), and the list of all that
- * Heddle's programs export.
+/* prometheus: metrics in the text format of Prometheus (version 0.0.4), and the list of all metrics
+ * that Heddle's programs export.
  *
- *     hd_prom_begin(out, HD_PROM_jobs);                            HELP and TYPE
- *     hd_prom_add(out, HD_PROM_jobs, "state=\"queued\"", 3);       a sample; labels without
- * braces
+ *     hd_prom_begin(out, HD_PROM_jobs);                       writes HELP and TYPE
+ *     hd_prom_add(out, HD_PROM_jobs, "state=\"queued\"", 3);  writes a sample; labels: no braces
  *
- * All samples of a family follow its beginning. A value that is not known is left out, never 0:
- * then Prometheus shows a gap, and rules with absent() see it.
+ * All samples of a family follow its beginning. An unknown value is left out, never written as 0:
+ * then Prometheus shows a gap, and alert rules with absent() detect it.
  *
- * Used by: controller, daemon.   Uses: base.   Threads: plain values.
+ * Used by: controller, daemon.   Uses: base.   Threads: any; no state.
  */
 #ifndef HD_PROMETHEUS_PROMETHEUS_H
 #define HD_PROMETHEUS_PROMETHEUS_H
@@ -31,19 +30,19 @@ enum hd_prom_kind { HD_PROM_GAUGE, HD_PROM_COUNTER, HD_PROM_HISTOGRAM };
 enum hd_prom_program { HD_PROM_CONTROLLER, HD_PROM_DAEMON, HD_PROM_BOTH };
 
 struct hd_prom_row {
-    const char *name; /* with heddle_ */
+    const char *name; /* exported name, with heddle_ */
     enum hd_prom_kind kind;
     enum hd_prom_program program;
-    const char *labels; /* their names, with commas between; "": none */
+    const char *labels; /* names of the labels, with commas between; "": none */
     const char *help;
 };
 extern const struct hd_prom_row hd_prom_families[HD_PROM_COUNT];
 
 void hd_prom_begin(struct hd_text *out, enum hd_prom_family family);
 void hd_prom_add(struct hd_text *out, enum hd_prom_family family, const char *labels, double value);
-/* Both, for a family with one sample. */
+/* Writes HELP, TYPE and the sample of a family with one sample. */
 void hd_prom_add_one(struct hd_text *out, enum hd_prom_family family, double value);
-/* Appends NAME="VALUE" to labels, with a comma before it if there are some already. */
+/* Appends NAME="VALUE" to labels, with a comma before it if labels is not empty. */
 void hd_prom_label(struct hd_text *labels, const char *name, const char *value);
 
 /* ---- histograms ---- */
@@ -51,16 +50,17 @@ void hd_prom_label(struct hd_text *labels, const char *name, const char *value);
 enum { HD_PROM_BOUNDS_MAX = 16 };
 
 struct hd_prom_bounds {
-    double upper[HD_PROM_BOUNDS_MAX]; /* ascending */
+    double upper[HD_PROM_BOUNDS_MAX]; /* ascending upper bounds */
     int count;
 };
 extern const struct hd_prom_bounds hd_prom_latencies; /* 0.1 ms to 10 s */
 extern const struct hd_prom_bounds hd_prom_waits;     /* 1 s to 7 days */
 
-/* Start with {0} and the bounds. */
+/* A histogram; initialise it with {0} and the bounds. */
 struct hd_prom_histogram {
     const struct hd_prom_bounds *bounds;
-    uint64_t counts[HD_PROM_BOUNDS_MAX + 1]; /* the last: above all bounds */
+    /* observations per bound; the last: above all bounds */
+    uint64_t counts[HD_PROM_BOUNDS_MAX + 1];
     double sum;
 };
 
@@ -68,12 +68,12 @@ void hd_prom_observe(struct hd_prom_histogram *histogram, double value);
 void hd_prom_add_histogram(struct hd_text *out, enum hd_prom_family family,
                            const struct hd_prom_histogram *histogram);
 
-/* ---- what every program exports of itself ---- */
+/* ---- metrics of every program about itself ---- */
 
-/* build_info and process_*. */
+/* Adds build_info and process_*. */
 void hd_prom_add_process(struct hd_text *out, const char *program, const char *version);
 
-/* The table of docs/metrics.md. */
+/* Writes the table of docs/metrics.md. */
 void hd_prom_add_table(struct hd_text *out);
 
 #endif

@@ -70,7 +70,7 @@ static void the_reader_refuses_wrong_pages(void **state)
         HEAD "heddle_steps_total 1\n",
         HEAD HEAD,
         "# HELP heddle_unknown x\n",
-        "# HELP heddle_daemon_connected 1: the controller has welcomed this node\n",
+        "# HELP heddle_daemon_connected 1: the controller has accepted this node's connection\n",
         "# HELP heddle_jobs_submitted_total another help\n",
     };
 
