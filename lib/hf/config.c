@@ -46,7 +46,7 @@ struct config_reading {
     const struct hd_json *root;
     const struct hd_hf_type *type;
     struct hd_job *job;
-    struct hd_text *notes; /* may be NULL */
+    struct hd_text *notes; /* sentences about settings that are not applied; may be NULL */
     int64_t window;        /* tokens; 0: no window; -1: the key is absent */
     int64_t full_layers;   /* qwen: number of layers without a window; -1: the key is absent */
     bool use_window, has_tied, has_balance, attention_bias;

@@ -64,7 +64,7 @@ struct hd_weights;
 enum hd_status hd_weights_open(const char *dir, struct hd_weights **ret_weights);
 /* Opens one file as hd_weights_open does. */
 enum hd_status hd_weights_open_file(const char *path, struct hd_weights **ret_weights);
-void hd_weights_close(struct hd_weights *weights); /* NULL is fine */
+void hd_weights_close(struct hd_weights *weights); /* `weights` may be NULL */
 
 size_t hd_weights_count(const struct hd_weights *weights);
 /* index in the order of names */
@@ -80,7 +80,7 @@ uint64_t hd_weights_identity(const struct hd_weights *weights);
 /* Computes the identity of any directory that a run may start from: of a model directory
  * hd_weights_identity, of a Heddle checkpoint the hash of its manifest. */
 enum hd_status hd_source_identity(const char *dir, uint64_t *ret_identity);
-bool hd_source_is_checkpoint(const char *dir); /* it has a manifest.json */
+bool hd_source_is_checkpoint(const char *dir); /* returns whether dir has a manifest.json */
 
 /* Parses the head of a safetensors file whose bytes are in memory; used by hd_weights_open, and by
  * tests of hostile input. Names live in the arena, data points into `bytes`. */
@@ -121,7 +121,7 @@ struct hd_hf_map;
 enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
                               const struct hd_ckpt_entry *wanted, size_t count,
                               struct hd_hf_map **ret_map);
-void hd_hf_map_close(struct hd_hf_map *map); /* NULL is fine */
+void hd_hf_map_close(struct hd_hf_map *map); /* `map` may be NULL */
 
 /* Reads the piece `want` of parameter wanted[index] as fp32; it may be stored as F32, F16, BF16 or
  * F64. HD_INVALID: a value is not finite; the message names the tensor and the file. */
@@ -182,13 +182,14 @@ struct hd_hf_export {
     const struct hd_hf_base *base; /* NULL: the checkpoint has all weights */
     const char *base_dir;          /* present folder of the base; NULL: the job's */
     const char *out_dir;
-    const struct hd_hf_ends *ends; /* NULL: unknown */
+    const struct hd_hf_ends *ends; /* tokens that begin and end texts; NULL: unknown */
     enum hd_dtype dtype;           /* HD_F32 or HD_BF16 */
     /* bytes of tensor data per file; more data makes several files and an index */
     int64_t shard_bytes_max;
     bool adapter; /* exports only the adapter, in PEFT's form, in one file */
     bool force;   /* may replace out_dir if it is a model directory */
-    void (*progress)(void *context, int64_t done_bytes, int64_t total_bytes); /* may be NULL */
+    void (*progress)(void *context, int64_t done_bytes,
+                     int64_t total_bytes); /* called during the export; may be NULL */
     void *context;
 };
 

@@ -130,7 +130,7 @@ static const struct {
     const char *family, *prefix;
     const struct hd_hf_row *rows;
     size_t count;
-    /* as many rows, for the form with fused experts; NULL: no such form */
+    /* rows for the form with fused experts, `count` of them; NULL: no such form */
     const struct hd_hf_row *fused;
     const char *fused_sign; /* a tensor that exists only in the fused form */
 } families[] = {
@@ -208,10 +208,10 @@ struct found_name {
 
 struct hd_hf_map {
     struct hd_arena arena;
-    struct found_name *found; /* [wanted] */
+    struct found_name *found; /* [count] by index in `wanted` */
     const struct hd_ckpt_entry *wanted;
     size_t count;
-    bool *used; /* [tensors of the weights] */
+    bool *used; /* [tensors of the weights] a wanted parameter uses the tensor */
 };
 
 struct search {
@@ -372,7 +372,7 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
     if (s->adapter)
         return false;
     if (!w->size_bytes)
-        return true; /* it has no elements */
+        return true; /* the tensor has no elements */
     if (s->job->tie_embeddings && strcmp(name, HD_HF_HEAD_NAME) == 0)
         return true; /* config.json ties it to the embedding */
     if (hd_job_is_reward(s->job) && strcmp(name, HD_HF_HEAD_NAME) == 0)

@@ -103,7 +103,8 @@ struct hd_job {
 #undef K
         };
     };
-    struct hd_job_file *train, *val; /* [train_count], [val_count] */
+    struct hd_job_file *train,
+        *val; /* [train_count] training files, [val_count] validation files */
     int64_t train_count, val_count;
     double *weights;      /* [weight_count] weights of a mixture's sources; the sum need not be 1 */
     int64_t weight_count; /* 0: no mixture; the training files are one text, in their order */
@@ -113,7 +114,7 @@ struct hd_job {
     /* a plan will replace the layout and devices of this job file, so they are not checked
      * (plan_file.c) */
     bool layout_follows;
-    /* for `heddle plan`: the job will not run, so it may have more devices than an engine
+    /* the job will not run (`heddle plan`), so it may have more devices than an engine
      * connects */
     bool only_planned;
 };
@@ -134,7 +135,7 @@ enum hd_key_kind {
 struct hd_key {
     const char *path; /* "train.lr.peak" */
     enum hd_key_kind kind;
-    size_t offset; /* of the member in struct hd_job */
+    size_t offset; /* offset of the member in struct hd_job */
     bool required; /* a job file must have it */
     bool hidden;   /* a job file cannot set it by this path */
     /* text for users: how the default depends on other keys; NULL: it does not */
@@ -151,7 +152,7 @@ struct hd_key {
     /* value for a text older than `since`, of WORD, NAME, PATH; NULL: "" */
     const char *old_default_text;
     const char *v1_path; /* its path in a text of version 1; NULL: `path` */
-    /* of train.adapter: the types that have the key, separated by blanks; NULL: all */
+    /* types of train.adapter that have the key, separated by blanks; NULL: all types */
     const char *adapters;
     /* part of the adapter's form: an adapter that is read brings its own value */
     bool adapter_form;
@@ -160,7 +161,7 @@ struct hd_key {
 extern const struct hd_key hd_job_keys[];
 extern const size_t hd_job_key_count;
 
-const struct hd_key *hd_job_find_key(const char *path); /* NULL: unknown */
+const struct hd_key *hd_job_find_key(const char *path); /* returns NULL for an unknown path */
 static inline void *hd_job_member(const struct hd_key *key, struct hd_job *job)
 {
     return (char *)job + key->offset;

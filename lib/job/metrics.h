@@ -47,7 +47,7 @@ bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value);
 /* Returns whether a step has the metric: router metrics only with experts, the loss scale only with
  * fp16, metrics of pairs only in steps of pairs. */
 bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts);
-int hd_metric_find(int id); /* index in hd_metrics; -1: unknown to this build */
+int hd_metric_find(int id); /* returns the index in hd_metrics; -1: unknown id */
 
 enum { HD_METRICS_BYTES_EACH = 10, HD_METRICS_BYTES_MAX = HD_METRIC_COUNT * HD_METRICS_BYTES_EACH };
 /* Packs the metrics; returns the number of bytes written, at most HD_METRICS_BYTES_MAX. */

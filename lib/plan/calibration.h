@@ -81,7 +81,7 @@ struct hd_calibration_sample {
 struct hd_calibration_class {
     enum hd_kernel kernel;
     char variant[HD_CALIBRATION_VARIANT_MAX];
-    struct hd_calibration_sample *samples; /* [count] */
+    struct hd_calibration_sample *samples; /* [count] measured launches */
     int count, capacity;
 };
 
@@ -99,7 +99,7 @@ struct hd_calibration_curve {
 /* Rates of one device while all devices of the machine compute. */
 struct hd_calibration_device {
     double single_flops,
-        /* of the fastest product, FLOP/s, with 32-bit and 16-bit factors; 0: not measured */
+        /* FLOP/s of the fastest product with 32-bit and 16-bit factors; 0: not measured */
         half_flops;
     double memory_bytes_per_s; /* rate of adding arrays larger than every cache; 0: not measured */
 };
@@ -120,10 +120,10 @@ struct hd_calibration {
     int64_t made_unix_s;      /* time of the measurement, seconds since 1970 */
     int64_t threads, devices; /* threads per device; devices measured at the same time */
     double launch_s, step_s;
-    double wait_share, wait_s;     /* 0: not measured, as with one device */
+    double wait_share, wait_s;     /* waits among ranks; 0: not measured, as with one device */
     double checkpoint_bytes_per_s; /* rate at which one rank writes and flushes; 0: not measured */
-    struct hd_calibration_class *classes; /* [class_count] */
-    struct hd_calibration_curve *curves;  /* [curve_count] */
+    struct hd_calibration_class *classes; /* [class_count] kernels by variant */
+    struct hd_calibration_curve *curves;  /* [curve_count] collectives by members */
     struct hd_calibration_device *each;   /* [each_count], which is `devices`, or 0: not measured */
     struct hd_calibration_pair *pairs;    /* [pair_count], ordered by a, then b */
     int each_count, pair_count;

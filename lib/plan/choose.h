@@ -139,8 +139,8 @@ enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t dev
  * have layouts on exactly the same numbers. Has no padding: compare with memcmp. */
 struct hd_plan_shape {
     int64_t pp, tp, cp, ep, dp; /* dp 0: auto; in the others auto has become 1 */
-    int64_t zero_shard;         /* 0: auto */
-    int64_t micro_batch;        /* 0: auto */
+    int64_t zero_shard;         /* ranks that ZeRO shards over; 0: auto */
+    int64_t micro_batch;        /* sequences; 0: auto */
     /* micro-batches of the schedule from a file; 0: no such schedule */
     int64_t order_micro_batches;
     int64_t global_batch;

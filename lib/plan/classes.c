@@ -17,7 +17,7 @@ struct stage_classes {
 struct finder {
     const struct hd_rank_program_shared *shared;
     struct hd_arena arena;        /* memory of keys and stages */
-    struct stage_classes *stages; /* [pp] */
+    struct stage_classes *stages; /* [pp] classes of each stage */
     int32_t *of;                  /* [world] the class of each rank within its stage */
     struct class_key *programs;   /* the different keys of all stages */
     int program_count, program_capacity;

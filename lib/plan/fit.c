@@ -62,7 +62,7 @@ static bool try_level(const struct hd_fit_asked *asked, const struct hd_layout_s
     *st = measure(asked, &sizes, &bytes);
     if (*st == HD_NO_MEMORY)
         return true;
-    if (*st) { /* for example more chunks than the model has units */
+    if (*st) { /* the layout cannot be built, as with more chunks than the model has units */
         if (!*fit->unlaid)
             (void)snprintf(fit->unlaid, sizeof fit->unlaid, "%s", hd_err_message());
         *st = HD_OK;

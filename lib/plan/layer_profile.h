@@ -77,7 +77,7 @@ struct hd_layer_profiles {
     /* seconds of U beside the units: the exchange of a step's records, and host time */
     double update_base;
     int64_t stage_io_bytes; /* bytes of hidden rows that one transfer between two stages moves */
-    struct hd_link_group stages; /* the group `pp`, for those transfers */
+    struct hd_link_group stages; /* the group `pp`, whose ranks send hidden rows between stages */
 };
 
 /* Builds the layer profiles of a resolved job on devices of this cluster. blocks_only: builds only
@@ -99,7 +99,7 @@ int64_t hd_layer_profile_segment(const struct hd_job *job);
 enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd_cluster *cluster,
                                        struct hd_units units, struct hd_layer_profile *ret_profile);
 
-/* y += a x */
+/* Adds a times x to y. */
 void hd_program_time_add(struct hd_program_time *y, double a, const struct hd_program_time *x);
 
 #endif

@@ -77,6 +77,6 @@ static inline bool hd_plan_fits(const struct hd_plan_class *rank, const struct h
  * HD_UNSUPPORTED; the message begins with the key. */
 enum hd_status hd_plan_check_weights(const struct hd_job *spec);
 
-int64_t hd_memory_total(const struct hd_memory *memory); /* private + registered bytes */
+int64_t hd_memory_total(const struct hd_memory *memory); /* Returns private + registered bytes. */
 
 #endif

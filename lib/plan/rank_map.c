@@ -25,12 +25,12 @@ struct map_question {
     int32_t ranks, device_count;
     /* ranks may be rotated so that any is first: all groups are whole rings or exchanges */
     bool turns;
-    int32_t devices[HD_NODE_LINKS_MAX]; /* [device_count] */
+    int32_t devices[HD_NODE_LINKS_MAX]; /* [device_count] devices that the node offers */
 };
 
 struct device_map {
     double seconds;
-    int32_t devices[HD_NODE_LINKS_MAX]; /* [ranks] */
+    int32_t devices[HD_NODE_LINKS_MAX]; /* [ranks] device of each rank */
 };
 
 static void ask(const struct hd_mesh *mesh, const struct hd_traffic *traffic,

@@ -83,7 +83,7 @@ struct hd_search_rejected {
 
 struct hd_search {
     struct hd_search_plan *plans;                               /* [plan_count] fastest first */
-    int plan_count;                                             /* 0: none fits */
+    int plan_count;                                             /* plans found; 0: no layout fits */
     struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX]; /* fastest first */
     int rejected_count;
     /* Set if no layout fits: the layout that needs least, among those with the lowest bounds. */

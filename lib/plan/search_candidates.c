@@ -17,7 +17,7 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
     if (a->bound_s != b->bound_s)
         return a->bound_s < b->bound_s;
     if (a->decided != b->decided)
-        /* of equal bounds, the candidate nearest to completion comes first */
+        /* among equal bounds, the candidate nearest to completion comes first */
         return a->decided > b->decided;
     return a->tie_break < b->tie_break;
 }

@@ -235,7 +235,7 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
     }
     c->blocks = search_blocks(s, c, &sizes);
     if (!c->blocks)
-        return; /* it cannot be built */
+        return; /* a block of this family cannot be built */
     c->decided = DECIDED_BLOCKS;
     bound = search_blocks_bound(s, c);
     c->bound_s = bound > c->bound_s ? bound : c->bound_s;

@@ -35,11 +35,11 @@ enum decided {
 struct candidate {
     double bound_s;
     int32_t pp, tp, cp, ep, micro_batch;
-    int32_t virtual_stages, zero_shard; /* 0: auto */
+    int32_t virtual_stages, zero_shard; /* values of parallel.*; 0: auto */
     int16_t segment;            /* blocks per recompute segment; 1: full; 0: none or selective */
     int8_t recompute, schedule; /* values of the enums above */
     int8_t zero, offload;
-    int8_t decided;                         /* enum decided */
+    int8_t decided;                         /* value of enum decided */
     const struct hd_layer_profiles *blocks; /* set from DECIDED_BLOCKS on */
     /* if segment > 1: profiles without recompute, which tell what backward recomputes of a segment;
      * NULL: unknown */
@@ -55,7 +55,7 @@ struct memo {
         int32_t key[KEY_NUMBERS];
         void *value; /* NULL: it cannot be built */
         bool known;
-    } * slots; /* [MEMO_SLOTS] */
+    } * slots; /* [MEMO_SLOTS] hash table */
     int count;
 };
 
@@ -79,8 +79,8 @@ struct ordered {
  * many. */
 struct search_partition {
     const struct ordered *even;
-    struct hd_units *units;       /* [chunks] */
-    struct ordered_stage *stages; /* [stages] */
+    struct hd_units *units;       /* [chunks] units of each chunk */
+    struct ordered_stage *stages; /* [stages] sizes of each stage */
 };
 
 enum {

@@ -19,9 +19,9 @@
 struct hd_step_cost {
     double step_s;
     /* Parts of step_s, on the stage that computes longest. */
-    double compute_s; /* kernels of F, B and W */
-    double update_s;  /* gradient norm, update, gather of new weights */
-    double bubble_s;  /* waiting for other stages */
+    double compute_s; /* seconds of kernels of F, B and W */
+    double update_s;  /* seconds of gradient norm, update, gather of new weights */
+    double bubble_s;  /* seconds of waiting for other stages */
     /* by group: communication that overlaps with nothing; dp: also reductions that remain when the
      * last program ends */
     double communication_s[HD_GROUP_COUNT];
@@ -35,12 +35,12 @@ struct hd_step_cost {
 /* The values of a layout that the cost of a step depends on. */
 struct hd_step_cost_layout {
     struct hd_pipeline pipeline;
-    const struct hd_units *units;    /* [pipeline.chunks] */
+    const struct hd_units *units;    /* [pipeline.chunks] units of each chunk */
     const struct hd_schedule *order; /* schedule of a step */
     const struct hd_model_config *config;
     int64_t ranks_per_stage;
-    int64_t segment;       /* hd_layer_profile_segment */
-    const double *trained; /* hd_step_cost_trained */
+    int64_t segment;       /* blocks of a recompute segment (hd_layer_profile_segment) */
+    const double *trained; /* result of hd_step_cost_trained; may be NULL */
 };
 
 /* Returns the time of one program of a chunk whose units are `units`. segment:

@@ -53,8 +53,8 @@ struct hd_prom_bounds {
     double upper[HD_PROM_BOUNDS_MAX]; /* ascending upper bounds */
     int count;
 };
-extern const struct hd_prom_bounds hd_prom_latencies; /* 0.1 ms to 10 s */
-extern const struct hd_prom_bounds hd_prom_waits;     /* 1 s to 7 days */
+extern const struct hd_prom_bounds hd_prom_latencies; /* bounds from 0.1 ms to 10 s */
+extern const struct hd_prom_bounds hd_prom_waits;     /* bounds from 1 s to 7 days */
 
 /* A histogram; initialise it with {0} and the bounds. */
 struct hd_prom_histogram {

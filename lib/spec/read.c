@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "spec_internal.h"
 
-enum { TREE_BYTES_MAX = 64 << 20 }; /* more than the tree of any file of 256 KiB needs */
+enum { TREE_BYTES_MAX = 64 << 20 }; /* more memory than the tree of any file of 256 KiB needs */
 
 /* Largest number of 13 digits, as many as a message shows of a double; a larger number is quoted as
  * it was written. */
@@ -522,7 +522,9 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
             st = spec_leave_files(&r->draft, r->folder);
         }
     }
-    if (!st && !*spec_given(&r->draft, "data.documents")) { /* depends on the expanded lists */
+    if (!st &&
+        !*spec_given(&r->draft,
+                     "data.documents")) { /* its default depends on the expanded lists of files */
         job->documents[0] = '\0';
         spec_fill_zero(job);
     }

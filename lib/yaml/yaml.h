@@ -38,7 +38,7 @@ struct hd_yaml_source {
     const char *name; /* file name, for messages */
     /* the override that the text comes from, as the user typed it; NULL: the text is a file's */
     const char *origin;
-    const char *kind;  /* what the text is, for messages: "job file" */
+    const char *kind;  /* kind of the text, for messages: "job file" */
     const char *empty; /* error message for a text without any value; NULL: it is allowed */
     const void *bytes;
     size_t size_bytes;
