@@ -415,7 +415,7 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
     if (hd_yaml_find(r->root, "nodes"))
         return cluster_fail(
             r, hd_yaml_find(r->root, "nodes"), "nodes",
-            "stands beside groups, which have nodes of their own; remove one of the two");
+            "is given together with groups, which have nodes of their own; remove one of the two");
     (void)snprintf(problem, sizeof problem, "at most %d are possible", HD_CLUSTER_GROUPS_MAX);
     *ret_count = 0;
     for (const struct yaml_node *n = list->first; !st && n; n = n->next) {

@@ -153,10 +153,11 @@ static enum hd_status read_row(struct matrix_reader *m, const struct yaml_node *
         if (other == device && equal_words(word, "x"))
             continue;
         if (other == device || equal_words(word, "x")) {
-            (void)snprintf(problem, sizeof problem,
-                           "X is a device's link to itself, and stands nowhere else: it belongs in "
-                           "row %d at place %d",
-                           (int)device, (int)device);
+            (void)snprintf(
+                problem, sizeof problem,
+                "X marks the link of a device to itself: write it in row %d at position %d, "
+                "and nowhere else",
+                (int)device, (int)device);
             return cluster_fail(m->r, row, "links.matrix", problem);
         }
         st = take_pair(m, row, device, other, word);
@@ -285,9 +286,10 @@ enum hd_status cluster_read_links(const struct cluster_reader *r, const struct y
     if (!links)
         return HD_OK;
     if (cluster_find(r, group, "intra_node") || cluster_find(r, group, "islands"))
-        return cluster_fail(r, links, "links",
-                            "stands beside intra_node or islands, which say the same in another "
-                            "way; remove one of the two");
+        return cluster_fail(
+            r, links, "links",
+            "is given together with intra_node or islands, which describe the same in another "
+            "way; remove one of the two");
     m.links = hd_arena_alloc(r->kept, sizeof *m.links);
     if (!m.links)
         return hd_err(HD_NO_MEMORY, "no memory for the links of a node");
@@ -322,9 +324,10 @@ enum hd_status cluster_read_nics(const struct cluster_reader *r, const struct ya
     if (list->kind != YAML_KIND_LIST || !list->first)
         return cluster_fail(r, list, "nics", "expected a list of {devices, bandwidth}");
     if (cluster_find(r, group, "inter_node"))
-        return cluster_fail(r, list, "nics",
-                            "stands beside inter_node, which follows from it; remove one of the "
-                            "two");
+        return cluster_fail(
+            r, list, "nics",
+            "is given together with inter_node, which follows from it; remove one of the "
+            "two");
     for (const struct yaml_node *n = list->first; !st && n; n = n->next) {
         struct hd_cluster_level link = *network;
         uint64_t set = 0;
