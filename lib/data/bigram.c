@@ -1,4 +1,5 @@
-/* bigram: counts of the pairs that occur, in a growing hash table: far fewer than V * V. */
+/* bigram: counts the pairs of adjacent tokens in a growing hash table, as far fewer than V * V
+ * pairs occur. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -14,8 +15,8 @@ struct bigram_pair {
 };
 
 struct hd_bigram {
-    struct bigram_pair *pairs; /* n(a,b), open addressing */
-    size_t capacity, used;     /* room: a power of two */
+    struct bigram_pair *pairs; /* hash table of n(a,b), open addressing */
+    size_t capacity, used;     /* slots (a power of two); used slots */
     int64_t *before;           /* n(a) = sum_b n(a,b), [V] */
     int64_t *single;           /* n(b), [V]                */
     int64_t total, vocab;      /* N, V                   */
@@ -65,7 +66,7 @@ static enum hd_status count_pair(struct hd_bigram *m, int32_t before, int32_t to
     return HD_OK;
 }
 
-/* Counts each token, and each pair that can be a token and its target in a sample. */
+/* Counts each token of the range, and each pair of a token and its target. */
 static enum hd_status count_range(struct hd_bigram *m, struct hd_data_range range)
 {
     struct hd_document_walk walk = hd_document_walk_run(range.corpus, range.first);

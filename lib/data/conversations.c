@@ -11,7 +11,7 @@ struct hd_conversation_encoder {
     struct hd_encoder *encoder;
     struct hd_template_output output;
     struct hd_chat_guard guard;
-    struct hd_encoder_mark *marks; /* two for each span: its first and its last byte */
+    struct hd_encoder_mark *marks; /* two marks per span: at its first and at its last byte */
     size_t mark_capacity;
 };
 
@@ -76,7 +76,7 @@ static enum hd_status set_marks(struct hd_conversation_encoder *e, size_t *ret_c
     return HD_OK;
 }
 
-/* The text of e->output as ids; `counts` gets a byte for each. */
+/* Encodes the text of e->output; appends one byte per id to `counts`. */
 static enum hd_status encode_text(struct hd_conversation_encoder *e, struct hd_id_list *ids,
                                   struct hd_text *counts)
 {
@@ -100,8 +100,8 @@ static enum hd_status encode_text(struct hd_conversation_encoder *e, struct hd_i
     return st;
 }
 
-/* Adds the ids with which a text without a template begins: those that the tokenizer puts in front
- * of a text where special tokens are asked for, as TRL does. */
+/* Adds the ids that the tokenizer puts in front of a text with add_special_tokens, as TRL does for
+ * texts without a template. */
 static enum hd_status add_begin(const struct hd_conversation_encoder *e, struct hd_id_list *ids,
                                 struct hd_text *counts)
 {
@@ -131,7 +131,8 @@ static enum hd_status add_end(const struct hd_conversation_encoder *e, struct hd
     return counts->failed ? no_memory() : HD_OK;
 }
 
-/* Renders the conversation, guarded, into e->output. */
+/* Renders the conversation into e->output, with special tokens in messages guarded
+ * (chat/guard.h). */
 static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena *arena,
                              const char *line, size_t line_bytes, struct hd_conversation *c)
 {
@@ -149,12 +150,13 @@ static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena 
     st = hd_chat_guard_new(arena, line, line_bytes, find_special, e->rules.tokenizer, c, &e->guard);
     if (!st)
         st = hd_chat_render(template, c, e->rules.loss, &input, &e->output);
-    if (st == HD_LIMIT) /* of the template's steps or bytes: bad input, as its other mistakes are */
+    if (st == HD_LIMIT) /* the template ran out of steps or bytes: bad input, like its other
+                           errors */
         st = HD_INVALID;
     return st ? st : hd_chat_unguard(&e->guard, &e->output);
 }
 
-/* One conversation of a line. */
+/* Encodes one conversation of a line. */
 static enum hd_status encode(struct hd_conversation_encoder *e, struct hd_arena *arena,
                              const char *line, size_t line_bytes, struct hd_conversation *c,
                              struct hd_id_list *ids, struct hd_text *counts, bool *ret_spelled)
@@ -168,7 +170,7 @@ static enum hd_status encode(struct hd_conversation_encoder *e, struct hd_arena 
         st = encode_text(e, ids, counts);
     if (!st && c->answer)
         st = add_end(e, ids, counts);
-    /* the first token has nothing in front of it that could predict it */
+    /* the first token is never a target: no token predicts it */
     if (!st && (ids->count - first < 2 ||
                 !memchr(counts->data + base + 1, 1, counts->len_bytes - base - 1)))
         st = hd_err(HD_INVALID, "no token of it counts for the loss: the answer's text is empty");

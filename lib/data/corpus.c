@@ -27,20 +27,21 @@ struct mapping {
 };
 
 struct token_file {
-    struct mapping data, index; /* index.path NULL: none */
+    struct mapping data, index; /* index.path NULL: no .idx file */
     struct hd_token_view view;
-    int64_t first; /* index in the corpus of its first token */
-    char *source;  /* the text that it was made from; NULL: none */
+    int64_t first; /* index of its first token in the corpus */
+    char *source;  /* text file that it was made from, for messages; NULL: none */
 };
 
 struct hd_corpus {
     int64_t token_count;
-    int64_t vocab; /* ids must be below; INT64_MAX: any */
+    int64_t vocab; /* ids must be below; INT64_MAX: not set */
     bool bounded, pairs;
-    int64_t end_of_text;    /* -1: none */
+    int64_t end_of_text;    /* end-of-text id; INT64_MIN or -1: none */
     const float *reference; /* [token_count]; NULL: none */
     size_t file_count;
-    struct token_file files[]; /* `first` is ascending; equal after an empty file */
+    struct token_file files[]; /* ascending by `first`; an empty file and the next one have equal
+                                  `first` */
 };
 
 /* ---- opening ---- */
@@ -65,7 +66,8 @@ static enum hd_status map_bytes(const struct hd_corpus_file *file, struct mappin
     void *bytes = NULL;
     int fd;
 
-    fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not block */
+    fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a named pipe must not
+                                                                 block */
     if (fd < 0)
         return hd_file_cannot_open("the data file ", file->path, errno);
     if (fstat(fd, &info) < 0)
@@ -99,7 +101,7 @@ static void unmap_bytes(struct mapping *m)
     free(m->path);
 }
 
-/* The .idx beside a .bin, if there is one. */
+/* Maps the .idx file beside a .bin; leaves *ret_index unchanged if there is none. */
 static enum hd_status map_index(const struct mapping *data, struct mapping *ret_index)
 {
     struct hd_text name = {0};
@@ -113,7 +115,8 @@ static enum hd_status map_index(const struct mapping *data, struct mapping *ret_
     return st;
 }
 
-/* Says what a token file is instead, if its first bytes tell. */
+/* After a failed parse, replaces the error by one that names the file's real kind, if its first
+ * bytes tell it. */
 static enum hd_status name_kind(enum hd_status st, const struct mapping *d)
 {
     const char *remedy = "",
@@ -124,7 +127,7 @@ static enum hd_status name_kind(enum hd_status st, const struct mapping *d)
     return kind ? hd_err(st, "is %s, and no token file; %s", kind, remedy) : st;
 }
 
-/* Selects the parser: by name for .npy and .bin. */
+/* Parses the file in the format that hd_data_kind_of tells. */
 static enum hd_status parse_tokens(struct token_file *f)
 {
     const struct mapping *d = &f->data;
@@ -145,7 +148,7 @@ static enum hd_status parse_tokens(struct token_file *f)
                                 d->size_bytes < HD_DATA_HEAD_BYTES ? (size_t)d->size_bytes
                                                                    : HD_DATA_HEAD_BYTES);
         f->view = hd_token_view_text(d->bytes, d->size_bytes);
-        return st; /* the message has the path */
+        return st; /* this message names the path already */
     }
     return st ? hd_err_prefix(st, "%s", d->path) : HD_OK;
 }
@@ -299,10 +302,10 @@ bool hd_corpus_has_text(const struct hd_corpus *corpus)
     return false;
 }
 
-/* The file that contains token `place`: the last that begins at or before it. */
+/* Returns the file that contains token `place`: the last one that begins at or before it. */
 static const struct token_file *file_at(const struct hd_corpus *corpus, int64_t place)
 {
-    size_t lo = 0, hi = corpus->file_count; /* it lies in [lo, hi) */
+    size_t lo = 0, hi = corpus->file_count; /* the file is in [lo, hi) */
 
     assert(place >= 0 && place < corpus->token_count);
     while (hi - lo > 1) {
@@ -316,7 +319,7 @@ static const struct token_file *file_at(const struct hd_corpus *corpus, int64_t 
     return &corpus->files[lo];
 }
 
-/* HD_INVALID, naming the first id of the range that is outside the vocabulary. */
+/* Returns HD_INVALID with a message on the first id of the range outside the vocabulary. */
 static enum hd_status bad_id(const struct hd_corpus *corpus, const struct token_file *f,
                              int64_t first, int64_t count)
 {
@@ -369,8 +372,8 @@ void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_
 
 enum { LOOK_TOKENS = 4096, LOOKS_PER_FILE = 256 };
 
-/* Checks all ids of a small file, else ranges spread over it. That detects a wrong tokenizer; and
- * every id is checked again when it is read. */
+/* Checks all ids of a small file, or samples spread over a larger one, which is enough to detect a
+ * wrong tokenizer; hd_corpus_read checks every id again. */
 static enum hd_status check_ids(const struct hd_corpus *corpus, const struct token_file *f)
 {
     int32_t ids[LOOK_TOKENS];
@@ -400,7 +403,7 @@ enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab)
 void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text)
 {
     corpus->bounded = true;
-    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text; /* INT64_MIN equals no id */
+    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text; /* INT64_MIN: equals no id */
 }
 
 bool hd_corpus_is_bounded(const struct hd_corpus *corpus)
@@ -408,7 +411,8 @@ bool hd_corpus_is_bounded(const struct hd_corpus *corpus)
     return corpus->bounded;
 }
 
-/* The first token after `place` that begins a document by file or Megatron's index. */
+/* Returns the index of the first token after `place` that begins a document by file or Megatron's
+ * index. */
 static int64_t next_start(const struct hd_corpus *corpus, int64_t place)
 {
     const struct token_file *f = file_at(corpus, place);
@@ -531,11 +535,13 @@ enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, in
                       HD_DATA_CONTEXT_MAX);
     cut = (int64_t)((double)total * (1 - fraction)) / context * context;
     if (hd_data_window_count(cut, context) < 1 || hd_data_window_count(total - cut, context) < 1) {
-        /* sufficient: val >= fraction * total, train > (1 - fraction) * total - context */
+        /* sufficient, because val >= fraction * total and train > (1 - fraction) * total -
+         * context */
         const double for_val = (double)(context + 1) / fraction;
         const double for_train = (double)(2 * context + 1) / (1 - fraction);
         const double enough = for_val > for_train ? for_val : for_train;
-        /* of validation's share, with a tenth more, so that two digits of it suffice */
+        /* fraction that validation needs, plus a tenth, so that it may be printed with two
+         * digits */
         const double share = 1.1 * (double)(context + 1) / (double)total;
 
         if (total - cut < context + 1 && (double)total * (1 - 1.1 * share) > 2 * (double)context)
@@ -557,7 +563,7 @@ enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, in
 }
 
 struct boundary {
-    int64_t at, cut; /* cut: the end of the first conversation or pair that ends behind `at` */
+    int64_t at, cut; /* cut: end of the first conversation or pair that ends at or after `at` */
 };
 
 static void find_boundary(void *context, struct hd_conversation_place place)
@@ -568,7 +574,8 @@ static void find_boundary(void *context, struct hd_conversation_place place)
         b->cut = place.first + place.count;
 }
 
-/* The conversation, or pair, at the boundary is for training. */
+/* Finds a boundary between conversations; the conversation or pair across the exact fraction goes
+ * to training. */
 static enum hd_status split_conversations(const struct hd_corpus *corpus, double fraction,
                                           int64_t *ret_cut)
 {

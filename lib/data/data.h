@@ -9,7 +9,8 @@
  * A range is a part of that sequence, split into windows of `context` tokens that do not overlap. A
  * sample is one window with its targets, the tokens one place later, so it reads context + 1
  * tokens. An incomplete window at the end of the range is not used. Conversations (token_file.h)
- * stay whole: packing.h puts them into windows, and of their tokens those that count are targets.
+ * are never split: packing.h puts them into windows; only their tokens that count for the loss are
+ * targets.
  *
  * The sampler is a pure function: the sample with the global id g = step * global_batch + i is
  * window g % windows of epoch g / windows, in order or by a keyed permutation of (seed, epoch). In
@@ -45,54 +46,60 @@ struct hd_packing; /* packing.h */
 
 struct hd_corpus_file {
     const char *path;
-    int64_t size_bytes;      /* recorded when the job was submitted; -1: not recorded */
-    const char *source;      /* the text that it was made from, which messages name; NULL: none */
-    const char *fingerprint; /* fingerprint.h, recorded as well; NULL: not recorded */
+    int64_t size_bytes;      /* size in bytes when the job was submitted; -1: not recorded */
+    const char *source;      /* text file that this file was made from, for messages; NULL: none */
+    const char *fingerprint; /* fingerprint (fingerprint.h) at submission; NULL: not recorded */
 };
 
-/* Maps the files: .npy arrays; .bin token files, of Megatron if an .idx is beside them, else of
- * llm.c; all others as text, but for those that kind.h refuses. Empty files are allowed. An error
- * names the file: it is missing, unreadable, not a regular file, damaged, or of another size or
- * fingerprint than recorded. Copies the paths. */
+/* Maps the files into memory and copies their paths. Format by name: .npy arrays; .bin token files,
+ * Megatron's if an .idx file is beside them, else llm.c's; all others text. kind.h refuses other
+ * formats. Empty files are allowed. On failure the error names the file, which is missing,
+ * unreadable, not a regular file, damaged, or differs from its recorded size or fingerprint. */
 enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
                               struct hd_corpus **ret_corpus);
 void hd_corpus_close(struct hd_corpus *corpus); /* NULL is fine */
 
 int64_t hd_corpus_token_count(const struct hd_corpus *corpus);
-int64_t hd_corpus_byte_count(const struct hd_corpus *corpus); /* of the files, including indexes */
-/* Number of documents by Megatron's indexes; -1: a file has no index. */
+int64_t hd_corpus_byte_count(const struct hd_corpus *corpus); /* bytes of all files, including
+                                                                 indexes */
+/* Returns the number of documents by Megatron's indexes; -1: a file has no index. */
 int64_t hd_corpus_document_count(const struct hd_corpus *corpus);
 
-/* Fails, naming the file, if one has changed since it was opened (size, time, inode). Call it now
- * and then, for example at a checkpoint: reading a mapped file that was truncated raises SIGBUS. */
+/* Fails, naming the file, if a file has changed since it was opened (size, time, inode). Callers
+ * must check regularly, for example at a checkpoint: reading a mapped file that was truncated
+ * raises SIGBUS. */
 enum hd_status hd_corpus_check(const struct hd_corpus *corpus);
 
 size_t hd_corpus_file_count(const struct hd_corpus *corpus);
-/* The kind of the files: "text", "npy", "llm.c", "megatron", or "mixed". */
+/* Returns the kind of the files: "text", "npy", "llm.c", "megatron", "conversations", or
+ * "mixed". */
 const char *hd_corpus_kind(const struct hd_corpus *corpus);
-bool hd_corpus_has_text(const struct hd_corpus *corpus); /* some file is not a token file */
+bool hd_corpus_has_text(const struct hd_corpus *corpus); /* whether a file is no token file */
 
-/* Ids must be below `vocab`. HD_INVALID, naming file, place and id: here, for files of up to 1 Mi
- * tokens and about 256 places of larger ones; later, when a wrong id is read. */
+/* Sets the vocabulary: ids must be below `vocab`. HD_INVALID: an id is not; the message names file,
+ * position and id. Checks all ids of files of up to 1 Mi tokens, and about 256 samples of larger
+ * files; hd_corpus_read checks every id that it reads. */
 enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab);
 
-/* Later samples respect document bounds. end_of_text: the id that ends a document; -1: none. */
+/* Makes later samples respect document bounds. end_of_text: the id that ends a document; -1:
+ * none. */
 void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text);
 bool hd_corpus_is_bounded(const struct hd_corpus *corpus);
 
-/* Conversations are pairs: of each file, two that follow each other, the chosen and the rejected
+/* Makes conversations pairs: documents 2 k and 2 k + 1 of each file are the chosen and the rejected
  * answer to one prompt. */
 void hd_corpus_set_pairs(struct hd_corpus *corpus);
 
-/* Later batches have the reference's log-probability of each target: values[t] is that of token t
- * of the corpus, [hd_corpus_token_count]. They must outlive the corpus. */
+/* Sets the log-probability of each target under the reference model, for later batches: values[t]
+ * is that of token t of the corpus, [hd_corpus_token_count]. The array must outlive the corpus. */
 void hd_corpus_set_reference(struct hd_corpus *corpus, const float *values);
 
-/* Whether each of the tokens [first, first + count) counts for the loss. */
+/* Sets ret_counts[i] to whether token first + i counts for the loss, for i < count. */
 void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_t count,
                            bool *ret_counts);
 
-/* Tokens [first, first + count), which must be inside the corpus, as ids. */
+/* Reads tokens [first, first + count), which must be inside the corpus, as ids. HD_INVALID: an id
+ * is outside the vocabulary. */
 enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int64_t count,
                               int32_t *ret_tokens);
 
@@ -102,57 +109,61 @@ struct hd_data_range {
 };
 
 struct hd_data_range hd_corpus_all(const struct hd_corpus *corpus);
-/* The tokens of `count` >= 1 files, beginning with files[first_file] of hd_corpus_open. */
+/* Returns the range of the tokens of `count` >= 1 files, from files[first_file] of hd_corpus_open
+ * on. */
 struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t first_file,
                                      size_t count);
 
-/* Whether the range is of conversations. HD_INVALID: partly. */
+/* Sets *ret_conversations to whether the range consists of conversations. HD_INVALID: it has both
+ * conversations and text. */
 enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversations);
 
-struct hd_conversation_place { /* of a conversation, or of both of a pair */
-    int64_t first, count;      /* tokens of the corpus */
-    int64_t chosen;            /* of a pair: tokens of the first one; else 0 */
-    const char *path;          /* of its text, or token file, */
-    int64_t file, document;    /* index of that, and its number in it, both from 0 */
+struct hd_conversation_place { /* one conversation, or the two of a pair */
+    int64_t first, count;      /* range of tokens of the corpus */
+    int64_t chosen;            /* tokens of the chosen answer of a pair; 0: no pair */
+    const char *path;          /* the text or token file that has it */
+    int64_t file, document;    /* index of the file, number of the conversation or pair in the file;
+                                  both from 0 */
 };
 
 typedef void hd_conversation_fn(void *context, struct hd_conversation_place place);
 
-/* Calls `each` for the conversations, or pairs, that lie whole in the range, which is not empty, in
- * order. */
+/* Calls `each`, in order, for the conversations (or pairs) that lie entirely in the range, which
+ * must not be empty. */
 void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, void *context);
 
-/* `data.split`: the last `fraction` (0 < fraction < 1) of the corpus for validation, the rest for
- * training; the boundary is a multiple of `context`, or the end of a conversation. HD_INVALID if a
- * side has no whole window; the message says how many tokens are needed. */
+/* Splits the corpus by `data.split`: the last `fraction` (0 < fraction < 1) is for validation, the
+ * rest for training. The boundary is a multiple of `context`, or the end of a conversation.
+ * HD_INVALID: a side has no whole window; the message says how many tokens are needed. */
 enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,
                                struct hd_data_range *ret_train, struct hd_data_range *ret_val);
-/* The boundary of that split of `total` tokens. */
+/* Computes the boundary of that split for `total` tokens of text. */
 enum hd_status hd_data_split(int64_t total, double fraction, int64_t context, int64_t *ret_cut);
 
-/* What the tokens of texts depend on beside the texts. */
+/* Everything except the texts that decides which tokens texts become. */
 struct hd_text_origin {
-    const char *tokenizer;     /* bytes, or the path of a tokenizer.json */
-    const char *template;      /* of conversations, or ""; NULL: no text is one */
-    const char *folder;        /* has tokenizer_config.json; "": there is none */
-    const char *model_dir;     /* model.from's; "": there is none */
-    const char *format, *loss; /* data.format, data.loss */
-    const char *date;          /* data.date; "": no template asks for it */
+    const char *tokenizer;     /* "bytes", or the path of a tokenizer.json */
+    const char *template;      /* path of the chat template, "" if none; NULL: no text is a
+                                  conversation */
+    const char *folder;        /* folder of tokenizer_config.json; "": none */
+    const char *model_dir;     /* folder of model.from; "": none */
+    const char *format, *loss; /* job keys data.format, data.loss */
+    const char *date;          /* job key data.date; "": no template reads the date */
 };
 
-/* One hash of all that. */
+/* Hashes the origin, including the contents of its files. */
 enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *ret_hash);
-/* Text form of an identity, as in data.text_identity. */
+/* Writes a hash as text, in the form of the job key data.text_identity. */
 enum { HD_TEXT_IDENTITY_MAX = 2 + HD_HASH_TEXT_MAX };
 void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX]);
-/* Compares with a recorded identity, which may be one of an older form. ret_now: the identity in
- * that form. */
+/* Compares the origin with a recorded identity, perhaps of an older form. ret_now: the origin's
+ * present identity in the form of the recorded one. */
 enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, const char *recorded,
                                    bool *ret_same, char ret_now[HD_TEXT_IDENTITY_MAX]);
 
-/* The form of a .jsonl file by its first document, which must have `form` if that is not
- * HD_CHAT_AUTO. Only that one is checked here; a rank checks all of them. HD_INVALID, with file and
- * line: it is of another form or none, or wrong. */
+/* Finds the form of a .jsonl file from its first document; `form`, unless HD_CHAT_AUTO, is the form
+ * that the document must have. Later documents are not checked here; a rank checks them all.
+ * HD_INVALID, naming file and line: the document has another form, or no valid one. */
 enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_chat_form *ret_form);
 
 /* ---- training samples ---- */
@@ -170,70 +181,74 @@ struct hd_sampler_source {
 struct hd_sampler {       /* read-only after hd_sampler_init */
     int64_t context;      /* S: tokens per window */
     int64_t global_batch; /* samples per step, over all ranks */
-    int64_t window_count; /* of all sources */
+    int64_t window_count; /* windows of all sources */
     enum hd_data_order order;
     struct hd_mixture mixture;
     struct hd_sampler_source sources[HD_MIXTURE_SOURCES_MAX];
 };
 
-/* One source. HD_INVALID: the range has no whole window; the message says how many tokens are
- * needed. The corpus must outlive the sampler. */
+/* Initialises a sampler of one source. The corpus must outlive the sampler. HD_INVALID: the range
+ * has no whole window; the message says how many tokens are needed. */
 enum hd_status hd_sampler_init(struct hd_sampler *ret_sampler, struct hd_data_range range,
                                int64_t context, int64_t global_batch, enum hd_data_order order,
                                uint64_t seed);
 
-/* `count` sources with their weights (mixture.h). packings: [count], of ranges of conversations;
- * they must outlive the sampler. NULL: there are none. */
+/* Initialises a sampler of `count` sources with weights (mixture.h). packings: [count], for ranges
+ * of conversations, else NULL; they must outlive the sampler. A NULL array: no source has a
+ * packing. */
 enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
                                        const struct hd_data_range *ranges,
                                        struct hd_packing *const *packings, const double *weights,
                                        int64_t count, int64_t context, int64_t global_batch,
                                        enum hd_data_order order, uint64_t seed);
 
-/* Rows of a batch. The caller owns the arrays. Any may be NULL; with bounds, if tokens is NULL, all
- * others must be. */
+/* Rows of a batch; the caller owns the arrays. Any array may be NULL; but with document bounds,
+ * tokens may be NULL only if all are. */
 struct hd_data_batch {
     int32_t *tokens;    /* [count, S]                                                           */
-    int32_t *targets;   /* [count, S] the next token; HD_DATA_TARGET_NONE in padding and, with
-                           bounds, at the last token of a document; of conversations also where
-                           the next token does not count                                        */
-    int32_t *positions; /* [count, S] index in the sample; with bounds, in the document         */
+    int32_t *targets;   /* [count, S] the next token; HD_DATA_TARGET_NONE in padding, with bounds at
+                           the last token of a document, and in conversations where the next token
+                           does not count for the loss */
+    int32_t *positions; /* [count, S] index in the sample; with bounds, index in the document */
     int32_t *index;     /* [count, S] index in the sample: 0 .. S-1                             */
     int32_t *bounds;    /* [count, S] index of the first token of the same document             */
-    int32_t *begins;    /* [count, S] index of the first token of the same conversation; of text
-                           that is no conversation 0, the window's                              */
-    int32_t *lengths;   /* [count, S] tokens of that conversation, or of the window; 0 in padding */
-    int32_t *answers;   /* [count, S] of pairs: number of the answer in the sample, of pair k 2 k
-                           for the chosen and 2 k + 1 for the rejected one; -1 in padding, and
-                           with answer_ends in all rows of an answer but its last */
-    float *reference;   /* [count, S] hd_corpus_set_reference of the target; 0 without one      */
+    int32_t *begins;    /* [count, S] index of the first token of the same conversation; in text
+                           0 */
+    int32_t *lengths;   /* [count, S] tokens of that conversation; in text S; 0 in padding */
+    int32_t *answers;   /* [count, S] number of the answer in the sample, for pairs: 2 k for the
+                           chosen and 2 k + 1 for the rejected answer of pair k; -1 in padding;
+                           with answer_ends only the last row of an answer has the number, the
+                           others -1 */
+    float *reference;   /* [count, S] log-probability of the target under the reference model
+                           (hd_corpus_set_reference); 0: no reference */
     int64_t *sample_ids; /* [count]    global sample ids                                         */
     bool answer_ends;
-    int32_t empty_token; /* the token of padding */
+    int32_t empty_token; /* id that fills padding */
 };
 
-/* Positions of rows whose first is `first`, not 0. */
+/* Adds the position of the first row to the positions of all rows. */
 static inline void hd_data_move_positions(int32_t *positions, int64_t count, int64_t first)
 {
     for (int64_t i = 0; i < count; i++)
         positions[i] += (int32_t)first;
 }
 
-/* Samples first .. first + count - 1 of the global batch of `step`; the first step is 0.
- * HD_INVALID: an id outside the vocabulary. Allocates nothing. */
+/* Fills samples first .. first + count - 1 of the global batch of `step` (from 0). Allocates
+ * nothing. HD_INVALID: a token id is outside the vocabulary. */
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch);
 
-/* Returns the tokens of a step's global batch, without padding. Reads no file. */
+/* Returns the number of tokens in a step's global batch, without padding. Reads no file. */
 int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step);
-/* Returns whether each row of every window is a token with a target: no padding, no ends of
- * documents. */
+/* Returns whether it is certain that every row of every window has a target: no source has document
+ * bounds or packed conversations. */
 bool hd_sampler_fills_windows(const struct hd_sampler *sampler);
-/* Counts the targets of the samples that hd_sampler_fill gives for the same arguments. */
+/* Counts the targets of the samples that hd_sampler_fill returns for these arguments. */
 enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                   int64_t count, int64_t *ret_targets);
 
-/* The window that a global sample id reads, and its source (ret_source may be NULL). */
+/* Returns the window that a global sample id reads; *ret_source: its source (ret_source may be
+ * NULL). */
 int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, int64_t *ret_source);
 
 /* ---- validation batches ---- */
@@ -242,19 +257,20 @@ struct hd_validation { /* read-only after hd_validation_init */
     struct hd_data_range range;
     const struct hd_packing *packing; /* NULL: windows of consecutive tokens */
     int64_t context;
-    int64_t window_count; /* windows evaluated; the targets are window_count * context tokens */
+    int64_t window_count; /* windows to evaluate; for text, window_count * context targets */
 };
 
-/* The first windows of the range in order, at most window_limit (0: all of them). */
+/* Initialises validation on the first windows of the range, at most window_limit (0: all). */
 enum hd_status hd_validation_init(struct hd_validation *ret_validation, struct hd_data_range range,
                                   int64_t context, int64_t window_limit);
-/* The same of a range of conversations. */
+/* Initialises validation on the first windows of a packing of the range, at most window_limit (0:
+ * all). The packing must outlive ret_validation. */
 enum hd_status hd_validation_init_packed(struct hd_validation *ret_validation,
                                          struct hd_data_range range,
                                          const struct hd_packing *packing, int64_t window_limit);
 
-/* Windows first .. first + count - 1. Rows past window_count are padding: tokens empty_token,
- * targets HD_DATA_TARGET_NONE. sample ids are the window numbers. */
+/* Fills windows first .. first + count - 1. Rows past window_count are padding: tokens empty_token,
+ * targets HD_DATA_TARGET_NONE. The sample ids are the window numbers. */
 enum hd_status hd_validation_fill(const struct hd_validation *validation, int64_t first,
                                   int64_t count, const struct hd_data_batch *ret_batch);
 
@@ -271,10 +287,10 @@ enum hd_status hd_bigram_fit(struct hd_data_range train, int64_t vocab,
                              struct hd_bigram **ret_bigram);
 void hd_bigram_free(struct hd_bigram *bigram); /* NULL is fine */
 
-/* p(token | before). Both ids must be below the vocabulary. */
+/* Returns p(token | before). Both ids must be below the vocabulary. */
 double hd_bigram_probability(const struct hd_bigram *bigram, int32_t before, int32_t token);
 
-/* Cross entropy in nats per token over the targets of the validation windows. */
+/* Computes the cross entropy, in nats per target, over the validation windows. */
 enum hd_status hd_bigram_entropy(const struct hd_bigram *bigram,
                                  const struct hd_validation *validation, double *ret_nats);
 

@@ -1,4 +1,3 @@
-/* data_internal: declarations shared by the files of this folder. */
 #ifndef HD_DATA_DATA_INTERNAL_H
 #define HD_DATA_DATA_INTERNAL_H
 
@@ -8,27 +7,33 @@
 #include "base/arena.h"
 #include "data/data.h"
 
-/* Finds the ends of documents: start at a token, then pass each token in turn. */
+/* Iterator that finds the ends of documents: it starts at a token and is given each token in
+ * turn. */
 struct hd_document_walk {
     const struct hd_corpus *corpus;
-    int64_t place; /* of the next token */
-    int64_t next;  /* the first later token that begins a document by file or index */
+    int64_t place; /* index in the corpus of the next token */
+    int64_t next;  /* index of the next later token that begins a document by file or Megatron's
+                      index */
 };
 
 struct hd_document_walk hd_document_walk_run(const struct hd_corpus *corpus, int64_t first);
-/* Whether `token`, the walk's next one, is the last of its document. False without bounds. */
+/* Returns whether `token`, the next token of the walk, is the last of its document, and moves on.
+ * Always false without document bounds. */
 bool hd_document_walk_ends(struct hd_document_walk *walk, int32_t token);
 
-/* Returns whether an id ends documents; else their ends are known without reading tokens. */
+/* Returns whether an end-of-text id ends documents; if not, their ends follow from the files
+ * without reading tokens. */
 bool hd_corpus_ends_by_token(const struct hd_corpus *corpus);
 
-/* Returns how many of a conversation's tokens are targets: no token predicts the first one. */
+/* Returns the number of targets in a conversation; its first token is none, as no token predicts
+ * it. */
 int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, int64_t count);
 
-/* hd_corpus_set_reference; NULL: none. */
+/* Returns the values of hd_corpus_set_reference; NULL: none. */
 const float *hd_corpus_reference(const struct hd_corpus *corpus);
 
-/* Number of whole windows; the last one needs one token more, for its last target. */
+/* Returns the number of whole windows. The last window needs one token more, for its last
+ * target. */
 static inline int64_t hd_data_window_count(int64_t token_count, int64_t context)
 {
     return token_count > 0 ? (token_count - 1) / context : 0;
@@ -38,17 +43,17 @@ static inline int64_t hd_data_window_count(int64_t token_count, int64_t context)
 
 enum { HD_JSONL_LINE_BYTES_MAX = 256 << 20 };
 
-/* A blank line is not a document. `line` is without its newline. */
+/* Returns whether the line, given without its newline, is blank; a blank line is no document. */
 bool hd_jsonl_is_blank(const char *line, size_t bytes);
-/* Checks that the lines within the first bytes of a file are conversations, or pairs, of a form,
- * but for what a chat template makes of them. */
+/* Checks that the lines in the first `bytes` of a file are conversations (or pairs) of the form.
+ * Renders no chat template, so it does not find what a template would refuse. */
 enum hd_status hd_jsonl_check(const char *path, enum hd_chat_form form, int64_t bytes);
 /* Counts the lines that are not blank. */
 enum hd_status hd_jsonl_count(const char *path, int64_t *ret_documents);
-/* The number of the line, from 1, with document `document`, from 0. */
+/* Finds the line number, from 1, of document number `document`, from 0. */
 enum hd_status hd_jsonl_find_line(const char *path, int64_t document, int64_t *ret_line);
-/* The text of a line: its string `key`, allocated in `arena`. The message of an error does not name
- * file and line: the caller does. */
+/* Parses a line: *ret_text is its member `key`, a string, allocated in `arena`. The error message
+ * does not name file and line; the caller adds them. */
 enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t bytes,
                              const char *key, const char **ret_text);
 

@@ -12,8 +12,8 @@
 #include "base/text.h"
 #include "data/token_file.h"
 
-/* The offset of place `i`: the first place begins the file and the last one ends it; those of a
- * small file follow one another. The product fits: no file has 2^55 bytes. */
+/* Returns the offset of place `i`. The first place begins the file, the last one ends it, and those
+ * of a small file are adjacent. The product cannot overflow: no file has 2^55 bytes. */
 static int64_t offset_of(int64_t i, int64_t places, int64_t size_bytes)
 {
     const int64_t last = size_bytes - HD_FINGERPRINT_PLACE_BYTES;
@@ -23,7 +23,7 @@ static int64_t offset_of(int64_t i, int64_t places, int64_t size_bytes)
     return places == 1 ? 0 : last * i / (places - 1);
 }
 
-/* Adds the size, and the bytes at the places. */
+/* Adds the file's size, and its bytes at the places, to the hash. */
 static enum hd_status add_places(int fd, int64_t size_bytes, int64_t places, struct hd_hash *hash)
 {
     unsigned char bytes[HD_FINGERPRINT_PLACE_BYTES];
@@ -44,7 +44,8 @@ static enum hd_status add_places(int fd, int64_t size_bytes, int64_t places, str
 
 static enum hd_status add_file(const char *path, int64_t places, struct hd_hash *hash)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not
+                                                                     block */
     enum hd_status st;
     struct stat info;
 
@@ -60,7 +61,8 @@ static enum hd_status add_file(const char *path, int64_t places, struct hd_hash 
     return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }
 
-/* Megatron's index, which says where documents begin. An llm.c file has none. */
+/* Adds Megatron's index, which holds the document boundaries, to the hash. An llm.c file has
+ * none. */
 static enum hd_status add_index(const char *path, int64_t places, struct hd_hash *hash)
 {
     struct hd_text index = {0};
@@ -90,7 +92,7 @@ enum hd_status hd_fingerprint(const char *path, int64_t places,
     return HD_OK;
 }
 
-/* The places of a form; 0: it is none. */
+/* Returns the number of places that a fingerprint's text names; 0: the text is no fingerprint. */
 static int64_t places_of(const char *text)
 {
     static const char digits[] = "0123456789abcdef";
@@ -121,8 +123,8 @@ enum hd_status hd_fingerprint_check(const char *path, const char *recorded)
     if (!recorded || !*recorded)
         return HD_OK;
     if (!places)
-        return hd_err(HD_CORRUPT, "the fingerprint '%s' of %s is none of this program", recorded,
-                      path);
+        return hd_err(HD_CORRUPT, "the fingerprint '%s' of %s has no form that this program knows",
+                      recorded, path);
     st = hd_fingerprint(path, places, is);
     if (st || strcmp(is, recorded) == 0)
         return st;

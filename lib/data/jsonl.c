@@ -1,4 +1,4 @@
-/* jsonl: parses a line of a .jsonl file. */
+/* jsonl: parses the lines of .jsonl files. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum { NAMES_SHOWN = 4 };
 
-/* Says that a line has no such member, and which ones it has. */
+/* Returns an error that says which member the line lacks and which members it has. */
 static enum hd_status no_text(const struct hd_json *root, const char *key)
 {
     struct hd_text has = {0};
@@ -41,10 +41,11 @@ enum hd_status hd_jsonl_text(struct hd_arena *arena, const char *line, size_t by
     return st ? st : hd_json_need_string(root, key, ret_text);
 }
 
-/* Calls `take` for the lines that are not blank until it is done. */
+/* Callback for one line that is not blank; sets *ret_done to end the iteration. */
 typedef enum hd_status line_fn(void *context, const char *line, size_t bytes, bool *ret_done);
 
-/* ret_line: the number of the last line, from 1. */
+/* Calls `take` for each line that is not blank, until it is done. *ret_line: the number of the last
+ * line read, from 1. */
 static enum hd_status each_line(const char *path, line_fn *take, void *context, int64_t *ret_line)
 {
     struct hd_lines l;
@@ -65,7 +66,7 @@ static enum hd_status each_line(const char *path, line_fn *take, void *context, 
 
 struct look {
     enum hd_chat_form wanted, found;
-    int64_t left; /* bytes of lines that are still to be looked at */
+    int64_t left; /* bytes of lines still to check */
 };
 
 static enum hd_status look_at_line(void *context, const char *line, size_t bytes, bool *ret_done)
@@ -96,7 +97,8 @@ enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_c
 {
     struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
     int64_t line;
-    enum hd_status st = hd_data_look(path); /* says more than that the first line is wrong */
+    enum hd_status st = hd_data_look(path); /* its messages are better than the parser's for the
+                                               first line */
 
     if (!st)
         st = each_line(path, look_at_line, &look, &line);

@@ -11,13 +11,13 @@
 #include "base/file.h"
 #include "base/text.h"
 
-/* A kind that is not read. The first row whose magic or name fits counts. */
+/* A kind of file that is refused. The first row whose magic or name matches decides. */
 struct foreign {
-    const char *kind;   /* with its article */
-    const char *names;  /* endings of names, each in blanks; "": none tells it */
-    const char *remedy; /* what to do */
-    size_t at;          /* where the magic is */
-    size_t magic_bytes; /* 0: the name alone tells it */
+    const char *kind;   /* name of the kind, with its article */
+    const char *names;  /* file name endings, with a blank before and after each; "": none */
+    const char *remedy; /* advice to the user */
+    size_t at;          /* offset of the magic, bytes */
+    size_t magic_bytes; /* 0: the kind is told by its name only */
     const char *magic;
 };
 
@@ -116,7 +116,7 @@ static size_t skip_blanks(const char *text, size_t bytes)
     return at;
 }
 
-/* Returns whether the first line that is not blank is a whole object, or goes on past the head. */
+/* Returns whether the first non-blank line is a whole JSON object, or is longer than the head. */
 static bool has_object_in_line(const char *text, size_t bytes)
 {
     const size_t begin = skip_blanks(text, bytes);
@@ -132,7 +132,8 @@ static bool has_object_in_line(const char *text, size_t bytes)
     return text[last - 1] == '}';
 }
 
-/* Returns whether nothing follows in the line: a JSON object over several lines begins so. */
+/* Returns whether the rest of the line is blank, as after the "{" of an object that spans several
+ * lines. */
 static bool is_bare(const char *text, size_t bytes)
 {
     size_t at = 0;
@@ -162,8 +163,8 @@ static const struct foreign *by_magic(const char *head, size_t bytes)
     return NULL;
 }
 
-/* Returns the encoding of letters of Latin script in UTF-16 without a mark, where every other byte
- * is NUL; NULL: it is another. */
+/* Returns the encoding of UTF-16 text without a byte order mark, told by NUL in every other byte,
+ * as in Latin script; NULL: none found. */
 static const char *wide_encoding(const char *head, size_t bytes)
 {
     size_t nul[2] = {0, 0};
@@ -214,7 +215,7 @@ static enum hd_status check_lines(const char *path, const char *head, size_t byt
     return HD_OK;
 }
 
-/* A .json that is not lines. */
+/* Refuses a .json file that does not have one object per line. */
 static enum hd_status check_json(const char *path, const char *head, size_t bytes)
 {
     enum hd_status st = check_lines(path, head, bytes);
@@ -238,7 +239,8 @@ static enum hd_data_kind kind_by_name(const char *path)
 
 static enum hd_status read_head(const char *path, char head[HD_DATA_HEAD_BYTES], size_t *ret_bytes)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not
+                                                                     block */
     struct stat info;
     size_t have = 0;
     ssize_t n = 1;
@@ -302,7 +304,8 @@ const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *pat
     return f->kind;
 }
 
-/* A name that promises a kind which the bytes are not: a .gz that was unpacked on its way, say. */
+/* Refuses a name of a kind whose magic the file lacks, such as a .gz that was unpacked in
+ * transfer. */
 static enum hd_status check_name(const char *path)
 {
     for (size_t i = 0; i < sizeof FOREIGN / sizeof FOREIGN[0]; i++) {
@@ -341,7 +344,7 @@ enum hd_status hd_data_check_kind(const char *path, const void *head, size_t byt
                       path, wide_encoding(head, bytes));
     if (is_html(path, head, bytes))
         return hd_err(HD_INVALID,
-                      "%s: is a page of HTML, perhaps what a server said in place of the data; "
+                      "%s: is a page of HTML, perhaps a server's error page instead of the data; "
                       "fetch the data again, or, to train on the page, name it .html",
                       path);
     if (named == HD_DATA_LINES)

@@ -2,7 +2,7 @@
  *
  * A file is text, lines (.jsonl), or tokens (.npy, .bin). Any other file, such as a compressed file
  * or a picture, is refused; the message names its kind and what to do about it. Training on its
- * bytes as if they were text would go wrong in silence.
+ * bytes as if they were text would waste the run without an error.
  *
  * Used by: data, spec, train, worker.   Uses: base.   Threads: any.
  */
@@ -16,28 +16,28 @@
 
 enum hd_data_kind {
     HD_DATA_TEXT,
-    HD_DATA_LINES, /* .jsonl, .ndjson; .json with an object a line */
+    HD_DATA_LINES, /* .jsonl, .ndjson; .json with one object per line */
     HD_DATA_NPY,   /* .npy */
-    HD_DATA_BIN    /* .bin: of llm.c, or of Megatron with an .idx beside it */
+    HD_DATA_BIN    /* .bin: llm.c's, or Megatron's if an .idx is beside it */
 };
 
-enum { HD_DATA_HEAD_BYTES = 4096 }; /* of a file, that tell its kind */
+enum { HD_DATA_HEAD_BYTES = 4096 }; /* bytes at the start of a file that tell its kind */
 
-/* Returns the kind by the name, in either case of letters; opens a .json. The kind of a file that
- * hd_data_check_kind refuses has no meaning. */
+/* Returns the kind by the file name, ignoring case; for .json, reads the file. Meaningless for a
+ * file that hd_data_check_kind refuses. */
 enum hd_data_kind hd_data_kind_of(const char *path);
 bool hd_data_is_lines(const char *path);
 bool hd_data_is_tokens(const char *path);
 
-/* Refuses a file that is not what its name says. head: its first bytes, HD_DATA_HEAD_BYTES if it
- * has as many. Only text, lines, and token files without such a head are looked at. HD_INVALID:
+/* Refuses text and .jsonl files that are of another kind than their name says. head: the first
+ * bytes of the file, HD_DATA_HEAD_BYTES or all. Token files (.npy, .bin) always pass. HD_INVALID:
  * the message begins with the path. */
 enum hd_status hd_data_check_kind(const char *path, const void *head, size_t bytes);
-/* Reads the head of text or lines, and checks it. A NUL byte, which no text has, is refused too.
- * HD_NOT_FOUND, HD_IO, HD_INVALID. */
+/* Reads the head of a text or .jsonl file and checks it; also refuses NUL bytes, which no text has.
+ * Fails with HD_NOT_FOUND, HD_IO or HD_INVALID. */
 enum hd_status hd_data_look(const char *path);
-/* Returns the kind that the first bytes of a damaged token file show, as "a gzip file", and what to
- * do about it; NULL: unknown. */
+/* Returns the kind that the first bytes of a damaged token file show, such as "a gzip file";
+ * *ret_remedy: advice to the user. NULL: unknown. */
 const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path,
                                  const char **ret_remedy);
 

@@ -15,7 +15,8 @@ enum { READ_BYTES = 256 << 10 };
 
 enum hd_status hd_lines_open(struct hd_lines *l, const char *path, size_t bytes_max)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not
+                                                                     block */
     struct stat info;
 
     *l = (struct hd_lines){.path = path, .bytes_max = bytes_max};
@@ -45,7 +46,7 @@ void hd_lines_close(struct hd_lines *l)
     hd_text_free(&l->line);
 }
 
-/* Adds what there is of the line; *ret_whole: up to its end. */
+/* Adds the buffered bytes up to the end of the line; *ret_whole: whether the end was found. */
 static enum hd_status add_bytes(struct hd_lines *l, bool *ret_whole)
 {
     const char *from = l->bytes + l->from;

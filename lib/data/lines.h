@@ -1,4 +1,4 @@
-/* lines: reads a file line by line, each within a limit, so that a file without ends of lines is
+/* lines: reads a file line by line, with a limit per line, so that a file without line ends is
  * refused before it fills the memory.
  *
  * Used by: jsonl, generate.   Uses: base.   Threads: one owner.
@@ -15,24 +15,25 @@
 
 struct hd_lines {
     const char *path;
-    int64_t number;      /* of the line, from 1 */
-    struct hd_text line; /* without its end */
+    int64_t number;      /* number of `line`, from 1 */
+    struct hd_text line; /* without its newline */
     size_t bytes_max;
     /* private */
     FILE *file;
     char *bytes;
-    size_t from, until; /* of those, not taken yet */
+    size_t from, until; /* unread part of `bytes` */
 };
 
-/* Borrows the path. HD_NOT_FOUND, HD_IO. Close it in any case. */
+/* Opens a file; borrows the path. Fails with HD_NOT_FOUND or HD_IO. The caller must call
+ * hd_lines_close, also after a failure. */
 enum hd_status hd_lines_open(struct hd_lines *lines, const char *path, size_t bytes_max);
 void hd_lines_close(struct hd_lines *lines);
 
-/* *ret_there false: the file has no further line. HD_INVALID, with file and line: one of more than
- * bytes_max. */
+/* Reads the next line; *ret_there false: the file has no more. HD_INVALID, naming file and line:
+ * the line is longer than bytes_max. */
 enum hd_status hd_lines_next(struct hd_lines *lines, bool *ret_there);
 
-/* Whether lines->line has nothing but white space. */
+/* Returns whether lines->line has only white space. */
 bool hd_lines_is_blank(const struct hd_lines *lines);
 
 #endif

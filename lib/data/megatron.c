@@ -1,5 +1,5 @@
-/* megatron: the index of Megatron's MMapIndexedDataset. Its tables are used in the mapped file and
- * take no other memory. */
+/* megatron: parses the index of Megatron's MMapIndexedDataset. Its tables are read in place in the
+ * mapped file and take no other memory. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static enum hd_status type_of(int code, enum hd_token_type *ret_type)
         code);
 }
 
-/* The sequences must be contiguous and end with the file. */
+/* Checks that the sequences are contiguous and end with the file. */
 static enum hd_status check_sequences(const struct hd_token_view *v, const unsigned char *lengths,
                                       int64_t size_bytes)
 {
@@ -62,8 +62,8 @@ static enum hd_status check_sequences(const struct hd_token_view *v, const unsig
     return HD_OK;
 }
 
-/* A document is a range of sequences. The document index begins with 0, ascends, and ends with the
- * number of sequences. */
+/* Checks the document index, in which a document is a range of sequences: it must begin with 0,
+ * ascend, and end with the number of sequences. */
 static enum hd_status check_documents(const struct hd_token_view *v)
 {
     int64_t before = 0;

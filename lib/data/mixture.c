@@ -26,8 +26,9 @@ void hd_mixture_init(struct hd_mixture *ret_mixture, const double *weights, int6
     *ret_mixture = m;
 }
 
-/* Number of samples of source k that are due at `time` or earlier: floor((time * share - phase) /
- * 2^32) + 1, with a 64-bit product in two halves. One unit of time is one sample on average. */
+/* Returns the number of samples of source k that are due at `time` or earlier: floor((time * share
+ * - phase) / 2^32) + 1, with a 64-bit product in two halves. One unit of time is one sample on
+ * average. */
 static int64_t due(const struct hd_mixture *m, int64_t k, int64_t time)
 {
     const uint64_t t = (uint64_t)time, low = (t & UINT32_MAX) * m->share[k];
@@ -45,7 +46,7 @@ static int64_t all_due(const struct hd_mixture *m, int64_t time)
     return sum;
 }
 
-/* The first time at which more than `id` samples are due: a binary search, because all_due(t)
+/* Returns the first time at which more than `id` samples are due. A binary search: all_due(t)
  * differs from t by at most K, the number of sources. */
 static int64_t time_of(const struct hd_mixture *m, int64_t id)
 {
@@ -65,7 +66,7 @@ static int64_t time_of(const struct hd_mixture *m, int64_t id)
 int64_t hd_mixture_source(const struct hd_mixture *m, int64_t id, int64_t *ret_number)
 {
     const int64_t time = time_of(m, id);
-    int64_t before = time > 0 ? all_due(m, time - 1) : 0; /* due before this unit of time */
+    int64_t before = time > 0 ? all_due(m, time - 1) : 0; /* samples due before this unit of time */
 
     for (int64_t k = 0; k < m->count; k++) {
         const int64_t number = time > 0 ? due(m, k, time - 1) : 0;

@@ -1,4 +1,4 @@
-/* npy: the header of NumPy's array files (NumPy Enhancement Proposal 1).
+/* npy: parses the header of NumPy's array files (NumPy Enhancement Proposal 1).
  *
  *   "\x93NUMPY", major, minor, length of the rest (u16; from version 2.0 on u32), then a Python
  *   dictionary with the keys descr, fortran_order and shape, padded with blanks, newline.
@@ -34,7 +34,7 @@ static bool take(struct npy_reader *r, char c)
     return true;
 }
 
-/* A string in single or double quotes, printable, without escapes. */
+/* Parses a string in single or double quotes: printable ASCII without escapes. */
 static bool take_text(struct npy_reader *r, char ret_text[WORD_MAX])
 {
     size_t n = 0;
@@ -193,7 +193,7 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
         return st;
     view.tokens = p + head + length;
     view.count = header.count;
-    length = size_bytes - head - length; /* now: bytes of the array */
+    length = size_bytes - head - length; /* bytes of the array */
     if (view.count > length || length != view.count * hd_token_type_bytes(view.type))
         return hd_err(HD_INVALID,
                       "%" PRId64 " bytes after the header, but its %" PRId64

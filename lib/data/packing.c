@@ -12,16 +12,17 @@
 
 struct hd_packing {
     struct hd_packing_facts facts;
-    struct hd_packed *packed; /* [conversations], by window */
-    int64_t *window_first;    /* [windows + 1] index in `packed` */
+    struct hd_packed *packed; /* [conversations], ordered by window */
+    int64_t *window_first;    /* [windows + 1] index in `packed` of each window's first
+                                 conversation */
 };
 
 /* ---- a set of small numbers, with the next member at or behind one ---- */
 
-enum { LEVELS = 5 }; /* 64^4 = HD_DATA_CONTEXT_MAX, and one more for context itself */
+enum { LEVELS = 5 }; /* 64^4 = HD_DATA_CONTEXT_MAX, and one level more for that number itself */
 
 struct capacity_set {
-    uint64_t *level[LEVELS]; /* a bit of level k + 1: the word of level k is not 0 */
+    uint64_t *level[LEVELS]; /* bit n of level k + 1 is set if word n of level k is not 0 */
 };
 
 static enum hd_status capacity_set_init(struct capacity_set *s, int64_t size)
@@ -56,7 +57,7 @@ static void capacity_set_remove(struct capacity_set *s, int64_t n)
     }
 }
 
-/* The smallest member >= n, or -1. */
+/* Returns the smallest member >= n; -1: none. */
 static int64_t capacity_set_next(const struct capacity_set *s, int64_t n)
 {
     for (int k = 0; k < LEVELS; k++) {
@@ -80,24 +81,26 @@ struct packing_work {
     const struct hd_corpus *corpus;
     enum hd_too_long too_long;
     struct hd_packing_facts *facts;
-    struct hd_packed *found; /* [facts->conversations], in the order of the files */
+    struct hd_packed *found; /* [facts->conversations], in the order of the corpus */
     int64_t capacity;
     bool *counts; /* [context + 1] */
     bool failed;
 };
 
-/* The tokens that are kept of a conversation that is longer than the context. */
+/* Returns how many tokens are kept of a conversation that is longer than the context. */
 static int64_t kept_of(struct packing_work *w, struct hd_conversation_place place)
 {
     const int64_t S = w->facts->context;
     int64_t end = S;
 
-    if (w->too_long != HD_TOO_LONG_CUT || place.chosen) /* half an answer is another answer */
+    if (w->too_long != HD_TOO_LONG_CUT || place.chosen) /* half an answer would be a different
+                                                           answer */
         return 0;
     hd_corpus_read_counts(w->corpus, place.first, S + 1, w->counts);
     while (end > 0 && !(w->counts[end - 1] && !w->counts[end]))
         end--;
-    if (!end && w->counts[0]) /* no answer ends in the window, and one began with the first token */
+    if (!end && w->counts[0]) /* no answer ends in the window, but one begins with the first
+                                 token */
         return S;
     return end;
 }
@@ -118,7 +121,7 @@ int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, i
     return sum;
 }
 
-/* Of both answers; 0 if one of them has none. */
+/* Counts the targets of both answers; 0 if one of them has none. */
 static int64_t count_pair(const struct hd_corpus *corpus, struct hd_conversation_place p)
 {
     const int64_t chosen = hd_conversation_targets(corpus, p.first, p.chosen);
@@ -167,7 +170,7 @@ static void add_conversation(void *context, struct hd_conversation_place place)
     f->targets += targets;
 }
 
-/* HD_INVALID: there are conversations that are too long. */
+/* Returns HD_INVALID with a message on the conversations that are too long. */
 static enum hd_status refuse_long(const struct hd_packing_facts *f)
 {
     const struct hd_conversation_place *p = &f->first_long;
@@ -219,11 +222,11 @@ static enum hd_status find(struct hd_data_range range, struct packing_work *w)
 /* ---- best fit ---- */
 
 struct fitting {
-    int32_t *order;     /* [conversations] by length, longest first */
-    int32_t *window_of; /* [conversations] */
-    int32_t *head;      /* [context + 1] by room: the newest window with it; -1: none */
-    int32_t *next;      /* [windows] the window with the same room that is older */
-    int32_t *capacity;  /* [windows] */
+    int32_t *order;     /* [conversations] indices, longest conversation first */
+    int32_t *window_of; /* [conversations] window of each */
+    int32_t *head;      /* [context + 1] newest window with that many free rows; -1: none */
+    int32_t *next;      /* [windows] next older window with as many free rows; -1: none */
+    int32_t *capacity;  /* [windows] free rows */
     struct capacity_set rooms;
     int32_t windows;
 };
@@ -253,7 +256,8 @@ static enum hd_status fitting_init(struct fitting *f, int64_t conversations, int
     return capacity_set_init(&f->rooms, context);
 }
 
-/* A counting sort by length; of equal length in the order of the permutation. */
+/* Sorts the conversations by length (counting sort), equal lengths in the order of a permutation
+ * keyed by the seed. */
 static enum hd_status sort(struct fitting *f, const struct hd_packed *found, int64_t count,
                            int64_t context, uint64_t seed)
 {
@@ -262,7 +266,7 @@ static enum hd_status sort(struct fitting *f, const struct hd_packed *found, int
 
     if (!first)
         return hd_err(HD_NO_MEMORY, "no memory to sort %" PRId64 " conversations", count);
-    for (int64_t i = 0; i < count; i++) /* a length of n goes behind all that are longer */
+    for (int64_t i = 0; i < count; i++) /* conversations of n tokens follow all longer ones */
         first[context - found[i].count + 1]++;
     for (int64_t n = 1; n <= context + 1; n++)
         first[n] += first[n - 1];
@@ -284,7 +288,8 @@ static void put(struct fitting *f, int32_t window, int32_t capacity)
     f->head[capacity] = window;
 }
 
-/* The window with the least room that is enough, taken out of the lists; else a new one. */
+/* Takes the window with the fewest free rows that suffice out of its list; if there is none, opens
+ * a new window. */
 static int32_t take(struct fitting *f, int32_t wanted, int64_t context)
 {
     const int64_t capacity = capacity_set_next(&f->rooms, wanted);
@@ -312,11 +317,12 @@ static void fit(struct fitting *f, const struct hd_packed *found, int64_t count,
     }
 }
 
-/* Numbers the windows by their first conversation, and lists their conversations. */
+/* Numbers the windows by their first conversation, and lists the conversations of each. */
 static enum hd_status list(struct fitting *f, const struct hd_packed *found, struct hd_packing *p)
 {
     const int64_t count = p->facts.conversations;
-    int32_t *number = f->capacity, named = 0; /* of windows; their rooms are not needed any more */
+    int32_t *number = f->capacity, named = 0; /* [windows] new number; reuses the array of free
+                                                 rows, which is not needed any more */
 
     p->facts.windows = f->windows;
     p->packed = calloc((size_t)count, sizeof *p->packed);

@@ -6,8 +6,8 @@
 #include "data/data_internal.h"
 #include "data/packing.h"
 
-/* The key for the order of samples; it differs from the keys of other users of the job's seed, such
- * as dropout. */
+/* Returns the key for the order of samples in an epoch; it differs from keys that other users, such
+ * as dropout, derive from the job's seed. */
 static uint64_t epoch_key(uint64_t seed, int64_t epoch)
 {
     return hd_random_key(hd_random_key(seed, hd_random_hash("sampler")), (uint64_t)epoch);
@@ -54,7 +54,7 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
             .window_count = packing ? hd_packing_get_facts(packing)->windows
                                     : hd_data_window_count(ranges[k].count, context),
             .seed =
-                k ? hd_random_key(seed, (uint64_t)k) : seed}; /* another order for each source */
+                k ? hd_random_key(seed, (uint64_t)k) : seed}; /* each source has its own order */
         s.window_count += s.sources[k].window_count;
     }
     hd_mixture_init(&s.mixture, weights, count, seed);
@@ -88,7 +88,7 @@ int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, i
                                       (uint64_t)(number % source->window_count));
 }
 
-/* Row i of a batch of windows of S tokens. */
+/* Returns the view of row i of a batch of windows of S tokens. */
 static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int64_t S)
 {
     return (struct hd_data_batch){.tokens = b->tokens ? b->tokens + i * S : NULL,
@@ -105,8 +105,8 @@ static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int
                                   .empty_token = b->empty_token};
 }
 
-/* Says of rows [begin, end) that they are a conversation, or a window, of `length` tokens; 0: they
- * are padding. */
+/* Sets begins and lengths of rows [begin, end), which hold a conversation or window of `length`
+ * tokens; length 0: padding. */
 static void put_extent(const struct hd_data_batch *row, int64_t begin, int64_t end, int64_t length)
 {
     for (int64_t j = begin; row->begins && j < end; j++)
@@ -115,7 +115,7 @@ static void put_extent(const struct hd_data_batch *row, int64_t begin, int64_t e
         row->lengths[j] = (int32_t)length;
 }
 
-/* Fills positions, index and bounds of a row; clears the targets at ends of documents. */
+/* Fills positions, index and bounds of a row; removes the targets at ends of documents. */
 static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_data_batch *row)
 {
     int64_t start = 0;
@@ -136,8 +136,7 @@ static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_d
     put_extent(row, 0, S, S);
 }
 
-/* Fills rows [from, S), which no conversation has: they are a document of their own, without a
- * target. */
+/* Fills rows [from, S) with padding: one document without targets. */
 static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *row)
 {
     for (int64_t j = from; j < S; j++) {
@@ -159,7 +158,7 @@ static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *ro
     put_extent(row, from, S, 0);
 }
 
-/* Fills rows [at, at + count) with a conversation, or its beginning. */
+/* Fills rows [at, at + count) with the first `count` tokens of a conversation. */
 static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t first,
                                         int64_t count, int64_t at, const struct hd_data_batch *row)
 {
@@ -168,7 +167,7 @@ static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t 
     bool counts[PIECE];
 
     for (int64_t j = 0; !st && j < count; j++) {
-        if (j % PIECE == 0) /* of the targets of the next rows */
+        if (j % PIECE == 0) /* for the targets of the next PIECE rows */
             hd_corpus_read_counts(corpus, first + j + 1,
                                   count - j - 1 < PIECE ? count - j - 1 : PIECE, counts);
         if (row->targets)
@@ -185,8 +184,8 @@ static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t 
     return st;
 }
 
-/* Fills rows [at, at + count) of what only pairs have. The reference of a row's target is that of
- * the next token; the last row has no target. */
+/* Fills answers and reference of rows [at, at + count), for pairs. A row's reference is that of the
+ * next token, its target; the last row has no target. */
 static void fill_answer(const struct hd_corpus *corpus, int64_t first, int64_t count, int64_t at,
                         int32_t answer, const struct hd_data_batch *row)
 {
@@ -223,7 +222,7 @@ static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct h
     enum hd_status st = HD_OK;
     int64_t at = 0;
 
-    if (!row->tokens) /* then nothing is filled */
+    if (!row->tokens) /* without `tokens` no array may be set */
         return HD_OK;
     for (int64_t i = 0; !st && i < n; i++) {
         st = packed[i].chosen
@@ -235,7 +234,7 @@ static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct h
     return st;
 }
 
-/* Fills one row with a window: tokens, targets (the tokens one place later), positions. */
+/* Fills one row with a window: tokens, targets (each the next token), positions. */
 static enum hd_status fill_row(struct hd_data_range range, int64_t S, int64_t window,
                                const struct hd_data_batch *row)
 {
@@ -321,7 +320,8 @@ static int64_t count_packed(const struct hd_corpus *corpus, const struct hd_pack
     int64_t sum = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        const int64_t chosen = packed[i].chosen; /* of a pair; then it is two documents */
+        const int64_t chosen = packed[i].chosen; /* tokens of the chosen answer of a pair; 0: one
+                                                    conversation */
 
         if (chosen)
             sum += hd_conversation_targets(corpus, packed[i].first, chosen);
@@ -330,7 +330,7 @@ static int64_t count_packed(const struct hd_corpus *corpus, const struct hd_pack
     return sum;
 }
 
-/* The last token of a document has no target. */
+/* Adds the targets of a window to *sum: all tokens but the last of each document. */
 static enum hd_status count_row(struct hd_data_range range, int64_t S, int64_t window, int64_t *sum)
 {
     enum { PIECE = 512 };

@@ -10,11 +10,11 @@
 #include "data/tokenize.h"
 
 enum { CHUNK = 1 << 16, BEGINNING = 1 << 20 };
-#define TOKENS_SCANNED_MAX (INT64_C(1) << 31) /* of one file; takes seconds */
+#define TOKENS_SCANNED_MAX (INT64_C(1) << 31) /* tokens of one file; scanning them takes seconds */
 
 /* ---- token files ---- */
 
-/* Reads all ids, which must be in the vocabulary, and counts the ends of documents, and an
+/* Reads all ids, which must be in the vocabulary, and counts documents: end-of-text ids, and an
  * unfinished document at the end of the file. */
 static enum hd_status scan_ids(const struct hd_corpus *corpus, int64_t end_of_text,
                                int64_t *ret_documents)
@@ -56,7 +56,8 @@ static enum hd_status look_at_tokens(const struct hd_corpus *corpus, int64_t end
 
 /* ---- text ---- */
 
-/* The bytes of a character that begins at the end of a chunk and goes on behind it. */
+/* Returns how many bytes at the end of a chunk belong to a character that continues in the next
+ * chunk. */
 static size_t unfinished(const char *text, size_t bytes)
 {
     for (size_t n = 1; n <= 3 && n <= bytes; n++) {
@@ -69,7 +70,7 @@ static size_t unfinished(const char *text, size_t bytes)
     return 0;
 }
 
-/* Checks that [0, read_max) of a text are UTF-8. NUL is: a tokenizer takes it. */
+/* Checks that bytes [0, read_max) of a text are UTF-8. NUL is allowed: tokenizers accept it. */
 static enum hd_status check_utf8(const struct hd_corpus *corpus, const char *path, int64_t read_max)
 {
     int32_t *ids = malloc(CHUNK * sizeof *ids);
@@ -104,8 +105,8 @@ static enum hd_status check_utf8(const struct hd_corpus *corpus, const char *pat
     return st;
 }
 
-/* Reads the file as a rank does, with the tokenizer where the bound leaves room for it, else with
- * that of bytes, which parses lines all the same. */
+/* Tokenizes the file as a rank does, without writing ids. If the file exceeds r->encode_left, uses
+ * the tokenizer "bytes", which still checks the lines. */
 static enum hd_status encode(const char *path, struct hd_survey_rules *r, int64_t size_bytes,
                              int64_t read_max)
 {
@@ -138,7 +139,7 @@ static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *p
     one->checked = r->read_left < one->bytes ? BEGINNING : one->bytes;
     if (one->checked > one->bytes)
         one->checked = one->bytes;
-    if (is_bytes) { /* any bytes are tokens */
+    if (is_bytes) { /* every byte is a token */
         one->checked = one->bytes;
         return HD_OK;
     }
@@ -151,7 +152,7 @@ static enum hd_status look_at_text(const struct hd_corpus *corpus, const char *p
 
 /* ---- lines ---- */
 
-/* Reads the lines as a rank does: text is encoded, of conversations the form is checked. */
+/* Checks the lines as a rank does: encodes lines of text; checks the form of conversations. */
 static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
                                     struct hd_survey *one)
 {

@@ -1,4 +1,4 @@
-/* text_identity: what the tokens of texts depend on beside the texts, as one hash. */
+/* text_identity: hashes everything except the texts that decides which tokens texts become. */
 #include <string.h>
 
 #include "base/file.h"
@@ -9,9 +9,9 @@
 #include "tokenizer/special.h"
 #include "tokenizer/tokenizer.h"
 
-#define FORM "2:" /* of an identity as it is recorded; older ones have none */
+#define FORM "2:" /* prefix of a recorded identity; older identities have none */
 
-/* A file that is not there differs from an empty one. */
+/* Mixes in a file's contents. A missing file and an empty one give different hashes. */
 static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_hash *hash)
 {
     struct hd_text bytes = {0};
@@ -27,8 +27,8 @@ static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_has
     return st;
 }
 
-/* Mixes in the template of conversations with tools; without one nothing is mixed, as by older
- * builds. */
+/* Mixes in the template for conversations with tools; without one mixes in nothing, as older builds
+ * did. */
 static enum hd_status mix_tool_use(const char *template, struct hd_hash *hash)
 {
     struct hd_text path = {0};
@@ -47,7 +47,7 @@ static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_has
 
     hd_hash_add(hash, o->format, strlen(o->format) + 1);
     hd_hash_add(hash, o->loss, strlen(o->loss) + 1);
-    if (*o->date) /* older builds knew no dates, and their identities must hold */
+    if (*o->date) /* older builds had no date; their identities must stay valid */
         hd_hash_add(hash, o->date, strlen(o->date) + 1);
     if (*o->template)
         st = mix_file(o->template, HD_CHAT_FILE_BYTES_MAX, hash);
@@ -56,8 +56,8 @@ static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_has
     return st;
 }
 
-/* Mixes in the special tokens of the folder; where they have no eos_token the ids of the model's,
- * too. */
+/* Mixes in the special tokens of the tokenizer's folder and, if they lack eos_token, the eos ids of
+ * the model's files. */
 static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash *hash)
 {
     struct hd_companions companions;
@@ -97,8 +97,8 @@ void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX])
 
 /* ---- of older jobs ---- */
 
-/* The hash as of jobs before version 12: whole files, and of special tokens only where there are
- * conversations. */
+/* Computes the hash as for jobs before version 12: whole files, and special tokens only if there
+ * are conversations. */
 static enum hd_status old_identity(const struct hd_text_origin *o, uint64_t *ret_hash)
 {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};

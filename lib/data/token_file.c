@@ -1,4 +1,5 @@
-/* token_file: tokens of any width; the formats text and llm.c. Others: npy.c, megatron.c. */
+/* token_file: reads tokens of any width; parses text and llm.c files. Other formats: npy.c,
+ * megatron.c. */
 #include "data/token_file.h"
 
 #include <assert.h>
@@ -101,7 +102,8 @@ int64_t hd_token_at(const struct hd_token_view *view, int64_t place)
     return -1;
 }
 
-/* One loop per width, which compilers vectorise. */
+/* Reads `count` tokens of one width; a separate loop for each width, so that compilers vectorise
+ * it. */
 #define READ(type, load)                                                                 \
     for (int64_t i = 0; i < count; i++) {                                                \
         const int64_t value = (type)load(p + i * (int64_t)sizeof(type));                 \

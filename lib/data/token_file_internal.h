@@ -1,4 +1,4 @@
-/* token_file_internal: little-endian numbers at any address. */
+/* token_file_internal: loads little-endian numbers from unaligned addresses. */
 #ifndef HD_DATA_TOKEN_FILE_INTERNAL_H
 #define HD_DATA_TOKEN_FILE_INTERNAL_H
 

@@ -29,12 +29,14 @@ enum {
 struct hd_token_writer {
     enum hd_token_format format;
     int id_bytes, fd;
-    char *out, *part, *idx, *idx_part; /* idx, idx_part NULL: not Megatron's format */
+    char *out, *part, *idx, *idx_part; /* final and temporary paths; idx, idx_part NULL: the format
+                                          has no index */
     int64_t count;                     /* ids written */
     unsigned char *buffer;             /* [BUFFER_IDS, id_bytes] */
     /* the tables of Megatron's index */
-    struct hd_text lengths, pointers, documents; /* i32, i64, i64 */
-    struct hd_text counts;                       /* bits */
+    struct hd_text lengths, pointers, documents; /* arrays of i32, i64, i64 */
+    struct hd_text counts;                       /* one bit per token: whether it counts for the
+                                                    loss */
     int64_t sequences, sequence_first;
 };
 
@@ -75,7 +77,7 @@ static enum hd_status name_files(struct hd_token_writer *w, const char *out)
     return name.failed || part.failed || idx.failed || idx_part.failed ? no_memory() : HD_OK;
 }
 
-/* Only a regular file may be replaced. */
+/* Refuses to replace anything but a regular file. */
 static enum hd_status check_place(const char *path)
 {
     struct stat info;
@@ -85,7 +87,7 @@ static enum hd_status check_place(const char *path)
     return HD_OK;
 }
 
-/* With an .idx beside it, readers would take an llm.c .bin for one of Megatron's. */
+/* Refuses to write an llm.c .bin beside an .idx, because readers would take it for Megatron's. */
 static enum hd_status check_no_index(const char *out)
 {
     struct hd_text idx = {0};
@@ -148,7 +150,7 @@ void hd_token_writer_drop(struct hd_token_writer *w)
         return;
     if (w->fd >= 0) {
         (void)close(w->fd);
-        (void)unlink(w->part); /* fails harmlessly after the rename */
+        (void)unlink(w->part); /* fails after the rename, harmlessly */
         if (w->idx_part)
             (void)unlink(w->idx_part);
     }
@@ -175,7 +177,8 @@ static enum hd_status put(struct hd_token_writer *w, const int32_t *ids, size_t 
 {
     enum hd_status st;
 
-    for (size_t i = 0; i < count; i++) { /* little-endian machines only: token_file_internal.h */
+    for (size_t i = 0; i < count; i++) { /* correct on little-endian machines only, as
+                                            token_file_internal.h checks */
         const uint32_t id = (uint32_t)ids[i];
 
         memcpy(w->buffer + i * (size_t)w->id_bytes, &id, (size_t)w->id_bytes);
@@ -205,7 +208,7 @@ enum hd_status hd_token_writer_add(struct hd_token_writer *w, const int32_t *ids
     for (int64_t at = 0; !st && at < count;) {
         const int64_t n = count - at < BUFFER_IDS ? count - at : BUFFER_IDS;
 
-        if (w->count - w->sequence_first > INT32_MAX - n) /* the limit of an int32 length */
+        if (w->count - w->sequence_first > INT32_MAX - n) /* a sequence's length is an int32 */
             end_sequence(w);
         st = put(w, ids + at, (size_t)n);
         at += n;
@@ -222,7 +225,7 @@ enum hd_status hd_token_writer_end_document(struct hd_token_writer *w)
     return w->lengths.failed || w->pointers.failed || w->documents.failed ? no_memory() : HD_OK;
 }
 
-/* Appends a bit for each of the next ids. */
+/* Appends one bit for each of the next ids: whether it counts for the loss. */
 static void add_counts(struct hd_token_writer *w, const char *counts, int64_t count)
 {
     static const char none = 0;
@@ -327,8 +330,7 @@ static enum hd_status rename_to(const char *from, const char *to)
     return HD_OK;
 }
 
-/* Removes the index of a former file, durably: it must not stand beside the new .bin, whatever of
- * both a power cut leaves. */
+/* Removes an older index durably: even after a power cut it must not be beside the new .bin. */
 static enum hd_status remove_index(const struct hd_token_writer *w)
 {
     if (unlink(w->idx) < 0)
@@ -338,7 +340,8 @@ static enum hd_status remove_index(const struct hd_token_writer *w)
     return sync_dir(w->idx);
 }
 
-/* Everything that a full disk can fail comes before the first rename. */
+/* Flushes and renames the files. Every step that can fail on a full disk comes before the first
+ * rename. */
 static enum hd_status publish(struct hd_token_writer *w)
 {
     enum hd_status st = HD_OK;

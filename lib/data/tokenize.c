@@ -14,26 +14,27 @@
 #include "data/kind.h"
 
 enum {
-    PIECE_BYTES = 1 << 20, /* minimum size of a piece, except at the end of a file */
+    PIECE_BYTES = 1 << 20, /* bytes of a piece at least, except at the end of a file */
     READ_BYTES = 1 << 18,
     SLOTS_PER_THREAD = 2,
     WAIT_MS = 100,
 };
 
-/* A piece of work. It belongs to the caller's thread while FREE or DONE, else to a worker. */
+/* State of a slot. The caller's thread owns a slot that is FREE or DONE, a worker thread any
+ * other. */
 enum slot_state { FREE, READY, TAKEN, DONE };
 
 struct tokenize_slot {
     enum slot_state state;
     const char *path;
-    int64_t first_line; /* .jsonl: line number of its first line, from 1; text: 0 */
-    int64_t first_byte; /* text: its offset in the file */
-    bool ends_document; /* text: it is the last piece of the file */
+    int64_t first_line; /* line number of the first line of a .jsonl piece, from 1; 0: text */
+    int64_t first_byte; /* offset of a text piece in its file */
+    bool ends_document; /* whether it is the last piece of a text file */
     struct hd_text text;
     struct hd_id_list ids;
-    struct hd_text counts; /* of conversations: a byte for each id */
+    struct hd_text counts; /* for conversations, one byte per id: whether it counts for the loss */
     int64_t targets, spelled;
-    size_t *ends; /* ids before the end of each document */
+    size_t *ends; /* index in `ids` of the end of each document */
     size_t end_count, end_capacity;
     struct hd_error error;
 };
@@ -41,17 +42,17 @@ struct tokenize_slot {
 struct work {
     const struct hd_tokenize *how;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* the state of a slot, or `stops` */
+    pthread_cond_t changed; /* signalled when the state of a slot or `stops` changes */
     struct tokenize_slot *slots;
     int slot_count;
     int64_t taken; /* number of pieces that workers have taken, in order */
     bool stops;
     /* used by the caller's thread only */
-    size_t input;         /* index of the input that is read */
-    FILE *file;           /* NULL: the input is not open yet */
-    int64_t line, byte;   /* lines and bytes of it that were given to slots */
-    struct hd_text ahead; /* bytes read from it and not given to a slot yet */
-    size_t searched;      /* bytes of `ahead` already searched for the end of a piece */
+    size_t input;         /* index of the current input */
+    FILE *file;           /* the current input; NULL: not open yet */
+    int64_t line, byte;   /* lines and bytes of the input that slots have got */
+    struct hd_text ahead; /* bytes read from the input that no slot has got yet */
+    size_t searched;      /* bytes of `ahead` in which no end of a piece was found */
     bool at_end;          /* the end of the file was read */
     bool has_lines;       /* the input is a .jsonl */
     struct hd_token_writer *writer;
@@ -60,7 +61,7 @@ struct work {
 
 /* ---- workers ---- */
 
-/* A document ends after so many ids of the slot. */
+/* Records that a document ends after the first `ids` ids of the slot. */
 static enum hd_status note_end(struct tokenize_slot *slot, size_t ids)
 {
     if (slot->end_count == slot->end_capacity) {
@@ -76,7 +77,8 @@ static enum hd_status note_end(struct tokenize_slot *slot, size_t ids)
     return HD_OK;
 }
 
-/* A document ends after the ids that the slot has so far. */
+/* Ends a document after the present ids of the slot; adds the end-of-text id if the caller asked
+ * for it. */
 static enum hd_status end_document(const struct work *w, struct tokenize_slot *slot)
 {
     if (w->how->end_of_text >= 0 && !w->how->conversations) {
@@ -89,7 +91,7 @@ static enum hd_status end_document(const struct work *w, struct tokenize_slot *s
     return note_end(slot, slot->ids.count);
 }
 
-/* Refuses tokens of the slot, from number `first`, for which the model has no row. */
+/* Refuses ids of the slot, from index `first` on, that are outside the model's vocabulary. */
 static enum hd_status check_rows(const struct work *w, const struct tokenize_slot *slot,
                                  size_t first)
 {
@@ -104,7 +106,7 @@ static enum hd_status check_rows(const struct work *w, const struct tokenize_slo
     return HD_OK;
 }
 
-/* Encodes the document in a line of .jsonl. */
+/* Encodes the text in one line of a .jsonl file. */
 static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
                                struct tokenize_slot *slot, const char *line, size_t size_bytes)
 {
@@ -253,7 +255,7 @@ static enum hd_status open_input(struct work *w)
     return HD_OK;
 }
 
-/* Returns whether a check has read as much of the input as was asked for. */
+/* Returns whether a run without output has read how->read_max bytes of the input. */
 static bool has_enough(const struct work *w)
 {
     return !w->how->out && w->how->read_max && w->byte >= w->how->read_max;
@@ -267,7 +269,7 @@ static void close_input(struct work *w)
     w->input++;
 }
 
-/* Appends more of the file to `ahead`. */
+/* Appends the next bytes of the file to `ahead`. */
 static enum hd_status read_more(struct work *w, char *buffer)
 {
     const char *path = w->how->inputs[w->input];
@@ -280,8 +282,9 @@ static enum hd_status read_more(struct work *w, char *buffer)
     return w->ahead.failed ? hd_err(HD_NO_MEMORY, "no memory for a part of %s", path) : HD_OK;
 }
 
-/* The size of the piece at the start of `ahead`; 0: read more first. It ends at the first end of a
- * line (.jsonl) or allowed cut (text) after PIECE_BYTES, or at the end of the file. */
+/* Returns the size of the piece at the start of `ahead`; 0: more bytes must be read. A piece ends
+ * at the first line end (.jsonl) or allowed cut (text) after PIECE_BYTES, or at the end of the
+ * file. */
 static size_t piece_end(struct work *w, bool has_lines)
 {
     const struct hd_text *ahead = &w->ahead;
@@ -347,7 +350,7 @@ static enum hd_status refuse_length(const struct work *w, const char *path, bool
                   path, HD_TOKENIZE_PIECE_BYTES_MAX);
 }
 
-/* Reads until there is a whole piece. */
+/* Reads until `ahead` has a whole piece, and moves it to the slot. */
 static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
 {
     const bool has_lines = w->has_lines;
@@ -372,7 +375,7 @@ static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
     return st;
 }
 
-/* Fills the slot with the next piece; *ret_filled false: there is none. */
+/* Fills the slot with the next piece; *ret_filled false: all input has been read. */
 static enum hd_status fill(struct work *w, struct tokenize_slot *slot, bool *ret_filled)
 {
     enum hd_status st = HD_OK;
@@ -457,7 +460,7 @@ static enum hd_status await(struct work *w, const struct tokenize_slot *slot)
     return st;
 }
 
-/* Fills slots in turn, and writes their ids in the same order. */
+/* Fills the slots in turn, and writes their ids in the same order. */
 static enum hd_status run(struct work *w)
 {
     int64_t filled = 0, written = 0;
@@ -584,7 +587,7 @@ enum hd_status hd_tokenize_run(const struct hd_tokenize *how, struct hd_tokenize
         st = run_with_threads(&w);
     if (!st && how->needs_tokens && !w.counts.tokens)
         st = hd_err(HD_INVALID,
-                    "%s%s: no token comes of it, and no job could train on that; give "
+                    "%s%s: the text has no token, so no job could train on it; give "
                     "files with text",
                     how->inputs[0], how->input_count > 1 ? " and the other files" : "");
     if (st)

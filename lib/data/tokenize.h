@@ -1,7 +1,7 @@
 /* tokenize: converts text files to one token file, with several threads.
  *
- * A text file is one document; each line of a .jsonl file is one, under a key, or with
- * `conversations` a conversation, whose tokens have a bit each that says whether they count. The
+ * A text file is one document. Each line of a .jsonl file is one: the text under a key or, with
+ * `conversations`, a conversation, for which the output says which tokens count for the loss. The
  * output is the same for any number of threads: documents in the order of the inputs.
  *
  * Work is split into pieces of about 1 MiB: at ends of documents, and inside a long text where
@@ -29,33 +29,35 @@ enum { HD_TOKENIZE_THREADS_MAX = 256 };
 
 struct hd_tokenize_counts {
     int64_t documents, tokens, read_bytes, total_bytes; /* bytes of the input files */
-    int64_t targets; /* tokens that count for the loss; of text all */
-    int64_t spelled; /* conversations in which a message spells a special token */
+    int64_t targets; /* tokens that count for the loss; for text, all */
+    int64_t spelled; /* conversations in which a message contains the text of a special token */
 };
 
 struct hd_tokenize {
     const struct hd_tokenizer *tokenizer;
-    int64_t end_of_text; /* the id to add after each document; < 0: none */
-    int64_t vocab;       /* rows of the model: a text with another token is refused; 0: any */
+    int64_t end_of_text; /* id to add after each document; < 0: none */
+    int64_t vocab;       /* rows of the model's embedding: text with a larger id is refused; 0: not
+                            checked */
     const char *const *inputs;
     size_t input_count;
-    bool needs_tokens; /* inputs without a token are refused, and nothing is written */
-    const char *out;   /* as for hd_token_writer_open; NULL: the inputs are checked alone */
-    int64_t read_max;  /* without `out`: only about so many bytes of each input; 0: all */
+    bool needs_tokens; /* refuse inputs that give no token; nothing is written then */
+    const char *out;   /* path as for hd_token_writer_open; NULL: only check the inputs */
+    int64_t read_max;  /* if out is NULL: bytes to read of each input, approximately; 0: all */
     enum hd_token_format format;
-    /* Not NULL: the lines of the inputs, all .jsonl, are conversations. The format must be
-     * HD_TOKEN_FORMAT_COUNTS, and end_of_text is that of the rules. */
+    /* Rules for conversations; then all inputs are .jsonl files of conversations, the format must
+     * be HD_TOKEN_FORMAT_COUNTS, and end_of_text must equal that of the rules. NULL: the inputs are
+     * text. */
     const struct hd_conversation_rules *conversations;
-    const char *key; /* of the text in a line of .jsonl; NULL: "text" */
+    const char *key; /* key of the text in a .jsonl line; NULL: "text" */
     int threads;
-    /* Called several times per second; returns false to stop the work. May be NULL. */
+    /* Called several times per second; returns false to stop the run. May be NULL. */
     bool (*progress)(void *context, const struct hd_tokenize_counts *so_far);
     void *context;
 };
 
-/* Ids have 16 bits if the vocabulary and end_of_text allow it, else 32. Atomic and durable
- * (token_writer.h). HD_INVALID names the input and, in .jsonl, the line. HD_ABORTED: progress
- * returned false. ret_counts may be NULL. */
+/* Tokenizes the inputs. Ids have 16 bits if the vocabulary and end_of_text allow it, else 32.
+ * Atomic and durable (token_writer.h). ret_counts may be NULL. HD_INVALID names the input and the
+ * line of a .jsonl. HD_ABORTED: progress returned false. */
 enum hd_status hd_tokenize_run(const struct hd_tokenize *how,
                                struct hd_tokenize_counts *ret_counts);
 

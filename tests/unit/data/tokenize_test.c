@@ -131,7 +131,7 @@ static void files_without_a_token_may_be_refused(void **state)
 
     (void)state;
     assert_int_equal(hd_tokenize_run(&job, NULL), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "none.txt: no token comes of it"));
+    assert_non_null(strstr(hd_err_message(), "none.txt: the text has no token"));
     assert_int_equal(hd_file_read(job.out, 100, &kept), HD_OK);
     assert_string_equal(kept.data, "kept");
     hd_text_free(&kept);
