@@ -1,6 +1,6 @@
 /* added: finds added tokens as Hugging Face tokenizers does: the leftmost match, then the longest;
- * the search continues after the match, without the space that it strips. A match of a single_word
- * token inside a word is skipped as a whole, and so is one of a special token where
+ * the search continues after the match and before a space that the match strips. A match inside a
+ * word is skipped if the token is single_word; a match of a special token is skipped if
  * split_special_tokens is set. */
 #include <string.h>
 
@@ -49,12 +49,12 @@ enum hd_status hd_added_insert(struct hd_arena *arena, struct hd_added_set *set,
         }
         node = next;
     }
-    if (set->nodes[node].token < 0) /* of duplicates the first one counts */
+    if (set->nodes[node].token < 0) /* the first one of duplicates wins */
         set->nodes[node].token = token;
     return HD_OK;
 }
 
-/* The longest token that begins at `at`, or -1. */
+/* Returns the longest token that begins at `at`; -1: none. */
 static int32_t longest_at(const struct hd_added_walk *w, size_t at)
 {
     int32_t node = w->set->first[w->text[at]], token = -1;
@@ -98,7 +98,7 @@ static bool is_single_word(const struct hd_added_walk *w, size_t from, size_t to
            !hd_regex_is(word_char, w->text + to, hd_character_bytes(w->text[to]));
 }
 
-/* Returns whether a guard is in the text that [from, to) was made of. */
+/* Returns whether a guard lies in the text that [from, to) was made from. */
 static bool is_guarded(const struct hd_added_walk *w, size_t from, size_t to)
 {
     const struct hd_origin origin = w->guard_count && w->piece

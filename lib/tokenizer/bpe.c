@@ -1,9 +1,9 @@
-/* bpe: words into ids: repeatedly merges the adjacent pair of the lowest rank, the leftmost of
- * equal ranks, until no pair merges.
+/* bpe: encodes words to ids: repeatedly merges the adjacent pair of the lowest rank, the leftmost
+ * of equal ranks, until no pair merges.
  *
- * Short words (at most SCAN_MAX parts) by scanning, O(n^2); long ones with a heap of pairs, O(n log
- * n). Each thread has a direct-mapped cache of words, of fixed size: a new word replaces the old
- * one in its slot. */
+ * Short words (at most SCAN_MAX parts) are merged by scanning, O(n^2), long ones with a heap of
+ * pairs, O(n log n). Each thread has a direct-mapped cache of words, of fixed size: a new word
+ * replaces the old one in its slot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +12,9 @@
 
 enum {
     SCAN_MAX = 64,
-    CACHE_KEY_BYTES = 32, /* the word, zeros; the last byte is its length */
+    CACHE_KEY_BYTES = 32, /* bytes of the word, padded with zeros; the last byte is its length */
     CACHE_IDS = 7,
-    CACHE_SLOTS = 1 << 15, /* x 64 bytes = 2 MiB */
+    CACHE_SLOTS = 1 << 15, /* slots of 64 bytes, 2 MiB together */
 };
 
 struct bpe_slot {
@@ -23,12 +23,13 @@ struct bpe_slot {
     int32_t ids[CACHE_IDS];
 };
 
-struct bpe_part {               /* of a long word: a doubly linked list in an array */
-    int32_t id, previous, next; /* -1: none; id -1: merged into another part */
-    int32_t len_bytes;          /* of the word */
+struct bpe_part {               /* one part of a long word, in a doubly linked list in an array */
+    int32_t id, previous, next; /* previous, next: indices, -1: none; id -1: merged into another
+                                   part */
+    int32_t len_bytes;          /* bytes of the word that the part spells */
 };
 
-struct bpe_pair { /* in the heap */
+struct bpe_pair { /* candidate merge in the heap; at: index of the left part */
     int32_t rank, at, result;
 };
 
@@ -37,7 +38,7 @@ struct hd_words {
     struct bpe_slot *cache;
     struct bpe_part *parts;
     struct bpe_pair *heap;
-    int32_t *lens; /* bytes of the word that each of its first ids spells; later of those left */
+    int32_t *lens; /* bytes of the word that each id spells */
     size_t part_capacity, heap_count;
     struct hd_id_list *list;
 };
@@ -99,9 +100,9 @@ static enum hd_status no_token(const unsigned char *at, size_t n)
 
 struct beginning {
     const struct hd_bpe *bpe;
-    int32_t *ids, *lens; /* lens may be NULL */
+    int32_t *ids, *lens; /* ids and their lengths in bytes; lens NULL: not wanted */
     size_t count;
-    size_t unknown_bytes; /* of an unknown token that is not among the ids yet */
+    size_t unknown_bytes; /* bytes of an unknown token that was not written to ids yet */
 };
 
 static void add_id(struct beginning *b, int32_t id, size_t len_bytes)
@@ -128,7 +129,7 @@ static enum hd_status add_unknown(struct beginning *b, const unsigned char *at, 
     return HD_OK;
 }
 
-/* Returns the token of the character word[at, at + n), with what the model puts around it; -1:
+/* Returns the token of the character word[at, at + n), with the model's prefix or suffix; -1:
  * none. */
 static int32_t find_character(const struct hd_bpe *bpe, const unsigned char *word, size_t at,
                               size_t n, size_t len_bytes)
@@ -145,8 +146,8 @@ static int32_t find_character(const struct hd_bpe *bpe, const unsigned char *wor
     return hd_bpe_word(bpe, spelt, before + n + behind);
 }
 
-/* Adds <0x..> for each byte; false: the model does not have them all. The reference writes an
- * unknown token that waits only behind them. */
+/* Adds the token <0x..> of each byte; returns false if the model lacks one of them. Like the
+ * reference, writes an unknown token that is still pending only after these tokens. */
 static bool add_bytes(struct beginning *b, const unsigned char *at, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -157,8 +158,8 @@ static bool add_bytes(struct beginning *b, const unsigned char *at, size_t n)
     return true;
 }
 
-/* Finds the ids that a word begins with: of its characters, or of its bytes where words are bytes.
- * Room for n ids. */
+/* Finds the ids to start merging from: one per character, or one per byte if the words are bytes.
+ * `ids` must have space for n. */
 static enum hd_status begin_word(const struct hd_bpe *bpe, const unsigned char *word, size_t n,
                                  int32_t *ids, int32_t *lens, size_t *ret_count)
 {
@@ -189,7 +190,7 @@ static enum hd_status begin_word(const struct hd_bpe *bpe, const unsigned char *
 
 /* ---- short words ---- */
 
-/* Merges ids[0, n) in place; returns how many ids are left. */
+/* Merges ids[0, n) in place; returns how many ids remain. */
 static size_t merge_by_scanning(const struct hd_bpe *bpe, int32_t *ids, size_t n)
 {
     const struct hd_merge *merges[SCAN_MAX];
@@ -239,7 +240,8 @@ static void sift_down(struct bpe_pair *heap, size_t count, size_t i)
     heap[i] = item;
 }
 
-/* 3 n pairs are enough: each merge removes one pair and pushes at most two. */
+/* Pushes the pair that begins at part `at`, if it can merge. The heap has space for 3 n pairs,
+ * which suffices: each merge removes one pair and pushes at most two. */
 static void push_pair(struct hd_words *e, int32_t at)
 {
     const struct bpe_part *left = &e->parts[at];
@@ -288,7 +290,7 @@ static void merge_by_heap(struct hd_words *e)
             continue;
         right = &e->parts[left->next];
         m = hd_bpe_merge(e->bpe, left->id, right->id);
-        if (!m || m->result != top.result) /* stale: a part was merged with another since */
+        if (!m || m->result != top.result) /* stale: a part has been merged with another since */
             continue;
         left->id = top.result;
         left->len_bytes += right->len_bytes;
@@ -302,7 +304,7 @@ static void merge_by_heap(struct hd_words *e)
     }
 }
 
-/* Adds the ids of a long word, and sets e->lens of them. */
+/* Adds the ids of a long word, and sets e->lens to their lengths in bytes. */
 static enum hd_status add_long_word(struct hd_words *e, const unsigned char *word, size_t n)
 {
     const int32_t *ids;

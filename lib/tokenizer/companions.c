@@ -20,18 +20,18 @@ static const size_t arena_bytes_max = (size_t)1 << 30;
 const char *const hd_companion_files[HD_COMPANION_FILES] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json"};
 
-/* The names that every tokenizer has, in the order in which their tokens are added. */
+/* Names that every tokenizer has, in the order in which their tokens are added. */
 static const char *const standard[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token"};
 enum { STANDARD_COUNT = sizeof standard / sizeof standard[0] };
 
-/* Classes that build a BPE themselves, and the tokens that they have where no file names one
- * (transformers 5.24, models/NAME/tokenization_NAME.py). */
+/* Tokenizer classes that build a BPE themselves, and their default special tokens for names that no
+ * file gives (transformers 5.24, models/NAME/tokenization_NAME.py). */
 static const struct tokenizer_class {
     const char *name;
-    const char *names[STANDARD_COUNT]; /* as in `standard`; NULL: none */
-    bool resets;                       /* hd_companions.resets */
-    bool ignores_prefix_space;         /* it has no setting add_prefix_space */
+    const char *names[STANDARD_COUNT]; /* default tokens in the order of `standard`; NULL: none */
+    bool resets;                       /* value for hd_companions.resets */
+    bool ignores_prefix_space;         /* the class has no setting add_prefix_space */
 } classes[] = {
     {.name = "GPT2Tokenizer", .names = {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"}},
     {.name = "GPTNeoXTokenizer",
@@ -49,9 +49,10 @@ static const struct tokenizer_class {
                "<MASK_TOKEN>"}},
 };
 
-/* The class of a model type, where transformers registers another one than the general class.
- * is_mistral: it registers a class of another library, and the general one where that is not
- * installed. ignores_files: the class that the files name is known to be wrong for this type. */
+/* Tokenizer classes of model types for which transformers registers another class than the general
+ * one. is_mistral: the registered class belongs to another library, and the general class is used
+ * where that is not installed. ignores_files: the class that the files name is known to be wrong
+ * for this model type. */
 static const struct type_class {
     const char *model_type, *class_name;
     bool is_mistral, ignores_files;
@@ -76,14 +77,14 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for special tokens");
 }
 
-/* A key of a file, unless it is absent. */
+/* Returns the value of a key in a file; NULL: absent. */
 static const struct hd_json *member(const struct companions_reading *r, enum hd_companion_file file,
                                     const char *key)
 {
     return r->roots[file] ? hd_json_member(r->roots[file], key) : NULL;
 }
 
-/* Returns a text, or "". */
+/* Returns the string value of a key; "" if it is absent or no string. */
 static const char *word(const struct companions_reading *r, enum hd_companion_file file,
                         const char *key)
 {
@@ -113,7 +114,7 @@ static bool has_value(const struct hd_json *object, const char *key)
     return m && m->kind != HD_JSON_NULL;
 }
 
-/* Keeps a copy of the content. */
+/* Copies the content of a token into the arena of the result. */
 static enum hd_status set_token(struct companions_reading *r, const char *content,
                                 struct hd_companion_token *token)
 {
@@ -123,7 +124,8 @@ static enum hd_status set_token(struct companions_reading *r, const char *conten
     return token->content ? HD_OK : no_memory();
 }
 
-/* Reads a text or an object with "content"; of an object without "special": `special`. */
+/* Reads a token from a string or from an object with "content". `special`: the flag for an object
+ * without a key "special". */
 static enum hd_status read_token(struct companions_reading *r, const struct hd_json *value,
                                  bool special, struct hd_companion_token *ret_token)
 {
@@ -180,7 +182,7 @@ static void remove_name(struct hd_companions *c, struct hd_companion_name *row)
     c->name_count--;
 }
 
-/* Sets a name, or replaces its token. An empty token is none. */
+/* Sets the token of a name, replacing an earlier one. An empty token removes the name. */
 static enum hd_status put_name(struct companions_reading *r, const char *name, const char *file,
                                struct hd_companion_token token)
 {
@@ -222,8 +224,8 @@ static bool is_standard(const char *name)
     return false;
 }
 
-/* Returns whether a key of a model's own token has a token as its value: image_token, but neither
- * add_bos_token, which is true or false, nor an object that is no AddedToken. */
+/* Returns whether a key such as image_token names a token of the model: excludes flags such as
+ * add_bos_token, and objects that are no AddedToken. */
 static bool names_token(const struct hd_json *m, enum hd_companion_file file)
 {
     const struct hd_json *type = hd_json_member(m, "__type");
@@ -249,7 +251,7 @@ static enum hd_status read_name(struct companions_reading *r, enum hd_companion_
     return at_key(st, file, m->key);
 }
 
-/* Reads the names of one file; standard ones first, which is the order in which tokens are
+/* Reads the names of one file; standard names first, which is the order in which tokens are
  * added. */
 static enum hd_status read_names(struct companions_reading *r, enum hd_companion_file file)
 {
@@ -277,7 +279,7 @@ static int rank_of(const char *name)
     return i;
 }
 
-/* Puts standard names first; the others stay in their order. */
+/* Moves standard names to the front; the others keep their order. */
 static void sort_names(struct hd_companions *c)
 {
     for (int i = 1; i < c->name_count; i++) {
@@ -309,7 +311,7 @@ static enum hd_status add_extra(struct companions_reading *r, struct hd_companio
     return HD_OK;
 }
 
-/* Further special tokens: a list of tokens, or an object of names and tokens. */
+/* Reads further special tokens: a list of tokens, or an object of names and tokens. */
 static enum hd_status read_extras(struct companions_reading *r, enum hd_companion_file file,
                                   const struct hd_json *m)
 {
@@ -338,8 +340,9 @@ static bool is_given(const struct hd_json *m)
     return m && (m->kind == HD_JSON_ARRAY || m->kind == HD_JSON_OBJECT) && m->count > 0;
 }
 
-/* extra_special_tokens, else the older additional_special_tokens; those of special_tokens_map.json
- * are added to a list, the older key only where there is no list yet. */
+/* Reads extra_special_tokens, or else the older additional_special_tokens. Those of
+ * special_tokens_map.json are added to a list; its older key counts only if there is no list
+ * yet. */
 static enum hd_status read_all_extras(struct companions_reading *r, bool with_map)
 {
     static const char new_key[] = "extra_special_tokens", old_key[] = "additional_special_tokens";
@@ -353,7 +356,7 @@ static enum hd_status read_all_extras(struct companions_reading *r, bool with_ma
     if (old && !is_given(first))
         first = old;
     if (first && !(more && more->kind != HD_JSON_ARRAY && first->kind == HD_JSON_ARRAY))
-        st = read_extras(r, config, first); /* a list is replaced by an object, and by null */
+        st = read_extras(r, config, first); /* an object, and null, replace a list */
     if (!st && more)
         st = read_extras(r, map, more);
     if (!st && with_map && !has_list && (old = member(r, map, old_key)))
@@ -382,7 +385,7 @@ static int by_id(const void *left, const void *right)
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* {"151643": {"content": ...}, ...} */
+/* Reads added_tokens_decoder: {"151643": {"content": ...}, ...}. */
 static enum hd_status read_decoder(struct companions_reading *r, const struct hd_json *m)
 {
     enum hd_status st = HD_OK;
@@ -417,7 +420,8 @@ static bool is_special_content(const struct hd_companions *c, const char *conten
     return false;
 }
 
-/* {"<tool>": 259, ...}; a token is special if it is named so elsewhere. */
+/* Reads added_tokens.json: {"<tool>": 259, ...}. A token is special if another file names it as
+ * special. */
 static enum hd_status read_added_tokens(struct companions_reading *r)
 {
     const enum hd_companion_file file = HD_COMPANION_ADDED_TOKENS;
@@ -455,7 +459,7 @@ static const struct tokenizer_class *find_class(const char *name)
     return NULL;
 }
 
-/* Returns the class that AutoTokenizer would take; NULL: the general one (TokenizersBackend),
+/* Returns the class that AutoTokenizer would choose; NULL: the general class (TokenizersBackend),
  * which takes tokenizer.json as it is. */
 static const struct tokenizer_class *choose_class(const struct companions_reading *r,
                                                   bool is_byte_level)
@@ -477,7 +481,7 @@ static const struct tokenizer_class *choose_class(const struct companions_readin
     if (type && type->ignores_files)
         return by_type;
     if (by_name && strcmp(by_name->name, "LlamaTokenizer") == 0 && is_byte_level)
-        return NULL; /* its spaces would not be those of the file */
+        return NULL; /* the class would treat spaces otherwise than tokenizer.json */
     return type && type->is_mistral ? NULL : by_name;
 }
 
@@ -513,7 +517,7 @@ static enum hd_status parse_file(struct companions_reading *r, const struct hd_t
     return st ? hd_err_prefix(st, "%s", hd_companion_files[file]) : HD_OK;
 }
 
-/* Reads what tokenizer_config.json says of how texts become ids. */
+/* Reads the keys of tokenizer_config.json that decide how texts become ids. */
 static enum hd_status read_switches(struct companions_reading *r,
                                     const struct tokenizer_class *chosen)
 {
@@ -581,7 +585,7 @@ enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
     return st;
 }
 
-/* Reads a file of the folder, if it is there. */
+/* Reads a file of the folder; leaves *ret_text empty if there is none. */
 static enum hd_status load(const char *dir, const char *name, size_t bytes_max,
                            struct hd_text *ret_text)
 {
@@ -593,7 +597,7 @@ static enum hd_status load(const char *dir, const char *name, size_t bytes_max,
         st = no_memory();
     else if (hd_file_exists(path.data)) {
         st = hd_file_read(path.data, bytes_max, ret_text);
-        if (!st && !ret_text->data) /* an empty file is one, too */
+        if (!st && !ret_text->data) /* an empty file must differ from a missing one */
             hd_text_add(ret_text, "%s", "");
     }
     hd_text_free(&path);
@@ -608,7 +612,7 @@ static bool says(const struct hd_text *json, const char *what)
 enum hd_status hd_companions_read(const char *dir, const struct hd_text *tokenizer_json,
                                   struct hd_companions *ret_companions)
 {
-    static const char llama[] = "LlamaTokenizer"; /* the class for which ByteLevel matters */
+    static const char llama[] = "LlamaTokenizer"; /* the class that needs is_byte_level */
     struct hd_companion_texts texts = {.is_byte_level = false};
     struct hd_text own = {0};
     enum hd_status st = HD_OK;

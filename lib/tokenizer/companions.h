@@ -9,9 +9,9 @@
  *   config.json              model_type, and tokenizer_class if tokenizer_config.json has none
  *
  * The order of precedence is that of AutoTokenizer.from_pretrained in transformers 5. A class of
- * tokenizer can have names of its own (GPT2Tokenizer: <|endoftext|>), which hold where no file
- * gives the name. A value is a text, an object with "content" (an AddedToken), or null, which means
- * that there is no such token. merged.c merges these tokens with those of tokenizer.json.
+ * tokenizer can have default tokens (GPT2Tokenizer: <|endoftext|>) for names that no file gives. A
+ * value is a string, an object with "content" (an AddedToken), or null, which means that there is
+ * no such token. merged.c merges these tokens with those of tokenizer.json.
  *
  * Used by: chat, data, special, tokenizer.   Uses: base.
  * Threads: immutable once read.
@@ -29,8 +29,7 @@
 
 enum { HD_COMPANION_BYTES_MAX = 16 << 20 };
 
-/* How an added token is found in a text; the meaning of each flag is that of Hugging Face
- * tokenizers. */
+/* Flags that say how an added token is found in a text, as Hugging Face tokenizers defines them. */
 struct hd_token_flags {
     bool lstrip, rstrip, single_word, normalized, special;
 };
@@ -38,15 +37,16 @@ struct hd_token_flags {
 struct hd_companion_token {
     const char *content; /* never empty */
     struct hd_token_flags flags;
-    bool is_text;         /* written as a text: `flags` are those of a special token */
-    bool says_normalized; /* else flags.normalized follows from flags.special */
-    int64_t id;           /* as its file says; -1: its file says none */
+    bool is_text;         /* written as a string; then `flags` are those of a special token */
+    bool says_normalized; /* false: flags.normalized follows from flags.special */
+    int64_t id;           /* id that its file gives; -1: none */
 };
 
 struct hd_companion_name {
-    const char *name; /* "eos_token" */
+    const char *name; /* key, such as "eos_token" */
     struct hd_companion_token token;
-    const char *file; /* "tokenizer_config.json"; of a class its name */
+    const char *file; /* file that has the key, such as "tokenizer_config.json", or name of the
+                         class */
 };
 
 enum hd_companion_file {
@@ -56,56 +56,56 @@ enum hd_companion_file {
     HD_COMPANION_CONFIG,
     HD_COMPANION_FILES
 };
-extern const char *const hd_companion_files[HD_COMPANION_FILES]; /* their names */
+extern const char *const hd_companion_files[HD_COMPANION_FILES]; /* names of the files */
 
 struct hd_companions {
     struct hd_arena arena;
-    const char *tokenizer_class; /* the one transformers would take; "": the general one */
-    bool rebuilds; /* this class builds the tokenizer anew: the added tokens of tokenizer.json count
-                      only where `listed` is not from added_tokens_decoder */
-    bool resets;   /* and gives all special tokens the same flags at its end */
-    bool asks_prefix_space; /* this class follows add_prefix_space of tokenizer_config.json, not the
-                               steps of tokenizer.json, and the file has the key: */
-    bool wants_prefix_space; /* its value */
-    bool splits_specials;    /* split_special_tokens: a text that spells a special token becomes
-                                ordinary tokens */
-    struct hd_companion_name *names; /* in the order in which tokens are added */
+    const char *tokenizer_class; /* class that transformers would choose; "": the general class */
+    bool rebuilds; /* the class builds the tokenizer anew: the added tokens of tokenizer.json count
+                      only if `listed` is not from added_tokens_decoder */
+    bool resets;   /* the class finally gives all special tokens the same flags */
+    bool asks_prefix_space;  /* add_prefix_space of tokenizer_config.json is set and overrides the
+                               steps of tokenizer.json, as the class defines */
+    bool wants_prefix_space; /* value of add_prefix_space */
+    bool splits_specials;    /* value of split_special_tokens: the text of a special token is
+                                encoded as ordinary tokens */
+    struct hd_companion_name *names; /* in the order in which the tokens are added */
     int name_count;
-    struct hd_companion_token *listed; /* with ids, ascending */
+    struct hd_companion_token *listed; /* tokens with ids, ascending */
     int listed_count;
-    bool has_decoder; /* `listed` is added_tokens_decoder, else added_tokens.json */
+    bool has_decoder; /* source of `listed`: added_tokens_decoder, else added_tokens.json */
     struct hd_companion_token *extras;
     int extra_count;
-    struct hd_text notes; /* lines: where two files contradict each other, and which one won */
+    struct hd_text notes; /* one line per contradiction between two files, saying which file wins */
 };
 
-/* The contents of the files. data NULL: there is no such file. */
+/* Contents of the files; data NULL: the file is missing. */
 struct hd_companion_texts {
     struct hd_text files[HD_COMPANION_FILES];
-    bool is_byte_level; /* tokenizer.json says "ByteLevel" */
+    bool is_byte_level; /* whether tokenizer.json has the text "ByteLevel" */
 };
 
-/* Reads the contents of the files. HD_INVALID, HD_LIMIT: the message names the file and the key.
- * Also after a failure the caller must call hd_companions_done. */
+/* Parses the contents of the files. HD_INVALID, HD_LIMIT: the message names file and key. The
+ * caller must call hd_companions_done, also after a failure. */
 enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
                                    struct hd_companions *ret_companions);
 
-/* Reads the files of a folder. tokenizer_json: the bytes of its tokenizer.json; NULL: reads what
- * it needs of that file, if there is one. */
+/* Reads the files of a folder. tokenizer_json: the contents of its tokenizer.json; NULL: reads that
+ * file too, if there is one. Fails like hd_companions_parse. */
 enum hd_status hd_companions_read(const char *dir, const struct hd_text *tokenizer_json,
                                   struct hd_companions *ret_companions);
 void hd_companions_done(struct hd_companions *companions);
 
-/* Says that a model folder has no tokenizer.json, which other form of a tokenizer it has, and how a
- * tokenizer.json is made of that. */
+/* Writes a message: the model folder has no tokenizer.json, which other tokenizer files it has, and
+ * how to convert them to a tokenizer.json. */
 void hd_companions_explain_missing(const char *dir, struct hd_text *ret_text);
 
-/* Returns the name's row; NULL: it has no token. */
+/* Returns the entry of a name; NULL: the name has no token. */
 const struct hd_companion_name *hd_companions_find(const struct hd_companions *companions,
                                                    const char *name);
 
-/* Returns a hash of all that can change the ids of a text or a special token's name; 0: nothing
- * can. */
+/* Returns a hash of everything in the files that can change the ids of a text or the name of a
+ * special token; 0: nothing can. */
 uint64_t hd_companions_hash(const struct hd_companions *companions);
 
 #endif

@@ -1,4 +1,4 @@
-/* cut: where a text may be cut so that the ids of both parts are those of the whole text.
+/* cut: finds offsets at which a text may be cut so that both parts give the ids of the whole text.
  *
  * A cut is between a letter or ASCII digit and a space (or line break) after it: "word| next".
  * Below, "letter" includes ASCII digits. Cuts are allowed only for tokenizers whose steps are all
@@ -8,16 +8,16 @@
  *  2. No added token may contain a letter followed by white space, so no added token crosses a cut.
  *     White space that a token strips on its left ends at a letter, on either side of a cut. A
  *     token that strips on its right must not end with a letter, and a single_word token must not
- *     begin with white space, because each would look across the cut.
+ *     begin with white space, because their matching would depend on text across the cut.
  *  3. No step may add a space to a text that begins without one.
  *  4. Splitting. Patterns are split at their outermost `|`; each branch must be in the table below.
  *     The branches have these properties: no match contains a letter followed by white space; the
  *     look-ahead of a match that ends with a letter does not distinguish white space from the end
- *     of the text; none looks behind. So no match crosses a cut, and the matches on both sides are
- *     those of the whole text (LOCAL). One step must match at every white space (SPACES) or line
- *     break (LINES): there a match of the whole text begins at the cut, so the cut is a word
- *     boundary in the whole text, too. Earlier steps are LOCAL, so this step gets the same input;
- *     later steps get the same pieces.
+ *     of the text; no branch has a look-behind. So no match crosses a cut, and the matches on both
+ *     sides are those of the whole text (LOCAL). One step must match at every white space (SPACES)
+ *     or line break (LINES): there a match of the whole text begins at the cut, so the cut is a
+ *     word boundary in the whole text, too. Earlier steps are LOCAL, so this step gets the same
+ *     input; later steps get the same pieces.
  *  5. The merges of a word depend on that word only.
  */
 #include <string.h>
@@ -32,7 +32,7 @@ static const struct {
     const char *branch;
     unsigned properties;
 } branches[] = {
-    /* GPT-2's */
+    /* branches of GPT-2's pattern */
     {"'s", LOCAL},
     {"'t", LOCAL},
     {"'re", LOCAL},
@@ -45,7 +45,7 @@ static const struct {
     {" ?[^\\s\\p{L}\\p{N}]+", LOCAL},
     {"\\s+(?!\\S)", LOCAL}, /* begins with white space, so after the cut */
     {"\\s+", LOCAL | LINES | SPACES},
-    /* those of GPT-4, Llama-3 and Qwen */
+    /* branches of the patterns of GPT-4, Llama-3 and Qwen */
     {ENDINGS, LOCAL},
     {"'(?i:[sdmt]|ll|ve|re)", LOCAL},
     {"[^\\r\\n\\p{L}\\p{N}]?\\p{L}+", LOCAL},
@@ -64,7 +64,7 @@ static const struct {
     {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
      "*" ENDINGS "?",
      LOCAL},
-    /* DeepSeek's */
+    /* branches of DeepSeek's pattern */
     {"[\\r\\n]", LOCAL | LINES},
     {"\\s?\\p{L}+", LOCAL},
     {"\\s?\\p{P}+", LOCAL},
@@ -80,7 +80,8 @@ static unsigned properties_of(const char *branch, size_t len)
     return 0;
 }
 
-/* The end of the branch that begins at p: a `|` outside of all brackets, or the end. */
+/* Returns the end of the branch that begins at p: the next `|` outside all brackets, or the end of
+ * the pattern. */
 static const char *branch_end(const char *p)
 {
     int depth = 0;
@@ -115,7 +116,8 @@ unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior)
     }
     if (!all || behavior == HD_SPLIT_MERGED_WITH_PREVIOUS || behavior == HD_SPLIT_MERGED_WITH_NEXT)
         return 0;
-    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* adjacent matches are joined */
+    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* adjacent matches are joined, so no
+                                                             match bound is certain */
 }
 
 /* ---- the tokenizer ---- */
@@ -125,14 +127,14 @@ static bool is_space(unsigned char byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/* True for ASCII letters and digits, and for every byte of a multi-byte character. */
+/* Returns true for ASCII letters and digits, and for every byte of a multi-byte character. */
 static bool may_end_letter(unsigned char byte)
 {
     return byte >= 0x80 || (byte >= '0' && byte <= '9') ||
            ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
 }
 
-/* Condition 2 above. */
+/* Checks condition 2 at the top of this file. */
 static bool preserves_cuts(const struct hd_added_token *token)
 {
     const unsigned char *p = (const unsigned char *)token->content;
@@ -174,8 +176,8 @@ enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe)
 
 /* ---- the text ---- */
 
-/* Whether a letter ends before text[at]. Detects only letters of large blocks in which every
- * character is a letter in every version of Unicode; that is sufficient. */
+/* Returns whether a letter ends before text[at]. Detects only letters in large blocks of which
+ * every character is a letter in every version of Unicode; missing others only loses cuts. */
 static bool letter_before(const unsigned char *text, size_t at)
 {
     size_t first = at - 1;

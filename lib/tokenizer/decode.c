@@ -1,6 +1,6 @@
-/* decode: ids into text, by the decoder of tokenizer.json: a list of tokens goes through its steps,
- * and what is left is joined. Without a decoder the tokens are joined with spaces, as the reference
- * does. */
+/* decode: decodes ids to text by the decoder of tokenizer.json, whose steps transform a list of
+ * tokens; the resulting tokens are joined. Without a decoder the tokens are joined with spaces, as
+ * in the reference. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,20 +8,20 @@
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
-struct token_list { /* token i ends at ends[i] of the text, where the next one begins */
+struct token_list { /* token i ends at ends[i] of the text; the next one begins at that offset */
     struct hd_text text;
     size_t *ends;
     size_t count, capacity;
 };
 
-/* One step at work on a list. */
+/* State of one decoder step on a list. */
 struct decoding {
     const struct hd_decode_step *step;
     struct hd_regex_scratch *scratch;
     const struct token_list *in;
     struct token_list *out;
-    bool is_next;  /* the tokens follow others that are not in the list, and others follow */
-    bool is_whole; /* a Fuse was before: the only token is the whole text */
+    bool is_next;  /* the list is from the middle of a text: other tokens are before and after it */
+    bool is_whole; /* a Fuse step came before: the only token is the whole text */
 };
 
 /* ---- lists ---- */
@@ -64,7 +64,8 @@ static const char *token_of(const struct token_list *list, size_t i, size_t *ret
 
 /* ---- bytes ---- */
 
-/* Bytes of the character at p, at most n; 0: none. */
+/* Returns the number of bytes of the character at p, which has n bytes left; 0: no valid
+ * character. */
 static size_t whole_character(const unsigned char *p, size_t n)
 {
     const size_t need = hd_character_bytes(p[0]);
@@ -72,8 +73,9 @@ static size_t whole_character(const unsigned char *p, size_t n)
     return !p[0] ? 1 : need <= n && hd_text_is_utf8(p, need) ? need : 0;
 }
 
-/* Returns how many bytes at p, which begin no character, become one U+FFFD: the longest beginning
- * of a character, else one byte (Unicode 15, 3.9, "U+FFFD Substitution of Maximal Subparts"). */
+/* Returns how many bytes at p, which begin no valid character, become one U+FFFD: the longest valid
+ * beginning of a character, else one byte (Unicode 15, 3.9, "U+FFFD Substitution of Maximal
+ * Subparts"). */
 static size_t broken_bytes(const unsigned char *p, size_t n)
 {
     const size_t need = p[0] < 0xC2 || p[0] > 0xF4 ? 1 : hd_character_bytes(p[0]);
@@ -115,7 +117,8 @@ static bool is_utf8(const char *bytes, size_t n)
     return true;
 }
 
-/* Returns the byte of <0x0A>, or -1; the digits as Rust reads them. */
+/* Returns the byte value of a token such as <0x0A>; -1: another token. Parses the digits as Rust
+ * does. */
 static int fallback_byte(const char *token, size_t n)
 {
     static const char digits[] = "0123456789abcdef";
@@ -162,7 +165,7 @@ static void strip(const struct decoding *d, const char *token, size_t n)
     const size_t one = strlen(content);
     size_t from = 0, to = n;
 
-    /* the ends of the whole text are not those of tokens in the middle of it */
+    /* a token from the middle of the text does not have the ends of the text */
     if (!(d->is_next && d->is_whole)) {
         for (int64_t i = 0;
              i < d->step->start && n - from >= one && memcmp(token + from, content, one) == 0; i++)
@@ -175,7 +178,7 @@ static void strip(const struct decoding *d, const char *token, size_t n)
     hd_text_add_bytes(&d->out->text, token + from, to - from);
 }
 
-/* Metaspace: spaces in place of its character, but none at the beginning of the text. */
+/* Metaspace: replaces its character by a space, or by nothing at the beginning of the text. */
 static void write_spaces(const struct decoding *d, const char *token, size_t n, bool is_first)
 {
     const char *content = d->step->content;
@@ -191,7 +194,8 @@ static void write_spaces(const struct decoding *d, const char *token, size_t n, 
     }
 }
 
-/* Adds the bytes that ByteLevel's letters represent; a token with another character stays. */
+/* ByteLevel: adds the bytes that its letters stand for; adds a token with another character
+ * unchanged. */
 static void add_letters(struct hd_text *out, const char *token, size_t n)
 {
     const unsigned char *p = (const unsigned char *)token;
@@ -229,7 +233,8 @@ static void letters_of_all(const struct decoding *d)
     hd_text_free(&bytes);
 }
 
-/* Turns the bytes of adjacent <0x..> into their characters, or a U+FFFD each. */
+/* Writes the bytes of adjacent <0x..> tokens: as text if they are UTF-8, else one U+FFFD per
+ * byte. */
 static void flush_bytes(const struct decoding *d, struct hd_text *bytes)
 {
     if (!bytes->len_bytes)
@@ -313,7 +318,7 @@ static enum hd_status apply(struct decoding *d)
 
 /* ---- all steps ---- */
 
-/* lists[0] has the tokens; the steps go back and forth between the two. */
+/* Applies all steps. lists[0] holds the tokens; each step reads one list and writes the other. */
 static enum hd_status apply_all(const struct hd_bpe *bpe, bool is_next, struct token_list lists[2],
                                 struct hd_text *ret_text)
 {

@@ -1,9 +1,9 @@
-/* encode: a text into ids. Added tokens that are not normalized are cut out first; what is between
- * goes through the normalizers, gives its normalized added tokens, and goes through the
- * pre-tokenizers into words (bpe.c), in this order for the whole text.
+/* encode: encodes a text to ids. First it cuts out added tokens that are not `normalized`. Each
+ * piece between them goes through the normalizers; then `normalized` added tokens are cut out of
+ * it, and the rest goes through the pre-tokenizers, which split it into words (bpe.c).
  *
- * Where marks or guards are followed, each byte of a piece remembers the bytes of the text that it
- * was made of (piece.c), so that no step needs to know about places. */
+ * If there are marks or guards, each byte of a piece has an origin: the bytes of the text that it
+ * was made from (piece.c). So no step needs to handle marks or guards. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +13,14 @@ struct hd_bpe_encoder {
     const struct hd_bpe *bpe;
     struct hd_words *words;
     struct hd_regex_scratch *scratch;
-    struct hd_rewrite normal[2];                 /* a piece behind the normalizers */
-    struct hd_rewrite changed[HD_BPE_STEPS_MAX]; /* per step: a piece that it changed */
-    bool tracks;                                 /* pieces have origins */
+    struct hd_rewrite normal[2];                 /* buffers for a piece that the normalizers
+                                                    change */
+    struct hd_rewrite changed[HD_BPE_STEPS_MAX]; /* per step: buffer for a piece that it changed */
+    bool tracks;                                 /* whether pieces have origins */
     struct hd_id_list *list;
-    struct hd_encoder_mark *open, *mark, *last_mark; /* [open, mark): have a token, and an end among
-                                                        them may get a later one; [mark, last_mark):
-                                                        have none */
+    struct hd_encoder_mark *open, *mark, *last_mark; /* [open, mark): marks that have a token; an
+                                                        end among them may get a later token. [mark,
+                                                        last_mark): marks that have none yet */
 };
 
 enum hd_status hd_bpe_encoder_new(const struct hd_bpe *bpe, struct hd_bpe_encoder **ret_encoder)
@@ -56,15 +57,15 @@ void hd_bpe_encoder_free(struct hd_bpe_encoder *encoder)
 
 /* ---- marks ---- */
 
-/* The token with index `token` holds the bytes `origin` of the text, and those before belong to it
- * where no token holds them. */
+/* Assigns token number `token`, made from the bytes `origin` of the text, to the marks in these
+ * bytes, and to earlier marks that no token covers. */
 static void place(struct hd_bpe_encoder *e, struct hd_origin origin, size_t token)
 {
     for (; e->open < e->mark && e->open->at < origin.from; e->open++) {
     }
     for (struct hd_encoder_mark *m = e->open; m < e->mark; m++)
         if (m->is_end && m->at >= origin.from && m->at < origin.to)
-            m->token = token; /* the last of the tokens that hold an end */
+            m->token = token; /* an end mark gets the last token that covers it */
     while (e->mark < e->last_mark && e->mark->at < origin.to)
         e->mark++->token = token;
 }
@@ -86,7 +87,7 @@ static enum hd_status add_word(struct hd_bpe_encoder *e, const struct hd_text_pi
     return st;
 }
 
-/* U+2581 behind another character. */
+/* Returns whether a U+2581 is at `at` and the character before it is another one. */
 static bool begins_part(const unsigned char *text, size_t at)
 {
     static const unsigned char mark[] = {0xE2, 0x96, 0x81};
@@ -94,8 +95,9 @@ static bool begins_part(const unsigned char *text, size_t at)
     return memcmp(text + at, mark, 3) == 0 && (at < 3 || memcmp(text + at - 3, mark, 3) != 0);
 }
 
-/* Adds the words of a piece that passed all steps. They end in front of U+2581 where the
- * vocabulary allows it (struct hd_bpe): short words are found in the cache. */
+/* Adds the words of a piece that passed all steps. Where the vocabulary allows
+ * (hd_bpe.parts_at_spaces), words end before U+2581, so that they are short and found in the
+ * cache. */
 static enum hd_status add_words(struct hd_bpe_encoder *e, const struct hd_text_piece *piece)
 {
     const size_t n = piece->len_bytes;
@@ -122,7 +124,8 @@ struct bpe_split {
     bool is_match;
 };
 
-/* Passes the parts of a split to the next step; `held` may be joined with the next part. */
+/* State of one split; passes its parts to the next step. `held`: a part that may be joined with the
+ * next one. */
 struct splitter {
     struct hd_bpe_encoder *encoder;
     int step;
@@ -206,7 +209,8 @@ static enum hd_status split(struct hd_bpe_encoder *e, int step, const struct hd_
     return st ? st : flush(&s);
 }
 
-/* Metaspace's first half: its character in place of spaces, and in front. */
+/* Metaspace: writes its character instead of each space, and in front of the piece where `prepend`
+ * asks for it. */
 static void write_metaspace(struct hd_bpe_encoder *e, const struct hd_split_step *how,
                             struct hd_rewrite *out, const struct hd_text_piece *piece)
 {
@@ -233,7 +237,7 @@ static void write_metaspace(struct hd_bpe_encoder *e, const struct hd_split_step
     }
 }
 
-/* Applies a step that changes a piece and does not split it. */
+/* Applies a step that changes a piece without splitting it, then the steps after it. */
 static enum hd_status change(struct hd_bpe_encoder *e, int step, const struct hd_text_piece *piece)
 {
     const struct hd_split_step *how = &e->bpe->steps[step];
@@ -271,7 +275,7 @@ static enum hd_status cut_lengths(struct hd_bpe_encoder *e, int step,
     return st;
 }
 
-/* Applies the steps from `step` on, then adds the words. */
+/* Applies the steps from `step` on to a piece, then adds its words. */
 static enum hd_status pre_tokenize(struct hd_bpe_encoder *e, int step,
                                    const struct hd_text_piece *piece)
 {
@@ -306,7 +310,7 @@ static enum hd_status add_token(struct hd_bpe_encoder *e, int32_t id, struct hd_
     return HD_OK;
 }
 
-/* Encodes a piece between added tokens that are not `normalized`. */
+/* Encodes the piece of a text between added tokens that are not `normalized`. */
 static enum hd_status add_piece(struct hd_bpe_encoder *e, struct hd_text_piece *piece,
                                 const struct hd_encoder_places *places)
 {

@@ -1,4 +1,3 @@
-/* ids: growing lists of token ids. */
 #include <stdlib.h>
 
 #include "tokenizer/tokenizer.h"

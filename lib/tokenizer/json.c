@@ -1,5 +1,5 @@
-/* json: parses tokenizer.json of a BPE. An unknown key is an error that names it, because ignoring
- * a key could change the ids. */
+/* json: parses the tokenizer.json of a BPE. An unknown key is an error that names the key, because
+ * ignoring it could change the ids. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const size_t arena_bytes_max = (size_t)4 << 30;
 
 struct tokenizer_reading {
     struct hd_bpe *bpe;
-    struct hd_companions *companions; /* or NULL */
+    struct hd_companions *companions; /* files beside the tokenizer.json; NULL: none */
     struct hd_arena json;             /* freed after reading */
 };
 
@@ -26,7 +26,7 @@ static enum hd_status no_memory(void)
 
 /* ---- tokens ---- */
 
-/* The byte of <0x0A>, or -1. */
+/* Returns the byte value of a token such as <0x0A>; -1: another token. */
 static int fallback_byte(const char *content)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -39,8 +39,9 @@ static int fallback_byte(const char *content)
     return high && low ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
 }
 
-/* Finds the bytes of a token of the model: its characters, or the bytes that ByteLevel's letters
- * represent. No bytes if it has another character; such a token never occurs in a word. */
+/* Finds the bytes by which a token of the model occurs in words: its characters, or the bytes that
+ * ByteLevel's letters stand for. Sets no bytes if the token has a character that is no such letter;
+ * it never occurs in a word. */
 static enum hd_status spell(struct tokenizer_reading *r, const char *content,
                             struct hd_token_text *text)
 {
@@ -100,7 +101,7 @@ static enum hd_status read_vocab(struct tokenizer_reading *r, const struct hd_js
     return HD_OK;
 }
 
-static uint64_t table_mask(size_t count) /* at most half full */
+static uint64_t table_mask(size_t count) /* the table is at most half full */
 {
     uint64_t size = 64;
 
@@ -109,7 +110,7 @@ static uint64_t table_mask(size_t count) /* at most half full */
     return size - 1;
 }
 
-/* Returns whether U+2581 is behind another character. */
+/* Returns whether U+2581 follows another character in the token. */
 static bool has_space_behind(const struct hd_token_text *t)
 {
     static const char space[] = "\xE2\x96\x81";
@@ -120,9 +121,9 @@ static bool has_space_behind(const struct hd_token_text *t)
     return false;
 }
 
-/* Returns whether words may end in front of U+2581 (struct hd_bpe). A word that is looked up as a
- * whole may not, nor one whose ends are marked, nor one where an unknown character could be joined
- * across. */
+/* Returns whether words may end before U+2581 (hd_bpe.parts_at_spaces). Words may not if they are
+ * looked up whole, if their ends are marked by a prefix or suffix, or if adjacent unknown
+ * characters are fused. */
 static bool parts_at_spaces(const struct hd_bpe *bpe)
 {
     if (bpe->is_byte_level || bpe->ignores_merges || bpe->prefix[0] || bpe->suffix[0] ||
@@ -134,7 +135,7 @@ static bool parts_at_spaces(const struct hd_bpe *bpe)
     return true;
 }
 
-/* byte_ids: the tokens <0x..>. */
+/* Fills byte_ids with the tokens <0x..>. */
 static void index_bytes(struct hd_bpe *bpe)
 {
     for (int32_t id = 0; bpe->falls_back && id < bpe->vocab; id++) {
@@ -175,7 +176,7 @@ static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
 
 /* ---- merges ---- */
 
-/* Parses "a b" or ["a", "b"]; the results are in the arena of the JSON. */
+/* Parses a merge, "a b" or ["a", "b"]; the results are in the arena of the JSON. */
 static enum hd_status read_pair(struct tokenizer_reading *r, const struct hd_json *merge,
                                 const char **ret_a, const char **ret_b)
 {
@@ -200,7 +201,8 @@ static enum hd_status read_pair(struct tokenizer_reading *r, const struct hd_jso
     return HD_OK;
 }
 
-/* Finds a token of the model by its content; no bytes: no word has it. */
+/* Finds a token of the model by its content. `spelt` has no bytes if the token never occurs in a
+ * word. */
 static enum hd_status find_token(struct tokenizer_reading *r, const char *content,
                                  struct hd_token_text *spelt, int32_t *ret_id)
 {
@@ -221,7 +223,7 @@ static void put_merge(struct hd_bpe *bpe, struct hd_merge merge)
 
     while (bpe->merges[i].key && bpe->merges[i].key != merge.key)
         i = (i + 1) & bpe->merge_mask;
-    bpe->merges[i] = merge; /* of duplicates the last one counts */
+    bpe->merges[i] = merge; /* the last one of duplicates wins */
 }
 
 static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_json *m, int32_t rank)
@@ -229,7 +231,7 @@ static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_js
     struct hd_token_text left, right;
     const char *a = NULL, *b = NULL;
     unsigned char *both;
-    size_t passed; /* bytes of the prefix of the right token, which the result does not have */
+    size_t passed; /* bytes of the right token's prefix, which the merged token lacks */
     int32_t left_id = 0, right_id = 0, result;
     enum hd_status st = read_pair(r, m, &a, &b);
 
@@ -270,7 +272,7 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
         enum hd_status st;
 
         if (m->kind == HD_JSON_STRING && hd_text_starts(m->text, "#version"))
-            continue; /* the first line of an old merges.txt */
+            continue; /* first line of an old merges.txt */
         st = read_merge(r, m, rank);
         if (st)
             return hd_err_prefix(st, "model.merges[%d]", (int)rank);
@@ -279,7 +281,7 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
     return HD_OK;
 }
 
-/* Reads an affix that the model puts around characters; "" if it is absent. */
+/* Reads the prefix or suffix that the model adds to characters; "" if absent. */
 static enum hd_status read_affix(struct hd_bpe *bpe, const struct hd_json *model, const char *key,
                                  const char **ret_text)
 {
@@ -296,8 +298,9 @@ static enum hd_status read_affix(struct hd_bpe *bpe, const struct hd_json *model
     return *ret_text ? HD_OK : no_memory();
 }
 
-/* Returns whether words may be bytes: ByteLevel is the last step, the only one that writes
- * letters, and the model uses characters of its own nowhere. Then drops that step. */
+/* Returns whether words may be stored as bytes: ByteLevel is the last step and the only one that
+ * writes letters, and the model has no byte fallback, prefix or suffix. If so, removes that
+ * step. */
 static bool take_byte_level(struct hd_bpe *bpe)
 {
     bool has_letters = false;
@@ -314,7 +317,7 @@ static bool take_byte_level(struct hd_bpe *bpe)
     return true;
 }
 
-/* Reads all of the model but its tokens and merges. */
+/* Reads the settings of the model: all keys but its tokens and merges. */
 static enum hd_status read_settings(struct hd_bpe *bpe, const struct hd_json *model)
 {
     const struct hd_json *dropout = hd_bpe_member(model, "dropout");
@@ -341,8 +344,8 @@ static enum hd_status read_settings(struct hd_bpe *bpe, const struct hd_json *mo
     return st;
 }
 
-/* Reads the token of unknown characters. If the vocabulary does not have it, such a text is
- * refused. */
+/* Reads the token for unknown characters. If the vocabulary lacks it, texts with unknown characters
+ * are refused. */
 static enum hd_status read_unknown(struct tokenizer_reading *r, const struct hd_json *model)
 {
     const struct hd_json *m = hd_bpe_member(model, "unk_token");
@@ -385,8 +388,8 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
 
 /* ---- the file ---- */
 
-/* Compares the steps with add_prefix_space of tokenizer_config.json, which classes of transformers
- * follow that build their steps anew. */
+/* Compares the steps with add_prefix_space of tokenizer_config.json, which the transformers classes
+ * that build their own steps use instead. */
 static enum hd_status check_prefix_space(const struct hd_bpe *bpe, const struct hd_companions *c)
 {
     bool has = false;
@@ -413,7 +416,8 @@ static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_jso
                                           "version|truncation|padding|added_tokens|normalizer|"
                                           "pre_tokenizer|post_processor|decoder|model");
 
-    /* truncation and padding belong to calls; transformers resets them when it opens the file */
+    /* truncation and padding are settings of calls; transformers resets them when it opens the
+     * file */
     if (!st)
         st = hd_bpe_read_steps(root, r->bpe);
     if (!st)

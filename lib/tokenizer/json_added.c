@@ -1,5 +1,5 @@
-/* json_added: the added tokens of tokenizer.json and its companions (merged.c), as the encoder
- * searches for them. */
+/* json_added: builds the tables in which the encoder searches added tokens, from the merged list of
+ * tokenizer.json and its companion files (merged.c). */
 #include <string.h>
 
 #include "tokenizer/tokenizer_internal.h"
@@ -11,7 +11,7 @@ static enum hd_status no_memory(void)
 
 /* ---- tokens ---- */
 
-/* Gives the token of the merged list its place among texts and added tokens. */
+/* Copies a token of the merged list into the tables of texts and added tokens. */
 static enum hd_status take(struct hd_bpe *bpe, const struct hd_merged_token *from)
 {
     struct hd_token_text *text;
@@ -46,7 +46,8 @@ static enum hd_status take(struct hd_bpe *bpe, const struct hd_merged_token *fro
 
 /* ---- sets ---- */
 
-/* The content to search for and to show: as the normalizers make it of a normalized token. */
+/* Sets the text to search for and to show; for a `normalized` token, its text after the
+ * normalizers. */
 static enum hd_status set_content(struct hd_bpe *bpe, struct hd_added_token *token,
                                   struct hd_regex_scratch *scratch, struct hd_rewrite rewrites[2])
 {

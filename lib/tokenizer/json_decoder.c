@@ -1,4 +1,4 @@
-/* json_decoder: the decoder of tokenizer.json. */
+/* json_decoder: parses the decoder of tokenizer.json. */
 #include <string.h>
 
 #include "base/json.h"
@@ -42,7 +42,7 @@ static enum hd_status read_strip(struct hd_bpe *bpe, const struct hd_json *d,
     return st;
 }
 
-/* BPEDecoder: its suffix is a literal; an empty one is refused. */
+/* Reads BPEDecoder, whose suffix is a literal; refuses an empty suffix. */
 static enum hd_status read_suffix(struct hd_bpe *bpe, const struct hd_json *d,
                                   struct hd_decode_step *step)
 {
@@ -61,7 +61,7 @@ static enum hd_status read_suffix(struct hd_bpe *bpe, const struct hd_json *d,
     return step->pattern.literal ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
 }
 
-/* Reads a step that is no Sequence. */
+/* Reads a step of any type but Sequence. */
 static enum hd_status read_step(struct hd_bpe *bpe, const struct hd_json *d, const char *type,
                                 struct hd_decode_step *step)
 {

@@ -1,5 +1,5 @@
-/* json_keys: members of the objects of a tokenizer.json, which each of its readers uses, and the table of tokens that
- * they grow. */
+/* json_keys: checks and reads members of the objects of a tokenizer.json, and grows the table of
+ * tokens; used by all its parsers. */
 #include <string.h>
 
 #include "base/json.h"
@@ -27,7 +27,7 @@ const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *ke
 {
     const struct hd_json *m = hd_json_member(object, key);
 
-    return m && m->kind != HD_JSON_NULL ? m : NULL; /* null means absent */
+    return m && m->kind != HD_JSON_NULL ? m : NULL; /* a null value means absent */
 }
 
 enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where, const char *key,

@@ -1,5 +1,5 @@
-/* json_steps: the parts of tokenizer.json in front of its model, normalizer and pre_tokenizer, and
- * the post_processor. Sequences become flat lists of steps. */
+/* json_steps: parses normalizer, pre_tokenizer and post_processor of tokenizer.json. Sequences
+ * become flat lists of steps. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +84,7 @@ enum hd_status hd_bpe_read_metaspace(struct hd_bpe *bpe, const struct hd_json *p
         st = hd_bpe_read_character(p, where, "replacement", ret_content);
     if (!st)
         st = hd_bpe_read_bool(p, where, "split", true, ret_splits);
-    if (!st) /* of older files, which have no prepend_scheme */
+    if (!st) /* older files have this key instead of prepend_scheme */
         st = hd_bpe_read_bool(p, where, "add_prefix_space", true, &old_prefix);
     if (st)
         return st;
@@ -194,7 +194,7 @@ static enum hd_status read_bert(struct hd_bpe *bpe, const struct hd_json *n)
     return st;
 }
 
-/* One of those that have no settings. */
+/* Reads a normalizer that has no settings. */
 static enum hd_status read_plain_normalizer(struct hd_bpe *bpe, const struct hd_json *n,
                                             const char *type)
 {
@@ -272,7 +272,7 @@ static enum hd_status read_byte_level(struct hd_bpe *bpe, const struct hd_json *
 
     if (!st)
         st = hd_bpe_read_bool(p, "pre_tokenizer", "add_prefix_space", true, &adds_space);
-    if (!st) /* irrelevant: this affects offsets only */
+    if (!st) /* irrelevant: it changes offsets only */
         st = hd_bpe_read_bool(p, "pre_tokenizer", "trim_offsets", true, &trims);
     if (!st)
         st = hd_bpe_read_bool(p, "pre_tokenizer", "use_regex", true, &use_regex);
@@ -329,7 +329,7 @@ static enum hd_status read_split(struct hd_bpe *bpe, const struct hd_json *p)
     return add_step(bpe, step);
 }
 
-/* A split at the characters of a set, as in "[<name>]". */
+/* Adds a split at the characters of a set of unicode.def, written as "[<name>]". */
 static enum hd_status add_set_split(struct hd_bpe *bpe, const char *pattern,
                                     enum hd_split_behavior behavior, unsigned cut_properties)
 {
@@ -363,7 +363,7 @@ static enum hd_status read_punctuation(struct hd_bpe *bpe, const struct hd_json 
     return st ? st : add_set_split(bpe, "[<\\rp>]", behavior, 0);
 }
 
-/* Whitespace, WhitespaceSplit and BertPreTokenizer. *ret_is false: another type. */
+/* Reads Whitespace, WhitespaceSplit or BertPreTokenizer. *ret_is false: it has another type. */
 static enum hd_status read_whitespace(struct hd_bpe *bpe, const struct hd_json *p, const char *type,
                                       bool *ret_is)
 {
@@ -484,7 +484,8 @@ static enum hd_status read_pre_tokenizer(struct hd_bpe *bpe, const struct hd_jso
 
 /* ---- the others ---- */
 
-/* Only types that add special tokens or change offsets are accepted; both are irrelevant here. */
+/* Checks that the post_processor only adds special tokens or changes offsets; the encoder does
+ * neither. */
 static enum hd_status check_post_processor(const struct hd_json *p, int depth)
 {
     static const char *const known[] = {"ByteLevel", "TemplateProcessing", "RobertaProcessing",
@@ -506,7 +507,8 @@ static enum hd_status check_post_processor(const struct hd_json *p, int depth)
     return st;
 }
 
-/* Returns whether Metaspace asks for the beginning of the text behind steps that move it. */
+/* Returns whether a Metaspace step depends on the beginning of the text and follows steps that
+ * change offsets. */
 static bool asks_for_origins(const struct hd_bpe *bpe)
 {
     bool changed = bpe->normal_count > 0, asks = false;
@@ -520,7 +522,7 @@ static bool asks_for_origins(const struct hd_bpe *bpe)
     return asks;
 }
 
-/* Returns whether a step rewrites all characters of a piece. */
+/* Returns whether a normalizer from number `from` on rewrites all characters of a piece. */
 static bool rewrites(const struct hd_bpe *bpe, int from)
 {
     for (int i = from; i < bpe->normal_count; i++)
@@ -532,9 +534,9 @@ static bool rewrites(const struct hd_bpe *bpe, int from)
     return false;
 }
 
-/* Refuses what the reference itself cannot do: text that a Replace inserts in front of the first
- * character belongs to no character, and the next step that rewrites characters doubles it or
- * panics. */
+/* Refuses a Replace that inserts text before the first character and is followed by a step that
+ * rewrites characters. The inserted text belongs to no character, and the reference then doubles it
+ * or panics. */
 static enum hd_status check_insertions(const struct hd_bpe *bpe)
 {
     for (int i = 0; i < bpe->normal_count; i++) {

@@ -1,12 +1,15 @@
-/* merged: the added tokens of tokenizer.json and of its companions as one list, with the ids that
- * AutoTokenizer gives them; and what a post-processor puts around a text.
+/* merged: merges the added tokens of tokenizer.json and of its companion files into one list, with
+ * the ids that AutoTokenizer gives them; also reads the ids that a post-processor puts around a
+ * text.
  *
- *   the general class   the file's tokens; then the listed ones (added_tokens_decoder, else those
- *                       of added_tokens.json and of the file), the named ones, the extras
- *   a class that        the listed ones, the named ones, the extras: tokenizer.json counts only
- *   builds anew         where tokenizer_config.json has no added_tokens_decoder
+ * Sources of the list, in this order:
+ *   the general class   the added_tokens of tokenizer.json; then tokens with ids
+ *                       (added_tokens_decoder, else those of added_tokens.json and tokenizer.json),
+ *                       tokens with names, extra special tokens
+ *   a class that        tokens with ids, tokens with names, extra special tokens: tokenizer.json
+ *   builds anew         counts only if tokenizer_config.json has no added_tokens_decoder
  *
- * A token that comes a second time gets the flags of the later place. */
+ * A token that occurs twice gets the flags of the later source. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,25 +19,26 @@
 
 enum { OWN_MAX = 1 << 20, NOTES_MAX = 4, AROUND_MAX = 64, AROUND_DEPTH_MAX = 32 };
 
-struct known { /* a row of a hash table by content; content NULL: free */
+struct known { /* row of a hash table, by content; content NULL: free */
     const char *content;
-    int32_t id;      /* -1: it has none yet */
-    int32_t index;   /* in the list; -1: it was not added yet */
-    int32_t waiting; /* the last place among the tokens to be added; -1: none */
+    int32_t id;      /* -1: none yet */
+    int32_t index;   /* index in the merged list; -1: not in it yet */
+    int32_t waiting; /* index of its last entry among the tokens to be added; -1: none */
 };
 
 struct merging {
     struct hd_arena *arena;
     const struct hd_companions *companions;
-    struct hd_text *notes; /* or NULL */
+    struct hd_text *notes; /* receives notes for the user; NULL: none wanted */
     struct hd_merged_list *list;
     struct known *known; /* [mask + 1] */
     uint64_t mask;
-    int32_t model_count, last_id; /* last_id: the largest of an added token; -1: none */
+    int32_t model_count, last_id; /* tokens of the model; largest id of an added token so far, -1:
+                                     none */
     int noted;
 };
 
-struct waiting { /* a token to be added */
+struct waiting { /* a token that will be added */
     struct hd_companion_token token;
     const char *file;
     bool is_named;
@@ -55,7 +59,7 @@ static struct known *find(const struct merging *m, const char *content)
     return &m->known[i];
 }
 
-/* A table of the model's tokens, with space for `more`. */
+/* Makes a table of the model's tokens, with space for `more` tokens. */
 static enum hd_status make_table(struct merging *m, const struct hd_bpe *bpe, size_t more)
 {
     uint64_t size = 64;
@@ -74,7 +78,7 @@ static enum hd_status make_table(struct merging *m, const struct hd_bpe *bpe, si
     return HD_OK;
 }
 
-/* Returns the row of a token; makes it if it is new. */
+/* Returns the row of a token; adds it if it is new. */
 static struct known *know(struct merging *m, const char *content)
 {
     struct known *k = find(m, content);
@@ -84,7 +88,7 @@ static struct known *know(struct merging *m, const char *content)
     return k;
 }
 
-/* Says that a token has another id than its file says. */
+/* Adds a note if a token's id differs from the one that its file gives. */
 static void note_id(struct merging *m, const struct waiting *w, int32_t id)
 {
     if (w->token.id < 0 || w->token.id == id || !m->notes || m->noted++ >= NOTES_MAX)
@@ -156,7 +160,8 @@ static enum hd_status read_own_token(const struct hd_json *a, struct hd_companio
     return st;
 }
 
-/* ret_own: [count], without empty tokens, which never occur. */
+/* Reads added_tokens. *ret_own: [*ret_count]; empty tokens, which never occur in a text, are left
+ * out. */
 static enum hd_status read_own(struct hd_arena *arena, const struct hd_json *json,
                                struct hd_companion_token **ret_own, int *ret_count)
 {
@@ -188,7 +193,7 @@ static bool is_named(const struct hd_companions *c, const char *content)
     return false;
 }
 
-/* By id, and of one id as they were put. */
+/* Compares by id, then by order. */
 static int by_id(const void *left, const void *right)
 {
     const struct waiting *a = left, *b = right;
@@ -198,8 +203,8 @@ static int by_id(const void *left, const void *right)
     return a->order - b->order;
 }
 
-/* Lists the tokens by their ids: added_tokens_decoder, else added_tokens.json and over it the file
- * itself. Of several with one id the last one is left. */
+/* Lists the tokens that have ids: added_tokens_decoder, else added_tokens.json and then
+ * tokenizer.json. If several tokens have one id, only the last one remains. */
 static int list_by_id(const struct hd_companions *c, const struct hd_companion_token *own,
                       int own_count, struct waiting *ret_list)
 {
@@ -224,8 +229,8 @@ static bool has_flags(const struct hd_token_flags *a, const struct hd_token_flag
            a->normalized == b->normalized && a->special == b->special;
 }
 
-/* Appends a named or an extra token, unless it is added already, or listed, or waits in the same
- * form. */
+/* Appends a named or extra token, unless it was added before, has an id, or waits already with
+ * equal flags. Returns the new count. */
 static int append(struct merging *m, struct waiting *list, int listed, int count, struct waiting w)
 {
     struct known *known = know(m, w.token.content);
@@ -248,7 +253,7 @@ static void make_special(struct hd_companion_token *token)
         token->flags.normalized = false;
 }
 
-/* Adds the companions' tokens behind those that are in the list. */
+/* Adds the companions' tokens after those that are in the merged list. */
 static enum hd_status add_companions(struct merging *m, const struct hd_companion_token *own,
                                      int own_count)
 {
@@ -340,7 +345,7 @@ static enum hd_status put_around(struct hd_arena *arena, int32_t **ids, int *cou
     return HD_OK;
 }
 
-/* Appends the ids that TemplateProcessing has for a special token. */
+/* Appends the ids that the special_tokens table of TemplateProcessing gives for a token name. */
 static enum hd_status add_template_token(const struct hd_json *tokens, const char *name,
                                          struct hd_arena *arena, int32_t **ids, int *count)
 {
@@ -358,7 +363,7 @@ static enum hd_status add_template_token(const struct hd_json *tokens, const cha
     return st ? hd_err_prefix(st, "post_processor.special_tokens") : HD_OK;
 }
 
-/* TemplateProcessing: a list of special tokens and of the text, $A. */
+/* Reads TemplateProcessing: a list of special tokens with $A for the text. */
 static enum hd_status read_template(const struct hd_json *p, struct hd_arena *arena,
                                     struct hd_around *around)
 {
@@ -390,7 +395,8 @@ static enum hd_status read_template(const struct hd_json *p, struct hd_arena *ar
     return st;
 }
 
-/* BertProcessing, RobertaProcessing: "cls": [token, id] before, "sep" behind. */
+/* Reads BertProcessing or RobertaProcessing: "cls": [token, id] goes before a text, "sep" after
+ * it. */
 static enum hd_status read_pair(const struct hd_json *p, const char *key, struct hd_arena *arena,
                                 int32_t **ids, int *count)
 {

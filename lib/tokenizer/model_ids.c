@@ -1,5 +1,5 @@
-/* model_ids: the ids with which generation begins, ends and pads, from generation_config.json or
- * config.json. */
+/* model_ids: reads the ids at which generation begins and ends, and that of padding, from
+ * generation_config.json or config.json. */
 #include "base/file.h"
 #include "base/json.h"
 #include "tokenizer/companions.h"
@@ -16,11 +16,11 @@ static enum hd_status read_id(const struct hd_json *value, int32_t *ret_id)
 
     if (st)
         return hd_err(HD_INVALID, "is neither a token id nor null");
-    *ret_id = id < 0 ? -1 : (int32_t)id; /* a negative id is the older way to say none */
+    *ret_id = id < 0 ? -1 : (int32_t)id; /* a negative id is an older notation of none */
     return HD_OK;
 }
 
-/* One id, or none; *id is left as it is where the key is absent. */
+/* Reads one id, or -1 for null; leaves *id unchanged if the key is absent. */
 static enum hd_status read_one(const struct hd_json *root, const char *file, const char *key,
                                int32_t *id)
 {
@@ -33,7 +33,7 @@ static enum hd_status read_one(const struct hd_json *root, const char *file, con
     return st ? hd_err_prefix(st, "%s: %s", file, key) : HD_OK;
 }
 
-/* eos_token_id: a number or a list of them. */
+/* Reads eos_token_id, a number or a list of numbers. */
 static enum hd_status read_eos(const struct hd_json *root, const char *file,
                                struct hd_model_ids *ids)
 {
@@ -76,7 +76,7 @@ static enum hd_status read_ids(const struct hd_json *root, const char *file,
     return st;
 }
 
-/* config.json keeps the ids of a model of several parts in the part of the text. */
+/* Reads the ids of config.json; a multimodal model has them in the part for text. */
 static enum hd_status read_config(const struct hd_json *root, struct hd_model_ids *ids)
 {
     static const char *const parts[] = {"decoder", "generator", "text_config"};
@@ -93,7 +93,7 @@ static enum hd_status read_config(const struct hd_json *root, struct hd_model_id
     return st;
 }
 
-/* *ret_root NULL: there is no such file. */
+/* Parses a file of the folder; *ret_root is NULL if it is missing. */
 static enum hd_status read_file(struct hd_arena *arena, const char *dir, const char *name,
                                 const struct hd_json **ret_root)
 {

@@ -1,9 +1,9 @@
-/* normal: the normalizers of tokenizer.json. Each sees the text as the one before it left it. */
+/* normal: applies the normalizers of tokenizer.json, each to the result of the one before. */
 #include <string.h>
 
 #include "tokenizer/tokenizer_internal.h"
 
-/* One step at work. */
+/* State of one normalizer at work. */
 struct normalising {
     const struct hd_normal_step *step;
     struct hd_regex_scratch *scratch;
@@ -22,9 +22,9 @@ static bool is_ascii(const unsigned char *text, size_t n)
 
 /* ---- normal forms ---- */
 
-enum { JOINED_MAX = 8 }; /* characters of a sequence whose origins are told apart */
+enum { JOINED_MAX = 8 }; /* characters of a sequence up to which each gets its own origin */
 
-/* The ends of the characters in a text; how many, at most JOINED_MAX + 1. */
+/* Finds the ends of the characters in a text; returns their number, at most JOINED_MAX + 1. */
 static size_t find_ends(const unsigned char *text, size_t n, size_t ret_ends[JOINED_MAX + 1])
 {
     size_t count = 0;
@@ -34,8 +34,8 @@ static size_t find_ends(const unsigned char *text, size_t n, size_t ret_ends[JOI
     return count;
 }
 
-/* Tries whether the first `joined` characters of in[from, ...) become one text together, and each
- * of the others one of its own; then writes them so. */
+/* Checks whether converting the first `joined` characters of in[from, ...) together, and each later
+ * one alone, gives the normal form; if so, writes it with these origins and sets *ret_is. */
 static enum hd_status write_apart(const struct normalising *w, size_t from, const size_t *ends,
                                   size_t count, size_t joined, const struct hd_text *normal,
                                   bool *ret_is)
@@ -66,7 +66,8 @@ static enum hd_status write_apart(const struct normalising *w, size_t from, cons
     return st;
 }
 
-/* Writes marks that changed places: each counts as made of the one in its place. */
+/* Writes combining marks that the normal form reordered; the origin of each is the mark that was in
+ * its position. */
 static void write_reordered(const struct normalising *w, size_t from, const size_t *ends,
                             size_t count, const struct hd_text *normal)
 {
@@ -81,7 +82,8 @@ static void write_reordered(const struct normalising *w, size_t from, const size
     }
 }
 
-/* Writes a sequence of characters and its normal form, which differ. */
+/* Writes the normal form of a sequence of characters that differs from it, with the best
+ * origins. */
 static enum hd_status write_sequence(const struct normalising *w, size_t from, size_t to,
                                      const struct hd_text *normal)
 {
@@ -103,7 +105,7 @@ static enum hd_status write_sequence(const struct normalising *w, size_t from, s
     return HD_OK;
 }
 
-/* Converts the bytes [from, to), which nothing outside joins. */
+/* Converts the bytes [from, to), which no normal form joins with characters outside. */
 static enum hd_status convert(const struct normalising *w, size_t from, size_t to)
 {
     const struct hd_text_piece *in = w->in;
@@ -143,8 +145,7 @@ static enum hd_status to_form(const struct normalising *w)
 
 /* ---- characters ---- */
 
-/* Returns what Sentencepiece's nmt makes of a character: 0: it is dropped; else its
- * replacement. */
+/* Returns the character that Sentencepiece's nmt puts in place of a character; 0: nmt drops it. */
 static uint32_t nmt(uint32_t code)
 {
     if ((code >= 0x1 && code <= 0x8) || code == 0xB || (code >= 0xE && code <= 0x1F) ||
@@ -174,7 +175,7 @@ static bool is_chinese(uint32_t c)
            (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-/* Finds the characters that one becomes, and returns how many. U+0000 stays with NMT. */
+/* Finds the characters that replace one character, and returns their number. NMT keeps U+0000. */
 static size_t change(const struct normalising *w, uint32_t code, uint32_t ret_codes[3])
 {
     ret_codes[0] = code;
@@ -247,7 +248,8 @@ static void strip(const struct normalising *w)
 
 /* ---- texts ---- */
 
-/* Replaces the matches. A replacement counts as made of the last character of its match. */
+/* Returns the origin of the replacement of a match that ends at `to`: the last character of the
+ * match. */
 static struct hd_origin replaced_origin(const struct hd_text_piece *in, size_t to)
 {
     size_t last = to ? to - 1 : 0;
@@ -310,7 +312,7 @@ static enum hd_status apply(const struct normalising *w)
     }
 }
 
-/* Returns whether a step leaves every text of ASCII as it is. */
+/* Returns whether a step leaves every ASCII text unchanged. */
 static bool keeps_ascii(const struct hd_normal_step *step)
 {
     return step->kind == HD_NORMAL_FORM || step->kind == HD_NORMAL_STRIP_ACCENTS ||

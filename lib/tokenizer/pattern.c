@@ -1,8 +1,8 @@
-/* pattern: regular expressions of tokenizer.json, from Oniguruma's syntax to PCRE2's.
+/* pattern: translates regular expressions of tokenizer.json from Oniguruma's syntax to PCRE2's.
  *
  * Hugging Face tokenizers compiles patterns with Oniguruma (its own syntax, no options, Unicode
- * 16). A pattern is parsed here and written again, piece by piece. Where both engines read a piece
- * alike it is kept; where they differ it is spelt out:
+ * 16). A pattern is parsed here and written again, piece by piece. Pieces that both engines read
+ * alike are kept; those that they read differently are spelt out:
  *
  *   Oniguruma                             PCRE2 10.42
  *   \w \d \s \b [[:alpha:]] \p{Name}      sets of unicode.def
@@ -17,7 +17,7 @@
  *   \R \N \O                              spelt out, because \R may be set otherwise
  *   ignoring case, ss and U+00DF match    never: such patterns are refused
  *
- * Everything else is refused by name: back references, \G, \K, \X, \y, absent operators,
+ * All other pieces are refused by name: back references, \G, \K, \X, \y, absent operators,
  * conditions, callouts, calls of groups, octal and control escapes, (?x) and the ASCII options.
  * tests/unit/tokenizer/tokenizer_pattern_test.c has a table of patterns and what Oniguruma matches.
  */
@@ -32,7 +32,7 @@ struct translation {
     const char *pattern, *p;
     struct hd_text *out;
     bool newer, ignores_case, dot_matches_all;
-    uint32_t last; /* ignoring case: the literal just before, if ASCII; 0: none */
+    uint32_t last; /* with (?i): the ASCII literal just before; 0: none */
     int depth;
 };
 
@@ -57,7 +57,7 @@ static enum hd_status invalid(const struct translation *t, const char *at, const
                   what);
 }
 
-/* The end of the character at p. */
+/* Returns the end of the character at p. */
 static const char *behind(const char *p)
 {
     return *p ? p + hd_character_bytes((unsigned char)*p) : p;
@@ -82,7 +82,8 @@ static void add_literal(struct hd_text *out, uint32_t code)
         hd_text_add_bytes(out, bytes, hd_character_spell(code, bytes));
 }
 
-/* Ignoring case, Oniguruma also matches one character that folds to several. */
+/* Returns whether Oniguruma, ignoring case, would also match one character that folds to these
+ * two. */
 static bool folds_together(uint32_t first, uint32_t second)
 {
     first |= 0x20;
@@ -120,7 +121,7 @@ static int hex_digits(const char *p, int max, uint32_t *ret_code)
     return n;
 }
 
-/* \x and \u; t->p is at the letter. */
+/* Parses the number of \x or \u; t->p is at the letter. */
 static enum hd_status parse_hex(struct translation *t, uint32_t *ret_code)
 {
     const char *from = t->p - 1;
@@ -147,8 +148,8 @@ static enum hd_status parse_hex(struct translation *t, uint32_t *ret_code)
     return HD_OK;
 }
 
-/* Parses an escape that is one character; *ret_is false: it is another one, and t->p has not
- * moved. */
+/* Parses an escape that means one character; *ret_is false: the escape is of another kind, and t->p
+ * has not moved. */
 static enum hd_status parse_character_escape(struct translation *t, bool *ret_is,
                                              uint32_t *ret_code)
 {
@@ -176,7 +177,7 @@ static enum hd_status parse_character_escape(struct translation *t, bool *ret_is
 
 /* ---- sets ---- */
 
-/* The sets that case folding leaves as they are. */
+/* Returns whether case folding does not change the set. */
 static bool is_caseless(const char *name)
 {
     static const char *const sets[] = {
@@ -191,7 +192,7 @@ static bool is_caseless(const char *name)
     return false;
 }
 
-/* Appends [..] or [^..]. */
+/* Appends a set as [..] or [^..]. */
 static enum hd_status add_set(struct translation *t, const char *from, const char *name,
                               bool negated, struct hd_text *out)
 {
@@ -202,7 +203,7 @@ static enum hd_status add_set(struct translation *t, const char *from, const cha
     return HD_OK;
 }
 
-/* Reads the name of a property up to `end`, without case, spaces, - and _. */
+/* Reads the name of a property up to `end`, dropping case, spaces, - and _. */
 static enum hd_status read_name(const struct translation *t, const char *from, const char *p,
                                 const char *end, char ret_name[NAME_BYTES_MAX])
 {
@@ -219,7 +220,7 @@ static enum hd_status read_name(const struct translation *t, const char *from, c
     return HD_OK;
 }
 
-/* At the letter of \p{..}, \w and so on; *ret_is false: it is none of them. */
+/* Parses \p{..}, \w and other sets; t->p is at the letter. *ret_is false: the escape is no set. */
 static enum hd_status parse_set_escape(struct translation *t, bool in_class, bool *ret_is,
                                        char ret_name[NAME_BYTES_MAX], bool *ret_negated)
 {
@@ -261,10 +262,10 @@ static enum hd_status parse_set_escape(struct translation *t, bool in_class, boo
 
 /* ---- classes ---- */
 
-/* The part of a class up to && or its end: characters, and classes that are no list of them. */
+/* Part of a class up to && or the end of the class. */
 struct term {
-    struct hd_text items;  /* as PCRE2 writes them between [ and ] */
-    struct hd_text others; /* "|[^..]|.." */
+    struct hd_text items;  /* characters as PCRE2 writes them between [ and ] */
+    struct hd_text others; /* classes that cannot be written so, as "|[^..]|.." */
 };
 
 static void term_free(struct term *term)
@@ -299,7 +300,7 @@ static enum hd_status add_class_set(struct translation *t, const char *from, con
     return add_set(t, from, name, true, &term->others);
 }
 
-/* At [: inside a class. */
+/* Parses a POSIX class inside a class; t->p is at its "[:". */
 static enum hd_status parse_posix(struct translation *t, struct term *term)
 {
     const char *from = t->p, *p = t->p + 2;
@@ -320,7 +321,8 @@ static enum hd_status parse_posix(struct translation *t, struct term *term)
     return add_class_set(t, from, strcmp(name, "punct") == 0 ? "[punct]" : name, negated, term);
 }
 
-/* Parses one character of a class, perhaps escaped. *ret_is false: an escape that is none. */
+/* Parses one character of a class, perhaps escaped. *ret_is false: it is an escape of another
+ * kind. */
 static enum hd_status parse_class_character(struct translation *t, bool *ret_is, uint32_t *ret_code)
 {
     size_t n = 0;
@@ -352,7 +354,7 @@ static enum hd_status add_range(struct translation *t, const char *from, uint32_
     return HD_OK;
 }
 
-/* Parses a character, a range of characters or an escape. */
+/* Parses a character, range or escape inside a class. */
 static enum hd_status parse_class_item(struct translation *t, struct term *term)
 {
     const char *from = t->p;
@@ -386,7 +388,7 @@ static enum hd_status parse_class_item(struct translation *t, struct term *term)
     return add_range(t, from, first, last, term);
 }
 
-/* Parses the items up to && or ]. */
+/* Parses the items of a class up to && or ]. */
 static enum hd_status parse_term(struct translation *t, bool is_first, struct term *term)
 {
     const char *from = t->p;
@@ -415,7 +417,8 @@ static enum hd_status parse_term(struct translation *t, bool is_first, struct te
     return st;
 }
 
-/* Parses the terms of a class; *ret_count of them, joined as one expression in `all`. */
+/* Parses all terms of a class, and joins them as one expression in `all`; *ret_count: their
+ * number. */
 static enum hd_status parse_terms(struct translation *t, struct hd_text *all, int *ret_count,
                                   bool *ret_is_list)
 {
@@ -443,7 +446,7 @@ static enum hd_status parse_terms(struct translation *t, struct hd_text *all, in
     return st;
 }
 
-/* At the [; appends what matches one character. */
+/* Parses a class, t->p at its [, and appends an expression that matches one character. */
 static enum hd_status parse_class(struct translation *t, struct hd_text *out)
 {
     const bool negated = t->p[1] == '^';
@@ -471,7 +474,7 @@ static enum hd_status parse_class(struct translation *t, struct hd_text *out)
 
 /* ---- groups ---- */
 
-/* (?i) and (?i:..), at the first letter behind "(?"; i and m may be switched. */
+/* Parses (?i) or (?i:..), t->p at the first letter; only i and m may be switched. */
 static enum hd_status parse_options(struct translation *t, const char *from)
 {
     const bool ignored = t->ignores_case, matched = t->dot_matches_all;
@@ -490,7 +493,7 @@ static enum hd_status parse_options(struct translation *t, const char *from)
     }
     if (!*t->p)
         return invalid(t, from, "a group has no )");
-    to_end = *t->p++ == ')'; /* of the group around it */
+    to_end = *t->p++ == ')'; /* the options hold to the end of the group around them */
     hd_text_add(t->out, t->ignores_case ? "(?i:" : "(?-i:");
     t->last = 0;
     st = parse_branches(t);
@@ -504,7 +507,7 @@ static enum hd_status parse_options(struct translation *t, const char *from)
     return st;
 }
 
-/* Skips the name of (?<name>..); t->p is at its beginning. */
+/* Skips the name of (?<name>..); t->p is at the beginning of the name. */
 static enum hd_status skip_name(struct translation *t, const char *from, char end)
 {
     const char *name = t->p;
@@ -517,7 +520,7 @@ static enum hd_status skip_name(struct translation *t, const char *from, char en
     return HD_OK;
 }
 
-/* Writes the beginning of a group; t->p is behind "(". */
+/* Writes the beginning of a group; t->p is after its "(". */
 static enum hd_status open_group(struct translation *t, const char *from, enum atom *ret_atom)
 {
     static const char hint[] = "write (?:..) or alternatives";
@@ -603,7 +606,7 @@ static enum hd_status add_boundary(struct translation *t, bool is)
     return HD_OK;
 }
 
-/* An escape that is neither a character nor a set; t->p is at its letter. */
+/* Parses an escape that is neither a character nor a set; t->p is at its letter. */
 static enum hd_status parse_other_escape(struct translation *t, enum atom *ret_atom)
 {
     const char *from = t->p - 1;
@@ -648,7 +651,8 @@ static enum hd_status parse_escape(struct translation *t, enum atom *ret_atom)
     return is ? add_set(t, from, name, negated, t->out) : parse_other_escape(t, ret_atom);
 }
 
-/* {n}, {n,}, {,n} or {n,m} at p; max -1: no bound. Returns its end, or NULL: it is no interval. */
+/* Reads {n}, {n,}, {,n} or {n,m} at p; *ret_max -1: no bound. Returns its end; NULL: no
+ * interval. */
 static const char *read_interval(const char *p, int64_t *ret_min, int64_t *ret_max)
 {
     const char *min = ++p, *max;
@@ -722,7 +726,7 @@ static enum hd_status parse_atom(struct translation *t, enum atom *ret_atom)
 
 /* ---- repeats ---- */
 
-/* Puts (?:..) around what was written from `start` on. */
+/* Puts (?:..) around the output from `start` on. */
 static enum hd_status wrap(struct translation *t, size_t start)
 {
     const size_t n = t->out->len_bytes - start;
@@ -739,7 +743,7 @@ static enum hd_status wrap(struct translation *t, size_t start)
     return HD_OK;
 }
 
-/* Parses one ?, *, + or {..}, and the ? or + that belongs to it. */
+/* Parses one ?, *, + or {..}, and a ? or + that belongs to it. */
 static enum hd_status parse_repeat(struct translation *t)
 {
     const char *from = t->p;
@@ -764,7 +768,7 @@ static enum hd_status parse_repeat(struct translation *t)
     else
         hd_text_add(t->out, "{%d,%d}", (int)min, (int)max);
     if (*t->p == '?' && memchr(from, ',', (size_t)(t->p - from)))
-        hd_text_add(t->out, "%c", *t->p++); /* behind {n} it is a repeat of its own */
+        hd_text_add(t->out, "%c", *t->p++); /* lazy; after {n}, ? would be a repeat of its own */
     return HD_OK;
 }
 

@@ -1,4 +1,5 @@
-/* piece: pieces of a text that remember the bytes they were made of, and ByteLevel's letters. */
+/* piece: pieces of a text with origins (the bytes of the text that each byte was made from), and
+ * ByteLevel's letters. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,8 @@ static bool is_own_letter(unsigned byte)
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-/* The bytes that are no letters of their own, in order: U+0100 and on. */
+/* Bytes that do not stand for themselves in ByteLevel, in order; their letters are U+0100 and
+ * following. */
 static const unsigned char shifted[] = {
     0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,  16,
     17,  18,  19,  20,  21,  22,  23,  24,  25,  26,  27,  28,  29,  30,  31,  32,  127,
@@ -88,7 +90,8 @@ void hd_rewrite_free(struct hd_rewrite *rewrite)
     *rewrite = (struct hd_rewrite){0};
 }
 
-/* Makes room for the origins of `more` bytes; false: not tracked, or no memory (text.failed). */
+/* Reserves space for the origins of `more` bytes; false: origins are not tracked, or no memory
+ * (then text.failed is set). */
 static bool reserve(struct hd_rewrite *r, size_t more)
 {
     const size_t need = r->text.len_bytes + more;

@@ -37,7 +37,8 @@ static bool has(const int32_t *ids, int count, int32_t id)
     return false;
 }
 
-/* Returns whether an id can be one of the tokenizer. A tokenizer that is unknown has any. */
+/* Returns whether an id can be a token of the tokenizer; true for every id >= 0 if the tokenizer is
+ * unknown. */
 static bool is_token(const struct hd_tokenizer *tokenizer, int32_t id)
 {
     return id >= 0 && (!tokenizer || id < hd_tokenizer_vocab(tokenizer));
@@ -66,7 +67,7 @@ static void add_ids(struct hd_text *text, const int32_t *ids, int count)
         hd_text_add(text, "%s%d", i ? ", " : "", (int)ids[i]);
 }
 
-/* Says that the tokenizer's end is none of the model's. */
+/* Adds a note if the tokenizer's end of text is none of the model's. */
 static void compare_ends(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
                          struct hd_special *s)
 {
@@ -85,9 +86,9 @@ static void compare_ends(const struct hd_tokenizer *tokenizer, const struct hd_m
     hd_text_free(&line);
 }
 
-/* Ends documents with the first of the model's ids that is a special token. An ordinary token does
- * not end them: transformers' classes write ids of other tokenizers into config.json by
- * default. */
+/* Sets the end of a document to the first of the model's ids that is a special token. Ordinary
+ * tokens are skipped: by default, transformers' classes write ids of other tokenizers into
+ * config.json. */
 static void take_end_of_model(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
                               struct hd_special *s)
 {
@@ -108,7 +109,8 @@ static void take_end_of_model(const struct hd_tokenizer *tokenizer, const struct
     note(s, line);
 }
 
-/* Says that generation_config.json names no end, and where generation stops then. */
+/* Adds a note: generation_config.json names no end of text, and which token stops generation
+ * instead. */
 static void note_no_end(const struct hd_tokenizer *tokenizer, const struct hd_model_ids *ids,
                         struct hd_special *s)
 {
@@ -128,7 +130,7 @@ static void note_no_end(const struct hd_tokenizer *tokenizer, const struct hd_mo
     note(s, line);
 }
 
-/* Returns the tokenizer's bos_token or pad_token, else the model's id. */
+/* Returns the tokenizer's bos_token or pad_token, or else the id of the model's files. */
 static struct hd_special_token choose(const struct hd_tokenizer *tokenizer, const char *name,
                                       int32_t id, const struct hd_model_ids *ids,
                                       struct hd_special *s)

@@ -1,8 +1,8 @@
-/* split: matches of patterns, with PCRE2.
+/* split: finds matches of patterns with PCRE2, after pattern.c has translated them.
  *
- * pattern.c has translated them. A pattern with sets of characters is compiled twice: as PCRE2
- * knows Unicode, and with the characters that only the reference knows. Those make a set slow, so
- * they are searched for only in texts that have one. */
+ * A pattern with sets of characters is compiled twice: once with the Unicode version of PCRE2, and
+ * once with the newer characters that only the reference knows. The second form is slow, so it is
+ * used only for texts that have such a character. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ struct compiled {
 };
 
 struct hd_regex {
-    struct compiled plain, newer; /* newer.code NULL: plain serves */
+    struct compiled plain, newer; /* newer.code NULL: `plain` serves for all texts */
 };
 
 struct hd_regex_scratch {
@@ -62,7 +62,7 @@ static enum hd_status compile(const char *text, struct compiled *ret_compiled)
     return HD_OK;
 }
 
-/* `write` appends a pattern of PCRE2, without and with newer characters. */
+/* Compiles a pattern. `write` appends it in PCRE2's syntax, without or with newer characters. */
 static enum hd_status build(enum hd_status (*write)(const char *, bool, struct hd_text *),
                             const char *pattern, struct hd_regex **ret_regex)
 {
@@ -149,7 +149,8 @@ enum hd_status hd_regex_scratch_new(struct hd_regex_scratch **ret_scratch)
         hd_regex_scratch_free(s);
         return hd_err(HD_NO_MEMORY, "no memory to match patterns");
     }
-    s->stack = pcre2_jit_stack_create(64 << 10, JIT_STACK_BYTES_MAX, NULL); /* NULL: no JIT */
+    s->stack = pcre2_jit_stack_create(64 << 10, JIT_STACK_BYTES_MAX, NULL); /* NULL: the JIT is not
+                                                                               used */
     if (s->stack)
         pcre2_jit_stack_assign(s->context, NULL, s->stack);
     (void)pcre2_set_heap_limit(s->context, HEAP_KIB_MAX);
@@ -177,7 +178,7 @@ static const struct compiled *compiled_for(const struct hd_regex *regex, bool ne
     return newer && regex->newer.code ? &regex->newer : &regex->plain;
 }
 
-/* The first match that begins at or after `from`. */
+/* Finds the first match that begins at or after `from`. */
 static enum hd_status find(const struct hd_match_walk *w, size_t from, bool *ret_found,
                            size_t *ret_from, size_t *ret_to)
 {

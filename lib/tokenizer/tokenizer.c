@@ -11,13 +11,13 @@
 struct hd_tokenizer {
     char *name;
     bool is_bytes;
-    struct hd_bpe bpe;               /* if not is_bytes */
-    struct hd_companions companions; /* if not is_bytes */
+    struct hd_bpe bpe;               /* used unless is_bytes */
+    struct hd_companions companions; /* used unless is_bytes */
 };
 
 struct hd_encoder {
     const struct hd_tokenizer *tokenizer;
-    struct hd_bpe_encoder *bpe; /* NULL for bytes */
+    struct hd_bpe_encoder *bpe; /* NULL: the tokenizer is "bytes" */
 };
 
 static enum hd_status no_memory(void)
@@ -32,7 +32,7 @@ static bool is_path(const char *name)
     return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
 }
 
-/* The folder of the file, with '/' at its end. */
+/* Returns the folder of a path, with '/' at its end. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -48,7 +48,7 @@ static enum hd_status read_file(struct hd_tokenizer *t)
 
     if (!st && !(folder = folder_of(t->name)))
         st = no_memory();
-    if (!st) /* messages so far name a file */
+    if (!st) /* the messages of earlier failures name a file already */
         st = hd_companions_read(folder, &text, &t->companions);
     if (!st) {
         st = hd_bpe_read(text.data ? text.data : "", text.len_bytes, &t->companions, &t->bpe);
@@ -221,7 +221,7 @@ void hd_encoder_free(struct hd_encoder *encoder)
     free(encoder);
 }
 
-/* The bytes of the character at p, at most `left`; 0: invalid UTF-8. */
+/* Returns the number of bytes of the character at p, which has `left` bytes; 0: invalid UTF-8. */
 static size_t character_bytes(const unsigned char *p, size_t left)
 {
     const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
@@ -231,7 +231,8 @@ static size_t character_bytes(const unsigned char *p, size_t left)
     return n <= left && hd_text_is_utf8(p, n) ? n : 0;
 }
 
-/* HD_INVALID names the offset of the first invalid character. */
+/* Checks that the text is UTF-8. HD_INVALID: the message names the offset of the first invalid
+ * character. */
 static enum hd_status check_utf8(const unsigned char *text, size_t len_bytes)
 {
     size_t at = 0;

@@ -1,13 +1,13 @@
-/* tokenizer: text to token ids and back.
+/* tokenizer: encodes text to token ids and decodes ids to text.
  *
  * "bytes" has one token per byte. The path of a tokenizer.json opens a BPE: byte-level (as of
  * GPT-2, Llama-3 and Qwen), with byte fallback (Llama-2, Mistral, Gemma) or of characters. It gives
  * the same ids as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the
  * text are recognised (not with split_special_tokens: true in tokenizer_config.json), and none are
- * added. Tokens that only the files beside it name (companions.h)
- * are tokens, too. A setting of the file that is not supported is an error that names it. Two
- * differences, both errors here instead of silent loss: text that is not UTF-8, and a character
- * without a token where the file has no unk_token.
+ * added. Tokens that only the files beside it name (companions.h) are tokens, too. A setting of the
+ * file that is not supported is an error that names the setting. Two cases in which the reference
+ * silently loses text are errors here: text that is not UTF-8, and a character without a token if
+ * the file has no unk_token.
  *
  * Used by: data, train, worker.   Uses: base; PCRE2 and utf8proc if found at build time.
  * Threads: a tokenizer is immutable; each thread that encodes needs its own encoder.
@@ -27,39 +27,41 @@ enum { HD_TOKENIZER_FILE_BYTES_MAX = 256 << 20 };
 struct hd_tokenizer;
 struct hd_encoder;
 
-/* `name`: "bytes", or the path of a tokenizer.json (with a '/', or ending in ".json").
- * HD_NOT_FOUND: no such file. HD_INVALID, HD_UNSUPPORTED and HD_LIMIT name the file and the key. */
+/* Opens a tokenizer. name: "bytes", or the path of a tokenizer.json (with a '/', or ending in
+ * ".json"). HD_NOT_FOUND: no such file. HD_INVALID, HD_UNSUPPORTED and HD_LIMIT: the message names
+ * file and key. */
 enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer);
 void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
 
-const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* as it was opened */
-int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);    /* the largest id + 1 */
+const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* name given to
+                                                                        hd_tokenizer_open */
+int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);    /* largest id + 1 */
 
-/* Returns the files beside its tokenizer.json; NULL: it is "bytes". special.h decides what follows
- * from them. */
+/* Returns the contents of the files beside its tokenizer.json; NULL: the tokenizer is "bytes".
+ * special.h derives the special tokens from them. */
 struct hd_companions;
 const struct hd_companions *hd_tokenizer_companions(const struct hd_tokenizer *tokenizer);
-/* Returns whether an id is a special token, which the text of a message never becomes. */
+/* Returns whether an id is a special token; the text of a message never becomes one. */
 bool hd_tokenizer_is_special(const struct hd_tokenizer *tokenizer, int32_t id);
-/* Return the ids that tokenizer.json's post_processor puts in front of and behind one text where
- * special tokens are asked for; transformers ignores add_bos_token if there is a tokenizer.json.
- * The encoder below never adds them. */
+/* Return the ids that the post_processor of tokenizer.json puts before and after a text for
+ * add_special_tokens=True. transformers ignores add_bos_token if there is a tokenizer.json. The
+ * encoder below never adds these ids. */
 const int32_t *hd_tokenizer_before(const struct hd_tokenizer *tokenizer, int *ret_count);
 const int32_t *hd_tokenizer_behind(const struct hd_tokenizer *tokenizer, int *ret_count);
 
-/* The id of a token by its content as written in tokenizer.json, or -1; and the reverse, or NULL.
- * For "bytes" always -1 and NULL. */
+/* Return the id of a token by its content as written in tokenizer.json (-1: none), and the content
+ * of an id (NULL: none). For "bytes" always -1 and NULL. */
 int32_t hd_tokenizer_find(const struct hd_tokenizer *tokenizer, const char *content);
 const char *hd_tokenizer_content(const struct hd_tokenizer *tokenizer, int32_t id);
 
 /* Appends the text of the ids as the reference decodes it with skip_special_tokens=False: broken
- * characters become U+FFFD, and a space that the tokenizer puts in front of a text is left out. The
- * ids of "bytes" give their bytes. HD_INVALID names an id that is not a token. */
+ * characters become U+FFFD, and a space that the tokenizer puts in front of a text is left out. For
+ * "bytes" appends their bytes. HD_INVALID: an id is no token; the message names it. */
 enum hd_status hd_tokenizer_decode(const struct hd_tokenizer *tokenizer, const int32_t *ids,
                                    size_t count, struct hd_text *ret_text);
 
-/* Appends the bytes of an id that follows others, for text that is written token by token. They may
- * end inside a UTF-8 character. */
+/* Appends the bytes of an id that follows other ids, for text that is written token by token. They
+ * may end inside a UTF-8 character. */
 enum hd_status hd_tokenizer_decode_next(const struct hd_tokenizer *tokenizer, int32_t id,
                                         struct hd_text *ret_bytes);
 
@@ -71,50 +73,51 @@ struct hd_id_list {
 
 /* Allocates space for `more` further ids. */
 enum hd_status hd_id_list_reserve(struct hd_id_list *list, size_t more);
-void hd_id_list_free(struct hd_id_list *list); /* frees the memory; the list may be used again */
+void hd_id_list_free(struct hd_id_list *list); /* frees the ids; the list may be used again */
 
-/* The working memory of one thread: at most some tens of MB, and more in proportion to one text.
- * The tokenizer must outlive it. */
+/* Allocates the working memory of one thread: some tens of MB at most, plus an amount in proportion
+ * to the longest text. The tokenizer must outlive the encoder. */
 enum hd_status hd_encoder_new(const struct hd_tokenizer *tokenizer,
                               struct hd_encoder **ret_encoder);
 void hd_encoder_free(struct hd_encoder *encoder); /* NULL is fine */
 
 /* Appends the ids of `text` to the list. HD_INVALID, with the byte offset: invalid UTF-8 (not for
- * "bytes"), or a byte without a token. After a failure the list may have some of the ids. */
+ * "bytes"), or a character without a token. After a failure the list may have some of the ids. */
 enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size_t text_bytes,
                               struct hd_id_list *list);
 
-/* Places in a text that are followed through its encoding. Offsets are in bytes, ascending. */
+/* Offset in a text, in bytes, for which encoding finds the token. */
 struct hd_encoder_mark {
     size_t at;    /* less than the size of the text */
-    bool is_end;  /* of a span; else its beginning: a space that the tokenizer puts in front belongs
-                     to  the first character */
-    size_t token; /* set: index in the list of the token that holds this byte; where none does, as
-                     in white space that an added token takes up, of the next one */
+    bool is_end;  /* whether it is the last byte of a span, else the first: a space that the
+                     tokenizer puts in front belongs to the first character */
+    size_t token; /* result: index in the list of the token that covers this byte; if none does, as
+                     in white space that an added token strips, of the next token */
 };
 
 struct hd_encoder_places {
-    const size_t *guards; /* no special token may begin at one or reach over it */
+    const size_t *guards; /* ascending offsets; no special token may begin at one or reach across
+                             it */
     size_t guard_count;
     struct hd_encoder_mark *marks;
     size_t mark_count;
 };
 
-/* As hd_encoder_add, and follows the places. Where characters of the text become one, or one
- * becomes several, all of the text belong to all that they became. */
+/* Encodes like hd_encoder_add, and finds the tokens of marks. If a step turns several characters
+ * into one or one into several, each result covers all of its source characters. */
 enum hd_status hd_encoder_add_places(struct hd_encoder *encoder, const void *text,
                                      size_t text_bytes, struct hd_encoder_places *places,
                                      struct hd_id_list *list);
 
-/* Finds the first offset >= *at at which the text spells a special token, or the beginning of one
- * up to the end of the text. Special: "special" in tokenizer.json. False: there is none, or no text
- * becomes a special token (split_special_tokens). */
+/* Finds the first offset >= *at where the text of a special token begins, or the beginning of one
+ * that the end of `text` cuts off. A token is special by "special" in tokenizer.json. Returns false
+ * if there is none, or if split_special_tokens is set, when no text becomes a special token. */
 bool hd_tokenizer_find_special(const struct hd_tokenizer *tokenizer, const char *text,
                                size_t text_bytes, size_t *at);
 
-/* The first offset >= max(from, 1) at which a text that begins with `text` may be cut so that the
- * ids of both parts, concatenated, are those of the whole text. 0: none; many tokenizers allow no
- * cut at all. cut.c explains why. */
+/* Returns the first offset >= max(from, 1) at which a text that begins with `text` may be cut so
+ * that the ids of both parts, concatenated, are those of the whole text; 0: none. Many tokenizers
+ * allow no cuts; cut.c explains why. */
 size_t hd_tokenizer_cut(const struct hd_tokenizer *tokenizer, const void *text, size_t text_bytes,
                         size_t from);
 

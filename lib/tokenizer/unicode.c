@@ -1,11 +1,11 @@
-/* unicode: normal forms and sets of characters as Hugging Face tokenizers has them.
+/* unicode: normal forms and sets of characters as Hugging Face tokenizers defines them.
  *
- * Its parts read Unicode in different versions, and so do PCRE2 and utf8proc. Normal forms are of
- * Unicode 9: characters that later versions made combining marks or parts of compositions are
- * ordinary letters there, neither reordered nor composed. So a text is split at them, and utf8proc
- * converts the pieces between. `inert` is complete for Unicode 14; it also has U+11A7, which
- * utf8proc 2.8 wrongly treats as a final consonant and drops. The sets are in unicode.def.
- * tests/interop/tokenizers compares every character. */
+ * Parts of that library use different versions of Unicode, as do PCRE2 and utf8proc. Its normal
+ * forms are those of Unicode 9: characters that later versions made combining marks or parts of
+ * compositions are ordinary letters, neither reordered nor composed. So a text is split at these
+ * characters, and utf8proc converts the pieces between them. `inert` is complete for Unicode 14; it
+ * also has U+11A7, which utf8proc 2.8 wrongly treats as a final consonant and drops. The sets are
+ * in unicode.def. tests/interop/tokenizers compares every character. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +23,8 @@ struct range {
 #undef R
 
 struct char_set {
-    const char *names; /* as in "lu|uppercaseletter" */
-    const char *items; /* as PCRE2 writes them in a class; NULL: the ranges are all */
+    const char *names; /* names of the set, as in "lu|uppercaseletter" */
+    const char *items; /* as PCRE2 writes them in a class; NULL: the set has only the ranges */
     const struct range *ranges;
     size_t count;
 };
@@ -37,7 +37,7 @@ static const struct char_set sets[] = {
 };
 
 static const struct lower {
-    uint32_t code, to[2]; /* to[1] 0: one character */
+    uint32_t code, to[2]; /* lower case of a character; to[1] 0: one character */
 } lowered[] = {
 #define HD_UNICODE_RANGES(set, ...)
 #define HD_UNICODE_SET(set, names, items)
@@ -104,7 +104,7 @@ bool hd_unicode_has_newer(const unsigned char *text, size_t len_bytes)
         const unsigned char lead = text[at];
 
         n = hd_character_bytes(lead);
-        /* none is below U+0800, and few of the blocks of Chinese and Korean have any */
+        /* quick test: characters below U+0800 and in U+4000 .. U+9FFF count as not newer */
         if (lead < 0xE0 || (lead >= 0xE4 && lead <= 0xE9))
             continue;
         if (IS_IN(newer, hd_character_code(text + at, &n)))
@@ -184,7 +184,7 @@ static enum hd_status add_normal(enum hd_normal_form form, const unsigned char *
         return hd_err(HD_NO_MEMORY, "cannot convert a text to a normal form: %s",
                       utf8proc_errmsg(n));
     hd_text_add_bytes(ret_text, out, (size_t)n);
-    free(out); /* as utf8proc documents */
+    free(out); /* utf8proc allocates with malloc */
     return HD_OK;
 }
 
@@ -210,7 +210,7 @@ enum hd_status hd_unicode_normal(enum hd_normal_form form, const unsigned char *
     return st;
 }
 
-/* Marks, and vowels and finals of Hangul, join what is before them. */
+/* Returns whether a character joins the one before it: marks, and vowels and finals of Hangul. */
 static bool joins(uint32_t code)
 {
     const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
@@ -261,7 +261,8 @@ bool hd_unicode_may_fold(uint32_t code)
 {
     const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
 
-    return category <= UTF8PROC_CATEGORY_ME; /* letters and marks; unassigned ones are 0 */
+    return category <= UTF8PROC_CATEGORY_ME; /* letters and marks; unassigned characters have
+                                                category 0 */
 }
 
 #else

@@ -5,7 +5,7 @@
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
-/* The pending bytes are a character, an incomplete one, or invalid. */
+/* State of the pending bytes: a whole character, an incomplete one, or invalid. */
 enum utf8_progress { WHOLE, OPEN, BROKEN };
 
 static enum utf8_progress progress_of(const unsigned char *p, size_t count)
@@ -53,7 +53,7 @@ static void add_byte(struct hd_utf8_printer *printer, unsigned char byte, struct
         hd_text_add_bytes(ret_text, replacement, 3);
     if (progress == BROKEN && printer->pending_count > 1) {
         printer->pending_count =
-            0; /* the bytes before are invalid; this one may begin a character */
+            0; /* the bytes before are invalid, but this one may begin a character */
         add_byte(printer, byte, ret_text);
         return;
     }
