@@ -47,7 +47,7 @@ static enum hd_status method_of(struct chat_run *run, const struct chat_value *v
     return HD_OK;
 }
 
-/* As x.name: methods come before keys. */
+/* Evaluates x.name: methods win over keys, as in Jinja2. */
 enum hd_status chat_attribute(struct chat_run *run, const struct chat_value *v, const char *name,
                               struct chat_value *ret)
 {
@@ -73,11 +73,11 @@ enum hd_status chat_attribute(struct chat_run *run, const struct chat_value *v, 
         found = chat_dict_name(v->dict, name);
     if (v->kind == CHAT_DICT && chat_steps(run, (size_t)v->dict->count / 16))
         return HD_LIMIT;
-    *ret = found ? *found : chat_undefined(name); /* ret may be v */
+    *ret = found ? *found : chat_undefined(name); /* `ret` may alias `v` */
     return HD_OK;
 }
 
-/* As x[key]: items come before methods. */
+/* Evaluates x[key]: items win over methods, as in Jinja2. */
 enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
                          const struct chat_value *key, struct chat_value *ret)
 {
@@ -96,7 +96,8 @@ enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
         return HD_OK;
     }
     if (key->kind == CHAT_STRING) {
-        st = chat_copy(run, key->text, key->count, &name); /* with a NUL */
+        st = chat_copy(run, key->text, key->count, &name); /* adds the NUL that chat_attribute
+                                                              needs */
         return st ? st : chat_attribute(run, v, name.text, ret);
     }
     if ((key->kind == CHAT_INT || key->kind == CHAT_BOOL) &&
@@ -124,7 +125,7 @@ enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
     return HD_OK;
 }
 
-/* Python's slice.indices. */
+/* Computes start, stop and step like Python's slice.indices. */
 static enum hd_status bounds_of(struct chat_run *run, const struct chat_value bounds[3],
                                 int64_t count, int64_t ret[3])
 {

@@ -1,24 +1,31 @@
-/* answers: where an answer is in the text of a conversation.
+/* answers: finds the position of an answer in the rendered text of a conversation.
  *
- * First by prefixes: the text of the messages in front of the answer with the prompt for it, and
- * the text up to its end, are beginnings of the whole text. A template that rewrites history (drops
- * the thinking of former answers, moves the tools to the last question) fails that. Then by marks:
- * the conversation is rendered once more with a character that occurs nowhere at the end of a
- * message, and what follows the mark must be the end of the whole text. */
+ * The first method renders prefixes: (a) the messages before the answer, with the prompt for it,
+ * and (b) the messages up to the answer. If both texts begin the whole text, the answer is the part
+ * between them. This fails for a template that rewrites history (drops the thinking of earlier
+ * answers, moves the tools to the last question). The second method then renders the conversation
+ * with a mark, a character that the text does not contain, at the end of a message. If the text
+ * after the mark equals the end of the whole text, the mark's position is the end of the
+ * message. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "chat/render_internal.h"
 
-enum { MARK_BYTES = 3, MARK_FIRST = 0xFDEF, MARKS = 32 }; /* U+FDEF down: no characters */
+enum {
+    MARK_BYTES = 3,
+    MARK_FIRST = 0xFDEF,
+    MARKS = 32
+}; /* candidates U+FDEF and below:
+                                                             noncharacters of Unicode */
 
 struct answer_search {
     const struct chat_rendering *r;
     const struct hd_text *whole;
     struct hd_arena arena;
     char mark[MARK_BYTES + 1];
-    bool shown; /* a mark in the answer was found in the text */
+    bool shown; /* whether a mark in the answer appeared in the text */
 };
 
 static enum hd_status no_memory(void)
@@ -26,8 +33,8 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
 }
 
-/* Turns a template's refusal of a part of a conversation into HD_OK, because it only closes this
- * way of finding an answer; *ret_there: whether there is a text. */
+/* Renders a part of a conversation. If the template refuses it, returns HD_OK with *ret_there
+ * false: only this method of finding the answer fails. */
 static enum hd_status try_render(const struct chat_rendering *r, const struct hd_json *list,
                                  size_t count, bool prompt, struct hd_template_output *output,
                                  bool *ret_there)
@@ -48,8 +55,8 @@ static bool begins(const struct hd_text *whole, const struct hd_text *part)
     return starts(whole->data, whole->len_bytes, part);
 }
 
-/* Returns how many bytes both begin with, without the beginning of a tag such as <|end|> or
- * [INST]. */
+/* Returns the length of the common prefix of both texts, cut before an unfinished tag such as
+ * <|end|> or [INST]. */
 static size_t same_bytes(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
     size_t n = 0, whole;
@@ -102,7 +109,7 @@ static struct hd_json *copy_of(struct answer_search *s, const struct hd_json *v)
     return copy;
 }
 
-/* Replaces the child `old` of a copied value by `new`, and the children before it by copies. */
+/* Replaces the child `old` of `parent`, itself a copy, by `new`, and earlier children by copies. */
 static bool replace_child(struct answer_search *s, struct hd_json *parent,
                           const struct hd_json *old, struct hd_json *new)
 {
@@ -124,7 +131,7 @@ static bool replace_child(struct answer_search *s, struct hd_json *parent,
     return true;
 }
 
-/* Returns a copy of the string with the mark. */
+/* Returns a copy of a string with the mark at its beginning or end. */
 static struct hd_json *marked_string(struct answer_search *s, const struct hd_json *v,
                                      enum mark_place place)
 {
@@ -145,8 +152,8 @@ static const struct hd_json *last_child(const struct hd_json *v)
     return last;
 }
 
-/* Finds the path of values from a message down to the string that takes the mark; 0: it has
- * none. */
+/* Finds the path of JSON values from a message down to the string that takes the mark; returns its
+ * length, 0: the message has no such string. */
 static size_t path_to_string(const struct hd_json *message, enum mark_place place,
                              const struct hd_json *ret_path[6])
 {
@@ -185,8 +192,8 @@ static size_t path_to_string(const struct hd_json *message, enum mark_place plac
     return v && v->kind == HD_JSON_STRING ? n : 0;
 }
 
-/* Makes the list of messages with a mark in messages[index]. ret_list->first NULL: that message
- * has no place for a mark. */
+/* Copies the list of messages with a mark in messages[index]; ret_list->first is NULL if that
+ * message has no string for the mark. */
 static enum hd_status mark_message(struct answer_search *s, size_t index, enum mark_place place,
                                    struct hd_json *ret_list)
 {
@@ -215,7 +222,7 @@ static enum hd_status mark_message(struct answer_search *s, size_t index, enum m
     return HD_OK;
 }
 
-/* Returns the only mark of a text; NULL: it has none, or several. */
+/* Returns the position of the mark in a text; NULL: there is none, or more than one. */
 static const char *find_mark(const struct answer_search *s, const struct hd_text *text)
 {
     const char *at = memmem(text->data, text->len_bytes, s->mark, MARK_BYTES);
@@ -228,7 +235,7 @@ static const char *find_mark(const struct answer_search *s, const struct hd_text
 
 /* ---- places in the whole text ---- */
 
-/* Finds *ret_at, the place at which the content of messages[index] begins. */
+/* Finds the offset in the whole text at which the content of messages[index] begins. */
 static enum hd_status content_begin(struct answer_search *s, size_t index, size_t *ret_at,
                                     bool *ret_found)
 {
@@ -252,8 +259,8 @@ static enum hd_status content_begin(struct answer_search *s, size_t index, size_
     return st;
 }
 
-/* Tail of messages[index]: the text that a template writes behind the mark when no message
- * follows. */
+/* Adds the text that the template writes after the mark in messages[index] when that message is the
+ * last one. */
 static enum hd_status add_tail(struct answer_search *s, size_t index, const struct hd_json *list,
                                struct hd_text *tail, bool *ret_found)
 {
@@ -275,12 +282,15 @@ static enum hd_status add_tail(struct answer_search *s, size_t index, const stru
 
 struct message_end {
     bool has_content, is_found;
-    size_t content; /* end of its content, or of the name of its last call; if has_content */
-    size_t at;      /* end of all that the template writes for it; if is_found */
+    size_t content; /* offset after its content, or after the name of its last tool call; valid if
+                       has_content */
+    size_t at;      /* offset after all text that the template writes for the message; valid if
+                       is_found */
 };
 
-/* Returns whether the whole text goes on at `from` with the tail, or with a part of it: where no
- * message follows, a template may write one more token, such as <|endoftext|>. */
+/* Returns whether the whole text continues at `from` with the tail or with its first part: after
+ * the last message a template may add a token, such as <|endoftext|>. *ret_end: the offset after
+ * it. */
 static bool takes_tail(const struct answer_search *s, const struct hd_text *tail, size_t from,
                        size_t *ret_end)
 {
@@ -333,8 +343,8 @@ static enum hd_status end_by_mark(struct answer_search *s, size_t index, enum ma
     return st;
 }
 
-/* Finds the end of messages[index]: by its content, or, where the template does not write that, by
- * its last call of a tool. */
+/* Finds the end of messages[index] by a mark in its content or, if the template does not write the
+ * content, in its last tool call. */
 static enum hd_status end_of(struct answer_search *s, size_t index, struct message_end *ret_end)
 {
     struct message_end by_call;
@@ -348,8 +358,8 @@ static enum hd_status end_of(struct answer_search *s, size_t index, struct messa
     return st;
 }
 
-/* Finds the text that the template writes in front of an answer to the first `index` messages; ""
- * if the template refuses that, or writes nothing. */
+/* Finds the text that the template writes before an answer to the first `index` messages; "" if the
+ * template refuses to render that, or writes nothing. */
 static enum hd_status find_prompt(struct answer_search *s, size_t index, struct hd_text *prompt)
 {
     static const struct hd_json content = {.kind = HD_JSON_STRING, .key = "content", .text = "x"};
@@ -388,9 +398,9 @@ static enum hd_status find_prompt(struct answer_search *s, size_t index, struct 
     return st;
 }
 
-/* Finds the place behind the prompt in the whole text, at or behind `from`. A prompt may say more
- * than the template writes in front of an answer, such as <think>: then the place behind the text
- * that both have. */
+/* Finds the offset after the prompt in the whole text, at or after `from`. A prompt may be longer
+ * than what the template writes before a past answer, for example by <think>; then the offset after
+ * their common text. */
 static bool behind_prompt(const struct answer_search *s, const struct hd_text *prompt, size_t from,
                           bool exact, size_t *ret_at)
 {
@@ -460,8 +470,8 @@ static enum hd_status by_marks(struct answer_search *s, size_t index,
 
 /* ---- */
 
-/* Returns what helps where this answer cannot be learned; weight 0 needs another answer to learn,
- * and data.loss: last a later one. */
+/* Returns the end of an error message, the advice for an answer that cannot be located. Weight 0
+ * helps only if another answer remains to learn, and data.loss: last only if a later one does. */
 static const char *remedy_of(const struct answer_search *s, size_t index)
 {
     const struct hd_conversation *c = s->r->c;

@@ -76,7 +76,7 @@ static enum hd_status make_range(struct chat_run *run, const struct chat_args *a
         count = (bounds[1] - bounds[0] + bounds[2] - 1) / bounds[2];
     else if (bounds[2] < 0 && bounds[1] < bounds[0])
         count = (bounds[0] - bounds[1] - bounds[2] - 1) / -bounds[2];
-    if (count > 100000) /* Jinja2's sandbox says the same */
+    if (count > 100000) /* limit of Jinja2's sandbox */
         return chat_fail(run->at, HD_LIMIT, "a range of more than 100000 numbers");
     st = chat_array(run, (size_t)count, &items);
     for (int64_t i = 0; !st && i < count; i++)
@@ -86,7 +86,7 @@ static enum hd_status make_range(struct chat_run *run, const struct chat_args *a
     return st;
 }
 
-/* namespace(...) and dict(...): a mapping, then arguments with names. */
+/* Makes namespace(...) or dict(...) from a mapping and named arguments. */
 static enum hd_status make_dict(struct chat_run *run, const struct chat_args *args, bool is_space,
                                 struct chat_value *ret)
 {
@@ -120,8 +120,8 @@ static enum hd_status raise(struct chat_run *run, const struct chat_args *args,
     return st ? st : chat_wrong(run, "the chat template refuses this: %.600s", ret->text);
 }
 
-/* Adds the format with what Python's strftime says of a time that has no zone and no fraction:
- * nothing for %z, %:z and %Z, and zeros for %f, which C does not know. */
+/* Copies a strftime format with the values that Python writes for a time without zone and fraction:
+ * nothing for %z, %:z and %Z, and zeros for %f, which C lacks. */
 static void add_format(struct hd_text *out, const char *format)
 {
     for (const char *at = format; *at;) {
@@ -217,8 +217,8 @@ static enum hd_status call_function(struct chat_run *run, const char *name,
 
 /* ---- macros ---- */
 
-/* The value of a parameter: given by place or by name, or its default, which sees the parameters
- * before it. */
+/* Binds a parameter to its positional or named argument, or to its default, which may use the
+ * parameters before it. */
 static enum hd_status bind_parameter(struct chat_run *run, const struct chat_node *parameter,
                                      size_t index, const struct chat_args *args)
 {
@@ -243,7 +243,7 @@ static enum hd_status bind_parameter(struct chat_run *run, const struct chat_nod
     return chat_bind(run, parameter->name, value);
 }
 
-/* Binds `varargs`: the arguments behind the parameters. */
+/* Binds `varargs` to the positional arguments after the parameters. */
 static enum hd_status bind_varargs(struct chat_run *run, const struct chat_macro *macro,
                                    size_t parameters, const struct chat_args *args)
 {
@@ -265,8 +265,7 @@ static enum hd_status bind_varargs(struct chat_run *run, const struct chat_macro
     return chat_bind(run, "varargs", tuple);
 }
 
-/* Returns whether the argument with this name is the value of a parameter that has none by its
- * place. */
+/* Returns whether a named argument is for a parameter that got no positional argument. */
 static bool is_for_parameter(const struct chat_macro *macro, const char *name,
                              const struct chat_args *args)
 {
@@ -278,7 +277,7 @@ static bool is_for_parameter(const struct chat_macro *macro, const char *name,
     return false;
 }
 
-/* Binds `caller` and `kwargs`: the arguments with names that no parameter takes. */
+/* Binds `caller`, and `kwargs` to the named arguments that no parameter takes. */
 static enum hd_status bind_kwargs(struct chat_run *run, const struct chat_macro *macro,
                                   const struct chat_args *args)
 {
@@ -319,7 +318,7 @@ static enum hd_status call_macro(struct chat_run *run, const struct chat_macro *
 
     for (const struct chat_node *p = macro->node->named; p; p = p->next)
         count++;
-    if (!st) /* the defaults of parameters may read both */
+    if (!st) /* the defaults of parameters may use both */
         st = bind_varargs(run, macro, count, args);
     if (!st)
         st = bind_kwargs(run, macro, args);

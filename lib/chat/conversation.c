@@ -142,7 +142,7 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
     return st ? st : add_message(arena, list, last, "assistant", output, NULL);
 }
 
-/* Returns the reasoning of a message by any of the names that it goes under; NULL: it has none. */
+/* Returns the reasoning of a message, which has one of several names; NULL: it has none. */
 static const struct hd_json *reasoning_of(const struct hd_json *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -156,8 +156,8 @@ static const struct hd_json *reasoning_of(const struct hd_json *message)
     return NULL;
 }
 
-/* Adds a message as transformers gives it to a template. A member that is null is left out:
- * templates ask `is defined`. Reasoning is there as `reasoning_content` and as `thinking`. */
+/* Adds a message as transformers passes it to a template: without null members, because templates
+ * test `is defined`, and with its reasoning as both `reasoning_content` and `thinking`. */
 static bool add_as_given(struct hd_arena *arena, const struct hd_json *m, struct hd_json *list,
                          struct hd_json **last)
 {
@@ -213,7 +213,8 @@ enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct 
     return add_all(arena, messages, &ret->messages, &last);
 }
 
-/* prompt_count: messages of the prompt, none of which is learned. */
+/* Reads the form prompt_completion. *prompt_count: number of messages of the prompt, which are not
+ * learned. */
 static enum hd_status read_completion(struct hd_arena *arena, const struct hd_json *root,
                                       struct hd_conversation *c, struct hd_json **last,
                                       size_t *prompt_count)
@@ -315,7 +316,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
     } else if (c.form == HD_CHAT_COMPLETION) {
         st = read_completion(arena, root, &c, &last, &prompt_count);
     } else {
-        st = hd_json_need_string(root, "text", &c.answer); /* as in plain text, it may be empty */
+        st = hd_json_need_string(root, "text", &c.answer); /* the text may be empty */
     }
     c.tools = hd_json_member(root, "tools");
     if (c.tools && c.tools->kind == HD_JSON_NULL)
@@ -331,7 +332,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
 
 /* ---- pairs ---- */
 
-/* Whether two values are equal; members of objects in any order. */
+/* Returns whether two values are equal; the order of an object's members does not matter. */
 static bool equal(const struct hd_json *a, const struct hd_json *b)
 {
     const struct hd_json *other = b->first;
@@ -350,7 +351,8 @@ static bool equal(const struct hd_json *a, const struct hd_json *b)
     return true;
 }
 
-/* The messages with which both lists begin: the prompt of lists without one. */
+/* Returns the number of messages with which both lists begin; they are the prompt if the line has
+ * none. */
 static size_t common_messages(const struct hd_json *a, const struct hd_json *b)
 {
     const struct hd_json *x = a->first, *y = b->first;
@@ -368,7 +370,8 @@ static enum hd_status wrong_pair(void)
                   "of messages");
 }
 
-/* The prompt with one of its answers. `alike`: messages of the answer that belong to the prompt. */
+/* Reads the prompt with one of its answers. alike: the messages at the beginning of `answer` that
+ * belong to the prompt. */
 static enum hd_status read_answer(struct hd_arena *arena, const struct hd_json *prompt,
                                   const struct hd_json *answer, size_t alike,
                                   struct hd_conversation *c)
@@ -390,7 +393,8 @@ static enum hd_status read_answer(struct hd_arena *arena, const struct hd_json *
     return st ? st : check_messages(arena, c, (prompt ? prompt->count : 0) + alike);
 }
 
-/* ret_prompt NULL: the lists of answers begin with it. */
+/* Finds the answers and the prompt of a pair; *ret_prompt NULL: the lists of answers begin with the
+ * prompt. */
 static enum hd_status find_pair(const struct hd_json *root,
                                 const struct hd_json *ret_answers[HD_CHAT_PAIR],
                                 const struct hd_json **ret_prompt)

@@ -1,4 +1,4 @@
-/* conversation: reads one line of a file of conversations (JSONL) in the forms that people publish.
+/* conversation: reads one line of a JSONL file of conversations, in the forms that data sets use.
  *
  *   messages    {"messages": [{"role", "content", "weight": 0 or 1, ...}], "tools": [...]}
  *   sharegpt    {"conversations": [{"from": "human", "value": "..."}]}, with "system" beside it
@@ -33,35 +33,39 @@ enum hd_chat_form {
 };
 
 const char *hd_chat_form_name(enum hd_chat_form form);
-/* false: there is none. Not `preference`: train.objective says that lines are pairs. */
+/* Finds a form by its name; returns false if there is none. `preference` is not found: that lines
+ * are pairs is said by train.objective. */
 bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form);
 
-/* Either messages, or (messages.count 0) the text `prompt` and what follows it, `answer`. */
+/* Conversation of messages or, if messages.count is 0, a text `prompt` and its continuation
+ * `answer`. */
 struct hd_conversation {
-    enum hd_chat_form form;      /* what was found */
-    struct hd_json messages;     /* an array of objects with a string `role` */
-    const bool *counts;          /* by message: an answer of the assistant that is to be learned */
-    const struct hd_json *tools; /* or NULL */
-    const char *prompt, *answer; /* prompt: "" for the form text */
-    bool has_margin;             /* of a pair: the line says by how much the chosen one is better */
+    enum hd_chat_form form;      /* form of the line */
+    struct hd_json messages;     /* array of objects, each with a string `role` */
+    const bool *counts;          /* for each message: whether it is an answer of the assistant to
+                                    learn */
+    const struct hd_json *tools; /* NULL: none */
+    const char *prompt, *answer; /* set if there are no messages; prompt: "" for the form text */
+    bool has_margin;             /* the line of a pair has a margin by which the chosen answer is
+                                    better */
 };
 
-/* A line of the form preference has two. */
+/* The two conversations of a line of the form preference. */
 enum { HD_CHAT_CHOSEN, HD_CHAT_REJECTED, HD_CHAT_PAIR };
 
-/* A line of any form but `preference`. The strings live in the arena. HD_INVALID: the line is not
- * JSON, not of the form, has a wrong role, or has an empty answer or none; the message says which
- * message it was. */
+/* Reads a line of any form but `preference`. The strings live in the arena. HD_INVALID: the line is
+ * not JSON or not of the form, a message has a wrong role, or an answer is empty or missing; the
+ * message names the number of the faulty message. */
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
                                     enum hd_chat_form form, struct hd_conversation *ret);
 
-/* Makes a conversation of an array of messages that waits for an answer; no message counts
- * (`counts` is NULL). HD_INVALID: it is no array. */
+/* Makes a conversation that waits for an answer from an array of messages; no message is to be
+ * learned (`counts` is NULL). HD_INVALID: `messages` is no array. */
 enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct hd_json *messages,
                                            struct hd_conversation *ret);
 
-/* The two conversations of a line of the form preference, with the prompt in both; only the answers
- * count. HD_INVALID also: an answer is missing, or both are the same. */
+/* Reads a line of the form preference as two conversations, each the prompt with one answer; only
+ * the answers are to be learned. HD_INVALID also: an answer is missing, or both are equal. */
 enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *line,
                                          size_t line_bytes,
                                          struct hd_conversation ret_pair[HD_CHAT_PAIR]);

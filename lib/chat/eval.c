@@ -220,7 +220,7 @@ static enum hd_status eval_concat(struct chat_run *run, const struct chat_node *
     return st;
 }
 
-/* a < b < c is a < b and b < c, with b evaluated once. */
+/* Evaluates a < b < c as (a < b and b < c), with b evaluated once. */
 static enum hd_status eval_compare(struct chat_run *run, const struct chat_node *node,
                                    struct chat_value *ret)
 {

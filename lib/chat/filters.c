@@ -4,12 +4,12 @@
 
 #include "chat/template_internal.h"
 
-/* Filters of one value; those that go through a list are in list_filters.c. */
+/* filters: filters of one value; list_filters.c has those that iterate over a list. */
 
 typedef enum hd_status filter_fn(struct chat_run *run, const struct chat_value *v,
                                  const struct chat_args *args, struct chat_value *ret);
 
-/* A method of strings, on the text of any value. */
+/* Applies a string method to the text of any value. */
 static enum hd_status by_method(struct chat_run *run, const char *name, const struct chat_value *v,
                                 const struct chat_args *args, struct chat_value *ret)
 {
@@ -176,7 +176,7 @@ static enum hd_status absolute(struct chat_run *run, const struct chat_value *v,
     return HD_OK;
 }
 
-/* Each line but the first is moved to the right; an empty one only with `blank`. */
+/* Indents each line but the first; empty lines only if `blank` is set. */
 static enum hd_status indent(struct chat_run *run, const struct chat_value *v,
                              const struct chat_args *args, struct chat_value *ret)
 {

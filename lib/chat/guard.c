@@ -7,7 +7,11 @@
 
 #include "base/text.h"
 
-enum { FIRST = 0xFDD0, CANDIDATES = 32 }; /* U+FDD0 .. U+FDEF are no characters and mean nothing */
+enum {
+    FIRST = 0xFDD0,
+    CANDIDATES = 32
+}; /* U+FDD0 .. U+FDEF are noncharacters of Unicode, without
+                                             a meaning */
 
 struct guarding {
     struct hd_arena *arena;
@@ -42,7 +46,7 @@ static bool value_spells(const struct guarding *g, const struct hd_json *v)
 
 /* ---- the guarded copy ---- */
 
-/* A copy of the text with its guards; the text itself if it needs none. NULL: no memory. */
+/* Returns a copy of the text with guards, or the text itself if it needs none; NULL: no memory. */
 static const char *guard_text(const struct guarding *g, const char *text)
 {
     struct hd_text out = {0};
@@ -68,7 +72,8 @@ static bool is_role(const struct hd_json *v)
     return v->key && strcmp(v->key, "role") == 0;
 }
 
-/* A copy of the value. Of a message (is_message) the keys and the role stay as they are. */
+/* Returns a copy of the value with guards. In a message (is_message) the keys and the role get
+ * none. */
 static struct hd_json *guard_value(const struct guarding *g, const struct hd_json *v,
                                    bool is_message)
 {
@@ -136,7 +141,7 @@ static enum hd_status guard_all(const struct guarding *g, struct hd_conversation
 
 /* ---- the character ---- */
 
-/* Whether the line has the character, or its number as JSON would escape it. */
+/* Returns whether the line has the character, as such or as a JSON escape. */
 static bool has(const char *line, size_t bytes, const char *guard, unsigned code)
 {
     char digits[8];
@@ -184,7 +189,8 @@ enum hd_status hd_chat_guard_new(struct hd_arena *arena, const char *line, size_
 
 /* ---- afterwards ---- */
 
-/* The bytes of a guard at p: the character, or \ufdd0 as tojson may write it; 0: none. */
+/* Returns the number of bytes of a guard at p, a character or its escape \uXXXX as tojson may write
+ * it; 0: there is no guard. */
 static size_t guard_at(const struct hd_chat_guard *guard, const char *escaped, const char *p,
                        size_t left)
 {
@@ -208,7 +214,8 @@ static enum hd_status add_place(struct hd_chat_guard *guard, size_t place)
     return HD_OK;
 }
 
-/* Moves the ends of spans that lie in [from, to) of the old text to `at` of the new one. */
+/* Moves the bounds of spans that are at or before offset `before` of the old text back by `at`
+ * bytes. */
 static void move_spans(struct hd_template_output *out, size_t *begin, size_t *end, size_t before,
                        size_t at)
 {

@@ -1,12 +1,11 @@
-/* guard: tells the text of messages from the text of a chat template.
+/* guard: keeps the text of messages from becoming special tokens.
  *
- * A message may spell a special token, such as <|im_end|>, and must not become one. So a guard, a
- * character that is in no message, is put in front of each such spelling before a template renders
- * the messages, and taken out of the text afterwards; its places go to the tokenizer, which makes
- * no special token there (hd_encoder_add_places). The beginning of a spelling at the end of a
- * string has a guard as well, because a template may put two strings together. Roles have none:
- * templates make
- * <|user|> of them.
+ * A message may contain the text of a special token, such as <|im_end|>, and must not become one.
+ * So a guard, a character that occurs in no message, is put in front of each such text before a
+ * template renders the messages, and is removed from the rendered text. The offsets of the guards
+ * go to the tokenizer, which makes no special token there (hd_encoder_add_places). The beginning of
+ * such a text at the end of a string gets a guard as well, because a template may join two strings.
+ * Roles get none: templates make special tokens such as <|user|> of them.
  *
  * Used by: data, worker.   Uses: base, conversation, template.   Threads: any.
  */
@@ -18,23 +17,24 @@
 
 enum { HD_CHAT_GUARD_BYTES = 3 };
 
-/* Finds the first place >= *at where a text spells what must be guarded. */
+/* Callback that finds the first offset >= *at at which a text must be guarded. */
 typedef bool hd_chat_find_fn(const void *context, const char *text, size_t text_bytes, size_t *at);
 
 struct hd_chat_guard {
-    char text[HD_CHAT_GUARD_BYTES + 1]; /* the character; "": nothing had to be guarded */
-    size_t *places;                     /* after hd_chat_unguard: bytes of the text, ascending */
+    char text[HD_CHAT_GUARD_BYTES + 1]; /* guard character; "": no text needs a guard */
+    size_t *places;                     /* set by hd_chat_unguard: offsets of the guards in the
+                                           text, in bytes, ascending */
     size_t count, capacity;
 };
 
-/* Replaces messages, tools, prompt and answer of the conversation by guarded ones, if there is
- * anything to guard. `line`: the text it was read from. HD_INVALID: the text holds every character
- * that could be a guard. */
+/* Puts guards into messages, tools, prompt and answer of the conversation where needed, in copies
+ * in the arena. line: the JSON that the conversation was read from. HD_INVALID: `line` has every
+ * character that could be a guard. */
 enum hd_status hd_chat_guard_new(struct hd_arena *arena, const char *line, size_t line_bytes,
                                  hd_chat_find_fn *find, const void *context,
                                  struct hd_conversation *c, struct hd_chat_guard *guard);
 
-/* Takes the guards out of a rendered text, and moves its spans. */
+/* Removes the guards from a rendered text, and moves its spans accordingly. */
 enum hd_status hd_chat_unguard(struct hd_chat_guard *guard, struct hd_template_output *output);
 void hd_chat_guard_free(struct hd_chat_guard *guard);
 

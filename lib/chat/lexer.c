@@ -9,9 +9,9 @@
 struct lexer {
     struct hd_arena *arena;
     const char *p, *end;
-    const char *counted; /* line and column are those of this place */
+    const char *counted; /* position that `at` gives line and column of */
     struct chat_place at;
-    bool line_starts; /* the last thing that was read ended with a line break */
+    bool line_starts; /* whether the last token ended with a line break */
     struct chat_token *tokens;
     int count, capacity;
 };
@@ -72,14 +72,14 @@ static bool only_spaces(const char *from, const char *to)
     return from < to && chat_skip_spaces(from, (size_t)(to - from)) == (size_t)(to - from);
 }
 
-/* The text [x->p, tag) in front of a tag that has the sign '-', '+' or none. */
+/* Adds the text [x->p, tag) before a tag; sign: '-' or '+' of the tag, or 0. */
 static enum hd_status add_text(struct lexer *x, const char *tag, char sign, bool is_block)
 {
     const char *to = tag, *line = tag;
 
     if (sign == '-') {
         to = x->p + chat_trim_end(x->p, (size_t)(tag - x->p));
-    } else if (sign != '+' && is_block) { /* lstrip_blocks */
+    } else if (sign != '+' && is_block) { /* the setting lstrip_blocks */
         while (line > x->p && line[-1] != '\n')
             line--;
         if ((line > x->p || x->line_starts) && only_spaces(line, tag))
@@ -98,7 +98,7 @@ static const char *find_tag(const char *p, const char *end)
     return NULL;
 }
 
-/* Behind the end of a tag: what the sign and trim_blocks take away. */
+/* Skips the white space after a tag that its sign or trim_blocks removes. */
 static void end_tag(struct lexer *x, char sign, bool is_block)
 {
     if (sign == '-')
@@ -108,7 +108,8 @@ static void end_tag(struct lexer *x, char sign, bool is_block)
     x->line_starts = x->p[-1] == '\n';
 }
 
-/* At p is the end of a tag ("%}", "}}" or "#}"), with its sign or without; its bytes, or 0. */
+/* Returns the number of bytes of a tag end ("%}", "}}" or "#}", perhaps with a sign) at p; 0:
+ * none. */
 static size_t at_end(const char *p, const char *end, char first, char *ret_sign)
 {
     const size_t n = (size_t)(end - p);
@@ -138,7 +139,8 @@ static enum hd_status skip_comment(struct lexer *x, const char *tag)
     return wrong(x, tag, "the comment that begins here has no end");
 }
 
-/* `word` and the end of its tag at p, behind "{%" and a sign; the place behind it, or NULL. */
+/* Returns the position after `word` and the end of its tag, if both are at p; NULL: they are
+ * not. */
 static const char *raw_tag(const char *p, const char *end, const char *word, char *ret_sign)
 {
     const size_t n = strlen(word);
@@ -249,7 +251,8 @@ static int hex_value(const char *p, int count, const char *end)
     return code;
 }
 
-/* *p is behind a backslash. An escape that Python does not know stays as it is written. */
+/* Decodes the escape at *p, after its backslash. An escape that Python does not know stays
+ * unchanged. */
 static enum hd_status unescape(struct lexer *x, const char **p, char **out)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -257,7 +260,7 @@ static enum hd_status unescape(struct lexer *x, const char **p, char **out)
     const int hex = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
     int code;
 
-    if (c == '\n') { /* a line that goes on */
+    if (c == '\n') { /* escaped line break: the line continues */
         ++*p;
         return HD_OK;
     }
@@ -291,7 +294,7 @@ static enum hd_status lex_string(struct lexer *x)
         close += *close == '\\' ? 2 : 1;
     if (close >= x->end)
         return wrong(x, from, "the string that begins here has no end");
-    /* \uXXXX of 6 bytes gives at most 3, \UXXXXXXXX at most 4, \xXX 2 */
+    /* the decoded text is never longer: \uXXXX gives at most 3 bytes, \UXXXXXXXX 4, \xXX 2 */
     text = out = hd_arena_alloc(x->arena, (size_t)(close - from) + 1);
     if (!text)
         return hd_err(HD_NO_MEMORY, "no memory for the chat template");
@@ -370,7 +373,8 @@ static enum hd_status lex_tag(struct lexer *x, const char *tag, bool is_block)
     return st;
 }
 
-/* Line breaks become \n; one at the end is left out. */
+/* Copies the source with \n for each line break, without one at the end; returns its size in
+ * bytes. */
 static size_t normalise(const char *source, size_t bytes, char *out)
 {
     size_t n = 0;

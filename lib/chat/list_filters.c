@@ -2,7 +2,7 @@
 
 #include "chat/template_internal.h"
 
-/* Filters that go through the items of a value. */
+/* list_filters: filters that iterate over the items of a value. */
 
 struct chat_walk {
     struct chat_run *run;
@@ -16,7 +16,7 @@ struct chat_walk {
 
 typedef enum hd_status walk_fn(struct chat_walk *w);
 
-/* `name` of the item; "a.b" goes down, digits are an index. */
+/* Gets the attribute `name` of an item; "a.b" is nested, digits are an index. */
 static enum hd_status attribute_of(struct chat_run *run, const struct chat_value *item,
                                    const struct chat_value *name, struct chat_value *ret)
 {
@@ -116,7 +116,8 @@ static enum hd_status map(struct chat_walk *w)
     return st;
 }
 
-/* select, reject, selectattr, rejectattr: by a test, or by truth where none is given. */
+/* Runs select, reject, selectattr or rejectattr: by the test given, or else by the truth of the
+ * item. */
 static enum hd_status choose(struct chat_walk *w)
 {
     const bool wanted = *w->name == 's', attribute = strstr(w->name, "attr") != NULL;
@@ -152,13 +153,14 @@ static enum hd_status choose(struct chat_walk *w)
     return st;
 }
 
-/* Strings compare without case, as sort, unique and dictsort of Jinja2 do by default. */
+/* Lowers the case of a string unless `exact`, as sort, unique and dictsort of Jinja2 compare by
+ * default. */
 static enum hd_status fold(struct chat_run *run, struct chat_value *v, bool exact)
 {
     return v->kind == CHAT_STRING && !exact ? chat_change_case(run, v, CHAT_LOWER, v) : HD_OK;
 }
 
-/* A stable insertion by halves: keys[] leads, items[] follows. */
+/* Sorts keys[] by binary insertion, stably, and moves items[] along. */
 static enum hd_status sort_by(struct chat_run *run, struct chat_value *keys,
                               struct chat_value *items, size_t count, bool down)
 {

@@ -6,7 +6,7 @@ static const char STRING_METHODS[] =
     " strip lstrip rstrip split rsplit splitlines startswith endswith replace upper lower title "
     "capitalize find rfind count join format removeprefix removesuffix isdigit isspace ";
 static const char DICT_METHODS[] = " items keys values get ";
-/* Python knows these, too. */
+/* Further string methods of Python, which are not supported. */
 static const char OTHER_STRING_METHODS[] =
     " casefold center encode expandtabs format_map index isalnum isalpha isascii isdecimal "
     "isidentifier islower isnumeric isprintable istitle isupper ljust maketrans partition rindex "
@@ -87,7 +87,7 @@ static enum hd_status strip(struct chat_run *run, const struct chat_method *m,
     return HD_OK;
 }
 
-/* The first place of `part` at or behind `from`, or the size of the text. */
+/* Returns the first offset >= `from` of `part`; the text's size if there is none. */
 static size_t find(const struct chat_value *text, size_t from, const struct chat_value *part)
 {
     const char *found = part->count
@@ -106,7 +106,7 @@ static size_t count_of(const struct chat_value *text, const struct chat_value *p
     return n;
 }
 
-/* Words between white space; `most` cuts at most, the rest stays whole. */
+/* Splits at white space, at most `most` times; the rest stays whole. */
 static enum hd_status split_words(struct chat_run *run, const struct chat_value *text, int64_t most,
                                   struct chat_value *ret)
 {
@@ -333,7 +333,7 @@ static enum hd_status join(struct chat_run *run, const struct chat_value *betwee
     return st;
 }
 
-/* {} , {0} and {name}, without a form behind a colon. */
+/* Formats {}, {0} and {name}; a format specification after a colon is not supported. */
 static enum hd_status format(struct chat_run *run, const struct chat_value *text,
                              const struct chat_args *args, struct chat_value *ret)
 {

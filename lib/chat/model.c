@@ -13,8 +13,9 @@ static const struct hd_json_limits LIMITS = {.values_max = 1 << 20, .depth_max =
 struct hd_chat {
     struct hd_arena arena;
     struct hd_template *template;
-    struct hd_template *tool_use; /* NULL: conversations with tools have the same template */
-    const char *path;             /* of the template */
+    struct hd_template *tool_use; /* template for conversations with tools; NULL: the same as
+                                     `template` */
+    const char *path;             /* path of the template */
     bool has_date;
     int64_t date_s;
     struct hd_companions companions;
@@ -27,7 +28,7 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for a chat template");
 }
 
-/* *ret_root NULL: there is no such file. */
+/* Parses a JSON file of the folder; *ret_root is NULL if there is no such file. */
 static enum hd_status read_json(struct hd_arena *arena, const char *dir, const char *name,
                                 const struct hd_json **ret_root)
 {
@@ -50,8 +51,7 @@ static enum hd_status read_json(struct hd_arena *arena, const char *dir, const c
     return st;
 }
 
-/* Returns the text of "chat_template", or, of a list, the text that is called `wanted`; NULL:
- * none. */
+/* Returns the string "chat_template" or, if it is a list, its entry named `wanted`; NULL: none. */
 static const char *template_of(const struct hd_json *root, const char *wanted)
 {
     const struct hd_json *m = hd_json_member(root, "chat_template");
@@ -87,7 +87,7 @@ enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path)
     return !st && ret_path->failed ? no_memory() : st;
 }
 
-/* Makes variables of the names of special tokens. */
+/* Makes template variables of the special tokens' names. */
 static enum hd_status read_names(struct hd_chat *c, const char *dir)
 {
     enum hd_status st = hd_companions_read(dir, NULL, &c->companions);
@@ -109,7 +109,7 @@ static enum hd_status read_names(struct hd_chat *c, const char *dir)
     return HD_OK;
 }
 
-/* "PATH:LINE:COLUMN: ..." of a message that begins with the line. */
+/* Puts "PATH:" in front of an error message that begins with "LINE:COLUMN:". */
 static enum hd_status at_place(enum hd_status st, const char *path)
 {
     char message[512];
@@ -126,7 +126,7 @@ static enum hd_status parse(const char *source, size_t bytes, const char *path,
     return st ? at_place(st, path) : HD_OK;
 }
 
-/* Reads the templates of a tokenizer_config.json. */
+/* Reads the templates in a tokenizer_config.json. */
 static enum hd_status read_config(struct hd_chat *c, const char *path, const struct hd_text *text)
 {
     const struct hd_json *root = NULL;
@@ -159,7 +159,7 @@ enum hd_status hd_chat_find_tool_use(const char *template_path, struct hd_text *
     return ret_path->failed ? no_memory() : HD_OK;
 }
 
-/* Reads the template of conversations with tools, if it is a file of its own. */
+/* Reads the template for conversations with tools, if it is a separate file. */
 static enum hd_status read_beside(struct hd_chat *c, const char *path)
 {
     struct hd_text beside = {0}, text = {0};

@@ -1,5 +1,5 @@
-/* model: the chat template of a model, and the names of its special tokens, from the files that
- * come with it.
+/* model: reads the chat template of a model and the names of its special tokens from the model's
+ * files.
  *
  *   chat_template.jinja      the template (a file of any name that is no .json)
  *   tokenizer_config.json    "chat_template": a text, or a list of which "default" is taken, and
@@ -21,34 +21,35 @@ enum { HD_CHAT_FILE_BYTES_MAX = 16 << 20 };
 
 struct hd_chat;
 
-/* Finds the template of a folder: DIR/chat_template.jinja, else DIR/tokenizer_config.json if that
- * has one. ret_path is "" if there is none. */
+/* Finds the template of a folder: DIR/chat_template.jinja, or else DIR/tokenizer_config.json if it
+ * has one. *ret_path is "" if there is none. */
 enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path);
 
-/* Finds the file that has the template of conversations with tools: beside a chat_template.jinja.
- * ret_path is "" if there is none. */
+/* Finds the separate file, beside a chat_template.jinja, with the template for conversations with
+ * tools. *ret_path is "" if there is none. */
 enum hd_status hd_chat_find_tool_use(const char *template_path, struct hd_text *ret_path);
 
-/* path: of the template; "" for none. dir: the folder whose names of special tokens it gets; NULL:
- * that of `path`. HD_INVALID, HD_UNSUPPORTED: "PATH:LINE:COLUMN: ..." of a template, "PATH: ..." of
- * another file. */
+/* Opens the template at `path` ("": none). dir: folder whose special tokens the template gets;
+ * NULL: the folder of `path`. HD_INVALID, HD_UNSUPPORTED: the message begins with
+ * "PATH:LINE:COLUMN: " for a template, "PATH: " for another file. */
 enum hd_status hd_chat_open(const char *path, const char *dir, struct hd_chat **ret_chat);
 void hd_chat_close(struct hd_chat *chat); /* NULL is fine */
 
 const struct hd_template *hd_chat_template(const struct hd_chat *chat); /* NULL: none */
-/* Returns the template for a conversation: `tool_use` if it has tools and the model has that
- * template. */
+/* Returns the template for a conversation: tool_use if it has tools and the model has that
+ * template, else the default. */
 const struct hd_template *hd_chat_template_for(const struct hd_chat *chat, bool has_tools);
 
-/* Returns whether a text that a template renders may depend on the day. */
+/* Returns whether the text that a template renders may depend on the date. */
 bool hd_chat_asks_date(const struct hd_chat *chat);
-/* Sets the date (date.h) that strftime_now gives; "": none, and a template that asks for it fails.
- * No other thread may render meanwhile. HD_INVALID: it is no date. */
+/* Sets the date (date.h) that strftime_now returns; "": none, and templates that call it fail. No
+ * other thread may render at the same time. HD_INVALID: `date` is no date. */
 enum hd_status hd_chat_set_date(struct hd_chat *chat, const char *date);
 
-/* Returns the variables, the date and the path of the template; the chat owns them. */
+/* Returns the variables, the date and the path of the template; the chat owns what they point
+ * to. */
 struct hd_template_input hd_chat_input(const struct hd_chat *chat);
-/* The text of a variable such as "eos_token", or NULL. */
+/* Returns the text of a variable such as "eos_token"; NULL: none. */
 const char *hd_chat_token(const struct hd_chat *chat, const char *name);
 
 #endif

@@ -13,7 +13,8 @@ static enum hd_status wrong_kinds(struct chat_run *run, const char *op, const st
     return chat_wrong(run, "'%s' between a %s and a %s", op, chat_kind_name(a), chat_kind_name(b));
 }
 
-/* A string behind `safe` makes `+` escape the other one for HTML, as in Jinja2. */
+/* Adds a value escaped for HTML: `+` with a string marked `safe` escapes the other operand, as in
+ * Jinja2. */
 static void add_escaped(struct hd_text *out, const struct chat_value *v)
 {
     static const char special[] = "&<>'\"";
@@ -47,7 +48,7 @@ static enum hd_status add_strings(struct chat_run *run, const struct chat_value 
     return st;
 }
 
-/* a, then b; `times` of both: also for lists times a number. */
+/* Makes a list of the items of a, then those of b. */
 static enum hd_status add_lists(struct chat_run *run, const struct chat_value *a,
                                 const struct chat_value *b, struct chat_value *ret)
 {
@@ -99,7 +100,7 @@ static enum hd_status divide(struct chat_run *run, const char *op, int64_t a, in
         return chat_unsupported(run, "a number beyond 64 bits");
     quotient = a / b;
     rest = a % b;
-    if (rest && (rest < 0) != (b < 0)) { /* Python rounds down */
+    if (rest && (rest < 0) != (b < 0)) { /* Python rounds towards minus infinity */
         quotient--;
         rest += b;
     }
@@ -208,7 +209,7 @@ enum hd_status chat_order(struct chat_run *run, const struct chat_value *a,
     if (a->kind == CHAT_STRING && b->kind == CHAT_STRING) {
         const size_t n = a->count < b->count ? a->count : b->count;
 
-        *ret = n ? memcmp(a->text, b->text, n) : 0; /* UTF-8 has the order of code points */
+        *ret = n ? memcmp(a->text, b->text, n) : 0; /* UTF-8 sorts like code points */
         if (*ret == 0)
             *ret = (a->count > b->count) - (a->count < b->count);
         return chat_steps(run, n / 64);

@@ -3,8 +3,8 @@
 
 #include "chat/template_internal.h"
 
-/* Ends a list of statements: any of these words, parted by blanks; they are not taken. "" is the
- * end of the template. */
+/* Parses statements up to a tag whose word is in `ends` (separated by blanks), which is not
+ * consumed. "": up to the end of the template. */
 static enum hd_status parse_list(struct chat_parser *p, const char *ends, struct chat_node **ret);
 
 static bool is_one_of(const char *word, const char *words)
@@ -25,7 +25,7 @@ static enum hd_status end_block(struct chat_parser *p)
     return HD_OK;
 }
 
-/* The rest of the opening tag, statements, and the tag that ends them. */
+/* Parses the rest of an opening tag, its statements, and the closing tag `end`. */
 static enum hd_status parse_body(struct chat_parser *p, const char *end, struct chat_node **ret)
 {
     enum hd_status st = end_block(p);
@@ -37,7 +37,8 @@ static enum hd_status parse_body(struct chat_parser *p, const char *end, struct 
     return st ? st : end_block(p);
 }
 
-/* The same in a frame that keeps its text: neither break nor {% generation %} reaches outside. */
+/* Parses a body like parse_body, for a block whose text is captured: break and {% generation %}
+ * must not reach outside it. */
 static enum hd_status parse_captured(struct chat_parser *p, const char *end, struct chat_node **ret)
 {
     const int loops = p->loops;
@@ -51,8 +52,8 @@ static enum hd_status parse_captured(struct chat_parser *p, const char *end, str
     return st;
 }
 
-/* Reads the body of a macro or a call block, and finds the special names that it gets. Jinja2 looks
- * for them as it reads: a name that is set first is an ordinary variable. */
+/* Parses the body of a macro or call block, and finds which special names it reads. As in Jinja2, a
+ * name that is set before it is read is an ordinary variable. */
 static enum hd_status parse_macro_body(struct chat_parser *p, const char *end,
                                        struct chat_node *node)
 {
@@ -182,7 +183,7 @@ static enum hd_status parse_set(struct chat_parser *p, struct chat_node *node)
     return st ? st : parse_captured(p, "endset", &node->list);
 }
 
-/* `(name, name = value, ...)` of a macro or a call. */
+/* Parses the parameters `(name, name = value, ...)` of a macro or call block. */
 static enum hd_status parse_parameters(struct chat_parser *p, struct chat_node *node)
 {
     struct chat_node **link = &node->named;
@@ -391,7 +392,7 @@ bool hd_template_asks_date(const struct hd_template *t)
     return t->asks_date;
 }
 
-/* Names the line and the byte of the template that is not UTF-8. */
+/* Returns an error that names the line and the first byte of the template that is not UTF-8. */
 static enum hd_status not_utf8(const char *source, size_t source_bytes)
 {
     const size_t bad = hd_text_find_not_utf8(source, source_bytes);

@@ -2,8 +2,8 @@
 
 #include "chat/template_internal.h"
 
-/* Precedence, from weak to strong: x if y else z, or, and, not, comparisons, + -, ~, * / // %, **,
- * signs, then . [] () and last | and `is`, as in Jinja2. */
+/* parser_expression: parses expressions. Precedence as in Jinja2, from weak to strong: x if y else
+ * z, or, and, not, comparisons, + -, ~, * / // %, **, signs, then . [] () and last | and `is`. */
 
 static enum hd_status parse_or(struct chat_parser *p, struct chat_node **ret);
 static enum hd_status parse_unary(struct chat_parser *p, bool with_filter, struct chat_node **ret);
@@ -78,7 +78,7 @@ struct chat_node *chat_new_node(struct chat_parser *p, enum chat_node_kind kind,
     return node;
 }
 
-/* A node over `a`, placed at the token that made it. */
+/* Makes a node with the child `a`, at the position of the current token. */
 static enum hd_status over(struct chat_parser *p, enum chat_node_kind kind, struct chat_node *a,
                            struct chat_node **ret)
 {
@@ -90,7 +90,7 @@ static enum hd_status over(struct chat_parser *p, enum chat_node_kind kind, stru
     return st;
 }
 
-/* Nested expressions cost stack. */
+/* Counts the nesting depth, which is limited because nested expressions use stack. */
 static enum hd_status enter(struct chat_parser *p)
 {
     if (++p->depth > p->depth_max)
@@ -278,7 +278,7 @@ unsigned chat_special(const char *name)
     return strcmp(name, "caller") == 0 ? CHAT_CALLER : 0;
 }
 
-/* true, false and none in both spellings; else a variable. */
+/* Parses true, false and none, in either case of the first letter, or a variable. */
 static void parse_word(struct chat_parser *p, struct chat_node *node)
 {
     const char *word = p->token++->text;
@@ -335,7 +335,7 @@ enum hd_status chat_parse_primary(struct chat_parser *p, struct chat_node **ret)
     }
 }
 
-/* Behind '[': an index or a slice. */
+/* Parses an index or a slice, after its '['. */
 static enum hd_status parse_subscript(struct chat_parser *p, struct chat_node *node)
 {
     struct chat_node **parts[] = {&node->b, &node->c, &node->d};
@@ -435,7 +435,7 @@ static enum hd_status parse_unary(struct chat_parser *p, bool with_filter, struc
     return st;
 }
 
-/* Operators of one level that take two values, from left to right. */
+/* Parses the binary operators of one level of precedence, left to right. */
 static enum hd_status parse_level(struct chat_parser *p, int level, struct chat_node **ret)
 {
     static const char *const ops[][5] = {{"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}};

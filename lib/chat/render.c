@@ -7,8 +7,8 @@
 
 enum { VARIABLES_MAX = 32, OWN_VARIABLES = 4 };
 
-/* transformers gives a template these four whether or not the caller has them: what is not given is
- * none, which is defined. */
+/* Renders messages with the four variables that transformers always passes: messages, tools,
+ * documents and add_generation_prompt. Those that the caller lacks are none, which is defined. */
 enum hd_status chat_render_messages(const struct chat_rendering *r, const struct hd_json *list,
                                     size_t count, bool prompt, struct hd_template_output *output)
 {
@@ -32,10 +32,11 @@ enum hd_status chat_render_messages(const struct chat_rendering *r, const struct
     variables[input.count++] = (struct hd_template_variable){"add_generation_prompt", &flag};
     input.variables = variables;
     st = hd_template_render(r->t, &input, NULL, output);
-    return st ? hd_err_prefix(st, "the chat template") : HD_OK; /* LINE:COLUMN follows */
+    return st ? hd_err_prefix(st, "the chat template") : HD_OK; /* the message continues with
+                                                                   LINE:COLUMN */
 }
 
-/* Makes room for `count` spans and forgets those that there were. */
+/* Reserves memory for `count` spans, and clears the list of spans. */
 static enum hd_status reserve(struct hd_template_output *output, size_t count)
 {
     output->span_count = 0;
@@ -57,11 +58,11 @@ static bool is_answer(const struct hd_json *message)
     return role && role->kind == HD_JSON_STRING && strcmp(role->text, "assistant") == 0;
 }
 
-/* The answers of a conversation, in order, as far as they are found. */
+/* One answer of a conversation. */
 struct chat_answer {
-    size_t index; /* of its message */
+    size_t index; /* index of its message */
     bool counts;
-    size_t begin; /* in the text; where spans are not one for each answer */
+    size_t begin; /* offset in the text; set only by choose_by_place */
 };
 
 static enum hd_status list_answers(const struct chat_rendering *r, struct chat_answer *answers,
@@ -85,8 +86,9 @@ static enum hd_status list_answers(const struct chat_rendering *r, struct chat_a
     return n ? HD_OK : hd_err(HD_INVALID, "the conversation has no answer");
 }
 
-/* A template may mark several parts of an answer, or none: an answer has the spans that end behind
- * its begin and not behind that of the next one. */
+/* Keeps the spans of the answers that count, if the number of spans differs from that of answers: a
+ * template may mark several parts of an answer, or none. A span belongs to the last answer that
+ * begins before the span's end. */
 static enum hd_status choose_by_place(const struct chat_rendering *r, struct chat_answer *answers,
                                       size_t count, struct hd_template_output *output)
 {
@@ -113,7 +115,7 @@ static enum hd_status choose_by_place(const struct chat_rendering *r, struct cha
     return HD_OK;
 }
 
-/* Keeps those spans that belong to answers which count. */
+/* Keeps those marked spans that belong to answers that count. */
 static enum hd_status choose_marked(const struct chat_rendering *r,
                                     struct hd_template_output *output)
 {
@@ -153,7 +155,7 @@ static enum hd_status plain_text(const struct hd_conversation *c, enum hd_chat_l
     return HD_OK;
 }
 
-/* Finds the answers that count by rendering parts of the conversation. */
+/* Finds the answers that count by rendering parts of the conversation (answers.c). */
 static enum hd_status find_answers(const struct chat_rendering *r,
                                    struct hd_template_output *output)
 {

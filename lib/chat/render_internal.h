@@ -1,4 +1,4 @@
-/* render_internal: what render.c and answers.c share.
+/* render_internal: declarations shared by render.c and answers.c.
  *
  * Used by: the files of lib/chat alone.
  */
@@ -11,7 +11,7 @@ struct chat_rendering {
     const struct hd_template *t;
     const struct hd_conversation *c;
     const struct hd_template_input *input;
-    bool last; /* the user asked for the last answer alone, so messages need not advise it */
+    bool last; /* HD_CHAT_LAST is set, so error messages need not advise it */
 };
 
 /* Renders the first `count` messages of `list`. prompt: also the prompt for an answer. */
@@ -19,7 +19,7 @@ enum hd_status chat_render_messages(const struct chat_rendering *r, const struct
                                     size_t count, bool prompt, struct hd_template_output *output);
 
 /* Finds the bytes of the answer messages[index] in `whole`, the text of all messages. HD_INVALID:
- * they cannot be told from the text. */
+ * they cannot be located. */
 enum hd_status chat_find_answer(const struct chat_rendering *r, size_t index,
                                 const struct hd_text *whole, struct hd_template_span *ret_span);
 

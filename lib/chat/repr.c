@@ -5,8 +5,8 @@
 
 #include "chat/template_internal.h"
 
-/* Python's repr of a float: the shortest digits that read back, 1e16 and above and below 1e-4 with
- * an exponent. */
+/* Writes a float like Python's repr: the shortest digits that read back as the same number; with an
+ * exponent from 1e16 on and below 1e-4. */
 void chat_add_real(struct hd_text *out, double real)
 {
     char text[40], digits[24];

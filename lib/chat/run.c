@@ -183,7 +183,7 @@ static enum hd_status run_if(struct chat_run *run, const struct chat_node *node)
     return HD_OK;
 }
 
-/* The items for which the filter of the loop is true. */
+/* Keeps the items for which the condition of the loop is true. */
 static enum hd_status choose(struct chat_run *run, const struct chat_node *node,
                              struct chat_scope *outer, const struct chat_value **items,
                              size_t *count)
@@ -209,7 +209,7 @@ static enum hd_status choose(struct chat_run *run, const struct chat_node *node,
     return st;
 }
 
-/* A variable that the body sets ends with its round. */
+/* Runs one iteration of a loop, in its own scope: variables that the body sets end with it. */
 static enum hd_status run_round(struct chat_run *run, const struct chat_node *node,
                                 struct chat_scope *outer, const struct chat_loop *loop)
 {
@@ -313,7 +313,7 @@ static enum hd_status run_define(struct chat_run *run, const struct chat_node *n
     return HD_OK;
 }
 
-/* {% call m(x) %}: `caller` is given to m as an argument with a name, as Jinja2 does. */
+/* Runs {% call m(x) %}: m gets `caller` as a named argument, as in Jinja2. */
 static enum hd_status run_call_block(struct chat_run *run, const struct chat_node *node)
 {
     const struct chat_node *call = run->call;
@@ -338,7 +338,7 @@ static enum hd_status run_with(struct chat_run *run, const struct chat_node *nod
     for (const struct chat_node *v = node->named; !st && v; v = v->next) {
         struct chat_value value;
 
-        run->scope = outer; /* the values do not see each other */
+        run->scope = outer; /* a value cannot use the other variables of the same {% with %} */
         st = chat_eval(run, v->a, &value);
         run->scope = inner;
         if (!st)
@@ -367,7 +367,7 @@ static enum hd_status add_span(struct chat_run *run, size_t begin, size_t end)
     return HD_OK;
 }
 
-/* The parser has made sure that run->out is the text of the output here. */
+/* Runs {% generation %}; the parser guarantees that run->out is the text of the output here. */
 static enum hd_status run_generation(struct chat_run *run, const struct chat_node *node)
 {
     struct chat_scope *scope = run->scope;
@@ -487,7 +487,8 @@ enum hd_status hd_template_render(const struct hd_template *t,
     if (!st)
         st = chat_run_list(&run, t->body);
     if (!st) {
-        hd_text_add_bytes(&output->text, "", 0); /* `data` is a string also when nothing came */
+        hd_text_add_bytes(&output->text, "", 0); /* makes `data` a string even if the template wrote
+                                                    nothing */
         st = check_output(&run);
     }
     hd_arena_done(&run.arena);

@@ -1,9 +1,9 @@
 /* template_internal: tokens, nodes and values of the interpreter of chat templates.
  *
- * lexer.c makes tokens of the source, parser.c and parser_expression.c a tree of nodes; run.c runs
- * statements, eval.c expressions, call.c functions and macros. value.c, repr.c and to_json.c hold
- * what a value is and how it is written; filters.c, list_filters.c, methods.c and tests.c are what
- * the names in a template mean; unicode.c knows characters.
+ * lexer.c turns the source into tokens; parser.c and parser_expression.c turn tokens into a tree of
+ * nodes; run.c executes statements, eval.c expressions, call.c functions and macros. value.c,
+ * repr.c and to_json.c implement values and their text forms; filters.c, list_filters.c, methods.c
+ * and tests.c implement filters, methods and tests by name; unicode.c has character properties.
  *
  * Used by: the files of lib/chat alone.
  */
@@ -14,18 +14,18 @@
 #include "chat/template.h"
 
 struct chat_place {
-    int line, column; /* from 1; a column counts code points */
+    int line, column; /* both from 1; a column counts code points */
 };
 
 /* ---- values ---- */
 
 enum chat_kind {
-    CHAT_UNDEFINED, /* text: the name that has no value */
+    CHAT_UNDEFINED, /* text: name of the undefined variable */
     CHAT_NONE,
     CHAT_BOOL,
     CHAT_INT,
     CHAT_REAL,
-    CHAT_STRING, /* text, count bytes, not NUL-terminated */
+    CHAT_STRING, /* text: `count` bytes, not NUL-terminated */
     CHAT_LIST,   /* items, count */
     CHAT_TUPLE,
     CHAT_DICT,
@@ -38,7 +38,7 @@ enum chat_kind {
 
 struct chat_value {
     enum chat_kind kind;
-    bool safe;    /* a string behind the filter `safe`: `+` escapes the other string */
+    bool safe;    /* string marked by the filter `safe`: `+` escapes the other operand */
     size_t count; /* string: bytes; list, tuple: items */
     union {
         bool truth;
@@ -57,7 +57,7 @@ struct chat_pair {
     struct chat_value key, value;
 };
 
-struct chat_dict { /* in order of insertion */
+struct chat_dict { /* keeps the order of insertion */
     struct chat_pair *pairs;
     int count, capacity;
 };
@@ -69,8 +69,8 @@ struct chat_loop {
 };
 
 struct chat_macro {
-    const struct chat_node *node; /* a macro or a call block */
-    struct chat_scope *scope;     /* where it was defined */
+    const struct chat_node *node; /* definition: a macro or a call block */
+    struct chat_scope *scope;     /* scope of the definition */
 };
 
 struct chat_method {
@@ -97,23 +97,23 @@ enum chat_token_kind {
 struct chat_token {
     enum chat_token_kind kind;
     struct chat_place at;
-    const char *text; /* NUL-terminated: the text, the name, the decoded string, the operator */
+    const char *text; /* NUL-terminated: text, name, decoded string, or operator */
     size_t bytes;
     int64_t integer;
     double real;
 };
 
 enum chat_node_kind {
-    /* expressions */
+    /* expressions; beside each, the members of struct chat_node that hold its parts */
     CHAT_CONSTANT,
     CHAT_NAME,      /* name */
-    CHAT_ITEMS,     /* list; tuple says which */
+    CHAT_ITEMS,     /* list; the member `tuple` says which */
     CHAT_MAPPING,   /* list: pairs a: b */
     CHAT_ATTRIBUTE, /* a.name */
     CHAT_ITEM,      /* a[b] */
     CHAT_SLICE,     /* a[first:second:third], each may be NULL: b, c, d */
     CHAT_CALL,      /* a(list, named) */
-    CHAT_FILTER,    /* a | name(list, named); a NULL: the text of the block */
+    CHAT_FILTER,    /* a | name(list, named); a NULL: filters the text of a block */
     CHAT_TEST,      /* a is name(list) */
     CHAT_NOT,       /* a */
     CHAT_NEGATIVE,  /* -a */
@@ -123,16 +123,16 @@ enum chat_node_kind {
     CHAT_BINARY,    /* a name b: + - * / // % ** */
     CHAT_CONCAT,    /* list */
     CHAT_COMPARE,   /* a, then each of list: name, a */
-    CHAT_CONDITION, /* b if a else c, which may be NULL */
-    CHAT_ARGUMENT,  /* name = a: in `named` and in the parameters of a macro */
-    /* statements */
+    CHAT_CONDITION, /* b if a else c; c may be NULL */
+    CHAT_ARGUMENT,  /* name = a: in `named`, and in the parameters of a macro */
+    /* statements; beside each, the members of struct chat_node that hold its parts */
     CHAT_TEXT,  /* value */
     CHAT_PRINT, /* a */
     CHAT_IF,    /* list: branches, each a (NULL: else) and list */
     CHAT_BRANCH,
     CHAT_FOR,          /* for a in b if c: list, else named */
     CHAT_SET,          /* a = b */
-    CHAT_SET_BLOCK,    /* a = list, through the filters b, which may be NULL */
+    CHAT_SET_BLOCK,    /* a = list, through the filters b (may be NULL) */
     CHAT_FILTER_BLOCK, /* list through b */
     CHAT_DEFINE,       /* macro name(named): list */
     CHAT_CALL_BLOCK,   /* call(named) a: list */
@@ -142,13 +142,13 @@ enum chat_node_kind {
     CHAT_CONTINUE,
 };
 
-/* Names that Jinja2 gives a macro or a call block whose body reads them. */
+/* Names that Jinja2 binds for a macro or call block whose body reads them. */
 enum chat_special_name { CHAT_VARARGS = 1, CHAT_KWARGS = 2, CHAT_CALLER = 4 };
 
 struct chat_node {
     enum chat_node_kind kind;
     bool tuple;
-    unsigned char specials; /* macro, call block: those that it gets (enum chat_special_name) */
+    unsigned char specials; /* bits of enum chat_special_name that a macro or call block reads */
     struct chat_place at;
     const char *name;
     struct chat_value value;
@@ -165,18 +165,18 @@ struct hd_template {
 enum hd_status chat_fail(struct chat_place at, enum hd_status st, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The tokens of the source, the last of kind CHAT_TOKEN_END. */
+/* Splits the source into tokens; the last one has the kind CHAT_TOKEN_END. */
 enum hd_status chat_lex(struct hd_arena *arena, const char *source, size_t source_bytes,
                         struct chat_token **ret_tokens);
 
 struct chat_parser {
     struct hd_arena *arena;
-    const struct chat_token *token; /* the next one */
+    const struct chat_token *token; /* next token */
     int depth, depth_max;
-    int loops;   /* for loops around this place */
-    int outputs; /* macros, call blocks and block sets around this place */
-    /* names (enum chat_special_name) that the body of the macro around this place has read before it set
-     * them; that it has set */
+    int loops;   /* number of enclosing for loops */
+    int outputs; /* number of enclosing macros, call blocks and block sets */
+    /* bits of enum chat_special_name: names that the body of the enclosing macro read before it set
+     * them; names that it set */
     unsigned reads, sets;
     bool has_generation, asks_date;
 };
@@ -194,15 +194,16 @@ enum hd_status chat_unexpected(const struct chat_parser *p, const char *wanted);
 struct chat_node *chat_new_node(struct chat_parser *p, enum chat_node_kind kind,
                                 enum hd_status *ret_st);
 enum hd_status chat_parse_expression(struct chat_parser *p, bool condition, struct chat_node **ret);
-/* One expression, or several with commas between them: a tuple. */
+/* Parses one expression, or several with commas between them, which are a tuple. */
 enum hd_status chat_parse_tuple(struct chat_parser *p, bool condition, struct chat_node **ret);
 enum hd_status chat_parse_arguments(struct chat_parser *p, struct chat_node *call);
-/* `name(arguments) | name ...`; `inner` is what the first one filters, NULL for a block. */
+/* Parses `name(arguments) | name ...`. inner: the value that the first filter gets; NULL for a
+ * block. */
 enum hd_status chat_parse_filter(struct chat_parser *p, struct chat_node *inner,
                                  struct chat_node **ret);
 enum hd_status chat_parse_postfix(struct chat_parser *p, struct chat_node **node);
 enum hd_status chat_parse_primary(struct chat_parser *p, struct chat_node **ret);
-unsigned chat_special(const char *name); /* a bit of enum chat_special_name, or 0 */
+unsigned chat_special(const char *name); /* returns a bit of enum chat_special_name, or 0 */
 
 /* ---- a rendering ---- */
 
@@ -223,10 +224,11 @@ struct chat_run {
     struct hd_template_limits limits;
     struct hd_template_output *output;
     struct hd_arena arena;
-    struct hd_text *out; /* where text goes: output->text, or that of a macro */
+    struct hd_text *out; /* destination of text: output->text, or the text of a macro */
     struct chat_scope *scope;
-    struct chat_place at;         /* for messages */
-    const struct chat_node *call; /* the call of a {% call %}, which gets `caller`, too */
+    struct chat_place at;         /* position for error messages */
+    const struct chat_node *call; /* call of the current {% call %}, whose macro also gets
+                                     `caller` */
     struct chat_value caller;
     int64_t steps;
     int depth, loops;
@@ -251,12 +253,13 @@ enum hd_status chat_wrong(struct chat_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 enum hd_status chat_unsupported(struct chat_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-enum hd_status chat_no_memory(struct chat_run *run); /* HD_LIMIT where the limit is the reason */
+enum hd_status chat_no_memory(struct chat_run *run); /* returns HD_LIMIT if the memory limit is the
+                                                        cause */
 enum hd_status chat_steps(struct chat_run *run, size_t count);
 
 /* run.c */
 enum hd_status chat_run_list(struct chat_run *run, const struct chat_node *list);
-/* Runs the list in a scope of its own, with its text in *ret_text. */
+/* Runs the list in a new scope, and captures its text in *ret_text. */
 enum hd_status chat_run_captured(struct chat_run *run, const struct chat_node *list,
                                  struct chat_value *ret_text);
 enum hd_status chat_push(struct chat_run *run, struct chat_scope *outer);
@@ -275,7 +278,7 @@ enum hd_status chat_binary(struct chat_run *run, const char *op, const struct ch
 enum hd_status chat_compare(struct chat_run *run, const char *op, const struct chat_value *a,
                             const struct chat_value *b, bool *ret);
 enum hd_status chat_order(struct chat_run *run, const struct chat_value *a,
-                          const struct chat_value *b, int *ret); /* < 0, 0, > 0 */
+                          const struct chat_value *b, int *ret); /* *ret: < 0, 0 or > 0 */
 enum hd_status chat_contains(struct chat_run *run, const struct chat_value *whole,
                              const struct chat_value *part, bool *ret);
 /* access.c */
@@ -291,8 +294,8 @@ enum hd_status chat_call(struct chat_run *run, const struct chat_value *f,
 enum hd_status chat_macro_attribute(struct chat_run *run, const struct chat_macro *macro,
                                     const char *name, struct chat_value *ret);
 bool chat_is_function(const char *name);
-/* The arguments of `what` by the names in `names` ("width first"); those that are not given are
- * undefined. */
+/* Binds the arguments of `what` to the parameters in `names` (such as "width first"); missing ones
+ * are undefined. */
 enum hd_status chat_take(struct chat_run *run, const char *what, const struct chat_args *args,
                          const char *names, struct chat_value *ret_values);
 enum hd_status chat_need_int(struct chat_run *run, const char *what, const struct chat_value *v,
@@ -304,7 +307,8 @@ enum hd_status chat_filter(struct chat_run *run, const char *name, const struct 
 enum hd_status chat_list_filter(struct chat_run *run, const char *name, const struct chat_value *v,
                                 const struct chat_args *args, struct chat_value *ret, bool *found);
 bool chat_has_method(enum chat_kind kind, const char *name);
-bool chat_has_foreign_method(enum chat_kind kind, const char *name); /* Python has it, we do not */
+bool chat_has_foreign_method(enum chat_kind kind, const char *name); /* Python has the method, this
+                                                                        interpreter does not */
 enum hd_status chat_call_method(struct chat_run *run, const struct chat_method *method,
                                 const struct chat_args *args, struct chat_value *ret);
 enum hd_status chat_test(struct chat_run *run, const char *name, const struct chat_value *v,
@@ -316,11 +320,11 @@ struct chat_value chat_bool(bool truth);
 struct chat_value chat_int(int64_t integer);
 struct chat_value chat_real(double real);
 struct chat_value chat_undefined(const char *name);
-struct chat_value chat_literal(const char *text); /* which must outlive the rendering */
+struct chat_value chat_literal(const char *text); /* `text` must outlive the rendering */
 struct chat_value chat_part(const char *text, size_t bytes);
 enum hd_status chat_copy(struct chat_run *run, const char *text, size_t bytes,
                          struct chat_value *ret);
-/* Takes what `text` holds and frees it. */
+/* Moves the contents of `text` into a value, and frees `text`. */
 enum hd_status chat_take_text(struct chat_run *run, struct hd_text *text, struct chat_value *ret);
 enum hd_status chat_array(struct chat_run *run, size_t count, struct chat_value **ret_items);
 struct chat_value chat_list(const struct chat_value *items, size_t count);
@@ -333,14 +337,14 @@ const struct chat_value *chat_dict_name(const struct chat_dict *dict, const char
 enum hd_status chat_from_json(struct chat_run *run, const struct hd_json *json,
                               struct chat_value *ret);
 bool chat_true(const struct chat_value *v);
-bool chat_is_number(const struct chat_value *v); /* also true and false */
+bool chat_is_number(const struct chat_value *v); /* true also for booleans */
 double chat_to_real(const struct chat_value *v);
 int64_t chat_to_int(const struct chat_value *v);
 enum hd_status chat_equal(struct chat_run *run, const struct chat_value *a,
                           const struct chat_value *b, bool *ret);
-bool chat_is(const struct chat_value *v, const char *text); /* this string */
+bool chat_is(const struct chat_value *v, const char *text); /* whether v is this string */
 const char *chat_kind_name(const struct chat_value *v);
-/* repr.c, to_json.c: appended to `out`; str is what {{ }} writes */
+/* repr.c, to_json.c: append to `out`; str is the form that {{ }} writes */
 enum hd_status chat_add_str(struct chat_run *run, struct hd_text *out, const struct chat_value *v);
 enum hd_status chat_add_repr(struct chat_run *run, struct hd_text *out, const struct chat_value *v);
 enum hd_status chat_str(struct chat_run *run, const struct chat_value *v, struct chat_value *ret);
@@ -350,13 +354,16 @@ enum hd_status chat_to_json(struct chat_run *run, const struct chat_value *v,
 
 /* unicode.c */
 size_t chat_code_points(const char *text, size_t bytes);
-size_t chat_code_point_bytes(const char *text); /* of the character at `text`, valid UTF-8 */
+size_t chat_code_point_bytes(const char *text); /* bytes of the character at `text`, which must be
+                                                   valid UTF-8 */
 uint32_t chat_code_point(const char *text);
 size_t chat_put_code_point(uint32_t code, char ret_text[4]);
-bool chat_is_space(uint32_t code);     /* Python's str.isspace */
-bool chat_is_printable(uint32_t code); /* Python's str.isprintable, without unassigned ones */
+bool chat_is_space(uint32_t code);     /* like Python's str.isspace */
+bool chat_is_printable(uint32_t code); /* like Python's str.isprintable, but unassigned characters
+                                          count as printable */
 size_t chat_skip_spaces(const char *text, size_t bytes);
-size_t chat_trim_end(const char *text, size_t bytes); /* the bytes that are left */
+size_t chat_trim_end(const char *text, size_t bytes); /* returns the bytes without trailing white
+                                                         space */
 enum chat_case { CHAT_UPPER, CHAT_LOWER, CHAT_TITLE, CHAT_CAPITALIZE, CHAT_TITLE_FILTER };
 enum hd_status chat_change_case(struct chat_run *run, const struct chat_value *v,
                                 enum chat_case how, struct chat_value *ret);

@@ -5,7 +5,7 @@
 static bool is_sequence(const struct chat_value *v)
 {
     switch (v->kind) {
-    case CHAT_UNDEFINED: /* as Jinja2 has it: it is empty and goes through */
+    case CHAT_UNDEFINED: /* as in Jinja2, undefined is empty and can be iterated */
     case CHAT_STRING:
     case CHAT_LIST:
     case CHAT_TUPLE:

@@ -4,12 +4,12 @@
 
 #include "chat/template_internal.h"
 
-/* tojson of transformers: Python's json.dumps with ensure_ascii off, and nothing escaped for HTML.
- */
+/* to_json: the filter tojson as in transformers: Python's json.dumps with ensure_ascii off, without
+ * escaping for HTML. */
 
 struct json_style {
-    struct chat_value indent;    /* a string, or none */
-    struct chat_value item, key; /* separators */
+    struct chat_value indent;    /* string per level; none: one line */
+    struct chat_value item, key; /* separators between items, and after a key */
     bool ascii, sorted;
 };
 
@@ -75,7 +75,7 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x->count > y->count) - (x->count < y->count);
 }
 
-/* The pairs in the order of their keys, all of which are strings. */
+/* Sorts the pairs of a dictionary by key; all keys must be strings. */
 static enum hd_status sort(struct chat_run *run, const struct chat_dict *dict,
                            struct chat_pair **ret)
 {

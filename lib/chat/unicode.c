@@ -81,7 +81,7 @@ size_t chat_trim_end(const char *text, size_t bytes)
 
 enum { NO_CASE, UPPER, LOWER, NOT_KNOWN };
 
-/* What the character is, and the other one of its pair. */
+/* Returns the case of a character; *ret_other: its counterpart in the other case, or itself. */
 static int case_of(uint32_t c, uint32_t *ret_other)
 {
     *ret_other = c;
@@ -114,7 +114,7 @@ static int case_of(uint32_t c, uint32_t *ret_other)
     return NOT_KNOWN;
 }
 
-static bool parts_words(uint32_t c) /* of the filter `title` */
+static bool parts_words(uint32_t c) /* word separators of the filter `title` */
 {
     return chat_is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
 }
@@ -122,7 +122,7 @@ static bool parts_words(uint32_t c) /* of the filter `title` */
 enum hd_status chat_change_case(struct chat_run *run, const struct chat_value *v,
                                 enum chat_case how, struct chat_value *ret)
 {
-    const struct chat_value text = *v; /* ret may be v */
+    const struct chat_value text = *v; /* `ret` may alias `v` */
     char *out = hd_arena_alloc(&run->arena, text.count + 1);
     bool begins = true;
 
@@ -137,7 +137,7 @@ enum hd_status chat_change_case(struct chat_run *run, const struct chat_value *v
 
         if (is == NOT_KNOWN)
             return chat_unsupported(run, "upper and lower case of U+%04X", (unsigned)c);
-        /* both of a pair have the same number of bytes */
+        /* both cases of a letter have the same number of bytes */
         out += chat_put_code_point(is == (up ? LOWER : UPPER) ? other : c, out);
         if (how == CHAT_TITLE)
             begins = is == NO_CASE;

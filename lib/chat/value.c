@@ -178,7 +178,7 @@ static enum hd_status container_from(struct chat_run *run, const struct hd_json 
         st = chat_from_json(run, child, &value);
         if (!st && items)
             items[i] = value;
-        else if (!st) /* the reader of JSON refuses duplicate names */
+        else if (!st) /* the JSON parser has refused duplicate names */
             st = add_pair(run, ret->dict, chat_literal(child->key), value);
     }
     return st;
@@ -348,7 +348,7 @@ enum hd_status chat_equal(struct chat_run *run, const struct chat_value *a,
     case CHAT_NONE:
         *ret = true;
         return HD_OK;
-    default: /* by identity */
+    default: /* other kinds are compared by identity */
         *ret = a->text == b->text;
         return HD_OK;
     }
