@@ -4,10 +4,10 @@
 
 #include "generate/generator.h"
 
-enum { N_MAX = 128, COMPLETION_TOKENS = 16 /* the default of the API */ };
+enum { N_MAX = 128, COMPLETION_TOKENS = 16 /* OpenAI's default of max_tokens */ };
 
 struct ask_reading {
-    const struct hd_json *value; /* of the key that is read; never null */
+    const struct hd_json *value; /* value of the key being read; never NULL */
     struct hd_ask *ask;
 };
 
@@ -97,8 +97,8 @@ static enum hd_status check_role(const char *role)
                   "the role \"%.30s\" is none of system, developer, user, assistant, tool", role);
 }
 
-/* A text, or a list of parts {"type": "text", "text": ..}; an answer of the assistant may lack it.
- */
+/* Checks the content of a message: a text, or a list of parts {"type": "text", "text": ..}. Only an
+ * assistant's message may lack it. */
 static enum hd_status check_content(const struct hd_json *content, const char *role)
 {
     const char *text;
@@ -180,7 +180,8 @@ static enum hd_status read_top_p(struct ask_reading *r)
 static enum hd_status read_top_k(struct ask_reading *r)
 {
     int64_t k = 0;
-    enum hd_status st = read_int(r->value, -1, INT32_MAX, &k); /* -1: all, as elsewhere */
+    enum hd_status st = read_int(r->value, -1, INT32_MAX, &k); /* -1 means all, as in other
+                                                                  servers */
 
     r->ask->sampling.top_k = k < 0 ? 0 : k;
     return st;
@@ -247,7 +248,7 @@ static enum hd_status read_top(struct ask_reading *r)
     return st;
 }
 
-/* completion: a number; chat: a switch. */
+/* Reads logprobs: a number for a completion, a boolean for a chat. */
 static enum hd_status read_logprobs(struct ask_reading *r)
 {
     if (r->ask->kind == HD_ASK_CHAT)
@@ -262,7 +263,7 @@ static enum hd_status ignore(struct ask_reading *r)
     return HD_OK;
 }
 
-/* What is not supported may be said where it changes nothing. */
+/* Accepts an unsupported setting if its value changes nothing. */
 static enum hd_status need_zero(struct ask_reading *r)
 {
     double x;
@@ -361,12 +362,12 @@ static enum hd_status read_key(struct ask_reading *r)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (!(keys[i].where & where) || strcmp(keys[i].key, r->value->key) != 0)
             continue;
-        if (r->value->kind == HD_JSON_NULL) /* as if it were not there */
+        if (r->value->kind == HD_JSON_NULL) /* null counts as absent */
             return HD_OK;
         st = keys[i].read(r);
         return st ? hd_err_prefix(st, "%s", keys[i].key) : HD_OK;
     }
-    return hd_err(HD_INVALID, "\"%.60s\" is not a setting that is known here", r->value->key);
+    return hd_err(HD_INVALID, "\"%.60s\" is not a supported setting", r->value->key);
 }
 
 static enum hd_status check_together(const struct hd_ask *ask, const char **ret_param)
@@ -377,14 +378,14 @@ static enum hd_status check_together(const struct hd_ask *ask, const char **ret_
     if (is_chat ? !ask->messages : !ask->prompt)
         return hd_err(HD_INVALID, "%s is missing", *ret_param);
     if (ask->prompt_count * ask->n > HD_ASK_CHOICES_MAX)
-        return hd_err(HD_INVALID, "prompts times n are %lld, and at most %d are taken",
+        return hd_err(HD_INVALID, "prompts times n are %lld, and at most %d are allowed",
                       (long long)(ask->prompt_count * ask->n), HD_ASK_CHOICES_MAX);
     *ret_param = "top_logprobs";
     if (is_chat && ask->top && !ask->reports_odds)
         return hd_err(HD_INVALID, "top_logprobs needs logprobs: true");
     *ret_param = "max_tokens";
     if (ask->max_tokens == 0 && !ask->echo)
-        return hd_err(HD_INVALID, "max_tokens is 0, and without echo nothing would be answered");
+        return hd_err(HD_INVALID, "max_tokens is 0, and without echo the answer would be empty");
     *ret_param = NULL;
     return HD_OK;
 }
@@ -402,9 +403,10 @@ enum hd_status hd_ask_read(struct hd_arena *arena, enum hd_ask_kind kind, const 
                                .n = 1,
                                .max_tokens = kind == HD_ASK_CHAT ? -1 : COMPLETION_TOKENS,
                                .sampling = {.temperature = 1, .top_p = 1}};
-    if (st) /* what is too large will not do later either */
-        return hd_err_prefix(st == HD_LIMIT ? HD_INVALID : st, "the body is no JSON%s",
-                             st == HD_LIMIT ? " that is taken" : "");
+    if (st) /* HD_LIMIT would ask the client to retry, but a body that is too large stays too
+               large */
+        return hd_err_prefix(st == HD_LIMIT ? HD_INVALID : st, "the body is not JSON%s",
+                             st == HD_LIMIT ? " within the limits" : "");
     if (root->kind != HD_JSON_OBJECT)
         return hd_err(HD_INVALID, "the body must be a JSON object");
     for (r.value = root->first; !st && r.value; r.value = r.value->next) {

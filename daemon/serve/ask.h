@@ -1,8 +1,8 @@
-/* ask: what a request for text asks for: the bodies of /v1/completions and /v1/chat/completions,
- * which are those of OpenAI's API.
+/* ask: parses requests for text: the bodies of /v1/completions and /v1/chat/completions, in the
+ * format of OpenAI's API.
  *
- * A setting that would change the answer and is not supported is an error that names it, as is a
- * key that is not known; keys that change nothing (user, metadata ..) are taken.
+ * An unsupported setting that would change the answer is an error that names the setting, as is an
+ * unknown key. Keys that do not change the answer (user, metadata ..) are ignored.
  *
  * Used by: serve, its tests.   Uses: base, generate (the forms of settings).   Threads: any; pure.
  */
@@ -14,40 +14,41 @@
 #include "generate/written.h"
 
 enum {
-    HD_ASK_CHOICES_MAX = 1024,  /* prompts times n */
-    HD_ASK_VALUES_MAX = 1 << 19 /* JSON values of a body: ids of prompts, mostly */
+    HD_ASK_CHOICES_MAX = 1024,  /* number of prompts times n, at most */
+    HD_ASK_VALUES_MAX = 1 << 19 /* JSON values in a body, mostly token ids of prompts */
 };
 
 enum hd_ask_kind { HD_ASK_COMPLETION, HD_ASK_CHAT };
 
-/* The strings and values live in the arena. */
+/* A parsed request; its strings and values live in the arena. */
 struct hd_ask {
     enum hd_ask_kind kind;
-    const char *model;            /* NULL: not named */
+    const char *model;            /* NULL: the request names none */
     const struct hd_json *prompt; /* completion: a text, a list of texts, of ids, or of lists of
-                                     ids */
+                                     ids; chat: NULL */
     int64_t prompt_count;
-    const struct hd_json *messages; /* chat: a list */
-    int64_t n;                      /* choices of each prompt */
-    int64_t max_tokens;             /* -1: as many as the context has room for */
+    const struct hd_json *messages; /* chat: list of messages; completion: NULL */
+    int64_t n;                      /* choices per prompt */
+    int64_t max_tokens;             /* tokens to generate; -1: up to the end of the context */
     struct hd_sampling sampling;
     bool has_seed;
     const char *stops[HD_STOP_TEXTS_MAX];
     int stop_count;
     bool echo, stream, include_usage;
-    bool reports_odds; /* log-probabilities, with those of the `top` most likely tokens */
+    bool reports_odds; /* return log-probabilities, also of the `top` most likely tokens */
     int top;
 };
 
-/* HD_INVALID, HD_LIMIT, HD_UNSUPPORTED: the message says what is wrong; *ret_param, if not NULL, is
- * the key. */
+/* Parses a body. HD_INVALID, HD_LIMIT, HD_UNSUPPORTED: the message says what is wrong; *ret_param
+ * is the key, or NULL if the error belongs to no key. */
 enum hd_status hd_ask_read(struct hd_arena *arena, enum hd_ask_kind kind, const char *body,
                            size_t body_bytes, struct hd_ask *ret_ask, const char **ret_param);
 
-/* Prompt `index` of a completion: a text, or a list of ids. */
+/* Returns prompt `index` of a completion: a text, or a list of ids. */
 const struct hd_json *hd_ask_prompt(const struct hd_ask *ask, int64_t index);
 
-/* The messages as JSON for a chat template: content that is a list of texts becomes one text. */
+/* Writes the messages as JSON for a chat template; content that is a list of text parts becomes one
+ * text. */
 void hd_ask_write_messages(const struct hd_json *messages, struct hd_text *ret_json);
 
 #endif

@@ -1,11 +1,11 @@
-/* A request from its arrival to its answer:
+/* call: handles one request, from its arrival to its answer.
  *
- *   checked, encoded --> items with the model's thread --events--> all ended --> answered, freed
+ *   checked, encoded --> items run by the model's thread --events--> all ended --> answered, freed
  *                          |                                          ^
- *                          '-- cancelled: client gone, time up, or ---'
- *                              one of its items has failed
+ *                          '-- cancelled: client disconnected, ------'
+ *                              timeout, or one of its items failed
  *
- * A call is freed when all of its items have ended, also if the client has gone.
+ * A call is freed when all of its items have ended, even if the client has disconnected.
  */
 #include <math.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static void log_end(const struct serve_call *call, int status)
 
     for (int64_t i = 0; i < call->choice_count; i++)
         drawn += call->choices[i].drawn;
-    hd_log(HD_LOG_INFO, "%s %s: %d, %lld tokens read, %lld drawn, %lld ms%s%s",
+    hd_log(HD_LOG_INFO, "%s %s: %d, %lld tokens read, %lld generated, %lld ms%s%s",
            call->ask.kind == HD_ASK_CHAT ? "chat" : "completion", call->id, status,
            (long long)call->prompt_tokens, (long long)drawn,
            (long long)(hd_clock_now_ms() - call->begun_ms), call->error.status ? ": " : "",
@@ -72,13 +72,13 @@ static void end_stream(struct serve_call *call)
     } else {
         serve_write_stream_end(call, &text);
     }
-    if (!text.failed)
-        (void)hd_http_stream_write(call->request, text.data, text.len_bytes); /* else it is cut */
+    if (!text.failed) /* without memory the stream ends without its last event */
+        (void)hd_http_stream_write(call->request, text.data, text.len_bytes);
     hd_http_stream_end(call->request);
     hd_text_free(&text);
 }
 
-/* All items have ended. */
+/* Answers the call, whose items have all ended, and frees it. */
 static void finish(struct serve_call *call)
 {
     const int status = call->error.status ? serve_status_of(call->error.status) : 200;
@@ -89,7 +89,7 @@ static void finish(struct serve_call *call)
     for (int64_t i = 0; i < call->choice_count; i++)
         failed |= call->choices[i].text.failed;
     if (!call->request) {
-        /* the client has gone */
+        /* the client has disconnected */
     } else if (call->is_streaming) {
         end_stream(call);
     } else if (call->error.status) {
@@ -103,7 +103,8 @@ static void finish(struct serve_call *call)
     free_call(call);
 }
 
-/* Why the call ends without an answer; the first reason counts. */
+/* Cancels the items of the call that still run. st: the reason, reported in place of an answer (the
+ * first reason wins); HD_OK: the client has disconnected. */
 static void cancel(struct serve_call *call, enum hd_status st)
 {
     if (st && !call->error.status)
@@ -159,7 +160,8 @@ static bool add_token(struct serve_choice *c, const struct serve_event *e)
     return true;
 }
 
-/* Sends what there is, if there is something: the text may wait for a stop text, or a character. */
+/* Sends new text and tokens of a choice, if there are any: text is held back while it may become a
+ * stop text or is an incomplete character. */
 static void send_chunk(struct serve_choice *c)
 {
     struct serve_call *call = c->call;
@@ -172,7 +174,8 @@ static void send_chunk(struct serve_choice *c)
     if (text.failed)
         cancel(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
     else if (hd_http_stream_write(call->request, text.data, text.len_bytes))
-        cancel(call, HD_LIMIT); /* reads too slowly; the message says so */
+        cancel(call, HD_LIMIT); /* the client reads too slowly; hd_http_stream_write has set the
+                                   message */
     hd_text_free(&text);
 }
 
@@ -220,7 +223,7 @@ static enum hd_status encode_ids(const struct hd_json *list, struct hd_id_list *
     return st;
 }
 
-/* An empty text begins with the model's first token. */
+/* Encodes a text; an empty one becomes the token with which the model begins a text. */
 static enum hd_status encode_text(struct hd_language *language, const char *text,
                                   struct hd_id_list *ids)
 {
@@ -253,7 +256,8 @@ static enum hd_status encode_chat(struct serve_call *call, struct hd_id_list *id
     return st;
 }
 
-/* With echo the answer begins with the prompt: as it was given, or of ids the text of these. */
+/* Puts the prompt in front of the answer, for `echo`: as given, or decoded if it was given as
+ * ids. */
 static enum hd_status echo_prompt(struct serve_choice *c, const struct hd_json *prompt)
 {
     struct hd_language *language = serve_work_language(c->call->serve->work);
@@ -272,7 +276,8 @@ static enum hd_status echo_prompt(struct serve_choice *c, const struct hd_json *
     return st;
 }
 
-/* Checked here, where it is an answer with a status, and not a failure of the item. */
+/* Checks the prompt against context and vocabulary before the answer begins, so that an error gets
+ * an HTTP status. */
 static enum hd_status check_context_space(const struct serve_call *call,
                                           const struct hd_id_list *ids)
 {
@@ -318,7 +323,7 @@ static void set_item(struct serve_call *call, struct serve_choice *c, int64_t nu
     c->item.user = c;
 }
 
-/* The choices of one prompt. */
+/* Makes the choices of one prompt. */
 static enum hd_status make_choices(struct serve_call *call, int64_t prompt)
 {
     struct serve_choice *first = &call->choices[prompt * call->ask.n];
@@ -366,19 +371,19 @@ static enum hd_status check_queue(const struct serve_call *call)
         return hd_err(HD_ABORTED, "the server is stopping");
     if (more > s->options.queue_max)
         return hd_err(HD_INVALID,
-                      "the request asks for %lld choices, and at most %lld are taken "
+                      "the request asks for %lld choices, and at most %lld are allowed "
                       "(--queue)",
                       (long long)more, (long long)s->options.queue_max);
     if (s->choices + more > s->options.queue_max)
         return hd_err(HD_LIMIT,
-                      "%lld choices wait or run, and at most %lld may (--queue); ask "
-                      "again later",
+                      "%lld choices wait or run, and at most %lld may (--queue); "
+                      "retry later",
                       (long long)s->choices, (long long)s->options.queue_max);
     return HD_OK;
 }
 
-/* What the items need of the body. The rest of it, which may be much larger than the ids that it
- * says, goes when the call has begun. */
+/* Copies the stop texts out of the body, because the items need them. The rest of the body, which
+ * may be large, is freed when the call begins. */
 static enum hd_status keep_stops(struct serve_call *call)
 {
     for (int i = 0; i < call->ask.stop_count; i++)
@@ -470,6 +475,6 @@ void serve_call_begin(struct serve *s, struct hd_http_request *request, enum hd_
     }
     send_error(request, serve_status_of(st),
                st == HD_NOT_FOUND ? "model_not_found" : hd_status_name(st), param);
-    hd_arena_done(&json); /* param lies in it */
+    hd_arena_done(&json); /* after the reply: `param` points into it */
     free_call(call);
 }

@@ -1,4 +1,4 @@
-/* heddle-serve: serves a model by HTTP; `heddle serve` becomes this program. */
+/* heddle-serve: serves a model by HTTP; `heddle serve` executes this program. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum {
     EXIT_USAGE = 2,
     EXIT_NOT_FOUND = 4,
     EXIT_DENIED = 5,
-    EXIT_FAILED = 6, /* as the heddle command */
+    EXIT_FAILED = 6, /* exit codes are those of the heddle command */
     SLOTS_DEFAULT = 8,
     QUEUE_DEFAULT = 256,
     HOSTS_MAX = 8,
@@ -62,7 +62,7 @@ static const char usage[] =
     "\n"
     "  heddle-serve --checkpoint DIR [options]\n"
     "\n"
-    "heddle serve becomes this program, and finds the folder of a job's checkpoint before;\n"
+    "heddle serve finds the folder of a job's checkpoint, then executes this program;\n"
     "it takes the same options, which heddle serve --help describes.\n"
     "\n"
     "  --checkpoint DIR     the model: a checkpoint, or a model of Hugging Face\n"
@@ -77,7 +77,7 @@ struct settings {
     const char *host_list[HOSTS_MAX];
 };
 
-/* "NAME,NAME" */
+/* Reads --http-host, "NAME,NAME". */
 static enum hd_status choose_hosts(struct settings *s, const char *list)
 {
     struct hd_http_options *o = &s->serve.http;
@@ -114,7 +114,7 @@ static enum hd_status read_numbers(const struct hd_flag *f, struct settings *s)
     if (!st)
         st = hd_flag_int(&f[FLAG_QUEUE], 1, 1 << 20, QUEUE_DEFAULT, &s->serve.queue_max);
     if (!st)
-        st = hd_flag_int(&f[FLAG_BODY], 1, 1 << 20, 4096, &body); /* KiB */
+        st = hd_flag_int(&f[FLAG_BODY], 1, 1 << 20, 4096, &body); /* in KiB */
     if (!st)
         st = hd_flag_int(&f[FLAG_TIMEOUT], 1, 86400, 600, &timeout);
     if (!st)

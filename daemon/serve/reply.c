@@ -1,4 +1,4 @@
-/* reply: answers as JSON, in the forms of OpenAI's API. */
+/* reply: writes answers as JSON, in the format of OpenAI's API. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ int serve_status_of(enum hd_status st)
     case HD_INVALID:
     case HD_UNSUPPORTED:
         return 400;
-    case HD_LIMIT: /* too many at this time */
+    case HD_LIMIT: /* too much load at present: the client may retry */
     case HD_NO_MEMORY:
     case HD_UNAVAILABLE:
     case HD_ABORTED:
@@ -96,7 +96,8 @@ static int64_t count_characters(const struct hd_text *bytes)
     return count;
 }
 
-/* The text of a token; of one that is no text by itself its bytes, "bytes:\xe2\x82". */
+/* Writes the text of a token; if its bytes are not UTF-8, as "bytes:\xe2\x82". *ret_bytes: its
+ * bytes. */
 static void token_text(const struct serve_call *call, int32_t id, struct hd_text *ret_bytes,
                        struct hd_text *ret_text)
 {
@@ -104,7 +105,7 @@ static void token_text(const struct serve_call *call, int32_t id, struct hd_text
     hd_text_clear(ret_text);
     hd_text_add(ret_text, "%s", "");
     if (hd_tokenizer_decode_next(tokenizer_of(call), id, ret_bytes)) {
-        hd_text_add(ret_text, "token:%d", (int)id); /* of no tokenizer's: its number */
+        hd_text_add(ret_text, "token:%d", (int)id); /* the tokenizer has no such id */
         return;
     }
     if (hd_text_is_utf8(ret_bytes->data ? ret_bytes->data : "", ret_bytes->len_bytes)) {
@@ -124,8 +125,8 @@ static void add_odds(struct hd_json_writer *w, const char *key, double log_proba
         hd_json_add_real(w, key, log_probability);
 }
 
-/* The most likely tokens and the one that it is, by their texts; of equal texts the likelier one.
- */
+/* Writes the log-probabilities of the most likely tokens and of the token itself, with their texts
+ * as keys; of tokens with equal text only the most likely one. */
 static void write_top(const struct serve_call *call, const struct serve_token *t,
                       struct hd_json_writer *w)
 {

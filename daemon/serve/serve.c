@@ -104,7 +104,8 @@ static void on_work_closed(void *user)
     s->closed = true;
 }
 
-/* No call is left, and what was answered is sent, or no client takes it. */
+/* Returns whether no call runs and all answers are sent; after QUIET_MS or the grace period,
+ * answers that clients have not read are given up. */
 static bool is_quiet(struct serve *s, int64_t now_ms)
 {
     struct hd_http_stats stats;
@@ -117,7 +118,7 @@ static bool is_quiet(struct serve *s, int64_t now_ms)
     return !stats.connections || now_ms - s->quiet_ms >= QUIET_MS || now_ms >= s->stop_ms;
 }
 
-/* Everything that keeps the loop alive goes. */
+/* Closes all handles, so that the loop ends. */
 static void close_all(struct serve *s)
 {
     uv_close((uv_handle_t *)&s->timer, NULL);
@@ -132,8 +133,9 @@ static void on_timer(uv_timer_t *timer)
     struct serve *s = timer->data;
     const int64_t now_ms = hd_clock_now_ms();
 
-    if (!s->stopping && serve_work_failure(s->work)) { /* who started it may start it again */
-        hd_log(HD_LOG_ERROR, "stopping: the model computes no more");
+    if (!s->stopping && serve_work_failure(s->work)) { /* ends the program: its supervisor may
+                                                          restart it */
+        hd_log(HD_LOG_ERROR, "stopping: the model can no longer compute");
         s->stopping = true;
         s->stop_ms = now_ms + s->options.grace_ms;
     }
@@ -162,20 +164,21 @@ static enum hd_status read_tokens_again(struct serve *s)
     return st;
 }
 
-/* What cannot be read stays as it was. Each is read whatever came of the other. */
+/* Reads certificate and tokens again, each even if the other fails. What cannot be read keeps its
+ * previous value. */
 static void reload(struct serve *s)
 {
     const struct hd_http_options *o = &s->options.http;
     const bool shown = hd_http_set_tls(s->http, o->cert_path, o->key_path) == HD_OK;
 
     if (!shown)
-        hd_log(HD_LOG_WARN, "reload: %s; the certificate of before stays", hd_err_message());
+        hd_log(HD_LOG_WARN, "reload: %s; keeping the previous certificate", hd_err_message());
     if (read_tokens_again(s))
-        hd_log(HD_LOG_WARN, "reload: %s; the tokens of before stay", hd_err_message());
+        hd_log(HD_LOG_WARN, "reload: %s; keeping the previous tokens", hd_err_message());
     else if (s->options.token_file)
-        hd_log(HD_LOG_INFO, "reload: tokens are those of the file");
+        hd_log(HD_LOG_INFO, "reload: tokens read again from the file");
     if (shown && o->cert_path)
-        hd_log(HD_LOG_INFO, "reload: the certificate is that of the file");
+        hd_log(HD_LOG_INFO, "reload: certificate read again from the file");
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -187,7 +190,7 @@ static void on_signal(uv_signal_t *handle, int number)
             reload(s);
         return;
     }
-    if (s->stopping) { /* the second one */
+    if (s->stopping) { /* second signal: ends the grace period at once */
         s->stop_ms = 0;
         return;
     }
@@ -253,7 +256,8 @@ static void print_memory(const struct serve *s, const struct hd_decoder *d)
            hd_decoder_ranks(d) > 1 ? of_one : "", hd_decoder_ranks(d) > 1 ? " on a rank" : "");
 }
 
-/* The URL on standard output, for which a script may wait. */
+/* Prints the URL on standard output, as soon as the server accepts requests: scripts may wait for
+ * it. */
 static enum hd_status print_address(const struct serve *s)
 {
     const char *address = s->options.http.address, *colon = strrchr(address, ':');
@@ -324,7 +328,8 @@ enum hd_status serve_run(const struct serve_options *options)
             (void)uv_run(&s->loop, UV_RUN_ONCE);
         serve_work_free(s->work);
     }
-    (void)uv_run(&s->loop, UV_RUN_DEFAULT); /* what is still closing */
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT); /* runs the callbacks of handles that are still
+                                               closing */
     (void)uv_loop_close(&s->loop);
     hd_rpc_tokens_done(&s->tokens);
     free(s);

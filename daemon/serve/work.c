@@ -8,7 +8,7 @@
 
 struct cancel_request {
     struct cancel_request *next;
-    uint64_t number; /* of the item */
+    uint64_t number; /* number of the item */
 };
 
 struct serve_work {
@@ -18,24 +18,24 @@ struct serve_work {
     bool started;
     void (*on_closed)(void *user);
     void *closed_user;
-    uint64_t numbers; /* of items, given out by the loop */
+    uint64_t numbers; /* number of the newest item; used by the loop's thread */
 
     /* set by the model's thread before `ready`, then constant */
     struct hd_decoder *decoder;
     struct hd_language *language;
     struct hd_error load_error, chat_error;
 
-    /* of the model's thread */
+    /* used by the model's thread */
     struct hd_generator *generator;
     struct serve_item *all;
 
-    /* under `lock` */
+    /* protected by `lock` */
     uv_mutex_t lock;
     uv_cond_t changed;
     struct serve_item *added, **added_end;
     struct cancel_request *cancelled;
     struct serve_event *events, **events_end;
-    struct hd_error failure; /* the decoder's first */
+    struct hd_error failure; /* first failure of the decoder */
     bool ready, closing;
 };
 
@@ -62,7 +62,7 @@ static struct serve_event *new_event(struct serve_item *item)
     return e;
 }
 
-/* Moves the text that is safe now into the event. False: no memory. */
+/* Moves text that is now safe to send into the event; returns false if there is no memory. */
 static bool take_safe(struct serve_item *item, struct serve_event *e)
 {
     const size_t count = item->written.safe - item->told;
@@ -86,7 +86,8 @@ static void forget(struct serve_work *w, struct serve_item *item)
     hd_written_free(&item->written);
 }
 
-/* The last event of an item. Without memory the program cannot keep its promise, and ends. */
+/* Sends the last event of an item. Every item must get one, so the program aborts if it has no
+ * memory for it. */
 static void send_end(struct serve_work *w, struct serve_item *item, enum serve_end end,
                      enum hd_status st)
 {
@@ -117,7 +118,7 @@ static bool on_token(void *user, const struct hd_generated *token)
          hd_written_add(&item->written, hd_language_tokenizer(item->work->language), token->id)) ||
         !take_safe(item, e)) {
         free(e);
-        item->no_memory = true; /* the end says so */
+        item->no_memory = true; /* reported by the last event */
         return false;
     }
     e->id = token->id;
@@ -175,7 +176,7 @@ static void begin_item(struct serve_work *w, struct serve_item *item)
         send_end(w, item, SERVE_FAILED, st);
 }
 
-/* The item may have ended meanwhile. */
+/* Cancels an item, unless it has already ended. */
 static void cancel_item(struct serve_work *w, uint64_t number)
 {
     for (struct serve_item *item = w->all; item; item = item->all_next)
@@ -186,7 +187,8 @@ static void cancel_item(struct serve_work *w, uint64_t number)
         }
 }
 
-/* Waits for something to do where there is nothing. False: the thread ends. */
+/* Takes new items and cancellations; if `idle`, waits for some. Returns false when the thread must
+ * end. */
 static bool take_requests(struct serve_work *w, bool idle)
 {
     struct serve_item *added;
@@ -215,8 +217,8 @@ static bool take_requests(struct serve_work *w, bool idle)
     return !closing;
 }
 
-/* A failure of the decoder, such as of a device, ends all that there is; what comes later may fail,
- * too, and says so. */
+/* Ends all items after a failure of the decoder, such as of a device. Later items may run into the
+ * same failure, and then report it. */
 static void fail_all(struct serve_work *w, enum hd_status st)
 {
     struct hd_error error;
@@ -235,7 +237,7 @@ static void fail_all(struct serve_work *w, enum hd_status st)
     }
 }
 
-/* Logs where the model's files contradict each other, a line for each. */
+/* Logs each contradiction between the model's files as one warning. */
 static void log_notes(const struct hd_language *language)
 {
     for (const char *line = hd_language_special(language)->notes; *line;) {
@@ -262,7 +264,7 @@ static enum hd_status load(struct serve_work *w)
     st = hd_language_open_chat(w->language, w->options.template_path, w->options.date);
     if (st)
         hd_err_save(st, &w->chat_error);
-    /* a template that was asked for must work, and so must a date */
+    /* a chat template or date that the user gave must work */
     return st && (w->options.template_path || *w->options.date) ? st : HD_OK;
 }
 
@@ -337,11 +339,11 @@ enum hd_status serve_work_new(uv_loop_t *loop, const struct serve_work_options *
     if (uv_mutex_init(&w->lock) || uv_cond_init(&w->changed) ||
         uv_async_init(loop, &w->async, on_wake)) {
         free(w);
-        return hd_err(HD_LIMIT, "no descriptor to serve a model");
+        return hd_err(HD_LIMIT, "no lock or file descriptor to serve a model");
     }
     w->async.data = w;
-    uv_unref((uv_handle_t *)&w->async); /* the door keeps the loop alive */
-    *ret_work = w; /* from here on the caller closes it, also after a failure */
+    uv_unref((uv_handle_t *)&w->async); /* the listener keeps the loop alive */
+    *ret_work = w; /* from here on the caller must close `w`, also after a failure */
     if (uv_thread_create(&w->thread, run, w))
         return hd_err(HD_LIMIT, "no thread for a model");
     w->started = true;

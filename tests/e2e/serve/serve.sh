@@ -114,12 +114,12 @@ wrong() {
         not_ok "${name}_and_why" "$(tail -n 1 <<<"$got")"
     fi
 }
-wrong no_json 400 'the body is no JSON' /v1/completions '{'
+wrong no_json 400 'the body is not JSON' /v1/completions '{'
 wrong an_unknown_setting 400 '"param":"temprature"' /v1/completions '{"prompt": "a", "temprature": 1}'
 wrong another_model 404 'this server has \"tiny\"' /v1/completions '{"prompt": "a", "model": "huge"}'
 wrong a_prompt_that_is_too_long 400 'the prompt has 300 tokens, and the context is 256' /v1/completions '{"prompt": "'"$(printf 'a%.0s' {1..300})"'"}'
 wrong an_id_that_is_no_token 400 'token 259 is outside the vocabulary of 259' /v1/completions '{"prompt": [259]}'
-wrong more_choices_than_may_wait 400 'at most 20 are taken (--queue)' /v1/completions '{"prompt": "a", "n": 21}'
+wrong more_choices_than_may_wait 400 'at most 20 are allowed (--queue)' /v1/completions '{"prompt": "a", "n": 21}'
 wrong no_such_path 404 'there is no /v1/embeddings' /v1/embeddings '{}'
 wrong a_path_that_is_read 405 'takes GET' /v1/models '{}'
 wrong a_page_of_another_site 403 'a page of another site' /v1/completions '{"prompt": "a"}' 'Origin: http://evil.example'
@@ -188,11 +188,11 @@ check_equal a_folder_gives_its_name model "$(body $door /v1/models 'Authorizatio
 check_equal health_needs_none 200 "$(status $door /health)"
 printf 'bob bob-0123456789abcdef\n' >"$work/tokens"
 kill -HUP "$server"
-check tokens_are_read_again await 10 grep -q 'reload: tokens are those of the file' "$work/two.log"
+check tokens_are_read_again await 10 grep -q 'reload: tokens read again from the file' "$work/two.log"
 check_equal a_token_that_is_gone_opens_nothing "401 200" "$(code /v1/completions '{"prompt": "a"}' 'Authorization: Bearer ann-0123456789abcdef') $(code /v1/completions '{"prompt": "a"}' 'Authorization: Bearer bob-0123456789abcdef')"
 chmod 644 "$work/tokens"
 kill -HUP "$server"
-check a_file_that_others_can_read_is_refused await 10 grep -q 'reload: .*; the tokens of before stay' "$work/two.log"
+check a_file_that_others_can_read_is_refused await 10 grep -q 'reload: .*; keeping the previous tokens' "$work/two.log"
 check_equal and_the_tokens_of_before_stay 200 "$(code /v1/completions '{"prompt": "a"}' 'Authorization: Bearer bob-0123456789abcdef')"
 kill -TERM "$server"
 wait "$server"
@@ -203,8 +203,8 @@ serve three "$work/runs/run" --threads 1 --listen 127.0.0.1:0 --tp 2 --pp 2 --to
 printf 'ann ann-fedcba9876543210\n' >"$work/tokens"
 echo broken >"$work/cert.pem"
 kill -HUP "$server"
-check tokens_are_read_beside_a_broken_certificate await 10 grep -q 'reload: tokens are those of the file' "$work/three.log"
-check_equal and_the_certificate_of_before_stays 1 "$(grep -c 'reload: .*; the certificate of before stays' "$work/three.log")"
+check tokens_are_read_beside_a_broken_certificate await 10 grep -q 'reload: tokens read again from the file' "$work/three.log"
+check_equal and_the_certificate_of_before_stays 1 "$(grep -c 'reload: .*; keeping the previous certificate' "$work/three.log")"
 secret() { # TOKEN: the model's name, by TLS
     printf 'GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n' "$1" |
         timeout 20 openssl s_client -connect "${door/ /:}" -quiet -ign_eof 2>/dev/null | member id

@@ -95,7 +95,7 @@ static void what_is_not_understood_is_refused_by_its_key(void **state)
         enum hd_ask_kind kind;
         const char *body, *param, *message;
     } all[] = {
-        {HD_ASK_COMPLETION, "", NULL, "the body is no JSON"},
+        {HD_ASK_COMPLETION, "", NULL, "the body is not JSON"},
         {HD_ASK_COMPLETION, "[]", NULL, "must be a JSON object"},
         {HD_ASK_COMPLETION, "{}", "prompt", "prompt is missing"},
         {HD_ASK_COMPLETION, "{\"prompt\": null}", "prompt", "prompt is missing"},
@@ -124,10 +124,10 @@ static void what_is_not_understood_is_refused_by_its_key(void **state)
          "is not supported"},
         {HD_ASK_COMPLETION, "{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix", "is not supported"},
         {HD_ASK_COMPLETION, "{\"prompt\": \"a\", \"temprature\": 1}", "temprature",
-         "\"temprature\" is not a setting"},
+         "\"temprature\" is not a supported setting"},
         {HD_ASK_COMPLETION, "{\"prompt\": \"a\", \"messages\": []}", "messages",
-         "is not a setting that is known here"},
-        {HD_ASK_CHAT, "{\"prompt\": \"a\"}", "prompt", "is not a setting that is known here"},
+         "is not a supported setting"},
+        {HD_ASK_CHAT, "{\"prompt\": \"a\"}", "prompt", "is not a supported setting"},
         {HD_ASK_CHAT, "{\"messages\": []}", "messages", "at least one"},
         {HD_ASK_CHAT, "{\"messages\": [{\"content\": \"a\"}]}", "messages",
          "message 0: it needs a role"},
