@@ -16,7 +16,7 @@ enum { ANSWER_BYTES_MAX = 1 << 20, PIECE_BYTES = 4096, KILLED_MS = 200, CHECK_US
 
 extern char **environ;
 
-/* True: the process is gone. */
+/* Reaps the process if it has ended; returns true if it is gone. */
 static bool reap(struct hd_worker_run *ask)
 {
     pid_t pid = 0;
@@ -78,7 +78,8 @@ enum hd_status hd_ask_begin(struct hd_worker_run *ask, const char *const argv[],
     return st ? hd_err_prefix(st, "%s", ask->program) : HD_OK;
 }
 
-/* It has closed its output without a word. Waits up to 0.2 s to see how it ended. */
+/* Returns the error for a process that closed its output without printing anything; waits up to 0.2
+ * s to learn how it ended. */
 static enum hd_status fail_silent(struct hd_worker_run *ask)
 {
     const int64_t end_ms = hd_clock_now_ms() + KILLED_MS;
@@ -89,7 +90,7 @@ static enum hd_status fail_silent(struct hd_worker_run *ask)
         return hd_err(
             HD_IO, "it was killed by signal %d before it printed anything%s", WTERMSIG(ask->ended),
             WTERMSIG(ask->ended) == SIGKILL
-                ? "; if no person killed it, look with dmesg whether the node's memory ran out"
+                ? "; if no user killed it, check with dmesg whether the node ran out of memory"
                 : "");
     return hd_err(HD_IO, "it printed nothing; heddled's log may say why");
 }
@@ -166,7 +167,7 @@ void hd_ask_end(struct hd_worker_run *ask)
 
 /* ---- the two questions ---- */
 
-/* "KEY VALUE" lines; unknown keys are ignored, since the program prints some for other readers. */
+/* Parses lines "KEY VALUE". Ignores unknown keys: some lines are for other readers. */
 static enum hd_status read_processor(char *rest, struct hd_processor *ret_cpu)
 {
     struct hd_processor cpu = {.isa = ""};

@@ -1,9 +1,10 @@
 /* ask: runs `heddle-worker gpus` or `heddle-worker device` with a deadline and reads its answer.
  *
- * The program calls drivers, which may hang in the kernel, where a process cannot be killed. So
- * nothing here waits for the process itself: its answer is complete when it closes its standard
- * output, then it is sent SIGKILL. One that does not die is left behind, and hd_ask_begin refuses
- * to start another one until it is gone. What it writes to standard error goes to heddled's log.
+ * The program calls drivers, which may hang in the kernel, where a process cannot be killed. So the
+ * functions here do not wait for the process to end: the answer is complete when the process closes
+ * its standard output; then it is sent SIGKILL. A process that does not die is left behind, and
+ * hd_ask_begin refuses to start another one until it is gone. Its standard error goes to heddled's
+ * log.
  *
  * Used by: devices, agent (--doctor).   Uses: base.   Threads: one owner at a time.
  */
@@ -17,49 +18,52 @@
 #include "base/text.h"
 #include "daemon/devices/gpu.h"
 
-enum { HD_ASK_MS = 30000 }; /* the deadline; 8 GPUs without persistence mode may take 20 s */
+enum { HD_ASK_MS = 30000 }; /* deadline of a run; 8 GPUs without persistence mode take up to 20 s */
 
-/* One run of the program. Start with {0}; hd_ask_end in the end. */
+/* One run of the program. Initialise with {0}; call hd_ask_end at the end. */
 struct hd_worker_run {
     char program[256]; /* path and verb, for messages */
-    pid_t pid;         /* 0: it has ended and was reaped, or was never started */
-    int ended;         /* how, as waitpid says, once it was reaped */
-    int fd;            /* its standard output, while `open` */
+    pid_t pid;         /* 0: never started, or ended and reaped */
+    int ended;         /* wait status, valid once the process was reaped */
+    int fd;            /* read end of its standard output; valid while `open` */
     bool open;
     int timeout_ms;
-    int64_t deadline_ms; /* by hd_clock_now_ms */
+    int64_t deadline_ms; /* time of hd_clock_now_ms */
     struct hd_text answer;
 };
 
-/* Starts argv[0], a path; argv[1] is its verb. HD_IO: it cannot be started; HD_CONFLICT: the
- * process of the run before still exists. */
+/* Starts the program argv[0], a path, with the verb argv[1]. HD_IO: it cannot be started.
+ * HD_CONFLICT: the process of the previous run still exists. */
 enum hd_status hd_ask_begin(struct hd_worker_run *ask, const char *const argv[], int timeout_ms);
-/* Reads what the process has printed so far, without waiting. True: the run is over. *ret_status:
- * HD_OK, HD_TIMEOUT (no complete answer by the deadline), HD_IO (it printed nothing) or HD_LIMIT
- * (it printed too much). */
+/* Reads what the process has printed so far, without waiting. Returns true when the run is over;
+ * then *ret_status is HD_OK, HD_TIMEOUT (no complete answer by the deadline), HD_IO (it printed
+ * nothing) or HD_LIMIT (it printed too much). */
 bool hd_ask_step(struct hd_worker_run *ask, enum hd_status *ret_status);
-/* Steps until the run is over. */
+/* Blocks until the run is over; returns its status as in hd_ask_step. */
 enum hd_status hd_ask_wait(struct hd_worker_run *ask);
-/* Kills the process if it still runs and waits up to 0.2 s for its end; the answer stays. */
+/* Kills the process if it still runs, and waits up to 0.2 s for its end. Keeps the answer. */
 void hd_ask_reap(struct hd_worker_run *ask);
 /* Calls hd_ask_reap, and frees the answer. */
 void hd_ask_end(struct hd_worker_run *ask);
 
-/* `heddle-worker gpus`, without waiting: hd_ask_gpus_read when hd_ask_step has returned HD_OK. */
+/* Start `heddle-worker gpus` without waiting, and read its answer once hd_ask_step has ended with
+ * HD_OK. */
 enum hd_status hd_ask_gpus_begin(struct hd_worker_run *ask, const char *worker);
 enum hd_status hd_ask_gpus_read(const struct hd_worker_run *ask, struct hd_gpu_list *ret_list);
 
-/* What the processor computes fast. */
+/* Properties of the processor that decide about precision and plans. */
 enum { HD_PROCESSOR_TRAITS_MAX = 1024 };
 struct hd_processor {
-    char isa[32];                         /* instruction set, "avx512_bf16" */
-    char library[32];                     /* that multiplies matrices; "own": Heddle's own code */
-    bool gloo;                            /* ranks can work with ranks of other nodes */
-    bool bf16;                            /* matrix products in bf16 are faster than in fp32 */
-    char traits[HD_PROCESSOR_TRAITS_MAX]; /* for planning programs of the same build */
+    char isa[32];                         /* instruction set, such as "avx512_bf16" */
+    char library[32];                     /* library for matrix products; "own": Heddle's own
+                                             code */
+    bool gloo;                            /* whether ranks can work with ranks on other nodes */
+    bool bf16;                            /* whether matrix products are faster in bf16 than in
+                                             fp32 */
+    char traits[HD_PROCESSOR_TRAITS_MAX]; /* traits that a planner of the same build reads */
 };
 
-/* `heddle-worker device`; blocks for at most HD_ASK_MS. */
+/* Runs `heddle-worker device` and reads its answer; blocks for at most HD_ASK_MS. */
 enum hd_status hd_ask_processor(const char *worker, int threads, struct hd_processor *ret_cpu);
 
 #endif

@@ -94,7 +94,7 @@ struct device_choice {
     const struct hd_device_selection *selection;
     const struct hd_gpu_list *list;
     struct hd_numbers *numbers;
-    const char *named[HD_ATTEMPT_RANKS_MAX]; /* UUIDs of the GPUs that the wish names */
+    const char *named[HD_ATTEMPT_RANKS_MAX]; /* UUIDs of the GPUs that --devices names */
 };
 
 static bool is_wished(const struct device_choice *c, const char *uuid)
@@ -105,7 +105,7 @@ static bool is_wished(const struct device_choice *c, const char *uuid)
     return !c->selection->gpu_count;
 }
 
-/* Finds a GPU by number or UUID: one that has a number, else one of the list. */
+/* Finds a GPU by number or UUID, first among those that have numbers, then in the list. */
 static enum hd_status find_named(const struct device_choice *c, const char *word,
                                  const char **ret_uuid)
 {
@@ -164,7 +164,8 @@ static void add_gpu(const struct hd_gpu_list *list, const struct hd_numbered *kn
                        known->fault);
 }
 
-/* Numbers a GPU, and withdraws it for an error in the log that was not there at first. */
+/* Numbers a GPU, and withdraws it if the kernel's log has a new fatal error since heddled's first
+ * check. */
 static void take_note(struct hd_numbers *numbers, const struct hd_gpu *gpu, int place)
 {
     struct hd_numbered *known = hd_numbers_give(numbers, gpu->uuid, place);
@@ -178,7 +179,7 @@ static void take_note(struct hd_numbers *numbers, const struct hd_gpu *gpu, int 
 static enum hd_status add_gpus(struct device_choice *c, struct hd_devices *devices)
 {
     const struct hd_gpu_list *list = c->list;
-    bool any = false; /* offered before, or working */
+    bool any = false; /* whether a GPU was offered before, or works */
 
     for (int i = 0; i < c->selection->gpu_count; i++)
         if (find_named(c, c->selection->gpus[i], &c->named[i]))
@@ -205,7 +206,7 @@ static enum hd_status add_gpus(struct device_choice *c, struct hd_devices *devic
     return HD_OK;
 }
 
-/* Whether a GPU before this one works and is of the same model. */
+/* Returns whether an earlier GPU works and is of the same model. */
 static bool is_named_before(const struct hd_devices *devices, int index)
 {
     for (int i = 0; i < index; i++)
@@ -215,7 +216,8 @@ static bool is_named_before(const struct hd_devices *devices, int index)
     return false;
 }
 
-/* "NVIDIA H100 80GB HBM3, sm_90_cuda_13.0, cuBLASLt-13.1.0, NCCL 2.28.9" */
+/* Writes devices->compute, such as "NVIDIA H100 80GB HBM3, sm_90_cuda_13.0, cuBLASLt-13.1.0, NCCL
+ * 2.28.9". */
 static void name_compute(const struct hd_gpu_list *list, struct hd_devices *devices)
 {
     const size_t size = sizeof devices->compute;
@@ -261,7 +263,7 @@ static void find_processor(char ret_name[96])
     if (at && hd_text_is_utf8(at, strcspn(at, "\n")))
         (void)snprintf(ret_name, 96, "%.*s", (int)strcspn(at + 1 + strspn(at + 1, " "), "\n"),
                        at + 1 + strspn(at + 1, " "));
-    if (!hd_text_is_utf8(ret_name, strlen(ret_name))) /* cut inside a character */
+    if (!hd_text_is_utf8(ret_name, strlen(ret_name))) /* the copy was cut inside a character */
         (void)snprintf(ret_name, 96, "cpu");
     hd_text_free(&text);
 }
@@ -286,8 +288,8 @@ static void add_cpus(int count, int threads, struct hd_devices *devices)
     }
 }
 
-/* --device-memory: a CPU device may get more than its share, but no more than the machine has; a
- * GPU no more than it has. */
+/* Applies --device-memory. A CPU device may get more than its share, but not more than the machine
+ * has; a GPU gets not more than it has. */
 static enum hd_status limit_memory(const struct hd_device_selection *selection,
                                    struct hd_devices *devices)
 {
@@ -312,7 +314,7 @@ static enum hd_status limit_memory(const struct hd_device_selection *selection,
     return HD_OK;
 }
 
-/* GPUs' ranks share the cores that CPU devices leave. */
+/* Divides the cores that CPU devices do not use among the ranks of the GPUs. */
 static void share_cores(int cores, int cpu_threads, struct hd_devices *devices)
 {
     const int left = cores > cpu_threads ? cores - cpu_threads : 0;
@@ -325,8 +327,9 @@ static void share_cores(int cores, int cpu_threads, struct hd_devices *devices)
         devices->list[i].threads = threads;
 }
 
-/* While it is unknown whether there are GPUs, the CPU devices of `auto` have a problem, and their
- * numbers are not kept: no job uses them, and the GPUs shall get the first ones. */
+/* Numbers the CPU devices. unknown: reason why it is not known yet whether the node has GPUs (NULL:
+ * known); then the CPU devices get it as their problem and no lasting number, so that no job uses
+ * them and the GPUs get the first numbers. */
 static enum hd_status number_cpus(struct hd_numbers *numbers, const char *unknown,
                                   struct hd_devices *devices)
 {
@@ -357,7 +360,7 @@ enum hd_status hd_devices_choose(const struct hd_device_selection *selection,
     enum hd_status st = HD_OK;
     bool waits;
 
-    memset(ret_devices, 0, sizeof *ret_devices); /* padding as well: callers compare the bytes */
+    memset(ret_devices, 0, sizeof *ret_devices); /* clears padding as well: callers compare bytes */
     if (hd_device_selection_has_gpus(selection))
         st = add_gpus(&c, ret_devices);
     if (st)
@@ -370,8 +373,8 @@ enum hd_status hd_devices_choose(const struct hd_device_selection *selection,
                       ret_devices->count + cpu_count, HD_ATTEMPT_RANKS_MAX);
     if (cpu_count && !threads)
         threads = cores / cpu_count > 1 ? cores / cpu_count : 1;
-    /* CPU devices beside `auto` without a number of threads are for jobs that want more devices
-     * than there are GPUs: they take no cores from the GPUs' ranks */
+    /* with `auto` and no thread count, CPU devices only serve jobs that need more devices than
+     * there are GPUs, so they take no cores from the GPUs' ranks */
     share_cores(cores, selection->gpus_if_any && !selection->threads ? 0 : cpu_count * threads,
                 ret_devices);
     if (cpu_count)

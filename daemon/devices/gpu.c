@@ -6,10 +6,10 @@
 #include "base/json.h"
 #include "base/log.h"
 
-enum { VALUES_MAX = 65536 /* 2,016 pairs of 64 GPUs, each of 6 */, DEPTH_MAX = 8 };
-static const int64_t memory_most = 1ll << 44; /* 16 TiB: no GPU has as much */
+enum { VALUES_MAX = 65536 /* 2,016 pairs of 64 GPUs have 6 values each */, DEPTH_MAX = 8 };
+static const int64_t memory_most = 1ll << 44; /* 16 TiB: more than any GPU has */
 
-/* The texts of a GPU, by their names in the struct and in JSON. */
+/* Text members of a GPU, with equal names in the struct and in JSON. */
 #define TEXTS(X) X(uuid) X(name) X(bus) X(problem) X(fault)
 
 const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uuid)
@@ -20,8 +20,8 @@ const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uui
     return NULL;
 }
 
-/* Printable ASCII only, since a driver may give anything: the text goes to terminals and into
- * messages to the controller, which takes nothing that is not UTF-8. */
+/* Writes a text with only printable ASCII, because a driver may return any bytes, and the text goes
+ * to terminals and to the controller, which refuses text that is not UTF-8. */
 static void write_text(struct hd_json_writer *w, const char *key, const char *text)
 {
     char copy[HD_ERR_MAX];
@@ -74,12 +74,13 @@ static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
 static void refuse(struct hd_gpu *gpu, const char *what)
 {
     if (!gpu->problem[0])
-        (void)snprintf(gpu->problem, sizeof gpu->problem,
-                       "the driver says %s: it, or the GPU, is broken; see nvidia-smi and dmesg",
-                       what);
+        (void)snprintf(
+            gpu->problem, sizeof gpu->problem,
+            "the driver reports %s: the driver or the GPU is broken; see nvidia-smi and dmesg",
+            what);
 }
 
-/* Withdraws a GPU of which the driver says what cannot be. */
+/* Gives a GPU a problem if the driver reports impossible data about it. */
 static void judge(struct hd_gpu_list *list, int64_t index)
 {
     struct hd_gpu *gpu = &list->gpus[index];
@@ -89,10 +90,10 @@ static void judge(struct hd_gpu_list *list, int64_t index)
         (void)snprintf(what, sizeof what, "that it has %lld bytes of memory",
                        (long long)gpu->memory_bytes);
         refuse(gpu, what);
-        gpu->memory_bytes = 0; /* not known */
+        gpu->memory_bytes = 0; /* 0: unknown */
     }
     if (!gpu->uuid[0])
-        refuse(gpu, "no UUID of it");
+        refuse(gpu, "no UUID for it");
     for (int64_t i = 0; i < index; i++)
         if (strcmp(list->gpus[i].uuid, gpu->uuid) == 0) {
             refuse(gpu, "that another GPU has the same UUID");
@@ -117,7 +118,7 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
         st = hd_json_copy_string(root, "log_problem", list->log_problem, sizeof list->log_problem);
     if (!st)
         st = hd_json_copy_string(root, "libraries", list->libraries, sizeof list->libraries);
-    inventory = st ? NULL : hd_json_member(root, "inventory"); /* older programs write none */
+    inventory = st ? NULL : hd_json_member(root, "inventory"); /* older programs lack it */
     if (inventory && hd_inventory_parse(inventory, &list->inventory)) {
         hd_log(HD_LOG_WARN, "the links between the GPUs are not known: %s", hd_err_message());
         memset(&list->inventory, 0, sizeof list->inventory);

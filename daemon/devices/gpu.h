@@ -1,8 +1,9 @@
-/* gpu: the answer of `heddle-worker gpus`: this machine's GPUs, and which of them no rank can use.
+/* gpu: the answer of `heddle-worker gpus`: this machine's GPUs, with the problems that make them
+ * unusable.
  *
- * heddled does not load CUDA, because its driver may hang for ever when a GPU is broken. It runs
- * `heddle-worker gpus` with a deadline (ask.h). That process asks the CUDA plug-in, which ranks
- * compute with, and the kernel's log (xid.h), prints a struct hd_gpu_list as JSON and ends.
+ * heddled does not load CUDA, because its driver may hang forever when a GPU is broken. It runs
+ * `heddle-worker gpus` with a deadline (ask.h). That process queries the CUDA plug-in that ranks
+ * use, and the kernel's log (xid.h), prints a struct hd_gpu_list as JSON and ends.
  *
  * Used by: worker (writes), devices and agent (read).   Uses: base.   Threads: plain values.
  */
@@ -22,37 +23,39 @@ enum {
     HD_GPU_FAULT_MAX = 160,
     HD_GPU_LIBRARIES_MAX = 128,
     HD_GPU_PROBLEM_MAX = 400,
-    HD_GPU_MINIMUM_CAPABILITY = 80, /* the kernels are built for sm_80 and newer */
+    HD_GPU_MINIMUM_CAPABILITY = 80, /* compute capability 8.0: the kernels are built for sm_80 and
+                                       newer */
 };
 
 struct hd_gpu {
-    char uuid[HD_GPU_UUID_MAX], name[96], bus[20]; /* "GPU-8c1f..", model, "0000:3b:00.0" */
+    char uuid[HD_GPU_UUID_MAX], name[96], bus[20]; /* such as "GPU-8c1f..", model, "0000:3b:00.0" */
     int64_t memory_bytes;
-    char problem[HD_GPU_PROBLEM_MAX]; /* why no rank can use it; "": one can, as far as CUDA says */
-    /* The newest fatal error of this GPU in the kernel's log, "": none; and the number of its
-     * record, which grows until the machine is restarted. 0: none; -1: the log is not readable. */
+    char problem[HD_GPU_PROBLEM_MAX]; /* reason why no rank can use it; "": CUDA reports none */
+    /* Newest fatal error of this GPU in the kernel's log ("": none), and the number of its record,
+     * which grows until the machine is rebooted (0: none; -1: the log is not readable). */
     char fault[HD_GPU_FAULT_MAX];
     int64_t fault_at;
 };
 
 struct hd_gpu_list {
-    char problem[HD_ERR_MAX];     /* why there is no GPU, or no GPU can be used; "": one can */
-    char log_problem[HD_ERR_MAX]; /* why the kernel's log cannot be read; "": it can */
-    /* What their results depend on beside their model: "sm_90_cuda_13.0, cuBLASLt-13.1.0, NCCL
-     * 2.28.9"; "": they cannot work with GPUs of other nodes, because there is no NCCL */
+    char problem[HD_ERR_MAX];     /* reason why no GPU exists or can be used; "": none */
+    char log_problem[HD_ERR_MAX]; /* reason why the kernel's log cannot be read; "": it can */
+    /* Versions on which results depend, beside the GPU's model, such as "sm_90_cuda_13.0,
+     * cuBLASLt-13.1.0, NCCL 2.28.9"; "": no NCCL, so GPUs cannot work with those of other nodes. */
     char libraries[HD_GPU_LIBRARIES_MAX];
-    struct hd_inventory inventory; /* links between these GPUs, and adapters of the machine */
+    struct hd_inventory inventory; /* links between these GPUs, and the machine's network
+                                      adapters */
     int64_t count;
-    struct hd_gpu gpus[HD_GPU_MAX]; /* in the order of their PCI addresses, as in nvidia-smi */
+    struct hd_gpu gpus[HD_GPU_MAX]; /* ordered by PCI address, as in nvidia-smi */
 };
 
 void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json);
-/* HD_CORRUPT: the text is not what hd_gpu_list_write has written. A GPU of which the driver says
- * what cannot be (no memory, or more than any GPU has; no UUID, or that of another GPU) gets a
- * problem, the others are used; links that cannot be read count as not known. */
+/* Parses the list. HD_CORRUPT: hd_gpu_list_write did not write the text. A GPU with impossible data
+ * from the driver (no memory or too much; no UUID, or one of another GPU) gets a problem; the other
+ * GPUs stay usable. Links that cannot be parsed count as unknown. */
 enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_gpu_list *ret_list);
 
-/* NULL: no GPU of the list has this UUID. */
+/* Returns the GPU with this UUID; NULL: none. */
 const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uuid);
 
 #endif

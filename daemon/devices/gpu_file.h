@@ -1,4 +1,4 @@
-/* gpu_file: which device file is a GPU's, by what NVIDIA's driver says in /proc/driver/nvidia/gpus.
+/* gpu_file: finds the device file of a GPU in /proc/driver/nvidia/gpus of NVIDIA's driver.
  *
  * Used by: agent.   Uses: base.   Threads: any.
  */
@@ -9,8 +9,8 @@
 
 enum { HD_GPU_FILE_MAX = 24 };
 
-/* "/dev/nvidia3" of the GPU with this UUID; proc: "/proc". HD_NOT_FOUND, HD_INVALID: the driver
- * does not say. */
+/* Finds the device file, such as "/dev/nvidia3", of the GPU with this UUID. proc: "/proc".
+ * HD_NOT_FOUND, HD_INVALID: the driver does not list it. */
 enum hd_status hd_gpu_device_file(const char *proc, const char *uuid,
                                   char ret_file[HD_GPU_FILE_MAX]);
 

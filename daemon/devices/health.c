@@ -26,7 +26,7 @@ static void log_changes(const struct hd_devices *now, const struct hd_devices *b
         hd_log(HD_LOG_INFO, "%s; the CPU is used", now->note);
 }
 
-/* --device-memory that a GPU does not have; what it has is offered. */
+/* Warns if --device-memory exceeds a GPU's memory; the GPU's memory is then offered. */
 static void log_memory(const struct hd_devices *now, int64_t selection_bytes)
 {
     char selection[32], own[32];
@@ -39,12 +39,13 @@ static void log_memory(const struct hd_devices *now, int64_t selection_bytes)
             continue;
         hd_text_format_bytes(d->memory_bytes, own);
         hd_log(HD_LOG_WARN,
-               "--device-memory: %s is more than device %d has, which is %s: that is offered",
+               "--device-memory: %s is more than the memory of device %d; all its %s are offered",
                selection, d->number, own);
     }
 }
 
-/* Chooses what is offered by the newest answer, or without one. True: it has changed. */
+/* Chooses the devices to offer, from the newest answer or, if `answered` is false, without one.
+ * *ret_changed: whether they differ from before. */
 static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list *list,
                              bool answered, bool *ret_changed)
 {
@@ -55,7 +56,7 @@ static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list 
         return hd_err(HD_NO_MEMORY, "no memory for a list of devices");
     st = hd_devices_choose(&health->selection, list, answered, hd_devices_cores(), &health->numbers,
                            now);
-    if (!st && !answered) /* unknown at present; what it was is the best guess */
+    if (!st && !answered) /* unknown at present: keeps the previous value */
         memcpy(now->compute, devices->compute, sizeof now->compute);
     for (int i = now->gpu_count; !st && i < now->count; i++)
         now->list[i].bf16 = health->cpu.bf16;
@@ -66,7 +67,7 @@ static enum hd_status choose(struct hd_health *health, const struct hd_gpu_list 
         *devices = *now;
     }
     free(now);
-    if (hd_numbers_write(&health->numbers)) /* tried again after the next check */
+    if (hd_numbers_write(&health->numbers)) /* retried after the next check */
         hd_log(HD_LOG_WARN, "a restart of heddled may give devices other numbers: %s",
                hd_err_message());
     return st;
@@ -82,7 +83,7 @@ static bool has_problem(const struct hd_devices *devices)
     return false;
 }
 
-/* The newest check is over; asked: the status of its question. */
+/* Ends the newest check. asked: status of its run. */
 static enum hd_status finish_check(struct hd_health *health, enum hd_status asked,
                                    bool *ret_changed)
 {
@@ -97,7 +98,8 @@ static enum hd_status finish_check(struct hd_health *health, enum hd_status aske
         list->count = 0;
         (void)snprintf(list->problem, sizeof list->problem, "%s", hd_err_message());
     }
-    hd_ask_end(&health->ask); /* no zombie until the next check */
+    hd_ask_end(&health->ask); /* reaps the process, so that no zombie remains until the next
+                                 check */
     st = choose(health, list, !asked, ret_changed);
     if (!asked && !hd_inventory_equal(&health->inventory, &list->inventory)) {
         health->inventory = list->inventory;
@@ -149,7 +151,7 @@ bool hd_health_has_checked(const struct hd_health *health, int64_t number)
 void hd_health_repaired(struct hd_health *health)
 {
     if (!health->looks_for_gpus) {
-        hd_log(HD_LOG_INFO, "this node offers no GPUs; start heddled again if it has some now");
+        hd_log(HD_LOG_INFO, "this node offers no GPUs; restart heddled if GPUs were added");
         return;
     }
     hd_log(HD_LOG_INFO, "checking the GPUs");
@@ -158,18 +160,20 @@ void hd_health_repaired(struct hd_health *health)
     if (health->is_checking) {
         hd_ask_end(&health->ask);
         health->is_checking = false;
-        health->begun--; /* the next check takes its number: ends of attempts wait for that */
+        health->begun--; /* the next check reuses this number, for which ends of attempts may
+                            wait */
     }
     (void)hd_health_check_soon(health);
 }
 
 /* ---- the start ---- */
 
-/* Without an answer precision `auto` is fp32 on this node's CPU devices, and its jobs stay here. */
+/* Queries the processor. Without an answer, precision `auto` means fp32 on this node's CPU devices,
+ * and their jobs cannot use other nodes. */
 static void ask_processor(struct hd_health *health)
 {
     struct hd_devices *devices = &health->devices;
-    const int first = devices->gpu_count; /* CPU devices are alike */
+    const int first = devices->gpu_count; /* all CPU devices are alike */
     const int threads = first < devices->count ? devices->list[first].threads : 1;
 
     if (hd_ask_processor(health->worker, threads, &health->cpu)) {

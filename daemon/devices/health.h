@@ -1,19 +1,19 @@
-/* health: keeps what this node offers in step with the state of its GPUs.
+/* health: checks the GPUs regularly, and updates what this node offers.
  *
  *     start --answer, or 30 s without one--> waiting --due, SIGHUP, a job failed--> checking
  *                                              ^                                        |
  *                                              +----answer, or 30 s without one---------+
  *
- * A check is one run of `heddle-worker gpus` (ask.h) beside heddled's loop. The next one follows
- * after HD_HEALTH_EVERY_MS, sooner while a GPU has a problem or the last check had no answer.
- * Without an answer every GPU of the node gets that as its problem.
+ * A check is one run of `heddle-worker gpus` (ask.h), without blocking heddled's loop. The next
+ * check follows after HD_HEALTH_EVERY_MS, sooner while a GPU has a problem or if the last check had
+ * no answer. A check without an answer gives every GPU of the node that problem.
  *
- * When an attempt has failed on a node with GPUs, its end is told to the controller only after a
- * check that began later (hd_health_check_soon, hd_health_has_checked): otherwise the GPU that
- * broke would be given to the next job at once, and so on through the queue.
+ * When an attempt has failed on a node with GPUs, its end is reported to the controller only after
+ * a check that began later (hd_health_check_soon, hd_health_has_checked). Otherwise a GPU that
+ * broke would get the next job at once, then the one after it, and fail the whole queue.
  *
- * With --devices auto a node on which no GPU works at the start offers its cores and checks no
- * more until heddled is started again, because jobs may use the cores.
+ * With --devices auto, a node on which no GPU works at the start offers its cores, and does not
+ * check again until heddled is restarted, because jobs may use the cores.
  *
  * Used by: agent.   Uses: base.   Threads: the loop's; only hd_health_open blocks.
  */
@@ -28,9 +28,9 @@
 #include "daemon/devices/devices.h"
 
 enum {
-    HD_HEALTH_EVERY_MS = 300000,  /* between two checks, while every GPU works */
-    HD_HEALTH_PROBLEM_MS = 60000, /* while a GPU has a problem */
-    HD_HEALTH_RETRY_MS = 10000,   /* when the last check had no answer */
+    HD_HEALTH_EVERY_MS = 300000,  /* between two checks while every GPU works */
+    HD_HEALTH_PROBLEM_MS = 60000, /* between two checks while a GPU has a problem */
+    HD_HEALTH_RETRY_MS = 10000,   /* after a check without an answer */
 };
 
 struct hd_health {
@@ -38,32 +38,34 @@ struct hd_health {
     struct hd_device_selection selection;
     char worker[PATH_MAX + 16];
 
-    /* to be read */
-    struct hd_devices devices;     /* what the node offers */
+    /* results, read by the caller */
+    struct hd_devices devices;     /* devices that the node offers */
     struct hd_processor cpu;       /* isa "": `heddle-worker device` did not answer */
-    struct hd_inventory inventory; /* links and adapters; of a machine without GPUs the latter */
+    struct hd_inventory inventory; /* links between GPUs, and network adapters; without GPUs only
+                                      the adapters */
 
-    /* health.c */
+    /* private to health.c */
     struct hd_numbers numbers;
     struct hd_worker_run ask;
     bool is_checking, looks_for_gpus;
-    int64_t begun;  /* checks that were begun; the number of the newest */
-    int64_t needed; /* the check of this number begins at once */
-    int64_t due_ms; /* of the next check, by hd_clock_now_ms */
+    int64_t begun;  /* number of checks begun, which is the number of the newest */
+    int64_t needed; /* number of a check that must begin at once; not above `begun`: none */
+    int64_t due_ms; /* time of the next check, by hd_clock_now_ms */
 };
 
-/* Runs the first check, for at most 2 * HD_ASK_MS. HD_UNSUPPORTED as hd_devices_choose. */
+/* Runs the first check; blocks for at most 2 * HD_ASK_MS. Fails like hd_devices_choose. */
 enum hd_status hd_health_open(struct hd_health *health, const char *state_dir, const char *boot_id);
 void hd_health_close(struct hd_health *health);
-/* Called a few times a second. True: `devices` has changed. */
+/* Starts and ends checks; must be called several times per second. Returns true if `devices` or
+ * `inventory` has changed. */
 bool hd_health_step(struct hd_health *health);
 
-/* Asks for a check that begins from now on, and returns its number. */
+/* Requests a check that begins after this call; returns its number. */
 int64_t hd_health_check_soon(struct hd_health *health);
-/* Whether the check of this number is over, or none is needed. */
+/* Returns whether the check of this number is over, or this node needs no checks. */
 bool hd_health_has_checked(const struct hd_health *health, int64_t number);
-/* SIGHUP: the GPUs that the kernel's log has withdrawn were repaired. Checks at once; a check that
- * is under way is given up. */
+/* Offers GPUs again that an error in the kernel's log had withdrawn; for SIGHUP, after a repair.
+ * Starts a new check at once, and abandons one that is running. */
 void hd_health_repaired(struct hd_health *health);
 
 #endif

@@ -14,7 +14,8 @@ enum { BRIDGES_MAX = 12, WORD_MAX = 64 };
 
 /* ---- sysfs ---- */
 
-/* The first line of a file, without its end. False: it cannot be read, or is empty. */
+/* Reads the first line of a file, without its newline. Returns false if it cannot be read or is
+ * empty. */
 static bool read_line(const char *path, char ret_line[WORD_MAX])
 {
     FILE *file = fopen(path, "re");
@@ -35,13 +36,15 @@ static double read_number(const char *folder, const char *name, double otherwise
     return read_line(path, line) ? strtod(line, NULL) : otherwise;
 }
 
-/* The way from a host bridge to a device: "pci0000:3a", then addresses of bridges, last its own. */
+/* Path in the PCIe tree from a host bridge to a device: root such as "pci0000:3a", then the
+ * addresses of bridges, and last the device's own. */
 struct pci_path {
-    char folder[PATH_MAX]; /* of the device */
+    char folder[PATH_MAX]; /* sysfs folder of the device */
     char root[WORD_MAX];
     char steps[BRIDGES_MAX][16];
-    size_t folder_bytes[BRIDGES_MAX]; /* the folder of each step is this much of `folder` */
-    int count;                        /* 0: not known */
+    size_t folder_bytes[BRIDGES_MAX]; /* the folder of step i is the first folder_bytes[i] bytes of
+                                         `folder` */
+    int count;                        /* number of steps; 0: unknown */
     int numa;
 };
 
@@ -72,7 +75,7 @@ static void take_path(const char *folder, struct pci_path *ret_path)
     p->numa = (int)read_number(p->folder, "numa_node", -1);
 }
 
-/* Bridges that two ways have in common, from the host bridge on. */
+/* Returns the number of steps from the host bridge on that both paths have in common. */
 static int common_steps(const struct pci_path *a, const struct pci_path *b)
 {
     int same = 0;
@@ -84,7 +87,7 @@ static int common_steps(const struct pci_path *a, const struct pci_path *b)
     return same;
 }
 
-/* The larger, the nearer. */
+/* Distance of two devices; the largest value is the nearest. */
 enum near { NEAR_SYS, NEAR_NODE, NEAR_PHB, NEAR_PXB, NEAR_PIX };
 static const char *const near_words[] = {"sys", "node", "phb", "pxb", "pix"};
 
@@ -92,7 +95,8 @@ static enum near near_of(const struct pci_path *a, const struct pci_path *b)
 {
     const int same = common_steps(a, b);
 
-    /* below a common bridge: a port of the switch and the device, for each of the two */
+    /* one switch: below the common bridge each path has at most a port of the switch and the
+     * device */
     if (same > 0)
         return a->count - same <= 2 && b->count - same <= 2 ? NEAR_PIX : NEAR_PXB;
     if (strcmp(a->root, b->root) == 0)
@@ -100,8 +104,8 @@ static enum near near_of(const struct pci_path *a, const struct pci_path *b)
     return a->numa == b->numa ? NEAR_NODE : NEAR_SYS;
 }
 
-/* Bytes per second of a lane by its transfers, with the encoding's share (8b/10b, 128b/130b; of
- * generation 6 flits of 236 in 256 bytes). */
+/* Returns bytes per second of one lane for its GT/s, after encoding (8b/10b, 128b/130b; in
+ * generation 6 flits, 236 of 256 bytes). */
 static double lane_bytes_per_s(double transfers)
 {
     static const double lanes[][2] = {{2.5, 0.25e9}, {5, 0.5e9},    {8, 0.985e9},
@@ -113,8 +117,9 @@ static double lane_bytes_per_s(double transfers)
     return 0;
 }
 
-/* Of the link between a step of the way and the bridge above it. Idle GPUs lower the speed of their
- * links, so what both ends can do counts; the width stays. */
+/* Returns the rate of the link between a step of the path and the bridge above it. Uses the speed
+ * that both ends support, because idle GPUs lower their links' current speed, but the current
+ * width, which stays. */
 static double link_bytes_per_s(const struct pci_path *p, int step)
 {
     char folder[PATH_MAX];
@@ -157,10 +162,10 @@ static void add_pairs(const struct pci_path *paths, struct hd_inventory *v)
         }
 }
 
-/* Of equal sets the slower link counts. */
+/* Adds a link that a set of GPUs shares; of two links with equal sets keeps the slower one. */
 static void add_shared(struct hd_inventory *v, const char *name, uint64_t gpus, double bytes_per_s)
 {
-    if (bytes_per_s <= 0 || !(gpus & (gpus - 1))) /* one GPU: its own link */
+    if (bytes_per_s <= 0 || !(gpus & (gpus - 1))) /* single GPU: its link is not shared */
         return;
     for (int i = 0; i < v->shared_count; i++)
         if (v->shared[i].gpus == gpus) {
@@ -175,7 +180,7 @@ static void add_shared(struct hd_inventory *v, const char *name, uint64_t gpus, 
     v->shared_count++;
 }
 
-/* The uplinks of bridges that several GPUs are behind, but not all. */
+/* Adds the uplinks of bridges that more than one GPU, but not all, are behind. */
 static void add_bridges(const struct pci_path *paths, struct hd_inventory *v)
 {
     const uint64_t all = v->gpu_count < 64 ? (1ull << v->gpu_count) - 1 : ~0ull;
@@ -186,7 +191,7 @@ static void add_bridges(const struct pci_path *paths, struct hd_inventory *v)
 
             for (int b = 0; b < v->gpu_count; b++)
                 set |= (uint64_t)(common_steps(&paths[a], &paths[b]) > step) << b;
-            /* a root port has no link above it: that of what is below it counts, the next step */
+            /* a root port has no link above it; the link below it is that of the next step */
             if (set != all && step > 0)
                 add_shared(v, paths[a].steps[step], set, link_bytes_per_s(&paths[a], step));
         }
@@ -272,7 +277,7 @@ static bool is_there(const char *folder, const char *name)
     return dir != NULL;
 }
 
-/* "200 Gb/sec (4X HDR)"; a port that is not active counts as no adapter. */
+/* Adds an InfiniBand adapter if its port is active. The rate reads "200 Gb/sec (4X HDR)". */
 static void list_infiniband(struct hd_inventory *v, struct pci_path *paths, const char *name,
                             const char *folder)
 {
@@ -283,7 +288,8 @@ static void list_infiniband(struct hd_inventory *v, struct pci_path *paths, cons
         add_adapter(v, paths, name, folder, 1e9 / 8 * read_number(folder, "ports/1/rate", 0));
 }
 
-/* speed: Mb/s, -1 of a link that is down. What InfiniBand lists as well is not listed again. */
+/* Adds a network interface, unless InfiniBand lists it, too. Its speed is in Mb/s, -1 if the link
+ * is down. */
 static void list_net(struct hd_inventory *v, struct pci_path *paths, const char *name,
                      const char *folder)
 {
@@ -346,7 +352,7 @@ void hd_inventory_read(const char *sys, const char *const *uuids, const char *co
     memset(v, 0, sizeof *v);
     v->taken_ms = hd_clock_wall_ms();
     if (!paths)
-        return; /* as if nothing could be read */
+        return; /* out of memory: leaves the inventory empty, as if sysfs were not readable */
     v->gpu_count = count < HD_INVENTORY_GPUS_MAX ? count : HD_INVENTORY_GPUS_MAX;
     for (int g = 0; g < v->gpu_count; g++) {
         find_gpu(sys, buses[g], &paths[g]);

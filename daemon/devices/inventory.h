@@ -1,17 +1,18 @@
-/* inventory: how the GPUs of this machine reach one another, and its network adapters.
+/* inventory: links between the GPUs of this machine, and its network adapters.
  *
- * Taken by `heddle-worker gpus`, the short-lived process that asks drivers, from two sources:
+ * Collected by `heddle-worker gpus`, the short-lived process that queries drivers, from two
+ * sources:
  *
  *   sysfs   the PCIe tree: bridges that two GPUs have in common, generation and width of links,
  *           NUMA nodes; adapters of InfiniBand, RoCE and Ethernet with their speed
- *   NVML    active NVLinks of each GPU, what they lead to, and their speed (daemon/worker/nvml.c)
+ *   NVML    active NVLinks of each GPU, their remote ends and speed (daemon/worker/nvml.c)
  *
- * Words of pairs are those of `nvidia-smi topo -m`: nv# (so many NVLinks), pix (one PCIe switch),
+ * Kinds of pairs are those of `nvidia-smi topo -m`: nv# (number of NVLinks), pix (one PCIe switch),
  * pxb (several), phb (one host bridge), node (one NUMA node), sys (between NUMA nodes). Rates are
- * nominal: of one direction, without the overhead of protocols. What lies between sockets is not
- * told by any source: INVENTORY_SOCKET_BYTES_PER_S is assumed.
+ * nominal: of one direction, without the overhead of protocols. No source gives the rate between
+ * sockets; INVENTORY_SOCKET_BYTES_PER_S is assumed.
  *
- * Used by: worker (takes and writes it), health and agent (read it).   Uses: base.
+ * Used by: worker (collects and writes it), health and agent (read it).   Uses: base.
  * Threads: plain values.
  */
 #ifndef HD_DAEMON_DEVICES_INVENTORY_H
@@ -31,56 +32,58 @@ enum {
     HD_INVENTORY_NAME_MAX = 32
 };
 
-/* Of the links between two sockets, all together, in one direction: a round figure of two UPI or
- * four xGMI links, until a node is measured. */
+/* Assumed rate of all links between two sockets together, in one direction, until a node is
+ * measured: a round figure for two UPI or four xGMI links. */
 #define INVENTORY_SOCKET_BYTES_PER_S 20e9
 
 struct hd_inventory {
-    int64_t taken_ms; /* wall clock; 0: never */
+    int64_t taken_ms; /* wall clock time of collection, ms; 0: never */
     int gpu_count;
     struct hd_inventory_gpu {
         char uuid[48];
-        int numa;                /* -1: not known, or the machine has one */
-        double pcie_bytes_per_s; /* 0: not known */
+        int numa;                /* NUMA node; -1: unknown, or the machine has only one */
+        double pcie_bytes_per_s; /* 0: unknown */
     } gpus[HD_INVENTORY_GPUS_MAX];
-    int pair_count; /* all pairs, or 0: not known */
+    int pair_count; /* number of all pairs; 0: unknown */
     struct hd_inventory_pair {
-        uint8_t a, b; /* places in gpus, a < b */
-        bool direct;  /* wires of their own: nothing else goes through them */
-        char kind[8]; /* "nv4", "pix" */
+        uint8_t a, b; /* indices in `gpus`, a < b */
+        bool direct;  /* whether the pair has NVLinks of its own, which no other pair shares */
+        char kind[8]; /* such as "nv4" or "pix" */
         double bytes_per_s;
     } pairs[HD_INVENTORY_PAIRS_MAX];
     int shared_count;
     struct hd_inventory_shared {
-        char name[HD_INVENTORY_NAME_MAX]; /* "0000:3a:00.0", a bridge; "numa 1" */
-        uint64_t gpus;                    /* set of those behind it, by bits */
+        char name[HD_INVENTORY_NAME_MAX]; /* bridge, such as "0000:3a:00.0", or "numa 1" */
+        uint64_t gpus;                    /* GPUs behind it; bit i: gpus[i] */
         double bytes_per_s;
     } shared[HD_INVENTORY_SHARED_MAX];
     int adapter_count;
     struct hd_inventory_adapter {
-        char name[HD_INVENTORY_NAME_MAX]; /* "mlx5_0", "eth0" */
+        char name[HD_INVENTORY_NAME_MAX]; /* such as "mlx5_0" or "eth0" */
         int numa;
-        uint64_t nearest; /* set of the GPUs that no other adapter of the machine is nearer to */
+        uint64_t nearest; /* GPUs for which no other adapter is nearer; bit i: gpus[i] */
         double bytes_per_s;
     } adapters[HD_INVENTORY_ADAPTERS_MAX];
 };
 
-/* Fills what sysfs tells: of GPUs at these PCI addresses ("0000:3B:00.0"), and of adapters. sys:
- * "/sys". What cannot be read is left out; without all paths of the GPUs there are no pairs. */
+/* Reads from sysfs the links of the GPUs at these PCI addresses ("0000:3B:00.0"), and the adapters.
+ * sys: "/sys". What cannot be read is left out; unless the links of all GPUs are known, there are
+ * no pairs. */
 void hd_inventory_read(const char *sys, const char *const *uuids, const char *const *buses,
                        int count, struct hd_inventory *ret_inventory);
 
-/* `links` active NVLinks lead from GPU a to GPU b, each of so many bytes/s; by_switch: through
- * switches, so that a GPU's links serve all its pairs. Replaces a slower pair. */
+/* Records that `links` active NVLinks of bytes_per_s each lead from GPU a to GPU b; by_switch:
+ * through switches, so that all pairs of a GPU share its links. Replaces the pair if it was
+ * slower. */
 void hd_inventory_add_nvlink(struct hd_inventory *inventory, int a, int b, int links,
                              double bytes_per_s, bool by_switch);
 
-/* The same but for the time it was taken at. */
+/* Returns whether both are equal except for taken_ms. */
 bool hd_inventory_equal(const struct hd_inventory *a, const struct hd_inventory *b);
 
 void hd_inventory_write(const struct hd_inventory *inventory, const char *key,
                         struct hd_json_writer *writer);
-/* HD_INVALID: not what hd_inventory_write has written. */
+/* Parses the JSON of hd_inventory_write; HD_INVALID: it is something different. */
 enum hd_status hd_inventory_parse(const struct hd_json *object, struct hd_inventory *ret_inventory);
 
 #endif

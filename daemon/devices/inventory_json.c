@@ -1,10 +1,12 @@
-/* inventory_json: the inventory as JSON, between `heddle-worker gpus` and heddled. */
+/* inventory_json: writes and parses the inventory as JSON, which `heddle-worker gpus` sends to
+ * heddled. */
 #include "daemon/devices/inventory.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Names come from the file system: printable ASCII only, since they go into messages. */
+/* Writes a name with only printable ASCII: it comes from the file system and is shown in
+ * messages. */
 static void write_name(struct hd_json_writer *w, const char *key, const char *text)
 {
     char copy[64];
@@ -16,14 +18,14 @@ static void write_name(struct hd_json_writer *w, const char *key, const char *te
     hd_json_add_string(w, key, copy);
 }
 
-/* A set of GPUs as two numbers of 32 bits: JSON numbers are exact up to 2^53. */
+/* Writes a set of GPUs as two 32-bit numbers, because JSON numbers are exact only up to 2^53. */
 static void write_set(struct hd_json_writer *w, uint64_t set)
 {
     hd_json_add_int64(w, "low", (int64_t)(set & 0xffffffff));
     hd_json_add_int64(w, "high", (int64_t)(set >> 32));
 }
 
-/* What no link carries (a driver may say anything) is written as not known. */
+/* Writes a rate; 0 (unknown) if no link can have it, as drivers may report anything. */
 static void write_rate(struct hd_json_writer *w, const char *key, double bytes_per_s)
 {
     const bool possible = bytes_per_s > 0 && bytes_per_s < 1e15;

@@ -1,4 +1,4 @@
-/* load: how busy other programs keep the processors of this machine.
+/* load: measures how much of the processors' time other programs use.
  *
  * Used by: prober.   Uses: base.   Threads: any; no state.
  */
@@ -8,17 +8,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Time of all processors together since the machine's start, in clock ticks; {0}: not known. */
+/* Time of all processors together since boot, in clock ticks; {0}: unknown. */
 struct hd_load {
-    int64_t busy, total; /* busy: user, nice, system, interrupts, and what a hypervisor took away */
-    int64_t own;         /* user and system time of ended children of this process */
+    int64_t busy, total; /* busy: user, nice, system, interrupts, and time stolen by a hypervisor */
+    int64_t own;         /* user and system time of reaped children of this process */
 };
 
-/* Reads the first line of a file as proc(5) describes /proc/stat. */
+/* Reads the processor times from a file in the format of /proc/stat (proc(5)); {0} on failure. */
 struct hd_load hd_load_read(const char *path);
 
-/* Returns the share of the processors' time between two readings, from 0 to 1, in which processes
- * other than the ended children of this one used them; 0: not known. */
+/* Returns the fraction (0 to 1) of the processors' time between two readings that was used by
+ * processes other than reaped children of this one; 0 also if unknown. */
 double hd_load_of_others(const struct hd_load *from, const struct hd_load *to);
 
 #endif

@@ -47,7 +47,8 @@ struct hd_numbered *hd_numbers_give(struct hd_numbers *numbers, const char *id, 
 
 /* ---- the file ---- */
 
-/* Older builds wrote memory and name after the id: they are ignored. */
+/* Parses the file after it was read. Text after an id is ignored: older builds wrote memory and
+ * name there. */
 static enum hd_status read_lines(char *rest, struct hd_numbers *numbers)
 {
     const char *line = strsep(&rest, "\n");

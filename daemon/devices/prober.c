@@ -10,18 +10,18 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-#define BUSY_FRACTION 0.2 /* share of the processors' time above which figures are not reliable */
+#define BUSY_FRACTION 0.2 /* of the processors' time used by others: more is unreliable */
 
 static const char head[] = "heddle-probe 2\nhash ";
 
 /* ---- the file ---- */
 
-/* "heddle-probe 2", "hash HASH", then what the hash is of: "key KEY", "ended_ms N", "problem TEXT",
- * and the calibration. */
+/* Checks the hash of the file. Format: lines "heddle-probe 2" and "hash HASH"; then, covered by the
+ * hash, "key KEY", "ended_ms N", "problem TEXT" and the calibration. */
 static enum hd_status check_hash(const struct hd_prober *p, const struct hd_text *text,
                                  char **ret_rest)
 {
-    const size_t body = strlen(head) + HD_HASH_TEXT_MAX; /* behind the hash and its line's end */
+    const size_t body = strlen(head) + HD_HASH_TEXT_MAX; /* offset after the line with the hash */
     const char *data = text->data ? text->data : "";
     char hash[HD_HASH_TEXT_MAX] = "";
 
@@ -76,7 +76,7 @@ static void read_file(struct hd_prober *p)
     hd_text_free(&text);
 }
 
-/* Without it the devices are probed again after a restart. */
+/* Saves the result. If that fails, the devices are probed again after a restart. */
 static void write_file(const struct hd_prober *p)
 {
     struct hd_text text = {0}, body = {0};
@@ -93,7 +93,8 @@ static void write_file(const struct hd_prober *p)
              ? hd_err(HD_NO_MEMORY, "no memory for the result of a probe")
              : hd_file_write_atomic(p->path, text.data, text.len_bytes, 0600);
     if (st)
-        hd_log(HD_LOG_WARN, "the result of the probe is lost with this heddled: %s",
+        hd_log(HD_LOG_WARN,
+               "cannot save the result of the probe, so a restart of heddled loses it: %s",
                hd_err_message());
     hd_text_free(&body);
     hd_text_free(&text);
@@ -101,7 +102,8 @@ static void write_file(const struct hd_prober *p)
 
 /* ---- a probe ---- */
 
-/* A message with half a letter in it could not be sent. */
+/* Cuts the text to one line, and replaces bytes if it is not UTF-8, so that it can be sent as a
+ * message. */
 static void keep_sendable(char *text)
 {
     text[strcspn(text, "\n")] = '\0';
@@ -111,7 +113,7 @@ static void keep_sendable(char *text)
         *text = (unsigned char)*text < 0x80 ? *text : '?';
 }
 
-/* The newest probe is over. problem "": it has measured. */
+/* Records the end of the newest probe; problem "": it measured. */
 static void end_probe(struct hd_prober *p, const char *problem)
 {
     p->ended_ms = hd_clock_wall_ms();
@@ -124,8 +126,9 @@ static void end_probe(struct hd_prober *p, const char *problem)
 static void fail_probe(struct hd_prober *p)
 {
     p->has_failed = true;
-    hd_log(HD_LOG_WARN, "the probe of the devices failed, plans go on by %s: %s",
-           p->calibration.len_bytes ? "the result of before" : "the tables", hd_err_message());
+    hd_log(HD_LOG_WARN, "the probe of the devices failed, plans use %s: %s",
+           p->calibration.len_bytes ? "the previous result" : "the built-in tables",
+           hd_err_message());
     end_probe(p, hd_err_message());
 }
 
@@ -135,7 +138,7 @@ static enum hd_status begin(struct hd_prober *p)
     const char *const argv[] = {p->worker, "probe",    "--devices", p->devices, "--seconds",
                                 seconds,   "--answer", "--out",     out,        NULL};
 
-    (void)hd_file_remove_tree(p->dir); /* of a helper that was killed */
+    (void)hd_file_remove_tree(p->dir); /* left over from a helper that was killed */
     if (hd_file_make_dirs(p->dir, 0700))
         return HD_IO;
     (void)snprintf(seconds, sizeof seconds, "%d", p->seconds ? p->seconds : HD_PROBER_SECONDS);
@@ -143,7 +146,7 @@ static enum hd_status begin(struct hd_prober *p)
     return hd_ask_begin(&p->run, argv, p->timeout_ms ? p->timeout_ms : HD_PROBER_MS);
 }
 
-/* The helper says "measured" or why it did not. */
+/* Takes over the result. The helper prints "measured", or why it did not measure. */
 static enum hd_status take(struct hd_prober *p)
 {
     char path[PATH_MAX + 32];
@@ -171,8 +174,8 @@ static struct hd_load load_now(const struct hd_prober *p)
     return hd_load_read(p->stat_path ? p->stat_path : "/proc/stat");
 }
 
-/* Returns whether other programs were busy since p->since, which matters to a probe that was not
- * asked for. Logs it once, with what to do. */
+/* Returns whether other programs were so busy since p->since that a probe without a request of the
+ * controller must wait. Logs that once, with advice. */
 static bool is_disturbed(struct hd_prober *p)
 {
     const struct hd_load now = load_now(p);
@@ -183,9 +186,8 @@ static bool is_disturbed(struct hd_prober *p)
     if (!p->has_reported_busy)
         hd_log(
             HD_LOG_WARN,
-            "the devices are not probed while other programs use %.0f%% of the processors; plans "
-            "go "
-            "on by the tables until it is quiet (heddle probe, or --probe anyway, measure at once)",
+            "the devices are not probed while other programs use %.0f%% of the processors; until "
+            "then plans use the built-in tables (heddle probe or --probe anyway measures at once)",
             100 * others);
     p->has_reported_busy = true;
     return true;
@@ -195,7 +197,7 @@ static void clean_up(struct hd_prober *p)
 {
     p->is_running = false;
     hd_ask_end(&p->run);
-    (void)hd_file_remove_tree(p->dir); /* best effort: the next one removes it */
+    (void)hd_file_remove_tree(p->dir); /* best effort: the next probe removes it, too */
 }
 
 static bool is_over(struct hd_prober *p)

@@ -1,10 +1,10 @@
-/* prober: what the devices of this machine were measured to do, and when they are measured: its
- * GPUs, or its CPU devices where it offers no GPU.
+/* prober: decides when the speed of this machine's devices is measured, and keeps the result. It
+ * measures the GPUs or, on a node that offers none, the CPU devices.
  *
- *     --probe first    no result for this machine, driver and build: as soon as the devices have
- *                      been idle for HD_PROBER_QUIET_MS, and other programs have left the
- *                      processors free, once per start of heddled
- *     --probe anyway   the same, also while other programs use the processors
+ *     --probe first    if there is no result for this machine, driver and build: once per start of
+ *                      heddled, when the devices have been idle for HD_PROBER_QUIET_MS and other
+ *                      programs leave the processors free
+ *     --probe anyway   like first, but even while other programs use the processors
  *     --probe never    only when the controller asks
  *
  *            wanted, idle                  ended, failed, or HD_PROBER_MS are over
@@ -12,12 +12,14 @@
  *        ^                        |
  *        +--- an attempt starts --+   its process is killed, nothing is stored
  *
- * The helper measures all devices at once (worker/probe.h) for at most HD_PROBER_MS and is then
- * killed. A result that was measured while other programs were busy is dropped, unless it was asked
- * for, and is measured again when they are quiet: figures of a busy machine lead to layouts that
- * are slow on an idle one. Its result is a calibration (plan/calibration.h), which is not read
- * here. It is kept in STATE_DIR/probe with a *key*: a text of all that it holds for. With another
- * key it is dropped. A probe that fails leaves an older result of the same key as it is.
+ * The helper measures all devices at once (worker/probe.h); it is killed after HD_PROBER_MS. A
+ * result that was measured while other programs were busy is dropped, unless the controller asked
+ * for it, and is measured again later: results of a busy machine lead to layouts that are slow on
+ * an idle one.
+ *
+ * The result is a calibration (plan/calibration.h), which is not parsed here. It is saved in
+ * STATE_DIR/probe with a *key*, a text that names machine, driver and build. A saved result with
+ * another key is dropped. A probe that fails keeps an older result with the same key.
  *
  * Used by: agent.   Uses: base.   Threads: the loop's; nothing blocks but writing 60 KB.
  */
@@ -32,56 +34,60 @@
 #include "daemon/devices/load.h"
 
 enum {
-    HD_PROBER_SECONDS = 55,    /* that the helper takes for itself */
-    HD_PROBER_MS = 60000,      /* then it is killed */
-    HD_PROBER_QUIET_MS = 5000, /* of idle devices, before a probe that nobody asked for */
+    HD_PROBER_SECONDS = 55,    /* time limit that the helper gets, seconds */
+    HD_PROBER_MS = 60000,      /* time after which the helper is killed */
+    HD_PROBER_QUIET_MS = 5000, /* time that devices must be idle before a probe that the controller
+                                  did not ask for */
     HD_PROBER_RESULT_MAX = 1 << 20,
     HD_PROBER_KEY_MAX = 512,
-    HD_PROBER_DEVICES_MAX = 4096, /* 64 UUIDs */
+    HD_PROBER_DEVICES_MAX = 4096, /* bytes; enough for 64 UUIDs */
 };
 
 struct hd_prober {
-    /* set by the caller before hd_prober_open, and for other devices between hd_prober_close and
-     * another hd_prober_open */
+    /* set by the caller before hd_prober_open; to change them call hd_prober_close, set them, and
+     * call hd_prober_open again */
     char worker[PATH_MAX + 16];
     char key[HD_PROBER_KEY_MAX];         /* one line */
-    char devices[HD_PROBER_DEVICES_MAX]; /* as `heddle-worker probe --devices` takes them:
-                                            "cpu:2:3", or "cuda:UUID,UUID.." */
+    char devices[HD_PROBER_DEVICES_MAX]; /* value of `heddle-worker probe --devices`: "cpu:2:3", or
+                                            "cuda:UUID,UUID.." */
     bool at_first, beside_others;        /* at_first: --probe first or anyway; beside_others:
-                                          * --probe anyway */
+                                            --probe anyway */
     const char *stat_path;               /* for tests; NULL: /proc/stat */
     int seconds, timeout_ms;             /* for tests; 0: HD_PROBER_SECONDS, HD_PROBER_MS */
 
-    /* to be read */
-    int64_t ended_ms;           /* wall clock, when the newest probe ended; 0: none has */
-    char problem[HD_ERR_MAX];   /* why it measured nothing; "": it did */
-    struct hd_text calibration; /* of the newest that measured; "": there is none */
-    uint64_t asked, answered;   /* numbers of the controller's newest question, and answer */
+    /* results, read by the caller */
+    int64_t ended_ms;           /* wall clock time (ms) at which the newest probe ended; 0: none */
+    char problem[HD_ERR_MAX];   /* reason why the newest probe measured nothing; "": it measured */
+    struct hd_text calibration; /* result of the newest successful probe; "": none */
+    uint64_t asked, answered;   /* numbers of the controller's newest request, and of the newest
+                                   answered one */
     bool is_running;
 
-    /* prober.c */
+    /* private to prober.c */
     char path[PATH_MAX + 16], dir[PATH_MAX + 16];
     struct hd_worker_run run;
-    bool has_failed; /* since the start: not tried again by itself */
+    bool has_failed; /* a probe has failed since hd_prober_open; not retried until the controller
+                        asks */
     int64_t idle_since_ms;
-    struct hd_load since;   /* reading when the devices became idle, or the probe began */
-    bool has_reported_busy; /* since the start */
+    struct hd_load since;   /* reading at the time when the devices became idle or the probe
+                               began */
+    bool has_reported_busy; /* whether the warning about busy processors was logged */
 };
 
-/* Reads the result in the state directory; a damaged file counts as none, and is logged. */
+/* Reads the saved result from the state directory; a damaged file is logged and counts as none. */
 void hd_prober_open(struct hd_prober *prober, const char *state_dir);
-void hd_prober_close(struct hd_prober *prober); /* kills a helper that runs */
+void hd_prober_close(struct hd_prober *prober); /* kills a running helper */
 
-/* The controller wants a probe that ends after this; `question` is its number, never 0. The same
- * number again changes nothing. */
+/* Requests a probe that ends after this call. question: the number of the controller's request,
+ * never 0; a repeated number changes nothing. */
 void hd_prober_ask(struct hd_prober *prober, uint64_t question);
 
-/* Called a few times a second. idle: no attempt has, or is to get, a device. True: something that
- * is to be read has changed. */
+/* Starts and ends probes; must be called several times per second. idle: no attempt has a device or
+ * is about to get one. Returns true if a result has changed. */
 bool hd_prober_step(struct hd_prober *prober, bool idle);
 
-/* An attempt has the devices, or is about to: ends the helper, if it runs, within 0.2 s. `why` is
- * the answer to the controller's question, if there is one. */
+/* Ends a running helper within 0.2 s, because an attempt has the devices or is about to get them.
+ * why: the answer to an open request of the controller. */
 void hd_prober_yield(struct hd_prober *prober, const char *why);
 
 #endif

@@ -26,7 +26,7 @@ void hd_sample_list_write(const struct hd_sample_list *list, struct hd_text *ret
 
         hd_json_begin(&w, NULL, '{');
         hd_json_add_string(&w, "uuid", s->uuid);
-#define X(name) hd_json_add_real(&w, #name, s->name); /* null if it is not known */
+#define X(name) hd_json_add_real(&w, #name, s->name); /* NaN becomes null */
         HD_SAMPLE_LIST(X)
 #undef X
         hd_json_end(&w, '}');

@@ -1,6 +1,6 @@
-/* sample: the answer of `heddle-worker gpu-sample`: what this machine's GPUs draw, how fast they
- * run and what keeps them from it, for metrics. As with `gpus` (gpu.h), a process with a deadline
- * asks the driver, which may hang.
+/* sample: the answer of `heddle-worker gpu-sample`: power, clocks, throttling and other readings of
+ * this machine's GPUs, for metrics. As with `gpus` (gpu.h), a process with a deadline queries the
+ * driver, which may hang.
  *
  * Used by: worker (writes), agent (reads).   Uses: base.   Threads: plain values.
  */
@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "daemon/devices/gpu.h"
 
-/* Base units; NaN: the driver or the device does not tell. throttled_*: 1 or 0. */
+/* Readings in base units; NaN: unknown to the driver or device. throttled_*: 1 or 0. */
 #define HD_SAMPLE_LIST(X)  \
     X(power_watts)         \
     X(power_limit_watts)   \
@@ -30,7 +30,7 @@
     X(memory_bytes)        \
     X(ecc_corrected)       \
     X(ecc_uncorrected)     \
-    X(xid) /* newest fatal error in the kernel's log since the machine was started; 0: none */
+    X(xid) /* newest fatal error in the kernel's log since boot; 0: none */
 
 struct hd_sample {
     char uuid[HD_GPU_UUID_MAX];
@@ -44,13 +44,13 @@ struct hd_sample_list {
     struct hd_sample samples[HD_GPU_MAX];
 };
 
-void hd_sample_clear(struct hd_sample *ret_sample); /* nothing is known */
+void hd_sample_clear(struct hd_sample *ret_sample); /* sets all readings to NaN */
 void hd_sample_list_write(const struct hd_sample_list *list, struct hd_text *ret_json);
-/* HD_CORRUPT: the text is not what hd_sample_list_write has written. */
+/* Parses the list. HD_CORRUPT: hd_sample_list_write did not write the text. */
 enum hd_status hd_sample_list_read(const char *json, size_t json_bytes,
                                    struct hd_sample_list *ret_list);
 
-/* NULL: there is none of this GPU. */
+/* Returns the sample of a GPU; NULL: none. */
 const struct hd_sample *hd_sample_find(const struct hd_sample_list *list, const char *uuid);
 
 #endif

@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 enum { RECORD_MAX = 8192, BUS_CHARS = sizeof "0000:3b:00" - 1 };
-enum { MEMORY_DEVICES = 1, KERNEL_LOG = 11 }; /* of /dev/kmsg: Linux' list of devices */
+enum { MEMORY_DEVICES = 1, KERNEL_LOG = 11 }; /* device numbers of /dev/kmsg in Linux' list */
 
-/* After these a GPU computes nothing until it is reset. NULL: not such an error: a program's fault
- * (13, 31, 43, 45), or one that the GPU survives. */
+/* Returns the meaning of an error after which a GPU computes nothing until it is reset; NULL: the
+ * fault of a program (13, 31, 43, 45), or an error that the GPU survives. */
 static const char *explain(long xid)
 {
     switch (xid) {
@@ -36,7 +36,8 @@ static const char *explain(long xid)
     }
 }
 
-/* "PRIORITY,NUMBER,TIME,FLAGS;NVRM: Xid (PCI:BUS): XID, ..."; BUS with or without ".0". */
+/* Parses a record, "PRIORITY,NUMBER,TIME,FLAGS;NVRM: Xid (PCI:BUS): XID, ..." (BUS may end in
+ * ".0"), and records a fatal error at its GPU. */
 static void read_record(const char *record, struct hd_gpu_list *list)
 {
     static const char mark[] = "NVRM: Xid (PCI:";
@@ -59,8 +60,8 @@ static void read_record(const char *record, struct hd_gpu_list *list)
     }
 }
 
-/* Whether standard input is the kernel's log, as the unit of heddled has systemd open it. By its
- * number: the unit hides the name /dev/kmsg. */
+/* Returns whether standard input is the kernel's log, which systemd opens for heddled's unit.
+ * Compares device numbers, because the unit hides the name /dev/kmsg. */
 static bool is_given(const char *log)
 {
     struct stat given, named;
@@ -73,8 +74,9 @@ static bool is_given(const char *log)
            given.st_ino == named.st_ino;
 }
 
-/* The given log is read from its first record on. All programs that heddled starts share its
- * position, so they take turns; *ret_round is to be closed behind the reading. */
+/* Rewinds the kernel's log on standard input. All programs that heddled starts share its file
+ * position, so a lock lets one read at a time; the caller must close *ret_round after reading to
+ * release the lock. */
 static enum hd_status begin_given(int *ret_round)
 {
     const int round = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -93,7 +95,8 @@ static enum hd_status begin_given(int *ret_round)
     return HD_OK;
 }
 
-/* *ret_close: what is to be closed behind the reading of *ret_fd. */
+/* Opens the log as *ret_fd. The caller must close *ret_close, which may be another descriptor,
+ * after reading. */
 static enum hd_status open_log(const char *log, int *ret_fd, int *ret_close)
 {
     if (is_given(log)) {
@@ -115,8 +118,8 @@ enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list)
         list->gpus[i].fault_at = st ? -1 : 0;
     if (st)
         return st;
-    /* /dev/kmsg gives one record a read, EAGAIN after the last one, EPIPE when the next one was
-     * overwritten meanwhile */
+    /* a read of /dev/kmsg returns one record; EAGAIN after the last one; EPIPE if the next record
+     * was overwritten */
     while (n > 0 || errno == EPIPE || errno == EINTR) {
         errno = 0;
         n = read(fd, record, sizeof record - 1);

@@ -1,8 +1,7 @@
-/* xid: fatal errors of GPUs in the kernel's log, "NVRM: Xid (PCI:0000:3b:00): 79, ...".
+/* xid: finds fatal errors of GPUs in the kernel's log, "NVRM: Xid (PCI:0000:3b:00): 79, ...".
  *
- * After such an error a GPU may answer every question of the driver and still fail every job, until
- * it is reset. The log has the errors since the machine was started, as far as their records were
- * not overwritten.
+ * After a fatal error a GPU may still answer all queries of the driver, but fail every job until it
+ * is reset. The log has the errors since boot whose records were not overwritten yet.
  *
  * Used by: worker.   Uses: base.   Threads: any.
  */
@@ -13,9 +12,9 @@
 
 #define HD_XID_LOG "/dev/kmsg"
 
-/* Sets `fault` and `fault_at` of each GPU, found by its bus address. The log is standard input
- * where that is the kernel's log (heddled.service), else it is opened. HD_IO: it cannot be (it may
- * need CAP_SYSLOG). */
+/* Sets `fault` and `fault_at` of each GPU, matched by bus address. Reads the log from standard
+ * input if that is the kernel's log (heddled.service), else opens `log`. HD_IO: it cannot be opened
+ * (it may need CAP_SYSLOG); fault_at is then -1. */
 enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list);
 
 #endif

@@ -180,8 +180,7 @@ static enum hd_status read_top_p(struct ask_reading *r)
 static enum hd_status read_top_k(struct ask_reading *r)
 {
     int64_t k = 0;
-    enum hd_status st = read_int(r->value, -1, INT32_MAX, &k); /* -1 means all, as in other
-                                                                  servers */
+    enum hd_status st = read_int(r->value, -1, INT32_MAX, &k); /* -1: all tokens */
 
     r->ask->sampling.top_k = k < 0 ? 0 : k;
     return st;

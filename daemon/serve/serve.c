@@ -133,8 +133,7 @@ static void on_timer(uv_timer_t *timer)
     struct serve *s = timer->data;
     const int64_t now_ms = hd_clock_now_ms();
 
-    if (!s->stopping && serve_work_failure(s->work)) { /* ends the program: its supervisor may
-                                                          restart it */
+    if (!s->stopping && serve_work_failure(s->work)) { /* a supervisor may restart it */
         hd_log(HD_LOG_ERROR, "stopping: the model can no longer compute");
         s->stopping = true;
         s->stop_ms = now_ms + s->options.grace_ms;
@@ -328,8 +327,7 @@ enum hd_status serve_run(const struct serve_options *options)
             (void)uv_run(&s->loop, UV_RUN_ONCE);
         serve_work_free(s->work);
     }
-    (void)uv_run(&s->loop, UV_RUN_DEFAULT); /* runs the callbacks of handles that are still
-                                               closing */
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT); /* runs callbacks of closing handles */
     (void)uv_loop_close(&s->loop);
     hd_rpc_tokens_done(&s->tokens);
     free(s);

@@ -13,12 +13,7 @@
 #include "base/arena.h"
 #include "chat/render_internal.h"
 
-enum {
-    MARK_BYTES = 3,
-    MARK_FIRST = 0xFDEF,
-    MARKS = 32
-}; /* candidates U+FDEF and below:
-                                                             noncharacters of Unicode */
+enum { MARK_BYTES = 3, MARK_FIRST = 0xFDEF, MARKS = 32 }; /* noncharacters U+FDEF and below */
 
 struct answer_search {
     const struct chat_rendering *r;

@@ -7,11 +7,7 @@
 
 #include "base/text.h"
 
-enum {
-    FIRST = 0xFDD0,
-    CANDIDATES = 32
-}; /* U+FDD0 .. U+FDEF are noncharacters of Unicode, without
-                                             a meaning */
+enum { FIRST = 0xFDD0, CANDIDATES = 32 }; /* U+FDD0 .. U+FDEF are noncharacters of Unicode */
 
 struct guarding {
     struct hd_arena *arena;

@@ -32,8 +32,7 @@ enum hd_status chat_render_messages(const struct chat_rendering *r, const struct
     variables[input.count++] = (struct hd_template_variable){"add_generation_prompt", &flag};
     input.variables = variables;
     st = hd_template_render(r->t, &input, NULL, output);
-    return st ? hd_err_prefix(st, "the chat template") : HD_OK; /* the message continues with
-                                                                   LINE:COLUMN */
+    return st ? hd_err_prefix(st, "the chat template") : HD_OK; /* LINE:COLUMN follows */
 }
 
 /* Reserves memory for `count` spans, and clears the list of spans. */

@@ -487,8 +487,7 @@ enum hd_status hd_template_render(const struct hd_template *t,
     if (!st)
         st = chat_run_list(&run, t->body);
     if (!st) {
-        hd_text_add_bytes(&output->text, "", 0); /* makes `data` a string even if the template wrote
-                                                    nothing */
+        hd_text_add_bytes(&output->text, "", 0); /* `data` is a string even if empty */
         st = check_output(&run);
     }
     hd_arena_done(&run.arena);

@@ -253,8 +253,7 @@ enum hd_status chat_wrong(struct chat_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 enum hd_status chat_unsupported(struct chat_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-enum hd_status chat_no_memory(struct chat_run *run); /* returns HD_LIMIT if the memory limit is the
-                                                        cause */
+enum hd_status chat_no_memory(struct chat_run *run); /* HD_LIMIT: the memory limit */
 enum hd_status chat_steps(struct chat_run *run, size_t count);
 
 /* run.c */
@@ -307,8 +306,8 @@ enum hd_status chat_filter(struct chat_run *run, const char *name, const struct 
 enum hd_status chat_list_filter(struct chat_run *run, const char *name, const struct chat_value *v,
                                 const struct chat_args *args, struct chat_value *ret, bool *found);
 bool chat_has_method(enum chat_kind kind, const char *name);
-bool chat_has_foreign_method(enum chat_kind kind, const char *name); /* Python has the method, this
-                                                                        interpreter does not */
+bool chat_has_foreign_method(enum chat_kind kind, const char *name); /* unsupported, but in
+                                                                        Python */
 enum hd_status chat_call_method(struct chat_run *run, const struct chat_method *method,
                                 const struct chat_args *args, struct chat_value *ret);
 enum hd_status chat_test(struct chat_run *run, const char *name, const struct chat_value *v,
@@ -354,16 +353,14 @@ enum hd_status chat_to_json(struct chat_run *run, const struct chat_value *v,
 
 /* unicode.c */
 size_t chat_code_points(const char *text, size_t bytes);
-size_t chat_code_point_bytes(const char *text); /* bytes of the character at `text`, which must be
-                                                   valid UTF-8 */
+size_t chat_code_point_bytes(const char *text); /* for valid UTF-8 */
 uint32_t chat_code_point(const char *text);
 size_t chat_put_code_point(uint32_t code, char ret_text[4]);
 bool chat_is_space(uint32_t code);     /* like Python's str.isspace */
 bool chat_is_printable(uint32_t code); /* like Python's str.isprintable, but unassigned characters
                                           count as printable */
 size_t chat_skip_spaces(const char *text, size_t bytes);
-size_t chat_trim_end(const char *text, size_t bytes); /* returns the bytes without trailing white
-                                                         space */
+size_t chat_trim_end(const char *text, size_t bytes); /* bytes without trailing space */
 enum chat_case { CHAT_UPPER, CHAT_LOWER, CHAT_TITLE, CHAT_CAPITALIZE, CHAT_TITLE_FILTER };
 enum hd_status chat_change_case(struct chat_run *run, const struct chat_value *v,
                                 enum chat_case how, struct chat_value *ret);

@@ -66,8 +66,7 @@ static enum hd_status map_bytes(const struct hd_corpus_file *file, struct mappin
     void *bytes = NULL;
     int fd;
 
-    fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a named pipe must not
-                                                                 block */
+    fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block open */
     if (fd < 0)
         return hd_file_cannot_open("the data file ", file->path, errno);
     if (fstat(fd, &info) < 0)

@@ -60,8 +60,7 @@ enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
 void hd_corpus_close(struct hd_corpus *corpus); /* NULL is fine */
 
 int64_t hd_corpus_token_count(const struct hd_corpus *corpus);
-int64_t hd_corpus_byte_count(const struct hd_corpus *corpus); /* bytes of all files, including
-                                                                 indexes */
+int64_t hd_corpus_byte_count(const struct hd_corpus *corpus); /* including indexes */
 /* Returns the number of documents by Megatron's indexes; -1: a file has no index. */
 int64_t hd_corpus_document_count(const struct hd_corpus *corpus);
 

@@ -44,8 +44,7 @@ static enum hd_status add_places(int fd, int64_t size_bytes, int64_t places, str
 
 static enum hd_status add_file(const char *path, int64_t places, struct hd_hash *hash)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not
-                                                                     block */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
     enum hd_status st;
     struct stat info;
 

@@ -21,14 +21,11 @@ enum {
     HD_FINGERPRINT_TEXT_MAX = 32,           /* bytes of the text form, with its NUL */
     HD_FINGERPRINT_PLACE_BYTES = 4096,      /* bytes read at each place */
     HD_FINGERPRINT_SHARE_MAX = 256,         /* places at most in one file of large data */
-    HD_FINGERPRINT_SHARE_MIN = 2,           /* places at least in one file: its beginning and its
-                                               end */
-    HD_FINGERPRINT_WHOLE_BYTES = 256 << 20, /* bytes of all files of a job, up to which each file is
-                                               hashed whole */
+    HD_FINGERPRINT_SHARE_MIN = 2,           /* places at least: beginning and end of a file */
+    HD_FINGERPRINT_WHOLE_BYTES = 256 << 20, /* bytes of a job's files that are all hashed whole */
     HD_FINGERPRINT_PLACES_MAX =
         HD_FINGERPRINT_WHOLE_BYTES / HD_FINGERPRINT_PLACE_BYTES, /* places in one file */
-    HD_FINGERPRINT_JOB_PLACES = 1024,                            /* places in all files of a job,
-                                                                    approximately */
+    HD_FINGERPRINT_JOB_PLACES = 1024,                            /* places in all files, about */
     HD_FINGERPRINT_FILES_MAX = 4096 /* files of a job with a fingerprint */
 };
 

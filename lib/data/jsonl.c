@@ -97,8 +97,7 @@ enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_c
 {
     struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
     int64_t line;
-    enum hd_status st = hd_data_look(path); /* its messages are better than the parser's for the
-                                               first line */
+    enum hd_status st = hd_data_look(path); /* first, as its messages are more precise */
 
     if (!st)
         st = each_line(path, look_at_line, &look, &line);

@@ -239,8 +239,7 @@ static enum hd_data_kind kind_by_name(const char *path)
 
 static enum hd_status read_head(const char *path, char head[HD_DATA_HEAD_BYTES], size_t *ret_bytes)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not
-                                                                     block */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
     struct stat info;
     size_t have = 0;
     ssize_t n = 1;

@@ -15,8 +15,7 @@ enum { READ_BYTES = 256 << 10 };
 
 enum hd_status hd_lines_open(struct hd_lines *l, const char *path, size_t bytes_max)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not
-                                                                     block */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
     struct stat info;
 
     *l = (struct hd_lines){.path = path, .bytes_max = bytes_max};

@@ -93,8 +93,7 @@ static int64_t kept_of(struct packing_work *w, struct hd_conversation_place plac
     const int64_t S = w->facts->context;
     int64_t end = S;
 
-    if (w->too_long != HD_TOO_LONG_CUT || place.chosen) /* half an answer would be a different
-                                                           answer */
+    if (w->too_long != HD_TOO_LONG_CUT || place.chosen) /* half an answer is a wrong answer */
         return 0;
     hd_corpus_read_counts(w->corpus, place.first, S + 1, w->counts);
     while (end > 0 && !(w->counts[end - 1] && !w->counts[end]))
@@ -321,8 +320,7 @@ static void fit(struct fitting *f, const struct hd_packed *found, int64_t count,
 static enum hd_status list(struct fitting *f, const struct hd_packed *found, struct hd_packing *p)
 {
     const int64_t count = p->facts.conversations;
-    int32_t *number = f->capacity, named = 0; /* [windows] new number; reuses the array of free
-                                                 rows, which is not needed any more */
+    int32_t *number = f->capacity, named = 0; /* [windows] new number; reuses the array */
 
     p->facts.windows = f->windows;
     p->packed = calloc((size_t)count, sizeof *p->packed);

@@ -320,8 +320,7 @@ static int64_t count_packed(const struct hd_corpus *corpus, const struct hd_pack
     int64_t sum = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        const int64_t chosen = packed[i].chosen; /* tokens of the chosen answer of a pair; 0: one
-                                                    conversation */
+        const int64_t chosen = packed[i].chosen; /* tokens of a pair's first answer; 0: no pair */
 
         if (chosen)
             sum += hd_conversation_targets(corpus, packed[i].first, chosen);

@@ -35,8 +35,7 @@ struct hd_token_writer {
     unsigned char *buffer;             /* [BUFFER_IDS, id_bytes] */
     /* the tables of Megatron's index */
     struct hd_text lengths, pointers, documents; /* arrays of i32, i64, i64 */
-    struct hd_text counts;                       /* one bit per token: whether it counts for the
-                                                    loss */
+    struct hd_text counts;                       /* one bit per token: counts for the loss */
     int64_t sequences, sequence_first;
 };
 

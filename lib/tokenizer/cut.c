@@ -116,8 +116,7 @@ unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior)
     }
     if (!all || behavior == HD_SPLIT_MERGED_WITH_PREVIOUS || behavior == HD_SPLIT_MERGED_WITH_NEXT)
         return 0;
-    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* adjacent matches are joined, so no
-                                                             match bound is certain */
+    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* adjacent matches are joined */
 }
 
 /* ---- the tokenizer ---- */

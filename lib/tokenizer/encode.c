@@ -13,8 +13,7 @@ struct hd_bpe_encoder {
     const struct hd_bpe *bpe;
     struct hd_words *words;
     struct hd_regex_scratch *scratch;
-    struct hd_rewrite normal[2];                 /* buffers for a piece that the normalizers
-                                                    change */
+    struct hd_rewrite normal[2];                 /* buffers of the normalizers */
     struct hd_rewrite changed[HD_BPE_STEPS_MAX]; /* per step: buffer for a piece that it changed */
     bool tracks;                                 /* whether pieces have origins */
     struct hd_id_list *list;

@@ -149,8 +149,7 @@ enum hd_status hd_regex_scratch_new(struct hd_regex_scratch **ret_scratch)
         hd_regex_scratch_free(s);
         return hd_err(HD_NO_MEMORY, "no memory to match patterns");
     }
-    s->stack = pcre2_jit_stack_create(64 << 10, JIT_STACK_BYTES_MAX, NULL); /* NULL: the JIT is not
-                                                                               used */
+    s->stack = pcre2_jit_stack_create(64 << 10, JIT_STACK_BYTES_MAX, NULL); /* NULL: no JIT */
     if (s->stack)
         pcre2_jit_stack_assign(s->context, NULL, s->stack);
     (void)pcre2_set_heap_limit(s->context, HEAP_KIB_MAX);

@@ -290,8 +290,7 @@ void hd_rewrite_copy(struct hd_rewrite *rewrite, const struct hd_text_piece *pie
 /* Makes *piece refer to the text that was written. */
 enum hd_status hd_rewrite_take(struct hd_rewrite *rewrite, struct hd_text_piece *piece);
 void hd_rewrite_letters(struct hd_rewrite *rewrite,
-                        const struct hd_text_piece *piece); /* ByteLevel: writes a letter for each
-                                                               byte */
+                        const struct hd_text_piece *piece); /* writes ByteLevel's letters */
 
 /* Returns the bytes of the text that [from, to) of a piece was made from; [from, to) must not be
  * empty. */
@@ -309,8 +308,7 @@ static inline size_t hd_character_bytes(unsigned char lead)
     return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 uint32_t hd_character_code(const unsigned char *character, size_t *ret_bytes);
-size_t hd_character_spell(uint32_t code, unsigned char ret_bytes[4]); /* returns the number of
-                                                                         bytes */
+size_t hd_character_spell(uint32_t code, unsigned char ret_bytes[4]); /* returns bytes */
 
 /* ---- normal.c ---- */
 
@@ -393,8 +391,7 @@ enum hd_status hd_pattern_translate(const char *pattern, bool newer, struct hd_t
 
 bool hd_regex_is_present(void);
 enum hd_status hd_regex_new(const char *pattern,
-                            struct hd_regex **ret_regex); /* pattern in Oniguruma's
-                                                                                  syntax */
+                            struct hd_regex **ret_regex); /* Oniguruma syntax */
 /* Compiles a pattern in PCRE2's syntax in which <name> means the characters of a set of
  * unicode.def. */
 enum hd_status hd_regex_of_sets(const char *pattern, struct hd_regex **ret_regex);
@@ -446,8 +443,7 @@ enum hd_status hd_unicode_normal(enum hd_normal_form form, const unsigned char *
 /* Returns whether a character begins a sequence that a normal form converts alone: it never joins
  * with a character before it. */
 bool hd_unicode_begins(enum hd_normal_form form, uint32_t code);
-size_t hd_unicode_lower(uint32_t code, uint32_t ret_codes[2]); /* returns the number of
-                                                                  characters */
+size_t hd_unicode_lower(uint32_t code, uint32_t ret_codes[2]); /* returns their number */
 bool hd_unicode_is_accent(uint32_t code, bool as_bert);
 bool hd_unicode_is_control(uint32_t code); /* control character as BertNormalizer defines it */
 bool hd_unicode_is_space(uint32_t code);   /* has the property White_Space */

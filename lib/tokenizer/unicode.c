@@ -261,8 +261,7 @@ bool hd_unicode_may_fold(uint32_t code)
 {
     const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
 
-    return category <= UTF8PROC_CATEGORY_ME; /* letters and marks; unassigned characters have
-                                                category 0 */
+    return category <= UTF8PROC_CATEGORY_ME; /* letters, marks and unassigned (0) */
 }
 
 #else
