@@ -258,7 +258,7 @@ static void add_adapter(struct hd_inventory *v, struct pci_path *paths, const ch
     (void)snprintf(device, sizeof device, "%s/device", folder);
     take_path(device, &paths[v->adapter_count]);
     if (!paths[v->adapter_count].count)
-        return; /* not on PCIe: a virtual interface */
+        return; /* a virtual interface, not on PCIe */
     *adapter = (struct hd_inventory_adapter){.numa = paths[v->adapter_count].numa,
                                              .bytes_per_s = bytes_per_s};
     (void)snprintf(adapter->name, sizeof adapter->name, "%s", name);

@@ -42,13 +42,13 @@ struct hd_inventory {
     struct hd_inventory_gpu {
         char uuid[48];
         int numa;                /* NUMA node; -1: unknown, or the machine has only one */
-        double pcie_bytes_per_s; /* 0: unknown */
+        double pcie_bytes_per_s; /* nominal rate of its PCIe link, one direction; 0: unknown */
     } gpus[HD_INVENTORY_GPUS_MAX];
     int pair_count; /* number of all pairs; 0: unknown */
     struct hd_inventory_pair {
         uint8_t a, b; /* indices in `gpus`, a < b */
         bool direct;  /* whether the pair has NVLinks of its own, which no other pair shares */
-        char kind[8]; /* such as "nv4" or "pix" */
+        char kind[8]; /* kind of path, such as "nv4" or "pix" */
         double bytes_per_s;
     } pairs[HD_INVENTORY_PAIRS_MAX];
     int shared_count;
@@ -59,7 +59,7 @@ struct hd_inventory {
     } shared[HD_INVENTORY_SHARED_MAX];
     int adapter_count;
     struct hd_inventory_adapter {
-        char name[HD_INVENTORY_NAME_MAX]; /* such as "mlx5_0" or "eth0" */
+        char name[HD_INVENTORY_NAME_MAX]; /* interface, such as "mlx5_0" or "eth0" */
         int numa;
         uint64_t nearest; /* GPUs for which no other adapter is nearer; bit i: gpus[i] */
         double bytes_per_s;

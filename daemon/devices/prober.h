@@ -47,7 +47,7 @@ struct hd_prober {
     /* set by the caller before hd_prober_open; to change them call hd_prober_close, set them, and
      * call hd_prober_open again */
     char worker[PATH_MAX + 16];
-    char key[HD_PROBER_KEY_MAX];         /* one line */
+    char key[HD_PROBER_KEY_MAX];         /* one line that names machine, driver and build */
     char devices[HD_PROBER_DEVICES_MAX]; /* value of `heddle-worker probe --devices`: "cpu:2:3", or
                                             "cuda:UUID,UUID.." */
     bool at_first, beside_others;        /* at_first: --probe first or anyway; beside_others:

@@ -14,7 +14,7 @@
 #include "generate/written.h"
 
 enum {
-    HD_ASK_CHOICES_MAX = 1024,  /* number of prompts times n, at most */
+    HD_ASK_CHOICES_MAX = 1024,  /* choices of a request (prompts times n), at most */
     HD_ASK_VALUES_MAX = 1 << 19 /* JSON values in a body, mostly token ids of prompts */
 };
 

@@ -114,7 +114,7 @@ static enum hd_status read_numbers(const struct hd_flag *f, struct settings *s)
     if (!st)
         st = hd_flag_int(&f[FLAG_QUEUE], 1, 1 << 20, QUEUE_DEFAULT, &s->serve.queue_max);
     if (!st)
-        st = hd_flag_int(&f[FLAG_BODY], 1, 1 << 20, 4096, &body); /* in KiB */
+        st = hd_flag_int(&f[FLAG_BODY], 1, 1 << 20, 4096, &body); /* unit: KiB */
     if (!st)
         st = hd_flag_int(&f[FLAG_TIMEOUT], 1, 86400, 600, &timeout);
     if (!st)

@@ -28,7 +28,7 @@ struct serve_options {
                                        its job, or of its folder */
     const char *token_file;         /* NULL: requests need no token */
     int64_t queue_max;              /* choices that may wait or run */
-    int64_t timeout_ms;             /* of one request */
+    int64_t timeout_ms;             /* time limit of one request */
     int64_t grace_ms;               /* for running requests, after the first signal to stop */
 };
 
@@ -62,7 +62,7 @@ struct serve_call {
     struct serve *serve;
     struct serve_call *before, *next;
     struct hd_http_request *request; /* NULL: the client has disconnected, or got its answer */
-    struct hd_arena arena;           /* has the texts of ask.stops */
+    struct hd_arena arena;           /* memory of the texts of ask.stops */
     struct hd_ask ask;               /* model, prompt and messages are valid only until the call has
                                         begun */
     char id[48];

@@ -57,7 +57,7 @@ struct serve_event {
     /* token; id -1: none */
     int32_t id;
     bool of_prompt, is_stop;
-    double log_probability; /* NaN: not requested */
+    double log_probability; /* NaN: not requested by the item */
     struct hd_likely top[HD_GENERATE_TOP_MAX];
     int top_count;
     char *bytes; /* text that has become safe to send; NULL: none */

@@ -76,7 +76,7 @@ static enum hd_status make_range(struct chat_run *run, const struct chat_args *a
         count = (bounds[1] - bounds[0] + bounds[2] - 1) / bounds[2];
     else if (bounds[2] < 0 && bounds[1] < bounds[0])
         count = (bounds[0] - bounds[1] - bounds[2] - 1) / -bounds[2];
-    if (count > 100000) /* limit of Jinja2's sandbox */
+    if (count > 100000) /* the limit of Jinja2's sandbox */
         return chat_fail(run->at, HD_LIMIT, "a range of more than 100000 numbers");
     st = chat_array(run, (size_t)count, &items);
     for (int64_t i = 0; !st && i < count; i++)

@@ -316,7 +316,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
     } else if (c.form == HD_CHAT_COMPLETION) {
         st = read_completion(arena, root, &c, &last, &prompt_count);
     } else {
-        st = hd_json_need_string(root, "text", &c.answer); /* the text may be empty */
+        st = hd_json_need_string(root, "text", &c.answer); /* may be empty */
     }
     c.tools = hd_json_member(root, "tools");
     if (c.tools && c.tools->kind == HD_JSON_NULL)

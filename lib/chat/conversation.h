@@ -44,7 +44,7 @@ struct hd_conversation {
     struct hd_json messages;     /* array of objects, each with a string `role` */
     const bool *counts;          /* for each message: whether it is an answer of the assistant to
                                     learn */
-    const struct hd_json *tools; /* NULL: none */
+    const struct hd_json *tools; /* JSON list of tools; NULL: none */
     const char *prompt, *answer; /* set if there are no messages; prompt: "" for the form text */
     bool has_margin;             /* the line of a pair has a margin by which the chosen answer is
                                     better */

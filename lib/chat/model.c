@@ -19,7 +19,7 @@ struct hd_chat {
     bool has_date;
     int64_t date_s;
     struct hd_companions companions;
-    struct hd_template_variable *variables; /* [count] */
+    struct hd_template_variable *variables; /* [count] names of special tokens */
     size_t count;
 };
 

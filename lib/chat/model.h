@@ -35,7 +35,7 @@ enum hd_status hd_chat_find_tool_use(const char *template_path, struct hd_text *
 enum hd_status hd_chat_open(const char *path, const char *dir, struct hd_chat **ret_chat);
 void hd_chat_close(struct hd_chat *chat); /* NULL is fine */
 
-const struct hd_template *hd_chat_template(const struct hd_chat *chat); /* NULL: none */
+const struct hd_template *hd_chat_template(const struct hd_chat *chat); /* NULL: no template */
 /* Returns the template for a conversation: tool_use if it has tools and the model has that
  * template, else the default. */
 const struct hd_template *hd_chat_template_for(const struct hd_chat *chat, bool has_tools);

@@ -19,9 +19,9 @@
 #include "chat/template.h"
 
 enum hd_chat_loss {
-    HD_CHAT_ANSWERS, /* each answer to learn */
-    HD_CHAT_LAST,    /* the last answer to learn */
-    HD_CHAT_ALL,     /* the whole text */
+    HD_CHAT_ANSWERS, /* the loss counts each answer to learn */
+    HD_CHAT_LAST,    /* the loss counts the last answer to learn */
+    HD_CHAT_ALL,     /* the loss counts the whole text */
 };
 
 /* Renders a conversation; output->spans are the bytes that count for the loss. input: further

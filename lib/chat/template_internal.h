@@ -29,7 +29,7 @@ enum chat_kind {
     CHAT_LIST,   /* items, count */
     CHAT_TUPLE,
     CHAT_DICT,
-    CHAT_NAMESPACE, /* dict */
+    CHAT_NAMESPACE, /* an object of namespace(); in `dict` */
     CHAT_LOOP,
     CHAT_MACRO,
     CHAT_METHOD,
@@ -106,38 +106,38 @@ struct chat_token {
 enum chat_node_kind {
     /* expressions; beside each, the members of struct chat_node that hold its parts */
     CHAT_CONSTANT,
-    CHAT_NAME,      /* name */
-    CHAT_ITEMS,     /* list; the member `tuple` says which */
-    CHAT_MAPPING,   /* list: pairs a: b */
+    CHAT_NAME,      /* the variable `name` */
+    CHAT_ITEMS,     /* [list] or, if `tuple`, (list) */
+    CHAT_MAPPING,   /* {..} with a list of pairs a: b */
     CHAT_ATTRIBUTE, /* a.name */
     CHAT_ITEM,      /* a[b] */
     CHAT_SLICE,     /* a[first:second:third], each may be NULL: b, c, d */
     CHAT_CALL,      /* a(list, named) */
     CHAT_FILTER,    /* a | name(list, named); a NULL: filters the text of a block */
     CHAT_TEST,      /* a is name(list) */
-    CHAT_NOT,       /* a */
+    CHAT_NOT,       /* not a */
     CHAT_NEGATIVE,  /* -a */
     CHAT_POSITIVE,  /* +a */
-    CHAT_AND,       /* a, b */
-    CHAT_OR,        /* a, b */
-    CHAT_BINARY,    /* a name b: + - * / // % ** */
-    CHAT_CONCAT,    /* list */
-    CHAT_COMPARE,   /* a, then each of list: name, a */
+    CHAT_AND,       /* a and b */
+    CHAT_OR,        /* a or b */
+    CHAT_BINARY,    /* a name b, where name is + - * / // % or ** */
+    CHAT_CONCAT,    /* items of list, joined by ~ */
+    CHAT_COMPARE,   /* a, then for each node of list: its name (operator) and a */
     CHAT_CONDITION, /* b if a else c; c may be NULL */
     CHAT_ARGUMENT,  /* name = a: in `named`, and in the parameters of a macro */
     /* statements; beside each, the members of struct chat_node that hold its parts */
-    CHAT_TEXT,  /* value */
-    CHAT_PRINT, /* a */
-    CHAT_IF,    /* list: branches, each a (NULL: else) and list */
+    CHAT_TEXT,  /* text outside of tags: value */
+    CHAT_PRINT, /* {{ a }} */
+    CHAT_IF,    /* {% if %} with branches in list, each a (NULL: else) and list */
     CHAT_BRANCH,
-    CHAT_FOR,          /* for a in b if c: list, else named */
-    CHAT_SET,          /* a = b */
-    CHAT_SET_BLOCK,    /* a = list, through the filters b (may be NULL) */
-    CHAT_FILTER_BLOCK, /* list through b */
-    CHAT_DEFINE,       /* macro name(named): list */
-    CHAT_CALL_BLOCK,   /* call(named) a: list */
-    CHAT_WITH,         /* named: arguments; list */
-    CHAT_GENERATION,   /* list */
+    CHAT_FOR,          /* {% for a in b if c %} list {% else %} named */
+    CHAT_SET,          /* {% set a = b %} */
+    CHAT_SET_BLOCK,    /* {% set a %} list, through the filters b (may be NULL) */
+    CHAT_FILTER_BLOCK, /* {% filter b %} list */
+    CHAT_DEFINE,       /* {% macro name(named) %} list */
+    CHAT_CALL_BLOCK,   /* {% call(named) a %} list */
+    CHAT_WITH,         /* {% with named %} list */
+    CHAT_GENERATION,   /* {% generation %} list */
     CHAT_BREAK,
     CHAT_CONTINUE,
 };
@@ -253,7 +253,7 @@ enum hd_status chat_wrong(struct chat_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 enum hd_status chat_unsupported(struct chat_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-enum hd_status chat_no_memory(struct chat_run *run); /* HD_LIMIT: the memory limit */
+enum hd_status chat_no_memory(struct chat_run *run); /* HD_LIMIT if over a limit */
 enum hd_status chat_steps(struct chat_run *run, size_t count);
 
 /* run.c */
@@ -306,15 +306,14 @@ enum hd_status chat_filter(struct chat_run *run, const char *name, const struct 
 enum hd_status chat_list_filter(struct chat_run *run, const char *name, const struct chat_value *v,
                                 const struct chat_args *args, struct chat_value *ret, bool *found);
 bool chat_has_method(enum chat_kind kind, const char *name);
-bool chat_has_foreign_method(enum chat_kind kind, const char *name); /* unsupported, but in
-                                                                        Python */
+bool chat_has_foreign_method(enum chat_kind kind, const char *name); /* in Python only */
 enum hd_status chat_call_method(struct chat_run *run, const struct chat_method *method,
                                 const struct chat_args *args, struct chat_value *ret);
 enum hd_status chat_test(struct chat_run *run, const char *name, const struct chat_value *v,
                          const struct chat_args *args, bool *ret);
 
 /* value.c */
-extern const struct chat_value CHAT_EMPTY; /* "" */
+extern const struct chat_value CHAT_EMPTY; /* the empty string */
 struct chat_value chat_bool(bool truth);
 struct chat_value chat_int(int64_t integer);
 struct chat_value chat_real(double real);
@@ -353,7 +352,7 @@ enum hd_status chat_to_json(struct chat_run *run, const struct chat_value *v,
 
 /* unicode.c */
 size_t chat_code_points(const char *text, size_t bytes);
-size_t chat_code_point_bytes(const char *text); /* for valid UTF-8 */
+size_t chat_code_point_bytes(const char *text); /* bytes of the first character (valid UTF-8) */
 uint32_t chat_code_point(const char *text);
 size_t chat_put_code_point(uint32_t code, char ret_text[4]);
 bool chat_is_space(uint32_t code);     /* like Python's str.isspace */

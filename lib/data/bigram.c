@@ -10,16 +10,16 @@
 enum { READ_TOKENS = 4096, FIRST_CAPACITY = 1 << 12 };
 
 struct bigram_pair {
-    uint64_t key;  /* before << 32 | token */
-    int64_t count; /* 0: a free slot */
+    uint64_t key;  /* token pair: before << 32 | token */
+    int64_t count; /* occurrences of the pair; 0: free slot */
 };
 
 struct hd_bigram {
     struct bigram_pair *pairs; /* hash table of n(a,b), open addressing */
     size_t capacity, used;     /* slots (a power of two); used slots */
-    int64_t *before;           /* n(a) = sum_b n(a,b), [V] */
-    int64_t *single;           /* n(b), [V]                */
-    int64_t total, vocab;      /* N, V                   */
+    int64_t *before;           /* [V] n(a) = sum_b n(a,b): pairs that begin with a token */
+    int64_t *single;           /* [V] n(b): occurrences of a token */
+    int64_t total, vocab;      /* N, tokens counted; V, vocabulary */
 };
 
 static struct bigram_pair *find(struct bigram_pair *pairs, size_t capacity, uint64_t key)

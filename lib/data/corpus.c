@@ -19,7 +19,7 @@
 /* A mapped file, and its attributes when it was mapped. */
 struct mapping {
     char *path;
-    const unsigned char *bytes; /* NULL when empty */
+    const unsigned char *bytes; /* mapped contents; NULL: empty file */
     int64_t size_bytes;
     dev_t device;
     ino_t inode;
@@ -35,10 +35,10 @@ struct token_file {
 
 struct hd_corpus {
     int64_t token_count;
-    int64_t vocab; /* ids must be below; INT64_MAX: not set */
+    int64_t vocab; /* vocabulary: ids must be below; INT64_MAX: not set */
     bool bounded, pairs;
     int64_t end_of_text;    /* end-of-text id; INT64_MIN or -1: none */
-    const float *reference; /* [token_count]; NULL: none */
+    const float *reference; /* [token_count] hd_corpus_set_reference; NULL: none */
     size_t file_count;
     struct token_file files[]; /* ascending by `first`; an empty file and the next one have equal
                                   `first` */
@@ -402,7 +402,7 @@ enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab)
 void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text)
 {
     corpus->bounded = true;
-    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text; /* INT64_MIN: equals no id */
+    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text; /* a value that no id has */
 }
 
 bool hd_corpus_is_bounded(const struct hd_corpus *corpus)

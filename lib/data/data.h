@@ -120,7 +120,7 @@ enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversa
 struct hd_conversation_place { /* one conversation, or the two of a pair */
     int64_t first, count;      /* range of tokens of the corpus */
     int64_t chosen;            /* tokens of the chosen answer of a pair; 0: no pair */
-    const char *path;          /* the text or token file that has it */
+    const char *path;          /* path of the text or token file that has the conversation */
     int64_t file, document;    /* index of the file, number of the conversation or pair in the file;
                                   both from 0 */
 };
@@ -144,7 +144,7 @@ struct hd_text_origin {
     const char *tokenizer;     /* "bytes", or the path of a tokenizer.json */
     const char *template;      /* path of the chat template, "" if none; NULL: no text is a
                                   conversation */
-    const char *folder;        /* folder of tokenizer_config.json; "": none */
+    const char *folder;        /* folder of the tokenizer_config.json; "": none */
     const char *model_dir;     /* folder of model.from; "": none */
     const char *format, *loss; /* job keys data.format, data.loss */
     const char *date;          /* job key data.date; "": no template reads the date */
@@ -172,7 +172,8 @@ enum hd_data_order { HD_DATA_SEQUENTIAL, HD_DATA_SHUFFLED };
 /* One source of a mixture, with its own epochs and order. */
 struct hd_sampler_source {
     struct hd_data_range range;
-    const struct hd_packing *packing; /* NULL: windows of consecutive tokens */
+    const struct hd_packing *packing; /* packed conversations; NULL: windows of consecutive
+                                         tokens */
     int64_t window_count;             /* samples per epoch, at least 1 */
     uint64_t seed;
 };
@@ -180,7 +181,7 @@ struct hd_sampler_source {
 struct hd_sampler {       /* read-only after hd_sampler_init */
     int64_t context;      /* S: tokens per window */
     int64_t global_batch; /* samples per step, over all ranks */
-    int64_t window_count; /* windows of all sources */
+    int64_t window_count; /* sum over all sources */
     enum hd_data_order order;
     struct hd_mixture mixture;
     struct hd_sampler_source sources[HD_MIXTURE_SOURCES_MAX];
@@ -204,7 +205,7 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
 /* Rows of a batch; the caller owns the arrays. Any array may be NULL; but with document bounds,
  * tokens may be NULL only if all are. */
 struct hd_data_batch {
-    int32_t *tokens;    /* [count, S]                                                           */
+    int32_t *tokens;    /* [count, S] token ids */
     int32_t *targets;   /* [count, S] the next token; HD_DATA_TARGET_NONE in padding, with bounds at
                            the last token of a document, and in conversations where the next token
                            does not count for the loss */
@@ -254,7 +255,8 @@ int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, i
 
 struct hd_validation { /* read-only after hd_validation_init */
     struct hd_data_range range;
-    const struct hd_packing *packing; /* NULL: windows of consecutive tokens */
+    const struct hd_packing *packing; /* packed conversations; NULL: windows of consecutive
+                                         tokens */
     int64_t context;
     int64_t window_count; /* windows to evaluate; for text, window_count * context targets */
 };

@@ -17,7 +17,7 @@ struct foreign {
     const char *names;  /* file name endings, with a blank before and after each; "": none */
     const char *remedy; /* advice to the user */
     size_t at;          /* offset of the magic, bytes */
-    size_t magic_bytes; /* 0: the kind is told by its name only */
+    size_t magic_bytes; /* bytes of the magic; 0: only the name tells the kind */
     const char *magic;
 };
 

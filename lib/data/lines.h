@@ -18,10 +18,10 @@ struct hd_lines {
     int64_t number;      /* number of `line`, from 1 */
     struct hd_text line; /* without its newline */
     size_t bytes_max;
-    /* private */
+    /* private to lines.c */
     FILE *file;
     char *bytes;
-    size_t from, until; /* unread part of `bytes` */
+    size_t from, until; /* unread range of `bytes` */
 };
 
 /* Opens a file; borrows the path. Fails with HD_NOT_FOUND or HD_IO. The caller must call

@@ -17,7 +17,7 @@ void hd_mixture_init(struct hd_mixture *ret_mixture, const double *weights, int6
     for (int64_t k = 0; k < count; k++)
         sum += weights[k];
     for (int64_t k = 0; k < count; k++) {
-        m.share[k] = (uint64_t)(weights[k] / sum * (0x1p32 - (double)count)) + 1; /* never 0 */
+        m.share[k] = (uint64_t)(weights[k] / sum * (0x1p32 - (double)count)) + 1; /* at least 1 */
         m.phase[k] = (hd_random_u64(key, (uint64_t)k) >> 32) | 1;
         left -= m.share[k];
         largest = weights[k] > weights[largest] ? k : largest;

@@ -17,8 +17,8 @@ enum { HD_MIXTURE_SOURCES_MAX = 64 };
 
 struct hd_mixture {
     int64_t count;
-    uint64_t share[HD_MIXTURE_SOURCES_MAX]; /* w_k 2^32; their sum is 2^32 */
-    uint64_t phase[HD_MIXTURE_SOURCES_MAX]; /* u_k 2^32 */
+    uint64_t share[HD_MIXTURE_SOURCES_MAX]; /* w_k 2^32 of each source; the sum is 2^32 */
+    uint64_t phase[HD_MIXTURE_SOURCES_MAX]; /* phase u_k of each source, times 2^32 */
 };
 
 /* Initialises a mixture. weights: [count], each finite and > 0; only their ratios matter. count >=

@@ -193,7 +193,7 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
         return st;
     view.tokens = p + head + length;
     view.count = header.count;
-    length = size_bytes - head - length; /* bytes of the array */
+    length = size_bytes - head - length; /* from here on: bytes of the array */
     if (view.count > length || length != view.count * hd_token_type_bytes(view.type))
         return hd_err(HD_INVALID,
                       "%" PRId64 " bytes after the header, but its %" PRId64

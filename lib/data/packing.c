@@ -83,7 +83,7 @@ struct packing_work {
     struct hd_packing_facts *facts;
     struct hd_packed *found; /* [facts->conversations], in the order of the corpus */
     int64_t capacity;
-    bool *counts; /* [context + 1] */
+    bool *counts; /* [context + 1] whether each token counts for the loss */
     bool failed;
 };
 
@@ -93,7 +93,7 @@ static int64_t kept_of(struct packing_work *w, struct hd_conversation_place plac
     const int64_t S = w->facts->context;
     int64_t end = S;
 
-    if (w->too_long != HD_TOO_LONG_CUT || place.chosen) /* half an answer is a wrong answer */
+    if (w->too_long != HD_TOO_LONG_CUT || place.chosen) /* cut, the answer would be another one */
         return 0;
     hd_corpus_read_counts(w->corpus, place.first, S + 1, w->counts);
     while (end > 0 && !(w->counts[end - 1] && !w->counts[end]))
@@ -222,10 +222,10 @@ static enum hd_status find(struct hd_data_range range, struct packing_work *w)
 
 struct fitting {
     int32_t *order;     /* [conversations] indices, longest conversation first */
-    int32_t *window_of; /* [conversations] window of each */
+    int32_t *window_of; /* [conversations] index of its window */
     int32_t *head;      /* [context + 1] newest window with that many free rows; -1: none */
     int32_t *next;      /* [windows] next older window with as many free rows; -1: none */
-    int32_t *capacity;  /* [windows] free rows */
+    int32_t *capacity;  /* [windows] free rows of each */
     struct capacity_set rooms;
     int32_t windows;
 };

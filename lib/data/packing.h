@@ -29,7 +29,7 @@ struct hd_packing_facts {
     int64_t conversations; /* conversations in the windows; for pairs, the number of pairs */
     bool pairs;
     int64_t tokens;                          /* tokens in the windows; the other rows are padding */
-    int64_t targets;                         /* those of `tokens` that are targets */
+    int64_t targets;                         /* tokens in the windows that are targets */
     int64_t too_long, dropped, cut;          /* longer than context; of these left out; cut */
     int64_t silent;                          /* left out, as no token counts for the loss */
     struct hd_conversation_place first_long; /* first longer than context, if too_long > 0 */
@@ -50,7 +50,7 @@ const struct hd_packing_facts *hd_packing_get_facts(const struct hd_packing *pac
 
 struct hd_packed {  /* one conversation, or the two of a pair */
     int64_t first;  /* index of its first token in the corpus */
-    int32_t count;  /* tokens that are used */
+    int32_t count;  /* its tokens that are in the window */
     int32_t chosen; /* tokens of the chosen answer of a pair; 0: no pair */
 };
 

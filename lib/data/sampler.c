@@ -167,7 +167,7 @@ static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t 
     bool counts[PIECE];
 
     for (int64_t j = 0; !st && j < count; j++) {
-        if (j % PIECE == 0) /* for the targets of the next PIECE rows */
+        if (j % PIECE == 0) /* counts[] covers the targets of the next PIECE rows */
             hd_corpus_read_counts(corpus, first + j + 1,
                                   count - j - 1 < PIECE ? count - j - 1 : PIECE, counts);
         if (row->targets)
@@ -222,7 +222,7 @@ static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct h
     enum hd_status st = HD_OK;
     int64_t at = 0;
 
-    if (!row->tokens) /* without `tokens` no array may be set */
+    if (!row->tokens) /* without tokens, the caller wants no array */
         return HD_OK;
     for (int64_t i = 0; !st && i < n; i++) {
         st = packed[i].chosen

@@ -31,8 +31,8 @@ struct hd_token_writer {
     int id_bytes, fd;
     char *out, *part, *idx, *idx_part; /* final and temporary paths; idx, idx_part NULL: the format
                                           has no index */
-    int64_t count;                     /* ids written */
-    unsigned char *buffer;             /* [BUFFER_IDS, id_bytes] */
+    int64_t count;                     /* ids written so far */
+    unsigned char *buffer;             /* [BUFFER_IDS, id_bytes] ids to write */
     /* the tables of Megatron's index */
     struct hd_text lengths, pointers, documents; /* arrays of i32, i64, i64 */
     struct hd_text counts;                       /* one bit per token: counts for the loss */
@@ -207,7 +207,7 @@ enum hd_status hd_token_writer_add(struct hd_token_writer *w, const int32_t *ids
     for (int64_t at = 0; !st && at < count;) {
         const int64_t n = count - at < BUFFER_IDS ? count - at : BUFFER_IDS;
 
-        if (w->count - w->sequence_first > INT32_MAX - n) /* a sequence's length is an int32 */
+        if (w->count - w->sequence_first > INT32_MAX - n) /* lengths in the index are int32 */
             end_sequence(w);
         st = put(w, ids + at, (size_t)n);
         at += n;

@@ -34,7 +34,7 @@ struct tokenize_slot {
     struct hd_id_list ids;
     struct hd_text counts; /* for conversations, one byte per id: whether it counts for the loss */
     int64_t targets, spelled;
-    size_t *ends; /* index in `ids` of the end of each document */
+    size_t *ends; /* [end_count] index in `ids` after each document's last id */
     size_t end_count, end_capacity;
     struct hd_error error;
 };
@@ -52,9 +52,9 @@ struct work {
     FILE *file;           /* the current input; NULL: not open yet */
     int64_t line, byte;   /* lines and bytes of the input that slots have got */
     struct hd_text ahead; /* bytes read from the input that no slot has got yet */
-    size_t searched;      /* bytes of `ahead` in which no end of a piece was found */
-    bool at_end;          /* the end of the file was read */
-    bool has_lines;       /* the input is a .jsonl */
+    size_t searched;      /* leading bytes of `ahead` known to have no end of a piece */
+    bool at_end;          /* whether the end of the file was read */
+    bool has_lines;       /* whether the input is a .jsonl file */
     struct hd_token_writer *writer;
     struct hd_tokenize_counts counts;
 };

@@ -49,7 +49,7 @@ enum hd_status hd_added_insert(struct hd_arena *arena, struct hd_added_set *set,
         }
         node = next;
     }
-    if (set->nodes[node].token < 0) /* the first one of duplicates wins */
+    if (set->nodes[node].token < 0) /* of duplicate tokens the first one wins */
         set->nodes[node].token = token;
     return HD_OK;
 }

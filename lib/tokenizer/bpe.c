@@ -38,7 +38,7 @@ struct hd_words {
     struct bpe_slot *cache;
     struct bpe_part *parts;
     struct bpe_pair *heap;
-    int32_t *lens; /* bytes of the word that each id spells */
+    int32_t *lens; /* for each id, the bytes of the word that it spells */
     size_t part_capacity, heap_count;
     struct hd_id_list *list;
 };

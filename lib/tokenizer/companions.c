@@ -30,7 +30,7 @@ enum { STANDARD_COUNT = sizeof standard / sizeof standard[0] };
 static const struct tokenizer_class {
     const char *name;
     const char *names[STANDARD_COUNT]; /* default tokens in the order of `standard`; NULL: none */
-    bool resets;                       /* value for hd_companions.resets */
+    bool resets;                       /* value for hd_companions.resets of this class */
     bool ignores_prefix_space;         /* the class has no setting add_prefix_space */
 } classes[] = {
     {.name = "GPT2Tokenizer", .names = {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"}},
@@ -67,7 +67,7 @@ static const struct type_class {
 
 struct companions_reading {
     struct hd_companions *to;
-    struct hd_arena json; /* freed after reading */
+    struct hd_arena json; /* parsed files; freed after reading */
     const struct hd_json *roots[HD_COMPANION_FILES];
     int name_capacity, listed_capacity, extra_capacity;
 };
@@ -356,7 +356,7 @@ static enum hd_status read_all_extras(struct companions_reading *r, bool with_ma
     if (old && !is_given(first))
         first = old;
     if (first && !(more && more->kind != HD_JSON_ARRAY && first->kind == HD_JSON_ARRAY))
-        st = read_extras(r, config, first); /* an object, and null, replace a list */
+        st = read_extras(r, config, first); /* null or an object replaces a list */
     if (!st && more)
         st = read_extras(r, map, more);
     if (!st && with_map && !has_list && (old = member(r, map, old_key)))
@@ -612,7 +612,7 @@ static bool says(const struct hd_text *json, const char *what)
 enum hd_status hd_companions_read(const char *dir, const struct hd_text *tokenizer_json,
                                   struct hd_companions *ret_companions)
 {
-    static const char llama[] = "LlamaTokenizer"; /* the class that needs is_byte_level */
+    static const char llama[] = "LlamaTokenizer"; /* the class that depends on is_byte_level */
     struct hd_companion_texts texts = {.is_byte_level = false};
     struct hd_text own = {0};
     enum hd_status st = HD_OK;

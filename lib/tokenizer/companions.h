@@ -35,7 +35,7 @@ struct hd_token_flags {
 };
 
 struct hd_companion_token {
-    const char *content; /* never empty */
+    const char *content; /* text of the token, never empty */
     struct hd_token_flags flags;
     bool is_text;         /* written as a string; then `flags` are those of a special token */
     bool says_normalized; /* false: flags.normalized follows from flags.special */
@@ -66,7 +66,7 @@ struct hd_companions {
     bool resets;   /* the class finally gives all special tokens the same flags */
     bool asks_prefix_space;  /* add_prefix_space of tokenizer_config.json is set and overrides the
                                steps of tokenizer.json, as the class defines */
-    bool wants_prefix_space; /* value of add_prefix_space */
+    bool wants_prefix_space; /* value of add_prefix_space, if asks_prefix_space */
     bool splits_specials;    /* value of split_special_tokens: the text of a special token is
                                 encoded as ordinary tokens */
     struct hd_companion_name *names; /* in the order in which the tokens are added */

@@ -43,7 +43,7 @@ static const struct {
     {" ?\\p{L}+", LOCAL},
     {" ?\\p{N}+", LOCAL},
     {" ?[^\\s\\p{L}\\p{N}]+", LOCAL},
-    {"\\s+(?!\\S)", LOCAL}, /* begins with white space, so after the cut */
+    {"\\s+(?!\\S)", LOCAL}, /* matches only after the cut, as it begins with white space */
     {"\\s+", LOCAL | LINES | SPACES},
     /* branches of the patterns of GPT-4, Llama-3 and Qwen */
     {ENDINGS, LOCAL},
@@ -116,7 +116,7 @@ unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior)
     }
     if (!all || behavior == HD_SPLIT_MERGED_WITH_PREVIOUS || behavior == HD_SPLIT_MERGED_WITH_NEXT)
         return 0;
-    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* adjacent matches are joined */
+    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* joined matches have uncertain ends */
 }
 
 /* ---- the tokenizer ---- */
@@ -188,18 +188,18 @@ static bool letter_before(const unsigned char *text, size_t at)
         first--;
     if (at - first == 2 && text[first] >= 0xC3 && text[first] <= 0xDF) {
         c = (text[first] & 0x1Fu) << 6 | (text[first + 1] & 0x3Fu);
-        return (c >= 0xC0 && c <= 0x17F && c != 0xD7 && c != 0xF7) || /* Latin */
-               (c >= 0x3B1 && c <= 0x3C9) ||                          /* Greek, small */
-               (c >= 0x400 && c <= 0x481) ||                          /* Cyrillic */
-               (c >= 0x5D0 && c <= 0x5EA) ||                          /* Hebrew */
-               (c >= 0x620 && c <= 0x64A);                            /* Arabic */
+        return (c >= 0xC0 && c <= 0x17F && c != 0xD7 && c != 0xF7) || /* Latin letters */
+               (c >= 0x3B1 && c <= 0x3C9) ||                          /* small Greek letters */
+               (c >= 0x400 && c <= 0x481) ||                          /* Cyrillic letters */
+               (c >= 0x5D0 && c <= 0x5EA) ||                          /* Hebrew letters */
+               (c >= 0x620 && c <= 0x64A);                            /* Arabic letters */
     }
     if (at - first == 3 && (text[first] & 0xF0) == 0xE0) {
         c = (text[first] & 0x0Fu) << 12 | (text[first + 1] & 0x3Fu) << 6 |
             (text[first + 2] & 0x3Fu);
         return (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) || /* Japanese */
-               (c >= 0x4E00 && c <= 0x9FA5) ||                                 /* Chinese */
-               (c >= 0xAC00 && c <= 0xD7A3);                                   /* Korean */
+               (c >= 0x4E00 && c <= 0x9FA5) || /* Chinese characters */
+               (c >= 0xAC00 && c <= 0xD7A3);   /* Korean syllables */
     }
     return false;
 }

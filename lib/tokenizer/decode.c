@@ -6,7 +6,7 @@
 
 #include "tokenizer/tokenizer_internal.h"
 
-static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD, replaces invalid bytes */
 
 struct token_list { /* token i ends at ends[i] of the text; the next one begins at that offset */
     struct hd_text text;

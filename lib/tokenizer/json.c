@@ -16,7 +16,7 @@ static const size_t arena_bytes_max = (size_t)4 << 30;
 struct tokenizer_reading {
     struct hd_bpe *bpe;
     struct hd_companions *companions; /* files beside the tokenizer.json; NULL: none */
-    struct hd_arena json;             /* freed after reading */
+    struct hd_arena json;             /* parsed file; freed after reading */
 };
 
 static enum hd_status no_memory(void)
@@ -223,7 +223,7 @@ static void put_merge(struct hd_bpe *bpe, struct hd_merge merge)
 
     while (bpe->merges[i].key && bpe->merges[i].key != merge.key)
         i = (i + 1) & bpe->merge_mask;
-    bpe->merges[i] = merge; /* the last one of duplicates wins */
+    bpe->merges[i] = merge; /* of duplicate merges the last one wins */
 }
 
 static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_json *m, int32_t rank)
@@ -272,7 +272,7 @@ static enum hd_status read_merges(struct tokenizer_reading *r, const struct hd_j
         enum hd_status st;
 
         if (m->kind == HD_JSON_STRING && hd_text_starts(m->text, "#version"))
-            continue; /* first line of an old merges.txt */
+            continue; /* skips the first line of an old merges.txt */
         st = read_merge(r, m, rank);
         if (st)
             return hd_err_prefix(st, "model.merges[%d]", (int)rank);

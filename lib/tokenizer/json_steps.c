@@ -427,7 +427,7 @@ static enum hd_status add_metaspace(struct hd_bpe *bpe, const struct hd_json *p)
 
     if (st)
         return st;
-    (void)strcpy(step.content, content); /* one character */
+    (void)strcpy(step.content, content); /* `content` is one character, at most 4 bytes */
     st = add_step(bpe, step);
     return st || !splits ? st : add_character_split(bpe, content, HD_SPLIT_MERGED_WITH_NEXT);
 }

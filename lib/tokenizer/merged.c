@@ -21,7 +21,7 @@ enum { OWN_MAX = 1 << 20, NOTES_MAX = 4, AROUND_MAX = 64, AROUND_DEPTH_MAX = 32 
 
 struct known { /* row of a hash table, by content; content NULL: free */
     const char *content;
-    int32_t id;      /* -1: none yet */
+    int32_t id;      /* token id; -1: none yet */
     int32_t index;   /* index in the merged list; -1: not in it yet */
     int32_t waiting; /* index of its last entry among the tokens to be added; -1: none */
 };
@@ -31,7 +31,7 @@ struct merging {
     const struct hd_companions *companions;
     struct hd_text *notes; /* receives notes for the user; NULL: none wanted */
     struct hd_merged_list *list;
-    struct known *known; /* [mask + 1] */
+    struct known *known; /* [mask + 1] hash table */
     uint64_t mask;
     int32_t model_count, last_id; /* tokens of the model; largest id of an added token so far, -1:
                                      none */

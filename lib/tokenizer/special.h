@@ -45,7 +45,7 @@ struct hd_model_ids {
 enum hd_status hd_model_ids_read(const char *dir, struct hd_model_ids *ret_ids);
 
 struct hd_special_token {
-    int32_t id;       /* -1: none */
+    int32_t id;       /* token id; -1: none */
     const char *file; /* file, or class of tokenizers, that names it */
 };
 

@@ -11,8 +11,8 @@
 struct hd_tokenizer {
     char *name;
     bool is_bytes;
-    struct hd_bpe bpe;               /* used unless is_bytes */
-    struct hd_companions companions; /* used unless is_bytes */
+    struct hd_bpe bpe;               /* the BPE, unless is_bytes */
+    struct hd_companions companions; /* files beside the tokenizer.json, unless is_bytes */
 };
 
 struct hd_encoder {

@@ -33,7 +33,7 @@ struct hd_encoder;
 enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer);
 void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
 
-const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* as it was opened */
+const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* name as opened */
 int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);    /* largest id + 1 */
 
 /* Returns the contents of the files beside its tokenizer.json; NULL: the tokenizer is "bytes".
@@ -67,7 +67,7 @@ enum hd_status hd_tokenizer_decode_next(const struct hd_tokenizer *tokenizer, in
 /* A growing array of ids. Initialise with {0}. */
 struct hd_id_list {
     int32_t *ids;
-    size_t count, capacity; /* used; allocated */
+    size_t count, capacity; /* ids used; ids allocated */
 };
 
 /* Allocates space for `more` further ids. */
@@ -87,7 +87,7 @@ enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size
 
 /* Offset in a text, in bytes, for which encoding finds the token. */
 struct hd_encoder_mark {
-    size_t at;    /* less than the size of the text */
+    size_t at;    /* offset in bytes, less than the size of the text */
     bool is_end;  /* whether it is the last byte of a span, else the first: a space that the
                      tokenizer puts in front belongs to the first character */
     size_t token; /* result: index in the list of the token that covers this byte; if none does, as

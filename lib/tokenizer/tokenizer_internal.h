@@ -43,7 +43,7 @@ enum {
 };
 
 struct hd_token_text {          /* content NULL: no token has this id */
-    const char *content;        /* as written in tokenizer.json */
+    const char *content;        /* text as written in tokenizer.json */
     const char *shown;          /* text for decoders; for an added token after normalization */
     const unsigned char *bytes; /* bytes by which a token of the model occurs in words; NULL: not of
                                    the model */
@@ -68,22 +68,22 @@ struct hd_regex; /* compiled pattern; immutable */
 
 /* A pattern: a regular expression or a literal. */
 struct hd_matcher {
-    struct hd_regex *regex;       /* NULL: a literal */
-    const unsigned char *literal; /* not empty */
+    struct hd_regex *regex;       /* compiled regular expression; NULL: a literal */
+    const unsigned char *literal; /* literal, not empty */
     size_t literal_bytes;
 };
 
 /* ---- steps ---- */
 
 enum hd_normal_kind {
-    HD_NORMAL_FORM, /* one of enum hd_normal_form */
+    HD_NORMAL_FORM, /* a Unicode normal form, enum hd_normal_form */
     HD_NORMAL_LOWERCASE,
     HD_NORMAL_STRIP,
     HD_NORMAL_STRIP_ACCENTS,
     HD_NORMAL_NMT,
     HD_NORMAL_REPLACE,
     HD_NORMAL_PREPEND,
-    HD_NORMAL_LETTERS, /* ByteLevel */
+    HD_NORMAL_LETTERS, /* ByteLevel: a letter for each byte */
     /* steps of BertNormalizer */
     HD_NORMAL_BERT_CLEAN,
     HD_NORMAL_BERT_CHINESE,
@@ -95,9 +95,9 @@ enum hd_normal_form { HD_NFC, HD_NFD, HD_NFKC, HD_NFKD };
 struct hd_normal_step {
     enum hd_normal_kind kind;
     enum hd_normal_form form;
-    bool left, right;          /* STRIP */
-    struct hd_matcher pattern; /* REPLACE */
-    const char *content;       /* REPLACE, PREPEND */
+    bool left, right;          /* HD_NORMAL_STRIP: ends to strip */
+    struct hd_matcher pattern; /* HD_NORMAL_REPLACE: what to replace */
+    const char *content;       /* HD_NORMAL_REPLACE, HD_NORMAL_PREPEND: text */
     size_t content_bytes;
 };
 
@@ -106,20 +106,20 @@ enum hd_split_kind {
     HD_STEP_SPACE,     /* ByteLevel: adds a space before a piece that begins without one */
     HD_STEP_METASPACE, /* Metaspace: writes its character for spaces and in front */
     HD_STEP_LETTERS,   /* ByteLevel: writes a letter for each byte */
-    HD_STEP_LENGTH,    /* FixedLength */
+    HD_STEP_LENGTH,    /* FixedLength: cuts a piece into equal lengths */
 };
 
 enum hd_prepend { HD_PREPEND_NEVER, HD_PREPEND_FIRST, HD_PREPEND_ALWAYS };
 
 struct hd_split_step {
     enum hd_split_kind kind;
-    struct hd_matcher pattern; /* SPLIT */
+    struct hd_matcher pattern; /* HD_STEP_SPLIT: where to split */
     enum hd_split_behavior behavior;
     bool invert;
     unsigned cut_properties; /* bits of hd_cut_properties; 0: unknown */
-    char content[8];         /* METASPACE: the character in UTF-8 */
-    enum hd_prepend prepend; /* METASPACE */
-    int64_t length;          /* LENGTH: characters per piece */
+    char content[8];         /* HD_STEP_METASPACE: its character in UTF-8 */
+    enum hd_prepend prepend; /* HD_STEP_METASPACE: when to write it in front */
+    int64_t length;          /* HD_STEP_LENGTH: characters per piece */
 };
 
 enum hd_decode_kind {
@@ -128,20 +128,20 @@ enum hd_decode_kind {
     HD_DECODE_FUSE,
     HD_DECODE_STRIP,
     HD_DECODE_METASPACE,
-    HD_DECODE_LETTERS, /* ByteLevel */
-    HD_DECODE_SUFFIX,  /* BPEDecoder */
+    HD_DECODE_LETTERS, /* ByteLevel: letters to bytes */
+    HD_DECODE_SUFFIX,  /* BPEDecoder: suffix to space */
 };
 
 struct hd_decode_step {
     enum hd_decode_kind kind;
-    struct hd_matcher pattern; /* REPLACE, SUFFIX */
-    const char *content;       /* REPLACE: replacement; STRIP, METASPACE: one character */
-    int64_t start, stop;       /* STRIP: characters to remove at each end, at most */
-    enum hd_prepend prepend;   /* METASPACE */
+    struct hd_matcher pattern; /* HD_DECODE_REPLACE, HD_DECODE_SUFFIX: what to replace */
+    const char *content;       /* HD_DECODE_REPLACE: replacement; STRIP, METASPACE: one character */
+    int64_t start, stop;       /* HD_DECODE_STRIP: characters to remove at each end, at most */
+    enum hd_prepend prepend;   /* HD_DECODE_METASPACE: unless NEVER, drops the first space */
 };
 
 struct hd_added_token {
-    const char *content; /* text; in normal form C if `normalized` */
+    const char *content; /* text to search for; in normal form C if `normalized` */
     uint32_t len_bytes;
     int32_t id;
     bool lstrip, rstrip, single_word, normalized, special;
@@ -151,11 +151,11 @@ struct hd_added_token {
 struct hd_added_set {
     struct hd_added_node {
         int32_t child, sibling; /* indices of nodes; 0: none */
-        int32_t token;          /* index in `tokens`, or -1 */
+        int32_t token;          /* index in `tokens`; -1: no token ends at this node */
         unsigned char byte;
     } * nodes;
     int node_count, node_capacity;
-    int32_t first[256]; /* the root's children by byte; 0: none */
+    int32_t first[256]; /* first node by byte; 0: none */
 };
 
 /* Ids that a post-processor puts before and after a text for add_special_tokens=True. */
@@ -168,7 +168,7 @@ enum hd_cut { HD_CUT_NOWHERE, HD_CUT_AT_LINES, HD_CUT_AT_SPACES };
 
 struct hd_bpe {
     struct hd_arena arena;
-    struct hd_token_text *texts; /* [vocab] */
+    struct hd_token_text *texts; /* [vocab] by id */
     int32_t vocab;
     int32_t byte_ids[256];   /* token of each byte: of its letter if is_byte_level, else <0x..> if
                                 falls_back; -1: none */
@@ -215,7 +215,7 @@ enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_compan
                            struct hd_bpe *bpe);
 void hd_bpe_done(struct hd_bpe *bpe);
 
-struct hd_json; /* base/json.h */
+struct hd_json; /* parsed JSON, base/json.h */
 
 /* Checks the keys of `object`; known: the keys that it may have, as "a|b|c". Used by json*.c. */
 enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where,
@@ -390,8 +390,7 @@ enum hd_status hd_pattern_translate(const char *pattern, bool newer, struct hd_t
 /* ---- split.c ---- */
 
 bool hd_regex_is_present(void);
-enum hd_status hd_regex_new(const char *pattern,
-                            struct hd_regex **ret_regex); /* Oniguruma syntax */
+enum hd_status hd_regex_new(const char *pattern, struct hd_regex **ret_regex); /* Oniguruma's */
 /* Compiles a pattern in PCRE2's syntax in which <name> means the characters of a set of
  * unicode.def. */
 enum hd_status hd_regex_of_sets(const char *pattern, struct hd_regex **ret_regex);
@@ -446,7 +445,7 @@ bool hd_unicode_begins(enum hd_normal_form form, uint32_t code);
 size_t hd_unicode_lower(uint32_t code, uint32_t ret_codes[2]); /* returns their number */
 bool hd_unicode_is_accent(uint32_t code, bool as_bert);
 bool hd_unicode_is_control(uint32_t code); /* control character as BertNormalizer defines it */
-bool hd_unicode_is_space(uint32_t code);   /* has the property White_Space */
+bool hd_unicode_is_space(uint32_t code);   /* has Unicode's property White_Space */
 bool hd_unicode_has_newer(const unsigned char *text, size_t len_bytes);
 /* Returns whether case folding can join a non-ASCII character with others. */
 bool hd_unicode_may_fold(uint32_t code);

@@ -3,7 +3,7 @@
 
 #include "tokenizer/tokenizer.h"
 
-static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD, printed for invalid bytes */
 
 /* State of the pending bytes: a whole character, an incomplete one, or invalid. */
 enum utf8_progress { WHOLE, OPEN, BROKEN };
@@ -36,7 +36,7 @@ static bool is_safe(const unsigned char *p, size_t count)
 {
     if (count == 1)
         return (p[0] >= 0x20 && p[0] != 0x7F) || p[0] == '\n' || p[0] == '\t';
-    return !(count == 2 && p[0] == 0xC2 && p[1] < 0xA0); /* U+0080 .. U+009F */
+    return !(count == 2 && p[0] == 0xC2 && p[1] < 0xA0); /* C1 controls, U+0080 .. U+009F */
 }
 
 static void add_byte(struct hd_utf8_printer *printer, unsigned char byte, struct hd_text *ret_text)

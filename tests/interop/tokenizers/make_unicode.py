@@ -141,9 +141,9 @@ def main(path):
                   " * tests/interop/tokenizers/make_unicode.py; do not edit.\n"
                   " *\n"
                   " * HD_UNICODE_RANGES(set, R(first, last) ...): characters of a set.\n"
-                  " * HD_UNICODE_SET(set, names, items): `items` is PCRE2's spelling in a class; to it belong the\n"
-                  " * ranges; items NULL: the ranges are the whole set. `newer` are all that PCRE2 lacks,\n"
-                  " * `assigned_since` those that Unicode 14 did not have.\n"
+                  " * HD_UNICODE_SET(set, names, items): a set of `items`, as PCRE2 writes them in a class, and the\n"
+                  " * ranges; items NULL: only the ranges. `newer` has all characters that PCRE2 lacks,\n"
+                  " * `assigned_since` those that Unicode 14 lacks.\n"
                   " * HD_UNICODE_LOWER(code, first, second): lower case; second 0: one character. */\n")
         sets = []
         for name, words in GENERAL.items():
