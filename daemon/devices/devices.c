@@ -263,7 +263,7 @@ static void find_processor(char ret_name[96])
     if (at && hd_text_is_utf8(at, strcspn(at, "\n")))
         (void)snprintf(ret_name, 96, "%.*s", (int)strcspn(at + 1 + strspn(at + 1, " "), "\n"),
                        at + 1 + strspn(at + 1, " "));
-    if (!hd_text_is_utf8(ret_name, strlen(ret_name))) /* the copy was cut inside a character */
+    if (!hd_text_is_utf8(ret_name, strlen(ret_name))) /* the copy ends inside a character */
         (void)snprintf(ret_name, 96, "cpu");
     hd_text_free(&text);
 }

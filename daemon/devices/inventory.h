@@ -83,7 +83,7 @@ bool hd_inventory_equal(const struct hd_inventory *a, const struct hd_inventory 
 
 void hd_inventory_write(const struct hd_inventory *inventory, const char *key,
                         struct hd_json_writer *writer);
-/* Parses the JSON of hd_inventory_write; HD_INVALID: it is something different. */
+/* Parses the JSON of hd_inventory_write. HD_INVALID: `object` has another form. */
 enum hd_status hd_inventory_parse(const struct hd_json *object, struct hd_inventory *ret_inventory);
 
 #endif

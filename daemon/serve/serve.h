@@ -92,7 +92,7 @@ struct serve {
     int64_t quiet_ms; /* monotonic time (ms) at which the last call ended; 0: not set */
 };
 
-/* call.c */
+/* ---- call.c ---- */
 void serve_call_begin(struct serve *serve, struct hd_http_request *request, enum hd_ask_kind kind);
 void serve_call_event(void *user, const struct serve_event *event);
 /* Cancels the calls past their deadline or, if `all` is set, all calls. */

@@ -96,7 +96,7 @@ enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
         return HD_OK;
     }
     if (key->kind == CHAT_STRING) {
-        st = chat_copy(run, key->text, key->count, &name); /* appends a NUL */
+        st = chat_copy(run, key->text, key->count, &name); /* name needs a NUL */
         return st ? st : chat_attribute(run, v, name.text, ret);
     }
     if ((key->kind == CHAT_INT || key->kind == CHAT_BOOL) &&

@@ -183,7 +183,7 @@ struct chat_parser {
 
 enum hd_status chat_parse(struct chat_parser *p, struct chat_node **ret_body);
 
-/* parser_expression.c */
+/* ---- parser_expression.c ---- */
 bool chat_at_operator(const struct chat_parser *p, const char *text);
 bool chat_at_name(const struct chat_parser *p, const char *text);
 bool chat_take_operator(struct chat_parser *p, const char *text);
@@ -256,7 +256,7 @@ enum hd_status chat_unsupported(struct chat_run *run, const char *fmt, ...)
 enum hd_status chat_no_memory(struct chat_run *run); /* HD_LIMIT if over a limit */
 enum hd_status chat_steps(struct chat_run *run, size_t count);
 
-/* run.c */
+/* ---- run.c ---- */
 enum hd_status chat_run_list(struct chat_run *run, const struct chat_node *list);
 /* Runs the list in a new scope, and captures its text in *ret_text. */
 enum hd_status chat_run_captured(struct chat_run *run, const struct chat_node *list,
@@ -266,12 +266,12 @@ enum hd_status chat_bind(struct chat_run *run, const char *name, struct chat_val
 enum hd_status chat_iterate(struct chat_run *run, const struct chat_value *v,
                             const struct chat_value **ret_items, size_t *ret_count);
 
-/* eval.c */
+/* ---- eval.c ---- */
 enum hd_status chat_eval(struct chat_run *run, const struct chat_node *node,
                          struct chat_value *ret);
 enum hd_status chat_eval_filter(struct chat_run *run, const struct chat_node *node,
                                 const struct chat_value *text, struct chat_value *ret);
-/* operators.c */
+/* ---- operators.c ---- */
 enum hd_status chat_binary(struct chat_run *run, const char *op, const struct chat_value *a,
                            const struct chat_value *b, struct chat_value *ret);
 enum hd_status chat_compare(struct chat_run *run, const char *op, const struct chat_value *a,
@@ -280,14 +280,14 @@ enum hd_status chat_order(struct chat_run *run, const struct chat_value *a,
                           const struct chat_value *b, int *ret); /* *ret: < 0, 0 or > 0 */
 enum hd_status chat_contains(struct chat_run *run, const struct chat_value *whole,
                              const struct chat_value *part, bool *ret);
-/* access.c */
+/* ---- access.c ---- */
 enum hd_status chat_attribute(struct chat_run *run, const struct chat_value *v, const char *name,
                               struct chat_value *ret);
 enum hd_status chat_item(struct chat_run *run, const struct chat_value *v,
                          const struct chat_value *key, struct chat_value *ret);
 enum hd_status chat_slice(struct chat_run *run, const struct chat_value *v,
                           const struct chat_value bounds[3], struct chat_value *ret);
-/* call.c */
+/* ---- call.c ---- */
 enum hd_status chat_call(struct chat_run *run, const struct chat_value *f,
                          const struct chat_args *args, struct chat_value *ret);
 enum hd_status chat_macro_attribute(struct chat_run *run, const struct chat_macro *macro,
@@ -300,7 +300,7 @@ enum hd_status chat_take(struct chat_run *run, const char *what, const struct ch
 enum hd_status chat_need_int(struct chat_run *run, const char *what, const struct chat_value *v,
                              int64_t *ret);
 enum hd_status chat_need_string(struct chat_run *run, const char *what, const struct chat_value *v);
-/* filters.c, list_filters.c, methods.c, tests.c */
+/* ---- filters.c, list_filters.c, methods.c, tests.c ---- */
 enum hd_status chat_filter(struct chat_run *run, const char *name, const struct chat_value *v,
                            const struct chat_args *args, struct chat_value *ret);
 enum hd_status chat_list_filter(struct chat_run *run, const char *name, const struct chat_value *v,
@@ -312,7 +312,7 @@ enum hd_status chat_call_method(struct chat_run *run, const struct chat_method *
 enum hd_status chat_test(struct chat_run *run, const char *name, const struct chat_value *v,
                          const struct chat_args *args, bool *ret);
 
-/* value.c */
+/* ---- value.c ---- */
 extern const struct chat_value CHAT_EMPTY; /* the empty string */
 struct chat_value chat_bool(bool truth);
 struct chat_value chat_int(int64_t integer);
@@ -350,7 +350,7 @@ void chat_add_real(struct hd_text *out, double real);
 enum hd_status chat_to_json(struct chat_run *run, const struct chat_value *v,
                             const struct chat_args *args, struct chat_value *ret);
 
-/* unicode.c */
+/* ---- unicode.c ---- */
 size_t chat_code_points(const char *text, size_t bytes);
 size_t chat_code_point_bytes(const char *text); /* bytes of the first character (valid UTF-8) */
 uint32_t chat_code_point(const char *text);

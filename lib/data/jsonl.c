@@ -97,7 +97,7 @@ enum hd_status hd_jsonl_look(const char *path, enum hd_chat_form form, enum hd_c
 {
     struct look look = {.wanted = form, .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form};
     int64_t line;
-    enum hd_status st = hd_data_look(path); /* first, as its messages are more precise */
+    enum hd_status st = hd_data_look(path); /* checked first for its better messages */
 
     if (!st)
         st = each_line(path, look_at_line, &look, &line);

@@ -16,7 +16,7 @@
 struct hd_lines {
     const char *path;
     int64_t number;      /* number of `line`, from 1 */
-    struct hd_text line; /* without its newline */
+    struct hd_text line; /* the current line, without its newline */
     size_t bytes_max;
     /* private to lines.c */
     FILE *file;

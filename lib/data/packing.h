@@ -30,8 +30,8 @@ struct hd_packing_facts {
     bool pairs;
     int64_t tokens;                          /* tokens in the windows; the other rows are padding */
     int64_t targets;                         /* tokens in the windows that are targets */
-    int64_t too_long, dropped, cut;          /* longer than context; of these left out; cut */
-    int64_t silent;                          /* left out, as no token counts for the loss */
+    int64_t too_long, dropped, cut;          /* conversations longer than context; dropped; cut */
+    int64_t silent;                          /* conversations without a token that counts */
     struct hd_conversation_place first_long; /* first longer than context, if too_long > 0 */
     int64_t longest;                         /* tokens of the longest conversation in the range */
 };

@@ -149,7 +149,7 @@ void hd_token_writer_drop(struct hd_token_writer *w)
         return;
     if (w->fd >= 0) {
         (void)close(w->fd);
-        (void)unlink(w->part); /* fails after the rename, harmlessly */
+        (void)unlink(w->part); /* does not exist any more after the rename */
         if (w->idx_part)
             (void)unlink(w->idx_part);
     }

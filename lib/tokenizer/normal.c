@@ -22,7 +22,7 @@ static bool is_ascii(const unsigned char *text, size_t n)
 
 /* ---- normal forms ---- */
 
-enum { JOINED_MAX = 8 }; /* characters of a sequence up to which each gets its own origin */
+enum { JOINED_MAX = 8 }; /* characters; a longer sequence has one common origin */
 
 /* Finds the ends of the characters in a text; returns their number, at most JOINED_MAX + 1. */
 static size_t find_ends(const unsigned char *text, size_t n, size_t ret_ends[JOINED_MAX + 1])

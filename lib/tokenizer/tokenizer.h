@@ -33,7 +33,7 @@ struct hd_encoder;
 enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer);
 void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
 
-const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* name as opened */
+const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* name given when opened */
 int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);    /* largest id + 1 */
 
 /* Returns the contents of the files beside its tokenizer.json; NULL: the tokenizer is "bytes".

@@ -390,7 +390,8 @@ enum hd_status hd_pattern_translate(const char *pattern, bool newer, struct hd_t
 /* ---- split.c ---- */
 
 bool hd_regex_is_present(void);
-enum hd_status hd_regex_new(const char *pattern, struct hd_regex **ret_regex); /* Oniguruma's */
+/* Compiles a pattern in Oniguruma's syntax. */
+enum hd_status hd_regex_new(const char *pattern, struct hd_regex **ret_regex);
 /* Compiles a pattern in PCRE2's syntax in which <name> means the characters of a set of
  * unicode.def. */
 enum hd_status hd_regex_of_sets(const char *pattern, struct hd_regex **ret_regex);
