@@ -1,21 +1,25 @@
-/* away: a controller that was itself stopped for a while (SIGSTOP, a machine that was frozen).
+/* away: detects that the controller itself was paused (SIGSTOP, a suspended machine).
  *
- * The services send a tick in every second. When no event came for longer, nothing that nodes sent
- * meanwhile has been heard, and their streams may have ended for want of an answer. So that time is
- * no silence of theirs; as after a start of the controller they have restart_grace_ms to be heard;
- * and what waits for an answer of a node waits so much longer. Silence before it counts: a
- * controller that stalls again and again still loses a node that is gone.
+ * The services send a tick every second. If no event came for longer, messages of nodes were not
+ * read meanwhile, and their streams may have ended because nothing was answered. The pause
+ * therefore does not count as silence of the nodes; they have restart_grace_ms to be heard again,
+ * as after a start of the controller; and deadlines for answers of nodes move by the length of the
+ * pause. Silence before the pause does count: a controller that pauses again and again still loses
+ * a node that is gone.
  */
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
-enum { AWAY_MS = 5000 }; /* less is a busy machine, and much less than unreachable_ms */
+enum {
+    AWAY_MS = 5000
+}; /* milliseconds; a shorter gap is a busy machine. Much less than
+                          * unreachable_ms */
 
 static void put_off(struct core_job *job, int64_t away_ms)
 {
     struct core_attempt *attempt = core_active(job);
 
-    if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_RUNNING) /* it starts, or stops */
+    if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_RUNNING) /* STARTING or STOPPING */
         attempt->state_since_mono_ms += away_ms;
 }
 

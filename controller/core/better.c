@@ -1,28 +1,28 @@
-/* weigh: whether a job starts where it could now, or waits for a better place.
+/* better: decides whether a job starts where it can now, or waits for a better placement.
  *
  * A placement takes the fewest nodes of the fewest switches that have enough free devices now. On
- * nodes that are partly held, or at several switches, the same devices do a step in more time
- * (plan/step_cost.h, which is asked by layout_cache.c). So for a job that could start now in a
- * worse place than
- * so many devices could have, the places that open next are looked at: on as few nodes as would do,
- * at one switch of each tier in turn, and the job waits for the best of them, if that pays:
+ * partly held nodes, or at several switches, a step takes longer on as many devices
+ * (plan/step_cost.h, through layout_cache.c). For a job whose placement now is worse than the best
+ * possible one, this file evaluates placements that become available later: on as few nodes as
+ * possible, at one switch of each tier in turn. The job waits for the best of them if that pays:
  *
- *     gain = steps left x (step now - step later)
+ *     gain = steps left x (step time now - step time later)
  *     wait = later - now                    later: by the predicted ends of attempts (predict.c)
  *
- *     alone:                 gain     > wait x 5/4 + a minute
- *     while others wait:     gain x 3 > wait x 5/4 + a minute
+ *     no other job waits:    gain     > wait x 5/4 + a minute
+ *     others wait:           gain x 3 > wait x 5/4 + a minute
  *
- * Alone, it waits where it ends earlier; a quarter and a minute are for ends that come late. In a
- * queue the gain is not only its own: its devices come free so much earlier for those behind it.
- * So there it may also end a little later than it could, and the queue as a whole ends earlier.
+ * If no other job waits, it waits only where it ends earlier; the quarter and the minute allow for
+ * ends that come late. If others wait, its gain is theirs too, because its devices become free
+ * earlier for them; so it may even end a little later than it could, and the queue as a whole ends
+ * earlier.
  *
- * A job that waits so keeps the better place by a reservation, with an expected start, and what it
- * could have now is free for others. If the better place is late, it is weighed once more, but
- * after the time when it would have ended as early without waiting it gives up no place any more;
- * what it gave up may be taken by then, and it waits like any job that does not fit. An expected
- * start that was told moves with the event that says all this. Where a price or an end is not
- * known, nothing is weighed, and the job starts.
+ * A job that waits so reserves the better placement, with an expected start; the placement that it
+ * could have now stays free for others. If the better placement is late, it is evaluated again.
+ * After the time at which starting at once would have ended as early, the job refuses no placement
+ * any more; the one that it refused may be taken by then, and the job waits like any other that
+ * does not fit. The event that moves an expected start explains the choice. Where a step time or an
+ * end is unknown, nothing is compared and the job starts.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -31,20 +31,20 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    OFFERS_MAX = 3, /* places that are looked for, each by a search among the ends */
+    OFFERS_MAX = 3, /* better placements tried, each by a search over predicted ends */
     MARGIN_MS = 60 * 1000,
-    PRICE_MS = 30 * 1000, /* a job that could start waits so long for the prices of better places */
-    QUEUE_WEIGHT = 3,     /* of a gain while other jobs wait */
+    PRICE_MS = 30 * 1000, /* how long a startable job waits for step times of better placements */
+    QUEUE_WEIGHT = 3,     /* factor of the gain while other jobs wait */
 };
 
-/* The better place that is looked for: with so few nodes, and at one switch of so low a tier. */
+/* Bounds of the better placement: number of nodes, and tier of their common switch. */
 struct aim {
     int32_t nodes, tier;
 };
 
-/* ---- how good a place could be ----------------------------------------------------------------*/
+/* ---- the best possible placement --------------------------------------------------------------*/
 
-/* Devices that some node has, at most. */
+/* Returns the largest number of suitable devices on one node; at least 1. */
 static int32_t most_devices(const struct hd_core *core, const struct hd_job_needs *needs,
                             enum hd_device_kind kind)
 {
@@ -60,7 +60,8 @@ static int32_t most_devices(const struct hd_core *core, const struct hd_job_need
     return most;
 }
 
-/* On how few nodes so many devices of the kind could be, were all idle. */
+/* Returns the smallest number of nodes that can hold `devices` devices of the kind if all were
+ * idle. */
 static int32_t fewest_nodes(struct hd_core *core, const struct hd_job_needs *needs,
                             enum hd_device_kind kind, int32_t devices)
 {
@@ -77,7 +78,7 @@ static int32_t fewest_nodes(struct hd_core *core, const struct hd_job_needs *nee
     return (devices + most - 1) / most;
 }
 
-/* The lowest tier that has so many nodes at one switch. */
+/* Returns the lowest tier in which one switch has at least `nodes` nodes. */
 static int32_t lowest_tier(const struct hd_core *core, int32_t nodes)
 {
     const struct hd_node_tree *tree = core->config.tree;
@@ -141,7 +142,7 @@ struct core_placement core_best_placement(struct hd_core *core, const struct hd_
 
         count = count < left ? count : left;
         if (!count || count * missing < left)
-            continue; /* so small a node would make more nodes necessary */
+            continue; /* a node this small would require more nodes than the minimum */
         placement.members[placement.member_count++] =
             (struct core_member){.node = node, .index = i, .count = count};
         left -= count;
@@ -154,19 +155,20 @@ struct core_placement core_best_placement(struct hd_core *core, const struct hd_
     return placement;
 }
 
-/* ---- offers -----------------------------------------------------------------------------------*/
+/* ---- comparison -------------------------------------------------------------------------------*/
 
-/* What a job weighs. */
+/* Parameters of the comparison for one job. */
 struct scales {
     double steps_left;
-    double weight; /* of a gain */
+    double weight; /* factor of a gain: 1, or QUEUE_WEIGHT */
 };
 
 bool core_waits_for_devices(const struct hd_core *core, const struct core_job *job)
 {
     const struct core_class *class = job->group ? job->group->key.class : NULL;
     const bool by_class = class && class->closed_in + 1 >= core->pass &&
-                          class->closed_in > job->evaluated_in; /* for the look at another one */
+                          class->closed_in > job->evaluated_in; /* the newest decision is that about
+                                                                 * another job of its class */
     struct hd_job_needs needs;
 
     return (by_class ? class->wait : job->wait) != CORE_WAIT_NEVER &&
@@ -175,7 +177,7 @@ bool core_waits_for_devices(const struct hd_core *core, const struct core_job *j
 
 enum { MANY = 3 };
 
-/* Jobs of this priority or a higher one that wait for devices, up to MANY. */
+/* Counts jobs of this priority or higher that wait for devices, up to MANY. */
 static int count_waiting_jobs(const struct hd_core *core, int32_t priority)
 {
     int count = 0;
@@ -192,7 +194,7 @@ static int count_waiting_jobs(const struct hd_core *core, int32_t priority)
     return count;
 }
 
-/* Jobs of its priority or a higher one wait for devices. */
+/* Returns whether other jobs of its priority or higher wait for devices. */
 static bool others_wait(const struct hd_core *core, const struct core_job *job)
 {
     return count_waiting_jobs(core, job->rec.priority) > 1;
@@ -235,8 +237,9 @@ static bool is_worth_waiting(const struct scales *scales, const struct core_firs
     return value_of(scales, first, offer) > MARGIN_MS + wait_ms(first, offer) / 4;
 }
 
-/* The first place that it gives up says how long it may wait in all: then nothing is gained any
- * more. Else better places that are always late by a few minutes could keep it for ever. */
+/* Returns whether the offer is early enough. The first refused placement sets the deadline of all
+ * waiting: the time at which waiting gains nothing any more. Without it, better placements that are
+ * always late by a few minutes could delay the job forever. */
 static bool may_wait(struct core_job *job, const struct scales *scales,
                      const struct core_first *first, const struct core_first *offer)
 {
@@ -252,8 +255,8 @@ static bool has_price(const struct core_first *offer)
            offer->placement.plan.step_s > 0;
 }
 
-/* The offer of the most value; place.device_count 0: there is none. LATER: the price of
- * one, which is *ret_best, is being found. */
+/* Finds the offer with the highest value; placement.device_count 0: there is none. LATER: the step
+ * time of an offer, *ret_best, is being predicted. */
 static enum core_layout find_best(struct hd_core *core, const struct core_job *job,
                                   const struct hd_job_needs *needs, const struct scales *scales,
                                   const struct core_first *first, struct core_first *ret_best)
@@ -311,8 +314,8 @@ static void note(const struct hd_core *core, struct core_job *job, const struct 
         .saved_ms = (int64_t)(gain_ms(scales, first, offer) - wait_ms(first, offer))};
 }
 
-/* Prices of better places may be many, behind the questions of many other jobs: after a bounded
- * time a job that could start now does so. */
+/* Step times may be predicted late, behind the requests of many other jobs: after PRICE_MS a job
+ * that could start now does so. */
 bool core_waits_for_price(const struct hd_core *core, struct core_job *job)
 {
     if (!job->price_mono_ms)
@@ -350,7 +353,7 @@ enum core_start_choice core_choose_start(struct hd_core *core, struct core_job *
     return start_choice;
 }
 
-/* ---- words ------------------------------------------------------------------------------------*/
+/* ---- texts for users --------------------------------------------------------------------------*/
 
 void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t tier,
                              struct hd_text *text)
@@ -368,7 +371,7 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
                      struct hd_text *text)
 {
     const int64_t differs_ms = choice->saved_ms > 0 ? choice->saved_ms : -choice->saved_ms;
-    const bool opens = waits && choice->now_ms > core->now.wall_ms; /* it does not fit now */
+    const bool opens = waits && choice->now_ms > core->now.wall_ms; /* the job does not fit now */
     char at[HD_CLOCK_TEXT_MAX], span[HD_CLOCK_TEXT_MAX], first[HD_CLOCK_TEXT_MAX];
     char gain[HD_CLOCK_TEXT_MAX];
 

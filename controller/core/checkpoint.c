@@ -1,4 +1,4 @@
-/* checkpoint: reports of ranks, the list of a job's checkpoints, and which ones are deleted. */
+/* checkpoint: reports of ranks, the list of a job's checkpoints, and which of them are deleted. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 /* ---- the list ---------------------------------------------------------------------------------*/
 
-/* Newer: the higher step, then the higher attempt. */
+/* Orders checkpoints: the higher step is newer, then the higher attempt. */
 static bool is_newer(const struct hd_checkpoint_record *a, const struct hd_checkpoint_record *b)
 {
     return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
@@ -22,7 +22,8 @@ bool core_attempt_found_base_damaged(const struct core_attempt *attempt)
            attempt->rec.end.exit_code == HD_LINK_EXIT_BAD_BASE;
 }
 
-/* A later attempt found this checkpoint damaged. Derived from the ends of attempts, not stored. */
+/* Returns whether a later attempt found this checkpoint damaged. Derived from the ends of attempts,
+ * not stored. */
 static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     for (int32_t k = job->rec.attempt_count; k > checkpoint->attempt; k--) {
@@ -36,8 +37,8 @@ static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
-/* Weights that no finite loss has followed, and that an attempt had when it diverged, or started
- * from: they may be beyond repair. */
+/* Returns whether the weights may be broken: the checkpoint is not proven, and its attempt, or one
+ * that started from it, diverged. */
 static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     for (int32_t k = checkpoint->attempt; !checkpoint->proven && k <= job->rec.attempt_count; k++) {
@@ -51,13 +52,13 @@ static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
-/* An attempt may start from it, as far as its state goes. */
+/* Returns whether the checkpoint's state allows an attempt to start from it. */
 static bool is_there(const struct hd_checkpoint_record *checkpoint)
 {
     return checkpoint->state == HD_CHECKPOINT_STATE_PRESENT && !checkpoint->missing;
 }
 
-/* or_damaged: damaged ones count as well. */
+/* Finds the newest usable checkpoint; or_damaged: includes damaged ones. */
 static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
 {
     const struct hd_checkpoint_record *newest = NULL;
@@ -118,8 +119,9 @@ bool core_checkpoint_is_final(const struct core_job *job, const struct core_atte
 
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
 {
-    /* Callers go back from the newest attempt and stop at the first that progressed. Its last
-     * checkpoint is the newest of the job, which is never deleted: the list still has it. */
+    /* Callers go back from the newest attempt and stop at the first that progressed. That attempt's
+     * last checkpoint is the newest of the job, which is never deleted, so the list still has
+     * it. */
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         if (job->checkpoints[i].attempt == attempt)
             return true;
@@ -136,9 +138,9 @@ struct hd_checkpoint_record *core_checkpoint_listed(struct core_job *job, int32_
     return NULL;
 }
 
-/* Whether a later checkpoint of the same attempt is in the list. One that is unknown and older was
- * deleted, and is there again: the jobs directory is a former state of itself (a snapshot), in
- * which it may be all that is left. */
+/* Returns whether a later checkpoint of the same attempt is listed. An older one that is not listed
+ * was deleted; its reappearance means that the jobs directory was restored from a snapshot, in
+ * which it may be the only one left. */
 static bool is_before_known(const struct core_job *job,
                             const struct hd_checkpoint_record *checkpoint)
 {
@@ -149,8 +151,9 @@ static bool is_before_known(const struct core_job *job,
     return false;
 }
 
-/* I6: the base of the newest attempt is kept until the job ends. A rank may still have to read it,
- * and the next attempt needs it if this attempt writes no checkpoint. */
+/* Returns whether the newest attempt started from this checkpoint (I6): it is kept until the job
+ * ends, because a rank may still have to read it, and the next attempt needs it if this one writes
+ * none. */
 static bool is_base(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     const struct core_attempt *newest = core_newest(job);
@@ -183,8 +186,9 @@ const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *j
     return best;
 }
 
-/* At HD_CTL_CHECKPOINTS_MAX, removes the oldest from the list. It stays on disk and in the store,
- * but no attempt starts from it. False: `checkpoint` itself is older than all in the list. */
+/* Removes the oldest checkpoint from a list that has HD_CTL_CHECKPOINTS_MAX entries. The files and
+ * the store keep it, but no attempt starts from it. False: `checkpoint` itself is older than all
+ * listed ones. */
 static bool make_room(struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     const struct hd_checkpoint_record *all = job->checkpoints, *best = core_checkpoint_best(job);
@@ -203,8 +207,8 @@ static bool make_room(struct core_job *job, const struct hd_checkpoint_record *c
     return true;
 }
 
-/* Adds a checkpoint that is not in the list. is_left_over: it is to be deleted. False: it is older
- * than all in a full list. */
+/* Lists a checkpoint that is not listed yet. is_left_over: for deletion. False: it is older than
+ * all entries of a full list. */
 static bool add(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                 const struct core_node *node, const struct hd_checkpoint_record *checkpoint,
                 bool is_left_over)
@@ -220,7 +224,7 @@ static bool add(struct hd_core *core, struct core_job *job, struct core_attempt 
     core_set_text(core, &record.path, checkpoint->path);
     core_set_text(core, &record.hash, checkpoint->hash);
     core_set_text(core, &record.node_uuid, node->rec.uuid);
-    /* only nodes that see the jobs directory join an attempt of several nodes */
+    /* an attempt on several nodes has only nodes that see the jobs directory */
     record.shared = checkpoint->shared || node->jobs_dir_visible || attempt->alloc_count > 1;
     record.state = is_left_over ? HD_CHECKPOINT_STATE_DELETING : HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
@@ -237,7 +241,7 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
                           const struct hd_checkpoint_record *checkpoint)
 {
     struct hd_checkpoint_record record = *checkpoint;
-    /* I5: a newer attempt has started from something else */
+    /* I5: a newer attempt exists, and started from another checkpoint */
     const bool is_left_over = attempt != core_newest(job);
     struct hd_checkpoint_record *listed;
     struct core_node *deleter;
@@ -261,7 +265,7 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
         core_dirty_desired(core, deleter);
     else if (!is_left_over)
         core_checkpoint_prune(core, job);
-    if (job->rec.state == HD_JOB_STATE_QUEUED) /* reported late, by an attempt that has ended */
+    if (job->rec.state == HD_JOB_STATE_QUEUED) /* a late report of an attempt that has ended */
         core_checkpoints_moved(core, job);
 }
 
@@ -323,7 +327,8 @@ const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job 
     return newest;
 }
 
-/* Neither damaged nor missing ones count: `keep` others must stay. */
+/* Counts usable checkpoints newer than `than`. Damaged and missing ones do not count towards
+ * `keep`. */
 static size_t count_newer(const struct core_job *job, const struct hd_checkpoint_record *than)
 {
     size_t count = 0;
@@ -363,8 +368,8 @@ static void begin_deletion(struct hd_core *core, struct core_job *job,
         core_dirty_desired(core, node);
 }
 
-/* Returns why a checkpoint may not be removed though a user asks; NULL: it may. A job that has
- * ended needs none, and a missing one is only given up. */
+/* Returns why a user may not remove a checkpoint; NULL: it may be removed. A job that has ended
+ * needs none of its checkpoints, and a missing one has no files. */
 static const char *needed_for(const struct core_job *job, const struct hd_checkpoint_record *c)
 {
     if (c->missing)
@@ -407,7 +412,8 @@ enum hd_status core_checkpoint_remove(struct hd_core *core, struct core_job *job
             job->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT)
             begin_deletion(core, job, &job->checkpoints[i]);
     if (job->rec.state == HD_JOB_STATE_QUEUED)
-        core_checkpoints_moved(core, job); /* those that it waited for may have been given up */
+        core_checkpoints_moved(core, job); /* the missing checkpoints that it waited for may all be
+                                            * given up now */
     core_dirty_job(core, job);
     core_event(core, job, HD_EVENT_CHECKPOINT_REMOVED, 0, -1, "",
                "the checkpoint of step %lld was removed by %s", (long long)step, by);
@@ -422,7 +428,7 @@ void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
         struct hd_checkpoint_record *c = &job->checkpoints[i];
 
         if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_base(job, c) ||
-            c == core_checkpoint_proven(job) || /* a run that diverges may go back to it */
+            c == core_checkpoint_proven(job) || /* a run that diverges may fall back to it */
             c == core_checkpoint_best(job) || count_newer(job, c) < (size_t)job->needs.keep)
             continue;
         begin_deletion(core, job, c);
@@ -465,7 +471,7 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
         forget(job, i);
         if (!core_waits_for_deletion(job))
             core_jobs_remove(&core->deleting, job);
-        core_dirty_job(core, job); /* frees an ended job with its last deletion */
+        core_dirty_job(core, job); /* the flush frees an ended job after its last deletion */
         core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
         return;
     }
@@ -522,7 +528,8 @@ static enum hd_status find_reporter(const struct hd_core *core, const struct hd_
     return HD_OK;
 }
 
-/* An event may be about another rank than the one that sends it. */
+/* Appends a rank's event to the job's history. The event may be about another rank than its
+ * sender. */
 static void take_event(struct hd_core *core, struct core_job *job,
                        const struct core_attempt *attempt, const struct hd_core_event *event,
                        const struct core_node *node)
@@ -563,7 +570,8 @@ static void take_step(struct hd_core *core, struct core_job *job, struct core_at
     if (!isfinite(record.metrics.loss) || !isfinite(record.metrics.grad_norm))
         return;
     attempt->had_finite_step = true;
-    core_checkpoint_prove(core, job, record.attempt, record.step - 1); /* the weights before it */
+    /* proven: the weights before this step */
+    core_checkpoint_prove(core, job, record.attempt, record.step - 1);
 }
 
 static void take_validation(struct hd_core *core, struct core_job *job,

@@ -1,20 +1,20 @@
-/* clock: the machine's clock was set while the controller ran, or the machine slept, which the
- * monotonic clock does not count.
+/* clock: follows a wall clock that was set while the controller ran, or a machine that slept, which
+ * the monotonic clock does not count.
  *
- * Times that people see are of the wall clock, and time passes by the monotonic one. When the first
- * makes a step beside the second, the stored times of what still goes on move with it: when
- * attempts began, when drained nodes are to be empty, when jobs are expected to start, since when
- * nodes are silent. So a job has run for as long as it has run: else a clock that is set an hour
- * ahead would fail all jobs with a time limit, and one that is set back would let them run on.
- * Times of what is over, and of submission, stay as they were told. The core takes the new clock
- * over with the next tick, and goes on by the old one until then.
+ * Times shown to users are wall-clock times; timers run on the monotonic clock. When the wall clock
+ * jumps relative to the monotonic clock, the stored times of everything that is still going on are
+ * shifted by the same amount: starts of attempts, drain deadlines, expected starts, begins of
+ * silence. Running times therefore stay correct: otherwise a clock set an hour ahead would fail all
+ * jobs with a time limit, and a clock set back would let them run too long. Times of finished
+ * things, and of submissions, are not changed. The shift is applied at the next tick; until then
+ * the core keeps using the old clock.
  */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
-enum { STEP_MS = 2000 }; /* less is a clock that is adjusted */
+enum { STEP_MS = 2000 }; /* milliseconds; a smaller difference is a clock that is being slewed */
 
 static void move_attempt(struct hd_core *core, struct core_job *job, int64_t step_ms)
 {
@@ -37,7 +37,7 @@ static void move_node(struct hd_core *core, struct core_node *node, int64_t step
     core_dirty_node(core, node);
 }
 
-/* An expected start moves with an event, for whatever cause. */
+/* Shifts an expected start; adds an event, as for every move of an expected start. */
 static void shift_planned_start(struct hd_core *core, struct core_job *job, int64_t step_ms)
 {
     char was[HD_CLOCK_TEXT_MAX], is[HD_CLOCK_TEXT_MAX];

@@ -13,20 +13,19 @@
  *   I6  The base of the newest attempt of a live job is never deleted.
  *   I7  A lost node has no part in an attempt that has not ended.
  *   I8  An ended attempt and an ended job never change state again, with two exceptions: a user
- *       resumes a job (or removes it: it is gone for all but its number); an attempt that ended
- *       because its only node was lost goes on when that node is back before the next attempt has
- *       started.
+ *       resumes a job (or removes it, and only its number stays); an attempt that ended because its
+ *       only node was lost continues when that node returns before the next attempt has started.
  *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
- *   I10 A request id belongs to one job and is never reused, nor answered to another spec.
+ *   I10 A request id belongs to one job and is never reused, nor accepted with another spec.
  *   I11 The ranks of a tensor-parallel group are on one node.
- *   I12 The sets that steps walk over instead of all jobs hold exactly the jobs that they are for.
- *   I13 A look at each queued job, one after another, would start none, and keep the nodes free
- * that are kept: looking at classes of them, and at newcomers alone, misses nothing.
- *   I14 What queues and users are said to hold is what their attempts hold.
- *   I15 What searches read of nodes (free devices, by node and by switch; marks) is what these say.
- *   I16 Whether there is a place at all is answered as a search for the best one would: now and
- * after some ends, within each tier, and when others are preempted (the first waiting jobs).
- *   I17 After as many ends as a search finds there is a place, and after one less there is none.
+ *   I12 Each set of jobs that steps iterate over holds exactly the jobs that belong in it.
+ *   I13 Evaluating every queued job one by one would start none and reserve the same nodes:
+ *       evaluating whole classes, and a new job alone, misses nothing.
+ *   I14 The devices counted as held by queues and users are those that their attempts hold.
+ *   I15 The arrays that searches read (free devices, by node and by switch; marks) match the nodes.
+ *   I16 The quick test for the existence of a placement agrees with a full search: now and after
+ *       some ends, within each tier, and when others are preempted (for the first waiting jobs).
+ *   I17 After as many ends as a search returns there is a placement; after one less there is none.
  *
  * Job:                                           core_submit
  *                                                     |
@@ -40,15 +39,15 @@
  *                                                     '--> succeeded <-----'  (finished first)
  *                                                     '--> failed
  *
- *             (a retry, or one that was preempted: core_attempt_stop_for; queued includes held jobs and
- *             those that wait for other jobs, waiting.c; a dependent of a job that did not succeed
- *             goes to cancelled)
+ *             (retry: also after a preemption, core_attempt_stop_for; queued includes held jobs and
+ *             jobs that wait for other jobs, waiting.c; a dependent of a job that did not succeed
+ *             becomes cancelled)
  *
  * Attempt:    core_attempt_start      all node allocations run       core_attempt_fail, core_cancel
  *                   |                 (core_observed)
  *                   '---> starting ------> running ------> stopping
- *                            |                |               |      the last node allocation is gone
- *                            '----------------'---------------'--------> ended (core_node_alloc_end)
+ *                            |                |               |      the last node allocation ended
+ *                            '----------------'---------------'-------> ended (core_node_alloc_end)
  *
  * Node:       core_hello      silent (core_node_timers)    silent longer
  *                   '---> ready ---------> unreachable ---------> lost
@@ -56,8 +55,8 @@
  *        core_drain(undo)  | | core_drain       '------------------'----> ready or draining
  *                          | v
  *                        draining ---> drained    (its last attempt has ended)
- *             core_node_remove: a node without work that is drained, lost or not connected is
- *             forgotten; its daemon may come again, as a new node
+ *             core_node_remove: forgets a node without work that is drained, lost or not connected;
+ *             its daemon may join again, as a new node
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,8 +108,8 @@ static void flush_job(struct hd_core *core, struct core_job *job)
         core_job_forget(core, job);
 }
 
-/* Nodes in the order of their first change: a name must be given up before another node takes it.
- */
+/* Adds changed records to the batch. Nodes go in the order of their first change, because a name
+ * must be given up before another node takes it. */
 static void flush(struct hd_core *core)
 {
     while (core->dirty_nodes) {
@@ -138,7 +137,8 @@ static enum hd_status tick(struct hd_core *core)
         core_node_timers(core, core->nodes[i]);
     for (size_t i = 0; i < core->active.count; i++)
         core_attempt_timers(core, core->active.items[i]);
-    for (size_t i = core->searching.count; i > 0; i--) /* one that ends leaves the set */
+    for (size_t i = core->searching.count; i > 0; i--) /* backwards: a search that ends leaves the
+                                                        * set */
         core_search_timers(core, core->searching.items[i - 1]);
     core->schedule_due |= core_waiting_due(core) || core->unsettled;
     core_planned_start_timers(core);
@@ -546,7 +546,7 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
     return check_attempts(core, job);
 }
 
-/* Those of the nodes that have ranks of it. */
+/* Returns whether the job is in the set of every node that has ranks of it. */
 static bool is_in_sets_of_nodes(const struct core_job *job)
 {
     const struct core_attempt *attempt = core_active(job);
@@ -596,7 +596,7 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
                : HD_OK;
 }
 
-/* Each set has no more jobs than there are that belong in it (check_sets). */
+/* Checks that no set has more jobs than belong in it; check_sets checks membership. */
 static enum hd_status count_sets(const struct hd_core *core)
 {
     size_t live = 0, active = 0, deleting = 0, waiting = 0, linked = 0, allocs = 0, on_nodes = 0;

@@ -1,20 +1,21 @@
-/* consolidate: running jobs that move, so that a gang can start at fewer switches.
+/* defragment: moves running jobs so that a gang can start at fewer switches.
  *
- * In a busy cluster devices come free a few at each switch, and a switch that is free as a whole is
+ * In a busy cluster devices become free a few at each switch; a switch that is free as a whole is
  * rare. A gang that could start now, but on nodes that are far apart, asks the jobs at one switch
- * to move: they write a checkpoint and go on where the gang would have started. Both places are as
- * large, so that often there is migration target for all.
+ * to migrate: they write a checkpoint and continue where the gang would have started. Both
+ * placements have the same size, so there is often a migration target for every job.
  *
- *     gain = devices of the gang x steps left x (step now - step there)
- *     cost = devices of the gang x a stop + of each migrating job: its devices x (its start + a stop)
+ *     gain = devices of the gang x steps left x (step time now - step time there)
+ *     cost = devices of the gang x stop time
+ *            + for each migrating job: its devices x (its start time + stop time)
  *
- * They move if the gain is twice the cost. A migrating job has at most the gang's priority, has run for
- * twice as long as its move costs, ten times if its last attempt was preempted, too, and would not end
- * sooner than it moves. It gets a place as good as its own: on as few nodes, at a switch of as low
- * a tier, and free now. That place is its migration target. It is reserved until the migrating job has started there
- * (core->migrating), and the gang's place is its pending allocation (pending.c), so that no other job takes either.
- * The migrating jobs of one gang reserve their migration targets together, under the number of the first of them. If
- * one of them is late or fails, the others do not wait for it.
+ * They migrate if the gain is twice the cost. A migrating job has at most the gang's priority, has
+ * run twice as long as its move costs (ten times, if its last attempt was also preempted) and would
+ * not end before it has moved. Its target is as good as its placement: on as few nodes, at a switch
+ * of as low a tier, and free now. The target is reserved until the job has started there
+ * (core->migrating), and the gang's placement is its pending one (pending.c), so that no other job
+ * takes either. The migrating jobs of one gang reserve their targets together, under the number of
+ * the first of them. If one of them is late or fails, the others do not wait for it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,51 +24,53 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    STOP_MS = 30 * 1000,    /* assumed for a last checkpoint */
-    GAIN_FACTOR = 2,        /* as for a job that grows (move.c) */
-    PAID_FACTOR = 2,        /* a migrating job has run for so many times what its move costs, */
-    PAID_AGAIN_FACTOR = 10, /* and one whose last attempt was preempted for so many times */
-    GANG_WEIGHT = 4, /* a migrating job on so many nodes counts twice when domains are compared:
-                      * migration targets for gangs are rarer */
-    AGAIN_MS = 5 * 60 * 1000, /* from one look for a job to the next */
-    MIGRATIONS_MAX = 256,     /* for one gang */
+    STOP_MS = 30 * 1000,    /* milliseconds, assumed for the last checkpoint */
+    GAIN_FACTOR = 2,        /* minimum ratio of gain to cost, as in move.c */
+    PAID_FACTOR = 2,        /* a job must have run this many times the cost of its move */
+    PAID_AGAIN_FACTOR = 10, /* the same ratio for a job whose last attempt was preempted */
+    GANG_WEIGHT = 4, /* divisor: a job on this many nodes counts twice in the cost of a switch,
+                      * because migration targets for gangs are rarer */
+    AGAIN_MS = 5 * 60 * 1000, /* milliseconds between two tries for one job */
+    MIGRATIONS_MAX = 256,     /* migrating jobs per gang */
     SWITCHES_TRIED = 4,
 };
 
-/* What is looked for: a better place than `now`. */
+/* The search for a better placement than `now`. */
 struct defragmentation {
     struct hd_core *core;
     struct core_job *job;
-    struct hd_job_needs needs;        /* as many devices as `now` has */
-    const struct core_placement *now; /* where it could start; with its price */
-    struct core_view view;            /* of the better place */
+    struct hd_job_needs needs;        /* with exactly as many devices as `now` */
+    const struct core_placement *now; /* where the job could start, with its step time */
+    struct core_view view;            /* restricted to better placements */
     enum hd_device_kind kind;
-    struct { /* the last answer of count_at: nodes of a gang are side by side, as a rule */
+    struct { /* cache of count_at's last result; nodes of a gang are usually adjacent */
         const struct core_attempt *attempt;
         int32_t at;
         size_t count;
     } counted;
 };
 
-/* An attempt that moves. */
+/* A running attempt that is to migrate. */
 struct job_migration {
     struct core_job *job;
     struct core_attempt *attempt;
     double cost_ms;               /* device-milliseconds */
-    struct core_placement target; /* where it goes on */
+    struct core_placement target; /* where the job continues */
 };
 
-/* A node that could be made free. */
+/* A node that could be emptied. */
 struct domain {
-    size_t node;     /* its index */
-    int32_t at;      /* its switch */
-    double cost_ms;  /* its part of what its attempts cost, gangs weighted */
-    uint64_t holder; /* one of them, so that nodes of a gang are side by side; 0: it is free */
+    size_t node;     /* index in core->nodes */
+    int32_t at;      /* number of its switch */
+    double cost_ms;  /* its part of the cost of its attempts, in device-milliseconds, gangs
+                      * weighted */
+    uint64_t holder; /* one of the jobs on it, so that sorting keeps nodes of a gang together; 0:
+                      * free */
 };
 
-/* ---- who may move -----------------------------------------------------------------------------*/
+/* ---- which jobs may migrate -------------------------------------------------------------------*/
 
-/* Its start, and a stop. */
+/* Returns the milliseconds that a move costs: the attempt's own start time, and a stop. */
 static int64_t move_ms(const struct core_attempt *attempt)
 {
     return attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
@@ -78,7 +81,7 @@ static double cost_of(const struct core_attempt *attempt)
     return (double)attempt->rec.plan.rank_count * (double)move_ms(attempt);
 }
 
-/* Its devices come free by themselves before a move would free them. */
+/* Returns whether the attempt ends before a move would have freed its devices. */
 static bool ends_before_it_moves(const struct defragmentation *g,
                                  const struct core_attempt *attempt)
 {
@@ -92,7 +95,8 @@ static bool was_preempted_before(const struct core_job *job, const struct core_a
     return before && before->rec.end.cause == HD_END_CAUSE_PREEMPTED;
 }
 
-/* All its nodes see the jobs directory, so that its checkpoint can be read elsewhere. */
+/* Returns whether all its nodes see the jobs directory, so that other nodes can read its
+ * checkpoint. */
 static bool is_shared(const struct core_attempt *attempt)
 {
     for (size_t i = 0; i < attempt->alloc_count; i++)
@@ -101,13 +105,15 @@ static bool is_shared(const struct core_attempt *attempt)
     return true;
 }
 
-/* It is held, or its queue is closed: once it has stopped, it does not start again. */
+/* Returns whether the job would not start again once stopped: it is held, or its queue is
+ * closed. */
 static bool stays_stopped(const struct core_job *job)
 {
     return job->rec.held || job->account->queue->rec.closed;
 }
 
-/* Its queue or its owner holds more than they may by now: what it gives back it would not get. */
+/* Returns whether its queue or owner is above a limit that was lowered: the job would not get its
+ * devices back. */
 static bool is_over_quota(const struct core_job *job)
 {
     bool by_user;
@@ -128,10 +134,10 @@ static bool may_move(const struct defragmentation *g, const struct core_job *oth
            ran_ms * attempt->rec.plan.rank_count >= factor * cost_of(attempt);
 }
 
-/* ---- which nodes are made free ----------------------------------------------------------------*/
+/* ---- which nodes are emptied ------------------------------------------------------------------*/
 
-/* The switch at which the gang could be together with this node: the node itself for one on one
- * node; -1: none. */
+/* Returns the number of the switch that could hold the whole gang together with this node (for a
+ * one-node job: the node's index); -1: none. */
 static int32_t switch_for_gang(const struct defragmentation *g, size_t i)
 {
     const int32_t tier = g->view.tier_max;
@@ -139,14 +145,14 @@ static int32_t switch_for_gang(const struct defragmentation *g, size_t i)
     return tier ? g->core->switch_of[tier < core_tiers(g->core) ? tier : 0][i] : (int32_t)i;
 }
 
-/* It holds devices of the node, of the kind that the gang takes. */
+/* Returns whether the attempt holds devices of the gang's kind on the node. */
 static bool is_blocking(const struct defragmentation *g, const struct core_attempt *attempt,
                         const struct core_node *node)
 {
     return attempt->kind == g->kind && core_find_node_alloc(attempt, node);
 }
 
-/* Nodes of the attempt there. */
+/* Counts the nodes of the attempt at one switch. */
 static size_t count_at(struct defragmentation *g, const struct core_attempt *attempt, int32_t at)
 {
     size_t count = 0;
@@ -161,7 +167,8 @@ static size_t count_at(struct defragmentation *g, const struct core_attempt *att
     return count;
 }
 
-/* False: the node cannot be made free, or has not as many devices as the gang takes on one. */
+/* Computes the cost of emptying a node. False: it cannot be emptied, or has too few devices for the
+ * gang. */
 static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *ret_domain)
 {
     const struct core_node *node = g->core->nodes[i];
@@ -210,8 +217,8 @@ static double sum_costs(const struct domain *domains, size_t count)
     return sum_ms;
 }
 
-/* Sorts the domains by switch. The switches that have enough, the cheapest first: where the domains
- * of each begin. Returns their number. */
+/* Sorts the domains by switch; returns the number of switches that have enough nodes, at most
+ * SWITCHES_TRIED, cheapest first. ret_from: the first domain of each. */
 static size_t choose_switches(struct domain *domains, size_t count, size_t needed,
                               const struct domain *ret_from[SWITCHES_TRIED])
 {
@@ -250,7 +257,7 @@ static bool is_in_migrations(const struct job_migration *migrations, size_t coun
     return false;
 }
 
-/* Those of the first domains; 0: none, or too many. */
+/* Lists the attempts on the nodes of the first domains; 0: none, or too many. */
 static size_t list_migrations(const struct defragmentation *g, const struct domain *domains,
                               struct job_migration ret_migrations[MIGRATIONS_MAX])
 {
@@ -274,7 +281,7 @@ static size_t list_migrations(const struct defragmentation *g, const struct doma
     return count;
 }
 
-/* The place that the migrating jobs make free; those that it does not need are left out. */
+/* Finds the placement that the migrations free; drops migrations that it does not need. */
 static struct core_placement find_cleared(const struct defragmentation *g,
                                           struct job_migration *migrations, size_t *count)
 {
@@ -294,7 +301,7 @@ static struct core_placement find_cleared(const struct defragmentation *g,
     return placement;
 }
 
-/* ---- where the migrating jobs go --------------------------------------------------------------*/
+/* ---- migration targets ------------------------------------------------------------------------*/
 
 static int by_size(const void *left, const void *right)
 {
@@ -329,7 +336,7 @@ static const char *kind_device_name(const struct core_node *node, enum hd_device
     return "";
 }
 
-/* The least memory of a device that the attempt holds. */
+/* Returns the smallest memory in bytes of a device that the attempt holds; 0: unknown. */
 static int64_t memory_of(const struct core_attempt *attempt)
 {
     int64_t least_bytes = INT64_MAX;
@@ -344,8 +351,8 @@ static int64_t memory_of(const struct core_attempt *attempt)
     return least_bytes == INT64_MAX ? 0 : least_bytes;
 }
 
-/* Devices of the node that a migrating job may have; other migrating jobs to it have what is kept
- * in the name of `group`. */
+/* Returns how many devices of the node a migrating job may use; devices reserved under `group` are
+ * shared with the other migrations of its gang. */
 static int32_t usable_devices(const struct core_view *view, const struct core_node *node,
                               enum hd_device_kind kind, uint64_t group)
 {
@@ -356,7 +363,8 @@ static int32_t usable_devices(const struct core_view *view, const struct core_no
                              : core_count_devices(view->needs, node, kind, true);
 }
 
-/* The node with the fewest devices that are enough; device_count 0: there is none. */
+/* Finds the node with the fewest sufficient devices of the same model; device_count 0: there is
+ * none. */
 static struct core_placement find_node_like(struct hd_core *core, const struct core_view *view,
                                             enum hd_device_kind kind, const char *name,
                                             uint64_t group)
@@ -392,7 +400,8 @@ static void reserve_members(struct hd_core *core, const struct core_placement *p
                           placement->members[i].surplus);
 }
 
-/* Finds a place as good as its own on nodes that are reserved for no other job, and reserves it. */
+/* Finds a target as good as the job's placement on nodes without other reservations, and reserves
+ * it. False: there is none. */
 static bool find_target(struct hd_core *core, struct job_migration *migration, uint64_t group)
 {
     const enum hd_device_kind kind = migration->attempt->kind;
@@ -421,7 +430,8 @@ static bool find_target(struct hd_core *core, struct job_migration *migration, u
     return migration->target.device_count > 0;
 }
 
-/* For all of them, beside the gang's place. */
+/* Finds targets for all migrations, outside the gang's placement. False: some job has none; nothing
+ * stays reserved. */
 static bool find_targets(const struct defragmentation *g, const struct core_placement *placement,
                          struct job_migration *migrations, size_t count)
 {
@@ -431,13 +441,14 @@ static bool find_targets(const struct defragmentation *g, const struct core_plac
     reserve_members(g->core, placement, g->kind, g->job->rec.job);
     while (found < count && find_target(g->core, &migrations[found], group))
         found++;
-    core_unreserve_job(g->core, g->job->rec.job); /* its pending allocation keeps it from now on */
+    core_unreserve_job(g->core, g->job->rec.job); /* the pending placement is reserved by the next
+                                                   * pass */
     if (found < count)
         core_unreserve_job(g->core, group);
     return found == count;
 }
 
-/* ---- the move ---------------------------------------------------------------------------------*/
+/* ---- the migration ----------------------------------------------------------------------------*/
 
 static void begin_move(const struct defragmentation *g, struct job_migration *migration,
                        uint64_t group)
@@ -511,7 +522,7 @@ static bool gain_exceeds_cost(const struct defragmentation *g,
            1000 * g->now->device_count * steps_left * saved_s > GAIN_FACTOR * cost_ms;
 }
 
-/* Makes the first domains free. */
+/* Empties the nodes of the first domains, if targets exist and the gain suffices. */
 static enum core_defragmented clear(const struct defragmentation *g, const struct domain *domains,
                                     const struct core_cached_layout **ret_entry)
 {
@@ -582,7 +593,7 @@ enum core_defragmented core_defragment(struct hd_core *core, struct core_job *jo
     return result;
 }
 
-/* ---- what is kept for migrating jobs ----------------------------------------------------------*/
+/* ---- reservations for migrating jobs ----------------------------------------------------------*/
 
 static void reserve_target(struct hd_core *core, const struct core_job *job,
                            const struct core_placement *placement)
@@ -602,7 +613,7 @@ static void reserve_target(struct hd_core *core, const struct core_job *job,
     }
 }
 
-/* The job can start there once it has stopped. */
+/* Returns whether the job can start in the placement once it has stopped. */
 static bool can_have(const struct core_job *job, const struct core_placement *placement)
 {
     const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);

@@ -1,5 +1,5 @@
-/* end: how attempts and jobs end: told to stop, failed, complete, out of time; and what a job does
- * after the end of an attempt. */
+/* end: how attempts and jobs end (told to stop, failed, complete, out of time), and how a job
+ * continues after an attempt. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,9 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    WORTH_MS = 5 * 60 * 1000, /* an attempt that ran for less has hardly paid its start and stop */
-    PREEMPTED_MAX = 2, /* attempts in a row that was preempted before that; then its job waits */
+    WORTH_MS = 5 * 60 * 1000, /* milliseconds; a shorter run hardly repays its start and stop */
+    PREEMPTED_MAX = 2, /* consecutive attempts preempted before WORTH_MS; then the job's next start
+                        * is delayed */
 };
 
 /* ---- stop -------------------------------------------------------------------------------------*/
@@ -49,7 +50,7 @@ void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct co
 
 /* ---- failures ---------------------------------------------------------------------------------*/
 
-/* Of a rank that hangs also its device, which may be what does not answer. */
+/* Appends rank, node and exit of a failure; for a hang also the device, which may be the cause. */
 static void describe_rank(const struct core_attempt *attempt, const struct hd_end_record *end,
                           struct hd_text *text)
 {
@@ -62,14 +63,14 @@ static void describe_rank(const struct core_attempt *attempt, const struct hd_en
     if (end->cause == HD_END_CAUSE_HANG && end->rank >= 0 && end->rank < plan->rank_count)
         hd_text_add(text, ", device %d", plan->ranks[end->rank].device);
     if (end->cause == HD_END_CAUSE_HANG)
-        return; /* its exit is that of one that was ended */
+        return; /* its exit status only reflects that it was killed */
     if (end->signal)
         hd_text_add(text, ": killed by signal %d", end->signal);
     else if (end->exit_code)
         hd_text_add(text, ": exit code %d", end->exit_code);
 }
 
-/* "rank_exit: rank 1 on n1: killed by signal 9: ..." */
+/* Writes the reason of an end, such as "rank_exit: rank 1 on n1: killed by signal 9: ...". */
 static void describe_end(const struct core_attempt *attempt, const struct hd_end_record *end,
                          char *ret_text, size_t size)
 {
@@ -77,7 +78,7 @@ static void describe_end(const struct core_attempt *attempt, const struct hd_end
     const char *all;
 
     hd_text_add(&text, "%s", hd_end_cause_name((int)end->cause));
-    if (end->cause != HD_END_CAUSE_DIVERGED) /* that is no single rank's fault */
+    if (end->cause != HD_END_CAUSE_DIVERGED) /* divergence is not the fault of one rank */
         describe_rank(attempt, end, &text);
     if (end->message && *end->message)
         hd_text_add(&text, ": %s", end->message);
@@ -94,10 +95,12 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
     struct hd_end_record reported = *end;
 
     if (as_requested && attempt->rec.stop_cause && !job->rec.cancel) {
-        reported.cause = attempt->rec.stop_cause; /* a daemon knows only that it was told to stop */
+        reported.cause = attempt->rec.stop_cause; /* a daemon reports USER for every stop; the
+                                                   * controller knows the cause */
         end = &reported;
     }
-    /* later failures are consequences of the first one; but an echo is replaced by its cause */
+    /* later failures are consequences of the first one; but a secondary failure is replaced by its
+     * cause */
     if (!attempt->failed || (attempt->rec.end.secondary && !end->secondary && !as_requested)) {
         attempt->failed = true;
         core_attempt_set_end(core, attempt, end);
@@ -107,22 +110,23 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
                    attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
                    attempt->rec.attempt, text);
     }
-    if (!as_requested) /* cancelled: other ranks may still write a checkpoint */
+    if (!as_requested) /* not for a requested stop: other ranks may still be writing a checkpoint */
         attempt->kill = true;
-    core->schedule_due |= attempt->rec.state != HD_ATTEMPT_STATE_STOPPING; /* it ends soon now */
+    /* its devices become free soon */
+    core->schedule_due |= attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
     core_attempt_stop(core, job, attempt);
 }
 
-/* An attempt that found its base damaged is no failure if there is an undamaged checkpoint, nor is
- * the first that found it missing. Each such attempt takes one checkpoint away, so this cannot go
- * on forever. */
+/* Returns whether the attempt counts as a failure. One that found its base damaged does not if
+ * there is an undamaged checkpoint, nor the first that found its base missing. Each such attempt
+ * rules out one checkpoint, so this cannot repeat forever. */
 static bool is_failure(const struct core_job *job, const struct core_attempt *attempt)
 {
     return core_is_failure(attempt->rec.end.cause) && !core_checkpoint_fallback(job, attempt) &&
            !core_attempt_missed_base(job, attempt);
 }
 
-/* Failed attempts after the last one that left a checkpoint. */
+/* Counts failed attempts since the last one that wrote a checkpoint. */
 static int32_t count_failures(const struct core_job *job)
 {
     int32_t count = 0;
@@ -133,7 +137,8 @@ static int32_t count_failures(const struct core_job *job)
     return count;
 }
 
-/* Attempts after the last one that left a checkpoint, whatever ended them; sets the retry delay. */
+/* Counts attempts since the last one that wrote a checkpoint, whatever ended them; sets the retry
+ * delay. */
 static int32_t count_attempts_without_progress(const struct core_job *job)
 {
     int32_t count = 0;
@@ -166,7 +171,7 @@ bool core_is_thrashing(const struct core_job *job)
 
         if (ran || attempt->end.cause != HD_END_CAUSE_PREEMPTED || !attempt->stop_job)
             return false;
-        count += !attempt->borrows; /* what is borrowed is given back soon, as a rule */
+        count += !attempt->borrows; /* borrowed devices are usually given back soon */
         if (count == PREEMPTED_MAX)
             return true;
     }
@@ -181,7 +186,7 @@ static int64_t next_start_ms(const struct hd_core *core, const struct core_job *
            (core_is_thrashing(job) && delay_ms < WORTH_MS ? WORTH_MS : delay_ms);
 }
 
-/* Returns the event of a job that ends in a state. */
+/* Returns the kind of the event of a job that ends in this state. */
 static enum hd_event_kind kind_of_end(enum hd_job_state state)
 {
     return state == HD_JOB_STATE_SUCCEEDED ? HD_EVENT_SUCCEEDED
@@ -189,7 +194,7 @@ static enum hd_event_kind kind_of_end(enum hd_job_state state)
                                            : HD_EVENT_CANCELLED;
 }
 
-/* ---- what the job does then -------------------------------------------------------------------*/
+/* ---- how the job continues --------------------------------------------------------------------*/
 
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
                      const char *reason)
@@ -223,8 +228,8 @@ void core_announce_fallback(struct hd_core *core, struct core_job *job,
                    (long long)fallback->step, fallback->attempt);
 }
 
-/* A retry would repeat the same steps. The user needs another learning rate, and a checkpoint to
- * start from. */
+/* Fails a job that diverged: a retry would repeat the same steps. The reason names a checkpoint
+ * from before the divergence. */
 static void fail_diverged(struct hd_core *core, struct core_job *job,
                           const struct core_attempt *attempt, const char *why)
 {
@@ -242,15 +247,15 @@ static void fail_diverged(struct hd_core *core, struct core_job *job,
     core_finish_job(core, job, HD_JOB_STATE_FAILED, text);
 }
 
-/* The last step of a run that succeeds had a finite loss. */
+/* Ends a job whose last step had a finite loss. */
 static void succeed(struct hd_core *core, struct core_job *job)
 {
     core_checkpoint_prove(core, job, job->rec.attempt_count, job->rec.steps);
     core_finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
 }
 
-/* `why`: the end of its newest attempt, which may have failed before it could write a checkpoint.
- */
+/* Fails a job at its time limit; the reason says what was saved and what is lost. why: the end of
+ * its newest attempt, which may have failed before it could write a checkpoint. */
 static void fail_out_of_time(struct hd_core *core, struct core_job *job,
                              const struct core_attempt *attempt, const char *why)
 {
@@ -279,7 +284,7 @@ static void fail_out_of_time(struct hd_core *core, struct core_job *job,
         hd_text_add(&text, "it has no checkpoint; ");
     if (attempt->last_step > saved && !saved)
         hd_text_add(&text, "all its steps are lost; ");
-    else if (attempt->last_step > saved) /* its ranks may be further than they have told */
+    else if (attempt->last_step > saved) /* its ranks may have run further than they reported */
         hd_text_add(&text, "the steps after that are lost; ");
     hd_text_add(&text, "heddle resume %" PRIu64 " gives it the same time once more%s", job->rec.job,
                 newest ? "" : ", from its first step");
@@ -288,7 +293,8 @@ static void fail_out_of_time(struct hd_core *core, struct core_job *job,
     hd_text_free(&text);
 }
 
-/* Of a job that was to write a checkpoint and end: what it lost if it did not. `why`: its end. */
+/* Ends a cancelled job; the reason says which steps are lost, if its last checkpoint was not
+ * written. why: the end of its attempt. */
 static void finish_cancelled(struct hd_core *core, struct core_job *job,
                              const struct core_attempt *attempt, const char *why)
 {
@@ -300,7 +306,7 @@ static void finish_cancelled(struct hd_core *core, struct core_job *job,
         (void)snprintf(text, sizeof text,
                        "without a checkpoint of its last step; steps %lld to %s%lld are lost: %s",
                        (long long)saved + 1,
-                       /* a full disk keeps what its ranks tell of their steps, too */
+                       /* a full disk also keeps ranks from reporting steps */
                        attempt->rec.end.cause == HD_END_CAUSE_STORAGE ? "at least " : "",
                        (long long)attempt->last_step, why);
     core_finish_job(core, job, HD_JOB_STATE_CANCELLED, text);
@@ -359,14 +365,14 @@ static void release_devices(struct hd_core *core, struct core_job *job,
                 node->holds[d] = (struct hd_device_hold){0};
         }
         core_node_changed(core, node);
-        core_dirty_desired(core, node); /* the attempt is not in the set any more */
+        core_dirty_desired(core, node); /* the desired set no longer contains the attempt */
         core_node_refresh(core, node);
     }
 }
 
-/* Of an attempt whose node allocations all say that they completed. A daemon's word is not enough:
- * without the checkpoint of the last step there is no result. Of the reports of steps the last one
- * may be lost with a supervisor that was killed. */
+/* Sets the end of an attempt whose node allocations all report completion. The report of a daemon
+ * is not enough: without a checkpoint of the last step the end is INCOMPLETE. The last step report
+ * may be missing, because a killed supervisor can lose it. */
 static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     const long long steps = job->rec.steps;
@@ -462,7 +468,7 @@ static void stop_out_of_time(struct hd_core *core, struct core_job *job,
                "the job has run for %s, its time_limit: attempt %d writes a checkpoint and ends",
                limit, attempt->rec.attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
-    core->schedule_due = true; /* its devices come free soon */
+    core->schedule_due = true; /* its devices become free soon */
 }
 
 void core_attempt_timers(struct hd_core *core, struct core_job *job)
@@ -472,7 +478,7 @@ void core_attempt_timers(struct hd_core *core, struct core_job *job)
 
     core->out->evaluated++;
     if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING && any_waits(attempt))
-        attempt->state_since_mono_ms = core->now.mono_ms; /* this time does not count */
+        attempt->state_since_mono_ms = core->now.mono_ms; /* waiting time does not count */
     spent_ms = core->now.mono_ms - attempt->state_since_mono_ms;
     if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
         spent_ms >= core->config.start_timeout_ms) {

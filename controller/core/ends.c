@@ -1,12 +1,12 @@
-/* ends: the predicted ends of attempts in their order, and after how many of them a job has a
- * place.
+/* ends: the predicted ends of attempts in order, and the number of ends that a job must wait for.
  *
- * A search lends the devices of the first ends and looks for a place, which takes a millisecond on
- * 10,000 nodes. So first a sum says how many ends a place needs at least: end by end it adds what
- * each node gives back, of nodes that the job may use. The sum is of all nodes or, for a place at
- * one switch, of the nodes of each switch; for a place on few nodes only those count that give
- * enough of it. It leaves out what else a place must be, so a search has the last word, from that
- * many ends on. Mostly it is true of the first that is asked for.
+ * A search assumes the devices of the first ends freed and looks for a placement, which takes a
+ * millisecond on 10,000 nodes. A sum therefore first gives a lower bound for the number of ends:
+ * end by end it adds the devices that become free on the nodes that the job may use. It sums over
+ * all nodes or, for a placement at one switch, over the nodes of each switch; for a placement on
+ * few nodes only nodes count that give a sufficient part of it. The sum ignores the other
+ * conditions of a placement, so a search decides, beginning at that number of ends. Mostly the
+ * first search succeeds.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 /* ---- the ends ---------------------------------------------------------------------------------*/
 
-/* Attempts are far apart in memory, and thousands are sorted in each pass. */
+/* Sort key of one end. Attempts are scattered in memory, and each pass sorts thousands. */
 struct core_end {
     int64_t at_mono_ms;
     uint64_t job;
@@ -31,7 +31,8 @@ static int by_end(const void *left, const void *right)
     return a->job < b->job ? -1 : a->job > b->job;
 }
 
-/* It stops when it is asked to: assume_borrowed_freed in reserve.c. */
+/* Returns whether the attempt borrows its devices, and therefore stops on request: see
+ * assume_borrowed_freed in reserve.c. */
 static bool is_borrower(const struct core_attempt *attempt)
 {
     return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
@@ -60,16 +61,17 @@ void core_list_ends(struct hd_core *core)
     core->end_count = count;
 }
 
-/* ---- nodes as the sum sees them ---------------------------------------------------------------*/
+/* ---- sums over nodes --------------------------------------------------------------------------*/
 
-/* What one end gives back on one node. */
+/* Devices that become free on one node when one attempt ends. */
 struct core_gain {
-    uint32_t node; /* its index */
+    uint32_t node; /* index in core->nodes */
     uint16_t devices;
     uint16_t kind;
 };
 
-/* Lists the gains of the next end; ends that no sum has reached are not looked at. */
+/* Appends the gains of the next end; ends beyond the largest sum so far are not expanded. False: no
+ * memory. */
 static bool list_gains(struct hd_core *core)
 {
     const struct core_attempt *attempt = core->ends[core->gained];
@@ -92,7 +94,7 @@ static bool list_gains(struct hd_core *core)
     return true;
 }
 
-/* Whether devices of the node count for the view, once they are free. */
+/* Returns whether the view may use devices of the node once they are free. */
 static bool is_usable_after_ends(const struct hd_core *core, const struct core_view *view, size_t i)
 {
     const uint8_t marks = core->marks[i];
@@ -105,8 +107,9 @@ static bool is_usable_after_ends(const struct hd_core *core, const struct core_v
            (view->job && core_is_reserved_for(view->job, core->nodes[i]->reserved.by));
 }
 
-/* What a node with so many free devices adds to a sum: whole tensor-parallel groups and, where the
- * place is on few nodes, only if others could give the rest of it. */
+/* Tabulates how much a node with a given number of free devices adds to a sum: whole
+ * tensor-parallel groups; for a placement on few nodes, 0 if the other nodes could not supply the
+ * rest. */
 static void list_given(const struct hd_core *core, const struct core_view *view,
                        enum hd_device_kind kind, int32_t *ret_given)
 {
@@ -121,13 +124,14 @@ static void list_given(const struct hd_core *core, const struct core_view *view,
     }
 }
 
-/* A sum being made: what nodes may be used, their free devices, and what each switch gives. Nodes
- * that no end has reached and that have nothing free are not looked at. */
+/* A sum in progress: free devices per node and totals per switch. Nodes without free devices are
+ * added only when an end reaches them. */
 struct sum {
-    const int32_t *switch_of; /* by index in nodes; -1: at none */
+    const int32_t *switch_of; /* by node index; -1: no switch */
     int32_t given[HD_CTL_DEVICES_PER_NODE_MAX + 1];
     int64_t need;
-    uint16_t *free_of; /* CLOSED: not to be used; UNSEEN: not looked at yet, nothing is free */
+    uint16_t *free_of; /* by node index; CLOSED: not usable; UNSEEN: not added yet, nothing is
+                        * free */
     int64_t *of_switch;
     bool reached;
 };
@@ -175,7 +179,8 @@ static void sum_gain(const struct hd_core *core, const struct core_view *view,
     add_gain(sum, gain->node, sum->given[after] - sum->given[before]);
 }
 
-/* The sums begin before the ends that the search before has assumed freed. */
+/* Copies the free devices as they are before any end is assumed freed; every sum starts from
+ * them. */
 static void save_actual_free(struct hd_core *core, enum hd_device_kind kind)
 {
     memcpy(core->scratch.actual_free_of, core->free_of[kind],
@@ -184,7 +189,8 @@ static void save_actual_free(struct hd_core *core, enum hd_device_kind kind)
            (core->node_count / 64 + 1) * sizeof *core->scratch.actual_has_free);
 }
 
-/* No place opens before so many ends; more than all: none does. */
+/* Returns a lower bound for the number of ends before a placement exists; more than all: none ever
+ * does. */
 static size_t least_ends(struct hd_core *core, const struct core_view *view,
                          enum hd_device_kind kind)
 {
@@ -205,7 +211,7 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
         if (ends == core->end_count)
             return ends + 1;
         if (ends == core->gained && !list_gains(core))
-            return ends; /* no memory: it is not fewer */
+            return ends; /* no memory; still a valid lower bound */
         for (; g < core->gains_until[ends]; g++)
             sum_gain(core, view, &core->gains[g], kind, &sum);
     }
@@ -225,8 +231,9 @@ void core_assume_ends_freed(struct hd_core *core, size_t ends)
     core->scratch.ends_assumed_freed = ends;
 }
 
-/* More devices never take a place away, so that halving finds it; a few more than the least number
- * will do, as a rule, and mostly none. */
+/* Searches the smallest number of ends by bisection, because more free devices never remove a
+ * placement. The bound of least_ends is mostly exact, so it is tried first and the stride grows
+ * from there. */
 size_t core_assume_fewest_freed(struct hd_core *core, const struct core_view *view,
                                 enum hd_device_kind kind, struct core_placement *ret_placement)
 {

@@ -7,8 +7,8 @@
 
 enum { NODES_NAMED_MAX = 8 }; /* nodes that a reason names */
 
-/* Devices that have a problem; *ret_problem is that of the first, and unchanged if there is none.
- */
+/* Counts devices with a problem; *ret_problem is the problem of the first one, unchanged if there
+ * is none. */
 static int32_t count_unusable(const struct core_node *node, enum hd_device_kind kind,
                               const char **ret_problem)
 {
@@ -23,7 +23,7 @@ static int32_t count_unusable(const struct core_node *node, enum hd_device_kind 
     return count;
 }
 
-/* Some node has devices of this kind, whether free, held or with a problem. */
+/* Returns whether any node has devices of this kind: free, held or with a problem. */
 static bool cluster_has_kind(const struct hd_core *core, enum hd_device_kind kind)
 {
     const char *problem;
@@ -35,7 +35,7 @@ static bool cluster_has_kind(const struct hd_core *core, enum hd_device_kind kin
     return false;
 }
 
-/* The kinds that a reason names: for `auto`, the last one and those that some node has. */
+/* Lists the kinds that a reason names: for `auto`, the last one and those that some node has. */
 static size_t kinds_to_show(const struct hd_core *core, const struct hd_job_needs *needs,
                             enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
 {
@@ -80,7 +80,7 @@ static void add_infeasible(const struct hd_job_needs *needs, const char *why, st
                 why);
 }
 
-/* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
+/* Appends a node's state, such as "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1". */
 static void add_node(const struct hd_core *core, const struct hd_job_needs *needs, uint64_t job,
                      const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
@@ -161,7 +161,7 @@ static void add_last_end(const struct core_job *job, struct hd_text *text)
                     newest->rec.end.node ? newest->rec.end.node : "");
 }
 
-/* "waits for jobs 5, 6 to succeed" */
+/* Appends a text such as "waits for jobs 5, 6 to succeed". */
 static void add_after(const struct hd_core *core, const struct core_job *job, struct hd_text *text)
 {
     struct hd_text numbers = {0};
@@ -195,8 +195,8 @@ static void add_quota(const struct core_job *job, struct hd_text *text)
     (void)core_quota_left(account, &by_user);
     hd_text_add(text, "needs %d device%s; ", job->needs.devices_min,
                 job->needs.devices_min == 1 ? "" : "s");
-    limit =
-        account->queue->rec.devices_max; /* submissions are refused by it, but it may be lowered */
+    limit = account->queue->rec.devices_max; /* submissions beyond the limit are refused, but it may
+                                          * have been lowered since */
     if (!limit || limit >= job->needs.devices_min)
         limit = account->queue->rec.user_devices_max;
     if (limit && limit < job->needs.devices_min)
@@ -224,7 +224,8 @@ static void add_avoided(const struct core_job *job, struct hd_text *text)
         hd_text_add(text, ", which failed it twice");
 }
 
-/* It stops for a drained node, or for one whose daemon ends, and that is still so. */
+/* Returns whether the node for which the attempt stops is still drained, or its daemon still
+ * exiting. */
 static bool still_leaves(const struct core_attempt *attempt)
 {
     for (size_t i = 0; i < attempt->alloc_count; i++)
@@ -233,7 +234,7 @@ static bool still_leaves(const struct core_attempt *attempt)
     return false;
 }
 
-/* Why an attempt stops that has not ended. */
+/* Appends why an attempt stops; nothing if it does not. */
 static void explain_stop(const struct hd_core *core, const struct core_job *job,
                          struct hd_text *text)
 {
@@ -280,8 +281,8 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
                     (long long)(core->config.stop_grace_ms / 1000), why);
 }
 
-/* Why an attempt that has not ended stops, and what is wrong with it: its nodes, then what these
- * say. The text stays the same while nothing changes. */
+/* Appends why a live attempt stops, then problems of its nodes. The text stays the same while
+ * nothing changes. */
 static void explain_running(const struct hd_core *core, const struct core_job *job,
                             struct hd_text *text)
 {
@@ -408,7 +409,7 @@ const char *hd_core_blocker_meaning(enum hd_core_blocker blocker)
     return blocker_meanings[blocker];
 }
 
-/* Looks once in each pass which nodes have devices for the jobs of a class. */
+/* Finds out which nodes have devices for the jobs of a class, once per pass. */
 static void seek_nodes(const struct hd_core *core, const struct core_job *job,
                        struct core_class *class)
 {
@@ -434,20 +435,20 @@ static void seek_nodes(const struct hd_core *core, const struct core_job *job,
     }
 }
 
-/* Whether nodes that take no jobs keep a job in the queue, or (held) devices that jobs hold: at
- * least one of both. */
+/* Returns whether nodes that accept no jobs (held false), or devices held by jobs (held true), keep
+ * a job queued; at least one of the two is true. */
 static bool waits_for_nodes(const struct hd_core *core, const struct core_job *job, bool held)
 {
     struct core_class *class = job->group ? job->group->key.class : NULL;
 
     if (!class)
-        return held; /* not looked at yet */
+        return held; /* not evaluated yet */
     seek_nodes(core, job, class);
     return held ? class->is_held || !class->is_away : class->is_away;
 }
 
-/* Looks once in each pass whether jobs of a class, which fit nowhere, would if nodes that do not
- * answer now were back. */
+/* Finds out, once per pass, whether the jobs of a class that fit nowhere would fit if absent nodes
+ * returned. */
 static void seek_returns(const struct hd_core *core, const struct core_job *job,
                          struct core_class *class)
 {
@@ -490,7 +491,8 @@ static bool awaits_absent_nodes(const struct hd_core *core, const struct core_jo
            (class->all_would_do && core_may_span(core_checkpoint_newest(job)));
 }
 
-/* Returns whether the controller, or a node that would else take jobs, lacks the jobs directory. */
+/* Returns whether the controller, or a node that would otherwise accept jobs, lacks the jobs
+ * directory. */
 static bool lacks_jobs_dir(const struct hd_core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)
@@ -500,8 +502,7 @@ static bool lacks_jobs_dir(const struct hd_core *core)
     return core->jobs_dir_problem && *core->jobs_dir_problem;
 }
 
-/* What keeps a job in the queue that its reason does not mention, because another thing does first.
- */
+/* Returns whether this reason keeps the job queued, also if another reason applies first. */
 static bool is_blocked(const struct hd_core *core, const struct core_job *job,
                        enum hd_core_blocker blocker)
 {
@@ -567,7 +568,7 @@ size_t hd_core_blockers(const struct hd_core *core, uint64_t number,
     return count;
 }
 
-/* As at a submission. */
+/* Checks the needs as a submission does. */
 static enum hd_status check_for(const struct hd_core *core, const struct hd_job_needs *needs)
 {
     enum hd_status st = core_check_needs(needs);
@@ -577,7 +578,7 @@ static enum hd_status check_for(const struct hd_core *core, const struct hd_job_
     return st ? st : core_check_after(core, needs);
 }
 
-/* The reason of a job that would wait: for what, and why for so much. */
+/* Writes why a job would wait: its needs, the nodes, and why its needs were raised. */
 static void add_wait(const struct hd_core *core, const struct hd_job_needs *needs,
                      const struct hd_text *infeasible, struct hd_now now, struct hd_text *text)
 {

@@ -1,7 +1,6 @@
-/* fit: what becomes of a job that fits the devices that it found with no layout (layout_cache.c). It asks
- * for devices with more memory than the smallest of those that were found, if a node has any; then
- * for more devices; and fails when it may not have more.
- */
+/* fit: handles a job for which no layout fits the devices that were found (layout_cache.c). It asks
+ * for devices with more memory than the smallest that were found, if a node has any; then for more
+ * devices; and fails when it may not have more. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@ bool core_device_suits(const struct hd_job_needs *needs, const struct core_node 
 {
     const int64_t bytes = node->rec.devices[device].memory_bytes;
 
-    return !needs || bytes <= 0 || bytes >= needs->memory_min; /* 0: not known */
+    return !needs || bytes <= 0 || bytes >= needs->memory_min; /* 0: unknown */
 }
 
 int32_t core_free_device(const struct hd_job_needs *needs, const struct core_node *node,
@@ -26,9 +25,10 @@ int32_t core_free_device(const struct hd_job_needs *needs, const struct core_nod
     return -1;
 }
 
-/* ---- what does not fit ------------------------------------------------------------------------*/
+/* ---- needs that are raised --------------------------------------------------------------------*/
 
-/* Some node, also one that is busy or away, has a device of such a kind with more memory. */
+/* Returns whether any node, also a busy or absent one, has a device of these kinds with more
+ * memory. */
 static bool has_larger(const struct hd_core *core, const struct hd_job_needs *needs,
                        int64_t memory_bytes)
 {
@@ -77,7 +77,7 @@ bool core_take_infeasible(struct hd_core *core, struct core_job *job, int32_t de
         core_finish_job(core, job, HD_JOB_STATE_FAILED, why);
         return false;
     }
-    core_waiting_remove(core, job); /* into the class of jobs that need as much */
+    core_waiting_remove(core, job); /* core_waiting_add puts it into the class of its new needs */
     if (!job->infeasible)
         job->asked_min = job->needs.devices_min;
     job->needs = needs;

@@ -1,21 +1,21 @@
-/* bound: how many devices a job could have at most, on all nodes and on one, by what is free and
- * what is kept for others. Where that is too few, no place is looked for.
+/* fit_bound: upper bounds on the devices that a job could get, in total and on one node, from free
+ * devices and reservations. Where the bound is too low, no search for a placement is made.
  *
- * In a busy cluster hundreds of jobs wait, each for another number of devices or with another
- * length, and a pass looks at each of them. What is open to one differs only by the reservations
- * that it may use: those that it ends before, its own, and those that it may borrow. There are at
- * most CORE_RESERVERS_MAX reservations and a few nodes kept for failed jobs, so that most jobs of a
- * pass see one of a few sets. The sums of such a set are made once, and are remembered until some
- * node has changed (core->changes).
+ * In a busy cluster hundreds of jobs wait, each with another number of devices or another length,
+ * and a pass evaluates each of them. Their bounds differ only by the reservations that they may
+ * use: those that begin after the job's end, its own, and those that it may borrow. There are at
+ * most CORE_RESERVERS_MAX reservations and a few nodes reserved for failed jobs, so most jobs of a
+ * pass share one of a few sets. The bound of a set is computed once and cached until a node changes
+ * (core->changes).
  *
- * Where memory is asked for, or nodes are avoided, nothing is said: the search looks at each node.
+ * There is no bound for jobs that ask for memory or avoid nodes: the search examines each node.
  */
 #include "controller/core/core_internal.h"
 
-/* Devices are assumed freed for so long at least: a start and a stop take minutes. */
+/* Shortest borrowing worth its start and stop, which take minutes. */
 enum { BORROW_MIN_MS = 5 * 60 * 1000 };
 
-/* ---- what is kept for whom --------------------------------------------------------------------*/
+/* ---- who may use a reservation ----------------------------------------------------------------*/
 
 size_t core_reservation_owner_of(struct hd_core *core, const struct core_reservation *reserved)
 {
@@ -24,7 +24,7 @@ size_t core_reservation_owner_of(struct hd_core *core, const struct core_reserva
 
     while (k > 0 && (owners[k - 1].by != reserved->by || owners[k - 1].kind != reserved->kind ||
                      owners[k - 1].start_mono_ms != reserved->start_mono_ms))
-        k--; /* it is the newest, as a rule */
+        k--; /* mostly the newest entry */
     if (k)
         return k;
     if (core->reservation_owner_count == CORE_RESERVATION_OWNERS_MAX)
@@ -34,8 +34,8 @@ size_t core_reservation_owner_of(struct hd_core *core, const struct core_reserva
     return ++core->reservation_owner_count;
 }
 
-/* It is kept for an older job that is known not to need it soon: that one can make this one stop at
- * a checkpoint. */
+/* Returns whether the reservation is for an older job that is known not to need the devices soon,
+ * so that this job may run on them until the older one preempts it. */
 static bool may_borrow(const struct hd_core *core, const struct core_view *view, uint64_t by,
                        int64_t start_mono_ms)
 {
@@ -58,7 +58,7 @@ bool core_may_use_reserved(const struct hd_core *core, const struct core_view *v
 
 /* ---- sums -------------------------------------------------------------------------------------*/
 
-/* The bits of the reservation owners whose devices are open to the view. */
+/* Returns the set of reservation owners whose devices the view may use. */
 static uint64_t open_to(const struct hd_core *core, const struct core_view *view,
                         enum hd_device_kind kind)
 {
@@ -132,7 +132,7 @@ bool core_exceeds_fit_bound(struct hd_core *core, const struct core_view *view,
     struct core_fit_bound bound;
 
     if (core->free_devices[kind] < need)
-        return true; /* not even in sum */
+        return true; /* too few even in total */
     return !core->scratch.ignores_fit_bounds && !core->scratch.assumed_freed &&
            core_fit_bound_of(core, view, kind, &bound) && bound.total < need &&
            bound.largest < need;

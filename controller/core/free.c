@@ -1,17 +1,17 @@
-/* free: what searches read of all nodes, in arrays by index in core->nodes: free devices, switches,
- * and marks. A node's record is as large as several groups of the cache, and a search looks at
- * thousands of nodes, most of which are full.
+/* free: arrays by node index that searches read instead of the nodes: free devices, switches,
+ * marks. A node's record spans several cache lines, and a search visits thousands of nodes, most of
+ * which are full.
  *
- * The arrays are made when they are first asked for after nodes have come or moved (free_due), and
- * kept up to date by core_node_changed, core_node_note and the reservations. Invariant I15 compares
- * them with the nodes.
+ * The arrays are built on first use after nodes were added or moved (free_due), and kept up to date
+ * by core_node_changed, core_node_note and the reservations. Invariant I15 compares them with the
+ * nodes.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/core_internal.h"
 
-/* ---- what nodes have --------------------------------------------------------------------------*/
+/* ---- devices of nodes -------------------------------------------------------------------------*/
 
 static void count_node(struct core_node *node)
 {
@@ -30,7 +30,7 @@ static void count_node(struct core_node *node)
     }
 }
 
-/* What free_of and free_below say of the node. */
+/* Updates free_of, free_below and has_free after a change of the node's free devices. */
 static void note_free(struct hd_core *core, const struct core_node *node, int kind)
 {
     uint16_t *of_node = &core->free_of[kind][node->index];
@@ -167,7 +167,8 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
         return core->free_of[kind];
     core_arrays_free(core);
     core->leaf_count = 0;
-    core->gain_count = core->gained = 0; /* they are by index */
+    core->gain_count = core->gained = 0; /* these entries refer to node indices, which have
+                                          * changed */
     core->changes++;
     for (size_t i = 0; i < core->node_count; i++) {
         core->nodes[i]->index = i;
@@ -234,9 +235,10 @@ enum hd_status core_check_free(const struct hd_core *core)
     return HD_OK;
 }
 
-/* ---- devices of attempts that would have ended ------------------------------------------------*/
+/* ---- devices assumed freed --------------------------------------------------------------------*/
 
-/* What core_node_changed would find, without a look at all devices: searches lend thousands. */
+/* Updates the counts as core_node_changed would, without examining all devices: searches assume
+ * thousands freed. */
 static void count_free(struct hd_core *core, struct core_node *node, enum hd_device_kind kind,
                        int32_t more)
 {

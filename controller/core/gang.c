@@ -1,15 +1,15 @@
 /* gang: placement of one job on several nodes. The chosen nodes are called a gang.
  *
  * Nodes may be in one gang if each sees the controller's jobs directory, through which ranks share
- * checkpoints, if each has a data address that the others reach (a loopback address is reached only
- * from the same machine: equal boot id), and if all compute equal bits (equal `compute` of the kind
- * of device: instruction set and library, or model, cuBLASLt and NCCL of the GPUs).
+ * checkpoints; if each has a data address that the others reach (a loopback address is reached only
+ * from the same machine: equal boot id); and if all compute equal bits (equal `compute` of the
+ * device kind: instruction set and library, or GPU model, cuBLASLt and NCCL).
  *
  * Among the possible gangs the one with the most usable devices wins, then the one with the fewest
- * nodes, then the one that spans the fewest switches, as far as they are known (links.c), then the
- * one that leaves the fewest devices unused, then the first by node names. Ranks are numbered in
- * the order of nodes at their switches, then of node names, so ranks of one node are neighbours. A
- * node takes only whole tensor-parallel groups, because these communicate in every layer.
+ * nodes, then the one that spans the fewest switches, if they are known (links.c), then the one
+ * that leaves the fewest devices unused, then the first by node names. Ranks are numbered in the
+ * order of nodes at their switches, then of node names, so ranks of one node are neighbours. A node
+ * takes only whole tensor-parallel groups, because these communicate in every layer.
  *
  * `jobs_dir_visible`, `data_address` and `compute` come with a node's stream and are not stored:
  * after a restart of the controller a queued gang reserves nodes when enough have reconnected.
@@ -28,7 +28,8 @@ static bool is_loopback(const struct core_node *node)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* GPUs of a node without NCCL have none to exchange by. */
+/* Returns whether the node can communicate between its devices of this kind and other nodes; GPUs
+ * need NCCL. */
 static bool has_engine(const struct core_node *node, enum hd_device_kind kind)
 {
     return kind != HD_DEVICE_KIND_CUDA || (node->compute[kind] && *node->compute[kind]);
@@ -40,14 +41,15 @@ static bool may_join(const struct core_node *node, enum hd_device_kind kind)
            has_engine(node, kind);
 }
 
-/* Or it may: a node that has not connected since the controller's start has not said. */
+/* Returns whether both nodes compute equal bits; true also for a node that has not connected since
+ * the controller started, because its class is unknown. */
 static bool computes_alike(const struct core_node *node, const struct core_node *seed,
                            enum hd_device_kind kind)
 {
     return !node->stream || core_same(node->compute[kind], seed->compute[kind]);
 }
 
-/* `node` and `seed` reach each other, on any kind of device. */
+/* Returns whether `node` and `seed` reach each other's data address. The kind is not used. */
 static bool is_within_reach(const struct core_node *node, const struct core_node *seed,
                             enum hd_device_kind kind)
 {
@@ -63,7 +65,8 @@ static bool node_has_kind(const struct core_node *node, enum hd_device_kind kind
     return false;
 }
 
-/* Some other node with devices of this kind cannot join this one. */
+/* Returns whether another node with devices of this kind cannot be in a gang with this one, by the
+ * given test. */
 static bool cannot_join_all(const struct hd_core *core, const struct core_node *node,
                             enum hd_device_kind kind,
                             bool (*can_join)(const struct core_node *, const struct core_node *,
@@ -100,15 +103,15 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
 
 /* ---- candidates -------------------------------------------------------------------------------*/
 
-/* Ready ones first, then those with more devices. */
+/* Returns the sort key of a candidate: ready ones first, then those with more devices. */
 static size_t sort_index(const struct core_member *member)
 {
     return (size_t)(HD_CTL_DEVICES_PER_NODE_MAX - member->count) +
            (member->ready ? 0 : HD_CTL_DEVICES_PER_NODE_MAX + 1);
 }
 
-/* By their places in the tree of switches, those without one last, then by names: so neighbours in
- * rank are on near nodes. */
+/* Orders members by their position in the tree of switches (none: last), then by index, that is by
+ * name: neighbours in rank are then on near nodes. */
 static int by_name(const void *left, const void *right)
 {
     const struct core_member *a = left, *b = right;
@@ -122,9 +125,9 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Devices that the node would give a gang, in whole groups of `unit`; 0: it cannot join. idle: held
- * devices and disconnected nodes count, too; reserved: and nodes reserved by other jobs.
- */
+/* Returns the devices that the node would contribute to a gang, in whole groups of `unit`; 0: none.
+ * idle: also counts held devices and disconnected nodes; reserved: also nodes reserved by other
+ * jobs. */
 static int32_t gives(const struct hd_core *core, const struct core_view *view, size_t i,
                      uint32_t reach, enum hd_device_kind kind, int32_t unit, bool idle,
                      bool reserved)
@@ -146,7 +149,7 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view, s
     return unit == 1 ? count : count - count % unit;
 }
 
-/* Devices that usable nodes of the gang give, in all. */
+/* Returns the sum of devices that the usable nodes of a reach set contribute. */
 static int32_t sum_given(const struct hd_core *core, const struct core_view *view, uint32_t reach,
                          enum hd_device_kind kind)
 {
@@ -159,9 +162,9 @@ static int32_t sum_given(const struct hd_core *core, const struct core_view *vie
     return total;
 }
 
-/* The nodes of one gang, usable ones first, of these those that give most, then by index:
- * one counting sort, as thousands of nodes are sorted for each look at a job. ret_members has room
- * for twice the nodes. */
+/* Lists the members of one reach set by a counting sort, because thousands of nodes are sorted per
+ * evaluated job: usable nodes first, then by devices contributed, then by index. ret_members must
+ * hold twice the number of nodes. */
 static size_t find_members(const struct hd_core *core, const struct core_view *view, uint32_t reach,
                            enum hd_device_kind kind, bool idle, bool reserved,
                            struct core_member *ret_members)
@@ -192,7 +195,7 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
     return count;
 }
 
-/* The number of the gang of nodes that the text describes. */
+/* Returns the number of the reach set that the text describes; assigns a new one. */
 static uint32_t number_of(struct hd_core *core, struct core_map *numbers,
                           const struct hd_text *text)
 {
@@ -223,8 +226,8 @@ static struct core_reach number_node(struct hd_core *core, const struct core_nod
     return reach;
 }
 
-/* A gang of a machine's nodes is of use if one of them has a loopback address; the others are part
- * of a larger one. */
+/* Numbers the reach sets of a kind. The set of one machine's nodes is listed only if one of them
+ * has a loopback address; otherwise it is part of a larger set. */
 static void number_nodes(struct hd_core *core, enum hd_device_kind kind)
 {
     struct core_map numbers = {0};
@@ -251,8 +254,8 @@ static void number_nodes(struct hd_core *core, enum hd_device_kind kind)
     core_map_done(&numbers);
 }
 
-/* The numbers of all gangs of nodes that are possible. Strings are compared only when a node has
- * said something new. */
+/* Returns the number of reach sets of a kind; rebuilds them if a node has reported something
+ * new. */
 static size_t list_reaches(struct hd_core *core, enum hd_device_kind kind)
 {
     for (int k = 0; core->reach_due && k < HD_DEVICE_KIND_COUNT; k++)
@@ -263,8 +266,8 @@ static size_t list_reaches(struct hd_core *core, enum hd_device_kind kind)
 
 /* ---- choosing ---------------------------------------------------------------------------------*/
 
-/* Chooses the fewest members with `need` devices: the largest ones, and last the smallest one that
- * is large enough. Moves them to the front, sorted by name; returns their number. */
+/* Chooses the fewest members with `need` devices: the largest ones, and as the last one the
+ * smallest that suffices. Moves them to the front, sorted by by_name; returns their number. */
 static size_t choose(struct core_member *members, size_t count, int32_t need)
 {
     size_t chosen = 0, last;
@@ -314,7 +317,8 @@ static int32_t count_unused(const struct hd_job_needs *needs,
     return unused_count;
 }
 
-/* Room for twice the nodes, as find_members wants it; the core's. NULL: no memory. */
+/* Returns scratch memory for twice the number of nodes, as find_members needs; owned by the core.
+ * NULL: no memory. */
 static struct core_member *grow_members(struct hd_core *core)
 {
     const size_t size = 2 * core->node_count + 1;
@@ -404,7 +408,7 @@ bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view
     return fits;
 }
 
-/* The smallest number of members, from the front, on which the job fits; 0: not on all. */
+/* Returns the smallest number of leading members on which the job fits; 0: not even on all. */
 static size_t choose_fewest(const struct core_view *view, enum hd_device_kind kind,
                             const struct core_member *members, size_t count)
 {

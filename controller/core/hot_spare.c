@@ -1,26 +1,26 @@
-/* spare: nodes that are kept free, so that a gang that loses a node starts again at once.
+/* hot_spare: keeps nodes free, so that a gang that loses a node starts again at once.
  *
- * Of each kind of node (the kind, name and number of its devices) config.spare_nodes are hot spares:
- * new attempts do not start there, but for
+ * Of each kind of node (kind, name and number of its devices) config.spare_nodes are hot spares.
+ * New attempts do not start there, except those of
  *
  *     jobs whose last attempt ended by a fault (of a rank, a node, a disk, a launch)
- *     jobs that need more devices than the nodes have that are no hot spares
+ *     jobs that need more devices than the other nodes have
  *
- * Each pass chooses them: idle nodes first, then those that were hot spares before, then others, whose
- * attempts run to their ends. A node that is kept for a job with an expected start becomes none: no
- * promise moves for a spare. So after a spare was used, the next node that is free for good takes
- * its part.
+ * Each pass chooses the hot spares: idle nodes first, then nodes that were hot spares in the pass
+ * before, then others, whose attempts run to their ends. A node that is reserved for a job with an
+ * expected start is never chosen, so hot spares delay no expected start. After a hot spare was
+ * used, the next node that becomes free replaces it.
  *
- * While the checkpoints of a lost node are looked for, a failed job waits in no group; where there
- * are hot spares, what it still has of its nodes is kept for it meanwhile.
+ * While the checkpoints of a lost node are being searched, a failed job is in no group; if hot
+ * spares are configured, the remaining nodes of its last attempt are reserved for it meanwhile.
  */
 #include <string.h>
 
 #include "controller/core/core_internal.h"
 
-enum { KINDS_MAX = 64 }; /* of nodes; those of further kinds have no hot spares */
+enum { KINDS_MAX = 64 }; /* limit of distinct kinds of node; further kinds get no hot spares */
 
-/* Nodes of one kind, and how many of them are hot spares by now. */
+/* A kind of node, represented by one node, and the number of hot spares chosen so far. */
 struct node_kind {
     const struct core_node *like;
     int32_t chosen;
@@ -66,14 +66,15 @@ void core_choose_hot_spares(struct hd_core *core)
     size_t count = 0;
 
     if (!core->config.spare_nodes)
-        return; /* no node ever is one */
+        return; /* hot spares are off */
     memset(core->not_hot_spares, 0, sizeof core->not_hot_spares);
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->was_hot_spare = core->nodes[i]->hot_spare;
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->hot_spare = false;
     for (int round = 0; round < 3; round++)
-        for (size_t i = core->node_count; i > 0; i--) { /* jobs take the first ones */
+        for (size_t i = core->node_count; i > 0; i--) { /* from the end: jobs take the first
+                                                         * nodes */
             struct core_node *node = core->nodes[i - 1];
             struct node_kind *kind;
 
@@ -106,7 +107,7 @@ bool core_needs_hot_spares(const struct hd_core *core, const struct hd_job_needs
     return core->config.spare_nodes && !fits_beside;
 }
 
-/* ---- while checkpoints are looked for ---------------------------------------------------------*/
+/* ---- while checkpoints are being searched -----------------------------------------------------*/
 
 static int32_t ranks_on(const struct core_attempt *attempt, const struct core_node *node)
 {

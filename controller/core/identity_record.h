@@ -1,5 +1,5 @@
-/* identity_record: who may call the controller, and what they did, as plain structs that the store
- * keeps. Part of record.h, which includes it.
+/* identity_record: credentials and audit entries as plain structs that the store keeps. Part of
+ * record.h, which includes it.
  *
  * Used by: identity, store, services.   Threads: as record.h.
  */
@@ -8,12 +8,12 @@
 
 #include <stdint.h>
 
-/* What a caller shows. name, number, string (in the database) */
-#define HD_CREDENTIAL_KIND_LIST(X)                                       \
-    X(TOKEN, 1, "token")           /* a person's bearer token         */ \
-    X(INVITATION, 2, "invitation") /* lets one node join once, or many*/ \
-    X(NODE, 3, "node")             /* a node's certificate            */ \
-    X(PERSON, 4, "person")         /* a person's client certificate   */
+/* Kinds of credentials: enumerator, number, string (in the database). */
+#define HD_CREDENTIAL_KIND_LIST(X)                                      \
+    X(TOKEN, 1, "token")           /* a person's bearer token */        \
+    X(INVITATION, 2, "invitation") /* lets one or several nodes join */ \
+    X(NODE, 3, "node")             /* a node's certificate */           \
+    X(PERSON, 4, "person")         /* a person's client certificate */
 
 #define X(name, number, text) HD_CREDENTIAL_KIND_##name = number,
 enum hd_credential_kind { HD_CREDENTIAL_KIND_LIST(X) };
@@ -22,28 +22,28 @@ const char *hd_credential_kind_name(int kind);
 
 enum { HD_CREDENTIAL_HASH_BYTES = 32 };
 
-/* A credential ends once: it was revoked, or used up (an invitation). */
+/* A credential. It ends once: revoked, or used up (an invitation). */
 struct hd_credential_record {
-    uint64_t id; /* from 1 on, never used twice */
+    uint64_t id; /* from 1 on, never reused */
     enum hd_credential_kind kind;
-    const char *name; /* of the person or the node */
-    const char *role; /* of a person (identity.h); else "" */
-    /* SHA-256 of the token's or invitation's text, or of the certificate's DER form. The secret
-     * itself is nowhere in the controller. */
+    const char *name; /* name of the person or the node */
+    const char *role; /* role of a person (identity.h); else "" */
+    /* SHA-256 of the token's or invitation's text, or of the certificate's DER form. The controller
+     * never stores the secret itself. */
     unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
     const char *made_by, *ended_by;
-    int64_t made_ms, expires_ms, ended_ms; /* ended_ms 0: it has not ended */
+    int64_t made_ms, expires_ms, ended_ms; /* expires_ms: see identity.h; ended_ms 0: still valid */
 };
 
-/* One call. The store numbers the rows and links each to the one before (pki.h: hd_pki_chain, with
- * the texts in this order). */
+/* An audited call. The store numbers the rows and chains each to the previous one by hash (pki.h:
+ * hd_pki_chain, over the texts in this order). */
 struct hd_audit_record {
     int64_t time_ms;
     const char *who, *role; /* the caller */
-    const char *method;     /* "SubmitJob" */
-    const char *object;     /* "job 7", "node n1"; "": none is known */
+    const char *method;     /* name of the RPC, such as "SubmitJob" */
+    const char *object;     /* "job 7", "node n1"; "": unknown */
     const char *source;     /* the peer's address */
-    const char *result;     /* "ok", or a status's name */
+    const char *result;     /* "ok", or the name of a status */
 };
 #define HD_AUDIT_TEXTS(r)                                                       \
     {                                                                           \
@@ -51,7 +51,8 @@ struct hd_audit_record {
     }
 enum { HD_AUDIT_TEXT_COUNT = 6 };
 
-/* What of ended jobs may go (identity.h: struct hd_retention). 0: nothing for that reason. */
+/* Retention limits for ended jobs (identity.h: struct hd_retention). A limit of 0 deletes
+ * nothing. */
 struct hd_prune_record {
     int64_t now_ms, history_ms, history_jobs, step_lines, step_lines_ms;
 };

@@ -1,5 +1,6 @@
-/* core_index: the jobs by number, and the few of them that a step walks over. Nothing here walks
- * over all jobs, so that a step costs the same however many wait. */
+/* index: containers of jobs: the table of all jobs by number, sorted sets of a few, outcomes, and a
+ * heap. Steps iterate over the sets only, so their cost does not depend on the number of waiting
+ * jobs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@ enum { TABLE_SIZE_MIN = 64 };
 
 /* ---- all jobs, by number ----------------------------------------------------------------------*/
 
-/* Numbers are given one after another, so their low bits spread evenly. */
+/* Returns the bucket of a job number. Numbers are consecutive, so their low bits spread evenly. */
 static struct core_job **bucket_of(const struct core_table *table, uint64_t number)
 {
     return &table->buckets[number & (table->size - 1)];
@@ -82,7 +83,7 @@ struct core_job *core_table_next(const struct core_table *table, const struct co
 
 /* ---- a few jobs, in the order of their numbers ------------------------------------------------*/
 
-/* Where the job is, or belongs. */
+/* Returns the index of the job, or where it would be inserted. */
 static size_t index_of_job(const struct core_jobs *jobs, uint64_t number)
 {
     size_t low = 0, high = jobs->count;
@@ -144,7 +145,7 @@ static size_t index_of_outcome(const struct hd_core *core, uint64_t job)
     return low;
 }
 
-/* Jobs come in the order of their numbers, so that a new one is put at the end. */
+/* Sets a job's outcome. New jobs have the highest number, so they are appended. */
 void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state)
 {
     const size_t at = index_of_outcome(core, job);
@@ -170,7 +171,7 @@ enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job)
     return at < core->outcome_count && core->outcomes[at].job == job ? core->outcomes[at].state : 0;
 }
 
-/* ---- the smallest of some keys ----------------------------------------------------------------*/
+/* ---- binary min-heap --------------------------------------------------------------------------*/
 
 static void swap(struct core_heap_item *a, struct core_heap_item *b)
 {

@@ -1,5 +1,4 @@
-/* job: jobs and attempts in memory. What happens to them: submit.c, start.c, end.c. State charts:
- * core.c. */
+/* job: jobs and attempts in memory. State charts: core.c; transitions: submit.c, start.c, end.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +25,8 @@ void core_set_job_state(struct hd_core *core, struct core_job *job, enum hd_job_
     job->better_until_mono_ms = job->price_mono_ms = 0;
 }
 
-/* A queue that an older state of the controller had and this one lacks: the job waits in the
- * default one. */
+/* Returns the account of a record's queue and owner. A queue that does not exist (the record is
+ * from an older database) is replaced by the default queue. */
 static struct core_account *account_for(struct hd_core *core, const struct hd_job_record *record)
 {
     struct core_queue *queue = core_find_queue(core, record->queue);
@@ -53,7 +52,7 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
     if (record->spec_bytes)
         memcpy(spec, record->spec, record->spec_bytes);
     job->rec.spec = spec;
-    job->rec.attempt_count = 0; /* core_attempt_new counts up */
+    job->rec.attempt_count = 0; /* core_attempt_new increments it */
     job->rec.request_id = job->rec.owner = job->rec.name = job->rec.reason = NULL;
     job->rec.queue = NULL;
     job->account = account;
@@ -124,7 +123,8 @@ void core_job_forget(struct hd_core *core, struct core_job *job)
 
 /* ---- attempts in memory -----------------------------------------------------------------------*/
 
-/* Of a node, which the attempt need not have yet; ranks of a node are neighbours. */
+/* Returns the attempt's allocation on a node; creates it. Ranks of a node are usually consecutive,
+ * so the newest one is tried first. */
 static struct core_node_alloc *alloc_of(struct core_attempt *attempt, struct core_node *node)
 {
     struct core_node_alloc *newest =
@@ -241,7 +241,7 @@ void core_active_remove(struct hd_core *core, struct core_job *job)
         core_jobs_remove(&attempt->allocs[i].node->active, job);
 }
 
-/* ---- questions --------------------------------------------------------------------------------*/
+/* ---- queries ----------------------------------------------------------------------------------*/
 
 enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt)
 {
@@ -256,7 +256,8 @@ bool core_is_stop(enum hd_end_cause cause)
            cause == HD_END_CAUSE_TIME_LIMIT || cause == HD_END_CAUSE_RESIZED;
 }
 
-/* A disk that takes no writes (STORAGE) is not the job's fault: it is tried until the disk does. */
+/* Returns whether the cause counts as a failure of the job. A disk that accepts no writes (STORAGE)
+ * does not: the job is retried until the disk recovers. */
 bool core_is_failure(enum hd_end_cause cause)
 {
     return cause == HD_END_CAUSE_RANK_EXIT || cause == HD_END_CAUSE_HANG ||

@@ -1,11 +1,11 @@
-/* layout cache: the layouts of attempts.
+/* layout_cache: the layouts of attempts.
  *
- * Placement decides how many devices a job gets, by arithmetic alone (plan.c). Which layout is best
- * on them, and whether any fits their memory, takes from a millisecond to seconds to find out. So
- * the core asks for it (hd_core_out.asked), the job waits, and the answer comes as an event. The
- * layout cache keeps the answers: jobs that ask the same share one, and nothing is asked twice. An answer
- * follows from its question alone, so it may be forgotten, and is asked for again. One of a search
- * that was cut short (hasty) is replaced by a later search, while jobs use it.
+ * Placement decides how many devices a job gets, by arithmetic alone (plan.c). Finding the best
+ * layout on them, and whether any fits their memory, takes from a millisecond to seconds. So the
+ * core requests it (hd_core_out.asked), the job waits, and the answer comes as an event. The cache
+ * keeps the answers: jobs with equal requests share one, and nothing is requested twice. An answer
+ * is a function of its request, so it may be dropped and requested again. A preliminary answer, of
+ * a search that was cut short, is used until a later search replaces it.
  *
  *     not known --> asked (hd_core_out.asked) --HD_CORE_PLANNED--> known
  */
@@ -16,11 +16,11 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    LAYOUT_CACHE_MAX = 4096, /* answers that are kept */
-    AHEAD_MAX = 16,          /* jobs that ask ahead in one step */
-    QUESTIONS_MAX = 1024,    /* without an answer; what would be one more is asked later */
-    IMPROVE_MS = 60 * 1000,  /* an answer of a search that was cut short serves so long; then it is
-                             * asked for once more, behind all questions for which jobs wait */
+    LAYOUT_CACHE_MAX = 4096, /* answers kept */
+    AHEAD_MAX = 16,          /* prefetch requests per step */
+    QUESTIONS_MAX = 1024,    /* unanswered requests; a further one is made later */
+    IMPROVE_MS = 60 * 1000,  /* milliseconds after which a preliminary answer is requested again,
+                              * behind all requests for which jobs wait */
 };
 
 /* ---- entries ----------------------------------------------------------------------------------*/
@@ -51,8 +51,8 @@ void core_layout_cache_done(struct hd_core *core)
     core_map_done(&core->cached_layout_by_key);
 }
 
-/* Jobs that have waited for answers look at the layout cache again; what they remember of it goes.
- */
+/* Drops all answers. Jobs in groups that wait on a known entry forget it and look the cache up
+ * again. */
 static void forget_known(struct hd_core *core)
 {
     size_t kept = 0;
@@ -65,7 +65,7 @@ static void forget_known(struct hd_core *core)
     for (size_t i = 0; i < core->cached_layout_count; i++) {
         struct core_cached_layout *entry = core->layout_cache[i];
 
-        if (entry->known) { /* what improves it is of before */
+        if (entry->known) { /* also if it is being recomputed: that result is then ignored */
             free_entry(entry);
             continue;
         }
@@ -96,7 +96,8 @@ static struct core_cached_layout *add_entry(struct hd_core *core, const char *ke
     return entry;
 }
 
-/* How long a job will run is part of its class. */
+/* Sets the job's predicted step time and reclassifies the job, because its length is part of its
+ * class key. */
 static void predict_price(struct hd_core *core, struct core_job *job,
                           const struct core_cached_layout *entry)
 {
@@ -111,7 +112,7 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     struct core_cached_layout *entry = entry_of(core, answer->key);
 
     if (!entry || (entry->known && !entry->improves))
-        return HD_OK; /* of before a restart */
+        return HD_OK; /* the answer to a request from before a restart */
     core->cached_layout_known += !entry->known;
     entry->known = true;
     entry->improves = false;
@@ -123,8 +124,7 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     entry->preliminary = answer->preliminary;
     entry->known_mono_ms = core->now.mono_ms;
     core_set_text(core, &entry->why, answer->why ? answer->why : "");
-    /* What was asked ahead says how long jobs will run, and lets none start that could not before.
-     */
+    /* A prefetched answer only changes predicted lengths; no job becomes startable by it. */
     core->unsettled |= entry->ahead;
     core->schedule_due |= !entry->ahead;
     for (size_t i = 0; i < entry->waiter_count; i++) {
@@ -139,7 +139,7 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     return HD_OK;
 }
 
-/* The job learns the answer. */
+/* Registers a job to be notified of the answer. */
 static void add_waiter(struct hd_core *core, struct core_cached_layout *entry, uint64_t job)
 {
     if (core_grow_array(core, &entry->waiters, entry->waiter_count, &entry->waiter_size,
@@ -147,7 +147,7 @@ static void add_waiter(struct hd_core *core, struct core_cached_layout *entry, u
         entry->waiters[entry->waiter_count++] = job;
 }
 
-/* ---- questions --------------------------------------------------------------------------------*/
+/* ---- requests ---------------------------------------------------------------------------------*/
 
 static int32_t next_device(const struct hd_job_needs *needs, const struct core_placement *placement,
                            const struct core_node *node, enum hd_device_kind kind, int32_t from)
@@ -161,7 +161,8 @@ static int32_t next_device(const struct hd_job_needs *needs, const struct core_p
     return -1;
 }
 
-/* Folds the devices that an attempt would hold. False: of one the memory is not known. */
+/* Combines the properties of the devices that an attempt would hold. False: the memory of one is
+ * unknown. */
 static bool fold_devices(const struct hd_job_needs *needs, const struct core_placement *placement,
                          enum hd_device_kind kind, struct hd_core_asked *asked)
 {
@@ -185,15 +186,15 @@ static bool fold_devices(const struct hd_job_needs *needs, const struct core_pla
                 asked->traits = node->traits ? node->traits : "";
             }
             if (node->alike)
-                break; /* the others say the same */
+                break; /* the remaining devices are equal */
         }
     }
     return asked->memory_bytes > 0;
 }
 
-/* The node whose figures count. CPU devices of one node were measured together, those of several
- * nodes were not. Kernels of GPUs take on each node what they take on one of them, as nodes of a
- * job have GPUs of one kind, and between nodes nothing was measured. */
+/* Returns the node whose probe results apply; NULL: none. CPU devices of one node were measured
+ * together; nothing was measured across nodes. GPU kernels take the same time on every node of a
+ * job, because its GPUs are of one model. */
 static const struct core_node *measured_node(const struct core_placement *placement,
                                              enum hd_device_kind kind)
 {
@@ -209,8 +210,8 @@ static const struct core_node *measured_node(const struct core_placement *placem
     return NULL;
 }
 
-/* The most ranks that are together on one node whatever their number: what every node gives is a
- * multiple of it. */
+/* Returns the greatest common divisor of the members' device counts: ranks in groups of this size
+ * share a node. */
 static int32_t together_on(const struct core_placement *placement)
 {
     int32_t common = 0;
@@ -223,7 +224,7 @@ static int32_t together_on(const struct core_placement *placement)
     return common;
 }
 
-/* Some member is left open that would be searched. */
+/* Returns whether the job file leaves a size open that the search would choose. */
 static bool leaves_sizes_open(const struct hd_plan_request *wish)
 {
     const struct hd_layout_sizes *s = &wish->sizes;
@@ -250,9 +251,9 @@ static const struct hd_layout_sizes *layout_before(const struct core_layout_clie
     return NULL;
 }
 
-/* Writes the layout of an earlier attempt down as the wish, but for precision and threads, which
- * follow from the devices. False: there is none, the job does not allow it any more, or the place
- * parts ranks that must be on one node. */
+/* Fixes the request to an earlier attempt's layout, except precision and threads, which follow from
+ * the devices. False: there is none, the job file no longer allows it, or this placement separates
+ * ranks that must share a node. */
 static bool keep_layout(const struct core_layout_client *client,
                         const struct core_placement *placement, struct hd_core_asked *asked)
 {
@@ -271,8 +272,8 @@ static bool keep_layout(const struct core_layout_client *client,
     return true;
 }
 
-/* Writes down all that the answer depends on. keep: the question is whether an earlier attempt's
- * layout fits. False: nothing is to be asked. */
+/* Fills a request and its key with everything that the answer depends on. keep: request only
+ * whether an earlier attempt's layout fits. False: no request is needed or possible. */
 static bool form_question(struct hd_core *core, const struct core_layout_client *client,
                           const struct core_placement *placement, bool keep,
                           struct hd_core_asked *asked, struct hd_text *key)
@@ -292,7 +293,8 @@ static bool form_question(struct hd_core *core, const struct core_layout_client 
         return false;
     if (keep && !keep_layout(client, placement, asked))
         return false;
-    if (hd_layout_write(&asked->wish.sizes, &wish)) { /* a word that no build knows: not searched */
+    if (hd_layout_write(&asked->wish.sizes, &wish)) { /* a word that this build does not know: no
+                                                       * search */
         hd_text_free(&wish);
         return false;
     }
@@ -313,8 +315,8 @@ bool core_asks_no_more(const struct hd_core *core)
     return core->cached_layout_count - core->cached_layout_known >= QUESTIONS_MAX;
 }
 
-/* The entry of a question, which is asked if it is new. NULL: it is new and cannot be asked now, as
- * many others wait for their answers, or no step runs; or no memory. */
+/* Looks up a request, and issues it if it is new. NULL: it is new and cannot be issued now (too
+ * many are unanswered, or no step runs), or no memory. */
 static struct core_cached_layout *consult(struct hd_core *core, const char *key,
                                           struct hd_core_asked *asked)
 {
@@ -327,7 +329,7 @@ static struct core_cached_layout *consult(struct hd_core *core, const char *key,
     if (!out || (entry && !hurries && !improves) || (!entry && core_asks_no_more(core)))
         return entry;
     entry = entry ? entry : add_entry(core, key);
-    if (entry && improves) /* the old answer serves until the new one comes */
+    if (entry && improves) /* the old answer is used until the new one comes */
         entry->improves = asked->ahead = true;
     else if (entry)
         entry->ahead = asked->ahead;
@@ -398,10 +400,10 @@ enum core_layout core_ask_for(struct hd_core *core, const struct core_layout_cli
     return layout;
 }
 
-/* ---- questions ahead --------------------------------------------------------------------------*/
+/* ---- prefetch requests ------------------------------------------------------------------------*/
 
-/* Asks for the best place on as few devices as the job may use: of the first kind of which there is
- * one. False: as many questions as may be wait for answers. */
+/* Requests the layout of the best possible placement on the job's fewest devices, for the first
+ * kind that has one. False: too many requests are unanswered. */
 static bool ask_early(struct hd_core *core, struct core_job *job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
@@ -426,7 +428,8 @@ static bool ask_early(struct hd_core *core, struct core_job *job)
     if (is_question && !entry)
         return false;
     job->price_predicted =
-        placement.device_count > 0; /* else when nodes come: core_predict_prices_again */
+        placement.device_count > 0; /* else core_predict_prices_again tries again when nodes have
+                                     * changed */
     if (entry && entry->known)
         predict_price(core, job, entry);
     else if (entry)

@@ -1,11 +1,11 @@
 /* links: which devices of the chosen nodes an attempt takes, and which nodes share a switch.
  *
- * A node says how its devices reach one another (hello.links). Nodes that say the same share one
- * copy. Where the devices are not alike, an attempt takes those that its layout exchanges least on,
- * and its ranks are given to them so (plan/rank_map.h); elsewhere the free devices with the lowest
- * positions. The choice is stored with the attempt, as the device of each rank.
+ * A node reports how its devices are linked (hello.links). Nodes with equal reports share one copy.
+ * Where the links differ, an attempt takes the devices on which its layout exchanges data in the
+ * least time, and assigns ranks accordingly (plan/rank_map.h); elsewhere it takes the free devices
+ * with the lowest indices. The choice is stored with the attempt, as the device of each rank.
  *
- * Switches come from config.tree, by the names of nodes. A node without a position in it shares no
+ * Switches come from config.tree, by the names of nodes. A node that is not in the tree shares no
  * switch.
  */
 #include <stdlib.h>
@@ -29,7 +29,7 @@ void core_links_drop(struct hd_core *core, struct core_node *node)
     free(links);
 }
 
-/* The links of a node are for devices in the order in which it offers them. */
+/* Returns whether the reported links describe the node's devices, and are not all equal. */
 static bool is_of_use(const struct core_node *node, const struct hd_node_links *reported)
 {
     return reported && reported->devices == node->rec.device_count &&
@@ -64,8 +64,8 @@ void core_links_take(struct hd_core *core, struct core_node *node,
 
 /* ---- devices of an attempt --------------------------------------------------------------------*/
 
-/* Free devices that are at least as good as those that the layout was made for, which are the first
- * `member->count` ones (fit.c): of the same model, with as much memory. */
+/* Lists the free devices that are at least as good as the first `member->count` ones, for which the
+ * layout was computed (fit.c): same model, as much memory. */
 static int32_t list_candidates(const struct hd_job_needs *needs, const struct core_member *member,
                                enum hd_device_kind kind, int32_t *ret_devices)
 {
@@ -86,7 +86,7 @@ static int32_t list_candidates(const struct hd_job_needs *needs, const struct co
     return count;
 }
 
-/* Of each node the first devices, in their order. */
+/* Takes the first devices of each node, in order. */
 static void take_first(const struct hd_rank_node *nodes, size_t count, int32_t *ret_devices)
 {
     for (size_t n = 0; n < count; n++)
@@ -120,7 +120,8 @@ bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
                                 ret_devices);
     chosen = chosen && st != HD_NO_MEMORY;
     core->no_memory |= !chosen;
-    if (chosen && st) /* no layout of so many ranks: the ranks will say what is wrong with it */
+    if (chosen && st) /* a layout that does not match the number of ranks: the ranks will report the
+                       * fault */
         take_first(nodes, placement->member_count, ret_devices);
     free(nodes);
     free(lists);
@@ -144,15 +145,15 @@ static int64_t switch_of(const struct hd_core *core, const struct core_member *m
     return core->switch_of[tier + 1][member->index];
 }
 
-/* Of a member that is at one. */
+/* Returns the sums of the member's switch; the member must have a switch. */
 static const struct core_switch *above(const struct hd_core *core, const struct core_member *member,
                                        int tier)
 {
     return &core->scratch.switches[tier][switch_of(core, member, tier)];
 }
 
-/* Sums up what members give at each switch of each tier. They are in the order in which they are
- * taken; `need` at most counts as reached. */
+/* Sums the devices of members per switch in each tier. Members are in the order in which they are
+ * taken; `reached` stops growing at `need`. */
 static void fill_switches(struct hd_core *core, const struct core_member *members, size_t count,
                           int32_t need, int tiers)
 {
@@ -174,8 +175,8 @@ static void fill_switches(struct hd_core *core, const struct core_member *member
         }
 }
 
-/* Member a is at a switch that has less left than that of b, so that others stay whole: first of
- * the switches of the highest tier above them. */
+/* Returns whether a's switch has fewer free devices than b's, so that emptier switches stay whole;
+ * compares the highest tier first. */
 static bool is_fuller(const struct hd_core *core, int tiers, int tier, const struct core_member *a,
                       const struct core_member *b)
 {
@@ -188,8 +189,8 @@ static bool is_fuller(const struct hd_core *core, int tiers, int tier, const str
     return switch_of(core, a, tier) < switch_of(core, b, tier);
 }
 
-/* The switch of the tier that has enough on as few nodes as any placement needs, and is fullest;
- * -1: none has. */
+/* Returns the fullest switch of the tier that supplies `need` devices on at most `nodes` nodes; -1:
+ * none does. */
 static int64_t best_switch(const struct hd_core *core, const struct core_member *members,
                            size_t count, int tiers, int tier, int32_t need, size_t nodes)
 {
@@ -208,10 +209,10 @@ static int64_t best_switch(const struct hd_core *core, const struct core_member 
     return best ? switch_of(core, best, tier) : -1;
 }
 
-/* A member with its place in the order in which members are taken. */
+/* A member with its sort keys. */
 struct ranked_member {
     struct core_member member;
-    int32_t total; /* of its switch */
+    int32_t total; /* devices at its switch */
     int64_t number;
 };
 
@@ -230,7 +231,7 @@ static int by_switch(const void *left, const void *right)
     return a->member.index < b->member.index ? -1 : a->member.index > b->member.index;
 }
 
-/* Of members that give equally much those first whose switch gives most: then the fewest switches
+/* Sorts members; among equal ones those whose switch supplies most come first, so that few switches
  * are spanned. */
 static void sort_by_switches(struct hd_core *core, struct core_member *members, size_t count,
                              int tier)
@@ -252,7 +253,7 @@ static void sort_by_switches(struct hd_core *core, struct core_member *members, 
     free(ranked);
 }
 
-/* Leaves the members of this switch alone, in their order; returns their number. */
+/* Keeps only the members of this switch, in their order; returns their number. */
 static size_t keep_switch(const struct hd_core *core, struct core_member *members, size_t count,
                           int tier, int64_t number)
 {

@@ -13,7 +13,7 @@ void core_map_done(struct core_map *map)
     *map = (struct core_map){0};
 }
 
-/* The slot of `key`, or the empty slot for it. */
+/* Returns the slot of `key`, or the empty slot where it belongs. */
 static struct core_map_slot *find(const struct core_map *map, const char *key)
 {
     size_t i = hd_random_hash(key) & (map->size - 1);

@@ -1,4 +1,4 @@
-/* membership: nodes that come, answer, are drained, and go. */
+/* membership: nodes that join, reconnect, are drained and removed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +35,8 @@ static enum hd_status check_hello(const struct hd_core_event *event)
     return HD_OK;
 }
 
-/* HD_EXISTS: another daemon has the name. *ret_old_owner: a lost one that must give it up, or NULL.
- */
+/* Checks the name of a joining node. HD_EXISTS: another daemon has it. *ret_old_owner: a lost node
+ * that must give up the name, or NULL. */
 static enum hd_status check_name(const struct hd_core *core, const struct hd_core_event *event,
                                  struct core_node **ret_old_owner)
 {
@@ -57,7 +57,8 @@ static enum hd_status check_name(const struct hd_core *core, const struct hd_cor
     return HD_OK;
 }
 
-/* The daemon offers this same device: an equal index may now be another GPU, or a CPU device. */
+/* Returns whether the daemon still offers this device; an equal index may now be another GPU, or a
+ * CPU device. */
 static bool offers(const struct hd_core_event *event, const struct hd_device_record *device)
 {
     for (int32_t i = 0; i < event->hello.device_count; i++) {
@@ -69,7 +70,7 @@ static bool offers(const struct hd_core_event *event, const struct hd_device_rec
     return false;
 }
 
-/* HD_CONFLICT: the daemon no longer offers a device that an attempt uses. */
+/* Checks the offered devices. HD_CONFLICT: a device that an attempt uses is missing. */
 static enum hd_status check_devices(const struct hd_core *core, const struct core_node *node,
                                     const struct hd_core_event *event)
 {
@@ -103,7 +104,7 @@ static void retire(struct hd_core *core, struct core_node *node)
                node->rec.uuid);
 }
 
-/* Adds events for devices that no longer take new jobs, or take them again. */
+/* Adds events for devices that accept no new jobs any more, or accept them again. */
 static void add_device_events(struct hd_core *core, const struct core_node *node,
                               const struct hd_core_event *event)
 {
@@ -124,7 +125,7 @@ static void add_device_events(struct hd_core *core, const struct core_node *node
     }
 }
 
-/* Keeps the name that the daemon gives, while the node has another one. */
+/* Stores the name that the daemon requests, while the node must keep another one. */
 static void ask_name(struct hd_core *core, struct core_node *node, const char *name)
 {
     const bool differs = !core_same(node->rec.name, name);
@@ -161,7 +162,7 @@ void core_node_rename(struct hd_core *core, struct core_node *node)
     core_dirty_node(core, node);
 }
 
-/* Hello of a known daemon. */
+/* Updates a known node from its daemon's hello. */
 static void reconnect_node(struct hd_core *core, struct core_node *node,
                            const struct hd_core_event *event)
 {
@@ -190,7 +191,7 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
 enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *reported)
 {
     struct hd_core_event known =
-        *reported; /* with the name that the node has while jobs run there */
+        *reported; /* copy in which the name stays the current one while jobs run on the node */
     const struct hd_core_event *event = &known;
     struct core_node *node =
                          reported->hello.uuid ? core_find_node(core, reported->hello.uuid) : NULL,
@@ -221,7 +222,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *repo
                                               .boot_id = event->hello.boot_id,
                                               .build = event->hello.build,
                                               .state = HD_NODE_STATE_READY,
-                                              /* the same machine, as a rule, installed anew */
+                                              /* usually the same machine, reinstalled */
                                               .saw_jobs_dir =
                                                   old_owner && old_owner->rec.saw_jobs_dir,
                                               .devices = (void *)(uintptr_t)event->hello.devices,
@@ -245,7 +246,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *repo
     core_set_text(core, &node->isolation.lacks, event->hello.isolation.lacks);
     core_set_text(core, &node->isolation.users, event->hello.isolation.users);
     core_links_take(core, node, event->hello.links);
-    /* one that was cut off before it told its attempts has obeyed this controller by now */
+    /* an older flag is kept until the node has reported its attempts */
     node->obeyed_before = event->hello.obeyed_before || (node->obeyed_before && !node->told_all);
     node->told_all = false;
     node->probes = event->hello.probes;
@@ -305,7 +306,8 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
 
 /* ---- drain ------------------------------------------------------------------------------------*/
 
-/* void_ms: the deadline of an earlier drain that this one takes the place of; 0: there was none. */
+/* Adds the event of a drain or undrain. void_ms: deadline of an earlier drain that this one
+ * replaces; 0: none. */
 static void report_drain(struct hd_core *core, const struct core_node *node, const char *by,
                          int64_t void_ms)
 {
@@ -353,7 +355,8 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
 
 /* ---- removal ----------------------------------------------------------------------------------*/
 
-/* A queued job that can go on nowhere else: its newest checkpoint is on this node's disk alone. */
+/* Returns a queued job that can continue nowhere else, because its newest checkpoint is on this
+ * node's disk only; NULL: none. */
 static const struct core_job *waiting_for(const struct hd_core *core, const struct core_node *node)
 {
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
@@ -415,7 +418,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
                "node %s (%s) was removed by %s%s", node->rec.name, node->rec.uuid, event->remove.by,
                node->probe_asked ? "; its probe has no result" : "");
     core_node_unlist(core, node);
-    /* in memory it stays, because attempts may point to it; and its daemon may come again */
+    /* the struct stays, because attempts may point to it and its daemon may join again */
     node->rec.retired = node->rec.removed = true;
     core_node_list(core, node);
     node->connected = node->synced = false;

@@ -1,6 +1,5 @@
-/* memory: the core's strings and arrays, and how jobs, attempts, node allocations and nodes are found in its
- * memory. A leaf: calls nothing of this folder but map.c and index.c.
- */
+/* memory: the core's strings and arrays, and lookups of jobs, attempts, node allocations and nodes.
+ * A leaf: calls nothing of this folder but map.c and index.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +35,7 @@ bool core_grow_array(struct hd_core *core, void *array, size_t count, size_t *si
 
     if (count < *size)
         return true;
-    memcpy(&old, array, sizeof old); /* memcpy: the pointer's type is not known here */
+    memcpy(&old, array, sizeof old); /* by memcpy, because the pointer's type is unknown here */
     moved = realloc(old, bigger * item_bytes);
     if (!moved) {
         core->no_memory = true;

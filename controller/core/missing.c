@@ -1,14 +1,15 @@
-/* missing: checkpoints that are listed and not on the disk, as after a jobs share was put back to a
- * snapshot.
+/* missing: checkpoints that are listed but not on the disk, for example after the jobs directory
+ * was restored from a snapshot.
  *
- * A rank that does not find the checkpoint to start from ends with an exit status of its own. Its
- * attempt does not count against restart.max. The controller then lists the checkpoints of the
- * job's folder (out->searches, HD_CORE_FOUND), and the answer decides: listed ones that are not
- * there are `missing`, which is stored; if no sound one of the list is left, what else is on the
- * disk is listed again, though it was deleted once. If nothing is left, the job waits; it never
- * begins at step 0 because of that. The disk is looked at again from time to time.
+ * A rank that does not find its base checkpoint exits with a status of its own, and its attempt
+ * does not count against restart.max. The controller then lists the checkpoints of the job's folder
+ * (out->searches, HD_CORE_FOUND). Listed ones that are not found become `missing`, which is stored.
+ * If no sound one is left in the list, other checkpoints on the disk are listed again, even if they
+ * were once deleted. If there are none, the job waits and the search is repeated every minute; it
+ * never restarts at step 0 because of a missing checkpoint.
  *
- * Checkpoints on a node's own disk (not `shared`) are not in such a list: only ranks miss them.
+ * A checkpoint on a node's own disk (not `shared`) cannot be found by the controller's search: only
+ * ranks report it missing.
  */
 #include <inttypes.h>
 
@@ -80,7 +81,7 @@ bool core_wants_search(const struct core_job *job)
                       core_attempt_found_base_damaged(newest) || core_lacks_checkpoint(job));
 }
 
-/* ---- what a look at the disk found ------------------------------------------------------------*/
+/* ---- results of a search ----------------------------------------------------------------------*/
 
 void core_checkpoints_moved(struct hd_core *core, struct core_job *job)
 {
@@ -132,7 +133,7 @@ static const struct hd_checkpoint_record *find_found(const struct hd_core_event 
     return NULL;
 }
 
-/* Compares the list with what is on the disk. */
+/* Compares the job's list with the files on the disk. */
 static void take_whole(struct hd_core *core, struct core_job *job,
                        const struct hd_core_event *event)
 {
@@ -156,14 +157,14 @@ static void take_whole(struct hd_core *core, struct core_job *job,
         struct hd_checkpoint_record found = event->found.checkpoints[i];
         struct core_attempt *attempt = core_find_attempt(job, found.attempt);
 
-        found.shared = true; /* it is in the jobs directory as the controller sees it */
+        found.shared = true; /* it is in the jobs directory that the controller sees */
         if (attempt && found.step > step)
             core_checkpoint_adopt(core, job, attempt, &found);
     }
     core_announce_fallback(core, job, core_newest(job));
 }
 
-/* The newest attempt's node was lost before it could report all that it had written. */
+/* Adds checkpoints of the newest attempt that its lost node could not report. */
 static void take_unreported(struct hd_core *core, struct core_job *job,
                             struct core_attempt *attempt, const struct hd_core_event *event)
 {
@@ -172,7 +173,7 @@ static void take_unreported(struct hd_core *core, struct core_job *job,
     for (size_t i = 0; i < event->found.checkpoint_count && attempt->alloc_count; i++) {
         struct hd_checkpoint_record found = event->found.checkpoints[i];
 
-        found.shared = true; /* it is in the jobs directory as the controller sees it */
+        found.shared = true; /* it is in the jobs directory that the controller sees */
         if (found.attempt == attempt->rec.attempt)
             core_checkpoint_take(core, job, attempt, attempt->allocs[0].node, &found);
     }
@@ -192,7 +193,7 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
 
     if (!attempt || job->ended || job->search != CORE_SEARCH_OUT ||
         attempt->rec.attempt != event->found.attempt)
-        return HD_OK; /* too late */
+        return HD_OK; /* a late answer */
     if (*event->found.problem && (!core_lacks_checkpoint(job) || job->missing_due))
         core_event(core, job, HD_EVENT_SEARCH_FAILED, attempt->rec.attempt, -1, "",
                    "cannot look for the checkpoints of the job: %s", event->found.problem);
@@ -205,9 +206,10 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
     return HD_OK;
 }
 
-/* ---- what is said of it -----------------------------------------------------------------------*/
+/* ---- texts for users --------------------------------------------------------------------------*/
 
-/* "step 20 of attempt 1 (/jobs/7/..)", or with `all` also up to STEPS_NAMED_MAX - 1 older ones. */
+/* Appends a text such as "step 20 of attempt 1 (/jobs/7/..)"; all: also up to STEPS_NAMED_MAX - 1
+ * older ones. */
 static void add_names(const struct hd_core *core, const struct core_job *job, bool all,
                       struct hd_text *text)
 {
@@ -250,7 +252,7 @@ void core_tell_missing(struct hd_core *core, struct core_job *job)
     for (size_t i = 0; job->missing_due && i < job->checkpoint_count; i++)
         due |= job->checkpoints[i].missing;
     job->missing_due = false;
-    if (!due) /* none, or it was seen since */
+    if (!due) /* no checkpoint is missing any more */
         return;
     hd_text_add(&text, "listed checkpoints are not on the disk: ");
     add_names(core, job, false, &text);

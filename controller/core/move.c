@@ -1,5 +1,5 @@
-/* move: running jobs that stop at a checkpoint to go on elsewhere: from nodes that are drained
- * until a deadline or whose daemon ends, and to more devices. */
+/* move: stops running jobs at a checkpoint so that they continue elsewhere: away from nodes that
+ * have a drain deadline or whose daemon exits, or on more devices. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,18 +8,19 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    STOP_MS = 30 * 1000, /* assumed for a last checkpoint */
-    GAIN_FACTOR = 2,     /* a job grows if that saves so many times what a restart costs */
+    STOP_MS = 30 * 1000, /* milliseconds, assumed for the last checkpoint */
+    GAIN_FACTOR = 2,     /* minimum ratio of the time saved to the cost of a restart */
 };
 
-/* ---- nodes that go ----------------------------------------------------------------------------*/
+/* ---- nodes to be emptied ----------------------------------------------------------------------*/
 
 static bool has_deadline(const struct core_node *node)
 {
     return node->rec.drain && node->rec.drain_deadline_ms && !node->rec.retired;
 }
 
-/* One that moves already takes the place that was found for it: the next one waits for that. */
+/* Returns whether a preempted attempt is stopping: it will take the free placement, so the next job
+ * waits. */
 static bool something_moves(const struct hd_core *core)
 {
     for (size_t i = 0; i < core->active.count; i++) {
@@ -32,7 +33,7 @@ static bool something_moves(const struct hd_core *core)
     return false;
 }
 
-/* The job would fit elsewhere now: draining nodes take no job. */
+/* Returns whether the job would fit on other nodes now; draining nodes accept no job. */
 static bool fits_elsewhere(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     struct core_view view = core_view_of(core, job);
@@ -55,7 +56,8 @@ static void leave(struct hd_core *core, struct core_job *job, struct core_attemp
     core->changed_in_pass = true;
 }
 
-/* The job of this device has an earlier one of the node, too: it has been looked at. */
+/* Returns whether a lower device index of the node has the same job, which was therefore handled
+ * already. */
 static bool holds_before(const struct core_node *node, int32_t device)
 {
     for (int32_t d = 0; d < device; d++)
@@ -128,8 +130,8 @@ void core_leave_timers(struct hd_core *core, struct core_node *node)
 
 /* ---- growth -----------------------------------------------------------------------------------*/
 
-/* The last time it stopped to grow it got no more devices: it does not try again in this attempt.
- */
+/* Returns whether the job's last restart for more devices gained none; it does not try again in
+ * this attempt. */
 static bool resizing_thrashes(const struct core_job *job, const struct core_attempt *attempt)
 {
     const struct core_attempt *before = core_find_attempt(job, attempt->rec.attempt - 1);
@@ -138,11 +140,11 @@ static bool resizing_thrashes(const struct core_job *job, const struct core_atte
            attempt->rec.plan.rank_count <= before->rec.plan.rank_count;
 }
 
-/* What the job would get if it gave its devices back. */
+/* The result of a job's restart with more devices. */
 struct reach {
-    int32_t devices; /* of the kind that it has; 0: none */
-    double step_s;   /* the price of a step there; 0: not known */
-    bool later;      /* it is being found: core_planned lets the job look again */
+    int32_t devices; /* number of devices of its present kind; 0: none */
+    double step_s;   /* predicted seconds per step there; 0: unknown */
+    bool later;      /* the step time is being predicted; core_planned makes the job try again */
 };
 
 static struct reach find_reach(struct hd_core *core, struct core_job *job,
@@ -186,8 +188,8 @@ static struct reach find_reach(struct hd_core *core, struct core_job *job,
     return reach;
 }
 
-/* How much of a step's time is left there: by the prices of both places. Where one is not known,
- * steps are assumed to take time in inverse proportion to the devices. */
+/* Returns the ratio of the new step time to the present one. If one is unknown, step time is
+ * assumed inversely proportional to the number of devices. */
 static double remaining_fraction(const struct core_attempt *attempt, const struct reach *reach)
 {
     if (reach->step_s > 0 && attempt->rec.plan.step_s > 0)

@@ -1,5 +1,5 @@
-/* node: the nodes in memory, their devices, states and leases. What nodes and operators say of
- * them: membership.c, observe.c. */
+/* node: nodes in memory, their devices, states and leases. Events from nodes and operators:
+ * membership.c, observe.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +130,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_set_text(core, &node->rec.drain_reason, record->drain_reason);
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
-    core->reach_due = core->free_due = true; /* it has no index yet */
+    core->reach_due = core->free_due = true; /* core_node_list has not assigned an index yet */
     core_node_set_devices(core, node, record->devices, record->device_count);
     core_forget_infeasible(core);
     core_predict_prices_again(core);
@@ -185,7 +185,8 @@ enum hd_status core_find_stream(const struct hd_core *core, const char *uuid, ui
 
 /* ---- states -----------------------------------------------------------------------------------*/
 
-/* Ranks run on it, or may: it has attempts to stop, or has not said yet what it runs. */
+/* Returns whether ranks run on the node or may run there: it has stale attempts, or has not
+ * reported yet. */
 static bool may_run(const struct core_node *node)
 {
     return core_node_is_held(node) || node->stale_count || (node->connected && !node->synced);
@@ -203,7 +204,8 @@ bool core_node_is_held(const struct core_node *node)
 void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state)
 {
     node->rec.state = state;
-    if (core_node_has_come(node)) /* else the one before the controller's start stays */
+    if (core_node_has_come(node)) /* else the stored time from before the controller's start
+                                   * stays */
         node->rec.seen_ms = core->now.wall_ms - (core->now.mono_ms - node->seen_mono_ms);
     core_dirty_node(core, node);
     core_node_note(core, node);
@@ -231,7 +233,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
     if (node->rec.state == HD_NODE_STATE_LOST || node->rec.state == HD_NODE_STATE_UNREACHABLE)
         return; /* only a message of the node ends these states */
     if (node->rec.drain && node->connected && !node->synced)
-        return; /* it may still run something: its state waits until it has said what it runs */
+        return; /* keeps its state until it has reported what it runs */
     if (node->rec.drain)
         state = may_run(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
     if (state == node->rec.state)
@@ -271,7 +273,7 @@ void core_node_end_allocs(struct hd_core *core, struct core_node *node, const ch
             core_attempt_fail(core, job, attempt, &end);
             core_node_alloc_end(core, job, attempt, alloc);
         }
-        i += core_active(job) != NULL; /* one that has ended left the set */
+        i += core_active(job) != NULL; /* a job whose attempt ended has left the set */
     }
 }
 
@@ -283,7 +285,8 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
     core_event(core, NULL, HD_EVENT_LOST, 0, -1, node->rec.name, "%s and is lost", why);
     core_probe_give_up(core, node);
     core_node_end_allocs(core, node, why);
-    for (size_t i = 0; i < core->node_count; i++) /* one of them deletes in its place */
+    for (size_t i = 0; i < core->node_count; i++) /* another node takes over this node's
+                                                   * deletions */
         if (core->nodes[i]->synced)
             core_dirty_desired(core, core->nodes[i]);
 }
@@ -299,7 +302,7 @@ static void mark_silent(struct hd_core *core, struct core_node *node, int64_t si
 
 void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms)
 {
-    node->silent_since_mono_ms += away_ms; /* what it was silent for before that stays */
+    node->silent_since_mono_ms += away_ms; /* silence from before the pause stays */
     node->silent_since_ms += away_ms;
     node->lost_after_ms = core->config.restart_grace_ms;
     node->suspect = false;
@@ -339,7 +342,8 @@ bool core_node_has_come(const struct core_node *node)
     return node->connected || node->stream;
 }
 
-/* Its stream has ended. One that has not come since the controller's start is on its way. */
+/* Returns whether its stream has ended; false for a node that has not connected since the
+ * controller started. */
 static bool is_away(const struct core_node *node)
 {
     return !node->connected && core_node_has_come(node);

@@ -1,11 +1,11 @@
-/* observe: what nodes say of the attempts that they have: the complete observed sets. */
+/* observe: processes the complete observed sets in which nodes report their attempts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/core_internal.h"
 
-/* A node that names another node as the cause of a failure shortens that node's lease. */
+/* Shortens the lease of another node that this node names as the cause of a failure. */
 static void suspect_named_node(struct hd_core *core, const struct core_node *node,
                                const struct hd_end_record *end)
 {
@@ -37,7 +37,8 @@ static void alloc_runs(struct hd_core *core, struct core_job *job, struct core_a
                attempt->rec.plan.rank_count);
 }
 
-/* Ranks that gave up waiting for those of a node whose disk takes no writes: that is the cause. */
+/* Replaces a secondary failure by its cause, if a node of the attempt waits because its disk
+ * accepts no writes. */
 static void blame_the_wait(const struct core_attempt *attempt, struct hd_end_record *end)
 {
     for (size_t i = 0; end->secondary && i < attempt->alloc_count; i++) {
@@ -52,8 +53,8 @@ static void blame_the_wait(const struct core_attempt *attempt, struct hd_end_rec
     }
 }
 
-/* The ranks of every node gave up because those of another one were gone, and no node knows of a
- * rank that failed: what failed is between the nodes. */
+/* Replaces the cause of an end by a network failure if the ranks on every node stopped only because
+ * those of another were gone, and no node reports a failed rank. */
 static void blame_the_network(struct hd_core *core, struct core_job *job,
                               struct core_attempt *attempt)
 {
@@ -85,9 +86,11 @@ static void alloc_ended(struct hd_core *core, struct core_job *job, struct core_
         end.node = alloc->node->rec.name;
     if (end.secondary && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
         end.node =
-            attempt->rec.plan.ranks[end.rank].node_name; /* whom the ranks there waited for */
+            attempt->rec.plan.ranks[end.rank].node_name; /* the node on which that rank runs, for
+                                                          * which the others waited */
     suspect_named_node(core, alloc->node, &end);
-    /* an echo names no node: suspect all others; the next message of a node clears it */
+    /* a secondary failure names no culprit: suspect all other nodes; a node's next message clears
+     * it */
     for (size_t i = 0; end.secondary && i < attempt->alloc_count; i++)
         attempt->allocs[i].node->suspect |=
             !attempt->allocs[i].ended && &attempt->allocs[i] != alloc;
@@ -100,9 +103,9 @@ static void alloc_ended(struct hd_core *core, struct core_job *job, struct core_
     core_node_alloc_end(core, job, attempt, alloc);
 }
 
-/* The node was lost, the attempt counted as ended, and no other has been started since: what the
- * node still has of it is the job's work, unless others of its queue hold its devices' quota now.
- * Only of an attempt on one node: of one on several, the ranks elsewhere have been ended. */
+/* Returns whether an attempt that ended because its node was lost can continue: no other attempt
+ * was started since, the node still has it, and its quota is not used up by others. Only for an
+ * attempt on one node: the ranks of a gang were stopped on the other nodes. */
 static bool may_revive(const struct core_job *job, const struct core_attempt *attempt,
                        const struct core_node *node, const struct hd_observed *observed)
 {
@@ -113,7 +116,7 @@ static bool may_revive(const struct core_job *job, const struct core_attempt *at
         attempt->rec.state != HD_ATTEMPT_STATE_ENDED ||
         attempt->rec.end.cause != HD_END_CAUSE_NODE_LOST || attempt->alloc_count != 1 ||
         attempt->allocs[0].node != node || observed->state < HD_ATTEMPT_STATE_RUNNING ||
-        observed->end.cause == HD_END_CAUSE_NODE_LOST || /* as it is recorded */
+        observed->end.cause == HD_END_CAUSE_NODE_LOST || /* the node also reports it as lost */
         core_quota_left(job->account, &by_user) < plan->rank_count)
         return false;
     for (int32_t r = 0; r < plan->rank_count; r++) {
@@ -161,8 +164,8 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
                node->rec.name, attempt->rec.attempt);
 }
 
-/* "waits to start: no space": texts that differ behind the colon are of one problem, whose details,
- * such as the name of the next checkpoint, change. */
+/* Returns whether two problem texts have the same part before the colon, as in "waits to start: no
+ * space"; the details behind it may change. */
 static bool is_same_problem(const char *a, const char *b)
 {
     const size_t n = strcspn(a, ":");
@@ -225,14 +228,14 @@ static bool is_listed(const struct hd_core_event *event, const struct core_attem
     return false;
 }
 
-/* The node has applied a desired set that says to stop the node allocation. */
+/* Returns whether the node has applied a desired set that stops the allocation. */
 static bool is_stopped_there(const struct hd_core_event *event, const struct core_node_alloc *alloc)
 {
     return alloc->stop_generation && event->observed.generation >= alloc->stop_generation;
 }
 
-/* An attempt that the node should list and does not: the node has not applied the desired set yet
- * (no action), has stopped the attempt before its start, or has lost it. */
+/* Handles an attempt that the node should list and does not: the node has not applied the desired
+ * set yet (no action), has stopped the attempt before its start, or has lost it. */
 static void end_unlisted(struct hd_core *core, struct core_node *node,
                          const struct hd_core_event *event, struct core_job *job)
 {
@@ -256,8 +259,8 @@ static void end_unlisted(struct hd_core *core, struct core_node *node,
     core_node_alloc_end(core, job, attempt, alloc);
 }
 
-/* Returns the length of the first sentence: what is wrong, without what to do, which the list of
- * nodes says once for all of them. */
+/* Returns the length of the first sentence, which names the problem; the rest says what to do,
+ * which the list of nodes shows once for all nodes. */
 static int first_sentence(const char *problem)
 {
     const char *end = strstr(problem, ". ");
@@ -265,8 +268,9 @@ static int first_sentence(const char *problem)
     return (int)(end ? (size_t)(end - problem) : strlen(problem));
 }
 
-/* Writes why the node may start nothing although it reports no problem: its writes would be hidden
- * when the node allocation is mounted, and files that are there already cannot be read. */
+/* Writes why the node may start nothing although it reports no problem: the jobs directory is not
+ * mounted, so its writes would be hidden after the mount, and existing files cannot be read. False:
+ * no such reason. */
 static bool reports_no_jobs_dir(const struct hd_core *core, const struct core_node *node,
                                 struct hd_text *text)
 {
@@ -310,8 +314,8 @@ void core_node_update_refusal(struct hd_core *core, struct core_node *node)
     hd_text_free(&text);
 }
 
-/* Notes whether the controller sees its jobs directory. Whether a node sees it is in the node's
- * observed set. */
+/* Notes whether the controller sees its jobs directory. A node's own view is in its observed
+ * set. */
 enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *event)
 {
     core_set_text(core, &core->jobs_dir_problem, event->jobs_dir.problem);
@@ -342,12 +346,12 @@ static void take_refusal(struct hd_core *core, struct core_node *node, const cha
         core_node_leaves(core, node);
 }
 
-/* ---- attempts that a restored database does not know ------------------------------------------*/
+/* ---- attempts that a restored database lacks --------------------------------------------------*/
 
-enum { UNKNOWN_ATTEMPTS_MAX = 64 }; /* of one job, that began after a backup */
+enum { UNKNOWN_ATTEMPTS_MAX = 64 }; /* attempts of one job begun after a backup */
 
-/* Guesses the plan of a job's first attempt as it would have been on this node. Returns false if
- * it does not fit. */
+/* Guesses the plan that a job's first attempt would have had on this node. False: it does not
+ * fit. */
 static bool guess_plan(const struct core_job *job, const struct core_node *node,
                        struct hd_plan_record *ret_plan)
 {
@@ -367,8 +371,8 @@ static bool guess_plan(const struct core_job *job, const struct core_node *node,
     return true;
 }
 
-/* Adds an ended attempt of which only the number is known, so that no new attempt gets its number
- * and its folder. It has the plan of the attempt before it. */
+/* Adds an ended placeholder attempt, so that no new attempt gets its number and folder. It copies
+ * the plan of the attempt before it. NULL: no plan is possible, or no memory. */
 static struct core_attempt *fill_rank_location(struct hd_core *core, struct core_job *job,
                                                const struct core_node *node)
 {
@@ -409,10 +413,10 @@ static struct core_attempt *fill_rank_location(struct hd_core *core, struct core
     return made;
 }
 
-/* Adds an attempt that a restored database does not know, of a node that obeyed the controller from
- * before. The attempt is ended there, because what it trains on is not known. The job waits until
- * its folder is listed: the attempt's checkpoints become the job's, of which the node may list only
- * a part while the attempt has not ended. From any other node it is none of the cluster's. */
+/* Adds an attempt that a restored database does not know, if its node followed the controller from
+ * before the restore. The attempt is stopped, because its base and plan are unknown. The job waits
+ * until its folder is searched: the attempt's checkpoints become the job's, and the node may list
+ * only some of them while the attempt runs. Attempts of other nodes are ignored. */
 static void take_unknown(struct hd_core *core, struct core_node *node,
                          const struct hd_observed *observed)
 {
@@ -443,8 +447,8 @@ static void take_unknown(struct hd_core *core, struct core_node *node,
     }
 }
 
-/* Adds an event for a running attempt that the controller did not start. Called once for each
- * stream of the node. */
+/* Adds an event for a running attempt that this controller did not start. Called once per stream of
+ * the node. */
 static void report_unknown(struct hd_core *core, const struct core_node *node,
                            const struct hd_observed *observed)
 {
@@ -477,7 +481,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     was_visible = node->jobs_dir_visible;
     core_node_renew(core, node);
     if (!node->synced)
-        core_dirty_desired(core, node); /* answer the stream's first observed set */
+        core_dirty_desired(core, node); /* answers the stream's first observed set */
     node->synced = true;
     node->stale_count = 0;
     core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
@@ -499,7 +503,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
         struct core_job *job = node->active.items[i];
 
         end_unlisted(core, node, event, job);
-        i += core_active(job) != NULL; /* one that has ended left the set */
+        i += core_active(job) != NULL; /* a job whose attempt ended has left the set */
     }
     for (size_t i = 0; i < event->observed.attempt_count; i++) {
         take_unknown(core, node, &event->observed.attempts[i]);
@@ -510,8 +514,8 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     core_node_rename(core, node);
     core_node_note(core, node);
     core_node_refresh(core, node);
-    /* That ranks came up changes nothing for those that wait, and a gang says it once a node. An
-     * attempt that failed, ended or was revived has asked for a pass itself. */
+    /* Ranks that came up change nothing for waiting jobs, and a gang reports that once per node. An
+     * attempt that failed, ended or was revived has requested a pass itself. */
     core->schedule_due |= core->unsettled || core_node_usable(node) != was_usable ||
                           node->jobs_dir_visible != was_visible;
     return HD_OK;

@@ -1,20 +1,19 @@
-/* pending allocation: the place that running jobs make free for a job.
+/* pending: the placement that running jobs free for a waiting job.
  *
- * When jobs are asked to are preempted (preempt.c), their devices come free one after another, and all
- * of them are needed at once. So the job remembers the place for which they were asked, and as long
- * as it can still have it, reserves it and no other, first of its priority. Without that each pass
- * would look for a place anew, leave devices that were freed already to others, and ask these to
- * stop in their turn.
+ * When jobs are preempted (preempt.c), their devices become free one after another, and all are
+ * needed at once. So the waiting job remembers the placement for which they were preempted. While
+ * it can still have this placement, it reserves exactly that, before other jobs of its priority.
+ * Otherwise each pass would search again, leave devices that are free already to other jobs, and
+ * preempt more jobs.
  *
- * While a daemon connects anew, those who stop for the job are on a node whose devices are not
- * known to be there: until they are, at most unreachable_ms, it waits for their place and asks no
- * more jobs to stop (core_pending_awaits_nodes). After a start of the controller no job asks any to stop,
- * and no expected start moves, until all nodes are back (core_assemble): what is free on those that
- * connect last, or is being given back there, may do.
+ * While a daemon reconnects, the devices of preempted attempts on its node are unknown: for at most
+ * unreachable_ms the job keeps its placement and preempts no more jobs (core_pending_awaits_nodes).
+ * After a start of the controller no job preempts any, and no expected start moves, until all nodes
+ * are back (core_assemble), because free devices on nodes that connect last may suffice.
  *
- * Meanwhile the job also takes another place, if one that is as good is free. It loses its pending allocation
- * when a node of the place is not usable any more, or its devices have gone to a job of higher
- * priority: then it is looked at like any other job, and may ask more jobs to are preempted.
+ * The job takes another placement if one that is as good becomes free. It drops the pending
+ * placement when a node of it is not usable any more, or its devices went to a job of higher
+ * priority; then it is evaluated like any other job, and may preempt more jobs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +31,7 @@ void core_pending_drop(struct core_job *job)
 void core_pending_end(struct hd_core *core, struct core_job *job)
 {
     core->changed_in_pass |=
-        job->is_preemptor; /* it came first for that: the order is another one now */
+        job->is_preemptor; /* preemptors come first, so the order has changed */
     job->is_preemptor = false;
     core_pending_drop(job);
     core_migration_end(core, job);
@@ -73,7 +72,8 @@ void core_pending_set(struct hd_core *core, struct core_job *job, const struct h
     hd_text_free(&why);
 }
 
-/* Devices of a node that are free, and that will be: then *start is not before that. */
+/* Devices of a node that are free now, and that stopping attempts will free; count_available also
+ * moves *start to the end of the last such attempt. */
 struct availability {
     int32_t free, later;
 };

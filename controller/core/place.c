@@ -1,13 +1,13 @@
-/* place: where a job finds a place.
+/* place: finds a placement for a job.
  *
  * A job gets as many devices as it may use, on as few nodes as possible, and among those where the
- * fewest devices stay unused; of equal single nodes one at the switch that has the fewest free
- * devices, so that other switches have bound for whole gangs. On a node it takes the free devices
- * with the lowest positions.
+ * fewest devices stay unused; among equal single nodes, one at the switch with the fewest free
+ * devices, so that other switches keep space for whole gangs. On a node it takes the free devices
+ * with the lowest indices.
  *
- * A search always looks at whole placements: devices that are only enough in sum, on nodes that
- * cannot work together, are no place. It can be asked of a cluster in which some attempts have
- * ended (core_assume_freed), so that reservations and preemption see what a start would see.
+ * A search always returns a whole placement: devices that suffice only in sum, on nodes that cannot
+ * work together, do not count. It can run on a cluster in which some attempts are assumed ended
+ * (core_assume_freed), so that reservations and preemption see what a start would see.
  */
 #include <stdlib.h>
 
@@ -46,7 +46,7 @@ enum hd_status core_check_needs(const struct hd_job_needs *needs)
     return hd_core_plan(needs, kinds[count - 1], needs->devices_max, &plan);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------*/
+/* ---- devices of a node ------------------------------------------------------------------------*/
 
 int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
                            enum hd_device_kind kind, bool free_only)
@@ -74,7 +74,7 @@ bool core_may_span(const struct hd_checkpoint_record *base)
     return !base || base->shared;
 }
 
-/* ---- nodes as a search sees them --------------------------------------------------------------*/
+/* ---- devices available to a search ------------------------------------------------------------*/
 
 int32_t core_available_at(const struct hd_core *core, const struct core_view *view, size_t i,
                           enum hd_device_kind kind, const uint16_t *free_of)
@@ -132,7 +132,7 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
     return count < surplus ? count : surplus;
 }
 
-/* ---- finding ----------------------------------------------------------------------------------*/
+/* ---- the search -------------------------------------------------------------------------------*/
 
 static int32_t free_below(const struct hd_core *core, enum hd_device_kind kind,
                           const struct core_node *node)
@@ -140,7 +140,7 @@ static int32_t free_below(const struct hd_core *core, enum hd_device_kind kind,
     return node->leaf >= 0 ? core->free_below[kind][node->leaf] : 0;
 }
 
-/* a is of node; b is of other, or nothing yet. */
+/* Compares two one-node placements: a on `node`, b on `other` (b may be empty). */
 static bool is_better_node(const struct hd_core *core, enum hd_device_kind kind,
                            const struct core_placement *a, const struct core_node *node,
                            const struct core_placement *b, const struct core_node *other)
@@ -152,13 +152,14 @@ static bool is_better_node(const struct hd_core *core, enum hd_device_kind kind,
     return free_below(core, kind, node) < free_below(core, kind, other);
 }
 
-/* The best placement on one node with the devices that are free now. */
+/* Finds the best placement on one node with free devices. */
 static void find_on_one_node(struct hd_core *core, const struct core_view *view,
                              enum hd_device_kind kind, struct core_placement *ret_best)
 {
     struct core_placement best = {0}, placement = {.member_count = 1};
     struct core_member member = {0};
-    int32_t asked = -1; /* what the layout in `placement` was chosen for: most nodes are alike */
+    int32_t asked = -1; /* device count for which `placement` was computed; reused, because most
+                         * nodes are alike */
     const uint16_t *free_of = core_free_by_node(core, kind);
 
     if (!free_of)
@@ -212,7 +213,8 @@ struct core_placement core_find_placement(struct hd_core *core, const struct cor
     return best;
 }
 
-/* It is for a gang at one switch of the lowest tier, and none has so many free devices below it. */
+/* Returns true if the gang must be at one leaf switch and no leaf switch has enough free
+ * devices. */
 static bool no_leaf_fits(struct hd_core *core, const struct core_view *view,
                          enum hd_device_kind kind)
 {
@@ -234,7 +236,7 @@ bool core_has_placement(struct hd_core *core, const struct core_view *view)
     struct core_placement placement = {0};
     bool found = false;
 
-    if (view->nodes_max || view->tier_max) { /* then it matters which nodes */
+    if (view->nodes_max || view->tier_max) { /* the restrictions require a full search */
         for (size_t k = 0; k < kind_count && !found; k++)
             found = !core_exceeds_fit_bound(core, view, kinds[k]) &&
                     !no_leaf_fits(core, view, kinds[k]);
@@ -256,10 +258,10 @@ bool core_has_placement(struct hd_core *core, const struct core_view *view)
     return found;
 }
 
-/* ---- a cluster without other jobs -------------------------------------------------------------*/
+/* ---- as if all nodes were idle ----------------------------------------------------------------*/
 
-/* Devices of the node that are free but for attempts that have started since the job first kept
- * nodes: that those hold devices there makes the node no worse. */
+/* Counts the node's devices that are free, or held by attempts that started after the job first
+ * reserved nodes; those attempts do not make the node worse for the job. */
 static int32_t count_free_of_earlier(const struct core_view *view, const struct core_node *node,
                                      enum hd_device_kind kind)
 {
@@ -341,6 +343,8 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job)
         view.length_ms = job->group->key.class->key.length_minutes * 60000;
     view.avoids = job->avoided_count > 0;
     if (view.avoids)
-        view.avoids = core_fits_when_idle(core, &view); /* else on any node, as restart.max says */
+        view.avoids = core_fits_when_idle(core, &view); /* if it fits nowhere else, it may use the
+                                                         * nodes where it failed, up to
+                                                         * restart.max */
     return view;
 }

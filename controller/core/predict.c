@@ -1,28 +1,31 @@
 /* predict: when running attempts will end, and how long waiting jobs will run.
  *
- * The pace of an attempt is the time between its first and its newest reported step, by the clock
- * of the rank: validation and checkpoints between them count. After a restart of the controller it
- * is measured anew; until then the pace since the attempt's start counts. What is not measured is
- * not known: a job without a measured step and without a time limit never ends, as far as the
- * scheduler knows, unless it has started by its price (layout_cache.c) on devices that are kept for others.
- * A wrong prediction ends no job. It moves expected starts, which is told (reserve.c).
+ * The pace of an attempt is the time per step between its first and its newest reported step, by
+ * the rank's clock; validation and checkpoints in between are included. After a restart of the
+ * controller it is measured anew; until then the pace since the attempt's start counts. Without a
+ * measured pace and without a time limit the end is unknown, except for a job that runs on devices
+ * reserved for others: its predicted step time counts (layout_cache.c). A wrong prediction never
+ * ends a job; it moves expected starts, which is reported (reserve.c).
  */
 #include "controller/core/core_internal.h"
 
 enum {
     STEPS_MEASURED_MIN = 3,   /* steps before the pace counts */
-    STOP_MS = 30 * 1000,      /* assumed for a last checkpoint */
-    SLACK_MS = 60 * 1000,     /* for the start and the last checkpoint of a job with a time limit */
-    DRIFT_MIN_MS = 60 * 1000, /* predictions are made anew if one is off by more than this, */
-    DRIFT_DIVISOR = 10,       /* and by more than one tenth of the time left */
-    LATE_MS = 1000,           /* later than so it is heard late that ranks run; and a pace since */
-    LATE_DIVISOR = 5,         /* then counts after so many times as long */
+    STOP_MS = 30 * 1000,      /* milliseconds, assumed for the last checkpoint */
+    SLACK_MS = 60 * 1000,     /* milliseconds for the start and the last checkpoint of a job with a
+                               * time limit */
+    DRIFT_MIN_MS = 60 * 1000, /* predictions are stale if one is off by more than this, */
+    DRIFT_DIVISOR = 10,       /* and by more than this fraction (1/n) of the time left */
+    LATE_MS = 1000,           /* milliseconds by which a report that ranks run counts as late */
+    LATE_DIVISOR = 5,         /* a pace measured since then counts after this many times LATE_MS */
 };
 
-/* Steps may take so much longer than their price: rates.c says it of data sheets. */
+/* Factor by which steps may exceed their predicted time; rates.c derives it for data sheet
+ * figures. */
 #define PRICE_BAND 1.25
 
-/* Of the steps after `first`, which ended at first_ms; 0: too few to say. */
+/* Returns the milliseconds per step after step `first`, which ended at first_ms; 0: too few
+ * steps. */
 static double pace_since(const struct core_attempt *attempt, int64_t first, int64_t first_ms)
 {
     const int64_t steps = attempt->last_step - first;
@@ -51,9 +54,9 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Of the steps that are left; until some were measured, of an attempt on devices that are kept for
- * others, by the price of a step. (Of all attempts: expected starts move more often, as they move
- * once more when the pace is known.) */
+/* Predicts the end by the remaining steps; INT64_MAX: unknown. Before a pace is measured, the
+ * predicted step time is used only for attempts on devices reserved for others; used for all,
+ * expected starts would move more often. */
 static int64_t end_of_steps(const struct core_job *job, const struct core_attempt *attempt)
 {
     const double step_ms = core_step_ms(attempt), step_s = attempt->rec.plan.step_s;
@@ -68,7 +71,7 @@ static int64_t end_of_steps(const struct core_job *job, const struct core_attemp
            (int64_t)(step_ms * (double)(job->rec.steps - attempt->last_step));
 }
 
-/* Of the time limit. */
+/* Predicts the end by the time limit; INT64_MAX: none. */
 static int64_t end_of_time(const struct hd_core *core, const struct core_job *job,
                            const struct core_attempt *attempt)
 {
@@ -88,7 +91,8 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
 
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         end = earlier(end, attempt->state_since_mono_ms + STOP_MS);
-    return end < core->now.mono_ms ? core->now.mono_ms + STOP_MS : end; /* overdue: soon */
+    /* overdue: assume STOP_MS from now */
+    return end < core->now.mono_ms ? core->now.mono_ms + STOP_MS : end;
 }
 
 void core_predict_all(struct hd_core *core)
@@ -112,7 +116,7 @@ void core_predict_all(struct hd_core *core)
     }
 }
 
-/* A queued job whose steps take so long; 0: not known. */
+/* Returns how long a queued job will run if a step takes step_ms; 0: unknown. */
 static int64_t length_of(const struct hd_core *core, const struct core_job *job, double step_ms)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
@@ -147,7 +151,7 @@ int64_t core_predict_length_at(const struct hd_core *core, const struct core_job
 
 bool core_note_running(const struct hd_core *core, struct core_attempt *attempt)
 {
-    /* between two steps by the clock of the rank, which may be set otherwise than this one */
+    /* now, minus the time between two steps by the rank's clock, which may differ from this one */
     const int64_t since_ms = core->now.wall_ms - (attempt->last_step_ms - attempt->first_step_ms);
     const int64_t created_ms = attempt->rec.created_ms;
 

@@ -1,26 +1,25 @@
-/* preempt: which running jobs are preempted to one of higher priority.
+/* preempt: chooses the running jobs that are preempted for one of higher priority.
  *
  * Victims are attempts of lower priority, those first that would lose the least work: device-time
- * since their last checkpoint. As few as possible of the cheapest are chosen, by a search for a
- * whole placement with their devices; then those that the placement does not need are spared. The
- * placement is at as few switches as the job's devices can be, if enough jobs there can are preempted.
- * A victim writes a checkpoint and ends; its job waits again and goes on from there. The place is
- * kept for the job (pending.c).
+ * since their last checkpoint. A search for a whole placement with their devices chooses as few as
+ * possible of the cheapest; victims that the placement does not need are reprieved. The placement
+ * spans as few switches as possible, if enough jobs there can be preempted. A victim writes a
+ * checkpoint and ends; its job is queued again and continues from there. The placement is reserved
+ * for the waiting job (pending.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "controller/core/core_internal.h"
 
-enum {
-    REPRIEVES_TRIED_MAX = 64
-}; /* victims for which it is tried whether the job fits without them */
+enum { REPRIEVES_TRIED_MAX = 64 }; /* victims for which a reprieve is tried */
 
 struct victim {
     struct core_job *job;
     struct core_attempt *attempt;
-    int64_t lost_ms;  /* device-milliseconds */
-    int32_t priority; /* and number of the job: thousands are sorted, and jobs are far apart */
+    int64_t lost_ms;  /* work that it would lose, in device-milliseconds */
+    int32_t priority; /* priority and number: copies for sorting, because jobs are scattered in
+                       * memory */
     uint64_t number;
 };
 
@@ -44,7 +43,8 @@ static int64_t loss_of(const struct hd_core *core, const struct core_attempt *at
     return (core->now.mono_ms - since_ms) * attempt->rec.plan.rank_count;
 }
 
-/* Of lower priority, or on devices that were kept for the job or one like it. */
+/* Returns whether the job may preempt the attempt: it has lower priority, or borrows devices
+ * reserved for such a job. */
 static bool is_preemptible(const struct hd_core *core, const struct core_attempt *attempt,
                            const struct core_job *other, const struct core_job *job, bool borrowed)
 {
@@ -52,7 +52,8 @@ static bool is_preemptible(const struct hd_core *core, const struct core_attempt
            (borrowed && core_yields_to(core, attempt, job));
 }
 
-/* Attempts that stop already, at the front; behind them those that may be asked to. */
+/* Lists stopping attempts first (*ret_stopping of them), then the attempts that may be preempted,
+ * cheapest first; returns the total. */
 static size_t list_victims(const struct hd_core *core, const struct core_job *job, bool borrowed,
                            struct victim *ret_victims, size_t *ret_stopping)
 {
@@ -85,21 +86,21 @@ static void assume_victims_freed(struct hd_core *core, const struct victim *vict
         core_assume_freed(core, &victims[i].attempt, 1, freed);
 }
 
-/* Whom a job may ask to stop, behind those that are stopping anyway. */
+/* The attempts that are stopping, followed by those that a job may preempt. */
 struct candidates {
     struct victim *victims;
     size_t stopping, count;
 };
 
-/* With the first `high` candidates assumed freed a job has a place, with fewer than `low` it has
- * none. */
+/* Bounds of a search: with the first `high` candidates assumed freed the job has a placement, with
+ * fewer than `low` it has none. */
 struct bounds {
     size_t low, high;
 };
 
-/* Few candidates are needed, as a rule, and to lend all of thousands costs more than to search:
- * lends one more, two, four .. until the job has a place. They stay assumed freed, and high is
- * their number. False: all are assumed freed, and it has none. */
+/* Assumes candidates freed, one more, then two, four .., until the job has a placement; few are
+ * usually needed, and freeing thousands costs more than searching. They stay assumed freed;
+ * ret->high is their number. False: all are, and there is no placement. */
 static bool assume_freed_until_it_fits(struct hd_core *core, const struct core_view *view,
                                        const struct candidates *all, struct bounds *ret)
 {
@@ -117,8 +118,8 @@ static bool assume_freed_until_it_fits(struct hd_core *core, const struct core_v
     return true;
 }
 
-/* The smallest number of candidates, from the first, that gives the job a place. All of them are
- * assumed freed who stop already, and no others. */
+/* Returns the smallest number of leading candidates that gives the job a placement. Afterwards
+ * exactly the stopping ones are assumed freed. */
 static size_t choose_fewest_victims(struct hd_core *core, const struct core_view *view,
                                     const struct candidates *all, struct bounds bounds)
 {
@@ -141,8 +142,8 @@ static size_t choose_fewest_victims(struct hd_core *core, const struct core_view
     return bounds.high;
 }
 
-/* Of the first `count` victims, which are assumed freed: takes back those without which the job
- * fits, too, the dearest first. The others are moved to the front; returns how many these are. */
+/* Drops victims that the job does not need, the dearest first. The first `count` are assumed freed
+ * on entry; the needed ones are moved to the front and stay so. Returns their number. */
 static size_t reprieve(struct hd_core *core, const struct core_view *view, struct victim *victims,
                        size_t from, size_t count)
 {
@@ -211,7 +212,7 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
     core->changed_in_pass = true;
 }
 
-/* Even all devices that could be had are too few. */
+/* Returns whether even all devices that preemption can free are too few. */
 static bool lacks_victims(struct hd_core *core, const struct core_job *job,
                           const struct core_view *view, enum hd_device_kind kind, bool borrowed)
 {
@@ -258,7 +259,8 @@ enum hd_status core_check_victims(struct hd_core *core, const struct core_job *j
                          : HD_OK;
 }
 
-/* For a place as the view wants it, which some of them can make free. */
+/* Preempts the fewest candidates for a placement within the view's limits. bounds: from
+ * assume_freed_until_it_fits. */
 static void choose_victims(struct hd_core *core, struct core_job *job, const struct core_view *view,
                            const struct candidates *all, struct bounds bounds)
 {
@@ -281,9 +283,9 @@ static void choose_victims(struct hd_core *core, struct core_job *job, const str
     free(placement.members);
 }
 
-/* On devices of one kind. True: the job has a place once some attempts have stopped. Without limits
- * it is as good as can be: at one switch of the lowest tier that has so many nodes, then of higher
- * ones. */
+/* Preempts on devices of one kind. True: the job has a placement once some attempts have stopped.
+ * Unless the view has limits, the placement is as compact as possible: at one switch of the lowest
+ * tier, then of higher ones. */
 static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core_view *view,
                          enum hd_device_kind kind, const struct candidates *all)
 {
@@ -295,7 +297,7 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
     enough = assume_freed_until_it_fits(core, &best, all, &bounds);
-    if (!enough) { /* all are assumed freed now: the best place that they can make free, if any */
+    if (!enough) { /* all are assumed freed now: relax the tier step by step until they suffice */
         enough = core_has_placement(core, view);
         while (enough && best.nodes_max && !view->nodes_max && !core_has_placement(core, &best))
             if (best.nodes_max == 1 || ++best.tier_max > last)

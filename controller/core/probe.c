@@ -1,11 +1,10 @@
-/* probe: what nodes have measured of their devices, and which devices are slow.
+/* probe: measured speeds of devices, and which devices are slow.
  *
- *   PROBE (a user asks) --> node->probe_asked --PROBED with that number, or a newer--> 0
+ *   PROBE (a user's request) --> node->probe_asked --PROBED with that number or a newer--> 0
  *
- * A question stays until its node has answered it, or is lost; it is not stored. The newest result
- * of each node is stored (HD_OP_PROBE). A device is slow if it does less than SLOW_SHARE of the
- * median of its kind in some class of work: of all devices with the same kind, name, threads and
- * instruction set.
+ * A request stays open until its node has answered or is lost; it is not stored. The newest result
+ * of each node is stored (HD_OP_PROBE). A device is slow if one of its rates is below slow_fraction
+ * of the median over all devices with the same kind, name, threads and instruction set.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,7 +13,10 @@
 #include "controller/core/core_internal.h"
 
 static const double slow_fraction = 0.9;
-enum { KIND_LEAST = 3 }; /* devices: of two nobody can say which is the odd one */
+enum {
+    KIND_LEAST = 3
+}; /* smallest number of devices with a median: of two, it is unclear which
+                          * one is slow */
 
 static const struct core_rate {
     const char *name, *unit;
@@ -30,7 +32,7 @@ static double rate_of(const struct hd_device_figures *figures, int rate)
     return *(const double *)(const void *)((const char *)figures + rates[rate].offset);
 }
 
-/* ---- the question -----------------------------------------------------------------------------*/
+/* ---- the request ------------------------------------------------------------------------------*/
 
 static enum hd_status check_ask(const struct core_node *node)
 {
@@ -70,7 +72,7 @@ enum hd_status core_probe_ask(struct hd_core *core, const struct hd_core_event *
 
     if (st)
         return st;
-    /* above those of before a restart, as far as the clock was not set back */
+    /* larger than the numbers from before a restart, unless the clock was set back */
     core->probe_number = core->now.wall_ms > (int64_t)core->probe_number
                              ? (uint64_t)core->now.wall_ms
                              : core->probe_number + 1;
@@ -155,8 +157,7 @@ enum hd_device_kind hd_probed_kind(const struct hd_node_record *node)
     return HD_DEVICE_KIND_CPU;
 }
 
-/* The i-th device of a node of those that were measured; its place in rec.devices. -1: there is
- * none. */
+/* Returns the index in rec.devices of the node's index-th measured device; -1: there is none. */
 static int32_t find_device(const struct core_node *node, int32_t index)
 {
     const enum hd_device_kind kind = hd_probed_kind(&node->rec);
@@ -172,7 +173,7 @@ static bool is_same(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-/* Two devices that should do the same in a second. */
+/* Returns whether two devices should have equal rates. */
 static bool are_alike(const struct core_node *a, int32_t device_a, const struct core_node *b,
                       int32_t device_b)
 {
@@ -195,8 +196,8 @@ static double median_of(double *values, size_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* The known rates of all devices that are like this one. Returns how many; `ret_values` has room.
- */
+/* Collects the known rates of all devices equal to this one; returns their number. ret_values must
+ * hold the total number of measured devices. */
 static size_t collect(const struct hd_core *core, const struct core_node *like, int32_t device,
                       int rate, double *ret_values)
 {
@@ -234,7 +235,7 @@ static void add_medians(struct hd_core *core, const struct core_node *node, int3
     }
 }
 
-/* One entry per kind of device that was measured. */
+/* Computes one entry per class of equal devices, if stale. */
 static void find_medians(struct hd_core *core)
 {
     size_t devices = 0;
@@ -254,7 +255,7 @@ static void find_medians(struct hd_core *core)
     free(scratch);
 }
 
-/* Without an exponent, also where a GPU does 1e15 in a second. */
+/* Appends a rate in units of 1e9, without an exponent even for 1e15 per second. */
 static void add_giga(struct hd_text *text, double rate)
 {
     hd_text_add(text, rate < 9.995e11 ? "%.3g" : "%.0f", rate / 1e9);
@@ -294,7 +295,7 @@ void hd_core_slow_device(struct hd_core *core, size_t index, int32_t device,
     add_slow(core, core->nodes[index], device, ret_why);
 }
 
-/* Names the slow devices of a node that was just measured. */
+/* Adds an event for each slow device of a node that was just measured. */
 static void report_slow(struct hd_core *core, const struct core_node *node)
 {
     for (int32_t d = 0; d < node->rec.device_count; d++) {
@@ -339,6 +340,6 @@ enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *eve
     report_result(core, node, record);
     if (!record->problem || !*record->problem)
         report_slow(core, node);
-    core->schedule_due = true; /* layouts are priced anew */
+    core->schedule_due = true; /* layouts are priced with the new figures */
     return HD_OK;
 }

@@ -1,12 +1,12 @@
-/* queue: the queues in which jobs wait, their limits and their shares of the devices.
+/* queue: the queues in which jobs wait, their limits and their fair shares.
  *
- * A limit counts devices that attempts hold, those that are being stopped included. Of two queues
- * with jobs of equal priority the one that holds less for its weight comes first; nothing is
- * remembered of what was held earlier, so that a restart of the controller changes no share.
+ * A limit counts devices that attempts hold, including attempts that are stopping. Of two queues
+ * with jobs of equal priority the one that holds less for its weight comes first. Past usage is not
+ * remembered, so a restart of the controller changes no share.
  *
- * What a user has of a queue is an account, made with the first job. Accounts, and ended jobs that
- * are still looked at, refer to their queue: the struct of one that was removed is kept, and used
- * again when the queue is made again.
+ * An account is one user's usage of one queue, created with the first job. Accounts, and ended jobs
+ * in memory, point to their queue: the struct of a removed queue is kept, and reused if the queue
+ * is created again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 /* ---- queues -----------------------------------------------------------------------------------*/
 
-/* Where the queue is, or belongs. */
+/* Returns the index of the queue, or where it would be inserted. */
 static size_t index_of_name(const struct hd_core *core, const char *name)
 {
     size_t low = 0, high = core->queue_count;
@@ -42,7 +42,8 @@ struct core_queue *core_find_queue(const struct hd_core *core, const char *name)
                : NULL;
 }
 
-/* The struct of a removed queue, in the list no longer; NULL: none had the name. */
+/* Takes the struct of a removed queue out of the list of removed ones; NULL: no removed queue had
+ * this name. */
 static struct core_queue *take_removed(struct hd_core *core, const char *name)
 {
     for (struct core_queue **at = &core->removed_queues; *at; at = &(*at)->next_removed) {
@@ -321,7 +322,7 @@ bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *re
     return *ret_index < core->queue_count && core_same(core->queues[*ret_index]->rec.name, name);
 }
 
-/* I14, counted once more from the attempts. */
+/* Checks I14 by recounting from the attempts. */
 enum hd_status core_check_quotas(const struct hd_core *core)
 {
     int64_t held = 0, counted = 0;

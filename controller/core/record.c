@@ -67,7 +67,7 @@ size_t hd_record_fit(const char *text, size_t bytes_max)
     if (count <= bytes_max)
         return count;
     for (count = bytes_max; count && ((unsigned char)text[count] & 0xC0) == 0x80; count--)
-        ; /* the first byte after the cut continues a character */
+        ; /* back to the first byte of a character */
     return count;
 }
 
@@ -206,7 +206,7 @@ void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_r
 
     if (!op)
         return;
-    if (!is_new && !job->spec_changed) { /* HD_OP_JOB then does not write the spec */
+    if (!is_new && !job->spec_changed) { /* HD_OP_JOB then leaves the stored spec unchanged */
         record.spec = NULL;
         record.spec_bytes = 0;
     }

@@ -67,9 +67,9 @@
     X(CPU, 1, "cpu")           \
     X(CUDA, 2, "cuda")
 
-#define HD_CHECKPOINT_STATE_LIST(X)                                     \
-    X(PRESENT, 1, "present")   /* an attempt may start from it       */ \
-    X(DELETING, 2, "deleting") /* its node is told to delete it      */ \
+#define HD_CHECKPOINT_STATE_LIST(X)                                \
+    X(PRESENT, 1, "present")   /* an attempt may start from it */  \
+    X(DELETING, 2, "deleting") /* its node is told to delete it */ \
     X(DELETED, 3, "deleted")
 
 #define X(name, number, text) HD_JOB_STATE_##name = number,
@@ -91,104 +91,107 @@ enum hd_device_kind { HD_DEVICE_KIND_LIST(X) HD_DEVICE_KIND_COUNT };
 enum hd_checkpoint_state { HD_CHECKPOINT_STATE_LIST(X) };
 #undef X
 
-/* The stable string of a number; "unknown" for one that is not in the list. */
+/* Returns the stable string of an enum number; "unknown" for a number that is not in the list. */
 const char *hd_job_state_name(int state);
 const char *hd_attempt_state_name(int state);
 const char *hd_end_cause_name(int cause);
 const char *hd_node_state_name(int state);
 const char *hd_device_kind_name(int kind);
-enum hd_device_kind hd_device_kind_of(const char *word); /* ANY: "auto" or an unknown word */
+enum hd_device_kind hd_device_kind_of(const char *word); /* returns ANY for "auto" and for an
+                                                          * unknown word */
 
-/* Sets of precisions: bit n is the Precision with number n in job.proto. */
+/* A set of precisions: bit n is the Precision with number n in job.proto. */
 enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };
 
 /* Limits of the controller. */
 enum {
     HD_CTL_JOBS_LIVE_MAX = 100000,      /* jobs that have not ended */
-    HD_CTL_JOBS_WARN_PERCENT = 90,      /* of these, from which on people are told of the limit */
-    HD_CTL_JOBS_CALM_PERCENT = 80,      /* below it, the next time will be an event again */
+    HD_CTL_JOBS_WARN_PERCENT = 90,      /* percent of the limit from which on users are warned */
+    HD_CTL_JOBS_CALM_PERCENT = 80,      /* percent below which the next rise is an event again */
     HD_CTL_NODES_MAX = 10000,           /* nodes known */
     HD_CTL_QUEUES_MAX = 256,            /* queues, `default` included */
-    HD_CTL_WEIGHT_MAX = 1000,           /* of a queue */
+    HD_CTL_WEIGHT_MAX = 1000,           /* largest weight of a queue */
     HD_CTL_DEVICES_PER_NODE_MAX = 256,  /* devices of one node */
     HD_CTL_ATTEMPTS_MAX = 10000,        /* attempts of one job */
-    HD_CTL_CHECKPOINTS_MAX = 4096,      /* newest ones of a job that an attempt may start from */
+    HD_CTL_CHECKPOINTS_MAX = 4096,      /* checkpoints of one job that are held in memory; the
+                                         * oldest are dropped */
     HD_CTL_WORLD_MAX = 65536,           /* ranks of one attempt */
     HD_CTL_SPEC_BYTES_MAX = 256 * 1024, /* one packed JobSpec */
     HD_CTL_NAME_BYTES_MAX = 128,        /* names, owners, ids */
-    HD_CTL_PATH_BYTES_MAX = 4096,       /* paths */
+    HD_CTL_PATH_BYTES_MAX = 4096,       /* bytes of a path */
     HD_CTL_MESSAGE_BYTES_MAX = 2048,    /* one message of a daemon or rank; longer ones are cut */
 };
 
-/* The number of bytes, at most bytes_max, to which a UTF-8 text can be cut between characters. (A
- * protobuf message with half a character in it cannot be decoded.) */
+/* Returns the number of bytes, at most bytes_max, to which a UTF-8 text can be cut between
+ * characters. (A protobuf message with half a character in it cannot be decoded.) */
 size_t hd_record_fit(const char *text, size_t bytes_max);
 
-/* What is left of a job that a user has removed. */
+/* How far the removal of a job has come. */
 enum hd_removal {
     HD_REMOVAL_NONE,
-    HD_REMOVAL_BEGUN, /* nodes delete its folder; no list has it any more */
-    HD_REMOVAL_DONE,  /* its number and request id are left, so that neither is used again */
+    HD_REMOVAL_BEGUN, /* nodes delete its folder; no list shows it any more */
+    HD_REMOVAL_DONE,  /* only its number and request id are left, so that neither is reused */
 };
 
-/* In all records: a NULL string means "", times are wall-clock milliseconds, 0: not yet. The
+/* A job. In all records: a NULL string means "", times are wall-clock milliseconds, 0: not yet. The
  * creator of a record owns its strings and arrays. */
 struct hd_job_record {
     uint64_t job;
     const char *request_id, *owner, *name;
-    uint64_t request_hash; /* of the spec and its owner, as submitted; 0: not known */
+    uint64_t request_hash; /* hash of the spec and its owner, as submitted; 0: unknown */
     enum hd_job_state state;
-    const char *reason; /* failed: why */
+    const char *reason; /* why the job failed; "" in other states */
     bool cancel, cancel_now;
     int32_t attempt_count;
-    int64_t steps;   /* of the whole run */
-    int32_t devices; /* of the newest attempt; while queued: devices_max */
+    int64_t steps;   /* steps of the whole run */
+    int32_t devices; /* devices of the newest attempt; while queued: devices_max */
     int64_t submitted_ms, started_ms, ended_ms;
     const void *spec; /* packed JobSpec */
     size_t spec_bytes;
-    bool spec_changed;       /* since it was stored; name and steps with it */
-    int32_t resumed_attempt; /* the newest one when the job was resumed; 0: it never was */
+    bool spec_changed;       /* the spec was changed since it was stored, and name and steps with
+                              * it */
+    int32_t resumed_attempt; /* newest attempt at the time of the last resume; 0: never resumed */
     enum hd_removal removal;
-    const char *queue; /* in which it waits, and whose devices it holds */
+    const char *queue; /* queue in which it waits and against whose limits its devices count */
     int32_t priority;
-    bool held;                /* it is not started until a user releases it */
-    int64_t planned_start_ms; /* while queued: its expected start, as told to users; 0: not known */
+    bool held;                /* not started until a user releases it */
+    int64_t planned_start_ms; /* while queued: expected start, as shown to users; 0: unknown */
 };
 
-/* A limit of 0 is none. */
+/* A queue. A limit of 0 means no limit. */
 struct hd_queue_record {
     const char *name;
-    int32_t devices_max;      /* held by all jobs of the queue together */
-    int32_t user_devices_max; /* held by the jobs of one user in it */
-    int32_t weight;           /* 1 to HD_CTL_WEIGHT_MAX: its share of the devices */
+    int32_t devices_max;      /* devices held by all jobs of the queue together */
+    int32_t user_devices_max; /* devices held by the jobs of one user in the queue */
+    int32_t weight;           /* 1 to HD_CTL_WEIGHT_MAX: weight in fair share */
     bool closed;              /* none of its jobs starts */
-    bool removed;             /* it goes from the store */
+    bool removed;             /* the store deletes the row */
 };
 
-/* Where a rank runs. */
+/* The node and device of one rank. */
 struct hd_rank_location {
     const char *node_uuid, *node_name;
     int32_t device;
 };
 
 struct hd_plan_record {
-    struct hd_layout_sizes layout;  /* all decided: no auto */
-    struct hd_rank_location *ranks; /* by rank */
+    struct hd_layout_sizes layout;  /* complete: no member is "auto" */
+    struct hd_rank_location *ranks; /* array by rank */
     int32_t rank_count;
-    double step_s;        /* predicted for a step; 0: not known */
-    int64_t memory_bytes; /* of a device, for the rank that takes most; 0: not known */
+    double step_s;        /* predicted seconds per step; 0: unknown */
+    int64_t memory_bytes; /* device memory in bytes of the rank that needs most; 0: unknown */
 };
 
 struct hd_end_record {
     enum hd_end_cause cause;
-    int32_t rank; /* the first that failed; -1: none, or unknown */
+    int32_t rank; /* first rank that failed; -1: none, or unknown */
     const char *node, *message;
     int32_t exit_code, signal;
     bool bad_input; /* the job cannot succeed: no retry */
     bool secondary; /* caused by a failure on another node; not stored */
 };
 
-/* run_as of attempts of an owner for whom the policy names no system user */
+/* Value of run_as if the policy names no system user for the owner. */
 #define HD_RUN_AS_NONE "-"
 
 struct hd_attempt_record {
@@ -196,17 +199,19 @@ struct hd_attempt_record {
     int32_t attempt;
     enum hd_attempt_state state;
     struct hd_plan_record plan;
-    int32_t base_attempt; /* base: the checkpoint that it starts from; 0: from scratch */
+    int32_t base_attempt; /* base: the checkpoint that it starts from; base_attempt 0: from
+                           * scratch */
     int64_t base_step;
     const char *base_path, *base_hash;
     struct hd_end_record end;
     int64_t created_ms, running_ms, ended_ms;
-    enum hd_end_cause stop_cause; /* why the controller lets it stop at a checkpoint; NONE: it does
-                                   * not, or the job is cancelled */
-    uint64_t stop_job;            /* PREEMPTED: for which job; 0: for a node that is drained */
-    bool borrows; /* it holds devices that were kept for older jobs, and is preempted to these */
-    const char *run_as; /* system user of its ranks, as the policy had it at its start; NULL, "":
-                         * that of each node's daemon; HD_RUN_AS_NONE: the policy had none */
+    enum hd_end_cause stop_cause; /* why the controller stops it at a checkpoint; NONE: it does not,
+                                   * or the job is cancelled */
+    uint64_t stop_job;            /* PREEMPTED: the job that gets the devices; 0: the node is
+                                   * drained */
+    bool borrows; /* it holds devices that are reserved for older jobs, which may preempt it */
+    const char *run_as; /* system user of its ranks, from the policy at its start; NULL, "": the
+                         * user of each node's daemon; HD_RUN_AS_NONE: the policy names none */
 };
 
 struct hd_device_record {
@@ -215,8 +220,9 @@ struct hd_device_record {
     const char *name, *uuid;
     int64_t memory_bytes;
     int32_t threads;
-    uint32_t precisions; /* set of those that it computes natively */
-    const char *problem; /* why no job may start on it; "": none. Not stored: sent by the daemon */
+    uint32_t precisions; /* set of precisions that it computes natively */
+    const char *problem; /* why no job may start on it; "": none. Not stored: reported by the
+                          * daemon */
 };
 
 struct hd_node_record {
@@ -224,35 +230,39 @@ struct hd_node_record {
     enum hd_node_state state;
     bool drain;
     const char *drain_reason;
-    int64_t drain_deadline_ms; /* jobs have left it by then; 0: they run to their end */
-    bool retired; /* it was lost, and another uuid has its name now; or it was removed */
-    bool removed; /* not stored: the row goes, unless jobs that have run there refer to it */
+    int64_t drain_deadline_ms; /* wall-clock time by which jobs must have left; 0: they run to their
+                                * end */
+    bool retired; /* it was lost and another uuid has taken its name, or it was removed */
+    bool removed; /* not stored: the store deletes the row, unless jobs that ran there refer to
+                   * it */
     int64_t seen_ms;
-    bool saw_jobs_dir; /* it has seen the jobs directory once; another folder in its place is then
-                        * a lost mount */
+    bool saw_jobs_dir; /* it has seen the jobs directory at least once; another folder in its place
+                        * then means a lost mount */
     struct hd_device_record *devices;
     int32_t device_count;
 };
 
-/* What a device was measured to do in a second, beside busy neighbours; 0: not known. */
+/* Measured rates of a device per second, with its neighbours busy; 0: unknown. */
 struct hd_device_figures {
     double single_flops, half_flops, memory_bytes_per_s;
 };
 
-/* Which of its devices a node's probe measures: its GPUs, or its CPU devices if it has none. */
+/* Returns the kind of device that a node's probe measures: its GPUs, or its CPU devices if it has
+ * none. */
 enum hd_device_kind hd_probed_kind(const struct hd_node_record *node);
 
 /* The newest probe of a node. */
 struct hd_probe_record {
     const char *node_uuid;
-    int64_t ended_ms;        /* by the node's clock; 0: none has, so nothing is stored */
-    const char *problem;     /* why it measured nothing; "": it did */
-    const char *measured_on; /* what the figures hold for */
-    int64_t measured_ms;     /* of the calibration; 0: there is none */
+    int64_t ended_ms;        /* by the node's clock; 0: never probed, nothing is stored */
+    const char *problem;     /* why nothing was measured; "": the probe succeeded */
+    const char *measured_on; /* conditions under which the figures hold */
+    int64_t measured_ms;     /* time of the calibration; 0: there is none */
     const void *calibration; /* text of plan/calibration.h */
     size_t calibration_bytes;
     struct hd_device_figures
-        *devices; /* of the devices of hd_probed_kind, in order; not stored: in calibration */
+        *devices; /* one per device of hd_probed_kind, in order; not stored: part of
+                   * `calibration` */
     int32_t device_count;
 };
 
@@ -260,19 +270,20 @@ struct hd_checkpoint_record {
     uint64_t job;
     int32_t attempt;
     int64_t step;
-    const char *path, *hash, *node_uuid; /* hash: of the manifest; node: that reported it */
-    bool shared;                         /* every node that sees the jobs directory can read it */
+    const char *path, *hash, *node_uuid; /* hash: of the manifest; node_uuid: node that reported
+                                          * it */
+    bool shared;                         /* readable from every node that sees the jobs directory */
     int64_t time_ms, size_bytes;
     enum hd_checkpoint_state state;
-    bool missing; /* with PRESENT: it was not on the disk when the controller or a rank last looked;
-                   * no attempt starts from it */
+    bool missing; /* with PRESENT: it was not on the disk at the last search; no attempt starts from
+                   * it */
     bool proven;  /* a step after it had a finite loss and gradient, or the job succeeded with it */
-    double val_loss; /* of a job with checkpoint.best, if it was validated; else NaN */
+    double val_loss; /* validation loss, for jobs with checkpoint.best; NaN: not validated */
     uint64_t sequence;
 };
 
-/* A known validation loss that is lower than that of `than` (NULL: there is none), or the same of
- * an earlier step. */
+/* Returns whether the checkpoint has a known validation loss that is lower than that of `than`
+ * (NULL: none), or equal at an earlier step. */
 bool hd_record_is_better(const struct hd_checkpoint_record *checkpoint,
                          const struct hd_checkpoint_record *than);
 
@@ -280,8 +291,8 @@ struct hd_event_record {
     uint64_t job; /* 0: about the cluster */
     uint64_t sequence;
     int64_t time_ms;
-    int32_t attempt, rank; /* 0: about no attempt; -1: about no rank */
-    const char *kind;      /* a word of event_kinds.h; of an older or newer build another one */
+    int32_t attempt, rank; /* attempt 0: about no attempt; rank -1: about no rank */
+    const char *kind;      /* word of event_kinds.h; other builds may have stored other words */
     const char *node, *message;
 };
 
@@ -291,7 +302,7 @@ struct hd_step_record {
     int32_t attempt;
     int64_t step, time_ms;
     struct hd_step_metrics metrics;
-    const int64_t *expert_load; /* [expert_count], choices of each */
+    const int64_t *expert_load; /* [expert_count], number of choices of each expert */
     size_t expert_count;        /* 0: the model has no experts */
 };
 
@@ -303,7 +314,7 @@ struct hd_validation_record {
     double loss;
 };
 
-/* All reports of a rank up to seq are accepted. */
+/* The report position of a rank: all its reports up to seq are accepted. */
 struct hd_position_record {
     uint64_t job;
     int32_t attempt, rank;
@@ -325,9 +336,9 @@ enum hd_batch_op_kind {
     HD_OP_VALIDATION,
     HD_OP_POSITION,
     HD_OP_PROBE,      /* inserts, updates, or deletes (ended_ms 0) */
-    HD_OP_CREDENTIAL, /* inserts, or ends */
+    HD_OP_CREDENTIAL, /* inserts, or marks as ended */
     HD_OP_AUDIT,
-    HD_OP_PRUNE, /* a part of what may go */
+    HD_OP_PRUNE, /* deletes a bounded part of the history that may be deleted */
     HD_OP_META,  /* inserts or updates a value of the cluster itself */
 };
 
@@ -362,9 +373,10 @@ struct hd_batch {
 
 struct hd_batch *hd_batch_new(void); /* NULL: out of memory */
 void hd_batch_free(struct hd_batch *batch);
-bool hd_batch_failed(const struct hd_batch *batch); /* out of memory: the batch is incomplete */
+bool hd_batch_failed(const struct hd_batch *batch); /* true: out of memory, the batch is
+                                                     * incomplete */
 
-/* Append deep copies: the caller may free the record afterwards. */
+/* Append a deep copy of the record, which the caller may free afterwards. */
 void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_record *job);
 void hd_batch_add_attempt(struct hd_batch *batch, const struct hd_attempt_record *attempt);
 void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node);
@@ -379,11 +391,11 @@ void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit);
 void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune);
 void hd_batch_add_meta(struct hd_batch *batch, const char *key, const char *value);
-/* The id of the cluster's jobs directory (services/jobs_dir.c), in place of the one before. */
+/* Stores the id of the cluster's jobs directory (services/jobs_dir.c), replacing the old one. */
 enum { HD_JOBS_SHARE_MAX = 40 };
 void hd_batch_add_jobs_share(struct hd_batch *batch, const char *share);
 
-/* Copies of a record whose strings and arrays live in `arena`; NULL strings become "". */
+/* Copy a record; strings and arrays are allocated in `arena`; NULL strings become "". */
 struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job);
 struct hd_attempt_record hd_record_copy_attempt(struct hd_arena *arena,
                                                 const struct hd_attempt_record *attempt);

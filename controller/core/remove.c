@@ -1,17 +1,18 @@
-/* remove: ended jobs that go, with their folders; and the end of all jobs, when a cluster of one
- * machine is known to have died.
+/* remove: removal of ended jobs with their folders; and the end of all jobs, when a one-machine
+ * cluster is known to have died.
  *
  * A job's folder is deleted by the nodes that ran it: where the jobs directory is not shared, each
- * has a part of it. For a node that is gone, another one deletes that sees the jobs directory.
+ * node has a part of it. For a node that is gone, another node that sees the jobs directory
+ * deletes.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "controller/core/core_internal.h"
 
-/* ---- who deletes ------------------------------------------------------------------------------*/
+/* ---- which node deletes -----------------------------------------------------------------------*/
 
-/* NULL: none can now. */
+/* Returns the node that deletes the files of an allocation; NULL: none can now. */
 static struct core_node *find_remover(const struct hd_core *core,
                                       const struct core_node_alloc *alloc)
 {
@@ -26,7 +27,8 @@ static struct core_node *find_remover(const struct hd_core *core,
     return NULL;
 }
 
-/* The next node allocation, from *index on, whose files are not known to be deleted; NULL: none. */
+/* Returns the next node allocation, from *attempt and *index on, whose files are not confirmed
+ * deleted; NULL: none. */
 static struct core_node_alloc *next_alloc(const struct core_job *job, int32_t *attempt,
                                           size_t *index)
 {
@@ -94,7 +96,7 @@ void core_removed(struct hd_core *core, const struct core_node *node, uint64_t n
     core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
     if (!core_waits_for_deletion(job)) {
         core_jobs_remove(&core->deleting, job);
-        core_dirty_job(core, job); /* frees it */
+        core_dirty_job(core, job); /* the flush frees the job */
     }
 }
 
@@ -106,7 +108,7 @@ static void begin_removal(struct hd_core *core, struct core_job *job, const char
     int32_t attempt = 1;
     size_t index = 0;
 
-    core_checkpoint_forget_all(core, job); /* they go with the folder */
+    core_checkpoint_forget_all(core, job); /* they are deleted with the folder */
     job->rec.removal = HD_REMOVAL_BEGUN;
     while ((alloc = next_alloc(job, &attempt, &index))) {
         struct core_node *remover = find_remover(core, alloc);
@@ -123,7 +125,8 @@ static void begin_removal(struct hd_core *core, struct core_job *job, const char
                "job %" PRIu64 " (%s) was removed by %s", job->rec.job, job->rec.name, by);
 }
 
-/* The job may have ended, and is then known to the store alone. */
+/* Removes the checkpoints of one step. job NULL: the job has ended and only the store has it; it is
+ * loaded. */
 static enum hd_status remove_checkpoint(struct hd_core *core, struct core_job *job,
                                         const struct hd_core_event *event)
 {
@@ -164,7 +167,7 @@ enum hd_status core_remove(struct hd_core *core, const struct hd_core_event *eve
     return st;
 }
 
-/* ---- the end of all ---------------------------------------------------------------------------*/
+/* ---- end of all jobs --------------------------------------------------------------------------*/
 
 enum hd_status core_end_all(struct hd_core *core, const struct hd_core_event *event)
 {

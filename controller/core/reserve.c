@@ -1,15 +1,14 @@
-/* reserve: devices that are kept for jobs that do not fit now, and when these are expected to
- * start.
+/* reserve: reserves devices for jobs that do not fit now, and computes their expected starts.
  *
- * The first jobs that do not fit (at most CORE_RESERVERS_MAX in a pass) get a reservation each: the
+ * The first jobs that do not fit (at most CORE_RESERVERS_MAX per pass) get a reservation each: the
  * placement that the predicted ends of attempts (predict.c) make possible first, found by a search
- * in the cluster as it will be then. Jobs that come later may use a reserved node as far as that
- * delays nothing: devices that the reservation can spare, or all of them if they will have ended by
- * then (backfill; Lifka 1995, "The ANL/IBM SP scheduling system"). Where no end is known, the job
- * keeps the node, or nodes, that suit it best, and nothing may run there for a while.
+ * in the cluster as it will be then. Later jobs may use a reserved node if that delays nothing: its
+ * surplus devices, or all of them if they end before (backfill; Lifka 1995, "The ANL/IBM SP
+ * scheduling system"). Where no end is known, the job reserves the node or nodes that suit it best,
+ * and other jobs use only their surplus.
  *
- * An expected start is a promise: it is stored with the job, and moves only with an event that
- * names the cause. Small movements are none: up to a minute, or a tenth of the time left.
+ * An expected start is stored with the job, and moves only with an event that names the cause.
+ * Small movements are not reported: up to a minute, or a tenth of the time left.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -89,7 +88,7 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
     return least > 0;
 }
 
-/* What younger jobs have borrowed comes back when this one can start with it. */
+/* Assumes freed what younger jobs have borrowed: the job can reclaim it when it starts. */
 static void assume_borrowed_freed(struct hd_core *core, const struct core_job *job)
 {
     for (size_t i = 0; i < core->borrower_count; i++)
@@ -127,8 +126,7 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
         ret->start.after = needed ? ends[needed - 1]->rec.job : 0;
         core_count_surplus(view->needs, kind, &ret->placement);
         if (ret->placement
-                .device_count) /* the search begins now, so that the layout is known when the
-                                        job starts */
+                .device_count) /* computed now, so that the layout is known when the job starts */
             ret->layout = core_choose_layout(core, &client, &ret->placement, &memory_bytes,
                                              &ret->entry, &why);
     }
@@ -149,7 +147,8 @@ void core_reserve_members(struct hd_core *core, struct core_job *job,
     core_jobs_add(core, &core->reservers, job);
 }
 
-/* Reserves the place on devices of one kind that opens first, or one where the job ends earlier. */
+/* Reserves the first available placement of one device kind, or a later one where the job ends
+ * earlier. False: there is none. */
 static bool reserve_first(struct hd_core *core, struct core_job *job, const struct core_view *view,
                           enum hd_device_kind kind, struct core_start *ret_start)
 {
@@ -159,7 +158,7 @@ static bool reserve_first(struct hd_core *core, struct core_job *job, const stru
 
     core_find_first(core, view, kind, &first);
     reserved = first.placement.device_count > 0;
-    if (reserved) /* without a price the first is kept */
+    if (reserved) /* core_choose_start keeps the first one if a step time is unknown */
         start_choice = core_choose_start(core, job, view->needs, &first);
     core_find_first_end(core);
     if (reserved) {
@@ -192,8 +191,8 @@ static bool reserve_by_ends(struct hd_core *core, struct core_job *job,
     return reserved;
 }
 
-/* Devices of the node that will be the job's to take: free ones, and those of attempts that had
- * started before it was blocked. */
+/* Counts the node's devices that the job will get: free ones, and those of attempts that started
+ * before the job was blocked. */
 static int32_t count_coming(const struct core_view *view, const struct core_node *node,
                             enum hd_device_kind kind)
 {
@@ -206,7 +205,8 @@ static int32_t count_coming(const struct core_view *view, const struct core_node
     return count;
 }
 
-/* Where no end is known: nodes on which it would fit if they were idle. */
+/* Reserves nodes on which the job would fit if they were idle, for the case that no end is
+ * known. */
 static bool reserve_idle(struct hd_core *core, struct core_job *job, const struct core_view *view)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT], kind = HD_DEVICE_KIND_ANY;
@@ -269,10 +269,10 @@ void core_reserve_placement(struct hd_core *core, struct core_job *job,
     core_jobs_add(core, &core->reservers, job);
 }
 
-/* ---- promises ---------------------------------------------------------------------------------*/
+/* ---- expected starts --------------------------------------------------------------------------*/
 
-/* Some node is silent or connecting, and not lost yet: what was expected of it may still come true.
- */
+/* Returns whether a node is silent or connecting and not lost yet, so that its predicted ends may
+ * still hold. */
 static bool awaits_nodes(const struct hd_core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)

@@ -1,8 +1,8 @@
-/* restore: the core's memory from the store's records, when the controller starts.
+/* restore: rebuilds the core's memory from the store's records when the controller starts.
  *
- * What is not stored (streams, observed sets, generations) starts empty; daemons send it when they
- * reconnect. A node is lost only after restart_grace_ms, because daemons could not connect while
- * the controller was down.
+ * State that is not stored (streams, observed sets, generations) starts empty; daemons send it when
+ * they reconnect. A node is lost only after restart_grace_ms, because daemons could not connect
+ * while the controller was down.
  */
 #include <inttypes.h>
 
@@ -65,9 +65,9 @@ static enum hd_status restore_allocs(struct hd_core *core, struct core_attempt *
 
     for (size_t i = 0; i < attempt->alloc_count; i++) {
         attempt->allocs[i].listed = attempt->rec.running_ms > 0;
-        attempt->allocs[i].stop_generation = 1; /* reset by the caller if the attempt is to run */
-        /* I7: this node allocation ended when its node was lost; the other node allocations may
-         * still run */
+        attempt->allocs[i].stop_generation = 1; /* the caller sets it to 0 if the attempt is to
+                                                 * run */
+        /* I7: the allocation ended when its node was lost; the others may still run */
         attempt->allocs[i].ended = attempt->allocs[i].node->rec.state == HD_NODE_STATE_LOST;
     }
     for (int32_t r = 0; r < plan->rank_count; r++) {
@@ -90,7 +90,7 @@ static enum hd_status restore_allocs(struct hd_core *core, struct core_attempt *
     return HD_OK;
 }
 
-/* The devices of a job that was asked to stop for another one are kept for that one. */
+/* Makes the job for which an attempt is stopping a preemptor again, so that it gets the devices. */
 static void restore_pending(struct hd_core *core, uint64_t number)
 {
     struct core_job *job = core_find_job(core, number);
@@ -112,10 +112,11 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
     attempt = core_attempt_new(core, job, record);
     if (!attempt)
         return check_memory(core);
-    attempt->had_finite_step = true; /* not stored: its base keeps its good name */
+    attempt->had_finite_step = true; /* not stored; true keeps the base checkpoint proven */
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && !core_is_stop(record->end.cause);
-    /* `echo` is not stored. In a gang, only an echo is a rank_exit or hang that names no rank. */
+    /* `secondary` is not stored. In a gang, only a secondary failure is a rank_exit or hang without
+     * a rank. */
     attempt->rec.end.secondary =
         attempt->alloc_count > 1 && record->end.rank < 0 &&
         (record->end.cause == HD_END_CAUSE_RANK_EXIT || record->end.cause == HD_END_CAUSE_HANG);
@@ -183,7 +184,7 @@ enum hd_status hd_core_restore_step(struct hd_core *core, const struct hd_step_r
     return HD_OK;
 }
 
-/* Times on the clock that has begun anew: as long ago as the stored times say. */
+/* Converts stored wall-clock times to the monotonic clock, which has started anew. */
 static void restore_times(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
@@ -215,16 +216,15 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job)) {
         if (job->rec.state == HD_JOB_STATE_QUEUED && core_wants_search(job))
-            core_search_begin(core, job); /* the one before may have got no answer */
+            core_search_begin(core, job); /* a search from before the restart may be unanswered */
         if (core_waits_for_deletion(job))
             core_jobs_add(core, &core->deleting, job);
         if (job->rec.state == HD_JOB_STATE_QUEUED && job->needs.after_count)
-            core_waiting_again(core,
-                               job); /* only now its attempts and the others' ends are known */
+            core_waiting_again(core, job); /* only now the outcomes of the other jobs are known */
         if (job->rec.state == HD_JOB_STATE_QUEUED && job->rec.planned_start_ms)
             core_jobs_add(core, &core->planned_to_start, job);
     }
-    core->just_ended = true; /* dependents of jobs that ended in the last moment */
+    core->just_ended = true; /* notifies dependents of jobs that ended just before the stop */
     core->schedule_due = true;
     return check_memory(core);
 }

@@ -1,5 +1,5 @@
-/* core_resume: jobs that go on: ended ones that are resumed, running ones that are queued again or
- * are to write a checkpoint now. */
+/* resume: ended jobs that are resumed; running jobs that are requeued or told to write a
+ * checkpoint. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void take_spec(struct hd_core *core, struct core_job *job, const struct h
     job->rec.steps = job->needs.steps;
 }
 
-/* Is it of use to start once more? */
+/* Checks that another attempt is possible and has steps left to do. */
 static enum hd_status check_resume(const struct hd_core *core, const struct core_job *job,
                                    int64_t steps)
 {
@@ -169,7 +169,7 @@ enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *ev
                "%s asked for the job to be queued again: attempt %d stops at a checkpoint",
                event->again.by, attempt->rec.attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_USER, 0);
-    core->schedule_due = true; /* its devices come free soon */
+    core->schedule_due = true; /* its devices become free soon */
     return HD_OK;
 }
 

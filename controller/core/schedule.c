@@ -1,23 +1,23 @@
-/* schedule: the pass, which decides which queued job is looked at when, and what becomes of it.
+/* schedule: the pass, which evaluates queued jobs in order and starts them or reserves devices.
  *
- * Jobs are looked at by priority; of equal priority in the order of slowdown.c. A job starts when one
- * placement gives it all its devices at once (place.c). One that does not fit may make jobs of
- * lower priority are preempted (preempt.c), and the first of those that do not fit have devices kept for
- * them (reserve.c), so that none starves.
+ * Jobs are evaluated by priority; of equal priority in the order of slowdown.c. A job starts when
+ * one placement gives it all its devices at once (place.c). A job that does not fit may preempt
+ * jobs of lower priority (preempt.c), and the first jobs that do not fit get reservations
+ * (reserve.c), so that none starves.
  *
- * Of jobs that wait for the same (waiting.c) a pass looks at as many as start or reserve nodes, and
- * one more. A start changes shares, and with that the order: a pass that started or stopped
- * something is followed by another one, until one changes nothing. A job whose layout is still
- * being found (layout_cache.c) keeps its place, and closes nothing. A job that is submitted while nothing
- * else changes, behind all others, is looked at alone: the newest pass has decided about the
- * others, unless there is one other, which thought that none waits behind it (better.c).
- * core_schedule_check has the rule in its simplest form.
+ * Of each class of equal jobs (waiting.c) a pass evaluates those that start or reserve nodes, and
+ * one more. A start changes fair shares and thus the order: a pass that started or stopped anything
+ * is followed by another, until one changes nothing. A job whose layout is still being computed
+ * (layout_cache.c) reserves its placement, and does not close its class. A job that is submitted
+ * while nothing else changes, behind all others, is evaluated alone: the newest pass has decided
+ * about the others, unless the only other job decided as one with no job behind it (better.c).
+ * core_schedule_check states the rule in its simplest form.
  */
 #include <stdlib.h>
 
 #include "controller/core/core_internal.h"
 
-/* ---- a look at one job ------------------------------------------------------------------------*/
+/* ---- evaluation of one job --------------------------------------------------------------------*/
 
 static void close_class(struct hd_core *core, const struct core_job *job)
 {
@@ -28,8 +28,9 @@ static void close_class(struct hd_core *core, const struct core_job *job)
     class->wait_job = job->wait_job;
 }
 
-/* In this place the job's steps take more time than was assumed when it was found, so that it would
- * hold devices for too long that are kept for others. It is of the class of such jobs then. */
+/* Returns whether a step in this placement takes longer than was assumed when it was found, so that
+ * the job would hold devices reserved for others for too long. The job is then reclassified with
+ * the longer length. */
 static bool overruns(struct hd_core *core, struct core_job *job, const struct core_view *view,
                      const struct core_placement *placement)
 {
@@ -50,7 +51,7 @@ static bool overruns(struct hd_core *core, struct core_job *job, const struct co
     job->open_s = placement->plan.step_s;
     if (job->group)
         core_waiting_moved(core, job);
-    core->unsettled = unsettled; /* this pass looks at it with its new length */
+    core->unsettled = unsettled; /* this pass evaluates it with its new length */
     return true;
 }
 
@@ -63,9 +64,12 @@ void core_limit_to(struct core_view *view, struct hd_job_needs *needs,
     view->tier_max = placement->tier;
 }
 
-/* Finds a place with a layout that fits there; borrows: also on devices that are kept for others.
- * MISFITS: there is no place, or the job has failed. LATER: there is one, and its layout is being
- * found. */
+/* Finds a placement with a layout that fits. borrows: also uses devices reserved for others.
+ *
+ *   FITS        *ret_placement is complete
+ *   INFEASIBLE  there is no placement, or the job has failed
+ *   LATER       there is one, and its layout is being computed
+ */
 static enum core_layout find_fitting(struct hd_core *core, struct core_job *job, bool borrows,
                                      struct core_placement *ret_placement, struct hd_text *why)
 {
@@ -105,8 +109,8 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
     return CORE_LAYOUT_INFEASIBLE;
 }
 
-/* It waits for a layout, or to ask for one, and kept no place for that in the newest pass: nothing
- * has changed. */
+/* Returns whether the job still waits for a layout, or to request one, reserved nothing in the
+ * newest pass, and cannot reserve now either: nothing has changed for it. */
 static bool still_plans(const struct hd_core *core, const struct core_job *job)
 {
     const bool unknown = job->planning ? !job->planning->known
@@ -116,7 +120,7 @@ static bool still_plans(const struct hd_core *core, const struct core_job *job)
            core->reservers.count >= CORE_RESERVERS_MAX;
 }
 
-/* For a job that does not fit now: makes others are preempted, and keeps devices. */
+/* Reserves devices for a job that does not fit now, and preempts other jobs for it. */
 static void let_wait(struct hd_core *core, struct core_job *job)
 {
     struct core_view view = core_view_of(core, job);
@@ -126,15 +130,16 @@ static void let_wait(struct hd_core *core, struct core_job *job)
 
     if (!core_within_quota(job, &needs)) {
         job->wait = CORE_WAIT_QUOTA;
-        job->group->closed_in = core->pass; /* the account's devices only get fewer in a pass */
+        job->group->closed_in = core->pass; /* an account's quota only shrinks during a pass */
         core_pending_end(core, job);
         return;
     }
     view.needs = &needs;
     reserved = core_reserve_earliest(core, job, &view, &start);
-    /* at once, with what borrowers give back */
+    /* it can start at once with reclaimed borrowed devices */
     opens = reserved && start.mono_ms <= core->now.mono_ms && !start.unpriced;
-    if (opens || (reserved && job->choice.taken)) { /* others stop for none that is worse */
+    if (opens || (reserved && job->choice.taken)) { /* preempt only for a placement that is as
+                                                     * good */
         view.nodes_max = start.nodes;
         view.tier_max = start.tier;
     }
@@ -143,7 +148,7 @@ static void let_wait(struct hd_core *core, struct core_job *job)
             core_pending_end(core, job);
         else if (core_pending_check(core, job, &pending_start) != CORE_PENDING_NONE) {
             core_reserve_instead(core, job, job->pending, pending_start.mono_ms);
-            start = pending_start; /* what was expected before others was preempted is never told */
+            start = pending_start; /* the start expected without preemption is never reported */
             reserved = true;
         }
     }
@@ -155,7 +160,8 @@ static void let_wait(struct hd_core *core, struct core_job *job)
         job->group->closed_in = core->pass;
 }
 
-/* It did not fit beside what is kept for others: it runs until one of these can start. */
+/* Marks an attempt that uses devices reserved for others as a borrower: it runs until one of those
+ * jobs can start. */
 static void report_borrowing(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
@@ -172,7 +178,8 @@ static void report_borrowing(struct hd_core *core, struct core_job *job)
                attempt->rec.attempt);
 }
 
-/* What was weighed, of an attempt that has just started. */
+/* Adds the event that explains the choice between placements, for an attempt that has just
+ * started. */
 static void report_choice(struct hd_core *core, struct core_job *job)
 {
     struct hd_text text = {0};
@@ -186,7 +193,8 @@ static void report_choice(struct hd_core *core, struct core_job *job)
     hd_text_free(&text);
 }
 
-/* The job takes devices that are kept for others, as it will have ended by then. */
+/* Returns whether the job takes devices that are reserved for others, because it is predicted to
+ * end before they need them. */
 static bool is_backfill(struct hd_core *core, const struct core_job *job,
                         const struct core_placement *placement)
 {
@@ -201,7 +209,8 @@ static bool is_backfill(struct hd_core *core, const struct core_job *job,
     return backfilled;
 }
 
-/* Others are stopping in its place. True: it keeps that, and waits. */
+/* Returns whether attempts are still stopping in the job's pending placement; the job then reserves
+ * it and waits. Else the pending placement is dropped. */
 static bool awaits_pending(struct hd_core *core, struct core_job *job)
 {
     struct hd_job_needs needs;
@@ -209,7 +218,7 @@ static bool awaits_pending(struct hd_core *core, struct core_job *job)
 
     if (core_pending_check(core, job, &start) != CORE_PENDING_CLEARING ||
         !core_within_quota(job, &needs)) {
-        core_pending_drop(job); /* all is free, and it has no place there: it looks for another */
+        core_pending_drop(job); /* all is free, but the job does not fit there: it searches again */
         return false;
     }
     core_reserve_members(core, job, job->pending, start.mono_ms);
@@ -219,8 +228,8 @@ static bool awaits_pending(struct hd_core *core, struct core_job *job)
     return true;
 }
 
-/* The job fits here now. A place that opens later may be better (better.c), but not for one that
- * borrows. Takes the members of *place. */
+/* Starts a job that fits now, or lets it wait for a better placement (better.c); a job that borrows
+ * does not wait. Takes the members of *placement. */
 static void start_or_wait(struct hd_core *core, struct core_job *job,
                           const struct core_placement *placement, bool borrows, const char *layout)
 {
@@ -269,8 +278,8 @@ void core_reserve_while_planning(struct hd_core *core, struct core_job *job,
         core_reserve_placement(core, job, placement);
 }
 
-/* Starts the job or keeps devices for it. Where neither is possible its class is closed for this
- * pass: free devices only get fewer in a pass and kept ones only more, so that no other job of the
+/* Starts the job or reserves devices for it. Where neither is possible its class is closed for this
+ * pass: during a pass free devices only shrink and reservations only grow, so no other job of the
  * class would fare better. */
 static void decide(struct hd_core *core, struct core_job *job)
 {
@@ -284,8 +293,7 @@ static void decide(struct hd_core *core, struct core_job *job)
     job->evaluated_in = core->pass;
     if (core_pending_check(core, job, &start) == CORE_PENDING_NONE) {
         core_pending_drop(job);
-        core_migration_end(core,
-                           job); /* if it moved: what is kept for others is not for it any more */
+        core_migration_end(core, job); /* a migrating job loses its target with the reservation */
     }
     if (still_plans(core, job)) {
         job->wait = CORE_WAIT_PLAN;
@@ -303,7 +311,8 @@ static void decide(struct hd_core *core, struct core_job *job)
         hd_text_clear(&why);
         layout = find_fitting(core, job, true, &placement, &why);
         borrows = layout == CORE_LAYOUT_FITS && core_is_near(core, &job->needs, &placement);
-        if (layout != CORE_LAYOUT_INFEASIBLE && !borrows) { /* it keeps nothing of that */
+        if (layout != CORE_LAYOUT_INFEASIBLE && !borrows) { /* the job does not wait for this
+                                                             * layout */
             free(placement.members);
             job->planning = NULL;
             layout = CORE_LAYOUT_INFEASIBLE;
@@ -332,8 +341,8 @@ static void evaluate(struct hd_core *core, struct core_job *job)
 
 /* ---- the pass ---------------------------------------------------------------------------------*/
 
-/* The queue whose next job comes next: that with the smallest share, of equal ones the one whose
- * job has the first turn. NULL: no queue has jobs left. */
+/* Returns the queue whose next job comes next: the one with the smallest share; among equals the
+ * one whose job comes first by slowdown. NULL: no queue has jobs left. */
 static struct core_queue *next_queue(const struct hd_core *core)
 {
     struct core_queue *best = NULL;
@@ -361,7 +370,7 @@ static void put_next(struct hd_core *core, struct core_job *job)
                   (uint64_t)(uintptr_t)job);
 }
 
-/* Jobs of one priority, whose groups these are. */
+/* Evaluates the jobs of one priority; `groups` are all their groups. */
 static void pass_over_groups(struct hd_core *core, struct core_job_group *const *groups,
                              size_t count)
 {
@@ -373,7 +382,7 @@ static void pass_over_groups(struct hd_core *core, struct core_job_group *const 
         if (job->rec.priority == groups[0]->key.priority && job->group &&
             job->evaluated_in != core->pass)
             evaluate(core, job);
-        i += core_jobs_have(&core->preemptors, job); /* one that has started left the set */
+        i += core_jobs_have(&core->preemptors, job); /* a job that has started has left the set */
     }
     for (size_t i = 0; i < count; i++)
         if (groups[i]->first)
@@ -406,7 +415,7 @@ static void pass_once(struct hd_core *core, struct core_job_group **groups)
     core_reserve_migration_targets(core);
     core_predict_all(core);
     core_list_ends(core);
-    if (count) /* a look may add groups */
+    if (count) /* a copy, because an evaluation may add groups */
         memcpy(groups, core->groups, count * sizeof *groups);
     for (size_t from = 0, to; from < count; from = to) {
         for (to = from; to < count && groups[to]->key.priority == groups[from]->key.priority;)
@@ -418,7 +427,7 @@ static void pass_once(struct hd_core *core, struct core_job_group **groups)
 static void pass(struct hd_core *core)
 {
     struct core_job_group **groups;
-    bool again = false; /* for the sake of those who asked whether others wait */
+    bool again = false; /* one more pass, for jobs whose choice depends on whether others wait */
 
     do {
         groups = calloc(core->group_count + 1, sizeof(struct core_job_group *));
@@ -435,7 +444,7 @@ static void pass(struct hd_core *core)
     core_sweep_planned_starts(core);
 }
 
-/* All others come before it, whatever their queue. */
+/* Returns whether all other jobs come before this one, whatever their queue. */
 static bool is_last(const struct hd_core *core, const struct core_job *job)
 {
     const struct core_job_group *last =
@@ -469,7 +478,7 @@ void core_schedule(struct hd_core *core)
         core_waiting_release(core);
         pass(core);
     } else if (new_job && new_job->group && !is_closed(core, new_job->group)) {
-        /* what the newest pass decided of the others stands: none of them would start now */
+        /* the decisions of the newest pass about other jobs are still valid */
         core_set_slowdown_priority(core, new_job);
         evaluate(core, new_job);
         core_report_planned_starts(core);

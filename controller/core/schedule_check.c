@@ -1,14 +1,13 @@
-/* schedule_check: core_schedule_check, which finds out in the simplest way what the passes should
- * have decided (I13, I16, I17): it looks at each queued job, one after another, in the order of a
- * pass. Slow; only tests and simulations call it.
- */
+/* schedule_check: recomputes in the simplest way what the passes should have decided (I13, I16,
+ * I17), by evaluating every queued job in the order of a pass. Slow; only tests and simulations
+ * call it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/core_internal.h"
 
-/* As pass_over_groups orders jobs while none starts. */
+/* Orders jobs as pass_over_groups does while none starts. */
 static int by_pass_order(const void *left, const void *right)
 {
     const struct core_job *a = *(struct core_job *const *)left;
@@ -26,7 +25,7 @@ static int by_pass_order(const void *left, const void *right)
     return a->rec.job < b->rec.job ? -1 : 1;
 }
 
-/* One that waited for a better place would start where it could now. */
+/* Returns whether a job that waits for a better placement would start where it can now. */
 static bool would_not_wait(struct hd_core *core, struct core_job *copy,
                            const struct core_view *view)
 {
@@ -47,7 +46,8 @@ static bool would_not_wait(struct hd_core *core, struct core_job *copy,
     return !waits;
 }
 
-/* A look at one job that decides nothing but which nodes are kept. */
+/* Evaluates one job without starting it; changes only reservations. Returns whether it would
+ * start. */
 static bool would_start(struct hd_core *core, struct core_job *copy)
 {
     struct core_view view = core_view_of(core, copy);
@@ -80,8 +80,8 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     return false;
 }
 
-/* Whether the job would have a place, now and after some ends, as core_has_placement says it and as
- * a search finds it. */
+/* Checks that core_has_placement and a full search agree on whether the job has a placement, now
+ * and after some ends. */
 static enum hd_status check_placements(struct hd_core *core, const struct core_job *job)
 {
     struct core_view view = core_view_of(core, job);
@@ -112,7 +112,7 @@ static enum hd_status check_placements(struct hd_core *core, const struct core_j
     return st ? st : core_check_victims(core, job);
 }
 
-/* Whether the job has a place after so many ends. */
+/* Returns whether the job has a placement after so many ends. */
 static bool opens_after(struct hd_core *core, const struct core_view *view, size_t ends)
 {
     bool opens;
@@ -123,8 +123,8 @@ static bool opens_after(struct hd_core *core, const struct core_view *view, size
     return opens;
 }
 
-/* The fewest ends after which the job has a place, within each tier: a sum says where the search
- * for them begins. */
+/* Checks the fewest ends after which the job has a placement, within each tier, against single
+ * searches (I17). */
 static enum hd_status check_ends(struct hd_core *core, const struct core_job *job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
@@ -154,7 +154,7 @@ static enum hd_status check_ends(struct hd_core *core, const struct core_job *jo
     return HD_OK;
 }
 
-enum { PLACEMENTS_CHECKED = 2 }; /* jobs for which these are asked */
+enum { PLACEMENTS_CHECKED = 2 }; /* jobs for which I16 and I17 are checked */
 
 static enum hd_status evaluate_each(struct hd_core *core, struct core_job **jobs, size_t count)
 {
@@ -162,7 +162,8 @@ static enum hd_status evaluate_each(struct hd_core *core, struct core_job **jobs
 
     for (size_t i = 0; i < count && !st; i++) {
         struct core_job *copy =
-            malloc(sizeof *copy); /* core->reservers points to it until the end */
+            malloc(sizeof *copy); /* core->reservers points to the copy until the end of the
+                                   * check */
 
         if (!copy)
             return hd_err(HD_NO_MEMORY, "no memory for a check");
@@ -179,7 +180,8 @@ static enum hd_status evaluate_each(struct hd_core *core, struct core_job **jobs
     return st;
 }
 
-/* The nodes' own marks are changed on the way and put back. */
+/* Evaluates all jobs and compares reservations. The nodes' reservations are changed meanwhile and
+ * restored. */
 static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, size_t count,
                                  struct core_reservation *saved)
 {
@@ -234,7 +236,7 @@ enum hd_status core_schedule_check(const struct hd_core *given)
     enum hd_status st;
 
     if (core->schedule_due || core->unsettled)
-        return HD_OK; /* the next pass will look */
+        return HD_OK; /* the next pass will evaluate the jobs */
     jobs = calloc(count + 1, sizeof(struct core_job *));
     own = calloc(count + 1, sizeof(struct core_job *));
     saved = calloc(core->node_count + 1, sizeof *saved);

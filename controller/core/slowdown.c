@@ -1,29 +1,31 @@
-/* order: which of the waiting jobs of one priority is looked at first.
+/* slowdown: order in which the waiting jobs of one priority are evaluated.
  *
- * 1. A job for which others were stopped (preempt.c).
- * 2. The jobs of the queue with the smallest share (queue.c).
- * 3. Of one queue, a job that is expected to start soon: devices are being gathered for it, and
- * would be idle without progress if another job took its turn.
- * 4. By expected slowdown (Feitelson et al. 1997, "Theory and Practice in Parallel Job
- * Scheduling"): (wait + length) / length. A job that takes half an hour comes before one that takes
- * a day, unless that one has waited 48 times as long; so none waits for ever. Where no length is
- * known, this is the order of age.
- * 5. By number.
+ *   1. Jobs for which others were stopped (preempt.c).
+ *   2. Jobs of the queue with the smallest share (queue.c).
+ *   3. Within a queue, jobs that are expected to start soon: devices are being collected for such a
+ *      job, and would stay idle to no use if another job came first.
+ *   4. By expected slowdown (Feitelson et al. 1997, "Theory and Practice in Parallel Job
+ *      Scheduling"): (wait + length) / length. A job that takes half an hour comes before one that
+ *      takes a day, unless that one has waited 48 times as long; so none waits forever. Where no
+ *      length is known, this is the order of age.
+ *   5. By number.
  *
- * What a pass decided stays the order until the next pass, although slowdowns grow meanwhile.
+ * The order computed in a pass holds until the next pass, although slowdowns grow meanwhile.
  */
 #include "controller/core/core_internal.h"
 
 enum {
-    SOON_MS = 30 * 60 * 1000,         /* an expected start keeps the job's turn from here on */
-    SHORT_MS = 30 * 60 * 1000,        /* shorter jobs count as so long */
-    UNKNOWN_MS = 24 * 60 * 60 * 1000, /* assumed where no length is known */
-    SLOWDOWN_MAX = 8000,              /* one that has waited longer counts as this */
-    STEPS = 1024,                     /* of one in the key */
-    JOB_BITS = 40,                    /* of the key; the rest is the slowdown */
+    SOON_MS = 30 * 60 * 1000,         /* milliseconds before an expected start from which the job
+                                       * keeps its turn */
+    SHORT_MS = 30 * 60 * 1000,        /* milliseconds; shorter jobs count as this long */
+    UNKNOWN_MS = 24 * 60 * 60 * 1000, /* milliseconds; assumed for an unknown length */
+    SLOWDOWN_MAX = 8000,              /* upper bound of the slowdown */
+    STEPS = 1024,                     /* resolution: units per 1 of slowdown in the key */
+    JOB_BITS = 40,                    /* low bits of the key: job number; the rest: slowdown */
 };
 
-/* Lengths are those of classes: of two jobs of a group the older one comes first. */
+/* Returns the job's slowdown. The length is that of its class, so of two jobs of a group the older
+ * one comes first. */
 static double slowdown_of(const struct hd_core *core, const struct core_job *job)
 {
     const int64_t known_ms = job->group->key.class->key.length_minutes * 60 * 1000;
@@ -34,7 +36,9 @@ static double slowdown_of(const struct hd_core *core, const struct core_job *job
     return slowdown < SLOWDOWN_MAX ? slowdown : SLOWDOWN_MAX;
 }
 
-/* Of a group, the oldest jobs: one behind others of its class would only take what is theirs. */
+/* Returns whether the job comes before all others of its queue by rule 3, or because it ran before.
+ * Only for the oldest jobs of a group: a later one would only take devices from the jobs of its
+ * class before it. */
 static bool keeps_its_priority(const struct hd_core *core, const struct core_job *job)
 {
     const bool soon =

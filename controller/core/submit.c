@@ -23,7 +23,8 @@ void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning)
                     core->live_count, core->config.jobs_live_max);
 }
 
-/* Once on the way up; the queue must shrink clearly before it is told again. */
+/* Adds an event when the limit of live jobs comes near; again only after the number has fallen
+ * below HD_CTL_JOBS_CALM_PERCENT. */
 static void report_limit(struct hd_core *core)
 {
     struct hd_text text = {0};
@@ -37,7 +38,8 @@ static void report_limit(struct hd_core *core)
     hd_text_free(&text);
 }
 
-/* Request ids are per owner: the same id of another owner is neither shown nor a conflict. */
+/* Writes the map key of a request id. Ids are per owner: an equal id of another owner is neither
+ * shown nor a conflict. False: too long. */
 static bool request_key(const char *id, const char *owner, char ret_key[REQUEST_KEY_MAX])
 {
     return snprintf(ret_key, REQUEST_KEY_MAX, "%s\n%s", id, owner) < REQUEST_KEY_MAX;
@@ -81,7 +83,7 @@ bool hd_core_knows_request(const struct hd_core *core, const char *request_id, c
 
 bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner)
 {
-    size_t low = 0, high = core->request_count; /* they are in the order of their jobs */
+    size_t low = 0, high = core->request_count; /* requests are sorted by job number */
 
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
@@ -107,8 +109,8 @@ static uint64_t hash_request(const struct hd_core_event *event)
     return value ? value : 1;
 }
 
-/* A client that got no answer asks again, for the same. Anything else under this id is a mistake:
- * the caller would take another job for its own. */
+/* Answers a repeated request: a client that got no answer retries with the same content. Different
+ * content under the same id is refused, because the caller would take another job for its own. */
 static enum hd_status repeat(struct hd_core *core, const struct core_request *request,
                              uint64_t hash)
 {
@@ -190,7 +192,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
                       event->cancel.job);
     core->out->job = job->rec.job;
     if (job->rec.cancel && (job->rec.cancel_now || !event->cancel.now))
-        return HD_OK; /* the same request came before */
+        return HD_OK; /* a duplicate request */
     job->rec.cancel = true;
     job->rec.cancel_now |= event->cancel.now;
     core_dirty_job(core, job);
@@ -202,7 +204,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
         core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
         return HD_OK;
     }
-    core->schedule_due = true; /* its devices come free soon, and nothing is kept for it any more */
+    core->schedule_due = true; /* its devices become free soon, and its reservations end */
     core_set_job_state(core, job, HD_JOB_STATE_STOPPING);
     core_attempt_stop(core, job, attempt);
     return HD_OK;

@@ -1,14 +1,14 @@
-/* core_waiting: the queued jobs, sorted into classes and groups.
+/* waiting: the queued jobs, sorted into classes and groups.
  *
- * Jobs of a class are all the same to the search for a place: where one finds no place, and no
- * nodes to keep free, no other does either, until something changes. A group has the jobs of a class
- * that also have the same priority, queue and owner, in the order of numbers. So a pass looks at
- * classes instead of jobs, and what it costs depends on how many different kinds of job wait, not
- * on how many jobs do.
+ * Jobs of a class are equal to the search for a placement: if one finds neither a placement nor
+ * nodes to reserve, no other does until something changes. A group holds the jobs of a class with
+ * equal priority, queue and owner, in the order of numbers. So a pass evaluates classes instead of
+ * jobs, and its cost depends on the number of different kinds of waiting jobs, not on the number of
+ * jobs.
  *
- * A queued job is in exactly one group, or in none: a user holds it, it waits for other jobs to
- * succeed (core->dependents), for its retry delay (core->delayed), for a search, or for checkpoints
- * that are missing (core->delayed: until the next search).
+ * A queued job is in exactly one group, or in none while a user holds it, or while it waits for
+ * other jobs to succeed (core->dependents), for its retry delay (core->delayed), for a search, or
+ * for missing checkpoints (core->delayed: until the next search).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,13 +18,14 @@
 #include "controller/core/core_internal.h"
 
 enum {
-    FAILURES_MAX = 2,         /* of a job on one node; then it goes elsewhere */
-    FAILURES_CONSIDERED = 32, /* newest attempts of a job */
+    FAILURES_MAX = 2,         /* failures on one node after which the job avoids it */
+    FAILURES_CONSIDERED = 32, /* newest attempts of a job that are examined */
 };
 
 /* ---- classes ----------------------------------------------------------------------------------*/
 
-/* To three binary digits: then there are few different lengths, and few classes. */
+/* Rounds up to three significant binary digits, so that there are few distinct lengths and few
+ * classes. */
 static int64_t round_up(int64_t minutes)
 {
     int64_t unit = 1;
@@ -48,7 +49,7 @@ static struct core_class_key key_of(const struct hd_core *core, const struct cor
     key.memory_min = job->needs.memory_min;
     key.shape = hd_plan_shape_of(&job->needs.wish);
     for (size_t k = 0; k < count;
-         k++) /* an older build may have accepted what this one cannot run */
+         k++) /* an older build may have accepted a job that this one cannot run */
         key.possible |= core_devices_needed(&job->needs, kinds[k]) ? 1u << kinds[k] : 0;
     key.has_base = base != NULL;
     key.base_shared = base && base->shared;
@@ -97,8 +98,8 @@ static struct core_class *class_of(struct hd_core *core, const struct core_class
 
 /* ---- groups -----------------------------------------------------------------------------------*/
 
-/* Below 0: group `a` comes before `b` in core->groups. Only the order of priorities means anything.
- */
+/* Compares group keys; negative: `a` comes before `b` in core->groups. Only the order of priorities
+ * has a meaning. */
 static int compare(const struct core_job_group_key *a, const struct core_job_group_key *b)
 {
     if (a->priority != b->priority)
@@ -140,8 +141,8 @@ static struct core_job_group *group_of(struct hd_core *core, const struct core_j
     return made;
 }
 
-/* Most jobs are the newest of their group. One that waits again was submitted before the others, so
- * that only jobs that were started before it and wait again as well are before it. */
+/* Inserts the job into the group's list. Most jobs are the newest of their group. A requeued job is
+ * older than most, so the search from the front passes only other requeued jobs. */
 static void link_job(struct core_job_group *group, struct core_job *job)
 {
     struct core_job *after = NULL;
@@ -209,7 +210,7 @@ static void enter_group(struct hd_core *core, struct core_job *job)
         core_jobs_add(core, &core->price_unpredicted, job);
 }
 
-enum { LOOK_MS = 60 * 1000 }; /* from one search for missing checkpoints to the next */
+enum { LOOK_MS = 60 * 1000 }; /* milliseconds between two searches for missing checkpoints */
 
 static bool waits_for_success(const struct hd_core *core, const struct core_job *job)
 {
@@ -219,7 +220,7 @@ static bool waits_for_success(const struct hd_core *core, const struct core_job 
     return false;
 }
 
-/* Since it was submitted or resumed. */
+/* Returns whether it has had an attempt since it was submitted or resumed. */
 static bool has_started(const struct core_job *job)
 {
     return job->rec.attempt_count > job->rec.resumed_attempt;
@@ -254,8 +255,8 @@ void core_waiting_remove(struct hd_core *core, struct core_job *job)
     core_jobs_remove(&core->dependents, job);
     core_jobs_remove(&core->price_unpredicted, job);
     job->open_s = 0;
-    job->planning = NULL; /* the layout cache forgets answers that no job in a group waits for */
-    job->wait = CORE_WAIT_NONE; /* what core->delayed says of it no longer counts */
+    job->planning = NULL; /* the layout cache may drop answers that no job in a group waits for */
+    job->wait = CORE_WAIT_NONE; /* invalidates its entry in core->delayed */
 }
 
 void core_waiting_again(struct hd_core *core, struct core_job *job)
@@ -277,12 +278,12 @@ void core_waiting_moved(struct hd_core *core, struct core_job *job)
     wait = core_wait_of(core, job, &behind);
     unlink_job(core, job);
     enter_group(core, job);
-    job->wait = wait; /* until the next pass looks at it */
+    job->wait = wait; /* valid until the next pass evaluates it */
     job->wait_job = behind;
     job->evaluated_in = core->pass;
 }
 
-/* The job that core->delayed has first; NULL: it is no longer delayed, or not by this entry. */
+/* Returns the first job of core->delayed; NULL: its entry is stale. */
 static struct core_job *first_delayed(const struct hd_core *core)
 {
     const struct core_heap_item *first = &core->delayed.items[0];
@@ -393,7 +394,8 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     if (job->rec.held == held)
         return HD_OK;
     job->rec.held = held;
-    core->schedule_due |= job->migration_group != 0; /* nothing is kept for it while it is held */
+    core->schedule_due |= job->migration_group != 0; /* its reservations are dropped while it is
+                                                      * held */
     core_dirty_job(core, job);
     core_event(core, job, held ? HD_EVENT_HELD : HD_EVENT_RELEASED, job->rec.attempt_count, -1, "",
                "%s by %s%s", held ? "held" : "released", event->again.by,
@@ -406,9 +408,9 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     return HD_OK;
 }
 
-/* ---- jobs after jobs --------------------------------------------------------------------------*/
+/* ---- jobs that wait for other jobs ------------------------------------------------------------*/
 
-/* From job to job that waits, each looked at once. */
+/* Follows `after` from waiting job to waiting job; visits each once. */
 enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
                                  const struct hd_job_needs *needs)
 {
@@ -459,7 +461,7 @@ enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_
     return HD_OK;
 }
 
-/* Of one dependent: goes, is cancelled, or waits on. */
+/* Releases one dependent, cancels it, or lets it wait on. */
 static void notify_dependent(struct hd_core *core, struct core_job *job)
 {
     char why[128];
@@ -481,7 +483,8 @@ static void notify_dependent(struct hd_core *core, struct core_job *job)
         core_waiting_again(core, job);
 }
 
-/* A job that is cancelled here has dependents of its own: they are told in the next round. */
+/* Notifies dependents of ended jobs. A job that is cancelled here has dependents of its own: they
+ * are notified in the next iteration. */
 void core_notify_dependents(struct hd_core *core)
 {
     while (core->just_ended) {
@@ -492,10 +495,10 @@ void core_notify_dependents(struct hd_core *core)
     }
 }
 
-/* ---- nodes that failed a job ------------------------------------------------------------------*/
+/* ---- nodes on which a job failed --------------------------------------------------------------*/
 
-/* Returns the node of the attempt that its failure names; NULL: none. A damaged or missing
- * checkpoint is so on every node. */
+/* Returns the node that the attempt's failure names; NULL: none. A damaged or missing checkpoint is
+ * not the node's fault. */
 static const struct core_node *failed_on(const struct core_job *job,
                                          const struct core_attempt *attempt)
 {
