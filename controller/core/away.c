@@ -10,10 +10,8 @@
 #include "base/clock.h"
 #include "controller/core/core_internal.h"
 
-enum {
-    AWAY_MS = 5000
-}; /* milliseconds; a shorter gap is a busy machine. Much less than
-                          * unreachable_ms */
+/* milliseconds; a shorter gap is a busy machine. Much less than unreachable_ms */
+enum { AWAY_MS = 5000 };
 
 static void put_off(struct core_job *job, int64_t away_ms)
 {

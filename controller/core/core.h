@@ -49,7 +49,7 @@ struct hd_core_asked {
     int32_t threads; /* smallest thread count among the devices */
     bool bf16;       /* true: all devices compute bf16 natively */
     bool ahead;      /* prefetch: no job waits for this answer yet; the request is repeated when one
-                 * does */
+                      * does */
     /* UUID of the node that holds all devices and whose probe gives their speed; "": no probe
      * applies */
     const char *probe_uuid;
@@ -81,9 +81,9 @@ struct hd_core_config {
     int64_t lost_confirmed_ms;       /* silence after which a node is lost if a peer reported it
                                       * dead */
     int64_t restart_grace_ms;        /* silence after which a node is lost if it has sent no message
-                                 * since the controller started or resumed after a pause */
+                                      * since the controller started or resumed after a pause */
     int64_t start_timeout_ms;        /* time within which all ranks must connect; else the attempt
-                                 * fails */
+                                      * fails */
     int64_t stop_grace_ms;      /* time after which a cancelled attempt that still runs is killed */
     int64_t search_timeout_ms;  /* time limit for listing a job's checkpoints on the disk */
     int64_t retry_delay_ms;     /* delay before the third attempt without progress; each further
@@ -543,16 +543,14 @@ struct hd_node_view {
     struct hd_isolation isolation; /* texts "": unknown or none */
     const struct hd_node_record *record;
     bool is_away; /* not connected: its stream has ended, or it has not connected since the
-                  * controller started */
+                   * controller started */
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
     const char *asked_name;   /* new name that its daemon requests, applied when no job runs on the
-                             * node; "": none */
+                               * node; "": none */
     const char *host;         /* host name of its machine; "": equal to the node's name */
-    const char *data_address; /* address at which other nodes reach its ranks; "":
-                                                * none */
-    const char *traits;       /* traits of its CPU devices, as one word; "":
-                                                * unknown */
+    const char *data_address; /* address at which other nodes reach its ranks; "": none */
+    const char *traits;       /* traits of its CPU devices, as one word; "": unknown */
     int64_t position;         /* index in config.tree; -1: not in the tree */
     const struct hd_device_hold *holds;        /* holder of each device, in the order of
                                                 * record->devices */

@@ -13,10 +13,8 @@
 #include "controller/core/core_internal.h"
 
 static const double slow_fraction = 0.9;
-enum {
-    KIND_LEAST = 3
-}; /* smallest number of devices with a median: of two, it is unclear which
-                          * one is slow */
+/* smallest number of devices with a median: of two, it is unclear which one is slow */
+enum { KIND_LEAST = 3 };
 
 static const struct core_rate {
     const char *name, *unit;
