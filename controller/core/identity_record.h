@@ -32,7 +32,7 @@ struct hd_credential_record {
      * never stores the secret itself. */
     unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
     const char *made_by, *ended_by;
-    int64_t made_ms, expires_ms, ended_ms; /* expires_ms: see identity.h; ended_ms 0: still valid */
+    int64_t made_ms, expires_ms, ended_ms; /* wall clock; ended_ms 0: not ended */
 };
 
 /* An audited call. The store numbers the rows and chains each to the previous one by hash (pki.h:
