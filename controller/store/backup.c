@@ -1,10 +1,10 @@
-/* backup: a copy of the database while a controller uses it.
+/* backup: copies the database while a controller uses it.
  *
  *   check FILE -> copy into FILE.part.PID (sqlite3_backup) -> check the copy -> flush it
  *   -> give it its name, which must still be free -> flush the folder
  *
- * The copy is one state of the database: what was committed when the copying began. The controller
- * commits meanwhile; only its write-ahead log is not shortened before the end.
+ * The copy is the state that was committed when the copying began. The controller continues to
+ * commit; only its write-ahead log is not truncated until the copy is complete.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 
 enum { LOCKED_TIMEOUT_MS = 10 * 1000 };
 
-/* Refuses a state.db beside the log of another one: together they would be a mixture, and reading
- * them would use the log up. */
+/* Refuses a state.db beside the log of another database: SQLite would mix them, and reading would
+ * consume the log. */
 static enum hd_status check_log_beside(const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
@@ -48,7 +48,7 @@ static enum hd_status check_readable(const char *file)
                         file);
 }
 
-/* Opens the database to copy. Its log stays as it is, also when this is the last connection. */
+/* Opens the database to copy. Its log stays unchanged, even if this is the last connection. */
 enum hd_status store_open_source(const char *file, struct store_db *ret_db)
 {
     int keeps_log = 1;
@@ -71,7 +71,7 @@ enum hd_status store_open_source(const char *file, struct store_db *ret_db)
     return HD_OK;
 }
 
-/* Makes an empty file that only its owner can read; fails if there is one of that name. */
+/* Creates an empty file that only its owner can read; fails if the name exists. */
 static enum hd_status make_part(const char *part)
 {
     const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -140,7 +140,7 @@ static enum hd_status read_number_at(struct store_db *db, const char *sql, int64
     return st ? st : hd_text_to_int64(text, 0, INT64_MAX, ret_number);
 }
 
-/* Reads a time that `key` of meta has (wall ms); 0: none. */
+/* Reads a time stored in meta under `key` (wall ms); 0: none. */
 static enum hd_status read_time(struct store_db *db, const char *key, int64_t *ret_ms)
 {
     char sql[128];
@@ -151,8 +151,8 @@ static enum hd_status read_time(struct store_db *db, const char *key, int64_t *r
     return read_number_at(db, sql, ret_ms);
 }
 
-/* Marks the copy as one, for a controller that is started on it (epoch.c). A copy of a copy keeps
- * the time of the first one: nothing was written in between. */
+/* Stores in the copy that it is one, for a controller that is started on it (epoch.c). A copy of a
+ * copy keeps the time of the first: nothing was written in between. */
 static enum hd_status mark_copy(struct store_db *copy, int64_t now_ms)
 {
     char sql[160];
@@ -166,7 +166,7 @@ static enum hd_status mark_copy(struct store_db *copy, int64_t now_ms)
                : store_db_error(copy, "cannot mark the copy");
 }
 
-/* Refuses a database that has no tables of a controller. */
+/* Refuses a database that lacks the tables of a controller. */
 static enum hd_status check_tables(struct store_db *copy)
 {
     int64_t tables;
@@ -181,8 +181,8 @@ static enum hd_status check_tables(struct store_db *copy)
                                     "that heddle-controller backup made");
 }
 
-/* One file without a log beside it, checked, and what it holds. made_ms: the time to mark it with;
- * 0: it is not marked. */
+/* Makes the copy a single file without a log, checks it, and reads its content summary. made_ms:
+ * time to store as the copy's; 0: none. */
 static enum hd_status check_copy(struct store_db *copy, int64_t made_ms,
                                  struct hd_store_backup *ret_backup)
 {
@@ -238,7 +238,7 @@ static enum hd_status is_there(const char *file)
     return hd_err(HD_EXISTS, "%s exists, and a backup overwrites nothing; give another name", file);
 }
 
-/* Fails where the name has been taken meanwhile. */
+/* Renames the copy to its final name; fails if the name has been taken meanwhile. */
 static enum hd_status give_name(const char *part, const char *file)
 {
     const char *slash = strrchr(file, '/');
@@ -316,9 +316,10 @@ enum hd_status hd_store_make_backup(const char *dir, const char *file,
     return st;
 }
 
-/* ---- a file that was taken away ---------------------------------------------------------------*/
+/* ---- a file removed under the controller ------------------------------------------------------*/
 
-/* By the open connection, which still reads what has no name any more. */
+/* Copies the database through the open connection, which still reads a file that has lost its
+ * name. */
 static enum hd_status rescue(struct store_db *db, const char *file)
 {
     struct hd_store_backup made = {0};
@@ -331,7 +332,7 @@ static enum hd_status rescue(struct store_db *db, const char *file)
         hd_text_free(&part);
         return hd_err(HD_LIMIT, "the path of a copy is too long");
     }
-    (void)unlink(part.data); /* of a try before */
+    (void)unlink(part.data); /* left by an earlier try */
     st = make_part(part.data);
     if (!st)
         st = open_copy(part.data, &to);

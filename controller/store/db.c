@@ -1,4 +1,4 @@
-/* db: prepared statements, and what an error of SQLite means for the controller. */
+/* db: prepared statements, and translation of SQLite errors into statuses. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include "base/file.h"
 #include "controller/store/store_internal.h"
 
-/* What an I/O error was. SQLite forgets it now and then: a limit on file sizes is said then, too.
- */
+/* Returns the cause of an I/O error as text. SQLite sometimes loses errno; a limit on file sizes is
+ * then assumed. */
 static const char *name_cause(int code, int system_error)
 {
     struct rlimit sizes;

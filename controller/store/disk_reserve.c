@@ -1,15 +1,15 @@
-/* reserve: room on the disk that is kept for the day on which it is full.
+/* disk_reserve: disk space that is kept for the day on which the disk is full.
  *
- *   WHOLE --no room for a write: disk_reserve_release--> SHORT --an eighth each time--> EMPTY
+ *   WHOLE --a write fails: disk_reserve_release--> SHORT --an eighth each time--> EMPTY
  *     ^                                                  |                              |
- *     '------- the disk has room: disk_reserve_make ----+------------------------------'
+ *     '------- the disk has space: disk_reserve_make ---+------------------------------'
  *
- * A file of zeros beside the database, written to its last byte: a sparse file would keep no room.
- * It is given up in pieces, so that another program that fills the disk takes one piece at a time,
- * not all. On a file system that copies on write (btrfs, ZFS) it helps as well: what is given up is
- * free.
+ * The reserve is a file of zeros beside the database, written to its last byte, because a sparse
+ * file occupies no space. It is given up in pieces, so that another program that fills the disk
+ * takes one piece at a time. It also works on copy-on-write file systems (btrfs, ZFS): truncation
+ * frees space.
  *
- * It is on the database's own VFS, so that the disk of a test is that of the reserve.
+ * The file is accessed through the database's VFS, so that a test's disk also holds the reserve.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ enum { PIECES = 8, BLOCK_BYTES = 64 * 1024, DISK_DIVISOR = 16 };
 
 int64_t disk_reserve_size(const char *dir, int64_t wanted_bytes)
 {
-    struct rlimit sizes; /* of files: what is above it can never be made */
+    struct rlimit sizes; /* limit of file sizes: a larger reserve could never be written */
     struct statvfs disk;
     int64_t most;
 
@@ -60,7 +60,7 @@ void disk_reserve_open(struct disk_reserve *reserve, const char *dir, const char
             "remove it, and start the controller again",
             reserve->path);
         disk_reserve_close(reserve);
-        reserve->whole_bytes = 0; /* or the store would wait for it for ever */
+        reserve->whole_bytes = 0; /* else the store would wait for the reserve forever */
         return;
     }
     reserve->left_bytes = size;
@@ -93,7 +93,7 @@ bool disk_reserve_release(struct disk_reserve *reserve)
     return true;
 }
 
-/* True: all of it is written and flushed. */
+/* Writes the missing part of the reserve and flushes it. False: failed. */
 static bool fill(const struct disk_reserve *reserve)
 {
     static const unsigned char zeros[BLOCK_BYTES];
@@ -115,7 +115,7 @@ bool disk_reserve_make(struct disk_reserve *reserve)
 
     if (missing <= 0)
         return true;
-    /* half of it more: else the next write would take it again */
+    /* half of it more: else the next write would use it up again */
     if (!reserve->file ||
         (reserve->checks && hd_file_check_space(reserve->dir, missing + reserve->whole_bytes / 2)))
         return false;
@@ -149,8 +149,8 @@ void store_db_empty_log(struct store_db *db, int64_t keep_bytes)
                                     NULL, NULL);
 }
 
-/* Finds another process with a lock on the map of the log, as readers have, as "process 17
- * (sqlite3)"; "": none is found. /proc/locks has a line for each lock: number, kind, .., pid,
+/* Finds another process that holds a lock on the log's shared memory, as readers do; writes
+ * "process 17 (sqlite3)"; "": none found. A line of /proc/locks has: number, kind, .., pid,
  * device:inode, .. */
 static void find_reader(const struct store_db *db, char ret_who[64])
 {

@@ -1,29 +1,29 @@
-/* epoch: which of several controllers of one cluster is the newest, and whether this database is
- * older than the world around it.
+/* epoch: decides which of several controllers of one cluster is the newest, and detects a database
+ * that is older than the cluster's state.
  *
- * A copy of the database has the cluster's id, so nodes could obey both controllers. Each start
+ * A copy of the database has the cluster's id, so nodes could follow both controllers. Each start
  * raises a number, the epoch, before anything is served; nodes keep the highest that they have seen
- * and refuse a lower one (services/fence.c). The epoch of a start on a copy, or on a database that
- * was put back, is a takeover: it takes the seconds of the clock, so that of two takeovers from one
- * backup the later one leads, wherever they are.
+ * and refuse a lower one (services/fence.c). The epoch of a start on a copy, or on a restored
+ * database, is a takeover: its number comes from the clock's seconds, so that of two takeovers from
+ * one backup the later one leads, on whatever machines they run.
  *
  *   meta epoch, instance, place, inode   the newest start: its number, a random id, "DIR on HOST",
  *                                        and the inode of state.db
  *   meta progress                        a counter of commits, for nodes to compare (fence.c)
- *   meta takeover, taken_over_ms, copied_ms   the newest takeover: its epoch, when it was, and when
- *                                             the copy was made (0: not known)
+ *   meta takeover, taken_over_ms, copied_ms   the newest takeover: its epoch, its time, the time
+ *                                             of the copy (0: unknown)
  *   meta copied                          in a backup: when it was made (ms); '' after a takeover
  *   meta fenced                          "EPOCH in PLACE" of the controller that has taken over
  *                                        from this one; '': none has
  *   meta take_over                       set by heddle-controller restore for the next start
  *   DIR/epoch                            epoch and place of the newest start in this directory,
- *                                        which no copy of state.db changes; and what the header of
- *                                        state.db on the disk said of the epoch then
+ *                                        unaffected by copies of state.db; and the epoch in the
+ *                                        header of state.db on the disk at that time
  *   application_id, in that header       the low 31 bits of the epoch
  *
- * The directory is locked, so an earlier controller of the same directory has ended: what was put
- * back there takes over by itself. A copy in another place is refused until a person says that the
- * first controller is gone.
+ * The directory is locked, so an earlier controller of the same directory has ended: a database
+ * restored there takes over without confirmation. A copy in another place is refused until a user
+ * confirms that the first controller is gone.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,10 +45,11 @@ enum {
     PLACE_DIR_MAX = 400, /* bytes of the directory's path that a place shows */
     WAL_HEADER_BYTES = 32,
 };
-/* Epochs between a takeover and the newest one known, where the clock's seconds are not above that:
+/* Distance of a takeover's epoch from the newest known one, if the clock's seconds are not higher:
  * more starts than a controller makes after a backup. */
 #define TAKEOVER_STRIDE ((uint64_t)1 << 20)
-/* Start of the seconds that takeovers count: 2020-01-01 UTC, so that 31 bits last until 2088. */
+/* Origin of the seconds used as takeover epochs: 2020-01-01 UTC, so that 31 bits last until
+ * 2088. */
 #define TAKEOVER_BEGIN_MS INT64_C(1577836800000)
 
 static const char epoch_format[] = "epoch %" PRIu64 "\nheader %u\ncluster %s\nplace %s\n";
@@ -97,7 +98,7 @@ static void name_place(const char *dir, char ret_place[HD_STORE_PLACE_MAX])
     (void)snprintf(ret_place, HD_STORE_PLACE_MAX, "%s%s on %.64s",
                    length > PLACE_DIR_MAX ? ".." : "",
                    length > PLACE_DIR_MAX ? path + length - PLACE_DIR_MAX : path, host);
-    for (char *c = ret_place; *c; c++) /* it is one line of a file */
+    for (char *c = ret_place; *c; c++) /* the place is one line of a file */
         if (*c == '\n')
             *c = '?';
 }
@@ -109,7 +110,7 @@ static uint64_t find_inode(const struct store_db *db)
     return stat(db->path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* Reads the first bytes of a file. Returns false if it is shorter, or absent. */
+/* Reads the first bytes of a file. Returns false if it is shorter, or missing. */
 static bool read_start(const char *dir, const char *name, unsigned char *ret_bytes, size_t count)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
@@ -131,8 +132,8 @@ static unsigned int take_header(const unsigned char h[4])
     return (unsigned int)h[0] << 24 | (unsigned int)h[1] << 16 | (unsigned int)h[2] << 8 | h[3];
 }
 
-/* Reads the epoch in the header of state.db on the disk; 0: none. Only while the database is not
- * open in this process: to close the file would end SQLite's locks on it. */
+/* Reads the epoch in the header of state.db on the disk; 0: none. Call it only while the database
+ * is not open in this process: closing the file would release SQLite's locks. */
 static unsigned int read_header(const char *dir)
 {
     unsigned char header[72];
@@ -140,7 +141,7 @@ static unsigned int read_header(const char *dir)
     return read_start(dir, "state.db", header, sizeof header) ? take_header(header + 68) : 0;
 }
 
-/* Reads the epoch in the header of the file of an open database. */
+/* Reads the epoch in the file header of an open database. */
 static unsigned int read_open_header(struct store_db *db)
 {
     unsigned char header[4];
@@ -153,7 +154,7 @@ static unsigned int read_open_header(struct store_db *db)
     return take_header(header);
 }
 
-/* Reads the epoch of the newest start in this directory from DIR/epoch; 0: none was, or the file
+/* Reads the epoch of the newest start in this directory from DIR/epoch; 0: none, or the file
  * belongs to another directory. */
 static uint64_t read_here(const struct store_db *db, const char *dir, const char *place)
 {
@@ -174,8 +175,7 @@ static uint64_t read_here(const struct store_db *db, const char *dir, const char
     return number;
 }
 
-/* Writes DIR/epoch. A failure is logged only: on a full disk the controller starts all the
- * same. */
+/* Writes DIR/epoch. A failure is only logged: on a full disk the controller starts all the same. */
 static void write_here(struct store_db *db, const char *dir, const struct hd_store_epoch *e)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
@@ -188,10 +188,10 @@ static void write_here(struct store_db *db, const char *dir, const struct hd_sto
     hd_text_free(&text);
 }
 
-/* ---- raising it -------------------------------------------------------------------------------*/
+/* ---- raising the epoch ------------------------------------------------------------------------*/
 
 struct known_epoch {
-    uint64_t number, takeover, inode, here; /* here: of DIR/epoch; 0: none */
+    uint64_t number, takeover, inode, here; /* here: from DIR/epoch; 0: none */
     uint64_t copied_ms, taken_over_ms, asked, fenced;
     char place[HD_STORE_PLACE_MAX], fenced_by[HD_STORE_PLACE_MAX + 24];
 };
@@ -245,7 +245,7 @@ static enum hd_status refuse_copy(const struct store_db *db, const char *dir,
                   db->path, made, f->place[0] ? f->place : "another place", f->number, dir);
 }
 
-/* Decides whether the database may be used. *ret_takes_over: it is a copy, or was put back. */
+/* Decides whether the database may be used. *ret_takes_over: it is a copy, or was restored. */
 static enum hd_status judge(const struct store_db *db, const char *dir, const struct known_epoch *f,
                             const char *place, bool take_over, bool *ret_takes_over)
 {
@@ -288,7 +288,7 @@ static enum hd_status make_ids(struct store_db *db, struct hd_store_epoch *e)
         (void)snprintf(e->instance + 2 * i, 3, "%02x", bytes[i]);
     if (!st)
         st = store_db_get_meta(db, "secret", secret, sizeof secret);
-    if (!st && !hd_pki_parse_hash(secret, e->secret)) { /* none yet */
+    if (!st && !hd_pki_parse_hash(secret, e->secret)) { /* no secret yet */
         st = hd_pki_make_secret(secret);
         if (!st)
             st = store_db_put_meta(db, "secret", secret);
@@ -316,7 +316,7 @@ static enum hd_status put_all(struct store_db *db, const struct hd_store_epoch *
     if (!st)
         st = put_number(db, "inode", inode);
     if (!st)
-        st = store_db_put_meta(db, "copied", ""); /* it is a copy no more */
+        st = store_db_put_meta(db, "copied", ""); /* it is no longer a copy */
     if (!st)
         st = store_db_put_meta(db, "fenced", "");
     return st ? st : store_db_put_meta(db, "take_over", "");
@@ -376,16 +376,16 @@ enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_d
         e->takeover = e->number;
     st = write_epoch(db, e, on_disk ? find_inode(db) : 0);
     if (!st && on_disk) {
-        /* so that the header is on the disk; a backup that reads may be in the way */
+        /* puts the header on the disk; a running backup may prevent it */
         (void)sqlite3_wal_checkpoint_v2(db->sqlite, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         write_here(db, dir, e);
     }
     return st;
 }
 
-/* ---- the log beside it ------------------------------------------------------------------------*/
+/* ---- the log beside the database --------------------------------------------------------------*/
 
-/* Reads the header's epoch as DIR/epoch recorded it; 0: none. */
+/* Reads the header's epoch as recorded in DIR/epoch; 0: none. */
 static unsigned int read_kept_header(const char *dir)
 {
     char text[64] = "";
@@ -399,10 +399,10 @@ static unsigned int read_kept_header(const char *dir)
     return sscanf(text, "epoch %" SCNu64 "\nheader %u", &number, &header) == 2 ? header : 0;
 }
 
-/* Refuses a write-ahead log that belongs to another database. Bytes 18 and 19 of the header are 2
- * where a database keeps a log, and 1 in a backup, but SQLite would write the pages of the log
- * into it all the same. The file of an earlier epoch has a lower epoch in its header than the
- * database that was here last. */
+/* Refuses a write-ahead log that belongs to another database. Bytes 18 and 19 of the database
+ * header are 2 if it keeps a log, and 1 in a backup, into which SQLite would still write the log's
+ * pages. A database file of an earlier epoch has a lower epoch in its header than DIR/epoch
+ * recorded. */
 enum hd_status store_check_log(const char *dir)
 {
     unsigned char header[20], log[WAL_HEADER_BYTES + 1];

@@ -1,8 +1,8 @@
 /* identity: credentials and the audit log.
  *
- * Invariant of the log: row n has hash(row n-1) in its hash, and there is a row for each n from 1
- * on. db->audit is the newest row that this transaction has; store.c puts it back when the
- * transaction fails.
+ * Invariant of the audit log: the hash of row n covers the hash of row n-1, and rows are numbered
+ * from 1 without a gap. db->audit is the newest row, including the open transaction; store.c resets
+ * it when the transaction fails.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -137,7 +137,7 @@ enum hd_status store_query_credentials(struct store_db *db, struct hd_query *que
     return st;
 }
 
-/* ---- whose job --------------------------------------------------------------------------------*/
+/* ---- owner of a job ---------------------------------------------------------------------------*/
 
 enum hd_status store_check_owner(struct store_db *db, const struct hd_query *query)
 {
@@ -251,7 +251,8 @@ static enum hd_status write_alone(struct store_db *db, const struct hd_batch *ba
     return st ? st : store_db_run(db, STORE_COMMIT, "");
 }
 
-/* Opens the database of a directory that no controller uses; *ret_lock_fd is then to be closed. */
+/* Locks a directory that no controller uses and opens its database; the caller closes
+ * *ret_lock_fd. */
 static enum hd_status open_alone(struct store_db *db, const char *dir, int *ret_lock_fd)
 {
     char lock[HD_CTL_PATH_BYTES_MAX];

@@ -1,8 +1,8 @@
-/* life: whether a database that is missing or empty may be a new one.
+/* life: decides whether a missing or empty database file may be created anew.
  *
- * SQLite takes a file of no bytes, and one that is not there, for a database without tables. A disk
- * that lost the file, or a copy that failed, would begin a cluster anew without a word: no job, no
- * account, no node. So a state directory that shows an earlier life is refused.
+ * SQLite treats an empty or missing file as a database without tables. After a disk lost the file,
+ * or a copy failed, a start would silently create an empty cluster: no job, no account, no node. So
+ * a state directory with traces of an earlier controller is refused.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { SIGN_BYTES = 512 };
 
-/* Of a file; -1: there is none. */
+/* Returns the size of a file; -1: there is none. */
 static int64_t size_of(const char *dir, const char *name)
 {
     char path[HD_CTL_PATH_BYTES_MAX];
@@ -26,7 +26,7 @@ static int64_t size_of(const char *dir, const char *name)
     return info.st_size;
 }
 
-/* The first name in a folder that `is_sign` takes. */
+/* Finds the first name in a folder for which `is_sign` is true. */
 static bool find_entry(const char *dir, bool (*is_sign)(const char *dir, const char *name),
                        char ret_name[256])
 {
@@ -68,14 +68,15 @@ static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
         (void)snprintf(ret_sign, SIGN_BYTES, "a backup, %s", name);
     else if (find_entry(path, is_job, name))
         (void)snprintf(ret_sign, SIGN_BYTES, "the folder of a job, jobs/%s", name);
-    else if (size_of(dir, "reserve") > 0) /* made when a database has been opened */
+    else if (size_of(dir, "reserve") > 0) /* created only after a database was opened */
         (void)snprintf(ret_sign, SIGN_BYTES, "the room that a controller keeps, reserve");
     else
         return false;
     return true;
 }
 
-/* A backup or a folder of a job is no sign here: the folders of backups and of jobs have these. */
+/* Backups and job folders do not count here, because folders of backups and jobs directories
+ * contain them, too. */
 bool store_is_state_dir(const char *dir)
 {
     static const char *const names[] = {"state.db", "state.db-wal", "epoch", "reserve",

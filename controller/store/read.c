@@ -1,4 +1,4 @@
-/* read: rows to records, for queries and when the controller starts. */
+/* read: converts rows to records, for queries and when the controller starts. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static int64_t long_at(sqlite3_stmt *s, int column)
     return sqlite3_column_int64(s, column);
 }
 
-/* The number of a stored string of the list; 0: unknown. */
+/* Returns the number of a stored string of the list; 0: unknown. */
 #define X(name, number, text)     \
     if (strcmp(found, text) == 0) \
         return number;
@@ -140,7 +140,7 @@ static struct hd_position_record position_row(sqlite3_stmt *s, uint64_t job)
         .job = job, .attempt = int_at(s, 0), .rank = int_at(s, 1), .seq = (uint64_t)long_at(s, 2)};
 }
 
-/* HD_CORRUPT: the metrics cannot be unpacked. */
+/* Reads a step. HD_CORRUPT: the metrics cannot be unpacked. */
 static enum hd_status step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
                                struct hd_step_record *ret_step)
 {
@@ -167,7 +167,7 @@ static enum hd_status step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t
     return HD_OK;
 }
 
-/* HD_CORRUPT: this build cannot read the layout. */
+/* Reads an attempt without its ranks. HD_CORRUPT: this build cannot read the layout. */
 static enum hd_status attempt_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
                                   struct hd_attempt_record *ret_attempt)
 {
@@ -253,7 +253,7 @@ static enum hd_status read_attempts(struct store_db *db, struct hd_arena *arena,
     return st;
 }
 
-/* The one number that a statement about a job returns; 0: no row, or NULL. */
+/* Reads the single number that a statement about a job returns; 0: no row, or NULL. */
 static enum hd_status read_number(struct store_db *db, enum store_statement statement, uint64_t job,
                                   int64_t *ret_number)
 {
@@ -269,7 +269,7 @@ static enum hd_status read_number(struct store_db *db, enum store_statement stat
 
 /* ---- queries ----------------------------------------------------------------------------------*/
 
-/* Newest step, checkpoint and sequence: not in the job's row, because they change often. */
+/* Reads newest step, checkpoint and sequence, which change too often to be in the job's row. */
 static enum hd_status fill_job_row(struct store_db *db, struct hd_arena *arena,
                                    struct hd_job_row *row)
 {
@@ -297,7 +297,7 @@ static int newest_first(const void *left, const void *right)
     return a < b ? 1 : -(a > b);
 }
 
-/* Appends the numbers that a bound FIND_JOBS statement answers with. */
+/* Appends the numbers that a bound FIND_JOBS statement returns. */
 static enum hd_status add_numbers(struct store_db *db, sqlite3_stmt *s, uint64_t *numbers,
                                   size_t *count)
 {
@@ -313,10 +313,10 @@ static enum hd_status add_numbers(struct store_db *db, sqlite3_stmt *s, uint64_t
     return st;
 }
 
-/* The jobs that a list asks for, newest first, one more than its limit if there are more. Indexes
- * have jobs in order within one owner and one state only, so each state is asked for its newest,
- * and the newest of all of these are taken: what is read depends on the limit, not on how many jobs
- * there are. `numbers` has room for limit + 1 of each state. */
+/* Finds the jobs of a list, newest first; one more than the limit if there are more. An index is
+ * sorted within one owner and one state only, so the newest of each state are read and merged: the
+ * cost depends on the limit, not on the number of jobs. `numbers` must hold limit + 1 items per
+ * state. */
 static enum hd_status find_jobs(struct store_db *db, const struct hd_query *query,
                                 uint64_t *numbers, size_t *ret_count)
 {
@@ -511,7 +511,7 @@ static enum hd_status query_history(struct store_db *db, struct hd_query *query)
         {.kind = HD_OP_CHECKPOINT, .statement = STORE_GET_CHECKPOINTS_AFTER, .sequence_column = 9},
     };
 
-    if (query->job || query->kind == HD_QUERY_HISTORY) { /* 0 is the cluster */
+    if (query->job || query->kind == HD_QUERY_HISTORY) { /* job 0: the cluster */
         enum hd_status st = expect_job(db, query->job);
 
         if (st)
@@ -661,7 +661,7 @@ enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
     return st;
 }
 
-/* ---- at start ---------------------------------------------------------------------------------*/
+/* ---- loading ----------------------------------------------------------------------------------*/
 
 static enum hd_status read_devices(struct store_db *db, struct hd_arena *arena,
                                    struct hd_node_record *node)

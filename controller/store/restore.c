@@ -1,10 +1,10 @@
-/* restore: a backup takes the place of the database, and the next start takes over (epoch.c).
+/* restore: replaces the database by a backup; the next start then takes over (epoch.c).
  *
  *   lock DIR -> copy FILE into state.db.restored, checked and on disk -> move state.db and its log
  *   to DIR/before-restore-TIME -> give the copy its name -> mark it: the next start takes over
  *
  * A folder that is no state directory is refused, and so is the database of another cluster: a
- * mistyped path would otherwise become a second controller of the cluster.
+ * mistyped path would otherwise create a second controller of the cluster.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ static enum hd_status check_dir(const char *dir, const char *file, bool into_emp
                                dir);
 }
 
-/* Reads the cluster's id of a database; "": it cannot be read, or has none. */
+/* Reads the cluster id of a database; "": it cannot be read, or has none. */
 static void read_cluster(const char *file, char ret_id[HD_JOBS_SHARE_MAX])
 {
     struct store_db db = {0};
@@ -91,8 +91,8 @@ static void read_cluster(const char *file, char ret_id[HD_JOBS_SHARE_MAX])
     (void)sqlite3_close(db.sqlite);
 }
 
-/* Refuses the database of another cluster. A database that cannot be read is no hindrance: it may
- * be the reason for the restore. */
+/* Refuses the database of another cluster. An unreadable database is accepted: it may be the reason
+ * for the restore. */
 static enum hd_status check_cluster(const char *dir, const char *file, const char *part)
 {
     char path[HD_CTL_PATH_BYTES_MAX + 16], here[HD_JOBS_SHARE_MAX], there[HD_JOBS_SHARE_MAX];
@@ -111,7 +111,7 @@ static enum hd_status check_cluster(const char *dir, const char *file, const cha
 
 /* ---- changes ----------------------------------------------------------------------------------*/
 
-/* Reads what the database that was moved aside has, as far as it can be read. */
+/* Reads a summary of the database that was moved aside, if it is readable. */
 static void look_aside(struct hd_store_restore *r)
 {
     char path[HD_CTL_PATH_BYTES_MAX + 16];
@@ -142,7 +142,7 @@ static enum hd_status put_in_place(const char *dir, const char *file, struct hd_
     if (!st && rename(part, path) < 0)
         st = hd_err(HD_IO, "cannot rename %s to %s: %s", part, path, strerror(errno));
     if (st) {
-        (void)unlink(part); /* best effort: st is the news */
+        (void)unlink(part); /* best effort: st is the error to report */
         return st;
     }
     look_aside(r);

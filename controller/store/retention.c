@@ -1,8 +1,9 @@
-/* keep: old history goes, by the policy's rules. A few jobs in a batch, so that no commit waits
- * long.
+/* retention: deletes old history by the policy's rules, a few jobs per batch, so that no commit
+ * takes long.
  *
- *   jobs.pruned   0: all of its history is there   1: its steps are thinned   2: it is gone, but
- * for the newest event and the newest step, and one event that says so
+ *   jobs.pruned  0: all history is kept
+ *                1: the steps are downsampled
+ *                2: only the newest event and step are kept, and one event that says so
  *
  * A job that is resumed starts again at 0 (UPDATE_JOB). Jobs, attempts and checkpoints stay.
  */
@@ -12,7 +13,7 @@
 
 enum { JOBS_A_BATCH = 20, DAY_MS = 86400000 };
 
-/* Jobs of a statement whose column 0 is the job; returns how many. */
+/* Collects column 0 (job numbers) of a statement, at most JOBS_A_BATCH. */
 static enum hd_status find(struct store_db *db, sqlite3_stmt *s, int64_t jobs[JOBS_A_BATCH],
                            size_t *ret_count)
 {
@@ -55,7 +56,7 @@ static enum hd_status forget_all(struct store_db *db, sqlite3_stmt *found, int64
     return st;
 }
 
-/* Keeps the first line, every so many, and the newest. */
+/* Downsamples the steps to `lines`: keeps the first, every n-th, and the newest. */
 static enum hd_status prune_steps(struct store_db *db, int64_t job, int64_t lines)
 {
     sqlite3_stmt *s = store_db_bind(db, STORE_COUNT_STEPS, "i", job);

@@ -20,9 +20,9 @@
 #include "controller/store/store_internal.h"
 #include "version/version.h"
 
-/* The part of migration 4 that SQL cannot do: packs each step's metrics into one column. */
+/* Packs each step's metrics into one column: the part of migration 4 that SQL cannot do. */
 static enum hd_status pack_metrics(struct store_db *db);
-/* Of migration 5. */
+/* Drops the UNIQUE constraint of request ids, for migration 5. */
 static enum hd_status forget_unique_requests(struct store_db *db);
 
 static const struct migration {
@@ -155,25 +155,25 @@ static const struct migration {
               "ALTER TABLE step_metrics DROP COLUMN router_balance;"
               "ALTER TABLE step_metrics DROP COLUMN router_z;"
               "ALTER TABLE step_metrics DROP COLUMN router_dropped;"},
-    /* 5: request ids are random, so that the index behind their UNIQUE had another page to write
-       for almost every job; the core keeps them unique (I10). Lists of somebody's jobs have an
-       index */
+    /* 5: request ids are random, so the index of their UNIQUE constraint wrote another page for
+     * almost every job; the core keeps them unique (I10). Lists by owner get an index */
     {.move = forget_unique_requests,
      .after = "CREATE INDEX jobs_state ON jobs (state, job);"
               "CREATE INDEX jobs_owner ON jobs (owner, state, job);"},
-    /* 6: before it nothing was known of the losses after a checkpoint, and no job was resumed */
+    /* 6: older checkpoints count as proven, because losses after them were not recorded; no job was
+     * resumed */
     {.sql = "ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 1;"
             "ALTER TABLE jobs ADD COLUMN resumed_attempt INTEGER NOT NULL DEFAULT 0;"},
-    /* 7: jobs that a user has removed; 1: nodes still delete its folder; 2: nothing is left of it
-       but this row, which keeps its number and its request id from being used again */
+    /* 7: jobs that a user has removed. 1: nodes still delete the folder; 2: only this row is left,
+     * so that its number and request id are not reused */
     {.sql = "ALTER TABLE jobs ADD COLUMN removal INTEGER NOT NULL DEFAULT 0;"
             "CREATE INDEX jobs_removal ON jobs (job) WHERE removal = 1;"},
     /* 8: checkpoint.best; NULL: the checkpoint was not validated */
     {.sql = "ALTER TABLE checkpoints ADD COLUMN val_loss REAL;"},
-    /* 9: 0: not known, of older jobs; a repeated request of one is not compared */
+    /* 9: 0: unknown, for older jobs; a repeated request of such a job is not compared */
     {.sql = "ALTER TABLE jobs ADD COLUMN request_hash INTEGER NOT NULL DEFAULT 0;"},
-    /* 10: queues, priorities, held jobs, expected starts; why an attempt is stopped: before, only a
-       user could ask for that; deadlines of drains */
+    /* 10: queues, priorities, held jobs, expected starts; the cause of a stop (before, only a user
+     * could request one); deadlines of drains */
     {.sql = "CREATE TABLE queues (name TEXT PRIMARY KEY, devices_max INTEGER NOT NULL,"
             " user_devices_max INTEGER NOT NULL, weight INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
             "ALTER TABLE jobs ADD COLUMN queue TEXT NOT NULL DEFAULT 'default';"
@@ -185,18 +185,18 @@ static const struct migration {
             "UPDATE attempts SET stop_cause = 'user' WHERE state = 'stopping' AND"
             " end_cause = 'none' AND job IN (SELECT job FROM jobs WHERE cancel = 0);"
             "ALTER TABLE nodes ADD COLUMN drain_deadline_ms INTEGER NOT NULL DEFAULT 0;"},
-    /* 11: what the plan of an attempt predicts of a step, and of a device; 0: not known */
+    /* 11: predicted step time and memory of an attempt's plan; 0: unknown */
     {.sql = "ALTER TABLE attempts ADD COLUMN step_s REAL NOT NULL DEFAULT 0;"
             "ALTER TABLE attempts ADD COLUMN memory_bytes INTEGER NOT NULL DEFAULT 0;"},
-    /* 12: what nodes have measured of their devices; before, none had */
+    /* 12: results of probes */
     {.sql = "CREATE TABLE probes (node_uuid TEXT PRIMARY KEY REFERENCES nodes (uuid) DEFERRABLE"
             " INITIALLY DEFERRED, ended_ms INTEGER NOT NULL, problem TEXT NOT NULL,"
             " measured_on TEXT NOT NULL, measured_ms INTEGER NOT NULL, calibration BLOB NOT NULL)"
             " STRICT, WITHOUT ROWID;"},
-    /* 13: attempts on devices that were kept for older jobs; before, that was not remembered */
+    /* 13: attempts that borrow devices; older ones did not */
     {.sql = "ALTER TABLE attempts ADD COLUMN borrows INTEGER NOT NULL DEFAULT 0;"},
-    /* 14: who may call, and the audit log. An old row of either is never changed or deleted; a
-       credential ends once */
+    /* 14: credentials and the audit log. Rows of the audit log are never changed or deleted; a
+     * credential ends once */
     {.sql = "ALTER TABLE jobs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0;" /* retention.c */
             "CREATE INDEX jobs_ended ON jobs (ended_ms) WHERE pruned<2 AND removal=0 AND"
             " state IN ('succeeded','failed','cancelled');"
@@ -211,21 +211,21 @@ static const struct migration {
             " BEGIN SELECT raise(ABORT, 'the audit log is only added to'); END;"
             "CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit"
             " BEGIN SELECT raise(ABORT, 'the audit log is only added to'); END;"},
-    /* 15: the system user of an attempt's ranks; before, it was always that of the daemons */
+    /* 15: system user of an attempt's ranks; '' for older attempts: the daemons' user */
     {.sql = "ALTER TABLE attempts ADD COLUMN run_as TEXT NOT NULL DEFAULT '';"},
-    /* 16: queues of which no job starts; before, none was closed */
+    /* 16: closed queues; older ones are open */
     {.sql = "ALTER TABLE queues ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;"},
-    /* 17: which nodes have seen the jobs directory; before, those whose checkpoints others could
-     * read. (Its id is a row of meta, services/jobs_dir.c.) */
+    /* 17: nodes that have seen the jobs directory; of older ones, those whose checkpoints were
+     * shared. (The directory's id is a row of meta, services/jobs_dir.c.) */
     {.sql = "ALTER TABLE nodes ADD COLUMN saw_jobs_dir INTEGER NOT NULL DEFAULT 0;"
             "UPDATE nodes SET saw_jobs_dir = 1 WHERE uuid IN"
             " (SELECT node_uuid FROM checkpoints WHERE shared = 1);"},
-    /* 18: checkpoints that a look at the disk did not find; before, none was looked for */
+    /* 18: checkpoints that a search did not find on the disk */
     {.sql = "ALTER TABLE checkpoints ADD COLUMN missing INTEGER NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
-/* Another process with the file open (a backup) locks it for moments: at its start and end. */
+/* A backup in another process locks the file for moments, at its start and end. */
 enum { LOCKED_TIMEOUT_MS = 5000, PAGE_BYTES = 4096 };
 
 /* ---- opening ----------------------------------------------------------------------------------*/
@@ -237,9 +237,10 @@ static enum hd_status execute(struct store_db *db, const char *sql, const char *
     return HD_OK;
 }
 
-/* The directory is locked, so that no other controller has the file open. `heddle-controller
- * backup` reads it meanwhile; for that SQLite needs a file that both processes map (state.db-shm).
- * exclusive: without it, and without backups while the controller runs. */
+/* Sets the connection's modes. The directory is locked, so no other controller has the file open,
+ * but `heddle-controller backup` may read it; for that SQLite needs a file that both processes map
+ * (state.db-shm). exclusive: works without that file, and without backups while the controller
+ * runs. */
 static enum hd_status configure(struct store_db *db, bool exclusive)
 {
     char mode[16];
@@ -319,7 +320,7 @@ static enum hd_status pack_metrics(struct store_db *db)
     return st;
 }
 
-/* SQLite drops no constraint: the table is copied into one without it. */
+/* Copies the table into one without the constraint, because SQLite cannot drop it. */
 static enum hd_status forget_unique_requests(struct store_db *db)
 {
     char sql[4096];
@@ -379,7 +380,8 @@ static enum hd_status refuse_newer(struct store_db *db, int64_t version)
                   db->path, build, (long long)version, hd_version_text, MIGRATION_COUNT);
 }
 
-/* Which build wrote the database last: what an older one that cannot read it says. */
+/* Stores which build wrote the database last; an older build that cannot read it names that
+ * build. */
 static enum hd_status write_build(struct store_db *db)
 {
     char build[64], sql[192];
@@ -404,7 +406,7 @@ static enum hd_status migrate(struct store_db *db)
         st = refuse_newer(db, version);
     if (st || version == MIGRATION_COUNT)
         return st;
-    /* While a table is replaced, what refers to it refers to nothing. */
+    /* While a table is replaced, foreign keys to it dangle. */
     st = execute(db, "PRAGMA foreign_keys = OFF", "cannot migrate");
     while (!st && version < MIGRATION_COUNT)
         st = migrate_one(db, (int)++version);
@@ -418,7 +420,7 @@ static enum hd_status migrate(struct store_db *db)
     return st;
 }
 
-/* Reads the cluster's id, or makes one for a new database. */
+/* Reads the cluster's id, or creates one for a new database. */
 static enum hd_status read_cluster_id(struct store_db *db)
 {
     static const char get[] = "SELECT value FROM meta WHERE key = 'cluster_id'";
@@ -481,7 +483,7 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
     enum hd_status st;
 
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
-    st = hd_file_check_regular(path); /* SQLite would wait for a pipe's other end */
+    st = hd_file_check_regular(path); /* SQLite would block on a pipe */
     if (!st && !vfs)
         st = store_check_life(dir);
     if (!st && !vfs)
@@ -492,7 +494,8 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
         return st;
     }
     st = open_as(db, dir, vfs, false);
-    if (st == HD_IO || st == HD_UNSUPPORTED) { /* no shared maps here, or no room for the file */
+    if (st == HD_IO || st == HD_UNSUPPORTED) { /* no shared memory maps here, or no disk space for
+                                                * the file */
         store_db_close(db);
         st = open_as(db, dir, vfs, true);
     }

@@ -33,7 +33,7 @@
 
 enum {
     RETRY_DEFAULT_MS = 1000,
-    MAKE_AFTER = 5, /* pauses between two tries to make the reserve again */
+    MAKE_AFTER = 5, /* factor of retry_ms: pause between two tries to restore the reserve */
     LOG_PAGES_MIN = 16,
     LOG_PAGES_MAX = 1000,
     PAGE_BYTES = 4096,
@@ -61,33 +61,34 @@ struct hd_job_store {
     struct hd_store_epoch epoch;
     uv_thread_t thread;
     uv_async_t async;
-    uv_prepare_t before_wait;    /* of the loop, in each round */
-    struct items queued;         /* queued in this round; the loop's own */
-    size_t unanswered;           /* items in all queues; the loop's own */
-    struct disk_reserve reserve; /* the writer's, as `db` */
-    int64_t log_bytes_max;       /* at which the log is copied into the database */
-    int64_t make_due_ms;         /* likewise: when to try to make it again (monotonic) */
+    uv_prepare_t before_wait;    /* runs before the loop blocks, once per iteration */
+    struct items queued;         /* queued in this iteration; used by the loop only */
+    size_t unanswered;           /* items in all queues; used by the loop only */
+    struct disk_reserve reserve; /* used by the writer, like `db` */
+    int64_t log_bytes_max;       /* size at which the log is checkpointed into the database */
+    int64_t make_due_ms;         /* used by the writer: next try to restore the reserve
+                                  * (monotonic) */
     uv_work_t join_work;
     void (*on_closed)(void *user);
     void *closed_user;
-    /* The loop's copies. */
+    /* Copies for the loop. */
     enum hd_store_disk_space space;
-    int64_t full_ms, stuck_ms; /* since when it is not FINE, and STUCK; wall clock */
+    int64_t full_ms, stuck_ms; /* begin of the states other than FINE, and of STUCK; wall clock */
     int64_t reserve_left;
     char trouble_shown[HD_ERR_MAX];
 
-    /* Under `mutex`. */
+    /* Protected by `mutex`. */
     uv_mutex_t mutex;
     uv_cond_t wake;
     struct items todo, done;
-    struct hd_error trouble; /* of the last transaction; HD_OK: none */
-    int64_t left_bytes;      /* of the reserve */
+    struct hd_error trouble; /* error of the last transaction; HD_OK: none */
+    int64_t left_bytes;      /* bytes left of the reserve */
     struct hd_error fatal;
     bool fatal_reported;
     int64_t
-        asked_ms; /* hd_store_silent_ms asked for a sign of life then (monotonic); 0: answered */
+        asked_ms; /* time of the liveness request of hd_store_silent_ms (monotonic); 0: answered */
     bool closing;
-    int64_t give_up_ms; /* while closing: no retry after this (monotonic) */
+    int64_t give_up_ms; /* while closing: deadline of retries (monotonic) */
 };
 
 /* ---- queues -----------------------------------------------------------------------------------*/
@@ -158,7 +159,7 @@ static enum hd_status write_all(struct hd_job_store *store, const struct items *
         st = hd_err_restore(&first);
     }
     if (st)
-        store->db.audit = audit; /* the rows of this transaction are not there (S3) */
+        store->db.audit = audit; /* the rows of this transaction were rolled back (S3) */
     return st;
 }
 
@@ -171,8 +172,8 @@ static void answer_queries(struct hd_job_store *store, const struct items *items
     }
 }
 
-/* Reports a failed transaction to the loop and waits retry_ms, or until something is queued. Moves
- * newly queued items to the end of `items`. True: retry; false: give up. */
+/* Reports a failed transaction to the loop and waits for retry_ms, or until an item is queued.
+ * Moves newly queued items to the end of `items`. True: retry; false: give up. */
 static bool after_failure(struct hd_job_store *store, const struct hd_error *error,
                           struct items *items)
 {
@@ -203,7 +204,7 @@ static void give_up(struct items *items, const struct hd_error *error)
     }
 }
 
-/* While batches cannot be written, queries are answered from what is durable. */
+/* Answers queries from durable state while batches cannot be written. */
 static void answer_queries_now(struct hd_job_store *store, struct items *items)
 {
     struct items batches = {0}, queries = {0};
@@ -229,7 +230,7 @@ static bool runs_out(const struct disk_reserve *reserve)
     return 2 * reserve->left_bytes < reserve->whole_bytes;
 }
 
-/* What the loop is to know of it. */
+/* Passes the state of the reserve to the loop. */
 static void report_reserve(struct hd_job_store *store)
 {
     store->db.thins = runs_out(&store->reserve);
@@ -239,9 +240,9 @@ static void report_reserve(struct hd_job_store *store)
     (void)uv_async_send(&store->async);
 }
 
-/* After a transaction for which there was no room. The log is copied into the database and begun
- * anew, in the room that its file has, which may be enough; then a piece of the reserve goes.
- * False: there is nothing more to give. */
+/* Frees disk space after a transaction failed for lack of it: first checkpoints and restarts the
+ * log, whose file may then suffice; later gives up a piece of the reserve. False: nothing more can
+ * be freed. */
 static bool free_reserve(struct hd_job_store *store, bool *emptied)
 {
     bool gave;
@@ -263,7 +264,7 @@ static int64_t make_pause_ms(const struct hd_job_store *store)
     return MAKE_AFTER * store->options.retry_ms;
 }
 
-/* Makes the reserve again, if it is short and the disk has room. */
+/* Restores the reserve, if it is short and the disk has space. */
 static void restore_reserve(struct hd_job_store *store)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -351,7 +352,7 @@ static void finish(struct hd_job_store *store, struct item *item)
     free(item);
 }
 
-/* A copy of what the writer thread reports, taken under the mutex. */
+/* A copy of the writer thread's reports, taken under the mutex. */
 struct writer_report {
     struct items done;
     struct hd_error trouble, fatal;
@@ -416,8 +417,8 @@ static void on_wake(uv_async_t *async)
         store->options.on_fatal(store->options.user, &report.fatal);
 }
 
-/* All that one round of the loop has queued goes to the writer at once: handed over one by one, the
- * first would be committed alone, and a commit costs as much as a dozen submissions. */
+/* Passes all items that one iteration of the loop has queued to the writer at once. Passed one by
+ * one, the first would be committed alone, and a commit costs as much as a dozen submissions. */
 static void hand_over(struct hd_job_store *store)
 {
     if (!store->queued.first)
@@ -433,8 +434,8 @@ static void on_before_wait(uv_prepare_t *prepare)
     hand_over(prepare->data);
 }
 
-/* NULL: out of memory. Then a batch is lost, so on_fatal ends the program; after its restart all
- * that was reported done is there. */
+/* Allocates an item. NULL: out of memory; the batch is lost, so on_fatal ends the program, and
+ * after its restart everything that was reported done exists. */
 static struct item *new_item(struct hd_job_store *store)
 {
     struct item *item = calloc(1, sizeof *item);
@@ -511,7 +512,7 @@ static enum hd_status start_thread(struct hd_job_store *store, uv_loop_t *loop)
     return HD_OK;
 }
 
-/* On failure nothing is left open. */
+/* Opens the database and raises its epoch. On failure nothing is left open. */
 static enum hd_status open_epoch(struct hd_job_store *store)
 {
     const struct hd_store_options *o = &store->options;
@@ -528,7 +529,8 @@ static enum hd_status open_epoch(struct hd_job_store *store)
     return hd_err_restore(&error);
 }
 
-/* The reserve first: on a full disk the database cannot be opened without a piece of it. */
+/* Opens the reserve, then the database: on a full disk the database cannot be opened without space
+ * from the reserve. */
 static enum hd_status open_database(struct hd_job_store *store)
 {
     const struct hd_store_options *o = &store->options;
@@ -587,7 +589,7 @@ enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *opt
     if (st)
         goto fail_open;
     (void)uv_async_send(
-        &store->async); /* the reserve may be short: said before anything is asked */
+        &store->async); /* the reserve may be short: reported before the first request */
     *ret_store = store;
     return HD_OK;
 
@@ -639,7 +641,7 @@ static void joined(uv_work_t *work, int status)
     struct hd_job_store *store = work->data;
 
     (void)status;
-    on_wake(&store->async); /* the last callbacks */
+    on_wake(&store->async); /* runs the last callbacks */
     uv_close((uv_handle_t *)&store->before_wait, close_async);
 }
 
@@ -656,7 +658,7 @@ void hd_store_close(struct hd_job_store *store, int64_t timeout_ms, void (*on_cl
     uv_mutex_unlock(&store->mutex);
     store->join_work.data = store;
     if (uv_queue_work(store->async.loop, &store->join_work, join, joined) != 0) {
-        join(&store->join_work); /* no thread of the pool: block the loop */
+        join(&store->join_work); /* the thread pool is unavailable: block the loop */
         joined(&store->join_work, 0);
     }
 }

@@ -1,16 +1,18 @@
-/* store_internal: the database connection and its statements; only for the files of this folder.
+/* store_internal: the database connection and its statements. Private to this folder.
  *
- *   store.c   the writer thread, its queue, and the callbacks on the loop
- *   schema.c  opening, checking, migrations, error messages
- *   write.c   writes one batch into the open transaction
- *   read.c    queries, and loading at start
- *   identity.c  credentials and the audit log
- *   retention.c    old history that goes
- *   disk_reserve.c  room on the disk that is given up when the disk is full
- *   restore.c  a backup that takes the place of the database
- *   epoch.c    which of several controllers of one cluster is the newest
- *   backup.c  a copy of the database, by another process than the controller; or by the
- *             controller itself, when the file has been taken away under it
+ *   store.c         the writer thread, its queue, and the callbacks on the loop
+ *   db.c            prepared statements, error messages
+ *   schema.c        opening, checking, migrations
+ *   write.c         writes one batch into the open transaction
+ *   read.c          queries, and loading at start
+ *   identity.c      credentials and the audit log
+ *   retention.c     deletion of old history
+ *   disk_reserve.c  disk space that is given up when the disk is full
+ *   life.c          refuses to create a database where an earlier one was lost
+ *   restore.c       replaces the database by a backup
+ *   epoch.c         decides which of several controllers of one cluster is the newest
+ *   backup.c        copies the database, in another process than the controller; or in the
+ *                   controller itself, when the file was removed or replaced under it
  *
  * Threads: a struct store_db is used by the loop's thread until the first item is queued, then by
  * the writer thread only, until that has ended.
@@ -45,7 +47,7 @@
     X(DELETE_QUEUE, "DELETE FROM queues WHERE name=?")                                             \
     X(GET_QUEUES,                                                                                  \
       "SELECT name, devices_max, user_devices_max, weight, closed FROM queues ORDER BY name")      \
-    /* Of a job that is removed. Only its attempts stay until its folder is deleted. */            \
+    /* Statements for removed jobs; attempts stay until the folder is deleted. */                  \
     X(DELETE_EVENTS, "DELETE FROM events WHERE job=?")                                             \
     X(DELETE_STEPS, "DELETE FROM step_metrics WHERE job=?")                                        \
     X(DELETE_VALIDATIONS, "DELETE FROM validations WHERE job=?")                                   \
@@ -72,7 +74,7 @@
       " seen_ms, drain_deadline_ms, saw_jobs_dir) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)"     \
       " ON CONFLICT (uuid) DO UPDATE SET name=?2, boot_id=?3, build=?4, state=?5, drain=?6,"       \
       " drain_reason=?7, retired=?8, seen_ms=?9, drain_deadline_ms=?10, saw_jobs_dir=?11")         \
-    /* Attempts and checkpoints keep the row that they refer to; retired = 1 says it. */           \
+    /* Keeps the row (retired = 1) if an attempt or checkpoint refers to it. */                    \
     X(DELETE_NODE, "DELETE FROM nodes WHERE uuid=?1"                                               \
                    " AND NOT EXISTS (SELECT 1 FROM allocations WHERE node_uuid=?1)"                \
                    " AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE node_uuid=?1)")               \
@@ -117,14 +119,14 @@
                      " OR job IN (SELECT job FROM checkpoints WHERE state='deleting')"             \
                      " OR job IN (SELECT job FROM jobs WHERE removal=1) ORDER BY job")             \
     X(GET_JOB, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs WHERE job=? AND removal=0")           \
-    /* Each walks down one range of one index and stops at its limit. */                           \
+    /* Each statement scans one range of one index and stops at its limit. */                      \
     X(FIND_JOBS, "SELECT job FROM jobs WHERE job<? AND removal=0 ORDER BY job DESC LIMIT ?")       \
     X(FIND_JOBS_BY_STATE,                                                                          \
       "SELECT job FROM jobs WHERE state=? AND job<? AND removal=0 ORDER BY job DESC LIMIT ?")      \
     X(FIND_JOBS_BY_OWNER, "SELECT job FROM jobs WHERE owner=? AND state=? AND job<? AND removal=0" \
                           " ORDER BY job DESC LIMIT ?")                                            \
-    /* Walks over all specs: for rare questions only. */                                           \
-    X(FIND_USERS, /* those that have not ended first: ?3 may be less than there are */             \
+    /* Scans all specs: for rare queries only. */                                                  \
+    X(FIND_USERS, /* live jobs first: ?3 may cut the list */                                       \
       "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE job<>?1 AND removal=0 AND instr(spec, ?2)"     \
       " ORDER BY state IN ('queued','running','stopping') DESC, job LIMIT ?3")                     \
     X(GET_ATTEMPTS,                                                                                \
@@ -147,7 +149,7 @@
                              " AND missing=0")                                                     \
     X(GET_EVENTS_AFTER, "SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"      \
                         " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                             \
-    X(GET_LAST_EVENTS, /* ?3 is one more than the limit */                                         \
+    X(GET_LAST_EVENTS, /* ?3: the limit + 1 */                                                     \
       "SELECT * FROM (SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"         \
       " WHERE job=?1 ORDER BY seq DESC LIMIT ?3 - 1) WHERE seq>?2 ORDER BY seq")                   \
     X(GET_STEPS_AFTER,                                                                             \
@@ -166,7 +168,7 @@
     X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")                                        \
     X(GET_BYTES, "SELECT ifnull(sum(size_bytes), 0) FROM jobs JOIN checkpoints USING (job)"        \
                  " WHERE owner=? AND checkpoints.state='present'")                                 \
-    /* retention.c; the index jobs_ended has what is not gone yet */                               \
+    /* retention.c; the index jobs_ended holds the jobs not yet pruned */                          \
     X(FIND_OLD, "SELECT job FROM jobs WHERE " STORE_KEPT " AND ended_ms<? ORDER BY ended_ms")      \
     X(FIND_MANY, "SELECT job FROM jobs WHERE " STORE_KEPT " ORDER BY ended_ms DESC"                \
                  " LIMIT 1000 OFFSET ?")                                                           \
@@ -179,7 +181,7 @@
                    " AND seq<(SELECT max(seq) FROM step_metrics WHERE job=?1)")                    \
     X(REPORT_PRUNED, "INSERT OR IGNORE INTO events (job, seq, time_ms, attempt, rank, kind, node," \
                      " message) VALUES (?1, 1, ?2, 0, -1, 'history_removed', '', ?3)")             \
-    /* write.c, while room is running out */                                                       \
+    /* write.c, while the disk reserve runs out */                                                 \
     X(DROP_STEP, "DELETE FROM step_metrics WHERE job=?1 AND seq=(SELECT max(seq)"                  \
                  " FROM step_metrics WHERE job=?1) AND seq % 16 <> 0")                             \
     X(COUNT_STEPS, "SELECT count(*) FROM step_metrics WHERE job=?")                                \
@@ -226,73 +228,74 @@ enum store_statement { STORE_STATEMENTS(X) STORE_STATEMENT_COUNT };
 
 struct store_db {
     sqlite3 *sqlite;
-    bool full;   /* the last error: the disk, or a quota on it, has no room */
-    bool opened; /* what fails is retried by the writer */
-    bool thins;  /* of the steps that are written now, few are kept: room is running out */
+    bool full;   /* the last error was a full disk or an exceeded quota */
+    bool opened; /* opening is over: the writer retries what fails */
+    bool thins;  /* the disk reserve runs out: few of the newly written steps are kept */
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[HD_CTL_PATH_BYTES_MAX];
-    int64_t log_reported_bytes; /* of the log, when it was last said to be long; 0: it is not */
+    int64_t log_reported_bytes; /* size of the log at the last warning about it; 0: it is short */
     char cluster_id[40];
-    char jobs_share[HD_JOBS_SHARE_MAX]; /* when it was opened; "": there was none */
-    struct store_audit_head { /* the newest row of the audit log, written or about to be */
+    char jobs_share[HD_JOBS_SHARE_MAX]; /* as stored when it was opened; "": none */
+    struct store_audit_head { /* newest row of the audit log, including the open transaction */
         uint64_t seq;
-        unsigned char hash[HD_CREDENTIAL_HASH_BYTES]; /* zeros: there is none */
+        unsigned char hash[HD_CREDENTIAL_HASH_BYTES]; /* zeros: no row yet */
     } audit;
 };
 
 /* ---- disk_reserve.c: used by one thread at a time, as `store_db` is ---- */
 
 struct disk_reserve {
-    sqlite3_file *file; /* NULL: there is none */
+    sqlite3_file *file; /* NULL: there is no file */
     const char *dir;
     char path[HD_CTL_PATH_BYTES_MAX];
-    int64_t whole_bytes, left_bytes; /* whole 0: none is wanted */
-    bool checks;                     /* on a real disk: asks it for room before it writes */
+    int64_t whole_bytes, left_bytes; /* whole_bytes 0: no reserve is wanted */
+    bool checks;                     /* false with a test's VFS; true: check the free disk space
+                                      * before writing */
 };
 
-/* What the disk of `dir` can spare of wanted_bytes: at most a sixteenth of it. */
+/* Returns wanted_bytes, reduced to a sixteenth of the disk of `dir`. */
 int64_t disk_reserve_size(const char *dir, int64_t wanted_bytes);
-/* Finds what is left of it; writes nothing. `reserve` and `dir` stay where they are. A file that
- * cannot be opened is an empty reserve. */
+/* Opens the reserve file and reads its size; writes nothing. `reserve` and `dir` must stay valid. A
+ * file that cannot be opened counts as an empty reserve. */
 void disk_reserve_open(struct disk_reserve *reserve, const char *dir, const char *vfs_name,
                        int64_t bytes);
 void disk_reserve_close(struct disk_reserve *reserve);
 bool disk_reserve_is_short(const struct disk_reserve *reserve);
-/* Frees a piece. False: nothing is left. */
+/* Frees one piece of the reserve. False: nothing is left. */
 bool disk_reserve_release(struct disk_reserve *reserve);
-/* Makes it whole, if the disk has the room and half of the reserve more. True: it is whole. */
+/* Restores the full reserve, if the disk has space for it and for half of the reserve more. True:
+ * it is whole. */
 bool disk_reserve_make(struct disk_reserve *reserve);
-/* Copies the log into the database, so that it begins anew; what its file has beyond keep_bytes is
- * freed, the rest is for its next frames. Best effort: a backup that reads may be in the way. */
+/* Checkpoints the write-ahead log into the database and restarts it; truncates the file if it
+ * exceeds keep_bytes. Best effort: a running backup may block it. */
 void store_db_empty_log(struct store_db *db, int64_t keep_bytes);
-/* Logs, after a commit, that a reader has let the database's log grow to twice its bound, again at
- * each doubling, and when that is over. */
+/* Logs a warning, after a commit, when a reader has let the write-ahead log grow to twice its
+ * bound; again at each doubling, and when it is short again. */
 void store_watch_log(struct store_db *db, int64_t bytes_max);
 
 /* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);
-/* HD_CORRUPT: the database is missing or empty, and what is beside it shows that there was one
- * (life.c).
- */
+/* Returns HD_CORRUPT if the database is missing or empty although other files show that there was
+ * one (life.c). */
 enum hd_status store_check_life(const char *dir);
-/* life.c: returns whether a controller has worked in `dir`, or init has. */
+/* life.c: returns whether a controller, or init, has used `dir`. */
 bool store_is_state_dir(const char *dir);
-/* life.c: returns whether nothing is in `dir`. */
+/* life.c: returns whether `dir` is empty. */
 bool store_is_empty(const char *dir);
 void store_db_close(struct store_db *db);
 
-/* what an operator does with a damaged database, at the end of a message */
+/* advice for a damaged database, at the end of a message */
 #define STORE_RESTORE                                                                 \
     "restore it from a backup (made by heddle-controller backup; docs/operations.md " \
     "says how)"
 
-/* The log is copied into the database when it has so many pages, and keeps that size. */
+/* Bounds the write-ahead log: it is checkpointed at so many pages, and keeps that size. */
 enum hd_status store_db_bound_log(struct store_db *db, int64_t pages);
 /* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write
- * errors); HD_CORRUPT, HD_INTERNAL: it does not. */
+ * errors); HD_CORRUPT, HD_INTERNAL: it cannot. */
 enum hd_status store_db_error(struct store_db *db, const char *what);
-/* HD_IO: the file has another name than db->path, or none, and no start would find what is written
- * to it. All that it holds is copied beside it, once; the message names the copy. */
+/* Checks that db->path still names the open file. HD_IO: it does not, so that no start would find
+ * new commits; the content is copied beside it, once, and the message names the copy. */
 enum hd_status store_check_place(struct store_db *db);
 
 /* Binds values by type letter (i int64_t, z int64_t whose 0 is NULL, n int, d double whose NaN is
@@ -300,46 +303,46 @@ enum hd_status store_check_place(struct store_db *db);
  * failed, and hd_err is set. Texts and blobs are not copied: they must live until the reset. */
 sqlite3_stmt *store_db_bind(struct store_db *db, enum store_statement statement, const char *types,
                             ...);
-/* The same for a statement without result rows, and runs it. */
+/* Binds values as store_db_bind does and runs a statement without result rows. */
 enum hd_status store_db_run(struct store_db *db, enum store_statement statement, const char *types,
                             ...);
 /* Steps to the next row; *ret_row: there is one. After the last row, and after an error, the
  * statement is reset; a caller that stops earlier must reset it. */
 enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool *ret_row);
 
-/* The first value of a pragma or a query, as text; "": no row. */
+/* Reads the first value of a pragma or a query as text; "": no row. */
 enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *ret_text,
                                   size_t size);
 
-/* Reads the value that meta has for the key; "": none. */
+/* Reads the value of a key of the table meta; "": none. */
 enum hd_status store_db_get_meta(struct store_db *db, const char *key, char *ret_value,
                                  size_t size);
 enum hd_status store_db_put_meta(struct store_db *db, const char *key, const char *value);
 
 /* ---- epoch.c ---- */
 
-/* Returns HD_CONFLICT if the log beside DIR/state.db is that of another database, which SQLite
- * would mix into it. */
+/* Returns HD_CONFLICT if the log beside DIR/state.db belongs to another database, because SQLite
+ * would mix the two. */
 enum hd_status store_check_log(const char *dir);
-/* Raises the epoch of an open database whose directory is locked. `on_disk`: files beside it can be
- * looked at. HD_CONFLICT: it is a copy of another controller's, or that one has taken over; with
- * take_over it is used all the same. */
+/* Raises the epoch of an open database in a locked directory. on_disk: files beside it can be read.
+ * HD_CONFLICT: it is a copy of another controller's database, or another controller has taken over;
+ * take_over: use it all the same. */
 enum hd_status store_begin_epoch(struct store_db *db, const char *dir, bool on_disk, bool take_over,
                                  struct hd_store_epoch *ret_epoch);
 
-/* epoch.c: returns the epoch of a takeover: higher than `known`, the highest epoch that the
- * database and its directory name, and than each takeover that began a second earlier by the same
+/* epoch.c: returns the epoch of a takeover: higher than `known` (the highest epoch that the
+ * database and its directory name), and than each takeover at least a second earlier by the same
  * clock. */
 uint64_t store_takeover_epoch(uint64_t known, int64_t wall_ms);
 /* backup.c: copies the database `file`, with its log, to the new file `part`, checks the copy and
- * flushes it. made_ms: the time that marks it as a copy, unless `file` is one already; 0: it is not
- * marked. On failure no `part` is left. */
+ * flushes it. made_ms: time stored as the copy's, unless `file` is a copy already; 0: none is
+ * stored. On failure no `part` is left. */
 enum hd_status store_copy_file(const char *file, const char *part, int64_t made_ms,
                                struct hd_store_backup *ret_backup);
-/* backup.c: reads how many jobs a database has, when it was copied, and how new it is. */
+/* backup.c: reads a database's number of jobs, its time of copying, and its last write. */
 enum hd_status store_read_holding(struct store_db *db, struct hd_store_backup *ret_backup);
-/* backup.c: opens a database to read it. Its log stays as it is. The caller closes ret_db->sqlite,
- * also after a failure. */
+/* backup.c: opens a database for reading; its log stays unchanged. The caller closes
+ * ret_db->sqlite, also after a failure. */
 enum hd_status store_open_source(const char *file, struct store_db *ret_db);
 
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
@@ -355,7 +358,8 @@ enum hd_status store_query_audit(struct store_db *db, struct hd_query *query);
 enum hd_status store_prune(struct store_db *db, const struct hd_prune_record *p);
 enum hd_status store_query_bytes(struct store_db *db, struct hd_query *query);
 enum hd_status store_query_credentials(struct store_db *db, struct hd_query *query);
-/* Whether query->job is one of query->only_of. */
+/* Checks that query->job belongs to query->only_of. HD_NOT_FOUND, or HD_DENIED unless
+ * query->hidden: it does not. */
 enum hd_status store_check_owner(struct store_db *db, const struct hd_query *query);
 enum hd_status store_load_credentials(struct store_db *db, const struct hd_store_loader *loader,
                                       struct hd_arena *arena);

@@ -1,4 +1,4 @@
-/* write: one batch into the open transaction. */
+/* write: writes one batch into the open transaction. */
 #include "controller/store/store_internal.h"
 
 static const char *checkpoint_state_name(enum hd_checkpoint_state state)
@@ -28,8 +28,8 @@ static enum hd_status insert_job(struct store_db *db, const struct hd_job_record
         (int64_t)j->request_hash, queue_of(j), (int)j->priority, (int)j->held, j->planned_start_ms);
 }
 
-/* What a removed job leaves: until its folder is deleted, its attempts, which say on which nodes it
- * ran; then nothing but its row. */
+/* Deletes the rows of a removed job: first its history; the attempts, which tell on which nodes it
+ * ran, only after its folder is deleted. The job's own row stays. */
 static enum hd_status delete_rows(struct store_db *db, const struct hd_job_record *j)
 {
     static const enum store_statement history[] = {STORE_DELETE_EVENTS,
@@ -155,7 +155,7 @@ static enum hd_status insert_step(struct store_db *db, const struct hd_step_reco
     const size_t size = hd_metrics_pack(&s->metrics, metrics);
     enum hd_status st = HD_OK;
 
-    /* the newest step stays, so that progress is seen and a restart finds it */
+    /* the newest step stays: it shows progress, and a restart needs it */
     if (db->thins)
         st = store_db_run(db, STORE_DROP_STEP, "i", (int64_t)s->job);
     if (st)
