@@ -45,7 +45,7 @@ static void forget_authority(struct hd_text *text)
 /* ---- the controller's certificate -------------------------------------------------------------*/
 
 struct hosts {
-    struct hd_text text; /* the lines, cut */
+    struct hd_text text; /* the lines, split */
     const char *items[HD_AUTHORITY_HOSTS_MAX + 1];
     size_t count;
 };
@@ -64,7 +64,8 @@ static enum hd_status read_hosts(const char *state_dir, struct hosts *ret)
     return HD_OK;
 }
 
-/* server.pem: nodes that join see the authority in the chain. */
+/* Creates server.pem. It contains the authority's certificate, so that joining nodes see it in the
+ * chain. */
 static enum hd_status make_server(const struct hd_authority *authority, const struct hosts *hosts,
                                   int64_t now_ms)
 {
@@ -89,7 +90,7 @@ static enum hd_status make_server(const struct hd_authority *authority, const st
     return st;
 }
 
-/* When two thirds of server.pem's life are over. */
+/* Reads server.pem; sets when it becomes valid and when two thirds of its life are over. */
 static enum hd_status check_server(struct hd_authority *authority)
 {
     struct hd_pki_certificate cert;
@@ -126,7 +127,8 @@ enum hd_status hd_authority_renew(struct hd_authority *authority, int64_t now_ms
     enum hd_status st;
 
     *ret_renewed = false;
-    /* made while the clock was ahead, so not valid yet: clients would refuse it */
+    /* the certificate was made while the clock was ahead: clients would refuse it as not yet
+     * valid */
     if (now_ms < authority->renew_ms && now_ms >= authority->from_ms - CLOCK_SLACK_MS)
         return HD_OK;
     st = renew(authority, now_ms);
@@ -172,7 +174,7 @@ static enum hd_status write_hosts(const char *state_dir, const char *const *host
     return st;
 }
 
-/* The key comes last: with it, there is an authority. */
+/* Writes the certificate, then the key: the key's existence marks the authority as complete. */
 static enum hd_status write_authority(const char *state_dir, int64_t now_ms)
 {
     char cert_path[PATH_BYTES], key_path[PATH_BYTES];
@@ -208,7 +210,7 @@ enum hd_status hd_authority_init(const char *state_dir, const char *const *hosts
     if (!st)
         st = write_authority(state_dir, now_ms);
     if (!st)
-        st = hd_authority_open(state_dir, now_ms, &authority); /* makes server.pem */
+        st = hd_authority_open(state_dir, now_ms, &authority); /* creates server.pem */
     hd_authority_free(authority);
     return st;
 }

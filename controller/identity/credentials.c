@@ -1,5 +1,6 @@
-/* Valid credentials: an array, and a hash table of positions in it. A hash is SHA-256 of a secret,
- * so its own first bits are as good as any hash of it, and comparing says nothing of the secret. */
+/* credentials: valid credentials, as an array with a hash table of indices into it. The key is
+ * SHA-256 of a secret, so its first bits serve as the hash, and comparing it reveals nothing about
+ * the secret. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "controller/identity/identity.h"
 #include "pki/pki.h"
 
-/* A certificate of a node that was ended before it expired. */
+/* A node's certificate that was ended before it expired. */
 struct ended_node {
     char name[HD_CTL_NAME_BYTES_MAX + 1];
     unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
@@ -15,15 +16,15 @@ struct ended_node {
 };
 
 struct hd_credentials {
-    struct hd_credential_record *items; /* their texts are their own memory */
+    struct hd_credential_record *items; /* texts are owned by the item */
     size_t count, capacity;
-    uint32_t *slots; /* position + 1; 0: empty. A power of two, at most half full */
+    uint32_t *slots; /* index + 1; 0: empty. Size is a power of two, at most half full */
     size_t slot_count;
     struct ended_node *ended;
     size_t ended_count, ended_room;
-    bool ended_lost; /* one was forgotten for want of memory */
+    bool ended_lost; /* true: an ended certificate was dropped for lack of memory */
     uint64_t last;
-    int64_t settled_ms; /* what expired before it may be forgotten */
+    int64_t settled_ms; /* credentials that expired before this time may be dropped; 0: none may */
 };
 
 struct hd_credentials *hd_credentials_new(void)
@@ -68,7 +69,7 @@ static void enter(struct hd_credentials *all, size_t position)
     all->slots[at] = (uint32_t)position + 1;
 }
 
-/* All again: after a removal, or into a bigger table. Removals are rare. */
+/* Rebuilds the hash table after a removal or growth. Removals are rare. */
 static void enter_all(struct hd_credentials *all)
 {
     memset(all->slots, 0, all->slot_count * sizeof *all->slots);
@@ -141,8 +142,8 @@ void hd_credentials_restored(struct hd_credentials *all, uint64_t last)
         all->last = last;
 }
 
-/* Those that have expired make room; of nodes a year later, since connections may have been opened
- * with them. */
+/* Drops expired credentials; certificates of nodes a year later, because connections opened with
+ * them may still exist. */
 static void drop_expired(struct hd_credentials *all, int64_t now_ms)
 {
     const int64_t year_ms = INT64_C(365) * 86400000;
@@ -231,7 +232,7 @@ void hd_credentials_keep_ended(struct hd_credentials *all,
         size_t count = 0;
 
         for (size_t i = 0; i < all->ended_count;
-             i++) /* a certificate that has expired opens nothing */
+             i++) /* an expired certificate opens no connection */
             if (all->ended[i].expires_ms > all->settled_ms)
                 all->ended[count++] = all->ended[i];
         all->ended_count = count;

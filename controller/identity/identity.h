@@ -1,14 +1,13 @@
-/* identity: who calls the controller, what they may do, and how much of it.
+/* identity: who calls the controller, what the caller may do, and how much.
  *
- * A caller shows a credential: a token, a client certificate, or its uid at the Unix socket. It
- * becomes a name and a role. The *registry* finds credentials by the hash of what is shown; the
- * *policy*, read from a file, gives roles to names without a credential of their own, says who sees
- * the jobs of others, and sets limits. Names are compared exactly, never by a beginning or a
- * pattern.
+ * A caller shows a credential: a token, a client certificate, or its uid at the Unix socket. It is
+ * mapped to a name and a role. The *registry* finds credentials by their hash; the *policy*, read
+ * from a file, gives roles to names without a credential of their own, says who sees the jobs of
+ * others, and sets limits. Names are compared exactly, never by prefix or pattern.
  *
- * What each call needs is in services/rpcs.def. HTTP doors use hd_identity_of_token.
+ * The role that each call needs is in services/rpcs.def. HTTP listeners use hd_identity_of_token.
  *
- * Used by: services, main.c, HTTP doors, tests.   Uses: base, pki, record.h.
+ * Used by: services, main.c, HTTP listeners, tests.   Uses: base, pki, record.h.
  * Threads: the loop's.
  */
 #ifndef HD_CONTROLLER_IDENTITY_H
@@ -22,36 +21,38 @@
 
 /* ---- roles (role.c) ---------------------------------------------------------------------------*/
 
-/* Each role of a person may do what those before it may. code, word */
-#define HD_ROLE_LIST(X)                                                              \
-    X(NONE, "none")         /* nothing                                            */ \
-    X(INVITED, "invited")   /* a node with an invitation: join, and nothing else  */ \
-    X(NODE, "node")         /* a node: the service Fleet, in its own name         */ \
-    X(VIEWER, "viewer")     /* look                                               */ \
-    X(USER, "user")         /* also submit jobs, and change their own             */ \
-    X(OPERATOR, "operator") /* also nodes and the jobs of all                     */ \
+/* Roles; each role of a person includes the rights of the roles before it. code, word */
+#define HD_ROLE_LIST(X)                                                      \
+    X(NONE, "none")         /* no rights */                                  \
+    X(INVITED, "invited")   /* a node with an invitation: may only join */   \
+    X(NODE, "node")         /* a node: the service Fleet, in its own name */ \
+    X(VIEWER, "viewer")     /* may read */                                   \
+    X(USER, "user")         /* also submit jobs, and change own jobs */      \
+    X(OPERATOR, "operator") /* also nodes and the jobs of all */             \
     X(ADMIN, "admin")       /* also tokens, invitations, queues and the audit log */
 
 #define X(code, word) HD_ROLE_##code,
 enum hd_role { HD_ROLE_LIST(X) HD_ROLE_COUNT };
 #undef X
 const char *hd_role_name(enum hd_role role);
-/* Of the roles that a person can have: none, viewer, user, operator, admin. */
+/* Parses a role that a person can have: none, viewer, user, operator, admin. False: no such
+ * role. */
 bool hd_role_of(const char *word, enum hd_role *ret_role);
-/* Whether `role` includes `least`. A person's role never includes a node's, nor the reverse. */
+/* Returns whether `role` includes `least`. A person's role never includes a node's, nor the
+ * reverse. */
 bool hd_role_has(enum hd_role role, enum hd_role least);
 
 /* ---- the policy (policy.c) --------------------------------------------------------------------*/
 
-/* What of the jobs of others. Operators and admins see all. */
+/* How much a caller sees of the jobs of others. Operators and admins see all. */
 enum hd_visibility {
-    HD_VISIBILITY_OWN,  /* nothing: they do not exist */
+    HD_VISIBILITY_OWN,  /* nothing: such jobs seem not to exist */
     HD_VISIBILITY_JOBS, /* lists, states, progress; not specs, logs, checkpoints */
     HD_VISIBILITY_ALL,
 };
 
-/* name, word, default of all but operators and admins, unit; 0: no limit. Operators and admins have
- * none unless the policy gives them one. */
+/* Limits: name, word, default for all but operators and admins, unit; 0: no limit. Operators and
+ * admins have no limit unless the policy sets one. */
 #define HD_LIMIT_LIST(X)                                                          \
     X(SUBMISSIONS, "submissions_per_s", 100, "submissions in a second")           \
     X(QUERIES, "queries_per_s", 1000, "queries in a second")                      \
@@ -66,84 +67,88 @@ enum hd_limit { HD_LIMIT_LIST(X) HD_LIMIT_COUNT };
 const char *hd_limit_name(enum hd_limit limit);
 const char *hd_limit_unit(enum hd_limit limit);
 
-/* How long the controller keeps what it knows of jobs that have ended; 0: for ever. */
+/* How long history of ended jobs is kept; 0: forever. */
 struct hd_retention {
-    int64_t history_ms;    /* events, steps and validations, after the job's end */
-    int64_t history_jobs;  /* of so many jobs, those that ended last */
-    int64_t step_lines;    /* of an ended job, at most so many lines of steps */
-    int64_t step_lines_ms; /* from so long after its end on */
+    int64_t history_ms;    /* milliseconds after the job's end that events, steps and validations
+                            * are kept */
+    int64_t history_jobs;  /* number of jobs, the last ended, whose history is kept */
+    int64_t step_lines;    /* largest number of step lines of an ended job */
+    int64_t step_lines_ms; /* milliseconds after its end from which step_lines applies */
 };
 
 struct hd_policy;
 
-/* The policy without a file. NULL: no memory. */
+/* Returns the policy that applies without a policy file. NULL: no memory. */
 struct hd_policy *hd_policy_new(void);
 void hd_policy_free(struct hd_policy *policy);
-/* Reads the lines of a policy file, whose form docs/operations.md describes. HD_INVALID: the
- * message has `name` and the line, and what to write. */
+/* Parses the lines of a policy file (format: docs/operations.md). HD_INVALID: the message has
+ * `name`, the line, and what to write. */
 enum hd_status hd_policy_parse(const char *name, const char *text, struct hd_policy **ret_policy);
-/* The same of a file. HD_DENIED: others than its owner may write it. */
+/* Reads and parses a policy file. HD_DENIED: others than its owner may write it. */
 enum hd_status hd_policy_read(const char *path, struct hd_policy **ret_policy);
 
-/* How a caller without a role of its credential has come. */
+/* How a caller without a credential that has a role has connected. */
 enum hd_login {
-    HD_LOGIN_TOKEN_FILE, /* --token-file: user, unless the policy says otherwise */
-    HD_LOGIN_SOCKET,     /* another uid than the controller's and root: none */
+    HD_LOGIN_TOKEN_FILE, /* by --token-file: role user, unless the policy says otherwise */
+    HD_LOGIN_SOCKET,     /* by the socket, with a uid other than the controller's and root: role
+                          * none */
 };
 
 enum hd_role hd_policy_role(const struct hd_policy *policy, const char *name, enum hd_login login);
 enum hd_visibility hd_policy_visibility(const struct hd_policy *policy, const char *name,
                                         enum hd_role role);
-/* INT64_MAX: no limit. */
+/* Returns a limit of the name; INT64_MAX: no limit. */
 int64_t hd_policy_limit(const struct hd_policy *policy, const char *name, enum hd_role role,
                         enum hd_limit limit);
 struct hd_retention hd_policy_retention(const struct hd_policy *policy);
-/* As which system user the ranks of an owner's jobs run: *ret_user as base/user.h has it; "": as
- * heddled's own, because the policy has no rule for users, or says so. HD_DENIED: none; the message
- * says what to add. */
+/* Finds the system user as which the ranks of an owner's jobs run: *ret_user in the form of
+ * base/user.h; "": heddled's own user, because the policy has no rule for users, or says so.
+ * HD_DENIED: the policy names none; the message says what to add. */
 enum hd_status hd_policy_user(const struct hd_policy *policy, const char *owner,
                               char ret_user[HD_USER_BYTES_MAX + 1]);
 
 /* ---- credentials (credentials.c) --------------------------------------------------------------*/
 
-struct hd_credentials; /* those that are valid, by hash; and the next number */
+struct hd_credentials; /* registry of valid credentials by hash, and the next id */
 
 struct hd_credentials *hd_credentials_new(void);
 void hd_credentials_free(struct hd_credentials *all);
-/* At start, in the order of their ids, then the highest id that was ever used. */
+/* Adds a stored credential at start, in the order of ids; hd_credentials_restored then sets the
+ * highest id ever used. */
 enum hd_status hd_credentials_restore(struct hd_credentials *all,
                                       const struct hd_credential_record *credential);
 void hd_credentials_restored(struct hd_credentials *all, uint64_t last);
 
 enum { HD_CREDENTIALS_MAX = 100000 };
-/* Adds one that is new: sets its id. HD_LIMIT: there are HD_CREDENTIALS_MAX. */
+/* Adds a new credential and sets its id. HD_LIMIT: there are HD_CREDENTIALS_MAX. */
 enum hd_status hd_credentials_add(struct hd_credentials *all,
                                   struct hd_credential_record *credential);
-/* The credential with this hash that is valid now; NULL: none. It stays until one is added or
+/* Returns the credential with this hash that is valid now; NULL: none. Valid until one is added or
  * ended. */
 const struct hd_credential_record *hd_credentials_find(const struct hd_credentials *all,
                                                        const unsigned char *hash, int64_t now_ms);
 const struct hd_credential_record *hd_credentials_find_id(const struct hd_credentials *all,
                                                           uint64_t id, int64_t now_ms);
-/* Ends one: it is not found any more. */
+/* Ends a credential: it is not found any more. */
 void hd_credentials_end(struct hd_credentials *all, uint64_t id);
-/* Remembers a certificate of a node that was ended, from which no other may be adopted
- * (services/adopt.c); nothing for other kinds. */
+/* Remembers a node's certificate that was ended, so that it cannot be adopted (services/adopt.c);
+ * does nothing for other kinds. */
 void hd_credentials_keep_ended(struct hd_credentials *all,
                                const struct hd_credential_record *credential);
-/* Returns whether the certificate with this hash was ended, or any of `node` at since_ms or later;
- * true, too, if that is not known for want of memory. */
+/* Returns whether the certificate with this hash was ended, or any certificate of `node` at
+ * since_ms or later; true also if that is unknown for lack of memory. */
 bool hd_credentials_was_ended(const struct hd_credentials *all, const unsigned char *hash,
                               const char *node, int64_t since_ms);
-/* Lets credentials that have expired by this clock (base/clock.h, settled) make room when more
- * come; 0, as at first: none does. */
+/* Allows dropping credentials that expired before settled_ms (base/clock.h, settled clock); 0, the
+ * initial value: none. */
 void hd_credentials_settle(struct hd_credentials *all, int64_t settled_ms);
 size_t hd_credentials_count(const struct hd_credentials *all);
-/* The one at `index`, below the count, in no order; it may have expired. */
+/* Returns the credential at `index`, below the count, in no order; it may have expired. */
 const struct hd_credential_record *hd_credentials_at(const struct hd_credentials *all,
                                                      size_t index);
 
-/* The caller with this token. HD_DENIED: it is unknown, expired, revoked, or not a person's. */
+/* The identity of a caller with a person's token. HD_DENIED from hd_identity_of_token: the token is
+ * unknown, expired, revoked, or not a person's. */
 struct hd_identity {
     char name[HD_CTL_NAME_BYTES_MAX + 1];
     enum hd_role role;
@@ -152,27 +157,28 @@ struct hd_identity {
 enum hd_status hd_identity_of_token(const struct hd_credentials *all, const char *token,
                                     int64_t now_ms, struct hd_identity *ret_identity);
 
-/* What names of tokens and people are made of; as in token files (rpc.h). */
+/* Returns whether the text is a valid name of a token or person; token files (rpc.h) have the same
+ * rule. */
 bool hd_identity_is_name(const char *name);
 
 /* ---- usage (usage.c) --------------------------------------------------------------------------*/
 
-/* What each name uses of its limits. */
+/* Per name: usage of its limits. */
 struct hd_usages;
 
 struct hd_usages *hd_usages_new(void);
 void hd_usages_free(struct hd_usages *usages);
-/* Takes one of a rate (SUBMISSIONS, QUERIES). `most` a second; a second's worth may come at once.
- * HD_LIMIT: the message names the limit and what is used. */
+/* Counts one call against a rate (SUBMISSIONS, QUERIES): `most` per second; a second's worth may
+ * come at once. HD_LIMIT: the message names the limit and the usage. */
 enum hd_status hd_usages_take(struct hd_usages *usages, const char *name, enum hd_limit limit,
                               int64_t most, int64_t now_ms);
-/* What of a rate is used now, rounded up. */
+/* Returns the current usage of a rate, rounded up. */
 int64_t hd_usages_rate(const struct hd_usages *usages, const char *name, enum hd_limit limit,
                        int64_t most, int64_t now_ms);
-/* HD_LIMIT, with the same words: `used` of `most` are used, and one more is not possible. */
+/* Returns HD_LIMIT, with the message of hd_usages_take, if `used` of `most` leaves nothing. */
 enum hd_status hd_limit_check(const char *name, enum hd_limit limit, int64_t used, int64_t most);
 
-/* Live jobs, counted by their owners from the records that are written. */
+/* Counts live jobs per owner, from the job records that are written. */
 void hd_usages_see_job(struct hd_usages *usages, const struct hd_job_record *job);
 int64_t hd_usages_jobs(const struct hd_usages *usages, const char *name, bool queued_alone);
 

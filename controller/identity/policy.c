@@ -1,16 +1,17 @@
-/* The policy file: one rule a line, words between spaces.
+/* policy: parses the policy file, and answers from its rules. One rule per line, words separated by
+ * spaces.
  *
- *     role NAME ROLE            NAME as heddle whoami says it: ann, uid:1001, token
- *     role-of-uids ROLE         of every other user who can open the Unix socket
- *     role-of-tokens ROLE       of every other name of --token-file
+ *     role NAME ROLE            NAME as heddle whoami prints it: ann, uid:1001, token
+ *     role-of-uids ROLE         role of every other user who can open the Unix socket
+ *     role-of-tokens ROLE       role of every other name of --token-file
  *     see WHO own|jobs|all      WHO: a NAME, or role:ROLE
- *     limit WHO LIMIT NUMBER    0: none
- *     user NAME SYSTEM-USER|own  as whom the ranks of NAME's jobs run; own: as heddled's own user
- *     user-of-uids SYSTEM-USER|same|own    of every other uid:NUMBER; same: as that uid
- *     user-of-others SYSTEM-USER|same|own  of every other name; same: as the user of that name
+ *     limit WHO LIMIT NUMBER    0: no limit
+ *     user NAME SYSTEM-USER|own  system user of the ranks of NAME's jobs; own: heddled's own user
+ *     user-of-uids SYSTEM-USER|same|own    for every other uid:NUMBER; same: that uid
+ *     user-of-others SYSTEM-USER|same|own  for every other name; same: the user of that name
  *     keep history DAYS | history-jobs COUNT | step-lines COUNT after DAYS
  *
- * A rule of a name goes before that of its role. Two rules for the same are an error.
+ * A rule for a name precedes the rule for its role. Two rules for the same subject are an error.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ struct policy_rule {
     char who[HD_CTL_NAME_BYTES_MAX + 1]; /* a name, or "role:user" */
     enum hd_limit limit;
     int64_t value;
-    char user[HD_USER_BYTES_MAX + 1]; /* of RULE_USER */
+    char user[HD_USER_BYTES_MAX + 1]; /* for RULE_USER */
 };
 
 struct hd_policy {
@@ -42,7 +43,7 @@ struct hd_policy {
     enum hd_role uids, tokens;
     bool uids_given, tokens_given, history_given, history_jobs_given, step_lines_given;
     struct hd_retention retention;
-    bool maps_users; /* there is a rule for users, so that each job needs one */
+    bool maps_users; /* there is a rule for users: every owner needs a system user */
     char uids_user[HD_USER_BYTES_MAX + 1], others_user[HD_USER_BYTES_MAX + 1]; /* "": no rule */
 };
 
@@ -99,7 +100,7 @@ static const struct policy_rule *find(const struct hd_policy *policy, enum rule_
     return NULL;
 }
 
-/* The rule of the name, or else that of its role. */
+/* Returns the rule for the name, else the rule for its role; NULL: neither exists. */
 static const struct policy_rule *find_for(const struct hd_policy *policy, enum rule_kind kind,
                                           const char *name, enum hd_role role, enum hd_limit limit)
 {
@@ -153,7 +154,7 @@ struct hd_retention hd_policy_retention(const struct hd_policy *policy)
     return policy->retention;
 }
 
-/* `same`: the name itself; of a certificate what follows cert:. */
+/* Resolves `same`: the owner's name itself; for a certificate the part after "cert:". */
 static enum hd_status same_user(const char *owner, char ret_user[HD_USER_BYTES_MAX + 1])
 {
     const char *word = hd_text_starts(owner, "cert:") ? owner + 5 : owner;
@@ -218,7 +219,7 @@ static enum hd_status add(struct hd_policy *policy, const struct policy_rule *ru
     return HD_OK;
 }
 
-/* uid:NUMBER, cert:NAME, or a name of tokens, "token" included. */
+/* Returns whether a word is uid:NUMBER, cert:NAME, or a name of a token, including "token". */
 static bool is_name(const char *word)
 {
     int64_t uid;
@@ -353,7 +354,7 @@ static enum hd_status take_retention(struct hd_policy *policy, char **words, siz
                               "step-lines COUNT after DAYS");
 }
 
-/* takes_same: of many names, where it means something. */
+/* Reads a system user. takes_same: the rule covers many names, so `same` is allowed. */
 static enum hd_status read_user(const char *word, bool takes_same,
                                 char ret_user[HD_USER_BYTES_MAX + 1])
 {
@@ -361,7 +362,8 @@ static enum hd_status read_user(const char *word, bool takes_same,
 
     if (strcmp(word, "own") != 0 && !(takes_same && strcmp(word, "same") == 0))
         st = hd_user_check(word);
-    if (st == HD_DENIED) /* root: as wrong as any other mistake in the file */
+    if (st == HD_DENIED) /* root is refused as an invalid value, like any other mistake in the
+                          * file */
         st = hd_err(HD_INVALID, "%s", hd_err_message());
     if (!st && strcmp(word, "same") == 0 && !takes_same)
         st = hd_err(HD_INVALID, "same is for user-of-uids and user-of-others; write the user");

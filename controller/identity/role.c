@@ -43,8 +43,7 @@ bool hd_identity_is_name(const char *name)
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@";
     const size_t length = strlen(name);
 
-    /* digits alone are a credential's number; the last two are what tokens without a name are
-     * called */
+    /* digits alone are a credential's id; "token" and "node" name tokens without a name */
     return length >= 1 && strspn(name, "0123456789") < length && length <= 64 &&
            strspn(name, allowed) == length && strcmp(name, "token") != 0 &&
            strcmp(name, "node") != 0;

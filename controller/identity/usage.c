@@ -1,4 +1,4 @@
-/* What names use: buckets of rates, and counts of live jobs. */
+/* usage: usage per name: leaky buckets for rates, and counts of live jobs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,22 +7,22 @@
 #include "base/random.h"
 #include "controller/identity/identity.h"
 
-enum { RATES = 2 }; /* SUBMISSIONS, QUERIES */
+enum { RATES = 2 }; /* SUBMISSIONS and QUERIES */
 
 _Static_assert(HD_LIMIT_SUBMISSIONS == 0 && HD_LIMIT_QUERIES == 1, "the rates come first");
 
 struct user {
     char *name;
     struct {
-        double used; /* of a second's worth */
+        double used; /* level of the bucket at at_ms: calls */
         int64_t at_ms;
     } rates[RATES];
     int64_t queued, live;
 };
 
-/* A live job: whose it is, and how it is counted. */
+/* A live job: its owner, and how it is counted. */
 struct counted {
-    uint64_t job; /* 0: empty */
+    uint64_t job; /* 0: empty slot */
     uint32_t user;
     bool queued;
 };
@@ -30,9 +30,9 @@ struct counted {
 struct hd_usages {
     struct user *users;
     size_t count, capacity;
-    uint32_t *slots; /* of names: position + 1; 0: empty */
+    uint32_t *slots; /* hash table of names: index + 1; 0: empty */
     size_t slot_count;
-    struct counted *jobs; /* by number, open addressing, at most half full */
+    struct counted *jobs; /* hash table by job number, open addressing, at most half full */
     size_t job_count, job_slots;
 };
 
@@ -94,7 +94,7 @@ static bool grow_usages(struct hd_usages *usages)
     return true;
 }
 
-/* NULL: no memory. */
+/* Returns the user's entry, creating it. NULL: no memory. */
 static struct user *user_of(struct hd_usages *usages, const char *name)
 {
     struct user *found = find_or_add_usage(usages, name);
@@ -111,7 +111,7 @@ static struct user *user_of(struct hd_usages *usages, const char *name)
 
 /* ---- rates ------------------------------------------------------------------------------------*/
 
-/* Of a bucket that holds `most` and drains `most` a second. */
+/* Returns the level of a bucket that holds `most` and drains `most` per second. */
 static double level(const struct user *user, enum hd_limit limit, int64_t most, int64_t now_ms)
 {
     const double drained = (double)(now_ms - user->rates[limit].at_ms) / 1000.0 * (double)most;
@@ -185,7 +185,7 @@ static bool grow_jobs(struct hd_usages *usages)
     return true;
 }
 
-/* Those behind it that a search reaches only over its slot move up. */
+/* Removes an entry and reinserts the entries behind it that a search would no longer reach. */
 static void forget(struct hd_usages *usages, size_t hole)
 {
     const size_t mask = usages->job_slots - 1;
@@ -215,7 +215,8 @@ void hd_usages_see_job(struct hd_usages *usages, const struct hd_job_record *job
     if (!live && !usages->job_slots)
         return;
     if (!grow_jobs(usages))
-        return; /* the count is too low then; memory for the job itself is used up, too */
+        return; /* no memory: the count becomes too low, but the job itself cannot be stored
+                 * either */
     at = job_slot(usages->jobs, usages->job_slots, job->job);
     if (usages->jobs[at].job)
         count(usages, &usages->jobs[at], -1);
