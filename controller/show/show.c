@@ -13,7 +13,7 @@ const char *show_word(const ProtobufCEnumDescriptor *descriptor, const char *pre
     const ProtobufCEnumValue *found = protobuf_c_enum_descriptor_get_value(descriptor, value);
     size_t n = 0;
 
-    if (!found) { /* a newer peer's */
+    if (!found) { /* value of a newer peer */
         (void)snprintf(ret_word, SHOW_WORD_MAX, "unknown(%d)", value);
         return ret_word;
     }
@@ -42,7 +42,7 @@ void show_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
     hd_json_add_string(w, key, text);
 }
 
-/* A number that is not known is null, because 0 is a number, too. */
+/* Adds a number, or null if it is unknown, because 0 is a valid number. */
 void show_known(struct hd_json_writer *w, const char *key, bool known, double value)
 {
     if (known)
@@ -147,7 +147,7 @@ static void add_attempt(struct hd_json_writer *w, const Heddle__V1__AttemptStatu
     hd_json_end(w, '}');
 }
 
-/* null for a spec that this build cannot read: a newer controller's. */
+/* Adds the spec; null if this build cannot read it, because a newer controller sent it. */
 static void add_spec(struct hd_json_writer *w, const Heddle__V1__JobSpec *spec)
 {
     struct hd_arena arena;
@@ -232,7 +232,7 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
 
 bool show_is_held(const Heddle__V1__DeviceInfo *d)
 {
-    return d->held || d->job; /* an older controller says the job alone */
+    return d->held || d->job; /* an older controller sends only the job */
 }
 
 static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d)
@@ -425,7 +425,7 @@ bool show_history(struct hd_json_writer *w, uint64_t job, const Heddle__V1__Watc
         line_begin(w, "end", job, entry->attempt);
         add_job_end(w, entry->end);
         break;
-    default: /* of a newer controller: nothing that this build has words for */
+    default: /* kind of a newer controller: unknown to this build */
         return false;
     }
     hd_json_end(w, '}');

@@ -1,4 +1,4 @@
-/* show: messages of the controller as JSON, a form that does not change.
+/* show: messages of the controller as JSON, in a stable form.
  *
  * An envelope is {"api_version":"heddle/v1","kind":KIND,"items":[...]}; a line of jsonl is an item
  * whose first member is "type". Times are RFC 3339 in UTC, or null if unknown; names of durations
@@ -13,28 +13,28 @@
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/job.pb-c.h"
 
-/* The word of an enum's value: its name in the .proto file, without the prefix and in lower case;
- * "unknown(7)" for one of a newer build. */
+/* Writes the word of an enum value: its name in the .proto file, without the prefix and in lower
+ * case; "unknown(7)" for a value of a newer build. Returns ret_word. */
 enum { SHOW_WORD_MAX = 24 };
 const char *show_word(const ProtobufCEnumDescriptor *descriptor, const char *prefix, int value,
                       char ret_word[SHOW_WORD_MAX]);
 
-/* Opens an envelope; what follows are its members, and hd_json_end(writer, '}') in the end. */
+/* Opens an envelope; the caller adds its members and ends it with hd_json_end(writer, '}'). */
 void show_envelope_begin(struct hd_json_writer *writer, const char *kind);
 
-/* Members of the open object. */
+/* Add the members of a job, node .. to the open object. */
 void show_job(struct hd_json_writer *writer, const Heddle__V1__JobStatus *job, bool with_details);
-/* Returns whether a job holds the device, also one that the caller may not see. */
+/* Returns whether a job holds the device, even a job that the caller may not see. */
 bool show_is_held(const Heddle__V1__DeviceInfo *device);
 void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node);
 void show_queue(struct hd_json_writer *writer, const Heddle__V1__QueueStatus *queue);
 void show_event(struct hd_json_writer *writer, const Heddle__V1__Event *event);
 void show_checkpoint(struct hd_json_writer *writer, const Heddle__V1__CheckpointInfo *checkpoint);
 void show_known(struct hd_json_writer *writer, const char *key, bool known,
-                double value); /* or null */
+                double value); /* adds null unless `known` */
 void show_time(struct hd_json_writer *writer, const char *key, int64_t unix_ms);
 
-/* One message of a job's history as an object; false for a kind of a newer controller. */
+/* Writes one message of a job's history as an object; false for a kind of a newer controller. */
 bool show_history(struct hd_json_writer *writer, uint64_t job,
                   const Heddle__V1__WatchJobResponse *entry);
 
