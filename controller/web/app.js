@@ -1,13 +1,14 @@
 /* app: the dashboard. It only reads: GET /api/v1/..., whose objects are those of `heddle -o json`.
  *
- * A view is a function that builds its elements once and returns {load, show}: load fetches what the
- * view needs, show writes it into the elements. The stream says what has changed, then the view is
- * loaded again, at most once a second. Text from the cluster goes in as text, never as markup. */
+ * A view is a function that builds its elements once and returns {title, wants, load, show}: load
+ * fetches data, show writes it into the elements, wants decides whether a change concerns the view.
+ * The stream reports changes; the view is then reloaded, at most once a second. Text from the cluster
+ * is inserted as text, never as markup. */
 'use strict';
 
 const $ = (id) => document.getElementById(id);
 
-/* ---- small things ---- */
+/* ---- elements and formats ---- */
 
 const el = (tag, attributes, ...children) => {
   const node = document.createElement(tag);
@@ -17,7 +18,7 @@ const el = (tag, attributes, ...children) => {
   return node;
 };
 
-/* Changes a text only if it differs: a selection in it stays. */
+/* Sets a node's text only if it differs, so that a user's selection in it survives. */
 const put = (node, text) => {
   const wanted = text === null || text === undefined ? '' : String(text);
   if (node.textContent !== wanted) node.textContent = wanted;
@@ -28,7 +29,7 @@ const set = (node, name, value) => {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 };
 
-/* Makes the children of `parent` those of `items`, keeps the elements of items that stay. */
+/* Makes the children of `parent` match `items`; reuses the elements of items that are still present. */
 const keyed = (parent, items, key, build, update) => {
   const old = new Map([...parent.children].map((n) => [n.dataset.key, n]));
   let at = parent.firstChild;
@@ -57,7 +58,7 @@ const bytes = (n) => {
   return `${n < 10 && unit ? n.toFixed(1) : Math.round(n)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'][unit]}`;
 };
 
-/* 3723 s -> "1h02m" */
+/* Formats seconds: 3723 -> "1h02m". */
 const span = (seconds) => {
   if (!Number.isFinite(seconds)) return '–';
   const s = Math.max(0, Math.round(seconds));
@@ -68,7 +69,7 @@ const span = (seconds) => {
   return `${Math.floor(s / 86400)}d${two(Math.floor(s % 86400 / 3600))}h`;
 };
 
-let clockAhead = 0; /* the controller's clock - this one, in ms */
+let clockAhead = 0; /* ms: the controller's clock minus the browser's */
 const now = () => Date.now() + clockAhead;
 const since = (time) => time ? span((now() - Date.parse(time)) / 1000) : '–';
 const clock = (time) => {
@@ -79,7 +80,7 @@ const clock = (time) => {
 const startOf = (job) => Date.parse(job.expected_start_at) > now() ? `at ${clock(job.expected_start_at)}` : 'at any moment';
 const people = (owner) => owner.replace(/^uid:/, 'uid ');
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 let token = sessionStorage.getItem('heddle-token');
 let asking = null;
@@ -115,7 +116,7 @@ const request = async (path, options) => {
 };
 const get = async (path) => (await request(path)).json();
 
-/* ---- parts that several views have ---- */
+/* ---- elements shared by views ---- */
 
 const stateText = (node, state, text) => {
   set(node, 'data-state', state);
@@ -154,7 +155,7 @@ const eventTable = (label) => {
 
 /* ---- jobs ---- */
 
-/* The cells of a row behind the name, by the part of the list: [head, class, label on narrow pages]. */
+/* Columns after the name, per section of the job list: [head, class, label on narrow pages]. */
 const JOB_COLUMNS = {
   running: [['State'], ['Loss', 'spark-cell'], ['', 'number', 'loss'], ['Step', 'progress-cell'], ['Tokens/s', 'number', 'tokens/s'], ['Devices', 'number', 'devices'], ['Age', 'number', 'age']],
   waiting: [['State'], ['Why it waits', 'message'], ['Devices', 'number', 'devices'], ['Age', 'number', 'age']],
@@ -263,7 +264,7 @@ const jobsView = (main) => {
       const states = ['running,stopping', 'queued', 'succeeded,failed,cancelled'];
       const lists = await Promise.all(parts.map((p, i) => get(`/api/v1/jobs?state=${states[i]}&limit=${p.limit}`)));
       parts.forEach((p, i) => { p.jobs = lists[i].items; p.next = lists[i].next_page; });
-      if (!waits.next) waits.jobs.reverse(); /* the oldest is the next */
+      if (!waits.next) waits.jobs.reverse(); /* oldest first: it is the next to start */
     },
     show() { show(); sparks(); },
   };
@@ -341,7 +342,8 @@ const jobView = (main, id) => {
     const words = job.blockers.length > 1 ? `All that it waits for: ${job.blockers.map((b) => b.replaceAll('_', ' ')).join(', ')}.` : '';
     why.replaceChildren(el('h3', {}, job.state === 'failed' ? 'Why it failed' : job.state === 'queued' ? 'Why it waits' : waits ? 'What is wrong' : 'How it ended'), el('p', {}, job.reason), ...(words ? [el('p', {class: 'small'}, words)] : []));
   };
-  /* A hang: who hung, in what, and who waits since when: of the end of an attempt, and of events. */
+  /* Shows which rank hung, where, and which ranks wait for it: from the last attempt that ended by a
+   * hang, and from hang and straggler events. */
   const showEvidence = () => {
     const ends = job.attempts.filter((a) => a.end && a.end.cause === 'hang');
     const tells = list.filter((e) => e.kind === 'hang' || e.kind === 'straggler');
@@ -373,14 +375,14 @@ const jobView = (main, id) => {
     async load() {
       const [jobs, made, eventList, checkpointList] = await Promise.all([
         get(`/api/v1/jobs/${id}`), get(`/api/v1/jobs/${id}/curve?buckets=512`), get(`/api/v1/jobs/${id}/events?limit=200`), get(`/api/v1/jobs/${id}/checkpoints`).catch((failure) => {
-          if (failure.status === 403) return {items: []}; /* who may see a job need not see its files */
+          if (failure.status === 403) return {items: []}; /* a user who may see a job may lack the right to see its files */
           throw failure;
         })]);
       job = jobs.items[0];
       curve = made;
       list = eventList.items;
       checkpoints = checkpointList.items;
-      if (!curve.complete) refresh(); /* a long history: what is read so far is shown */
+      if (!curve.complete) refresh(); /* a long history is shown before all of it is read */
     },
     show() {
       put(name, job.name);
@@ -403,7 +405,7 @@ const jobView = (main, id) => {
   };
 };
 
-/* ---- nodes, events ---- */
+/* ---- nodes and events ---- */
 
 const nodesView = (main) => {
   const t = table([['Node'], ['State'], ['Devices'], ['Seen', true]], 'Nodes');
@@ -492,7 +494,7 @@ const showServer = (server) => {
   if (view.title !== `Job ${view.id}`) document.title = `${view.title}: ${jobs.running} running, Heddle`;
 };
 
-/* Loads the view and shows it; while that goes on, one more load is remembered. */
+/* Loads the view and shows it; a request during a load causes one more load after it. */
 const refresh = async () => {
   clearTimeout(timer);
   timer = 0;
@@ -506,7 +508,7 @@ const refresh = async () => {
       mine.show();
       showServer(server);
       $('view').dataset.loaded = ++loaded;
-      if (loaded === 1) $('view').dataset.liveMs = Math.round(performance.now()); /* since the navigation began */
+      if (loaded === 1) $('view').dataset.liveMs = Math.round(performance.now()); /* ms since the navigation began */
     }
   } catch (failure) {
     if (mine === view) notice(failure.status ? failure.message : 'The controller does not answer. This page tries again.');
@@ -537,7 +539,7 @@ const open = () => {
   refresh();
 };
 
-/* A line says what has changed. */
+/* Reads the stream, in which each line reports a change; reconnects with growing pauses. */
 const follow = async () => {
   for (let pause = 500;;) {
     let ended = false;
@@ -554,12 +556,12 @@ const follow = async () => {
           if (!line) continue;
           const change = JSON.parse(line);
           live('live');
-          if (change.type === 'hello' && pause > 500) soon(0); /* what was missed meanwhile */
+          if (change.type === 'hello' && pause > 500) soon(0); /* loads changes that were missed while disconnected */
           if (change.type === 'changed' && view.wants(change)) soon(700);
           pause = 500;
         }
       }
-    } catch { /* told below */ }
+    } catch { /* live() shows it */ }
     live(ended ? 'connecting' : 'lost');
     await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(10000, pause * 2);
@@ -591,6 +593,6 @@ document.addEventListener('keydown', (event) => {
 });
 
 addEventListener('hashchange', open);
-setInterval(() => { if (!document.hidden) soon(0); }, 15000); /* ages grow though nothing changes */
+setInterval(() => { if (!document.hidden) soon(0); }, 15000); /* ages must grow even without changes */
 open();
 follow();

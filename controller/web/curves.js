@@ -1,7 +1,7 @@
-/* curves: draws thinned curves (GET /api/v1/jobs/N/curve) as SVG.
+/* curves: draws downsampled curves (GET /api/v1/jobs/N/curve) as SVG.
  *
- * A bucket has the lowest, highest and newest value of its steps: the band is drawn from lowest to
- * highest, so a spike of one step in a million is seen; the line follows the newest. */
+ * Each bucket holds the lowest, highest and newest value of its steps. The band spans lowest to
+ * highest, so that a spike of one step in a million is visible; the line follows the newest. */
 'use strict';
 
 const curves = (() => {
@@ -15,7 +15,7 @@ const curves = (() => {
     return node;
   };
 
-  /* 98123 -> "98.1k", 0.00034 -> "3.4e-4": as short as it can be read. */
+  /* Formats a number briefly: 98123 -> "98.1k", 0.00034 -> "3.4e-4". */
   const short = (value, digits = 4) => {
     if (value === null || !Number.isFinite(value)) return '–';
     const size = Math.abs(value);
@@ -26,7 +26,7 @@ const curves = (() => {
     return `${+value.toPrecision(digits)}`;
   };
 
-  /* About `count` round numbers between the two. */
+  /* Returns about `count` round numbers between low and high. */
   const ticks = (low, high, count) => {
     const rough = (high - low) / count || 1;
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -56,7 +56,7 @@ const curves = (() => {
     return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
   };
 
-  /* "M x y L x y ...", broken where a value is missing. */
+  /* Returns an SVG path "M x y L x y ..." with a gap where a value is missing. */
   const line = (xs, ys) => {
     let path = '', open = false;
     for (let i = 0; i < xs.length; i++) {
@@ -84,7 +84,7 @@ const curves = (() => {
     return path;
   };
 
-  /* A chart in `figure`. update(curve, name, dots): dots are validations. */
+  /* Builds a chart in `figure`; returns {update(curve, name, dots)}, where dots are validations. */
   const chart = (figure, title, height, format) => {
     const caption = document.createElement('figcaption');
     const head = document.createElement('h3');
@@ -185,7 +185,7 @@ const curves = (() => {
     };
   };
 
-  /* A line without axes. */
+  /* Draws a small line without axes into `svg`. */
   const spark = (svg, curve, name) => {
     const series = curve.series.find((s) => s.name === name);
     const width = 112, height = 26;
