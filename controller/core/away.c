@@ -45,9 +45,10 @@ void core_report_away(struct hd_core *core)
         return;
     hd_clock_format_span(core->away_ms, away);
     hd_clock_format_span(core->config.restart_grace_ms, grace);
-    core_event(core, NULL, HD_EVENT_CONTROLLER_AWAY, 0, -1, "",
-               "the controller was stopped for %s (a signal, or its machine stood still): nodes "
-               "have %s to be heard again",
-               away, grace);
+    core_event(
+        core, NULL, HD_EVENT_CONTROLLER_AWAY, 0, -1, "",
+        "the controller was paused for %s (by a signal, or its machine was suspended): nodes "
+        "have %s to reconnect",
+        away, grace);
     core->away_ms = 0;
 }

@@ -392,6 +392,6 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
     if (!waits || choice->saved_ms > 0)
         return;
     hd_clock_format_span(choice->gain_ms, gain);
-    hd_text_add(text, "; but it needs its devices %s less there, and other jobs wait for them",
+    hd_text_add(text, "; but it holds its devices %s less there, and other jobs wait for them",
                 gain);
 }

@@ -579,7 +579,7 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
         set = "held or after others";
     else if (core_jobs_have(&core->planned_to_start, job) !=
              (queued && job->rec.planned_start_ms != 0))
-        set = "promised a start";
+        set = "expected to start";
     else if (core_jobs_have(&core->preemptors, job) != job->is_preemptor ||
              (job->is_preemptor && !queued) || (job->pending && !job->is_preemptor))
         set = "waiting for devices of others";
@@ -613,7 +613,7 @@ static enum hd_status count_sets(const struct hd_core *core)
         for (const struct core_job *job = core->groups[i]->first; job; job = job->after) {
             if (job->group != core->groups[i] ||
                 (job->after && job->after->rec.job <= job->rec.job))
-                return hd_err(HD_INTERNAL, "I12: job %llu is in the wrong place of its line",
+                return hd_err(HD_INTERNAL, "I12: job %llu is in the wrong place of its group",
                               (unsigned long long)job->rec.job);
             linked++;
         }
@@ -621,7 +621,8 @@ static enum hd_status count_sets(const struct hd_core *core)
     for (size_t i = 0; i < core->node_count; i++)
         on_nodes += core->nodes[i]->active.count;
     if (allocs != on_nodes)
-        return hd_err(HD_INTERNAL, "I12: attempts have %zu shares, nodes %zu", allocs, on_nodes);
+        return hd_err(HD_INTERNAL, "I12: attempts have %zu node allocations, nodes %zu", allocs,
+                      on_nodes);
     if (live != core->live_count)
         return hd_err(HD_INTERNAL, "%zu jobs live, %zu are counted", live, core->live_count);
     if (active != core->active.count || deleting != core->deleting.count || waiting != linked)

@@ -478,23 +478,25 @@ struct hd_core_choice {
 const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint64_t job);
 
 /* Reasons why a queued job waits: enumerator, stable word, text for users. */
-#define HD_CORE_WAIT_LIST(X)                                                                  \
-    X(HELD, "held", "a user holds it (heddle release)")                                       \
-    X(AFTER, "after", "jobs that it comes after have not succeeded yet")                      \
-    X(DELAY, "delay", "its last attempt failed or gave way, and the next one is delayed")     \
-    X(SEARCH, "search", "its checkpoints are being looked for on the disk")                   \
-    X(MISSING, "missing", "its checkpoints are not on the disk (heddle show)")                \
-    X(PLAN, "plan", "the best layout for its devices is being looked for")                    \
-    X(BETTER, "better_place", "a place where its steps take less time is free soon")          \
-    X(CLOSED, "closed", "its queue is closed (heddle queue set NAME --open)")                 \
-    X(QUOTA, "quota", "its queue may not hold so many devices more")                          \
-    X(USER_QUOTA, "user_quota", "its owner may not hold so many devices more in its queue")   \
-    X(DEVICES, "devices", "the devices that it needs are held by other jobs")                 \
-    X(JOBS_DIR, "jobs_dir", "the cluster's jobs directory is not seen (heddle nodes)")        \
-    X(NODES, "nodes", "nodes with the devices that it needs take no jobs now (heddle nodes)") \
-    X(RESERVED, "reserved", "free devices are kept for a job that comes before it")           \
-    X(PREEMPTING, "preempting", "other jobs write checkpoints and give devices back")         \
-    X(CAPACITY, "capacity", "no nodes that are known and not drained have enough devices")
+#define HD_CORE_WAIT_LIST(X)                                                                    \
+    X(HELD, "held", "a user holds it (heddle release)")                                         \
+    X(AFTER, "after", "jobs that its `after` names have not succeeded yet")                     \
+    X(DELAY, "delay", "its last attempt failed or was preempted; the next one is delayed")      \
+    X(SEARCH, "search", "its checkpoints are being searched on the disk")                       \
+    X(MISSING, "missing", "its checkpoints are not on the disk (heddle show)")                  \
+    X(PLAN, "plan", "the best layout for its devices is being computed")                        \
+    X(BETTER, "better_place", "devices on which its steps take less time are free soon")        \
+    X(CLOSED, "closed", "its queue is closed (heddle queue set NAME --open)")                   \
+    X(QUOTA, "quota", "the device limit of its queue leaves too few devices")                   \
+    X(USER_QUOTA, "user_quota", "its owner's device limit in the queue leaves too few devices") \
+    X(DEVICES, "devices", "the devices that it needs are held by other jobs")                   \
+    X(JOBS_DIR, "jobs_dir",                                                                     \
+      "the controller or a node does not see the jobs directory (heddle nodes)")                \
+    X(NODES, "nodes", "nodes with the devices that it needs accept no jobs now (heddle nodes)") \
+    X(RESERVED, "reserved", "free devices are reserved for a job before it")                    \
+    X(PREEMPTING, "preempting",                                                                 \
+      "other jobs are being preempted for it; they write checkpoints first")                    \
+    X(CAPACITY, "capacity", "the known nodes that are not drained have too few devices")
 #define X(name, word, meaning) HD_CORE_WAITS_##name,
 enum hd_core_blocker { HD_CORE_WAIT_LIST(X) HD_CORE_BLOCKERS_MAX };
 #undef X

@@ -456,8 +456,8 @@ static void begin_move(const struct defragmentation *g, struct job_migration *mi
     struct core_job *other = migration->job;
 
     core_event(g->core, other, HD_EVENT_MOVING, migration->attempt->rec.attempt, -1, "",
-               "attempt %d writes a checkpoint and goes on elsewhere, so that the %d devices "
-               "of job %" PRIu64 " are near one another",
+               "attempt %d writes a checkpoint and moves to other nodes, so that the %d devices "
+               "of job %" PRIu64 " share fewer switches",
                migration->attempt->rec.attempt, g->now->device_count, g->job->rec.job);
     core_attempt_stop_for(g->core, other, migration->attempt, HD_END_CAUSE_PREEMPTED,
                           g->job->rec.job);
@@ -483,8 +483,8 @@ static void report_defragmentation(const struct defragmentation *g,
     for (size_t i = 0; i < count; i++)
         hd_text_add(&text, "%s%" PRIu64, !i ? count == 1 ? "job " : "jobs " : ", ",
                     migrations[i].job->rec.job);
-    hd_text_add(&text, " go%s on elsewhere after a checkpoint, so that it starts on ",
-                count == 1 ? "es" : "");
+    hd_text_add(&text, " move%s to other nodes after a checkpoint, so that it starts on ",
+                count == 1 ? "s" : "");
     core_add_placement_text(g->core, (int32_t)placement->member_count, placement->tier, &text);
     hd_text_add(&text, " at %.3g s a step", placement->plan.step_s);
     g->core->no_memory |= text.failed;

@@ -76,8 +76,8 @@ static void add_need(const struct hd_core *core, const struct hd_job_needs *need
 
 static void add_infeasible(const struct hd_job_needs *needs, const char *why, struct hd_text *text)
 {
-    hd_text_add(text, "; %s: %s", needs->memory_min ? "less is too little" : "fewer are too few",
-                why);
+    hd_text_add(text, "; %s: %s",
+                needs->memory_min ? "less memory is too little" : "fewer are too few", why);
 }
 
 /* Appends a node's state, such as "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1". */
@@ -108,9 +108,9 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
     if (core_whole_groups(needs, free_now) != free_now)
         hd_text_add(text, " (%d in whole tp groups)", core_whole_groups(needs, free_now));
     if (node->hot_spare)
-        hd_text_add(text, " (kept as a spare)");
+        hd_text_add(text, " (hot spare)");
     if (node->reserved.by && node->reserved.by == job)
-        hd_text_add(text, " (kept for it)");
+        hd_text_add(text, " (reserved for it)");
     else if (node->reserved.by)
         hd_text_add(text, " (reserved for job %" PRIu64 ")", node->reserved.by);
     if (all < needs->devices_min)
@@ -218,10 +218,9 @@ static void add_quota(const struct core_job *job, struct hd_text *text)
 static void add_avoided(const struct core_job *job, struct hd_text *text)
 {
     for (size_t i = 0; i < job->avoided_count; i++)
-        hd_text_add(text, "%s%s", i ? ", " : "; not again, if it can be avoided, on ",
-                    job->avoided[i]->rec.name);
+        hd_text_add(text, "%s%s", i ? ", " : "; avoids ", job->avoided[i]->rec.name);
     if (job->avoided_count)
-        hd_text_add(text, ", which failed it twice");
+        hd_text_add(text, ", where it failed twice");
 }
 
 /* Returns whether the node for which the attempt stops is still drained, or its daemon still
@@ -256,10 +255,11 @@ static void explain_stop(const struct hd_core *core, const struct core_job *job,
                     " asked for them, and is held now",
                     attempt->rec.stop_job);
     else if (job->migration_group && !job->rec.held)
-        hd_text_add(text,
-                    "writes a checkpoint and goes on elsewhere, so that the devices of job %" PRIu64
-                    " are near one another",
-                    attempt->rec.stop_job);
+        hd_text_add(
+            text,
+            "writes a checkpoint and moves to other nodes, so that the devices of job %" PRIu64
+            " share fewer switches",
+            attempt->rec.stop_job);
     else if (asked)
         hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
                     attempt->rec.stop_job);
@@ -301,7 +301,7 @@ static void explain_running(const struct hd_core *core, const struct core_job *j
             hd_clock_format_utc(node->silent_since_ms, since);
             hd_clock_format_utc(core_node_lost_at_ms(core, node), lost_at);
             hd_text_add(text,
-                        "%snode %s has %s %s; its ranks may be training; it counts as lost at %s",
+                        "%snode %s has %s %s; its ranks may be training; it becomes lost at %s",
                         text->len_bytes ? "; " : "", node->rec.name,
                         core_node_has_come(node) ? "been silent since"
                                                  : "not connected since the controller's start at",
@@ -333,23 +333,22 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
         return;
     case CORE_WAIT_DELAY:
         left_ms = job->not_before_mono_ms - now.mono_ms;
-        hd_text_add(ret_reason, "%swill be retried in %lld s",
-                    core_is_thrashing(job)
-                        ? "its devices were wanted as soon as it had them, more than once; "
-                        : "",
-                    (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
+        hd_text_add(
+            ret_reason, "%swill be retried in %lld s",
+            core_is_thrashing(job) ? "it was preempted more than once soon after its start; " : "",
+            (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
         return;
     case CORE_WAIT_SEARCH:
         if (core_lacks_checkpoint(job))
             core_add_missing(core, job, ret_reason);
         else
-            hd_text_add(ret_reason, "its checkpoints are being looked for on the disk");
+            hd_text_add(ret_reason, "its checkpoints are being searched on the disk");
         return;
     case CORE_WAIT_MISSING:
         core_add_missing(core, job, ret_reason);
         return;
     case CORE_WAIT_PLAN:
-        hd_text_add(ret_reason, "the best layout for its devices is being looked for");
+        hd_text_add(ret_reason, "the best layout for its devices is being computed");
         return;
     case CORE_WAIT_BETTER:
         core_add_choice(core, &job->choice, true, ret_reason);
@@ -366,7 +365,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
         break;
     }
     if (job->is_preemptor)
-        hd_text_add(ret_reason, "other jobs are writing checkpoints to make room for it; ");
+        hd_text_add(ret_reason, "other jobs are being preempted for it and write checkpoints; ");
     add_need(core, &job->needs, core_checkpoint_newest(job), ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
     add_nodes(core, &job->needs, number, now, ret_reason);

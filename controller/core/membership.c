@@ -317,8 +317,8 @@ static void report_drain(struct hd_core *core, const struct core_node *node, con
     hd_clock_format_utc(node->rec.drain_deadline_ms, deadline);
     hd_clock_format_utc(void_ms, before);
     if (!node->rec.drain)
-        core_event(core, NULL, HD_EVENT_UNDRAIN, 0, -1, node->rec.name,
-                   "%s was given jobs again by %s", node->rec.name, by);
+        core_event(core, NULL, HD_EVENT_UNDRAIN, 0, -1, node->rec.name, "%s was undrained by %s",
+                   node->rec.name, by);
     else
         core_event(core, NULL, HD_EVENT_DRAIN, 0, -1, node->rec.name,
                    "%s was drained by %s%s%s%s%s%s%s", node->rec.name, by, *reason ? ": " : "",

@@ -196,7 +196,7 @@ enum hd_status core_found(struct hd_core *core, const struct hd_core_event *even
         return HD_OK; /* a late answer */
     if (*event->found.problem && (!core_lacks_checkpoint(job) || job->missing_due))
         core_event(core, job, HD_EVENT_SEARCH_FAILED, attempt->rec.attempt, -1, "",
-                   "cannot look for the checkpoints of the job: %s", event->found.problem);
+                   "cannot search the checkpoints of the job: %s", event->found.problem);
     if (attempt->rec.end.cause == HD_END_CAUSE_NODE_LOST)
         take_unreported(core, job, attempt, event);
     if (event->found.whole && !*event->found.problem)
@@ -260,7 +260,7 @@ void core_tell_missing(struct hd_core *core, struct core_job *job)
         hd_text_add(&text, "; the job goes on from step %lld of attempt %d", (long long)next->step,
                     next->attempt);
     else
-        hd_text_add(&text, "; none is left, and the job waits until one is there again");
+        hd_text_add(&text, "; none is left, and the job waits until one is back");
     core->no_memory |= text.failed;
     core_event(core, job, HD_EVENT_CHECKPOINT_MISSING, job->rec.attempt_count, -1, "", "%s",
                text.failed ? "" : text.data);
@@ -271,9 +271,10 @@ void core_add_missing(const struct hd_core *core, const struct core_job *job, st
 {
     hd_text_add(text, "its checkpoints are not on the disk: ");
     add_names(core, job, true, text);
-    hd_text_add(text,
-                "; put the jobs share back to a state that has one (it is looked at every minute; "
-                "heddle hold and heddle release look at once), or give each of them up, to begin "
-                "at step 0: heddle checkpoint rm %" PRIu64 " --step N",
-                job->rec.job);
+    hd_text_add(
+        text,
+        "; restore a state of the jobs directory that has one (it is searched every minute, "
+        "and at once after heddle hold and heddle release), or give each of them up, to "
+        "begin at step 0: heddle checkpoint rm %" PRIu64 " --step N",
+        job->rec.job);
 }

@@ -202,7 +202,7 @@ static void stop_victims(struct hd_core *core, struct core_job *job, const struc
     }
     core->no_memory |= names.failed;
     core_event(core, job, HD_EVENT_PREEMPTING, job->rec.attempt_count, -1, "",
-               "job%s %s, of lower priority or on devices that were kept, stop%s at a checkpoint, "
+               "job%s %s, of lower priority or on borrowed devices, stop%s at a checkpoint, "
                "which frees %d device%s",
                count == 1 ? "" : "s", names.failed ? "" : names.data, count == 1 ? "s" : "",
                devices, devices == 1 ? "" : "s");
@@ -252,11 +252,12 @@ enum hd_status core_check_victims(struct hd_core *core, const struct core_job *j
     core->scratch.ignores_fit_bounds = false;
     assume_victims_freed(core, victims, 0, count, false);
     free(victims);
-    return has_placement ? hd_err(HD_INTERNAL,
-                                  "I16: job %" PRIu64 " has a place if %zu attempts give way, and "
-                                  "searches are told that it has none",
-                                  job->rec.job, count)
-                         : HD_OK;
+    return has_placement
+               ? hd_err(HD_INTERNAL,
+                        "I16: job %" PRIu64 " has a place if %zu attempts are preempted, and "
+                        "searches are told that it has none",
+                        job->rec.job, count)
+               : HD_OK;
 }
 
 /* Preempts the fewest candidates for a placement within the view's limits. bounds: from

@@ -300,23 +300,23 @@ static void add_cause(const struct hd_core *core, const struct core_job *job,
     else if (job->wait == CORE_WAIT_QUOTA && job->account->queue->rec.closed)
         hd_text_add(text, "its queue is closed");
     else if (job->wait == CORE_WAIT_QUOTA)
-        hd_text_add(text, "its queue or its owner may not hold so many devices more");
+        hd_text_add(text, "the device limit of its queue or of its owner is reached");
     else if (job->wait == CORE_WAIT_BETTER)
         core_add_choice(core, &job->choice, true, text);
     else if (job->wait == CORE_WAIT_RESERVED && job->wait_job)
         hd_text_add(text, "job %" PRIu64 " comes before it", job->wait_job);
     else if (start.after && core_is_being_preempted(core_find_job(core, start.after)))
-        hd_text_add(text, "job %" PRIu64 " writes a checkpoint and gives its devices back then",
+        hd_text_add(text, "job %" PRIu64 " writes a checkpoint and frees its devices then",
                     start.after);
     else if (start.after && start.after == job->waits_for)
-        hd_text_add(text, "job %" PRIu64 " runs at another pace than was predicted", start.after);
+        hd_text_add(text, "job %" PRIu64 " runs faster or slower than predicted", start.after);
     else if (start.after && job->waits_for)
         hd_text_add(text, "it waits for job %" PRIu64 " now, and no longer for job %" PRIu64,
                     start.after, job->waits_for);
     else if (start.after)
-        hd_text_add(text, "job %" PRIu64 " gives its devices back then", start.after);
+        hd_text_add(text, "job %" PRIu64 " frees its devices then", start.after);
     else if (job->waits_for && job->wait != CORE_WAIT_NEVER)
-        hd_text_add(text, "when job %" PRIu64 " or others give devices back is not known",
+        hd_text_add(text, "it is not known when job %" PRIu64 " or others free devices",
                     job->waits_for);
     else
         hd_text_add(text, "the nodes that it was to start on have changed");
@@ -350,7 +350,7 @@ static void report_planned_start(struct hd_core *core, struct core_job *job,
     else
         core_event(core, job, HD_EVENT_START_MOVED, job->rec.attempt_count, -1, "",
                    "the expected start moved from %s to %s: %s", was,
-                   now_ms ? is : "a time that is not known", cause.failed ? "" : cause.data);
+                   now_ms ? is : "an unknown time", cause.failed ? "" : cause.data);
     hd_text_free(&cause);
     job->rec.planned_start_ms = now_ms;
     job->waits_for = start.after;

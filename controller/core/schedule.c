@@ -173,7 +173,7 @@ static void report_borrowing(struct hd_core *core, struct core_job *job)
     core->held_by_borrowers += attempt->rec.plan.rank_count;
     core->borrowers[core->borrower_count++] = attempt;
     core_event(core, job, HD_EVENT_BORROWING, attempt->rec.attempt, -1, "",
-               "attempt %d runs on devices that are kept for older jobs; when one of these can "
+               "attempt %d runs on devices that are reserved for older jobs; when one of these can "
                "start with them, it writes a checkpoint, gives them back and waits again",
                attempt->rec.attempt);
 }

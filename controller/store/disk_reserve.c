@@ -54,11 +54,11 @@ void disk_reserve_open(struct disk_reserve *reserve, const char *dir, const char
         return;
     if (vfs->xOpen(vfs, reserve->path, reserve->file, flags, NULL) != SQLITE_OK ||
         reserve->file->pMethods->xFileSize(reserve->file, &size) != SQLITE_OK) {
-        hd_log(
-            HD_LOG_WARN,
-            "%s cannot be opened or made: there is no reserve for a full disk; mend its owner or "
-            "remove it, and start the controller again",
-            reserve->path);
+        hd_log(HD_LOG_WARN,
+               "%s cannot be opened or made: there is no reserve for a full disk; correct its "
+               "owner or "
+               "remove it, and start the controller again",
+               reserve->path);
         disk_reserve_close(reserve);
         reserve->whole_bytes = 0; /* else the store would wait for the reserve forever */
         return;
@@ -200,8 +200,9 @@ void store_watch_log(struct store_db *db, int64_t bytes_max)
     hd_text_format_bytes(bytes, size);
     hd_text_format_bytes(bytes_max, bound);
     find_reader(db, who);
-    hd_log(HD_LOG_WARN,
-           "the write-ahead log %s-wal has grown to %s, and is shortened at %s else: %s reads the "
-           "database for so long, and the log grows until it ends. End it, or the disk fills",
-           db->path, size, bound, who[0] ? who : "another process");
+    hd_log(
+        HD_LOG_WARN,
+        "the write-ahead log %s-wal has grown to %s, beyond its bound of %s: %s has been reading "
+        "the database since, and the log grows until it stops. Stop it, or the disk fills",
+        db->path, size, bound, who[0] ? who : "another process");
 }

@@ -69,7 +69,7 @@ static bool find_sign(const char *dir, char ret_sign[SIGN_BYTES])
     else if (find_entry(path, is_job, name))
         (void)snprintf(ret_sign, SIGN_BYTES, "the folder of a job, jobs/%s", name);
     else if (size_of(dir, "reserve") > 0) /* created only after a database was opened */
-        (void)snprintf(ret_sign, SIGN_BYTES, "the room that a controller keeps, reserve");
+        (void)snprintf(ret_sign, SIGN_BYTES, "the disk reserve of a controller, the file reserve");
     else
         return false;
     return true;

@@ -382,8 +382,8 @@ static void report_trouble(struct hd_job_store *store, const struct writer_repor
         (void)snprintf(
             message, sizeof message,
             "the disk of the controller's state directory %.512s is full since %s: only "
-            "what ends work or makes room is taken, %lld KiB of the reserve are left for "
-            "it; free some space there, the rest follows by itself",
+            "requests that end work or free space are accepted, %lld KiB of the reserve are left "
+            "for them; free some space there, the controller then recovers by itself",
             store->options.dir, since, (long long)report->left_bytes / 1024);
     if (strcmp(message, store->trouble_shown) == 0)
         return;

@@ -64,7 +64,7 @@ check_equal the_job_goes_on_where_it_was "running 1 2 3" "$(state_of "$three") $
 check_equal in_its_first_attempt 1 "$(heddle show "$three" -o json | member attempt)"
 check people_see_why_one_is_out eval 'heddle nodes | grep -q "device 0: CUDA no longer lists it"'
 next=$(gpu_job 1)
-check_equal no_job_gets_it "needs 1 cuda device; gpu has 0 of 3 free (1 cannot be used: CUDA no longer lists it; see nvidia-smi and dmesg) (kept for it)" \
+check_equal no_job_gets_it "needs 1 cuda device; gpu has 0 of 3 free (1 cannot be used: CUDA no longer lists it; see nvidia-smi and dmesg) (reserved for it)" \
     "$(heddle show "$next" -o json | sed -nE 's/.*"reason":"([^"]*)".*/\1/p')"
 heddle cancel "$three" >/dev/null
 check the_next_gets_another await 60 state_is "$next" running

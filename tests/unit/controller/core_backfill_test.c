@@ -272,7 +272,8 @@ static void a_drain_is_the_cause_of_the_move(void **state)
     assert_int_equal(sim_event(sim, &drain), HD_OK);
     sim_run(sim, 2);
     assert_int_equal(sim_job(sim, blocked)->planned_start_ms, 0);
-    assert_non_null(strstr(cause, "not known: the nodes that it was to start on have changed"));
+    assert_non_null(
+        strstr(cause, "an unknown time: the nodes that it was to start on have changed"));
     sim_free(sim);
 }
 

@@ -129,7 +129,7 @@ static void in_a_queue_a_job_waits_longer_for_a_better_place(void **state)
                          queue ? HD_JOB_STATE_QUEUED : HD_JOB_STATE_RUNNING);
         hd_core_explain(sim->core, job, sim->now, &reason);
         assert_int_equal(strstr(reason.data ? reason.data : "",
-                                "later; but it needs its devices 1m20s less there, and other "
+                                "later; but it holds its devices 1m20s less there, and other "
                                 "jobs wait for them") != NULL,
                          queue);
         hd_text_free(&reason);

@@ -85,7 +85,7 @@ static void a_job_moves_so_that_another_has_one_node(void **state)
     assert_int_equal(sim_count_events(sim, pair, "gathering"), 1);
     assert_int_equal(sim_count_events(sim, jobs[0], "moving"), 1);
     hd_core_explain(sim->core, jobs[0], sim->now, &reason);
-    assert_non_null(strstr(reason.data, "goes on elsewhere"));
+    assert_non_null(strstr(reason.data, "moves to other nodes"));
     hd_text_free(&reason);
     sim_run(sim, 45);
     sim_assert_places(sim, pair, 1, "cpu n1:0 n1:1");

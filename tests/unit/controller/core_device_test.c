@@ -45,7 +45,7 @@ static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
     assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_QUEUED);
     sim_assert_reason(sim, b,
                       "needs 1 cuda device; n1 has 0, n2 has 0 of 1 free "
-                      "(kept for it)");
+                      "(reserved for it)");
     sim_assert_places(sim, c, 1, "cpu n2:1"); /* only the GPU of n2 is kept */
     assert_int_equal(sim_attempt(sim, c, 1)->plan.layout.threads, 1);
     assert_string_equal(sim_attempt(sim, c, 1)->plan.layout.precision, "fp32");

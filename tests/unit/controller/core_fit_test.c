@@ -156,8 +156,8 @@ static void a_job_waits_for_the_devices_that_it_fits(void **state)
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
     assert_int_equal(asked_count, 1);
     sim_assert_reason(sim, job,
-                      "needs 4 cpu devices; n1 has 0 of 2 free (kept for it), n2 has 2 "
-                      "(kept for it); fewer are too few: 2 are too few");
+                      "needs 4 cpu devices; n1 has 0 of 2 free (reserved for it), n2 has 2 "
+                      "(reserved for it); fewer are too few: 2 are too few");
     sim_run_until_ended(sim, first, 60);
     sim_run_until_ended(sim, job, 60);
     assert_int_equal(sim_attempt(sim, job, 1)->plan.rank_count, 4);
@@ -180,9 +180,8 @@ static void a_job_waits_for_devices_that_are_large_enough(void **state)
     assert_string_equal(sim_attempt(sim, first, 1)->plan.ranks[1].node_name, "n1");
     assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_QUEUED);
     sim_assert_reason(sim, second,
-                      "needs 2 cpu devices with more than 250 B; n1 has 0 of 2 free (kept for "
-                      "it), n2 has 0; "
-                      "less is too little: 2 are too few");
+                      "needs 2 cpu devices with more than 250 B; n1 has 0 of 2 free "
+                      "(reserved for it), n2 has 0; less memory is too little: 2 are too few");
     sim_run_until_ended(sim, first, 60);
     sim_run_until_ended(sim, second, 60);
     assert_int_equal(sim_job(sim, second)->state, HD_JOB_STATE_SUCCEEDED);
@@ -256,7 +255,7 @@ static void a_job_keeps_its_place_while_its_layout_is_found(void **state)
     other = sim_submitted(sim, &small);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
     assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_QUEUED);
-    sim_assert_reason(sim, job, "the best layout for its devices is being looked for");
+    sim_assert_reason(sim, job, "the best layout for its devices is being computed");
     assert_int_equal(sim->question_count, 1);
     sim_run(sim, 12);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);

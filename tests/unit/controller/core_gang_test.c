@@ -81,8 +81,8 @@ static void what_is_missing_is_said_exactly(void **state)
     (void)sim_submitted(sim, &one);
     job = sim_submitted(sim, &four);
     sim_assert_reason(sim, job,
-                      "needs 4 cpu devices; n1 has 1 of 2 free (kept for it), n2 has 2 "
-                      "(kept for it)");
+                      "needs 4 cpu devices; n1 has 1 of 2 free (reserved for it), n2 has 2 "
+                      "(reserved for it)");
     sim_free(sim);
 }
 
@@ -103,7 +103,7 @@ static void a_tensor_parallel_group_stays_on_one_node(void **state)
     sim_assert_reason(
         sim, job,
         "needs 2 cpu devices, on each node a multiple of parallel.tp = 2; n1 has 1 of "
-        "2 free (0 in whole tp groups) (kept for it), n2 has 1 of 2 free (0 in whole tp "
+        "2 free (0 in whole tp groups) (reserved for it), n2 has 1 of 2 free (0 in whole tp "
         "groups)");
     sim_run_until_ended(sim, job, 100);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
@@ -617,8 +617,8 @@ static void a_gang_that_loses_a_node_has_a_spare(void **state)
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     other = sim_submitted(sim, &small);
     sim_assert_reason(sim, other,
-                      "needs 2 cpu devices; n1 has 0 of 2 free (kept for it), n2 has 0 of 2 "
-                      "free, n3 has 2 (kept as a spare)");
+                      "needs 2 cpu devices; n1 has 0 of 2 free (reserved for it), n2 has 0 of 2 "
+                      "free, n3 has 2 (hot spare)");
     sim_run(sim, 9);
     sim_reboot(sim, &sim->nodes[1]);
     sim->nodes[1].cut = true;

@@ -312,11 +312,11 @@ static void gangs_wait_first_in_first_out_and_say_why(void **state)
     assert_int_equal(sim_job(sim, a)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_RUNNING);
     sim_assert_reason(sim, c,
-                      "needs 2 cpu devices; n1 has 1 of 2 free (kept for it), n2 has 0 "
+                      "needs 2 cpu devices; n1 has 1 of 2 free (reserved for it), n2 has 0 "
                       "of 2 free (reserved for job 4)");
     sim_assert_reason(sim, d,
                       "needs 1 cpu device; n1 has 1 of 2 free (reserved for job 3), n2 has 0 "
-                      "of 2 free (kept for it)");
+                      "of 2 free (reserved for it)");
     sim_assert_reason(sim, e,
                       "waits behind job 3; needs 2 cpu devices; n1 has 1 of 2 free (reserved "
                       "for job 3), n2 has 0 of 2 free (reserved for job 4)");

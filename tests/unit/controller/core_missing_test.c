@@ -123,11 +123,11 @@ static void with_none_left_the_job_waits_for_them(void **state)
         sim, job,
         "attempt 2 ended (rank_exit on n1); its checkpoints are not on the disk: step 10 of "
         "attempt "
-        "1 (/jobs/1/attempt-1/checkpoints/step-10), step 5 of attempt 1; put the jobs share back "
-        "to "
-        "a state that has one (it is looked at every minute; heddle hold and heddle release look "
-        "at "
-        "once), or give each of them up, to begin at step 0: heddle checkpoint rm 1 --step N");
+        "1 (/jobs/1/attempt-1/checkpoints/step-10), step 5 of attempt 1; restore a state of the "
+        "jobs "
+        "directory that has one (it is searched every minute, and at once after heddle hold and "
+        "heddle release), or give each of them up, to begin at step 0: heddle checkpoint rm 1 "
+        "--step N");
     assert_int_equal(hd_core_blockers(sim->core, job, blockers), 1);
     assert_string_equal(hd_core_blocker_word(blockers[0]), "missing");
     sim_controller_crash(sim);

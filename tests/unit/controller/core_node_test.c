@@ -33,7 +33,7 @@ static void a_running_job_tells_that_its_node_is_silent(void **state)
     assert_int_equal(text.len_bytes, 0);
     sim_run(sim, 1);
     (void)snprintf(expected, sizeof expected,
-                   "node n1 has been silent since %s; its ranks may be training; it counts as lost "
+                   "node n1 has been silent since %s; its ranks may be training; it becomes lost "
                    "at %s",
                    since, lost_at);
     sim_assert_reason(sim, job, expected);

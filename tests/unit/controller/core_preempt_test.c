@@ -606,8 +606,8 @@ static void a_job_that_gave_way_twice_at_its_start_waits(void **state)
     sim_run(sim, (int)((ended_ms + 5 * 60 * 1000 - sim->now.wall_ms) / 1000) - 2);
     assert_int_equal(sim_job(sim, low)->attempt_count, 2);
     sim_assert_reason(sim, low,
-                      "attempt 2 ended (preempted on n1); its devices were wanted as soon as it "
-                      "had them, more than once; will be retried in 2 s");
+                      "attempt 2 ended (preempted on n1); it was preempted more than once soon "
+                      "after its start; will be retried in 2 s");
     sim_run(sim, 4);
     assert_int_equal(sim_job(sim, low)->attempt_count, 3);
     sim_run_until_ended(sim, low, 60);

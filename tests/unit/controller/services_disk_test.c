@@ -113,7 +113,8 @@ static void a_full_disk_takes_cancels_and_drains(void **state)
     for (int i = 0; i < 1000 && try_to_submit(&b, &job) == HD_OK; i++)
         ; /* until the first piece of the reserve is gone */
     assert_int_equal(try_to_submit(&b, &job), HD_LIMIT);
-    assert_non_null(strstr(hd_err_message(), "only what ends work or makes room is taken"));
+    assert_non_null(
+        strstr(hd_err_message(), "only requests that end work or free space are accepted"));
     assert_int_equal(try_to_validate(&b), HD_LIMIT); /* heddle submit --dry-run says the same */
     warning_of(&b, warning, sizeof warning);
     assert_non_null(strstr(warning, "state is full since "));
