@@ -16,7 +16,8 @@ static int ask_controller(struct cli *cli, uint64_t job, int64_t step, bool chec
                     ret_response);
 }
 
-/* CLI_CONTINUE: it may go. */
+/* Asks before the removal, unless --yes. Returns CLI_CONTINUE if the checkpoint may be removed,
+ * else an exit code. */
 static int confirm(struct cli *cli, uint64_t job, int64_t step)
 {
     Heddle__V1__RemoveJobResponse *response = NULL;

@@ -1,12 +1,13 @@
-/* cli: what the files of the heddle command share.
+/* cli: declarations shared by the files of the heddle command.
  *
  * A command (submit, watch ...) is a row of cli_commands and a function in cmd_*.c, which parses
  * its flags, talks to the controller and returns an exit code. stdout gets results, stderr gets
- * progress, notes and errors. Text that comes from a job file, a controller or a rank is never
- * written to a terminal as it is: characters that control it, or reorder or hide text, become '?'.
+ * progress, notes and errors. Text that comes from a job file, a controller or a rank is sanitized
+ * before it is written to a terminal: control characters, and characters that reorder or hide text,
+ * become '?'.
  *
- * Scripts rely on the exit codes, the JSON forms (show.h) and the words for states: they do not
- * change.
+ * Scripts rely on the exit codes, the JSON forms (show.h) and the words for states: do not change
+ * them.
  *
  * Used by: the heddle command.   Uses: base, rpc, spec, checkpoint, plan.
  * Threads: one, with one libuv loop.
@@ -33,15 +34,15 @@
 
 enum cli_exit {
     CLI_OK = 0,
-    CLI_JOB_FAILED = 1, /* or was cancelled; of a plan: it does not fit */
-    CLI_USAGE = 2,      /* or bad input */
+    CLI_JOB_FAILED = 1, /* the job failed or was cancelled; `heddle plan`: the job does not fit */
+    CLI_USAGE = 2,      /* wrong flags or arguments, or invalid input */
     CLI_UNREACHABLE = 3,
     CLI_NOT_FOUND = 4,
     CLI_DENIED = 5,
     CLI_FAILED = 6,
-    CLI_INTERRUPTED = 130, /* by Ctrl-C, or because the terminal hung up */
-    CLI_TERMINATED = 143,  /* by SIGTERM */
-    CLI_CONTINUE = -1      /* of functions that may end the command: they did not */
+    CLI_INTERRUPTED = 130, /* Ctrl-C, or the terminal hung up */
+    CLI_TERMINATED = 143,  /* SIGTERM */
+    CLI_CONTINUE = -1      /* no exit code: the command continues */
 };
 
 enum cli_format { CLI_TABLE, CLI_WIDE, CLI_JSON, CLI_JSONL };
@@ -51,28 +52,31 @@ struct cli_flag;
 
 struct cli {
     const struct cli_command *command;
-    /* from flags; NULL: not given */
+    /* flags that every command has; NULL: not given */
     const char *controller, *token_file, *tls_ca, *tls_cert, *context;
     enum cli_format format;
-    bool colour; /* on stdout */
-    char **args; /* the words that are not flags */
+    bool colour; /* whether stdout gets colour */
+    char **args; /* positional arguments */
     int arg_count;
-    struct contexts contexts; /* flags, environment and files, once cli_connect was called */
-    /* the connection, once cli_connect was called */
+    struct contexts contexts; /* values of flags, environment and files; set by cli_connect */
+    /* connection, set by cli_connect */
     uv_loop_t loop;
     struct hd_rpc *rpc;
     struct hd_rpc_client *client;
-    uv_timer_t notice; /* of a wait for an answer */
+    uv_timer_t notice; /* fires when the first answer is slow to come */
     char address[512];
     bool looping;
-    /* Not NULL: the command goes on asking until it is interrupted, so that cli_call bears a
-     * controller that was there and has gone, for WATCH_PATIENCE_MS. */
+    /* Not NULL: when a controller that has answered before becomes unreachable, cli_call retries
+     * for WATCH_PATIENCE_MS or until this is set (Ctrl-C). */
     const volatile sig_atomic_t *interrupted;
     bool has_answered;
-    bool is_known;    /* the controller has answered a call on this connection, so it keeps it */
-    int64_t ahead_ms; /* the controller's clock less this one's, by its newest answer */
-    /* Not NULL: cli_parse does nothing but call it with the flags that the command takes, without
-     * those that all have, and returns CLI_OK. For tests. */
+    /* the controller has answered a call on this connection, so it will not close it as
+     * unauthenticated */
+    bool is_known;
+    /* controller's clock minus this machine's, ms, from the newest answer with a time */
+    int64_t ahead_ms;
+    /* Not NULL (tests): cli_parse passes the command's own flags, without those that every command
+     * has, to this function and returns CLI_OK; nothing is parsed. */
     void (*print_flags)(const struct cli_flag *flags, size_t count);
 };
 
@@ -80,64 +84,70 @@ struct cli_command {
     const char *name, *summary;
     const char *help; /* usage, flags, an example */
     int (*run)(struct cli *cli, int argc, char **argv);
-    bool is_raw; /* prints bytes as they are: takes neither -o nor --color */
+    bool is_raw; /* prints raw bytes: takes neither -o nor --color */
 };
 
 extern const struct cli_command cli_commands[];
 extern const size_t cli_command_count;
-void cli_overview(struct hd_text *out); /* what heddle --help says */
+void cli_overview(struct hd_text *out); /* the text of heddle --help */
 
 /* ---- flags (flags.c) ---- */
 
 enum cli_flag_kind {
     CLI_FLAG_BOOL,
-    CLI_FLAG_TEXT,  /* not "", the value of a script's variable that is not set */
-    CLI_FLAG_WORDS, /* a text of UTF-8 that may be "" */
+    CLI_FLAG_TEXT,  /* text; an empty one is refused: it is usually an unset variable of a script */
+    CLI_FLAG_WORDS, /* UTF-8 text, may be empty */
     CLI_FLAG_INT,
-    CLI_FLAG_LIST /* of texts */
+    CLI_FLAG_LIST /* texts; the flag may be repeated */
 };
 
-struct cli_list { /* of a flag that may be repeated */
+struct cli_list { /* values of a flag that may be repeated */
     const char *items[256];
     size_t count;
-    const char *origins[256]; /* of overrides: what messages call an item; NULL: "--set ITEM" */
+    /* overrides only: name of each item in messages; NULL: "--set ITEM" */
+    const char *origins[256];
 };
 
 struct cli_flag {
-    const char *name; /* without the dashes */
-    char letter;      /* 0: none */
+    const char *name; /* without leading dashes */
+    char letter;      /* one-letter form; 0: none */
     enum cli_flag_kind kind;
-    void *value;      /* bool, const char *, int64_t, struct cli_list */
-    int64_t min, max; /* of CLI_FLAG_INT */
+    void *value;      /* destination: bool, const char *, int64_t or struct cli_list, by `kind` */
+    int64_t min, max; /* bounds, CLI_FLAG_INT only */
 };
 
-/* Takes the flags of a command and those that all have (--controller, -o, --color, --token-file,
- * --tls-ca, --tls-cert, --help) out of argv, which begins behind the command's name; what is left
- * are cli->args, between min_args and max_args. CLI_CONTINUE, or the exit code after --help or a
- * mistake. */
-enum { CLI_ARGS_ANY = INT_MAX }; /* max_args of a command that takes a list */
+/* Parses argv, which begins after the command's name: the flags of the command and those that every
+ * command has (--controller, -o, --color, --token-file, --tls-ca, --tls-cert, --help). The
+ * remaining words become cli->args; there must be min_args to max_args of them. Returns
+ * CLI_CONTINUE, or the exit code after --help or a mistake. */
+enum { CLI_ARGS_ANY = INT_MAX }; /* max_args without a limit */
 int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
               size_t flag_count, int min_args, int max_args);
 
-/* "7" -> 7, with a message and CLI_USAGE otherwise. */
+/* Parses a job number, "7" -> 7. Returns CLI_CONTINUE, or CLI_USAGE after printing a message. */
 int cli_parse_job(const char *text, uint64_t *ret_job);
 
 /* ---- messages (out.c) ---- */
 
-/* Colour of the process's output, as --color says. AUTO, the default: on a terminal that is not
- * dumb, unless NO_COLOR is set. JSON never has colour. */
+/* Values of --color, for the whole process. AUTO, the default: colour on a terminal whose TERM is
+ * not "dumb", unless NO_COLOR is set. JSON never has colour. */
 enum cli_colour_when { CLI_COLOUR_AUTO, CLI_COLOUR_ALWAYS, CLI_COLOUR_NEVER };
 void cli_set_colour(enum cli_colour_when when);
-bool cli_has_colour(int fd); /* whether what is written there has colour */
+bool cli_has_colour(int fd); /* whether output to fd gets colour */
 
-/* Prints "heddle: STORY" of the latest failure on stderr and returns its exit code. */
+/* Prints "heddle: MESSAGE" of the latest failure (hd_err_message) on stderr and returns its exit
+ * code. */
 int cli_fail(enum hd_status st);
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr */
-void cli_warn(const char *text); /* "heddle: TEXT", what the controller warns of; "": nothing */
-/* cli_note for a text of any length, which it frees: a command with a long path must be whole. */
+/* prints a line on stderr */
+void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* prints "heddle: TEXT" on stderr, a warning of the controller; "": prints nothing */
+void cli_warn(const char *text);
+/* Prints a text of any length as a line on stderr and frees it. cli_note would cut a command with a
+ * long path. */
 void cli_note_text(struct hd_text *text);
-/* Asks a question on the terminal. CLI_ANSWER_NONE: standard input or error is no terminal. */
+/* Asks a yes/no question on the terminal. CLI_ANSWER_NONE: standard input or error is no terminal.
+ */
 enum cli_answer { CLI_ANSWER_NO, CLI_ANSWER_YES, CLI_ANSWER_NONE };
 enum cli_answer cli_ask(const char *question);
 int cli_exit_of(enum hd_status st);
@@ -145,14 +155,14 @@ int cli_exit_of_state(Heddle__V1__JobState state);
 int cli_exit_of_signal(int number); /* CLI_INTERRUPTED or CLI_TERMINATED */
 bool cli_is_interrupted(int code);
 
-/* Writes the text to stdout and empties it. False when the reader of a pipe is gone or the disk is
- * full: the command should end, with cli_out_end's exit code. */
+/* Writes the text to stdout and empties it. Returns false when the pipe's reader has closed it or
+ * the disk is full: the command should then return cli_out_end's exit code. */
 bool cli_out(struct hd_text *text);
 int cli_out_end(int code);
 
 /* ---- words and numbers for people (words.c) ---- */
 
-/* Lower-case names of the enum values, as DESIGN's states; unknown ones give "unknown(7)". */
+/* Return lower-case names of the enum values; an unknown value gives "unknown(7)". */
 enum { CLI_WORD_MAX = 24 };
 const char *cli_job_state(Heddle__V1__JobState state, char ret_word[CLI_WORD_MAX]);
 const char *cli_attempt_state(Heddle__V1__AttemptState state, char ret_word[CLI_WORD_MAX]);
@@ -160,67 +170,71 @@ const char *cli_node_state(Heddle__V1__NodeState state, char ret_word[CLI_WORD_M
 const char *cli_end_cause(Heddle__V1__EndCause cause, char ret_word[CLI_WORD_MAX]);
 const char *cli_device_kind(Heddle__V1__DeviceKind kind, char ret_word[CLI_WORD_MAX]);
 const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WORD_MAX]);
-/* "tp 2 x cp 1 x dp 4 x pp 1, sequence parallel" */
+/* Appends "tp 2 x cp 1 x dp 4 x pp 1, sequence parallel". */
 void cli_add_layout(const struct hd_layout_sizes *sizes, struct hd_text *out);
 bool cli_job_ended(Heddle__V1__JobState state);
-/* SGR code such as "32", or NULL: colour is never the only sign of a state. */
+/* Returns an SGR code such as "32", or NULL. Output never marks a state by colour alone. */
 const char *cli_state_colour(Heddle__V1__JobState state);
 
-/* The controller's clock, from which ages of its times count. */
+/* Returns the controller's time (Unix, ms) as estimated from its newest answer. Compute ages of the
+ * controller's timestamps from it. */
 int64_t cli_now_ms(const struct cli *cli);
-/* "3m05s", how long before now_ms it was; "0ms" if it was later. */
+/* Formats the time from unix_ms to now_ms as "3m05s"; "0ms" if unix_ms is later. */
 void cli_format_age(int64_t unix_ms, int64_t now_ms, char ret_text[HD_CLOCK_TEXT_MAX]);
-/* The same by the controller's clock, or with CLI_WIDE the time itself; "" for 0. */
+/* Formats the age of unix_ms by the controller's clock, or with CLI_WIDE the timestamp; "" if
+ * unix_ms is 0. */
 void cli_format_when(const struct cli *cli, int64_t unix_ms, enum cli_format format,
                      char ret_text[HD_CLOCK_TEXT_MAX]);
-/* Adds "its jobs leave it by TIME", or in the past if that is over: the deadline of a drain. */
+/* Appends the deadline of a drain: "its jobs leave it by TIME", in the past tense after TIME. */
 void cli_add_deadline(const struct cli *cli, int64_t deadline_unix_ms, struct hd_text *out);
-/* "n1,n2": the nodes that a job holds. */
+/* Appends the nodes that a job runs on: "n1,n2". */
 void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job);
-/* 98123.4 -> "98.1k"; for rates and counts. */
+/* Formats a rate or count: 98123.4 -> "98.1k". */
 void cli_format_count(double count, char ret_text[32]);
-/* Adds text; each character that is not harmless (hd_text_character) becomes '?'. */
+/* Appends text; each character that is unsafe on a terminal (hd_text_character) becomes '?'. */
 void cli_add_clean(struct hd_text *out, const char *text);
-/* The same for a message of the controller, which calls a user of its socket "uid:1000": people
- * read "uid 1000 (alice)", or "uid 1000" if this machine has no name for it. */
+/* Appends a message of the controller like cli_add_clean, with "uid:1000", the controller's name
+ * for a user of its Unix socket, replaced by "uid 1000 (alice)", or by "uid 1000" if this machine
+ * has no name for the uid. */
 void cli_add_people(struct hd_text *out, const char *text);
-/* Adds a word as a shell reads it: in quotes if it needs them. */
+/* Appends a word for a shell, in quotes if needed. */
 void cli_add_quoted(struct hd_text *out, const char *word);
-/* Columns that text takes on a terminal. */
+/* Returns the columns that text takes on a terminal. */
 int cli_text_width(const char *text);
-/* Adds as much of the text as fits in so many columns, with "..." at the end if something is cut.
- */
+/* Appends text, cut to at most `columns` columns; a cut text ends in "...". */
 void cli_add_cut(struct hd_text *out, const char *text, int columns);
-/* Adds text in a colour (SGR code such as "31"), or with NULL as it is. */
+/* Appends text in a colour (SGR code such as "31"); colour NULL: without colour. */
 void cli_add_coloured(struct hd_text *out, const char *colour, const char *text);
 
 /* ---- the controller (connect.c) ---- */
 
-/* Finds and checks the controller's address; calls follow. CLI_CONTINUE or an exit code. */
+/* Finds and checks the controller's address and prepares the connection. Returns CLI_CONTINUE or an
+ * exit code. */
 int cli_connect(struct cli *cli);
-/* One unary call by its name, such as "GetJob" of Control or "Identity/WhoAmI"; the response is the
- * caller's (hd_rpc_message_free). CLI_CONTINUE, or the exit code after the message was printed;
- * CLI_INTERRUPTED: *cli->interrupted while the controller was away. */
+/* Makes one unary call by name, "GetJob" (of Control) or "Identity/WhoAmI". The caller frees the
+ * response (hd_rpc_message_free). Returns CLI_CONTINUE, or the exit code after printing a message;
+ * CLI_INTERRUPTED: *cli->interrupted was set while the controller was unreachable. */
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response);
-/* All that a command does whose one argument is a job, up to the answer: parses, connects, calls.
- * request_job: the member of the request that gets the job's number. */
+/* Runs a command whose only argument is a job, up to the answer: parses, connects, calls.
+ * request_job points to the member of `request` that receives the job's number. */
 int cli_call_about_job(struct cli *cli, int argc, char **argv, const char *method,
                        const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
                        uint64_t *request_job, void *ret_response);
-/* cli_call without a message on failure. */
+/* Makes a call like cli_call, but prints no message on failure. */
 enum hd_status cli_try_call(struct cli *cli, const char *method,
                             const ProtobufCMessageDescriptor *response,
                             const ProtobufCMessage *request, void *ret_response);
-/* Around a wait for the controller's first answer to a call: on a terminal, a line says after a
- * second what is waited for. cli_call and cli_try_call do it themselves. */
+/* Enclose a wait for the controller's first answer: after one second, a line on the terminal says
+ * what the command waits for. cli_call and cli_try_call do this themselves. */
 void cli_wait_begin(struct cli *cli);
 void cli_wait_end(struct cli *cli);
-/* "/heddle.v1.Control/" + method */
+/* Returns "/heddle.v1.Control/" + method */
 const char *cli_method_path(const char *method, char ret_path[64]);
 void cli_disconnect(struct cli *cli);
 
-/* Of `checkpoint rm` (checkpoint_rm.c). step: 0: not given. yes: do not ask. An exit code. */
+/* Runs `checkpoint rm` (checkpoint_rm.c) and returns an exit code. step 0: not given. yes: do not
+ * ask. */
 int cli_remove_checkpoint(struct cli *cli, const char *job, int64_t step, bool yes);
 
 /* ---- the verbs ---- */

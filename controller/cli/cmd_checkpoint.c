@@ -53,23 +53,25 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
                 table_add(&table, NULL, "%s", "");
             table_add(&table, NULL, "%s%s", c->path, c->missing ? " (missing)" : "");
         }
-        table_render(&table, cli->colour, 0, &out); /* a path that is cut is of no use */
+        table_render(&table, cli->colour, 0, &out); /* unlimited width: a path must not be cut */
         table_done(&table);
     }
     (void)cli_out(&out);
     hd_text_free(&out);
 }
 
-/* What verify found, in the format of the command. */
+/* Results of verify, in the format of the command. */
 struct verdicts {
     struct cli *cli;
     struct hd_text out;
     struct show_list list;
-    int code; /* of the worst: damaged, unreadable, ok (CLI_CONTINUE) */
+    /* exit code of the worst result so far: damaged, then unreadable, then CLI_CONTINUE (all
+     * intact) */
+    int code;
     bool damaged, unreadable;
 };
 
-/* Its bytes are not known: they may be sound. */
+/* Returns whether the checkpoint could not be read, so that it may still be intact. */
 static bool is_unreadable(enum hd_status st)
 {
     return st == HD_IO || st == HD_DENIED || st == HD_STORAGE;
@@ -87,8 +89,8 @@ static void verdicts_begin(struct verdicts *v, struct cli *cli)
         show_list_begin(&v->list, &v->out, cli->format, "VerdictList", "verdict");
 }
 
-/* One checkpoint, or with NULL a model folder. Each is printed as soon as it is known: to read one
- * may take minutes. */
+/* Prints the result for one checkpoint, or (NULL) for a model folder, as soon as it is known:
+ * reading one may take minutes. */
 static void add_verdict(struct verdicts *v, enum hd_status st, const char *path,
                         const Heddle__V1__CheckpointInfo *checkpoint)
 {
@@ -139,8 +141,8 @@ static int verdicts_end(struct verdicts *v)
     return v->code;
 }
 
-/* Reads every byte of every checkpoint; goes on after a bad one and ends with the code of the
- * worst. */
+/* Reads every byte of every checkpoint, also after a damaged one. Returns the exit code of the
+ * worst result. */
 static int verify_checkpoints(struct cli *cli, const struct found *f)
 {
     struct verdicts verdicts;
@@ -151,7 +153,7 @@ static int verify_checkpoints(struct cli *cli, const struct found *f)
         struct hd_error gone;
 
         hd_err_save(st, &gone);
-        if (st == HD_NOT_FOUND) /* it is listed, so it was whole: files of it are lost */
+        if (st == HD_NOT_FOUND) /* it was listed as complete, so some of its files were lost */
             st = hd_err(HD_CORRUPT, "%s", gone.message);
         add_verdict(&verdicts, st, f->items[i].path, &f->items[i]);
     }
@@ -162,7 +164,7 @@ static int verify_checkpoints(struct cli *cli, const struct found *f)
     return verdicts_end(&verdicts);
 }
 
-/* A model directory, as export writes it. */
+/* Verifies a model directory that export wrote. */
 static int verify_model_dir(struct cli *cli, const char *dir)
 {
     const enum hd_status st = hd_hf_verify(dir);
@@ -181,12 +183,13 @@ static int verify_model_dir(struct cli *cli, const char *dir)
 
 /* ---- checkpoint export ---- */
 
-/* The flags of `checkpoint`; export's have the names that heddle-worker takes. */
+/* Flags of `checkpoint`; those of export have the names of heddle-worker's flags. */
 struct checkpoint_flags {
-    int64_t step; /* as in found.h; FOUND_NEWEST: all of them, or the newest */
+    /* step of --step as in found.h; FOUND_NEWEST: not given: all checkpoints, or the newest */
+    int64_t step;
     const char *out, *dtype, *max_shard_size, *base;
     bool adapter, force, yes;
-    int64_t timeout_s; /* of save */
+    int64_t timeout_s; /* flag of save */
 };
 
 static int export_checkpoint(const struct cli *cli, const struct checkpoint_flags *flags,
@@ -218,7 +221,8 @@ static int export_checkpoint(const struct cli *cli, const struct checkpoint_flag
 
 /* ---- checkpoint save ---- */
 
-/* The newest checkpoint of a job: how many there are and which it is. Attempts and steps grow. */
+/* Finds the newest checkpoint of a job; *ret_attempt and *ret_step 0: none. Attempts and steps only
+ * grow. Returns CLI_CONTINUE or an exit code. */
 static int find_newest_checkpoint(struct cli *cli, const char *job, int64_t *ret_attempt,
                                   int64_t *ret_step, struct hd_text *ret_path)
 {

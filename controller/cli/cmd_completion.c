@@ -1,11 +1,11 @@
-/* completion: what a shell needs to complete words of heddle, made of the help texts. */
+/* completion: prints completion scripts for shells, made from the help texts. */
 #include <stdio.h>
 #include <string.h>
 
 #include "controller/cli/cli.h"
 #include "controller/cli/page.h"
 
-/* The flags that cli_parse adds to those of a command, in the form of a help text. */
+/* Help text of the flags that cli_parse adds to every command. */
 static const char shared_help[] =
     "Usage: heddle\n"
     "\n"
@@ -26,7 +26,8 @@ static void read_command(const struct cli_command *command, struct page *ret_pag
     page_read(name, command->help, ret_page);
 }
 
-/* In single quotes for bash, zsh and fish; `:` and `[` as zsh wants them escaped. */
+/* Appends text in single quotes for bash, zsh and fish, with the characters of `escaped` (for zsh
+ * `:` and `[`) escaped. */
 static void add_quoted(struct hd_text *out, const char *text, const char *escaped)
 {
     for (; *text; text++) {

@@ -1,4 +1,5 @@
-/* config: what the configuration files, the environment and the flags say, and where from. */
+/* config: prints the settings of configuration files, environment and flags, each with its origin.
+ */
 #include <stdio.h>
 #include <string.h>
 

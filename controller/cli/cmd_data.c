@@ -1,5 +1,5 @@
-/* data: makes token files of text and of conversations, and shows the samples of a job.
- * heddle-worker does the work. */
+/* data: makes token files from text and conversations, and shows samples of a job. heddle-worker
+ * does the work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ struct tokenize {
     bool no_append_eot;
 };
 
-/* Replaces this process; returns only with a failure. */
+/* Replaces this process by heddle-worker; returns only on failure. */
 static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *cli)
 {
     const struct {
@@ -52,7 +52,7 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
     return st;
 }
 
-/* heddle data show FILE: samples with the tokens that count for the loss. */
+/* Runs `heddle data show FILE`: prints samples and marks the tokens that count for the loss. */
 static int show(struct cli *cli, const struct cli_list *overrides, const char *first,
                 const char *count)
 {

@@ -1,10 +1,10 @@
-/* debug: one file with what somebody needs who is asked for help, without secrets.
+/* debug: collects one file for a support request, without secrets.
  *
- *   heddle debug bundle   runs other commands of heddle, each into a member of a tar file
+ *   heddle debug bundle   runs other commands of heddle and puts each output into a tar file
  *
- * What could be a secret is replaced before it is written: any word that looks like a token (24 or
- * more letters and digits of which a third are digits, as hexadecimal and base64 have), and the
- * values of keys whose names say that they are secret. Manifest hashes and uuids go with them.
+ * Possible secrets are replaced before they are written: any word that looks like a token (16 or
+ * more letters and digits, at least four of each, and few other characters), and the values of keys
+ * whose names say that they are secret. Manifest hashes and uuids are replaced, too.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "controller/cli/show.h"
 #include "version/version.h"
 
-enum { BLOCK = 512, LOG_BYTES = 256 << 10, TOKEN_MIN = 16 /* as in token files */ };
+enum { BLOCK = 512, LOG_BYTES = 256 << 10, TOKEN_MIN = 16 /* minimum of letters and digits */ };
 
 /* ---- secrets ----------------------------------------------------------------------------------*/
 
@@ -41,7 +41,7 @@ static bool may_be_secret(const char *word, size_t len)
     return digits + letters >= TOKEN_MIN && digits >= 4 && letters >= 4 && others * 8 < len;
 }
 
-/* "password: x", "token=x": the word before `at` says that what follows is secret. */
+/* Returns whether the word before `at` names a secret, as in "password: x" and "token=x". */
 static bool is_after_secret_key(const char *text, size_t at)
 {
     static const char *const keys[] = {"password",   "passwd",      "secret",
@@ -65,13 +65,14 @@ static bool is_after_secret_key(const char *text, size_t at)
     return false;
 }
 
-/* "Authorization: Bearer x" */
+/* Returns whether `at` follows a bearer scheme: "Authorization: Bearer x". */
 static bool is_after_bearer(const char *text, size_t at)
 {
     return at >= 7 && strncasecmp(text + at - 7, "bearer ", 7) == 0;
 }
 
-/* A value that follows a secret's name: to its quote, else to a blank, a comma or a bracket. */
+/* Returns the length of the value after a secret's name: up to its closing quote, else up to a
+ * blank, comma or bracket. */
 static size_t value_length(const char *text, size_t at, size_t count)
 {
     const char quote = at && (text[at - 1] == '"' || text[at - 1] == '\'') ? text[at - 1] : 0;
@@ -110,7 +111,7 @@ void debug_redact(const char *text, size_t count, struct hd_text *out)
 
 /* ---- the tar file -----------------------------------------------------------------------------*/
 
-/* A member in the form of POSIX (ustar): a header of 512 bytes, the bytes, zeros to a block. */
+/* Appends a POSIX (ustar) member: a header of 512 bytes, the bytes, zeros up to a full block. */
 void debug_add_member(struct hd_text *tar, const char *name, const char *bytes, size_t count,
                       int64_t unix_s)
 {
@@ -124,7 +125,7 @@ void debug_add_member(struct hd_text *tar, const char *name, const char *bytes, 
     (void)snprintf(header + 116, 8, "%07o", 0);
     (void)snprintf(header + 124, 12, "%011llo", (unsigned long long)count);
     (void)snprintf(header + 136, 12, "%011llo", (unsigned long long)unix_s);
-    memset(header + 148, ' ', 8); /* the sum is made with blanks in its place */
+    memset(header + 148, ' ', 8); /* the checksum counts its own field as blanks */
     header[156] = '0';
     memcpy(header + 257, "ustar\00000", 8);
     for (size_t i = 0; i < BLOCK; i++)
@@ -143,11 +144,12 @@ struct bundle {
     int64_t unix_s;
     char self[4096];
     struct hd_text failures;
-    int code;    /* with which the newest command ended */
-    bool no_job; /* one that was asked for is not there */
+    int code;    /* exit code of the newest command */
+    bool no_job; /* a requested job does not exist */
 };
 
-/* Where the line behind `at` begins: a secret that is cut is not known as one. */
+/* Returns the start of the next line after `at`, so that a secret is never cut in two: half of one
+ * would not be recognized. */
 static size_t line_behind(const struct hd_text *text, size_t at)
 {
     const char *end = memchr(text->data + at, '\n', text->len_bytes - at);
@@ -155,7 +157,8 @@ static size_t line_behind(const struct hd_text *text, size_t at)
     return end ? (size_t)(end + 1 - text->data) : text->len_bytes;
 }
 
-/* The output of `heddle WORDS...`, redacted, as a member. A command that fails is noted. */
+/* Appends the redacted output of `heddle WORDS...` as a member. A command that fails is noted in
+ * it. */
 static enum hd_status add_command(struct bundle *b, const char *member, const char *const *words)
 {
     const char *argv[24] = {b->self};
@@ -236,7 +239,8 @@ static enum hd_status add_job(struct bundle *b, const char *job)
     for (size_t i = 0; !st && i < sizeof commands / sizeof commands[0]; i++) {
         (void)snprintf(member, sizeof member, "job-%.20s/%s", job, commands[i].member);
         st = add_command(b, member, commands[i].words);
-        if (!st && i == 0 && b->code == CLI_NOT_FOUND) { /* that command has said so */
+        /* `heddle show` has already printed the error */
+        if (!st && i == 0 && b->code == CLI_NOT_FOUND) {
             b->no_job = true;
             break;
         }

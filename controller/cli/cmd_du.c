@@ -1,4 +1,4 @@
-/* du: what checkpoints take on disk. */
+/* du: shows the disk usage of checkpoints. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 
-enum { NEWEST = 1000 }; /* jobs looked at if none is named */
+enum { NEWEST = 1000 }; /* jobs examined if none is named */
 
 static const struct table_column columns[] = {
     {"JOB", true}, {"NAME", false}, {"STATE", false}, {"CHECKPOINTS", true}, {"BYTES", true},
@@ -20,7 +20,7 @@ struct usage {
 };
 
 struct usages {
-    struct usage *items; /* room for the named jobs, or for NEWEST */
+    struct usage *items; /* one item per job; capacity for the named jobs, or for NEWEST */
     size_t count;
 };
 

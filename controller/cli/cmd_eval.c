@@ -1,19 +1,20 @@
-/* eval: loss and perplexity of a trained model on data, or multiple choice. heddle-worker computes
- * it. */
+/* eval: computes loss and perplexity, or multiple-choice accuracy, of a trained model;
+ * heddle-worker does the work. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
-/* The flags, which heddle-worker takes under the same names. NULL: not given. */
+/* Flags, passed to heddle-worker under the same names. NULL: not given. */
 struct eval {
     struct cli_list data, choices;
     const char *windows, *context, *precision, *threads, *base, *adapter;
-    const char *limit, *weights, *device, *tp, *pp; /* with choices */
+    const char *limit, *weights, *device, *tp, *pp; /* ^data with choices */
 };
 
-/* Words after JOB|DIR are files, too: a shell expands a pattern after --data to several. */
+/* Collects the files and starts heddle-worker. Words after JOB|DIR are files, too: a shell expands
+ * a pattern after --data to several words. */
 static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, const char *model)
 {
     const struct {

@@ -1,4 +1,4 @@
-/* events: what happened to a job, or to nodes and controller. */
+/* events: lists the events of a job, or of nodes and controller. */
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 enum {
     PAGE = 500,
-    FOLLOW_POLLS = 20, /* looks at Ctrl-C between two questions, a second */
+    FOLLOW_POLLS = 20, /* checks for Ctrl-C between two polls */
     FOLLOW_POLL_US = 50000,
 };
 
@@ -43,7 +43,7 @@ static void add_event_row(struct table *table, const Heddle__V1__Event *e)
     hd_text_free(&message);
 }
 
-/* Pages until the last; each is shown as it comes, a table with widths of its own per page. */
+/* Prints all pages, each as it arrives; a table's column widths are per page. */
 static int list_events(struct cli *cli, Heddle__V1__ListEventsRequest *request, struct table *table,
                        struct show_list *list)
 {
@@ -82,7 +82,7 @@ static void on_interrupt(int number)
     interrupted = 1;
 }
 
-/* One event as a line, or as JSON. */
+/* Prints one event as a line, or as JSON. */
 static void print_event(const struct cli *cli, const Heddle__V1__Event *e)
 {
     char when[HD_CLOCK_TEXT_MAX];
@@ -140,7 +140,7 @@ static int has_ended(struct cli *cli, uint64_t job, bool *ret_ended)
     int code;
 
     *ret_ended = false;
-    if (!job) /* the cluster does not end */
+    if (!job) /* events of the cluster: there is no end */
         return CLI_CONTINUE;
     request.job = job;
     code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
@@ -152,7 +152,8 @@ static int has_ended(struct cli *cli, uint64_t job, bool *ret_ended)
     return CLI_CONTINUE;
 }
 
-/* Asks every second: events are few. A job that has ended has stored its last event before. */
+/* Polls once a second, because events are rare, until the job has ended; its last event is stored
+ * before its end. */
 static int follow_events(struct cli *cli, Heddle__V1__ListEventsRequest *request)
 {
     bool ended = false;

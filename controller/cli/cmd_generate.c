@@ -1,8 +1,8 @@
-/* generate: text from a trained model. heddle-worker computes it. */
+/* generate: generates text with a trained model; heddle-worker does the work. */
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
-/* The flags, which heddle-worker takes under the same names. NULL: not given. */
+/* Flags, passed to heddle-worker under the same names. NULL: not given. */
 struct generate {
     const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
     const char *system, *template, *date, *precision, *weights, *device, *tp, *pp;

@@ -1,4 +1,4 @@
-/* whoami, token, audit, limits, node invite and node revoke: who calls, and what they may. */
+/* whoami, token, audit, limits, node invite, node revoke: callers, credentials and permissions. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -72,8 +72,8 @@ int cli_whoami(struct cli *cli, int argc, char **argv)
 
 /* ---- token create and cert --------------------------------------------------------------------*/
 
-/* Creates the file before the token: a token whose file cannot be written would be valid and lost.
- */
+/* Creates the output file before the token is requested: a token that could not be written would be
+ * valid and lost. */
 static int grow(const char *path)
 {
     const int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
@@ -92,7 +92,7 @@ static int grow(const char *path)
     return CLI_CONTINUE;
 }
 
-/* Removes the empty file if no token was made. */
+/* Removes the empty output file after a failed request and returns `code`. */
 static int give_up(const char *path, int code)
 {
     if (path && code != CLI_CONTINUE)
@@ -100,7 +100,7 @@ static int give_up(const char *path, int code)
     return code;
 }
 
-/* A secret goes to a file that only its owner reads, or to standard output. */
+/* Writes a secret to a file with mode 0600, or to standard output. */
 static int give(const char *path, struct hd_text *secret, const char *what, int64_t expires_ms)
 {
     char when[HD_CLOCK_TEXT_MAX];
@@ -152,7 +152,8 @@ static int create_token(struct cli *cli, const char *role, int64_t ttl_ms, const
     return code;
 }
 
-/* The key is made here and never sent. The file has certificate and key. */
+/* Generates a key pair here, has it certified and writes certificate and key to one file. The
+ * private key is never sent. */
 static int create_cert(struct cli *cli, const char *role, const char *out)
 {
     Heddle__V1__SignPersonRequest request = HEDDLE__V1__SIGN_PERSON_REQUEST__INIT;
@@ -268,7 +269,8 @@ static int list_credentials(struct cli *cli, bool all)
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }
 
-/* "7": the credential with this number; else all of a person. */
+/* Revokes one credential, if the argument is its number such as "7"; else all credentials of a
+ * person. */
 static int revoke_token(struct cli *cli)
 {
     Heddle__V1__RevokeTokenRequest request = HEDDLE__V1__REVOKE_TOKEN_REQUEST__INIT;
@@ -337,7 +339,7 @@ struct audit_walk {
     struct show_list list;
     struct table table;
     bool verify;
-    uint64_t rows, head; /* seen; the newest */
+    uint64_t rows, head; /* rows read; number of the newest row */
     unsigned char hash[HD_PKI_HASH_BYTES];
 };
 
@@ -421,7 +423,7 @@ static int take_rows(struct audit_walk *walk, const Heddle__V1__ListAuditRespons
     return code;
 }
 
-/* All rows after `after`, in pages; or the `last` newest of them. */
+/* Reads all rows after row `after`, page by page; or only the newest `last` rows. */
 static int walk_rows(struct audit_walk *walk, uint64_t after)
 {
     Heddle__V1__ListAuditRequest request = HEDDLE__V1__LIST_AUDIT_REQUEST__INIT;
@@ -544,7 +546,8 @@ int cli_limits(struct cli *cli, int argc, char **argv)
 
 /* ---- nodes ------------------------------------------------------------------------------------*/
 
-/* The line and nothing else goes to standard output, to be put where the node reads it. */
+/* Prints only the invitation line to standard output, so that it can be redirected to the file that
+ * the node reads. */
 static int print_invitation(const Heddle__V1__InviteNodeResponse *r, const char *node,
                             const char *address)
 {

@@ -1,4 +1,4 @@
-/* jobs, cancel: the jobs that the controller knows, and the end of some. */
+/* jobs, cancel: lists jobs and cancels them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static void add_job_row(const struct cli *cli, struct table *table, const Heddle
     hd_text_free(&nodes);
 }
 
-/* Where jobs go: a table that is rendered at the end, or JSON as they come. */
+/* Output of a job list: a table that is rendered at the end, or JSON items as they arrive. */
 struct job_sink {
     const struct cli *cli;
     struct table table;
@@ -99,7 +99,7 @@ static void sink_add(struct job_sink *sink, const Heddle__V1__JobStatus *job)
     show_job_item(&sink->list, job);
 }
 
-/* Prints when `print`, frees in any case. */
+/* Prints the output if `print`; frees it in any case. */
 static void sink_end(struct job_sink *sink, bool print)
 {
     const struct cli *cli = sink->cli;
@@ -146,7 +146,7 @@ static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int6
             break;
         for (size_t i = 0; i < page->n_jobs; i++)
             sink_add(sink, page->jobs[i]);
-        if (!next) /* once, of the first page */
+        if (!next) /* once, after the first page */
             cli_warn(page->warning);
         limit -= (int64_t)page->n_jobs;
         free(next);
@@ -229,7 +229,8 @@ int cli_cancel(struct cli *cli, int argc, char **argv)
         return code;
     if (cli->format >= CLI_JSON)
         sink_begin(&sink, cli);
-    for (int i = 0; i < cli->arg_count; i++) { /* one that fails does not save the others */
+    /* a failure does not keep the remaining jobs from being cancelled */
+    for (int i = 0; i < cli->arg_count; i++) {
         int one = cancel_one(cli, cli->args[i], now, &sink);
 
         code = one == CLI_CONTINUE ? code : one;

@@ -1,4 +1,4 @@
-/* keys: what a job file may say. */
+/* keys: lists the keys of a job file. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,8 @@
 #include "controller/cli/table.h"
 #include "spec/spec.h"
 
-/* Whether a key is to be listed: it is `prefix`, or in the group of that name; "": all are. */
+/* Returns whether a key is listed: it equals `prefix` or is in the group of that name; "": all are
+ * listed. */
 static bool is_listed(const struct hd_key *key, const char *prefix)
 {
     const size_t len = strlen(prefix);
@@ -38,7 +39,7 @@ static void add_json(const struct cli *cli, const char *prefix, struct hd_text *
     show_list_end(&list);
 }
 
-/* Key and default on one line, the meaning below it. */
+/* Prints each key with its default on one line and its meaning below. */
 static void add_people(const char *prefix, struct hd_text *out)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {

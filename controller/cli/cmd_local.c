@@ -1,10 +1,9 @@
-/* local: runs one job on this machine, with a controller and a daemon of its own.
+/* local: runs one job on this machine, with its own controller and daemon.
  *
- * Two folders: a short private one for the socket and the daemon's state, removed at the end; and
- * the run's folder (runs.h), with checkpoints, logs and the controller's state, which is kept: a
- * later --resume goes on from it. The controller and the daemon run with
- * --ephemeral: they and all processes that they started end when this command ends, also by
- * SIGKILL.
+ * It uses two folders. A private one with a short path holds the socket and the daemon's state and
+ * is removed at the end. The run's folder (runs.h) holds checkpoints, logs and the controller's
+ * state; it is kept for a later --resume. Controller and daemon run with --ephemeral: they and all
+ * processes that they started end when this command ends, even by SIGKILL.
  *
  *     Ctrl-C once    cancel: the ranks write a checkpoint and stop
  *     Ctrl-C twice   kill
@@ -33,19 +32,19 @@
 #include "spec/spec.h"
 
 enum {
-    START_MS = 30000, /* until the controller must answer */
+    START_MS = 30000, /* time within which the controller must answer, ms */
     STOP_MS = 10000,
-    TEMP_DIR_MAX = 40,   /* a longer $TMPDIR is not used */
-    HOLD_MS = 3000,      /* the own daemon connects sooner; a job that still waits says for what */
-    PRIVATE_DIR_MAX = 64 /* leaves room for socket names: such a path has at most 107 bytes */
+    TEMP_DIR_MAX = 40,   /* longest $TMPDIR used, bytes; a longer one is ignored */
+    HOLD_MS = 3000,      /* time for which "waiting" is not shown, ms: the daemon connects sooner */
+    PRIVATE_DIR_MAX = 64 /* leaves space for socket names: a socket path has at most 107 bytes */
 };
 
 struct local {
     struct cli *cli;
-    struct hd_job *spec; /* in the arena */
+    struct hd_job *spec; /* lives in the arena */
     struct hd_arena arena;
     struct cli_list overrides;
-    /* from flags; NULL: not given */
+    /* flags; NULL: not given */
     const char *state_dir, *dir, *resume, *isolation;
     int64_t keep;
     bool clean, yes;
@@ -56,15 +55,17 @@ struct local {
     char address[PRIVATE_DIR_MAX + 32];
     struct process controller, daemon;
     uint64_t job;
-    int32_t resumed_attempt; /* with resume: the newest one before */
+    int32_t resumed_attempt; /* newest attempt before the resume; used with `resume` */
     bool times;              /* --times */
     int64_t log_every;
-    int interrupted; /* the signal that was the first; 0: none */
+    int interrupted; /* signal received first; 0: none */
     bool killed;
-    struct hd_error unstoppable; /* why the controller did not take the job's end; HD_OK: it did */
+    /* why the controller refused to cancel the job; HD_OK: it did not refuse */
+    struct hd_error unstoppable;
 };
 
-static volatile sig_atomic_t early_signal; /* before the event loop watches signals */
+/* signal received while the event loop does not watch signals; 0: none */
+static volatile sig_atomic_t early_signal;
 
 static void on_early_signal(int number)
 {
@@ -83,10 +84,10 @@ static void catch_early_signals(void)
 
 /* ---- folders ---- */
 
-/* In the private folder: no other folder has a file of this name. */
+/* Lock file in the private folder; its name marks folders made by this command. */
 #define LOCK_NAME "heddle-local.lock"
 
-/* Removes folders of commands that were killed: their lock is free. */
+/* Removes private folders of killed commands, recognized by a free lock. */
 static void remove_abandoned_dirs(const char *base)
 {
     DIR *dir = opendir(base);
@@ -104,15 +105,15 @@ static void remove_abandoned_dirs(const char *base)
         if (lstat(path, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
             !hd_file_exists(lock) || hd_file_lock(lock, &fd))
             continue;
-        (void)hd_file_remove_tree(path); /* best effort: the next run tries again */
+        (void)hd_file_remove_tree(path); /* best effort: the next run retries */
         (void)close(fd);
     }
     if (dir)
         (void)closedir(dir);
 }
 
-/* The process holds the lock until it ends. Another `heddle local` that removes abandoned folders
- * may hold it for a moment: it then removes this folder, and another one is made here. */
+/* Makes the private folder and holds its lock until the process ends. Another `heddle local` that
+ * removes abandoned folders may lock it first and remove it; then another folder is made. */
 static enum hd_status make_private_dir(struct local *l)
 {
     const char *base = getenv("TMPDIR");
@@ -160,8 +161,8 @@ static enum hd_status start_controller(struct local *l)
     return st;
 }
 
-/* The value of heddled's --devices for this job. A job of `auto` that needs more devices than this
- * machine has GPUs runs on CPU devices. */
+/* Writes the value of heddled's --devices for this job. A job with device `auto` that needs more
+ * devices than this machine has GPUs runs on CPU devices. */
 static void name_devices(const struct hd_job *spec, char *ret_text, size_t size)
 {
     const int32_t most = hd_spec_most_devices(spec);
@@ -185,7 +186,8 @@ static enum hd_status start_daemon(struct local *l)
     enum hd_status st = process_find("heddled", &program);
 
     (void)snprintf(state, sizeof state, "%s/node", l->private_dir);
-    (void)snprintf(choices, sizeof choices, "%s/choices", l->run.path); /* for --resume, too */
+    /* choices of GPU algorithms, kept for --resume */
+    (void)snprintf(choices, sizeof choices, "%s/choices", l->run.path);
     (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run.path);
     name_devices(l->spec, devices, sizeof devices);
     if (!st) {
@@ -231,7 +233,7 @@ static enum hd_status await_controller(struct local *l)
     return HD_OK;
 }
 
-/* The run's folder, and a controller for it. */
+/* Opens the run's folder and starts a controller for it. */
 static enum hd_status start_run(struct local *l)
 {
     enum hd_status st =
@@ -252,7 +254,7 @@ static void stop_cluster(struct local *l, bool kill_now)
 {
     int grace_ms = kill_now ? 0 : STOP_MS;
 
-    process_stop(&l->daemon, grace_ms); /* first: its last words go to the controller */
+    process_stop(&l->daemon, grace_ms); /* daemon first: its final reports go to the controller */
     process_stop(&l->controller, grace_ms);
     process_stop_all(kill_now ? 0 : 1000);
     if (l->private_dir[0] && hd_file_remove_tree(l->private_dir))
@@ -261,7 +263,7 @@ static void stop_cluster(struct local *l, bool kill_now)
 
 /* ---- the job ---- */
 
-/* An attempt of this command: it may have trained. */
+/* Returns whether this command has started an attempt, which may have trained. */
 static bool has_begun(const struct local *l)
 {
     char path[RUN_PATH_MAX + 32];
@@ -270,7 +272,9 @@ static bool has_begun(const struct local *l)
     return hd_file_exists(path);
 }
 
-/* What trains may still write a checkpoint. If nothing does, nothing is lost by the end of all. */
+/* Handles the controller's answer to a cancel request. If it was refused while an attempt runs,
+ * keeps watching, because ranks may still write a checkpoint; otherwise the command ends (on_tick).
+ */
 static void on_cancelled(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct local *l = hd_rpc_call_user(call);
@@ -281,8 +285,8 @@ static void on_cancelled(struct hd_rpc_call *call, enum hd_status status, const 
         hd_err_save(hd_err(status, "%s", message), &l->unstoppable);
 }
 
-/* The first signal cancels the job, the second one gives up waiting for its end. A terminal that
- * hung up is no reason to lose what was trained: SIGHUP is a signal as the others. */
+/* Cancels the job at the first signal; at the second one stops waiting for its end. SIGHUP (the
+ * terminal hung up) is handled alike, so that trained steps are saved. */
 static bool on_interrupt(void *user, int number, int count)
 {
     Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
@@ -308,7 +312,7 @@ static bool on_interrupt(void *user, int number, int count)
     return true;
 }
 
-/* A controller or daemon that has ended is not started again: the command fails. */
+/* Fails the command if controller or daemon has ended; they are not restarted. */
 static int on_tick(void *user)
 {
     struct local *l = user;
@@ -322,7 +326,8 @@ static int on_tick(void *user)
     return CLI_CONTINUE;
 }
 
-/* A command with the run's folder, such as "heddle local --resume DIR", and what comes after it. */
+/* Appends a command with the run's folder, such as "heddle local --resume DIR", followed by
+ * `after`. */
 static void add_command(const struct local *l, const char *verb, const char *after,
                         struct hd_text *out)
 {
@@ -340,7 +345,7 @@ static void note_command(const struct local *l, const char *verb, const char *af
     cli_note_text(&line);
 }
 
-/* How long it took, and what to do next: the last line is the command. */
+/* Prints the duration and, as the last line, the command to run next. */
 static void print_end(struct local *l, int code, int64_t begin_ms)
 {
     char span[HD_CLOCK_TEXT_MAX], more[64];
@@ -366,7 +371,7 @@ static void print_end(struct local *l, int code, int64_t begin_ms)
     hd_text_free(&resume);
 }
 
-/* Gives the new job to the controller. */
+/* Submits the new job to the controller. */
 static int submit(struct local *l)
 {
     Heddle__V1__SubmitJobResponse *response = NULL;
@@ -379,7 +384,7 @@ static int submit(struct local *l)
     return CLI_CONTINUE;
 }
 
-/* The run's records and the folder of its job belong together. job: NULL: the records have none. */
+/* Fails if the run's records and its job folder do not match. job NULL: the records have no job. */
 static enum hd_status check_job_folder(const char *run, const Heddle__V1__JobStatus *job)
 {
     char folder[PATH_MAX];
@@ -407,7 +412,7 @@ static enum hd_status check_job_folder(const char *run, const Heddle__V1__JobSta
                   "%s holds no job: it ended before its job had begun; start a new run", run);
 }
 
-/* The job file of the run, with the changes of --set. The run's only job is number 1. */
+/* Fetches the job file of the run's only job, number 1, and applies the changes of --set. */
 static int fetch_spec(struct local *l)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
@@ -450,7 +455,7 @@ static int resume(struct local *l)
     return code;
 }
 
-/* Watches the job to its end. */
+/* Watches the job until it ends. */
 static int watch(struct local *l)
 {
     struct watch_options options = {.on_interrupt = on_interrupt,
@@ -467,8 +472,7 @@ static int watch(struct local *l)
     char history[RUN_PATH_MAX + 32];
     int code;
 
-    /* of a run that goes on all of it is written anew: a run that was killed lacks its last lines
-     */
+    /* a resumed run rewrites the whole file: a killed run lacks its last lines */
     (void)snprintf(history, sizeof history, "%s/history.jsonl", l->run.path);
     options.history = fopen(history, l->resume ? "we" : "wex");
     if (!options.history)
@@ -526,10 +530,12 @@ static int run_local(struct local *l)
         code = cli_exit_of_signal(early_signal);
     else
         code = (cli_fail(st), l->run.lock < 0 ? cli_exit_of(st) : CLI_FAILED);
-    catch_early_signals(); /* the loop's watchers are gone; the end is not to be cut short */
+    /* the event loop's signal watchers are closed; keep signals from ending the cleanup */
+    catch_early_signals();
     cli_disconnect(l->cli);
     stop_cluster(l, l->killed);
-    if (st == HD_ABORTED && !l->resume) /* the controller's files are all that is in the folder */
+    /* no job was made: the folder holds only the controller's files */
+    if (st == HD_ABORTED && !l->resume)
         run_discard(&l->run);
     if (st == HD_ABORTED)
         cli_note("heddle: interrupted before the job was submitted; nothing was trained");

@@ -1,9 +1,9 @@
-/* logs: prints logs of ranks. A position is (attempt, rank, byte): after a broken connection the
- * reading continues at the next byte. With -f the logs of later attempts follow.
+/* logs: prints logs of ranks. A position is (attempt, rank, byte): after a lost connection reading
+ * continues at the next byte. With -f the logs of later attempts follow.
  *
- * One rank's log is printed byte for byte as it comes. Several ranks, --tail and --since take
- * lines: then a line is printed when it is whole, and with several ranks it begins with the rank's
- * number.
+ * One rank's log is printed byte for byte as it arrives. With several ranks, --tail or --since
+ * output is by line: a line is printed when it is complete, and with several ranks it begins with
+ * the rank's number.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 enum {
     POLL_MS = 500,
     RANKS_MAX = 65536,
-    STREAMS_MAX = 64,          /* read at one time */
-    TAIL_GUESS_BYTES = 128,    /* of a line; more are read where that is too little */
-    TAIL_BYTES_MAX = 64 << 20, /* so much of a log is looked through for its last lines */
+    STREAMS_MAX = 64,          /* logs read at the same time */
+    TAIL_GUESS_BYTES = 128,    /* assumed length of a line; more is read if it is too short */
+    TAIL_BYTES_MAX = 64 << 20, /* limit on the bytes searched for the last lines */
     LINE_BYTES_MAX = 1 << 20,  /* a longer line is printed in pieces */
     TIME_CHARS = sizeof "2026-01-01T00:00:00" - 1,
 };
@@ -30,11 +30,11 @@ struct rank_log {
     struct logs *l;
     int32_t rank, attempt;
     int64_t offset_bytes;
-    struct hd_text line;  /* in lines: what has no end yet */
-    struct hd_text *keep; /* bytes go there instead of being printed; NULL: they are printed */
-    int64_t keep_offset;  /* of its first byte */
-    bool since_open;      /* a line that is new enough was seen */
-    bool open, done;      /* a call is running; everything was read */
+    struct hd_text line;  /* line output only: the incomplete last line */
+    struct hd_text *keep; /* destination of bytes instead of stdout; NULL: stdout */
+    int64_t keep_offset;  /* log offset of the first byte of `keep` */
+    bool since_open;      /* a line not older than --since was found */
+    bool open, done;      /* open: a call is running; done: everything was read */
     enum hd_status status;
     char message[HD_ERR_MAX];
     struct hd_rpc_call *call;
@@ -46,8 +46,8 @@ struct logs {
     int32_t attempt;
     bool follow, fixed_attempt, to_terminal, in_lines;
     bool reached;                  /* the controller has accepted at least one call */
-    int64_t tail;                  /* lines; -1: all */
-    char since[HD_CLOCK_TEXT_MAX]; /* "": from the beginning */
+    int64_t tail;                  /* lines of --tail; -1: all */
+    char since[HD_CLOCK_TEXT_MAX]; /* time of --since; "": from the beginning */
     char note[HD_ERR_MAX];
     struct rank_log *ranks;
     size_t count;
@@ -58,8 +58,8 @@ struct logs {
 
 /* ---- printing ---- */
 
-/* Adds bytes of a log. On a terminal, what is not harmless there (hd_text_character) becomes '?'; a
- * file or a pipe gets the bytes as they are. */
+/* Appends bytes of a log. On a terminal, unsafe characters (hd_text_character) become '?'; a file
+ * or pipe gets the bytes unchanged. */
 static void add_bytes(struct logs *l, const char *bytes, size_t count)
 {
     bool harmless;
@@ -75,7 +75,7 @@ static void add_bytes(struct logs *l, const char *bytes, size_t count)
     }
 }
 
-/* Whether the line begins with a time, as the lines of Heddle's own log do. */
+/* Returns whether the line begins with a time, as lines of Heddle's own log do. */
 static bool has_time(const char *line, size_t len)
 {
     static const char form[] = "dddd-dd-ddTdd:dd:dd";
@@ -88,7 +88,7 @@ static bool has_time(const char *line, size_t len)
     return true;
 }
 
-/* A whole line, its end included. */
+/* Appends a complete line, including its line break. */
 static void add_log_line(struct rank_log *r, const char *line, size_t len)
 {
     struct logs *l = r->l;
@@ -125,7 +125,7 @@ static void add_log_lines(struct rank_log *r, const char *bytes, size_t count)
     }
 }
 
-/* What has no end by the end of an attempt is a line, too. */
+/* Appends the incomplete last line at the end of an attempt. */
 static void end_line(struct rank_log *r)
 {
     if (r->line.len_bytes)
@@ -133,7 +133,7 @@ static void end_line(struct rank_log *r)
     hd_text_clear(&r->line);
 }
 
-/* A reader that reconnects is told again; the user is not. */
+/* Prints a note once; after a reconnect the controller sends it again. */
 static void note_once(struct logs *l, const char *note)
 {
     struct hd_text text = {0};
@@ -146,7 +146,7 @@ static void note_once(struct logs *l, const char *note)
     hd_text_free(&text);
 }
 
-/* The log outgrew its limit: what is between its beginning and its end is not there any more. */
+/* Notes that the log outgrew its limit, so that its middle part was discarded. */
 static void note_gap(const struct rank_log *r, const Heddle__V1__ReadLogResponse *chunk)
 {
     if (r->offset_bytes > 0 && chunk->attempt == r->attempt && !r->keep &&
@@ -188,7 +188,7 @@ static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
         add_log_lines(r, (const char *)chunk->data.data, chunk->data.len);
     else
         add_bytes(l, (const char *)chunk->data.data, chunk->data.len);
-    if (!cli_out(&l->out)) /* the reader of the pipe is gone */
+    if (!cli_out(&l->out)) /* the pipe's reader has closed it */
         hd_rpc_call_cancel(call);
 }
 
@@ -220,7 +220,7 @@ static void on_closed(uv_handle_t *handle)
     l->closed = true;
 }
 
-/* Begins to read at the rank's position. */
+/* Starts reading at the rank's position. */
 static enum hd_status open_rank(struct rank_log *r, bool follow)
 {
     Heddle__V1__ReadLogRequest request = HEDDLE__V1__READ_LOG_REQUEST__INIT;
@@ -254,7 +254,7 @@ static size_t count_open(const struct logs *l)
     return open;
 }
 
-/* Waits until no more than `most` calls are running. */
+/* Waits until at most `most` calls are running. */
 static void wait_for_calls(struct logs *l, size_t most)
 {
     while (count_open(l) > most && !l->interrupted)
@@ -268,8 +268,8 @@ static void wait_for_calls(struct logs *l, size_t most)
         (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
 }
 
-/* Reads all ranks that are not done from their positions until their streams end: side by side with
- * -f, else one after the other. The first failure is returned. */
+/* Reads all unfinished ranks from their positions until their streams end: in parallel with -f,
+ * else one after the other. Returns the first failure. */
 static enum hd_status read_once(struct logs *l)
 {
     for (size_t i = 0; i < l->count && !l->interrupted; i++) {
@@ -291,8 +291,7 @@ static enum hd_status read_once(struct logs *l)
 
 /* ---- the last lines ---- */
 
-/* Where the last `lines` lines of the bytes begin; *ret_found: how many there are, at most `lines`.
- */
+/* Returns the start of the last `lines` lines; *ret_found is their number, at most `lines`. */
 static const char *last_lines(const struct hd_text *bytes, int64_t lines, int64_t *ret_found)
 {
     const char *p = bytes->data + bytes->len_bytes;
@@ -305,8 +304,8 @@ static const char *last_lines(const struct hd_text *bytes, int64_t lines, int64_
     return p;
 }
 
-/* Reads back from the end of a rank's log, further each time, until there are enough lines; prints
- * them, and leaves the position behind them. */
+/* Prints the last lines of a rank's log and sets the position to its end. Reads backwards from the
+ * end in growing steps until there are enough lines. */
 static enum hd_status read_tail(struct rank_log *r)
 {
     struct logs *l = r->l;
@@ -337,7 +336,7 @@ static enum hd_status read_tail(struct rank_log *r)
         break;
     }
     if (r->offset_bytes < 0)
-        r->offset_bytes = 0; /* nothing was there */
+        r->offset_bytes = 0; /* the log was empty */
     r->keep = NULL;
     if (!l->follow)
         end_line(r);
@@ -369,7 +368,7 @@ static void pause_loop(struct logs *l, int64_t ms)
     }
 }
 
-/* Waits until the next attempt begins (its logs are then read), or the job has ended. */
+/* Waits until the next attempt begins, whose logs are then read, or the job has ended. */
 static enum hd_status next_attempt(struct logs *l, bool *ret_over)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
@@ -428,7 +427,7 @@ static int read_logs(struct logs *l)
             (st != HD_UNAVAILABLE && st != HD_ABORTED && st != HD_TIMEOUT) ||
             hd_clock_now_ms() - down_since_ms > WATCH_PATIENCE_MS)
             return cli_fail(st);
-        pause_loop(l, POLL_MS); /* then on at the next byte */
+        pause_loop(l, POLL_MS); /* then retry from the next byte */
     }
     for (size_t i = 0; i < l->count; i++)
         end_line(&l->ranks[i]);
@@ -438,7 +437,7 @@ static int read_logs(struct logs *l)
 
 /* ---- which ranks ---- */
 
-/* The number of ranks of the attempt that is read. */
+/* Finds the number of ranks of the attempt that is read. */
 static int find_world(struct logs *l, int32_t *ret_world)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
@@ -475,7 +474,7 @@ static enum hd_status add_rank(struct logs *l, int64_t rank)
     return HD_OK;
 }
 
-/* "0-3,7": each number and range. */
+/* Parses "0-3,7": numbers and ranges. */
 static enum hd_status take_ranks(struct logs *l, const char *text)
 {
     enum hd_status st = HD_OK;
@@ -532,7 +531,8 @@ static int run(struct logs *l, const char *ranks)
     if (uv_signal_init(&l->cli->loop, &l->interrupt))
         return cli_fail(hd_err(HD_IO, "cannot wait for signals"));
     l->interrupt.data = l;
-    (void)uv_signal_start(&l->interrupt, on_interrupt, SIGINT); /* without it ^C just ends us */
+    /* on failure Ctrl-C ends the process at once */
+    (void)uv_signal_start(&l->interrupt, on_interrupt, SIGINT);
     code = read_logs(l);
     uv_close((uv_handle_t *)&l->interrupt, on_closed);
     while (!l->closed)

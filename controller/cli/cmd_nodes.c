@@ -1,4 +1,4 @@
-/* nodes, drain, undrain, node: the machines of the cluster. */
+/* nodes, drain, undrain, node: lists and manages the machines of the cluster. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +18,8 @@ static const struct table_column node_wide_columns[] = {
     {"REASON", false},
 };
 
-/* "7,9": each job once, in the order of devices; "7,another": also one that the caller may not see.
- */
+/* Appends the jobs of a node, "7,9", each once, in the order of its devices; "another" replaces
+ * jobs that the caller may not see. */
 static void add_jobs(struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     uint64_t last = 0;
@@ -38,7 +38,8 @@ static void add_jobs(struct hd_text *out, const Heddle__V1__NodeStatus *n)
         hd_text_add(out, "%sanother", last ? "," : "");
 }
 
-/* "cpu", or of a node with several kinds "2 cuda, 4 cpu", in the order of their first devices. */
+/* Appends "cpu", or for a node with several kinds "2 cuda, 4 cpu", in the order of their first
+ * devices. */
 static void add_kinds(struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     char word[CLI_WORD_MAX];
@@ -59,7 +60,7 @@ static void add_kinds(struct hd_text *out, const Heddle__V1__NodeStatus *n)
     }
 }
 
-/* Of the CPU devices: GPUs have none. */
+/* Returns the threads of the node's CPU devices; GPUs have none. */
 static int threads_of(const Heddle__V1__NodeStatus *n)
 {
     int threads = 0;
@@ -83,8 +84,8 @@ static size_t first_clause(const char *reason)
     return i;
 }
 
-/* Adds why the node, or some of its devices, get no jobs; and when those that it has leave it. What
- * to do about it is left to show-node, except in the wide table. */
+/* Adds why the node, or some of its devices, get no jobs; and when its running jobs will leave it.
+ * The remedy is shown by show-node and in the wide table. */
 static void add_reason(const struct cli *cli, struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     const char *reason = *n->reason ? n->reason : n->jobs_dir_problem;
@@ -221,7 +222,7 @@ static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
         }
         if (*node->reason && node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING &&
             node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
-            hd_text_add(&out, ": "); /* it does not answer: that does not say that it is drained */
+            hd_text_add(&out, ": "); /* the node does not answer, so it may not be drained yet */
             cli_add_clean(&out, node->reason);
         }
         hd_text_add(&out, "\n");

@@ -1,7 +1,6 @@
-/* plan: what a job will take, before anything runs. Each rank's plan is built in this process, from
- * a description of the device: `heddle-worker device` measures one of this machine, a data sheet
- * describes a GPU that this machine does not have.
- */
+/* plan: shows the time and memory of a job before it runs. Each rank's plan is built in this
+ * process from a description of the device: `heddle-worker device` measures one of this machine, a
+ * data sheet describes a GPU that this machine does not have. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,7 @@
 
 /* ---- the plan ---- */
 
-/* The layout that the controller, too, gets from plan/fit.h, and the plan of each rank in it. */
+/* Finds the layout with the controller's function (plan/fit.h), and the plan of each rank in it. */
 static enum hd_status resolve(struct plan_asked *a)
 {
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/"};
@@ -56,9 +55,10 @@ static enum hd_status resolve(struct plan_asked *a)
 
 /* ---- layouts of a cluster ---- */
 
-enum { TOP_SHOWN = 3 }; /* layouts, without --top */
+enum { TOP_SHOWN = 3 }; /* layouts shown without --top */
 
-/* What the times of a calibration do not tell of so many devices on a machine. */
+/* Warns of times that the calibration lacks: for this number of devices at once, or for
+ * collectives. */
 static void note_measured(const struct hd_calibration *cal, int64_t together)
 {
     if (together > cal->devices)
@@ -71,8 +71,8 @@ static void note_measured(const struct hd_calibration *cal, int64_t together)
         cli_note("heddle: plan: the calibration has no collectives: theirs are not measured times");
 }
 
-/* From now on times are those that `heddle-worker probe` measured. together: devices of a machine.
- */
+/* Replaces the rates by those that `heddle-worker probe` measured. together: devices of one
+ * machine. */
 static enum hd_status calibrate(struct plan_asked *a, const char *path, int64_t together,
                                 struct hd_rates *rates)
 {
@@ -80,7 +80,7 @@ static enum hd_status calibrate(struct plan_asked *a, const char *path, int64_t 
 
     if (!cal)
         return hd_err(HD_NO_MEMORY, "no memory for a calibration");
-    if (hd_calibration_read_file(path, &a->arena, cal)) /* it names the file */
+    if (hd_calibration_read_file(path, &a->arena, cal)) /* the error message names the file */
         return hd_err(HD_INVALID, "--%s", hd_err_message());
     if (a->kind ? hd_calibration_check_gpu(cal, a->kind)
                 : hd_calibration_check(cal, &a->traits, a->threads))
@@ -90,7 +90,7 @@ static enum hd_status calibrate(struct plan_asked *a, const char *path, int64_t 
     return HD_OK;
 }
 
-/* The machines: of --cluster, or usual ones of a kind of GPU. */
+/* Describes the machines: those of --cluster, or typical ones with a given kind of GPU. */
 static enum hd_status find_clusters(const struct plan_flags *f, struct plan_asked *a,
                                     struct hd_report_asked *l)
 {
@@ -115,7 +115,7 @@ static enum hd_status find_clusters(const struct plan_flags *f, struct plan_aske
                : HD_OK;
 }
 
-/* The chosen plan in the form in which one plan of given devices is shown. */
+/* Copies the chosen plan into the form in which the plan for given devices is shown. */
 static void show_chosen(const struct hd_report *l, struct plan_asked *a)
 {
     const struct hd_search_plan *p = &l->search.plans[0];
@@ -134,7 +134,7 @@ static void show_chosen(const struct hd_report *l, struct plan_asked *a)
         l->devices > l->cluster->devices_per_node ? l->cluster->devices_per_node : 0;
 }
 
-/* The file of --out. */
+/* Writes the file of --out. */
 static int write_plan(const char *path, const struct hd_report_asked *asked,
                       const struct hd_report *l)
 {
@@ -185,7 +185,7 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
     return code;
 }
 
-/* Devices of this machine, as the calibration measured them. */
+/* Describes this machine's devices as the calibration measured them. */
 static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_asked *a,
                                        struct hd_report_asked *l)
 {
@@ -206,7 +206,7 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
     plan_machine_find_memory(a, f->devices != NULL);
     a->traits.threads = (int)a->threads;
     kind = hd_traits_is_cuda(&a->traits) ? hd_gpu_kind_of_name(measured.calibration->device) : NULL;
-    if (kind) { /* links, and what was not measured, by the data sheet */
+    if (kind) { /* links, and rates that were not measured, come from the data sheet */
         hd_cluster_of_kind(kind, a->devices, a->spec->tf32, cluster);
         cluster->traits = a->traits;
         hd_rates_calibrate(&cluster->rates, measured.calibration);
@@ -217,7 +217,7 @@ static enum hd_status measured_cluster(const struct plan_flags *f, struct plan_a
     return HD_OK;
 }
 
-/* A job file without resources.devices asks for one. */
+/* Warns that a job file without resources.devices requests one device. */
 static void note_few(const struct hd_job *spec, const struct hd_report_asked *asked)
 {
     int64_t most = 0;
@@ -231,7 +231,7 @@ static void note_few(const struct hd_job *spec, const struct hd_report_asked *as
                  asked->machines, (long long)most, (long long)most);
 }
 
-/* A line on the terminal while a search takes long. */
+/* Progress line on the terminal during a long search. */
 struct search_bar {
     struct bar bar;
     int64_t begin_ms, drawn_ms;
@@ -294,7 +294,8 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
 
 /* ---- one layout, on devices of this machine or CPU devices ---- */
 
-/* The one layout in the form of a search that found it; priced, where the rates are known. */
+/* Puts the one layout into the form of a search result, with times if the device's rates are known.
+ */
 static enum hd_status price_layout(struct plan_asked *a, struct hd_report_asked *ret_asked,
                                    struct hd_report *l)
 {
@@ -340,7 +341,8 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     st = plan_machine_measure(a);
     if (!st) {
         plan_machine_find_memory(a,
-                                 f->devices != NULL); /* before resolve, which chooses what fits */
+                                 /* must precede resolve, which chooses what fits */
+                                 f->devices != NULL);
         st = resolve(a);
     }
     if (!st)
@@ -367,7 +369,7 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     return code;
 }
 
-/* What an epoch of conversations has. */
+/* Prints the contents of an epoch of conversations. */
 static void show_epoch(const struct hd_job *job, const struct hd_json *epoch)
 {
     struct hd_text out = {0};
@@ -381,7 +383,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 {
     const struct hd_json *epoch = NULL;
     struct hd_text missing = {0}, problem = {0};
-    bool elsewhere, searched, away; /* away: the data need not be here */
+    bool elsewhere, searched, away; /* away: the data may be missing on this machine */
     int code = f->live && (f->devices || f->cluster || f->memory || f->calibration || f->explain)
                    ? cli_usage("plan: --live is of the nodes that the controller knows; leave out "
                                "--devices, --cluster, --device-memory, --calibration and "
@@ -429,8 +431,8 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
     return code;
 }
 
-/* A search lays out thousands of programs, one after the other: what one gives back the next one
- * takes, and giving it to the system in between would take up to half of the time. */
+/* Keeps freed memory in the process. A search builds thousands of programs in turn; returning each
+ * one's memory to the system would take up to half of the time. */
 static void keep_memory(void)
 {
 #ifdef __GLIBC__

@@ -1,4 +1,4 @@
-/* probe: asks nodes to measure their devices, waits, and shows the figures. */
+/* probe: requests that nodes measure their devices, waits, and shows the results. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,22 +13,23 @@
 
 enum {
     POLL_MS = 300,
-    POLL_MANY_MS = 900, /* an answer about many nodes is long */
+    POLL_MANY_MS = 900, /* poll interval for many nodes, ms: their answer is long */
     MANY = 16,
-    PROBE_S = 60,    /* a node kills its probe then */
-    PATIENCE_S = 90, /* and has surely said so by then */
-    GONE_MS = 1500,  /* a heddled that restarts or reconnects is back by then, and then measures */
+    PROBE_S = 60,    /* seconds after which a node kills its probe */
+    PATIENCE_S = 90, /* seconds after which the node must have reported the end */
+    GONE_MS = 1500,  /* time for a restarting or reconnecting heddled to return, ms */
     COLUMNS_MAX = 120
 };
 
-/* A node that was asked. */
+/* A node that was asked to measure. */
 struct asked_node {
     char *name;
-    int64_t ended_before_ms; /* when its newest probe had ended, by its own clock; 0: it had none */
-    bool was_gone;           /* the last time that its answer was still expected */
+    int64_t ended_before_ms; /* end of its newest probe before the request, node's clock; 0: none */
+    bool was_gone;           /* the node was unreachable at the latest poll */
 };
 
-/* Asks. CLI_CONTINUE: the node measures; else it was refused, and said why. */
+/* Requests a probe. Returns CLI_CONTINUE if the node measures; else prints its refusal and returns
+ * an exit code. */
 static int request_probe(struct cli *cli, struct asked_node *node)
 {
     Heddle__V1__ProbeNodeRequest request = HEDDLE__V1__PROBE_NODE_REQUEST__INIT;
@@ -64,19 +65,19 @@ static const Heddle__V1__NodeTopology *find_probed(const Heddle__V1__GetTopology
     return NULL;
 }
 
-/* Its heddled is gone, or does not answer: no result will come. */
+/* Returns whether the node's heddled is gone or does not answer, so that no result will come. */
 static bool is_gone(const Heddle__V1__NodeTopology *n)
 {
     return n->probe && n->probe->pending && n->silent_ms >= GONE_MS;
 }
 
-/* A controller that was started anew meanwhile does not know that it was asked for. */
+/* Returns whether the controller has restarted since the request and lost it. */
 static bool is_forgotten(const Heddle__V1__NodeTopology *n, const struct asked_node *node)
 {
     return !n->probe || (!n->probe->pending && n->probe->ended_unix_ms == node->ended_before_ms);
 }
 
-/* The controller gives up the question when it counts the node as lost. */
+/* Returns whether the controller dropped the request because the node is lost. */
 static bool was_given_up(const Heddle__V1__NodeTopology *n, const struct asked_node *node)
 {
     return is_forgotten(n, node) && node->was_gone && n->silent_ms >= GONE_MS;
@@ -114,18 +115,18 @@ static void draw(struct bar *bar, size_t pending, size_t count, int64_t spent_ms
     bar_put(bar, line, columns);
 }
 
-/* Until none of the nodes measures any more. *ret: what is then known of them. */
+/* Waits until no node measures any more and gets the topology, in which the results are. */
 static int wait_for(struct cli *cli, struct asked_node *nodes, size_t count,
                     Heddle__V1__GetTopologyResponse **ret)
 {
-    static const volatile sig_atomic_t never = 0; /* Ctrl-C ends the process */
+    static const volatile sig_atomic_t never = 0; /* never set: Ctrl-C ends the process */
     const struct timespec pause = {.tv_nsec = (count > MANY ? POLL_MANY_MS : POLL_MS) * 1000000L};
     const int64_t begin_ms = hd_clock_now_ms();
     struct bar bar = {0};
     size_t pending;
     int code;
 
-    cli->interrupted = &never; /* the controller may be away for a while */
+    cli->interrupted = &never; /* makes calls survive a short outage of the controller */
     for (;;) {
         code = read_topology(cli, count == 1 ? nodes[0].name : NULL, ret);
         if (code != CLI_CONTINUE)
@@ -142,7 +143,7 @@ static int wait_for(struct cli *cli, struct asked_node *nodes, size_t count,
     return code;
 }
 
-/* One node's result. Returns whether it has measured. */
+/* Prints one node's result. Returns whether it has measured. */
 static bool show(const struct cli *cli, const Heddle__V1__NodeTopology *n,
                  const struct asked_node *asked, struct show_list *list, struct hd_text *out)
 {
@@ -232,7 +233,7 @@ static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse
     return cli_out_end(code);
 }
 
-/* nodes: [count], to be probed; those that refuse are left out. */
+/* Probes nodes[count]; leaves out those that refuse. */
 static int probe(struct cli *cli, struct asked_node *nodes, size_t count)
 {
     Heddle__V1__GetTopologyResponse *t = NULL;
@@ -258,7 +259,7 @@ static int probe(struct cli *cli, struct asked_node *nodes, size_t count)
     return code;
 }
 
-/* All nodes that the controller knows. */
+/* Probes all nodes of the cluster. */
 static int probe_all(struct cli *cli)
 {
     Heddle__V1__GetTopologyResponse *t = NULL;

@@ -1,4 +1,4 @@
-/* queue, hold, release, explain: how and why jobs wait. */
+/* queue, hold, release, explain: shows the queues, holds jobs back, and says why jobs wait. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void add_row(struct table *table, const Heddle__V1__QueueStatus *q)
     table_add(table, NULL, "%s", q->name);
     table_add(table, NULL, "%d", q->weight);
     table_add(table, NULL, "%lld", (long long)q->devices_held);
-    if (q->closed) /* it may hold no more than it has */
+    if (q->closed) /* closed: its jobs get no further devices */
         table_add(table, NULL, "closed");
     else
         add_limit(table, q->devices_max);
@@ -78,7 +78,7 @@ static int list_queues(struct cli *cli)
     return code;
 }
 
-/* What heddle queue set was told; -1: nothing of that. */
+/* Changes of `heddle queue set`; -1: unchanged. */
 struct queue_setting {
     int64_t devices_max, user_devices_max, weight;
     bool closed, open;
@@ -233,7 +233,7 @@ static int hold_all(struct cli *cli, int argc, char **argv, bool hold)
         return code;
     if (cli->format >= CLI_JSON)
         show_list_begin(&list, &out, cli->format, "JobList", "job");
-    for (int i = 0; i < cli->arg_count; i++) { /* one that fails does not save the others */
+    for (int i = 0; i < cli->arg_count; i++) { /* a failure does not stop the remaining jobs */
         int one = hold_one(cli, cli->args[i], hold, &list, &out);
 
         code = one == CLI_CONTINUE ? code : one;

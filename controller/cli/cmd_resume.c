@@ -1,4 +1,4 @@
-/* resume, requeue: jobs that go on; and what a job that has ended says of its way on. */
+/* resume, requeue: continues jobs; and prints how to continue a job that has ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 #include "hf/hf.h"
 #include "spec/spec.h"
 
-/* Weights that came with model.from come with it also when that is changed. */
+/* Clears the stored weights path if it came with model.from and an override changes model.from: the
+ * new folder then supplies the weights. */
 static void follow_model(const struct cli_list *overrides, struct hd_job *stored)
 {
     for (size_t i = 0; i < overrides->count; i++)
@@ -22,8 +23,8 @@ static void follow_model(const struct cli_list *overrides, struct hd_job *stored
             stored->init_from[0] = '\0';
 }
 
-/* The changed job is wrong. If a change is of a key that cannot change, that is to be told, and not
- * what it led to. */
+/* Returns the error of a changed job. If a change is to a key that cannot change, reports that
+ * instead of its consequences. */
 static enum hd_status refuse_fixed(const struct cli_list *overrides, const struct hd_job *stored,
                                    enum hd_status st)
 {
@@ -54,7 +55,8 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
     struct hd_text text = {0};
     struct hd_json_writer writer = {.out = &text};
     char *folder =
-        getcwd(NULL, 0); /* stored paths are absolute; those of --set are relative to it */
+        /* stored paths are absolute; paths in --set are relative to the working directory */
+        getcwd(NULL, 0);
     char name[48];
     enum hd_status st = stored ? hd_spec_from_message(status->spec, arena, stored)
                                : hd_err(HD_NO_MEMORY, "no memory for a job");
@@ -88,9 +90,9 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
     return st;
 }
 
-/* Checks the model folder that each attempt reads again, because checkpoints leave it out. Only a
- * machine that has the job's data can say that the folder is gone; what cannot be read here may be
- * readable on the nodes. */
+/* Checks that the base model's folder exists and has the weights with which the job began: each
+ * attempt reads them again, since checkpoints leave them out. Only a machine that has the job's
+ * data can tell that the folder is gone; elsewhere the nodes may still read it. */
 static enum hd_status check_base(const Heddle__V1__JobStatus *status, struct hd_arena *arena)
 {
     const unsigned long long number = (unsigned long long)status->job;
@@ -122,7 +124,7 @@ static enum hd_status check_base(const Heddle__V1__JobStatus *status, struct hd_
         job->init_from, number, number);
 }
 
-/* Checks the job that is to go on. With changes, sets request->spec from its own. */
+/* Checks the job that is to continue. With changes, sets request->spec from the job's own spec. */
 static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_arena *arena,
                    Heddle__V1__ResumeJobRequest *request)
 {
@@ -197,7 +199,7 @@ int cli_requeue(struct cli *cli, int argc, char **argv)
 
 /* ---- the way on -------------------------------------------------------------------------------*/
 
-/* A run that diverged would diverge again: a tenth of its learning rate. */
+/* Suggests a tenth of the learning rate: a run that diverged would diverge again. */
 static void add_lower_rate(const Heddle__V1__JobStatus *status, struct hd_text *out)
 {
     struct hd_arena arena;
@@ -210,7 +212,8 @@ static void add_lower_rate(const Heddle__V1__JobStatus *status, struct hd_text *
 
         (void)snprintf(peak, sizeof peak, "%.3g", job->lr_peak / 10);
         hd_text_add(out, " --set train.lr.peak=%s", peak);
-        if (job->lr_min > strtod(peak, NULL)) /* which the rules of a job file forbid */
+        /* the rules of a job file forbid lr_min above the peak */
+        if (job->lr_min > strtod(peak, NULL))
             hd_text_add(out, " --set train.lr.min=%.3g", job->lr_peak / 100);
     }
     hd_arena_done(&arena);
@@ -225,8 +228,7 @@ static bool has_diverged(const Heddle__V1__JobStatus *status)
            newest->end->cause == HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED;
 }
 
-/* Where the next attempt starts; of a job that has done more steps than it has saved, what is lost.
- */
+/* Says from which step the next attempt starts and, if steps were not saved, how many are lost. */
 static void add_start(const Heddle__V1__JobStatus *status, struct hd_text *text)
 {
     if (!status || !status->step)
@@ -240,8 +242,7 @@ static void add_start(const Heddle__V1__JobStatus *status, struct hd_text *text)
                     (long long)(status->step - status->checkpoint_step));
 }
 
-/* What to change in the next attempt of a job that has diverged. A spike may be the data's fault.
- */
+/* Suggests what to change after a divergence; the data may be the cause of a spike. */
 static void add_remedy(const Heddle__V1__JobStatus *status, struct hd_text *line)
 {
     const char *message = status->attempts[status->n_attempts - 1]->end->message;

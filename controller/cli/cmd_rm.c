@@ -1,4 +1,4 @@
-/* rm: removes jobs that have ended, with their folders. */
+/* rm: removes ended jobs and their folders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static int call(struct cli *cli, uint64_t job, bool check,
                     ret_response);
 }
 
-/* "job 7 tiny (succeeded): 3 checkpoints, 1.2 GB, and all else in /jobs/7" */
+/* Appends "job 7 tiny (succeeded): 3 checkpoints, 1.2 GB, and all else in /jobs/7" */
 static void describe(const Heddle__V1__RemoveJobResponse *r, struct hd_text *out)
 {
     char word[CLI_WORD_MAX], size[32];
@@ -33,8 +33,8 @@ static void describe(const Heddle__V1__RemoveJobResponse *r, struct hd_text *out
     cli_add_clean(out, r->job->directory);
 }
 
-/* Ended jobs that began with this one's files keep their own; those that have no checkpoint yet
- * cannot be resumed any more. */
+/* Notes the ended jobs whose job files name this job's files. They keep their own files, but those
+ * without a checkpoint can no longer be resumed. */
 static void note_users(const Heddle__V1__RemoveJobResponse *r)
 {
     struct hd_text text = {0};
@@ -49,7 +49,7 @@ static void note_users(const Heddle__V1__RemoveJobResponse *r)
     cli_note_text(&text);
 }
 
-/* CLI_CONTINUE: all of them may go. */
+/* Shows what would be removed and asks. Returns CLI_CONTINUE if all jobs may be removed. */
 static int show_what_goes(struct cli *cli, const uint64_t *jobs, int count)
 {
     int code = CLI_CONTINUE;
@@ -105,7 +105,7 @@ static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
 
     if (cli->format >= CLI_JSON)
         show_list_begin(&list, &out, cli->format, "RemovedJobList", "removed_job");
-    for (int i = 0; i < count; i++) { /* one that fails does not save the others */
+    for (int i = 0; i < count; i++) { /* a failure does not stop the remaining jobs */
         Heddle__V1__RemoveJobResponse *response = NULL;
         const int one = call(cli, jobs[i], false, &response);
 

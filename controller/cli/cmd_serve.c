@@ -1,10 +1,10 @@
-/* serve: a trained model by HTTP. heddle-serve does it. */
+/* serve: serves a trained model over HTTP, by heddle-serve. */
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
 enum { FLAG_COUNT = 22 };
 
-/* The flags, which heddle-serve takes under the same names, and checks. */
+/* Flags, passed to heddle-serve under the same names; heddle-serve checks them. */
 static const char *const names[FLAG_COUNT] = {
     "listen",    "name",     "base",     "adapter", "precision", "weights", "device",    "context",
     "sequences", "template", "threads",  "cert",    "key",       "tokens",  "http-host", "queue",

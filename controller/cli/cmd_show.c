@@ -26,7 +26,7 @@ static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...
     hd_text_add(out, "\n");
 }
 
-/* What the newest attempt's plan predicts of a step, beside what was measured. */
+/* Appends the step time that the newest attempt's plan predicts, beside the measured one. */
 static void add_prediction(struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
     const Heddle__V1__Plan *plan = j->n_attempts ? j->attempts[j->n_attempts - 1]->plan : NULL;
@@ -63,7 +63,7 @@ static void add_progress_facts(struct hd_text *out, const Heddle__V1__JobStatus 
         add_fact(out, "checkpoint", "step %lld", (long long)j->checkpoint_step);
 }
 
-/* The layers of each stage, or of each chunk. */
+/* Appends the layers of each stage, or of each chunk. */
 static void add_stages(struct hd_text *out, const struct hd_layout_sizes *sizes)
 {
     const bool even = strcmp(sizes->stages, "auto") == 0;
@@ -80,7 +80,8 @@ static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
     struct hd_layout_sizes sizes;
     struct hd_text layout = {0};
 
-    if (hd_spec_plan_from_message(p, &sizes)) { /* a newer controller's */
+    /* the plan of a newer controller is not understood */
+    if (hd_spec_plan_from_message(p, &sizes)) {
         add_fact(out, "layout", "of a newer build: %s", hd_err_message());
         return;
     }
@@ -92,7 +93,7 @@ static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
     hd_text_free(&layout);
 }
 
-/* "0-1 on n1, 2 on n2": ranks of a node are neighbours. */
+/* Appends "0-1 on n1, 2 on n2": consecutive ranks share a node. */
 static void add_ranks(struct hd_text *out, const Heddle__V1__Plan *p)
 {
     struct hd_text placements = {0};
@@ -148,8 +149,8 @@ static void add_attempts(struct cli *cli, struct hd_text *out, const Heddle__V1_
     table_done(&table);
 }
 
-/* Of a job with checkpoint.best. Without an answer there is no line: the job is what was asked for.
- */
+/* Appends the best checkpoint of a job with checkpoint.best. On failure appends nothing: the
+ * command shows the job in any case. */
 static void add_best(struct cli *cli, struct hd_text *out, uint64_t job)
 {
     Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
@@ -166,7 +167,7 @@ static void add_best(struct cli *cli, struct hd_text *out, uint64_t job)
     hd_rpc_message_free(&response->base);
 }
 
-/* "-" is of an attempt for which the policy had no user (core/record.h). */
+/* Returns the user that the ranks run as; "-": the policy named no user (core/record.h) */
 static const char *run_as_word(const char *run_as)
 {
     return strcmp(run_as, "-") == 0 ? "no user: the policy names none for this owner" : run_as;

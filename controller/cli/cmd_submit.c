@@ -17,10 +17,11 @@
 enum {
     SUBMIT_TRIES = 6,
     SUBMIT_PAUSE_MS = 300,
-    SUBMIT_PATIENCE_MS = 30000, /* no further try after it; one may last 20 s */
+    SUBMIT_PATIENCE_MS = 30000, /* ms after which no retry starts; one try may last 20 s */
 };
 
-/* The controller keeps the id with the job: the same request sent twice makes one job. */
+/* Makes a random request id. The controller stores it with the job, so that a repeated request
+ * makes no second job. */
 static enum hd_status make_request_id(char ret_id[CLI_REQUEST_ID_MAX])
 {
     unsigned char bytes[16];
@@ -31,15 +32,16 @@ static enum hd_status make_request_id(char ret_id[CLI_REQUEST_ID_MAX])
     return st;
 }
 
-/* Whether the controller may have taken a request that failed so: its answer was lost, or waits for
- * a disk. Any other failure is the controller's refusal, and nothing was made. */
+/* Returns whether the controller may have taken a failed request: its answer was lost, or waits for
+ * a disk. After any other failure no job was made. */
 static bool may_have_happened(enum hd_status st)
 {
     return st == HD_UNAVAILABLE || st == HD_TIMEOUT || st == HD_ABORTED || st == HD_IO ||
            st == HD_INTERNAL;
 }
 
-/* ret_id: the request id that was used. *ret_uncertain: the job may have been made nevertheless. */
+/* Submits until an answer comes. ret_id: request id used. *ret_uncertain: the job may exist in
+ * spite of a failure. */
 static int submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
                        char ret_id[CLI_REQUEST_ID_MAX], bool *ret_uncertain,
                        Heddle__V1__SubmitJobResponse **ret_response)
@@ -63,12 +65,12 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
                           &request.base, ret_response);
         if (!st)
             break;
-        *ret_uncertain |= may_have_happened(st); /* of any try */
+        *ret_uncertain |= may_have_happened(st); /* true if any try may have made the job */
         if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_ABORTED) || try == SUBMIT_TRIES ||
             hd_clock_now_ms() >= end_ms)
             break;
         (void)nanosleep(&(struct timespec){.tv_nsec = SUBMIT_PAUSE_MS * 1000000L}, NULL);
-        st = HD_OK; /* the same request id again */
+        st = HD_OK; /* retry with the same request id */
     }
     hd_arena_done(&arena);
     return st ? cli_fail(st) : CLI_CONTINUE;
@@ -138,7 +140,7 @@ static int submit(struct cli *cli, const struct hd_job *job, const char *request
     return code;
 }
 
-/* Asks the controller, and changes nothing there. */
+/* Has the controller check the job without submitting it. */
 static int dry_run(struct cli *cli, const struct hd_job *job, bool quiet)
 {
     Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;

@@ -1,4 +1,4 @@
-/* top: the cluster at a glance, again and again on a terminal. */
+/* top: shows the state of the cluster; on a terminal, refreshes it. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const struct table_column columns[] = {
 
 struct top {
     struct cli *cli;
-    Heddle__V1__ListJobsResponse *jobs; /* that have not ended, newest first */
+    Heddle__V1__ListJobsResponse *jobs; /* jobs that have not ended, newest first */
     Heddle__V1__ListNodesResponse *nodes;
     size_t running, queued, stopping, ready, devices, used, broken;
     double tokens_per_s;
@@ -115,7 +115,7 @@ static void add_job(const struct cli *cli, struct table *table, const Heddle__V1
     table_add(table, NULL, "%s", j->reason);
 }
 
-/* Nodes that are not ready, one line each: the others are a number. */
+/* Lists nodes that are not ready, one per line; ready ones are only counted. */
 static void add_nodes(const struct top *t, struct hd_text *out)
 {
     char word[CLI_WORD_MAX];
@@ -156,7 +156,7 @@ static void add_people(const struct top *t, struct hd_text *out)
     add_nodes(t, out);
     hd_text_add(out, "\n");
     table_init(&table, columns, sizeof columns / sizeof columns[0]);
-    for (int queued = 0; queued < 2; queued++) /* those that run come first */
+    for (int queued = 0; queued < 2; queued++) /* running jobs first */
         for (size_t i = 0; i < t->jobs->n_jobs && (wide || shown < SHOWN_MAX); i++)
             if ((t->jobs->jobs[i]->state == HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) == queued) {
                 add_job(t->cli, &table, t->jobs->jobs[i]);
@@ -194,7 +194,7 @@ static void add_json(const struct top *t, struct hd_text *out)
     show_list_end(&list);
 }
 
-/* screen: clear it first, so that the picture stays in its place. */
+/* Prints one picture. screen: clears the terminal first. */
 static int show_once(struct top *t, bool screen)
 {
     struct hd_text out = {0};
@@ -261,7 +261,7 @@ static int show_always(struct top *t, int64_t interval_s)
     while (t->open_handles)
         (void)uv_run(loop, UV_RUN_ONCE);
     t->cli->interrupted = NULL;
-    /* Ctrl-C is the way to leave it */
+    /* Ctrl-C is the normal end */
     return code == CLI_CONTINUE || code == CLI_INTERRUPTED ? CLI_OK : code;
 }
 

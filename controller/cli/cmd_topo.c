@@ -1,4 +1,4 @@
-/* topo: switches between nodes, links between devices, adapters. */
+/* topo: shows switches between nodes, links between devices, and network adapters. */
 #include <stdio.h>
 #include <string.h>
 
@@ -113,14 +113,14 @@ static void add_numbers(const Heddle__V1__NodeTopology *n, const int32_t *device
         hd_text_add(out, "%s%d", i ? " " : "", probe_show_number(n, device_indices[i]));
 }
 
-/* The node's switches above the first tier are those of the one before. */
+/* Returns whether the node has the same switches above the first tier as the node before it. */
 static bool is_beside(const Heddle__V1__NodeTopology *a, const Heddle__V1__NodeTopology *b)
 {
     return a->n_switches && a->n_switches == b->n_switches &&
            memcmp(a->switches, b->switches, a->n_switches * sizeof a->switches[0]) == 0;
 }
 
-/* "spine 0, leaf 1: a3 a4", a line for each switch of the lowest tier. */
+/* Appends "spine 0, leaf 1: a3 a4", one line per switch of the lowest tier. */
 static void add_switches(const Heddle__V1__GetTopologyResponse *t, struct hd_text *out)
 {
     bool far = false;
@@ -158,7 +158,7 @@ static void add_switches(const Heddle__V1__GetTopologyResponse *t, struct hd_tex
     hd_text_add(out, "%s\n", far ? "\n" : "");
 }
 
-/* "nv4" or "pix", as both rows have it; "?": not known. */
+/* Returns the link between two devices, in either order; NULL: unknown. */
 static const Heddle__V1__DeviceLink *find_link(const Heddle__V1__NodeInventory *v, int32_t a,
                                                int32_t b)
 {

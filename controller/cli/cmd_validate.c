@@ -1,4 +1,4 @@
-/* validate: checks a job file, and says what its data files hold. */
+/* validate: checks a job file and describes its data files. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 struct validated {
     struct cli *cli;
     const struct hd_job *spec;
-    const Heddle__V1__ValidateJobResponse *verdict; /* NULL: no controller was asked */
+    const Heddle__V1__ValidateJobResponse *verdict; /* NULL: no controller was consulted */
     struct hd_arena arena;
     const struct hd_json *data;  /* NULL: heddle-worker is not installed */
     const struct hd_json *epoch; /* NULL: neither conversations nor train.epochs */
@@ -87,7 +87,7 @@ static void print_json(const struct validated *v, struct hd_text *out)
 
 /* ---- for people ---- */
 
-/* -1 where it is not known. */
+/* Returns a number of the object; -1: unknown. */
 static int64_t number_of(const struct hd_json *object, const char *key)
 {
     int64_t number = -1;
@@ -207,7 +207,7 @@ int cli_validate(struct cli *cli, int argc, char **argv)
         code = data_check_epoch(spec, &v.arena, &v.epoch, &problem);
     if (problem.len_bytes)
         cli_print_problem(cli->args[0], &overrides, false, &problem);
-    if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
+    if (code == CLI_CONTINUE && cli->controller) /* checking the file alone needs no controller */
         code = ask_controller(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;
     if (code == CLI_CONTINUE) {

@@ -1,4 +1,4 @@
-/* version: which build this is, and whether the cluster's parts are of the same one. */
+/* version: shows this build's version and whether the cluster's programs have the same one. */
 #include <stdio.h>
 #include <string.h>
 

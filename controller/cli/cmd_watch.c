@@ -1,4 +1,4 @@
-/* watch, wait: follow a job to its end, with and without its progress. */
+/* watch, wait: follow a job until it ends, with and without progress output. */
 #include "controller/cli/submit.h"
 #include "controller/cli/watch.h"
 

@@ -1,9 +1,9 @@
-/* The table of verbs, with what --help says of each. */
+/* commands: the table of commands and their help texts. */
 #include "controller/cli/cli.h"
 #include "controller/cli/identity.h"
 
-/* What --help says has at most 24 lines of 80 columns (cli_test). The formula is
- * hd_model_flops_per_token's, the peak the backend's measure_peak. */
+/* Definition of mfu for help texts. A help text has at most 24 lines of 80 columns (cli_test).
+ * FLOPs: hd_model_flops_per_token; peak: the backend's measure_peak. */
 #define MFU_HELP                                                                        \
     "mfu = FLOPs per token x tokens per second / (peak x devices); FLOPs per token =\n" \
     "6 x weights in matrices + 6 x layers x hidden x (context + 1); peak = what each\n" \

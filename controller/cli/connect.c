@@ -16,21 +16,21 @@
 #include "version/version.h"
 
 enum {
-    NOTICE_MS = 1000, /* without an answer, until a person is told what is waited for */
+    NOTICE_MS = 1000, /* wait before a notice says what the command waits for, ms */
     RETRY_MS = 1000,
-    SLICE_MS = 100, /* of that time: so soon Ctrl-C is heard */
+    SLICE_MS = 100, /* wait between two checks for Ctrl-C, ms */
     EXPLAIN_MS = 3000,
-    /* Calls whose connection is closed before the first answer are repeated: so many tries, within
-     * this time, after pauses that double. */
+    /* Retries of a call whose connection is closed before its first answer: number of tries, total
+     * time, and the first pause, which doubles. */
     CUT_TRIES = 8,
     CUT_PATIENCE_MS = 10000,
     CUT_PAUSE_MS = 50,
     CUT_PAUSE_MAX_MS = 800,
-    CONNECT_MS = 1500 /* the first attempt to connect; the second may take twice that, and so on */
+    CONNECT_MS = 1500 /* timeout of the first attempt to connect, ms; doubles with each attempt */
 };
 
-/* Tries to connect to a Unix socket: that tells at once, without a timeout, that no program
- * listens. */
+/* Tries to connect to a Unix socket, which fails at once if no program listens. Without this check
+ * a call would wait for its timeout. */
 static enum hd_status probe_socket(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -38,7 +38,7 @@ static enum hd_status probe_socket(const char *path)
     int fd;
 
     if (strlen(path) >= sizeof address.sun_path)
-        return HD_OK; /* the address check has words for it */
+        return HD_OK; /* the address check reports this error */
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -82,8 +82,8 @@ static enum hd_status find_in_contexts(struct cli *cli)
     return st;
 }
 
-/* The token and the certificate of the authority come from files, named by flag or environment: a
- * token on a command line could be read by every user of the machine. */
+/* Opens the client. Token and CA certificate come from files named by flag or environment: any user
+ * of the machine could read a token on a command line. */
 static enum hd_status open_client(struct cli *cli, int64_t connect_ms)
 {
     const char *token_file = cli->contexts.values[CONTEXT_TOKEN_FILE].text;
@@ -95,7 +95,7 @@ static enum hd_status open_client(struct cli *cli, int64_t connect_ms)
     char token[HD_RPC_TOKEN_MAX + 1], client[96];
     enum hd_status st = HD_OK;
 
-    /* the form is read by check_client of services/guard.c */
+    /* read by check_client in services/guard.c */
     (void)snprintf(client, sizeof client, "%d-%d %.64s", HEDDLE__V1__PROTOCOL__PROTOCOL_MIN,
                    HEDDLE__V1__PROTOCOL__PROTOCOL_MAX, hd_version_text);
     options.client = client;
@@ -106,13 +106,13 @@ static enum hd_status open_client(struct cli *cli, int64_t connect_ms)
                       "certificate",
                       cert);
     if (token_file && *token_file && !hd_rpc_address_is_unix(cli->address)) {
-        /* a pipe may be named for this call alone, not in a configuration file */
+        /* a pipe may be named by a flag or the environment, not in a configuration file */
         st = hd_rpc_read_token(token_file, strchr(from, ':') ? 0 : HD_FILE_PATIENCE_MS, token);
         options.token = token;
     }
     if (!st)
         st = hd_rpc_client_new(cli->rpc, cli->address, &options, &cli->client);
-    /* "not found" is for jobs and nodes; a file that was named wrongly is bad input */
+    /* exit code "not found" is for jobs and nodes; a wrong file name is invalid input */
     return st == HD_NOT_FOUND ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
 }
 
@@ -150,7 +150,7 @@ int cli_connect(struct cli *cli)
     if (st)
         return cli_fail(st);
     cli->looping = true;
-    (void)uv_timer_init(&cli->loop, &cli->notice); /* never fails */
+    (void)uv_timer_init(&cli->loop, &cli->notice); /* uv_timer_init never fails */
     cli->notice.data = cli;
     st = hd_rpc_new(&cli->loop, &cli->rpc);
     if (!st)
@@ -170,7 +170,7 @@ void cli_disconnect(struct cli *cli)
     cli->rpc = NULL;
     cli->client = NULL;
     uv_close((uv_handle_t *)&cli->notice, NULL);
-    (void)uv_run(&cli->loop, UV_RUN_DEFAULT); /* until all handles are closed */
+    (void)uv_run(&cli->loop, UV_RUN_DEFAULT); /* runs until all handles are closed */
     (void)uv_loop_close(&cli->loop);
     cli->looping = false;
 }
@@ -181,8 +181,8 @@ const char *cli_method_path(const char *method, char ret_path[64])
     return ret_path;
 }
 
-/* The certificate that this side shows, if its time is the reason: a server does not say why it
- * closes the connection. HD_OK: it is not. */
+/* Checks the dates of this side's certificate, because a server that refuses it does not say why.
+ * HD_OK: the dates are valid. */
 static enum hd_status judge_own_certificate(const char *path)
 {
     char now[HD_CLOCK_TEXT_MAX], from[HD_CLOCK_TEXT_MAX], to[HD_CLOCK_TEXT_MAX];
@@ -209,7 +209,7 @@ static enum hd_status judge_own_certificate(const char *path)
                             : "have an administrator make a new one, by heddle token cert");
 }
 
-/* gRPC says neither whose certificate was refused nor why. */
+/* Explains a TLS failure: gRPC says neither whose certificate was refused nor why. */
 static enum hd_status explain_certificate(const struct cli *cli, enum hd_status st)
 {
     const char *ca = cli->contexts.values[CONTEXT_TLS_CA].text;
@@ -226,7 +226,7 @@ static enum hd_status explain_certificate(const struct cli *cli, enum hd_status 
     return st ? st : hd_err_restore(&before);
 }
 
-/* A door with TLS closes a connection that begins without. */
+/* Explains a connection closed at once: a TLS endpoint does that to a client without TLS. */
 static enum hd_status explain_closed(const struct cli *cli, enum hd_status st)
 {
     if (st != HD_UNAVAILABLE || cli->contexts.values[CONTEXT_TLS_CA].text ||
@@ -239,7 +239,7 @@ static enum hd_status explain_closed(const struct cli *cli, enum hd_status st)
         cli->address);
 }
 
-/* An answer with times in it says what time it is at the controller. */
+/* Takes the controller's time from an answer that contains one. */
 static void take_time(struct cli *cli, const ProtobufCMessage *answer)
 {
     const ProtobufCFieldDescriptor *field =
@@ -263,7 +263,7 @@ static void pause_loop(struct cli *cli, int64_t pause_ms)
     }
 }
 
-/* A connection that was not let in is given up, and the next may take longer to connect. */
+/* Closes a connection that was not accepted and opens another with a longer connect timeout. */
 static enum hd_status reopen_client(struct cli *cli, int try)
 {
     struct hd_rpc_client *old = cli->client;
@@ -288,8 +288,8 @@ static enum hd_status call_once(struct cli *cli, const char *method,
     return st;
 }
 
-/* Repeats a call while the connection is closed before its first answer: a listener closes some
- * connections by which no token has come while it has too many of them (record 124). */
+/* Retries a call while the connection is closed before its first answer: a listener with too many
+ * unauthenticated connections closes some of them (record 124). */
 static enum hd_status call_until_let_in(struct cli *cli, const char *method,
                                         const ProtobufCMessageDescriptor *response,
                                         const ProtobufCMessage *request,
@@ -319,8 +319,8 @@ static enum hd_status call_until_let_in(struct cli *cli, const char *method,
     return st;
 }
 
-/* Returns whether a call may come twice, because its answer was lost: it only reads, the second
- * time changes nothing, or a request id tells that it is the same one (SubmitJob). */
+/* Returns whether a call is safe to repeat when its answer was lost: it only reads, it is
+ * idempotent, or a request id identifies the duplicate (SubmitJob). */
 static bool may_repeat(const char *method)
 {
     static const char *const once[] = {"ResumeJob",   "RequeueJob", "CheckpointJob", "RemoveJob",
@@ -329,11 +329,13 @@ static bool may_repeat(const char *method)
     for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
         if (strcmp(method, once[i]) == 0)
             return false;
-    /* Identity makes and revokes; what of it only reads may wait for the greeting, too */
+    /* Identity calls that create or revoke are not safe to repeat; those that only read can wait
+     * for the greeting, too */
     return !hd_text_starts(method, "Identity/");
 }
 
-/* Asks who is there, until the controller keeps the connection; whatever else it answers. */
+/* Calls GetServerInfo until the controller has accepted the connection, which any answer shows,
+ * also an error. */
 static enum hd_status greet(struct cli *cli)
 {
     const Heddle__V1__GetServerInfoRequest request = HEDDLE__V1__GET_SERVER_INFO_REQUEST__INIT;

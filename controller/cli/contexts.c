@@ -81,14 +81,14 @@ static enum hd_status check_file(const struct file *file)
     return st;
 }
 
-/* Reads one file. If it is not required, a path that leads to no file (also because HOME is no
- * folder, or one that may not be entered) is a file without a setting. */
+/* Reads one file. If it is not required, a path that cannot be reached (also because HOME is no
+ * folder, or is not accessible) counts as an empty file. */
 static enum hd_status read_file(struct contexts *c, const char *path, bool required,
                                 struct file *ret_file)
 {
     struct hd_text bytes = {0};
     const bool absent = !path || (!required && access(path, F_OK) < 0);
-    const int patience_ms = required ? HD_FILE_PATIENCE_MS : 0; /* HEDDLE_CONFIG may be a pipe */
+    const int patience_ms = required ? HD_FILE_PATIENCE_MS : 0; /* HEDDLE_CONFIG may name a pipe */
     enum hd_status st =
         !absent ? hd_file_read_stream(path, HD_YAML_BYTES_MAX, patience_ms, &bytes) : HD_NOT_FOUND;
 
@@ -136,7 +136,7 @@ static enum hd_status read_files(struct contexts *c, struct file files[FILES])
 
 /* ---- choosing ---------------------------------------------------------------------------------*/
 
-/* ~/ is the home folder. */
+/* Takes a value of a file; expands a leading ~/ to the home folder. */
 static enum hd_status take_context(struct contexts *c, const struct file *file,
                                    const struct yaml_node *node, struct context_value *ret_value)
 {
@@ -200,7 +200,7 @@ static enum hd_status choose_context(struct contexts *c, const char *flag,
     return st || !c->context.text ? st : unknown_context(c, files);
 }
 
-/* The value of a key in the files: of the context, else outside contexts. */
+/* Finds the value of a key in the files: in the context, else outside contexts. */
 static enum hd_status find_in_files(struct contexts *c, const struct file files[FILES],
                                     const char *key, struct context_value *ret_value)
 {
@@ -209,7 +209,7 @@ static enum hd_status find_in_files(struct contexts *c, const struct file files[
     for (int i = 0; c->context.text && i < FILES; i++) {
         const struct yaml_node *context = find_context(&files[i], c->context.text);
 
-        if (!context) /* the user's context hides the system's of the same name */
+        if (!context) /* the user's context hides the system-wide one with this name */
             continue;
         node = hd_yaml_find(context, key);
         if (node)
@@ -229,7 +229,7 @@ enum hd_status contexts_find(const char *context, const char *const given[CONTEX
 {
     struct contexts *c = ret_contexts;
     struct file files[FILES];
-    bool elsewhere = false; /* the controller is not of the files */
+    bool elsewhere = false; /* the controller was given by flag or environment */
     enum hd_status st;
 
     *c = (struct contexts){.context.from = "default"};

@@ -7,7 +7,7 @@
 #include "controller/cli/process.h"
 #include "spec/spec.h"
 
-/* A mixture's validation files have no sources. */
+/* Lists the job's data files. Validation files of a mixture have no sources. */
 static void list_files(const struct hd_job *job, struct hd_text *list)
 {
     for (int64_t i = 0; i < job->train_count; i++)
@@ -32,7 +32,7 @@ static enum hd_status parse_answer(const struct hd_text *answer, struct hd_arena
     return st ? hd_err_prefix(st, "heddle-worker data") : HD_OK;
 }
 
-/* files: also those of the job; else the tokenizer alone. */
+/* Runs heddle-worker on the tokenizer and, with `files`, on the job's files. */
 static enum hd_status run_worker(const struct hd_job *job, bool files, const char *program,
                                  struct hd_arena *arena, const struct hd_json **ret_data,
                                  struct hd_text *ret_errors, int *ret_exit)
@@ -51,7 +51,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
         argv[n++] = "--model";
         argv[n++] = job->from_dir;
     }
-    if (job->end_of_text != -2) { /* not the tokenizer's */
+    if (job->end_of_text != -2) { /* end_of_text was given by the job file, not by the tokenizer */
         (void)snprintf(end_of_text, sizeof end_of_text, "%lld", (long long)job->end_of_text);
         argv[n++] = "--end-of-text";
         argv[n++] = job->end_of_text == -1 ? "none" : end_of_text;
@@ -67,7 +67,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
     return st;
 }
 
-/* Checks that the model has all tokens of the tokenizer that makes them. */
+/* Checks that model.vocab covers all tokens of the tokenizer. */
 static enum hd_status check_vocab(const struct hd_job *job, const struct hd_json *data)
 {
     const struct hd_json *tokenizer = hd_json_member(data, "tokenizer");
@@ -76,7 +76,7 @@ static enum hd_status check_vocab(const struct hd_job *job, const struct hd_json
 
     if (hd_json_need_int64(tokenizer, "vocab", 0, INT64_MAX, &tokens) || job->vocab >= tokens ||
         hd_job_vocab_is_given(job))
-        return HD_OK; /* none: null */
+        return HD_OK; /* null: no vocabulary to check */
     (void)hd_json_need_string(tokenizer, "name", &name);
     return hd_err(HD_INVALID,
                   "model.vocab: %lld is less than the %lld tokens of data.tokenizer = %s; write at "
@@ -84,8 +84,8 @@ static enum hd_status check_vocab(const struct hd_job *job, const struct hd_json
                   (long long)job->vocab, (long long)tokens, name);
 }
 
-/* A failure of heddle-worker: the tokenizer or the files are wrong, and it has printed the
- * message. */
+/* Returns the exit code for a failure of heddle-worker, which has printed that tokenizer or files
+ * are wrong. */
 static int exit_of_worker(int status)
 {
     if (status == PROCESS_KILLED)
@@ -94,8 +94,8 @@ static int exit_of_worker(int status)
     return status == CLI_USAGE || status == CLI_NOT_FOUND ? status : CLI_FAILED;
 }
 
-/* What goes before a message so that it begins with a key: "data.train: " before a file of it, ""
- * where it begins with a key of data already. NULL: it names neither. */
+/* Returns a prefix that makes a message begin with a job key: "data.train: " if it begins with a
+ * file of that key, "" if it begins with a data key already; NULL: it begins with neither. */
 static const char *key_before(const struct hd_job *job, const char *message)
 {
     if (strncmp(message, "data.", 5) == 0)
@@ -111,8 +111,8 @@ static const char *key_before(const struct hd_job *job, const char *message)
     return NULL;
 }
 
-/* What heddle-worker has printed beside its answer is printed, but for a last line that finds a
- * file of the job wrong: that is the problem. True: there is one. */
+/* Prints the messages of heddle-worker, except a last line that reports a wrong file of the job,
+ * which becomes *ret_problem. Returns whether there is one. */
 static bool take_problem(const struct hd_job *job, const char *name, int status,
                          struct hd_text *errors, struct hd_text *ret_problem)
 {
@@ -138,7 +138,7 @@ static bool take_problem(const struct hd_job *job, const char *name, int status,
 
 /* ---- an epoch and its samples ---- */
 
-/* heddle-worker samples with the job on its stdin. HD_IO: it is not installed. */
+/* Runs heddle-worker samples with the job on its stdin. HD_IO: heddle-worker is not installed. */
 static enum hd_status run_samples(const struct hd_job *job, const char *const *flags,
                                   struct hd_text *ret_answer, struct hd_text *ret_errors,
                                   int *ret_exit)
@@ -178,7 +178,7 @@ int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
     has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);
     hd_text_free(&errors);
     if (st == HD_IO && job->epochs == 0)
-        st = HD_OK; /* nothing is known */
+        st = HD_OK; /* heddle-worker is not installed: nothing to report */
     else if (!st && status) {
         hd_text_free(&answer);
         return has_problem ? CLI_USAGE : exit_of_worker(status);
@@ -263,7 +263,7 @@ int data_check_show(const struct hd_job *job, const char *first, const char *cou
     return status ? exit_of_worker(status) : cli_out_end(CLI_OK);
 }
 
-/* Prints what the tokenizer's files leave open or contradict each other in. */
+/* Prints gaps and contradictions in the tokenizer's files. */
 static void print_notes(const struct hd_json *data)
 {
     const char *notes = "";
@@ -316,7 +316,7 @@ int data_check_tokenizer(const struct hd_job *job)
     struct hd_arena arena;
     int code;
 
-    if (job->tokenizer[0] != '/') /* bytes or none */
+    if (job->tokenizer[0] != '/') /* the tokenizer is `bytes` or `none` */
         return CLI_CONTINUE;
     hd_arena_init(&arena, 0);
     code = check_data(job, false, &arena, &data, NULL);

@@ -1,5 +1,5 @@
-/* data_look: what heddle-worker, which has the tokenizers, says of a job's data. Reading the job
- * file has opened the token files; this is about the rest.
+/* data_check: checks a job's data with heddle-worker, which has the tokenizers. Reading the job
+ * file has already opened the token files; these functions check the remaining data.
  *
  * Used by: validate, plan, submit, local, data show.   Uses: process.
  * Threads: one; before other threads are started.
@@ -11,30 +11,31 @@
 #include "base/json.h"
 #include "job/job.h"
 
-/* Counts documents and tokens of every file. CLI_CONTINUE, or an exit code, with the message on
- * stderr. ret_data: {"tokenizer": {..}, "sources": [..]}, in `arena`; left as it is, with a note on
- * stderr, if heddle-worker is not installed. */
+/* Counts documents and tokens of every file. *ret_data: {"tokenizer": {..}, "sources": [..]}, in
+ * `arena`; unchanged, with a note on stderr, if heddle-worker is not installed. Returns
+ * CLI_CONTINUE, or an exit code after a message on stderr. */
 int data_check_files(const struct hd_job *job, struct hd_arena *arena,
                      const struct hd_json **ret_data, struct hd_text *ret_problem);
 
-/* Opens the tokenizer.json alone and compares it with model.vocab, in the same words. Starts
- * nothing for the tokenizers bytes and none. */
+/* Opens the tokenizer.json and compares it with model.vocab, with the messages of data_check_files.
+ * Starts no program for the tokenizers `bytes` and `none`. */
 int data_check_tokenizer(const struct hd_job *job);
 
-/* data_check_files and data_check_epoch: a file that the job names is wrong: CLI_USAGE, no
- * message yet, and ret_problem is "data.train: FILE: ..", for cli_print_problem. */
+/* If a file that the job names is wrong, data_check_files and data_check_epoch return CLI_USAGE
+ * without a message and set ret_problem to "data.train: FILE: ..", for cli_print_problem. */
 
-/* Makes the tokens of an epoch as the ranks will and says what it has (heddle-worker samples
- * --facts); *ret_epoch NULL: heddle-worker is not installed, or there are neither conversations nor
- * train.epochs. CLI_CONTINUE, or an exit code with the message on stderr. */
+/* Makes the tokens of an epoch as the ranks will and describes them (heddle-worker samples
+ * --facts). *ret_epoch NULL: heddle-worker is not installed, or the job has neither conversations
+ * nor train.epochs. Returns CLI_CONTINUE, or an exit code after a message on stderr. */
 int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
                      const struct hd_json **ret_epoch, struct hd_text *ret_problem);
-/* The sequences of an epoch; 0: not known. */
+/* Returns the sequences of an epoch; 0: unknown. */
 int64_t data_check_sequences(const struct hd_json *epoch);
-/* Appends lines for people: forms, conversations, rows filled, tokens that count, steps. */
+/* Appends lines for people: data forms, conversations, how full the rows are, tokens that count for
+ * the loss, steps. */
 void data_check_describe(const struct hd_job *job, const struct hd_json *epoch,
                          struct hd_text *out);
-/* Samples of the job, printed by heddle-worker. An exit code. */
+/* Has heddle-worker print samples of the job. Returns an exit code. */
 int data_check_show(const struct hd_job *job, const char *first, const char *count, bool as_json,
                     bool colour);
 

@@ -1,4 +1,4 @@
-/* debug: the pieces of `heddle debug bundle` that tests look at.   Threads: any. */
+/* debug: parts of `heddle debug bundle` that have tests.   Threads: any. */
 #ifndef HD_CLI_DEBUG_H
 #define HD_CLI_DEBUG_H
 
@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-/* Adds the text with [removed] in place of what could be a secret (cmd_debug.c says what). */
+/* Appends the text with [removed] in place of possible secrets (cmd_debug.c lists them). */
 void debug_redact(const char *text, size_t count, struct hd_text *out);
 /* Adds a file to a tar archive. */
 void debug_add_member(struct hd_text *tar, const char *name, const char *bytes, size_t count,

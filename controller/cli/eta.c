@@ -16,8 +16,8 @@ void eta_restart(struct eta *eta)
     *eta = (struct eta){.plan = plan, .timed_steps = -1, .validation = none, .checkpoint = none};
 }
 
-/* Milliseconds since the report before this one; 0: it is the first one, or a clock was set back.
- */
+/* Returns the milliseconds since the previous report; 0: this is the first one, or a clock was set
+ * back. */
 static double take_eta(struct eta *eta, int64_t time_unix_ms)
 {
     const int64_t before_ms = eta->reported_ms;
@@ -26,7 +26,7 @@ static double take_eta(struct eta *eta, int64_t time_unix_ms)
     return before_ms && time_unix_ms > before_ms ? (double)(time_unix_ms - before_ms) : 0;
 }
 
-/* How many of the recent steps the mean is of, at the present speed. */
+/* Returns the number of recent steps to average at the present speed. */
 static double window_steps(double step_ms)
 {
     const double steps = WINDOW_MS / step_ms;
@@ -50,7 +50,7 @@ void eta_step(struct eta *eta, int64_t step, int64_t time_unix_ms)
     if (count <= 0 || ms <= 0)
         return;
     eta->timed_steps += count;
-    window = (double)eta->timed_steps; /* at first the mean of all */
+    window = (double)eta->timed_steps; /* at first the mean of all steps */
     if (eta->step_ms > 0 && window > window_steps(eta->step_ms))
         window = window_steps(eta->step_ms);
     if (window < (double)count)
@@ -77,8 +77,8 @@ void eta_checkpoint(struct eta *eta, int64_t step, int64_t time_unix_ms)
     take_pause(eta, &eta->checkpoint, step, time_unix_ms);
 }
 
-/* What the pauses still due take: one after each `every` steps and one after the last step. That of
- * the present step is due as long as it was not reported. */
+/* Returns the time of the remaining pauses: one after each `every` steps and one after the last
+ * step. A pause of the present step is remaining until it is reported. */
 static double pauses_left_ms(const struct eta *eta, const struct eta_pause *pause, int64_t every)
 {
     const int64_t steps = eta->plan.steps;

@@ -1,5 +1,5 @@
-/* Flags: --name VALUE, --name=VALUE, -n VALUE, -nVALUE, at any place; behind `--` no word is a
- * flag. */
+/* Parses flags: --name VALUE, --name=VALUE, -n VALUE, -nVALUE, at any position; after `--` no word
+ * is a flag. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { FLAGS_MAX = 40 };
 
-/* Values of the flags that every command has, not yet parsed. */
+/* Unparsed values of the flags that every command has. */
 struct shared {
     const char *output, *colour;
     bool help;
@@ -18,7 +18,7 @@ struct shared {
 
 struct parse {
     struct cli_flag flags[FLAGS_MAX];
-    bool given[FLAGS_MAX]; /* with a value that is not of a list */
+    bool given[FLAGS_MAX]; /* flags given so far, except lists: to refuse a repeated flag */
     size_t count;
     int argc;
     char **argv;
@@ -35,7 +35,8 @@ static void add_shared(struct parse *p, struct cli *cli, struct shared *shared)
 
         {"tls-cert", 0, CLI_FLAG_TEXT, &cli->tls_cert, 0, 0},
         {"help", 'h', CLI_FLAG_BOOL, &shared->help, 0, 0},
-        {"output", 'o', CLI_FLAG_TEXT, &shared->output, 0, 0}, /* the last two: not if is_raw */
+        /* the last two are left out if is_raw */
+        {"output", 'o', CLI_FLAG_TEXT, &shared->output, 0, 0},
         {"color", 0, CLI_FLAG_TEXT, &shared->colour, 0, 0},
     };
     size_t count = sizeof flags / sizeof flags[0] - (cli->command->is_raw ? 2 : 0);
@@ -94,7 +95,7 @@ static int set_value(const struct cli *cli, const struct cli_flag *flag, const c
     return CLI_CONTINUE;
 }
 
-/* argv[at] is a flag: finds it, takes its value from the same word or the next one. */
+/* Finds the flag at argv[at] and takes its value from the same word or the next one. */
 static int take_flag(const struct cli *cli, struct parse *p)
 {
     const char *word = p->argv[p->at], *value = NULL;
@@ -144,7 +145,8 @@ static int take_format(struct cli *cli, const char *text)
 
 static int take_colour(struct cli *cli, const char *text)
 {
-    static const char *const names[] = {"auto", "always", "never"}; /* of enum cli_colour_when */
+    /* indexed by enum cli_colour_when */
+    static const char *const names[] = {"auto", "always", "never"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(text, names[i]) == 0) {
@@ -156,7 +158,7 @@ static int take_colour(struct cli *cli, const char *text)
     return cli_usage("%s: --color %s is not auto, always or never", cli->command->name, text);
 }
 
-/* Too few arguments, or too many: the command's usage says which it takes. */
+/* Reports too few or too many arguments, with the usage of the command. */
 static int wrong_count(const struct cli *cli, int min_args)
 {
     const char *help = cli->command->help, *end = strstr(help, "\n\n");
@@ -201,7 +203,7 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
             code = cli_usage("%s: argument %d is empty; is a variable of the shell not set?",
                              cli->command->name, cli->arg_count + 1);
         } else {
-            argv[cli->arg_count++] = word; /* behind where p reads: never overtakes it */
+            argv[cli->arg_count++] = word; /* writes behind the parser's read position */
             p.at++;
         }
     }

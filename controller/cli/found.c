@@ -65,7 +65,7 @@ bool found_is_export(const char *dir)
            (is_dir(dir) && hd_hf_has_hashes(dir) && !hd_source_is_checkpoint(dir));
 }
 
-/* Of step-00000100; 0: the folder has another name. */
+/* Parses the step from "step-00000100"; 0: the folder has another name. */
 static int64_t step_of(const char *dir)
 {
     const char *name = strrchr(dir, '/');
@@ -157,7 +157,8 @@ static enum hd_status scan_dir(struct found *f, const char *dir)
     }
     hd_text_clear(&path);
     hd_text_add(&path, "%s/1/attempt-1", dir);
-    if (!st && !f->count && !path.failed && is_dir(path.data)) { /* a run of `heddle local` */
+    /* the folder of a `heddle local` run */
+    if (!st && !f->count && !path.failed && is_dir(path.data)) {
         path.data[path.len_bytes - strlen("/attempt-1")] = '\0';
         st = scan_dir(f, path.data);
     }
@@ -169,7 +170,8 @@ static enum hd_status scan_dir(struct found *f, const char *dir)
     return st;
 }
 
-/* As the controller does: the lowest validation loss, the oldest of equals. */
+/* Marks the best checkpoint by the controller's rule: lowest validation loss, the oldest if equal.
+ */
 static void mark_best(struct found *f)
 {
     Heddle__V1__CheckpointInfo *best = NULL;

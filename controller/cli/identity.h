@@ -1,5 +1,4 @@
-/* identity: commands about callers and their credentials, and those of heddle node that make and
- * end them.
+/* identity: commands about callers and their credentials, including heddle node invite and revoke.
  *
  * Used by: the files of the command.   Threads: one.
  */
@@ -12,8 +11,8 @@ int cli_whoami(struct cli *cli, int argc, char **argv);
 int cli_token(struct cli *cli, int argc, char **argv);
 int cli_audit(struct cli *cli, int argc, char **argv);
 int cli_limits(struct cli *cli, int argc, char **argv);
-/* args[1] is the node. address: HOST:PORT by which it reaches the controller; NULL: as that says.
- */
+/* Runs `heddle node invite`; args[1] is the node. address: HOST:PORT at which the node reaches the
+ * controller; NULL: the controller's own answer. */
 int cli_node_invite(struct cli *cli, const char *address, const char *ttl);
 int cli_node_revoke(struct cli *cli);
 

@@ -1,4 +1,4 @@
-/* job_file: reads a job file for a command, and says what is wrong with it. */
+/* job_file: reads a job file for a command and reports its mistakes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 #include "plan/plan.h"
 #include "spec/spec.h"
 
-/* Notes what the model folder's config.json asks for and Heddle does not do. The folder is
- * readable: reading the job file has read it. */
+/* Notes features of the model folder's config.json that Heddle does not support. Reading the job
+ * file has already read the folder. */
 static void note_model(const struct hd_job *job)
 {
     struct hd_text notes = {0};
@@ -22,10 +22,10 @@ static void note_model(const struct hd_job *job)
     hd_text_free(&notes);
 }
 
-/* What a job file is read for. */
+/* Purpose of reading a job file. */
 enum purpose { TO_RUN, TO_PLAN, TO_BE_LAID_OUT };
 
-/* epoch_steps, problem: of struct hd_spec_source. */
+/* Reads the file once and prints its mistakes. epoch_steps, problem: see struct hd_spec_source. */
 static int read_once(const char *path, const struct cli_list *overrides, enum purpose purpose,
                      struct hd_text *missing_data, int64_t epoch_steps, const char *problem,
                      struct hd_arena *arena, struct hd_job **ret_job)
@@ -51,7 +51,7 @@ static int read_once(const char *path, const struct cli_list *overrides, enum pu
         *ret_job = job;
         return CLI_CONTINUE;
     }
-    cli_add_clean(&line, hd_err_message()); /* FILE:LINE: first, where editors look for it */
+    cli_add_clean(&line, hd_err_message()); /* "FILE:LINE:" first, for editors */
     hd_text_add(&line, "\n");
     if (!line.failed)
         (void)fputs(line.data, stderr);
@@ -67,7 +67,7 @@ void cli_print_problem(const char *path, const struct cli_list *overrides, bool 
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    /* standard input is read already, and a file may be another one by now */
+    /* standard input cannot be read twice, and the file may have changed since */
     if (strcmp(path, "-") == 0 || read_once(path, overrides, only_planned ? TO_PLAN : TO_RUN, NULL,
                                             0, problem->data, &arena, &job) == CLI_CONTINUE)
         cli_note("%s: %s", path, problem->data);
@@ -75,7 +75,8 @@ void cli_print_problem(const char *path, const struct cli_list *overrides, bool 
     hd_text_free(problem);
 }
 
-/* With train.epochs the file is read twice: what an epoch has is known only from its data. */
+/* Reads the job file; with train.epochs twice: the steps of an epoch are known only from its data.
+ */
 static int read_spec(const char *path, const struct cli_list *overrides, enum purpose purpose,
                      struct hd_text *missing_data, struct hd_arena *arena, struct hd_job **ret_job,
                      const struct hd_json **ret_epoch)

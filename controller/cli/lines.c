@@ -20,7 +20,8 @@ bool hd_cli_log_step(int64_t step, int64_t steps, int64_t every)
 
 /* ---- steps ---- */
 
-/* The busiest expert in even shares: 1 where all have as many tokens. */
+/* Appends the busiest expert's load relative to an even share; 1: all experts have equally many
+ * tokens. */
 static void add_router(struct hd_text *out, const Heddle__V1__StepReport *s)
 {
     double sum = 0, most = 0;
@@ -38,7 +39,7 @@ static void add_router(struct hd_text *out, const Heddle__V1__StepReport *s)
         hd_text_add(out, "  dropped %lld", (long long)s->router_dropped);
 }
 
-/* Six decimals: runs that differ a little differ here, too. */
+/* Appends the line of a step. Losses have six decimals, to show small differences between runs. */
 static void add_step(struct hd_text *out, const struct lines *lines,
                      const Heddle__V1__StepReport *s)
 {
@@ -78,10 +79,10 @@ static void add_checkpoint_line(struct hd_text *out, const struct lines *lines,
 
 /* ---- events ---- */
 
-/* How a kind of event begins its line. Kinds that are not here are left to `heddle events`. */
+/* Prefix of the line of each event kind; kinds not listed are shown only by `heddle events`. */
 static const struct {
     const char *kind, *prefix;
-    bool is_error, is_placed; /* is_placed: the line ends with rank and node */
+    bool is_error, is_placed; /* is_placed: rank and node are appended to the line */
 } shown_events[] = {
     {"note", "", false, false},
     {"warning", "warning: ", true, true},
@@ -89,7 +90,8 @@ static const struct {
     {"hang", "warning: ", true, true},
     {"straggler", "warning: ", true, true},
     {"guard", "warning: ", true, false},
-    {"attempt_failed", "failed: ", true, false}, /* its message names rank and node */
+    /* the event's message names rank and node already */
+    {"attempt_failed", "failed: ", true, false},
     {"checkpoint_damaged", "warning: ", true, false},
     {"layout", "layout: ", false, false},
     {"no_fit", "", true, false},
@@ -105,7 +107,7 @@ static void add_event(struct hd_text *out, const struct lines *lines, const Hedd
     while (i < count && strcmp(shown_events[i].kind, e->kind) != 0)
         i++;
     if (i == count || (lines->one_machine && strcmp(e->kind, "cancel") == 0))
-        return; /* the only user of `heddle local` knows what they requested */
+        return; /* in `heddle local` the only user made the request */
     if (*shown_events[i].prefix)
         cli_add_coloured(out, shown_events[i].is_error && lines->error_colour ? "31" : NULL,
                          shown_events[i].prefix);
@@ -125,7 +127,7 @@ static void add_status(struct hd_text *out, const Heddle__V1__JobStatus *status)
     char word[CLI_WORD_MAX];
 
     if (status->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING && !*status->reason)
-        return; /* lines_add_placement has a line for the attempt */
+        return; /* lines_add_placement prints the attempt's line */
     hd_text_add(out, "%s", cli_job_state(status->state, word));
     if (*status->reason) {
         hd_text_add(out, ": ");
@@ -185,14 +187,14 @@ bool lines_add(struct hd_text *out, const struct lines *lines,
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
         add_status(out, entry->status);
         return false;
-    default: /* of a newer controller: this build has no words for it */
+    default: /* event of a newer controller, unknown to this build */
         return false;
     }
 }
 
 /* ---- where an attempt runs ---- */
 
-/* " on n1, n2": ranks of a node are neighbours. */
+/* Appends " on n1, n2"; consecutive ranks share a node. */
 static void add_node_names(struct hd_text *out, const Heddle__V1__Plan *plan)
 {
     for (size_t i = 0; i < plan->n_ranks; i++) {
@@ -203,7 +205,7 @@ static void add_node_names(struct hd_text *out, const Heddle__V1__Plan *plan)
     }
 }
 
-/* "dp 2", "tp 2 x dp 2": the axes that split something. */
+/* Appends the axes larger than 1: "dp 2", "tp 2 x dp 2". */
 static void add_axes(struct hd_text *out, const Heddle__V1__Plan *plan)
 {
     const struct {

@@ -1,4 +1,5 @@
-/* heddle: the command line. One word chooses the verb, each verb is a row here. */
+/* heddle: the command line. The first word chooses the command; each is a row of the table in
+ * commands.c. */
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,9 +47,9 @@ static bool is_help(const char *word)
     return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* Ends the program. To take gRPC down in order means to join six threads, a fifth of the time of a
- * short command, and the kernel closes the connection as well; a build with sanitizers does it, so
- * that leaks are found. */
+/* Ends the program without shutting gRPC down: joining its six threads takes a fifth of a short
+ * command's time, and the kernel closes the connection as well. A build with sanitizers shuts it
+ * down, so that leaks are found. */
 static int end(struct cli *cli, int code)
 {
 #ifndef HEDDLE_SANITIZED
@@ -66,7 +67,7 @@ int main(int argc, char **argv)
 
     if (!hd_process_prepare_or_tell("heddle", &(struct hd_process_needs){.files = 48}))
         return CLI_FAILED;
-    (void)setlocale(LC_CTYPE, ""); /* widths of characters; numbers stay as in C */
+    (void)setlocale(LC_CTYPE, ""); /* character widths only; numbers keep the C format */
     (void)signal(SIGPIPE, SIG_IGN);
     hd_file_ignore_size_signal();
     if (argc < 2)

@@ -44,8 +44,8 @@ int cli_exit_of_state(Heddle__V1__JobState state)
     return state == HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED ? CLI_OK : CLI_JOB_FAILED;
 }
 
-/* A setting of the whole process, because errors are printed where no struct cli is known. Written
- * once, when flags are parsed. */
+/* Value of --color, process-wide because errors are printed where no struct cli is available.
+ * Written once, when flags are parsed. */
 static enum cli_colour_when colour_when = CLI_COLOUR_AUTO;
 
 void cli_set_colour(enum cli_colour_when when)
@@ -72,7 +72,7 @@ static void print_line(const char *prefix, const char *text)
     cli_add_clean(&line, text);
     hd_text_add(&line, "\n");
     if (!line.failed)
-        (void)fwrite(line.data, 1, line.len_bytes, stderr); /* nowhere to report a failure to */
+        (void)fwrite(line.data, 1, line.len_bytes, stderr); /* a failure cannot be reported */
     hd_text_free(&line);
 }
 
@@ -130,8 +130,8 @@ enum cli_answer cli_ask(const char *question)
     return line[0] == 'y' || line[0] == 'Y' ? CLI_ANSWER_YES : CLI_ANSWER_NO;
 }
 
-/* Why standard output could not be written, as of the first failure: fflush says it once, a second
- * call succeeds. Of the whole process, as standard output is. 0: all was written. */
+/* errno of the first failed write to standard output, process-wide; 0: none. Kept because fflush
+ * reports an error only once; a second call succeeds. */
 static int out_error;
 
 static void flush_out(void)
@@ -160,7 +160,8 @@ int cli_out_end(int code)
     if (!out_error)
         return code;
     if (out_error == EPIPE)
-        return code == CLI_CONTINUE ? CLI_OK : code; /* the reader has seen enough, as `head` has */
+        /* the pipe's reader needs no more output, as `head`: no failure */
+        return code == CLI_CONTINUE ? CLI_OK : code;
     cli_note("heddle: cannot write to standard output: %s", hd_file_error_text(out_error));
     return CLI_FAILED;
 }

@@ -27,8 +27,8 @@ static bool begins_flag(const char *line)
 
 /* ---- flags ---- */
 
-/* The end of one of "-w, --watch", "--set KEY=VALUE", which begins at `p`: a flag, and behind one
- * blank its value, a word. */
+/* Returns the end of one flag and its value, which begins at `p`: "-w, --watch" or "--set
+ * KEY=VALUE"; the value is one word after one blank. */
 static const char *piece_end(const char *p)
 {
     p += strcspn(p, " ,\n");
@@ -42,7 +42,7 @@ static bool goes_on(const char *end)
     return strncmp(end, ", -", 3) == 0;
 }
 
-/* Where the text of a flag's line begins. */
+/* Finds the description in a flag's line. */
 static const char *find_text(const char *line)
 {
     const char *end = piece_end(line + 2);
@@ -52,7 +52,7 @@ static const char *find_text(const char *line)
     return end;
 }
 
-/* joins: the piece before is this flag's letter. */
+/* Appends one flag. joins: the piece before it is this flag's letter. */
 static void add_piece(struct page *page, const char *p, bool joins)
 {
     const char *end = piece_end(p);
@@ -82,7 +82,8 @@ static void add_text(char *text, const char *from, const char *to)
         (void)sprintf(text + strlen(text), "%s%.*s", *text ? " " : "", (int)(to - from), from);
 }
 
-/* The line of a flag and those that go on with its text; returns the line behind them. */
+/* Parses the line of a flag and the continuation lines of its description; returns the line behind
+ * them. */
 static const char *read_flag(struct page *page, const char *line)
 {
     const char *text = find_text(line), *p = line + 2;
@@ -120,7 +121,7 @@ static void add_subcommand(struct page *page, const char *word, size_t len)
                        "%.*s", (int)len, word);
 }
 
-/* "save|verify" behind the command's name are two. */
+/* Parses a usage line; "save|verify" behind the command's name are two subcommands. */
 static void read_usage(struct page *page, const char *name, const char *line)
 {
     const char *p = line + strspn(line, " ");
@@ -160,7 +161,8 @@ void page_read(const char *name, const char *help, struct page *ret_page)
 
 /* ---- a manual page ---- */
 
-/* Text for troff: its own characters escaped, a hyphen that can be copied. */
+/* Appends text for troff: special characters escaped, hyphens as ASCII minus signs that can be
+ * copied. */
 static void add_troff(struct hd_text *out, const char *text, size_t len)
 {
     if (len && (*text == '.' || *text == '\''))
@@ -181,7 +183,7 @@ static void add_page_lines(struct hd_text *out, const char *line, size_t cut)
     hd_text_add(out, "\n");
 }
 
-/* The usage lines, as they are. */
+/* Appends the usage lines unchanged. */
 static const char *add_synopsis(struct hd_text *out, const char *line)
 {
     hd_text_add(out, ".SH SYNOPSIS\n.nf\n");
@@ -218,7 +220,7 @@ static const char *add_example(struct hd_text *out, const char *line)
     return line;
 }
 
-/* The rest of the text: paragraphs as they are filled, what is indented as it is. */
+/* Appends the rest of the text: paragraphs refilled, indented lines unchanged. */
 static void add_body(struct hd_text *out, const char *line)
 {
     bool begins = true, in_flags = false;
@@ -240,7 +242,7 @@ static void add_body(struct hd_text *out, const char *line)
             else if (begins)
                 hd_text_add(out, ".PP\n");
             in_flags = begins = false;
-            if (*line == ' ') /* a list, a table */
+            if (*line == ' ') /* list or table */
                 hd_text_add(out, ".br\n");
             add_page_lines(out, line, strspn(line, " "));
             line = next_line(line);
@@ -263,7 +265,7 @@ void page_manual(const char *name, int section, const char *summary, const char 
         help = add_synopsis(out, help);
         hd_text_add(out, ".SH DESCRIPTION\n");
         add_body(out, help);
-    } else { /* of another form: as it is */
+    } else { /* another form: unchanged */
         hd_text_add(out, ".SH DESCRIPTION\n.nf\n");
         for (; *help; help = next_line(help))
             add_page_lines(out, help, 0);

@@ -1,4 +1,4 @@
-/* page: what the help text of a command says, taken apart for manual pages and shell completion.
+/* page: parses the help text of a command, for manual pages and shell completion.
  *
  * A help text is the one description of a command. Its form:
  *
@@ -10,7 +10,7 @@
  *       -w, --watch        then follow the job         a line that begins with two blanks and a
  * dash:
  *       --set KEY=VALUE    in place of the file's      flags with their values, two blanks or the
- *                                                      line's end, text; deeper lines go on with it
+ *                                                      line's end, text; deeper lines continue it
  *     Example:
  *       heddle queue ls
  *
@@ -29,9 +29,9 @@ enum { PAGE_FLAGS_MAX = 64, PAGE_SUBCOMMANDS_MAX = 8, PAGE_TEXT_MAX = 512 };
 
 struct page_flag {
     char letter;              /* 0: none */
-    char name[32];            /* "": only a letter */
-    char value[48];           /* "KEY=VALUE"; "": a switch */
-    char text[PAGE_TEXT_MAX]; /* on one line */
+    char name[32];            /* "": the flag has only a letter */
+    char value[48];           /* name of the value, "KEY=VALUE"; "": a switch without value */
+    char text[PAGE_TEXT_MAX]; /* description, on one line */
 };
 
 struct page {
@@ -42,10 +42,11 @@ struct page {
     size_t flag_count;
 };
 
-/* `name` is the command as the usage has it: "heddle queue", "heddled". */
+/* Parses a help text. `name` is the command as its usage shows it: "heddle queue", "heddled". */
 void page_read(const char *name, const char *help, struct page *ret_page);
 
-/* A manual page (man macros of troff). name: of the page, "heddle-queue"; summary: a line. */
+/* Appends a manual page (man macros of troff). name: the page's, "heddle-queue"; summary: one line.
+ */
 void page_manual(const char *name, int section, const char *summary, const char *help,
                  const char *see_also, const char *version, struct hd_text *out);
 

@@ -17,8 +17,8 @@ enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20 };
 /* ---- the file ---- */
 
 struct plan_file {
-    const char *job;      /* the text of the job that was planned */
-    struct hd_job layout; /* only what the plan says: a layout, and devices */
+    const char *job;      /* text of the job file that was planned */
+    struct hd_job layout; /* job with only the plan's values: layout and devices */
     struct hd_arena *arena;
 };
 
@@ -30,7 +30,7 @@ static enum hd_status set_key(struct plan_file *p, const char *path, const char 
     return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }
 
-/* A number, word or truth of the layout. */
+/* Takes a number, word or boolean of the layout. */
 static enum hd_status take_member(struct plan_file *p, const struct hd_json *layout,
                                   const char *name, const char *key)
 {
@@ -45,7 +45,7 @@ static enum hd_status take_member(struct plan_file *p, const struct hd_json *lay
                  : hd_err(HD_INVALID, "chosen.layout.%s is missing, or no value", name);
 }
 
-/* [10, 10, 9]: the layers of each chunk. */
+/* Takes the layers of each chunk: [10, 10, 9]. */
 static enum hd_status take_stages(struct plan_file *p, const struct hd_json *layout)
 {
     const int64_t chunks = p->layout.pp * p->layout.virtual_stages;
@@ -68,7 +68,7 @@ static enum hd_status take_stages(struct plan_file *p, const struct hd_json *lay
     return st ? st : hd_stages_write(layers, count, p->layout.stages);
 }
 
-/* Without ZeRO nothing is shared: `heddle plan` writes 1 then. */
+/* Checks zero_shard: without ZeRO it must be 1, as `heddle plan` writes it. */
 static enum hd_status check_shared(const struct plan_file *p, const struct hd_json *layout)
 {
     const struct hd_json *m = hd_json_member(layout, "zero_shard");
@@ -112,7 +112,7 @@ static enum hd_status take_layout(struct plan_file *p, const struct hd_json *cho
     return st ? st : check_shared(p, layout);
 }
 
-/* Threads of a rank, if some were asked for. */
+/* Takes the threads per rank, if the plan was asked for a number. */
 static enum hd_status take_threads(struct plan_file *p, const struct hd_json *inputs)
 {
     const struct hd_json *m = hd_json_member(inputs, "threads");
@@ -124,7 +124,7 @@ static enum hd_status take_threads(struct plan_file *p, const struct hd_json *in
                : HD_OK;
 }
 
-/* The machines: their number, and whether they are GPUs. */
+/* Takes the number of devices and their kind, cpu or cuda. */
 static enum hd_status take_devices(struct plan_file *p, const struct hd_json *inputs)
 {
     const char *device = NULL;
@@ -217,14 +217,14 @@ static enum hd_status read_plan(const char *path, struct plan_file *p)
     hd_text_free(&text);
     if (!st || st == HD_NO_MEMORY)
         return st;
-    return st == HD_NOT_FOUND || st == HD_IO /* the message names the file */
+    return st == HD_NOT_FOUND || st == HD_IO /* the error message names the file */
                ? hd_err_prefix(HD_INVALID, "--plan")
                : hd_err_prefix(HD_INVALID, "--plan %s", path);
 }
 
 /* ---- what contradicts it ---- */
 
-/* Does --set give this key, or a group that it is in, or that is in it? */
+/* Returns whether --set gives this key, a group that contains it, or a key below it. */
 static bool gives(const struct cli_list *overrides, const char *path, const char **ret_item)
 {
     for (size_t i = 0; i < overrides->count; i++) {
@@ -240,7 +240,7 @@ static bool gives(const struct cli_list *overrides, const char *path, const char
     return false;
 }
 
-/* A value of the job that the plan has another one for: refused, or noted. */
+/* Refuses, or notes, a value of the job that differs from the plan's. */
 static enum hd_status differs(const struct cli_list *overrides, const char *path, const char *was,
                               const char *is, struct hd_text *notes)
 {
@@ -251,7 +251,8 @@ static enum hd_status differs(const struct cli_list *overrides, const char *path
                       "--set %.80s: the plan says %s = %s, and is run as it is; leave the option "
                       "out, or give it to heddle plan",
                       item, path, is);
-    if (strcmp(path, "train.precision") == 0) /* what is computed is the job's to say */
+    /* the precision is the job's decision, not the layout's */
+    if (strcmp(path, "train.precision") == 0)
         return hd_err(HD_INVALID,
                       "the job has changed since it was planned: train.precision is %s, was %s; "
                       "plan it again",
@@ -279,7 +280,7 @@ static enum hd_status compare_key(const struct hd_key *key, const struct cli_lis
     return st;
 }
 
-/* The values of the job that the plan has others for. */
+/* Compares the job's values with the plan's. */
 static enum hd_status compare(const struct cli_list *overrides, const struct hd_job *before,
                               const struct hd_job *job, struct hd_text *notes)
 {
@@ -298,8 +299,8 @@ static enum hd_status compare(const struct cli_list *overrides, const struct hd_
             st = compare_key(key, overrides, before, job, notes);
     }
     if (st || (min == is && max == is) ||
-        (max == nothing.devices_max && /* in a file it says as little as none */
-         !gives(overrides, "resources.devices", &item)))
+        /* devices_max in a job file that equals the default counts as not given */
+        (max == nothing.devices_max && !gives(overrides, "resources.devices", &item)))
         return st;
     (void)snprintf(was, sizeof was, min == max ? "%lld" : "%lld to %lld", (long long)min,
                    (long long)max);
@@ -307,7 +308,8 @@ static enum hd_status compare(const struct cli_list *overrides, const struct hd_
     return differs(overrides, "resources.devices", was, now, notes);
 }
 
-/* `before` in the plan's layout. The order of a schedule from a file stays the job's. */
+/* Copies `before` into `job` and applies the plan's layout. A pipeline schedule read from a file
+ * stays the job's. */
 static void lay_out(const struct plan_file *p, const struct hd_job *before, struct hd_job *job)
 {
     *job = *before;

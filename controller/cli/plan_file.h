@@ -1,9 +1,9 @@
-/* plan_file: a file that `heddle plan --out` wrote, for `heddle submit --plan`.
+/* plan_file: reads a file that `heddle plan --out` wrote, for `heddle submit --plan`.
  *
- * The job runs in exactly the plan's layout, on devices of its kind. What contradicts the plan is
- * never set aside silently: another value of --set is refused, one of the job file is noted on
- * stderr. A job that has changed otherwise, and a plan that another build made, that does not fit
- * its devices or that this build cannot run, are refused.
+ * The job runs in exactly the plan's layout, on devices of its kind. A contradiction to the plan is
+ * never ignored silently: another value in --set is refused, one in the job file is noted on
+ * stderr. A job that has changed in another way is refused, and so is a plan that another build
+ * made, that does not fit its devices or that this build cannot run.
  *
  * Used by: cmd_submit.c.   Uses: cli.h, submit.h, plan, spec.   Threads: one.
  */
@@ -15,8 +15,8 @@
 struct hd_job;
 struct hd_arena;
 
-/* Reads the job file `path` with the overrides, in the layout of the plan file. CLI_CONTINUE, or
- * the exit code after a message. The job lives in `arena`. */
+/* Reads the job file `path` with the overrides and applies the layout of the plan file. Returns
+ * CLI_CONTINUE, or the exit code after a message. The job lives in `arena`. */
 int plan_file_read_job(const char *path, const char *plan, const struct cli_list *overrides,
                        struct hd_arena *arena, struct hd_job **ret_job);
 

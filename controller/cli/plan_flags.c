@@ -9,7 +9,8 @@
 
 /* ---- devices ---- */
 
-/* word: before the colon; if it is no kind, the nearest one is named. */
+/* Refuses a value of --devices. word: the text before the colon; if it is no kind, the message
+ * names the nearest kind. */
 static int refuse_devices(const char *text, const char *word)
 {
     struct hd_text words = {0};
@@ -27,8 +28,8 @@ static int refuse_devices(const char *text, const char *word)
     return code;
 }
 
-/* Adds "KEY=VALUE". origin: what messages call it. A key that has another value by an earlier
- * option is refused: one of the two would win without a word. */
+/* Appends "KEY=VALUE". origin: its name in messages. Refuses a key that an earlier option gave
+ * another value. */
 static int add_override(struct cli_list *overrides, const char *text, const char *origin)
 {
     const size_t key_bytes = strcspn(text, "=") + 1;
@@ -47,8 +48,8 @@ static int add_override(struct cli_list *overrides, const char *text, const char
     return CLI_CONTINUE;
 }
 
-/* --devices cpu:N[:T] or KIND:N: as by --set of resources.devices and resources.device, so that the
- * job file's rules are checked with it. */
+/* Parses --devices cpu:N[:T] or KIND:N into overrides of resources.devices and resources.device, so
+ * that the job file's rules are checked with them. */
 static int read_devices(const char *text, struct plan_asked *a, struct cli_list *overrides)
 {
     char copy[64], *rest = copy, *word, *count, *threads;
@@ -76,8 +77,8 @@ static int read_devices(const char *text, struct plan_asked *a, struct cli_list 
 
 /* ---- pins ---- */
 
-/* The next of the pins at *at, which ends before a comma outside brackets: "stages=[7,8]" is one.
- */
+/* Returns the next pin at *at, which ends before a comma outside brackets: "stages=[7,8]" is one
+ * pin. */
 static char *next_pin(char **at)
 {
     char *pin = *at, *end = pin;
@@ -92,7 +93,7 @@ static char *next_pin(char **at)
     return pin;
 }
 
-/* --pin tp=8,pp=2: each the key parallel.NAME, as by --set; precision is one of train. The texts
+/* Parses --pin tp=8,pp=2 into overrides of parallel.NAME; `precision` is a key of train. The texts
  * live in the arena. */
 static int read_pins(const struct cli_list *pins, struct hd_arena *arena,
                      struct cli_list *overrides)

@@ -1,4 +1,4 @@
-/* plan_flags: the options of `heddle plan`. Those that say what --set could say, too, become
+/* plan_flags: the options of `heddle plan`. Options that --set could express as well become
  * overrides of the job file, so that its rules are checked with them.
  *
  * Used by: cmd_plan.c.   Uses: cli.h, plan_show.h, plan.   Threads: one.
@@ -12,14 +12,15 @@ struct plan_flags {
     const char *devices, *memory, *cluster, *out, *calibration;
     struct cli_list overrides, pins;
     bool explain, live;
-    int64_t top; /* 0: not given */
+    int64_t top; /* layouts to show; 0: not given */
 };
 
-/* --devices, --cluster and --pin: adds them to f->overrides; sets kind, devices and threads of `a`.
- * CLI_CONTINUE, or the exit code after a message. The texts live in a->arena. */
+/* Parses --devices, --cluster and --pin: appends them to f->overrides and sets kind, devices and
+ * threads of `a`. Returns CLI_CONTINUE, or the exit code after a message. The texts live in
+ * a->arena. */
 int plan_flags_read(struct plan_flags *f, struct plan_asked *a);
-/* --out that is a file of the job, or that the plan reads, would lose it. spec: NULL: not read yet.
- */
+/* Refuses an --out path that would overwrite the job file or a file that the plan reads. spec NULL:
+ * not read yet. */
 int plan_flags_check_out(const struct plan_flags *f, const char *job_file,
                          const struct hd_job *spec);
 

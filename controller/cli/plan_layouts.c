@@ -42,7 +42,7 @@ static void format_seconds(double s, char text[32])
         (void)snprintf(text, 32, "%.3g ms", 1e3 * s);
 }
 
-/* Time that nothing overlaps with. */
+/* Returns the communication time that does not overlap with computation. */
 static double exposed(const struct hd_step_cost *p)
 {
     double s = 0;
@@ -121,7 +121,7 @@ static void add_nothing_fits(const struct hd_report_asked *asked, const struct h
 {
     const struct hd_search_rejected *r = &l->search.least;
     const bool searched = strcmp(asked->request->sizes.offload, "auto") == 0 &&
-                          l->cluster->host_memory_bytes > 0; /* and the host has no room for it */
+                          l->cluster->host_memory_bytes > 0; /* tried, but the host lacks memory */
 
     hd_text_add(out,
                 "no layout fits: the one that takes least is tp %lld x pp %lld x dp %lld x cp "
@@ -188,7 +188,8 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
             "note: it cannot run: the ranks of a tp group are on one node, and parallel.tp = "
             "%lld does not divide the %lld devices of one\n",
             (long long)s->plans[0].job.tp, (long long)per_node);
-    else if (!hd_report_runs(l, NULL) && !s->plan_count) /* else the chosen plan says so */
+    /* otherwise the chosen plan's lines say so */
+    else if (!hd_report_runs(l, NULL) && !s->plan_count)
         hd_text_add(out, "note: it cannot run yet: the engine nccl connects at most %d ranks\n",
                     hd_plan_ranks_max("cuda", NULL));
 }

@@ -1,4 +1,4 @@
-/* plan_layouts: what `heddle plan` of a cluster found (plan/report.h), for people.
+/* plan_layouts: shows the results of `heddle plan` for a cluster (plan/report.h) to people.
  *
  * Used by: cmd_plan.c.   Uses: cli.h, plan, spec.   Threads: one.
  */
@@ -8,20 +8,22 @@
 #include "controller/cli/cli.h"
 #include "plan/report.h"
 
-/* plan_live.c: the controller plans for its nodes; shows what it answers. An exit code. */
+/* Has the controller plan for its nodes and shows the answer (plan_live.c). Returns an exit code.
+ */
 int plan_live(struct cli *cli, const struct hd_job *spec, int top, const char *out_file,
               struct hd_arena *arena);
 
-/* A table of the plans; explain: where the time goes, and what does not fit. */
+/* Appends a table of the plans; explain: also where the time is spent, and what does not fit. */
 void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *asked,
                          const struct hd_report *l, bool explain, struct hd_text *out);
 
-/* plan_ranks.c. Where the devices of a node are not alike: a line per node, "0  0-3  0 4, 1 5" for
- * ranks 0 to 3 on devices 0, 4, 1, 5 of node 0, with tp 2; of the first nodes. Else nothing. */
+/* Appends the devices of the ranks, if a node's devices differ from each other: one line per node,
+ * "0  0-3  0 4, 1 5" for ranks 0 to 3 on devices 0, 4, 1, 5 of node 0, with tp 2; only the first
+ * nodes. Else appends nothing (plan_ranks.c). */
 void plan_ranks_people(const struct hd_report *l, const struct hd_search_plan *p,
                        struct hd_text *out);
 
-/* A line about the time of a step of the chosen plan; nothing if it is not known. */
+/* Appends a line about the step time of the chosen plan; nothing if it is unknown. */
 void plan_layouts_time(const struct hd_report *l, struct hd_text *out);
 
 #endif

@@ -1,5 +1,4 @@
-/* plan_live: `heddle plan --live`: the controller plans for the nodes that it knows, and this shows
- * what it answers. */
+/* plan_live: `heddle plan --live`: has the controller plan for its nodes, and shows the answer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@ static const struct table_column columns[] = {
     {"EP", true},   {"MICRO", true}, {"ZERO", true},  {"SCHEDULE", false}, {"RECOMPUTE", false},
     {"STEP", true}, {"TOK/S", true}, {"BUBBLE", true}};
 
-/* A member's text: a number as written, a word; "-": it is not known. */
+/* Returns a member's text: a number as written, or a word; "-": unknown. */
 static const char *text_of(const struct hd_json *object, const char *key)
 {
     const struct hd_json *m = object ? hd_json_member(object, key) : NULL;
@@ -52,7 +51,7 @@ static void add_row(struct table *t, int number, const struct hd_json *plan)
     add_number(t, plan, "bubble_fraction", 100, "%");
 }
 
-/* Groups of nodes whose search took too long: a plan there may be faster. */
+/* Notes groups of nodes whose search took too long; they may have a faster plan. */
 static void add_unsearched(const struct hd_json *inputs, struct hd_text *out)
 {
     const long count = strtol(text_of(inputs, "groups_unsearched"), NULL, 10);

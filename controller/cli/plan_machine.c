@@ -23,8 +23,8 @@ void plan_machine_divide(struct plan_asked *a)
     a->spec->devices_min = a->spec->devices_max = a->devices;
 }
 
-/* The answer of `heddle-worker device`; sets between_bytes. measure: also what takes time to find
- * out. */
+/* Runs `heddle-worker device` and returns its answer; sets between_bytes. measure: include slow
+ * measurements. */
 static enum hd_status ask_about(struct plan_asked *a, const char *device, bool measure,
                                 struct hd_text *ret_answer, int *ret_status)
 {
@@ -52,7 +52,7 @@ static enum hd_status ask_about(struct plan_asked *a, const char *device, bool m
     return st;
 }
 
-/* A line "NAME NUMBER" of an answer; 0: there is none. */
+/* Returns the number of a line "NAME NUMBER" of an answer; 0: no such line. */
 static double number_of(const char *answer, const char *name)
 {
     const char *word = answer ? strstr(answer, name) : NULL;
@@ -131,5 +131,6 @@ void plan_machine_find_memory(struct plan_asked *a, bool other_machines)
     if (!a->memory_bytes || (cuda && own < a->memory_bytes))
         a->memory_bytes = own;
     if (cuda)
-        a->traits.memory_bytes = a->memory_bytes; /* what is said of fitting is said of this */
+        /* messages about fitting then speak of the given memory */
+        a->traits.memory_bytes = a->memory_bytes;
 }

@@ -1,4 +1,4 @@
-/* plan_ranks: which device each rank of the chosen plan has. */
+/* plan_ranks: shows the device of each rank of the chosen plan. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -8,12 +8,12 @@
 #include "controller/cli/table.h"
 #include "plan/inter_node.h"
 
-/* What a step's products and bytes would take at the rates of a data sheet, in milliseconds. */
+/* Predicted times of a step's matrix products and memory traffic at data-sheet rates, ms. */
 struct sheet_times {
     double products, memory;
 };
 
-/* Of products with factors in this type. */
+/* Returns the rate of matrix products with factors of this type, FLOP/s. */
 static double sheet_rate(const struct plan_asked *a, enum hd_dtype dtype)
 {
     return hd_gpu_kind_rate(a->kind, dtype, a->job.tf32);
@@ -32,7 +32,7 @@ static struct sheet_times make_sheet_times(const struct plan_asked *a, const str
 
 /* ---- for programs ---- */
 
-/* Of what the group of this rank moves, the bytes that cross between nodes. */
+/* Returns the bytes of this rank's group traffic that cross between nodes. */
 static int64_t crossing_bytes(const struct plan_asked *a, int rank, int group, int kind)
 {
     return a->devices_per_node ? hd_inter_node_bytes(&a->plan, rank, (enum hd_group_name)group,
@@ -72,7 +72,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     hd_json_add_int64(w, "dp", coord.dp);
     hd_json_add_int64(w, "cp", coord.cp);
     hd_json_add_int64(w, "tp", coord.tp);
-    /* its place in a block of experts (mesh.h) */
+    /* position in a block of experts (mesh.h) */
     hd_json_add_int64(w, "ep", (coord.dp * a->job.cp + coord.cp) % a->job.ep);
     hd_json_end(w, '}');
     if (a->choice.len_bytes)
@@ -100,9 +100,9 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     hd_json_add_int64(w, "private_bytes", m->private_bytes);
     hd_json_add_int64(w, "comm_visible_bytes", m->registered_bytes);
     if (hd_traits_is_cuda(&a->traits))
-        hd_json_add_int64(w, "host_bytes", m->host_bytes); /* among the total */
+        hd_json_add_int64(w, "host_bytes", m->host_bytes); /* included in the total */
     hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
-    hd_json_add_int64(w, "between_nodes_bytes", a->between_bytes); /* beside the total */
+    hd_json_add_int64(w, "between_nodes_bytes", a->between_bytes); /* not included in the total */
     hd_json_end(w, '}');
     if (hd_traits_is_cuda(&a->traits)) {
         hd_json_begin(w, "device", '{');
@@ -219,7 +219,7 @@ static void print_step(const struct plan_asked *a, int rank, const struct hd_dry
         }
 }
 
-/* "embedding, layers 0-3" */
+/* Appends "embedding, layers 0-3". */
 static void add_chunk(const struct hd_plan_chunk *c, struct hd_text *out)
 {
     const char *between = "";
@@ -237,7 +237,7 @@ static void add_chunk(const struct hd_plan_chunk *c, struct hd_text *out)
         hd_text_add(out, "%shead", c->embedding || c->layers ? ", " : "");
 }
 
-/* The rank of a stage that takes most memory. */
+/* Returns the rank class of a stage that takes the most memory. */
 static const struct hd_plan_class *largest_of_stage(const struct hd_plan *p, int32_t stage)
 {
     const struct hd_plan_class *most = NULL;
@@ -290,8 +290,9 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
     hd_text_add(out, "work: 1 is an even share; kept, deferred, boundary: slots of that memory\n");
 }
 
-/* Ranks with the same memory, products and messages. One of several with equal gradients squares
- * them for the norm, a difference of a few FLOP; the first of the ranks, which is shown, does. */
+/* Returns whether two classes have equal memory, products and messages. FLOPs may differ slightly:
+ * of several ranks with equal gradients only the first, which is shown, squares them for the norm.
+ */
 static bool take_the_same(const struct hd_plan_class *a, const struct hd_plan_class *b)
 {
     return memcmp(&a->memory, &b->memory, sizeof a->memory) == 0 &&
@@ -302,7 +303,7 @@ static bool take_the_same(const struct hd_plan_class *a, const struct hd_plan_cl
 
 enum { RUNS_NAMED = 8, KINDS_SHOWN = 8 };
 
-/* "ranks 0-2, 4, each:" of all that take what a rank of this class takes. */
+/* Appends "ranks 0-2, 4, each:", all ranks with the costs of this class. */
 static void name_ranks(const struct hd_plan *p, const struct hd_plan_class *kind,
                        struct hd_text *out)
 {
@@ -330,7 +331,7 @@ static void name_ranks(const struct hd_plan *p, const struct hd_plan_class *kind
     hd_text_free(&names);
 }
 
-/* A class of lower ranks takes the same. */
+/* Returns whether a class of lower ranks has equal costs and was already printed. */
 static bool is_named_before(const struct hd_plan *p, int32_t number)
 {
     for (int32_t i = 0; i < number; i++)
@@ -347,7 +348,7 @@ static void print_kind(const struct cli *cli, const struct plan_asked *a,
     print_step(a, kind->lowest, &kind->step, a->plan.mesh.world, out);
 }
 
-/* The class that takes most memory. */
+/* Returns the class that takes the most memory. */
 static const struct hd_plan_class *largest_of_all(const struct hd_plan *p)
 {
     const struct hd_plan_class *most = &p->classes[0];
@@ -358,7 +359,8 @@ static const struct hd_plan_class *largest_of_all(const struct hd_plan *p)
     return most;
 }
 
-/* A table for each kind of rank; of many kinds for the one that takes most memory. */
+/* Prints a table for each kind of rank; if there are many kinds, only for the one that takes the
+ * most memory. */
 static void print_kinds(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
 {
     const struct hd_plan *p = &a->plan;
@@ -377,7 +379,7 @@ static void print_kinds(const struct cli *cli, const struct plan_asked *a, struc
                 kinds);
 }
 
-/* No engine connects so many ranks. */
+/* Warns that no communication engine connects this many ranks. */
 static void print_limit(const struct plan_asked *a, struct hd_text *out)
 {
     const char *engine;
@@ -398,7 +400,7 @@ static const char *whose_memory(const struct hd_gpu_kind *kind)
                                 : ", a little less than such GPUs report";
 }
 
-/* The CPU rank that takes most, where --device-memory limits it. */
+/* Returns the most memory of a CPU rank, if --device-memory limits it. */
 static int64_t most_of_cpu(const struct plan_asked *a)
 {
     int64_t most = 0;
@@ -436,7 +438,7 @@ static void print_cpu_fit(const struct plan_asked *a, struct hd_text *out)
                 most, given);
 }
 
-/* The rank that takes most, beside what a GPU has. */
+/* Prints the largest rank's memory beside the GPU's. */
 static void print_fit(const struct plan_asked *a, struct hd_text *out)
 {
     const struct hd_plan_class *r = &a->plan.classes[0];

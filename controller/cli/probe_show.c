@@ -141,8 +141,7 @@ void probe_show_trouble(const Heddle__V1__NodeTopology *n, int64_t now_ms, struc
         }
 }
 
-/* A rate in 1e9 of its unit, without an exponent where it is large, as GPUs' are; "-": not known.
- */
+/* Appends a rate in units of 1e9, without an exponent for large GPU rates; "-": unknown. */
 static void add_giga(struct hd_text *out, int width, double rate)
 {
     if (rate <= 0)
@@ -193,7 +192,8 @@ static const Heddle__V1__DevicePair *find_pair(const Heddle__V1__NodeProbe *m, s
     return NULL;
 }
 
-/* Pairs are numbered among the devices that were measured. */
+/* Appends the matrix of message times between pairs; a pair's indexes count only the devices that
+ * were measured. */
 static void add_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *out)
 {
     const Heddle__V1__NodeProbe *m = n->probe;

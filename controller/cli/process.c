@@ -47,7 +47,8 @@ enum hd_status process_become(const char *name, const char **argv)
     if (st)
         return st;
     argv[0] = program.data;
-    (void)setenv("GOMP_SPINCOUNT", "4000", 0); /* as for ranks: docs/decisions/cpu-kernels.md */
+    /* the setting of ranks: docs/decisions/cpu-kernels.md */
+    (void)setenv("GOMP_SPINCOUNT", "4000", 0);
     (void)execvp(program.data, (char *const *)argv);
     st = hd_err(HD_IO,
                 "cannot start %s: %s; it belongs beside heddle, or into PATH (cmake --build BUILD "
@@ -59,7 +60,7 @@ enum hd_status process_become(const char *name, const char **argv)
 
 /* ---- a question ---- */
 
-/* The text as a file to be read from its start. */
+/* Makes a file with the text, positioned at its start. */
 static enum hd_status make_input(const struct hd_text *input, int *ret_fd)
 {
     const int fd = memfd_create("heddle-input", MFD_CLOEXEC);
@@ -78,7 +79,7 @@ static enum hd_status make_input(const struct hd_text *input, int *ret_fd)
     return st;
 }
 
-/* err_fd: -1: our stderr. */
+/* Starts a program. err_fd -1: it inherits stderr. */
 static int spawn(const char *const *argv, int in_fd, int out_fd, int err_fd, pid_t *ret_pid)
 {
     posix_spawn_file_actions_t actions;
@@ -103,7 +104,7 @@ static void close_file(int fd)
         (void)close(fd);
 }
 
-/* Everything up to the end. */
+/* Reads fd until its end. */
 static void gather(int fd, struct hd_text *text)
 {
     char buffer[4096];
@@ -165,14 +166,14 @@ enum hd_status process_adopt_orphans(void)
     return HD_OK;
 }
 
-/* Runs in the child, between fork and exec: must not allocate or take a lock. A failure is written
- * to the log. The child is killed when `parent` ends, also if that happens before this call. */
+/* Runs in the child, between fork and exec: must not allocate or take a lock. Writes a failure to
+ * the log. The child gets SIGTERM when `parent` ends, even if that happens before this call. */
 static void exec_child(const struct process *process, pid_t parent, int log_fd, char *const *argv)
 {
     sigset_t none;
 
-    /* our handler of SIGTERM must not run in the child: the signal of PR_SET_PDEATHSIG would be
-     * lost before the new program has started */
+    /* the handler of SIGTERM must not run in the child: it would swallow the signal of
+     * PR_SET_PDEATHSIG before the new program has started */
     (void)signal(SIGTERM, SIG_DFL);
     (void)signal(SIGINT, SIG_DFL);
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
@@ -196,7 +197,7 @@ enum hd_status process_start(struct process *process, char *const *argv)
 
     if (log_fd < 0)
         return hd_err(HD_IO, "cannot create %s: %s", process->log, strerror(errno));
-    (void)fflush(NULL); /* or the child could write our buffers again */
+    (void)fflush(NULL); /* else the child could write buffered output a second time */
     pid = fork();
     if (pid == 0) {
         null_fd = open("/dev/null", O_RDONLY);

@@ -1,4 +1,4 @@
-/* process: the programs that a command starts, and their end.
+/* process: starts programs for a command and ends them.
  *
  * A child gets a process group of its own, so that Ctrl-C on the terminal reaches only the command,
  * and a log file for stdout and stderr. The command is a subreaper: a process whose parent has
@@ -17,44 +17,46 @@
 #include "base/text.h"
 
 struct process {
-    const char *name; /* of the program */
+    const char *name; /* program's name, for messages */
     const char *log;  /* path of its output */
     pid_t pid;        /* 0: not started, or reaped */
-    int wait_status;  /* once it was reaped */
+    int wait_status;  /* valid after the child was reaped */
 };
 
-/* Path of a program that is in the folder of this one, else its bare name (to be found in PATH). */
+/* Finds a program: its path if it is in this program's folder, else its bare name, searched in
+ * PATH. */
 enum hd_status process_find(const char *name, struct hd_text *ret_path);
 
-/* Replaces this process by a program that process_find finds; returns only with a failure. argv is
- * closed by NULL; argv[0] is filled in here. */
+/* Replaces this process by a program that process_find finds; returns only on failure. argv ends
+ * with NULL; this function sets argv[0]. */
 enum hd_status process_become(const char *name, const char **argv);
 
-/* Orphans of children become children of this process. */
+/* Makes orphaned descendants children of this process. */
 enum hd_status process_adopt_orphans(void);
 
-/* argv is closed by NULL; argv[0] is the path of the program. The child gets SIGTERM when this
- * process ends, also if that is killed. */
+/* Starts a child. argv ends with NULL; argv[0] is the program's path. The child gets SIGTERM when
+ * this process ends, even by SIGKILL. */
 enum hd_status process_start(struct process *process, char *const *argv);
 
-/* True when it has ended. process_explain then makes the failure's message: how it ended, its log
- * and the log's last line. */
+/* Returns whether the child has ended. process_explain then sets the error message: exit status,
+ * path of the log and its last line. */
 bool process_has_ended(struct process *process);
 enum hd_status process_explain(const struct process *process);
 
-enum { PROCESS_KILLED = 255 }; /* in place of an exit status: a signal ended it */
+enum { PROCESS_KILLED = 255 }; /* pseudo exit status: ended by a signal */
 
-/* Runs a program to its end and gathers what it prints to stdout, and to stderr in ret_errors
- * (NULL: it shares our stderr). `input` (NULL: none) is its stdin. HD_IO: it could not be started.
- * HD_TIMEOUT: it was killed after timeout_ms (0: no bound, for work on files of the user's, who
- * sees that it takes long). *ret_exit: its exit status, or PROCESS_KILLED. */
+/* Runs a program to its end and captures its stdout, and its stderr in ret_errors (NULL:
+ * inherited). `input` is its stdin (NULL: none). HD_IO: the program could not be started.
+ * HD_TIMEOUT: it was killed after timeout_ms (0: no limit, for work on the user's files, which the
+ * user can see takes long). *ret_exit: exit status, or PROCESS_KILLED. */
 enum { PROCESS_QUESTION_MS = 120 * 1000, PROCESS_MEASURE_MS = 15 * 60 * 1000 };
 enum hd_status process_ask(const char *const *argv, const struct hd_text *input, int timeout_ms,
                            struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit);
 
-/* Sends SIGTERM (if grace_ms > 0), after grace_ms SIGKILL, and returns when it has ended. */
+/* Sends SIGTERM (if grace_ms > 0) and after grace_ms SIGKILL; returns when the process has ended.
+ */
 void process_stop(struct process *process, int grace_ms);
-/* The same for all children, adopted ones included; returns when none is left. */
+/* Stops all children like process_stop, including adopted ones; returns when none is left. */
 void process_stop_all(int grace_ms);
 
 #endif

@@ -22,13 +22,13 @@ enum part {
     PART_COUNT
 };
 
-/* From left to right. */
+/* Parts in the order of the line, left to right. */
 static const enum part positions[PART_COUNT] = {
     PART_PERCENT, PART_BAR,  PART_STEP, PART_LOSS, PART_VALIDATION,
     PART_LR,      PART_GRAD, PART_RATE, PART_MFU,  PART_LEFT,
 };
 
-/* Whole seconds, at most six columns: "45s", "2m05s", "12h10m", "3d04h". */
+/* Formats whole seconds in at most six columns: "45s", "2m05s", "12h10m", "3d04h". */
 static void format_left(int64_t left_ms, char ret_text[32])
 {
     const long long s = (left_ms + 500) / 1000;
@@ -45,7 +45,8 @@ static void format_left(int64_t left_ms, char ret_text[32])
         (void)snprintf(ret_text, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 
-/* A part has the same width from step to step, so that the line does not flicker. "": left out. */
+/* Formats the parts, each with the same width at every step, so that the line does not flicker. "":
+ * left out. */
 static void fill_parts(const struct progress *p, double done, char parts[PART_COUNT][PART_MAX])
 {
     char text[32];
@@ -74,14 +75,14 @@ static void fill_parts(const struct progress *p, double done, char parts[PART_CO
     (void)snprintf(parts[PART_LEFT], PART_MAX, "ETA %-6s", text);
 }
 
-/* Empties the parts that do not fit: the first that does not, and all less important ones. Returns
- * the columns that are left. */
+/* Empties the first part that does not fit and all less important ones. Returns the remaining
+ * columns. */
 static int drop_parts(char parts[PART_COUNT][PART_MAX], int columns)
 {
     int columns_left = columns, i;
 
     for (i = 0; i < PART_COUNT; i++) {
-        /* between two parts are two blanks, behind the percentage one */
+        /* parts are separated by two blanks, the percentage by one */
         const int gap = i == PART_PERCENT ? 0 : i == PART_STEP ? 1 : 2;
         const int need = (int)strlen(parts[i]) + gap;
 

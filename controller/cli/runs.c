@@ -15,13 +15,13 @@
 #include "base/random.h"
 #include "controller/cli/show.h"
 
-/* In the first line of a marker. */
+/* First line of a marker. */
 #define MARKER_FORM "heddle-run 1"
 
 enum {
     MARKER_BYTES_MAX = 4 * RUN_PATH_MAX,
-    ROOM_BELOW = 200,  /* bytes that paths below a run's folder may take */
-    ENDING_MS = 15000, /* for the processes of a run whose heddle local was killed */
+    ROOM_BELOW = 200,  /* bytes reserved for paths below a run's folder */
+    ENDING_MS = 15000, /* wait for the processes of a run whose heddle local was killed, ms */
     ENDING_PAUSE_MS = 50,
 };
 
@@ -68,7 +68,7 @@ enum hd_status runs_find_folder(const char *job_path, const char *state_dir,
 
 struct marker {
     char job_file[RUN_PATH_MAX]; /* absolute, links resolved; "": standard input */
-    char path[RUN_PATH_MAX];     /* of the run's folder when it was made */
+    char path[RUN_PATH_MAX];     /* path of the run's folder when it was made */
 };
 
 static void find_value(const char *text, const char *key, char ret_value[RUN_PATH_MAX])
@@ -81,8 +81,8 @@ static void find_value(const char *text, const char *key, char ret_value[RUN_PAT
         (void)snprintf(ret_value, RUN_PATH_MAX, "%.*s", (int)n, at + strlen(key));
 }
 
-/* HD_NOT_FOUND: heddle local has not made the folder. A marker without content is of a run that was
- * killed while it was made. */
+/* Reads a marker. HD_NOT_FOUND: the folder was not made by heddle local. An empty marker belongs to
+ * a run that was killed while its folder was made. */
 static enum hd_status read_marker(const char *dir, struct marker *ret_marker)
 {
     char path[RUN_PATH_MAX + 32];
@@ -136,7 +136,7 @@ static enum hd_status write_marker(const struct run_folder *run, const char *job
 
 /* ---- making -----------------------------------------------------------------------------------*/
 
-/* NAME-20260301-120000-a1b2c3, so that two runs of one job file have different folders. */
+/* Appends NAME-20260301-120000-a1b2c3; the random part keeps two runs of one job file apart. */
 static enum hd_status add_new_name(const char *name, struct hd_text *path)
 {
     const time_t now = (time_t)(hd_clock_wall_ms() / 1000);
@@ -180,7 +180,8 @@ static enum hd_status check_dir(const char *dir)
                  : HD_OK;
 }
 
-/* A marker without content: heddle local ended while it made the folder, and no run began. */
+/* Returns whether the marker is empty: heddle local was killed while it made the folder, and no run
+ * began. */
 static bool is_empty_marker(const char *dir, const char *name)
 {
     char path[RUN_PATH_MAX + 32];
@@ -191,7 +192,7 @@ static bool is_empty_marker(const char *dir, const char *name)
            !info.st_size;
 }
 
-/* HD_EXISTS: there is something in it. */
+/* Fails with HD_EXISTS if the folder is not empty. */
 static enum hd_status check_empty(const char *path)
 {
     const struct dirent *entry;
@@ -225,14 +226,14 @@ void runs_link_latest(const struct run_folder *run, bool only_if_there)
     is_there = lstat(link, &info) == 0;
     if (is_there ? !S_ISLNK(info.st_mode) : only_if_there)
         return;
-    (void)unlink(part); /* of a process of this number that was killed */
+    (void)unlink(part); /* left by a killed process with the same number */
     if (symlink(name, part) < 0 || rename(part, link) < 0) {
         cli_note("heddle: cannot make the link %s: %s", link, strerror(errno));
         (void)unlink(part);
     }
 }
 
-/* The folder and its marker. What was made of them goes if not all can be. */
+/* Makes the folder and its marker; on failure removes what it made. */
 static enum hd_status make_folder(struct run_folder *run, const char *job_path)
 {
     char marker[RUN_PATH_MAX + 32];
@@ -249,7 +250,8 @@ static enum hd_status make_folder(struct run_folder *run, const char *job_path)
         (void)unlink(marker);
     }
     if (st && !run->was_there)
-        (void)rmdir(run->path); /* unless another heddle local has begun to use it */
+        /* fails, as it should, if another heddle local has begun to use the folder */
+        (void)rmdir(run->path);
     if (st == HD_IO || st == HD_STORAGE)
         st = hd_err_prefix(
             st, "cannot make a folder for the run; choose another place with --state-dir");
@@ -368,7 +370,7 @@ enum hd_status runs_list(const char *folder, const char *job_file, struct run_li
 
 /* ---- going on ---------------------------------------------------------------------------------*/
 
-/* The newest run of a job file. */
+/* Finds the newest run of a job file. */
 static enum hd_status find_newest_run(const char *job_path, const char *state_dir,
                                       char ret_path[RUN_PATH_MAX])
 {
@@ -391,7 +393,7 @@ static enum hd_status find_newest_run(const char *job_path, const char *state_di
     return st;
 }
 
-/* The run's folder that `target` means. */
+/* Finds the run's folder for `target`. */
 static enum hd_status find_run(const char *target, const char *state_dir,
                                char ret_path[RUN_PATH_MAX], struct marker *ret_marker)
 {
@@ -416,7 +418,8 @@ static enum hd_status find_run(const char *target, const char *state_dir,
     if (!realpath(target, path))
         return hd_err(HD_IO, "cannot find %s: %s", target, strerror(errno));
     st = read_marker(path, ret_marker);
-    if (st == HD_NOT_FOUND && strcmp(strrchr(path, '/'), "/1") == 0) { /* the job's folder in it */
+    /* target is the job's folder in the run */
+    if (st == HD_NOT_FOUND && strcmp(strrchr(path, '/'), "/1") == 0) {
         *strrchr(path, '/') = '\0';
         st = read_marker(path, ret_marker);
     }
@@ -431,7 +434,8 @@ static enum hd_status find_run(const char *target, const char *state_dir,
     return st;
 }
 
-/* The controller's records name checkpoints by the path that the folder had when it was made. */
+/* Refuses a run folder that was moved: the controller's records hold checkpoint paths with the
+ * original folder. */
 static enum hd_status check_moved(const char *path, const struct marker *marker)
 {
     char *made = realpath(marker->path, NULL);
@@ -441,7 +445,7 @@ static enum hd_status check_moved(const char *path, const struct marker *marker)
     enum hd_status st;
 
     free(made);
-    if (!*marker->path) /* as in is_empty_marker */
+    if (!*marker->path) /* empty marker: see is_empty_marker */
         return hd_err(HD_INVALID,
                       "no run has begun in %s: heddle local ended while it made the folder; start "
                       "one there by --dir, or elsewhere",
@@ -464,7 +468,7 @@ static enum hd_status check_moved(const char *path, const struct marker *marker)
     return st;
 }
 
-/* Waits until no process has the file locked; one that is not there is not locked. */
+/* Waits until no process has the file locked; a missing file counts as unlocked. */
 static enum hd_status await_unlocked(const char *path, const char *dir)
 {
     const int64_t end_ms = hd_clock_now_ms() + ENDING_MS;
@@ -484,7 +488,7 @@ static enum hd_status await_unlocked(const char *path, const char *dir)
     return HD_OK;
 }
 
-/* A heddle local that was killed takes its processes along, which need a moment for it. */
+/* Waits until the processes of a killed heddle local have ended, which they do within a moment. */
 static enum hd_status await_end(const char *dir)
 {
     char path[RUN_PATH_MAX + 96], attempt[RUN_PATH_MAX + 64];
@@ -542,5 +546,5 @@ void run_discard(const struct run_folder *run)
             cli_note("heddle: %s", hd_err_message());
     }
     if (!run->was_there)
-        (void)rmdir(run->path); /* unless someone has put something there */
+        (void)rmdir(run->path); /* fails, as it should, if the folder is not empty */
 }

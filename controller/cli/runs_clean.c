@@ -1,4 +1,4 @@
-/* runs_clean: `heddle local --clean`, which shows the runs of a folder and removes old ones. */
+/* runs_clean: `heddle local --clean`: lists the runs of a folder and removes old ones. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -20,7 +20,7 @@ struct cleaned {
     struct run_list runs;
     enum verdict *verdicts;
     int64_t *bytes;
-    int *locks; /* of those to remove; -1: none */
+    int *locks; /* lock descriptors of the runs to remove; -1: none */
     size_t remove_count;
     int64_t remove_bytes;
 };
@@ -48,7 +48,8 @@ static int64_t add_tree(const char *path)
     return bytes;
 }
 
-/* A run is locked from here on until it is removed, so that it is not resumed meanwhile. */
+/* Chooses the runs to remove and locks each until it is removed, so that it cannot be resumed
+ * meanwhile. */
 static enum hd_status judge(struct cleaned *c, int64_t keep)
 {
     const size_t count = c->runs.count;
@@ -117,7 +118,7 @@ static void show_runs(const struct cleaned *c)
     hd_text_free(&out);
 }
 
-/* HD_CONFLICT: it is the folder of another run or cluster. */
+/* Removes one entry of a run's folder. HD_CONFLICT: it is the folder of another run or cluster. */
 static enum hd_status remove_entry(const char *path)
 {
     char mark[PATH_MAX + 32];
@@ -130,7 +131,8 @@ static enum hd_status remove_entry(const char *path)
     return hd_tree_remove(path, hd_tree_marks, NULL);
 }
 
-/* The marker goes last: of a run that is removed in part, the rest is removed the next time. */
+/* Removes a run, its marker last, so that after a partial failure the next clean removes the rest.
+ */
 static enum hd_status remove_run(const char *path)
 {
     enum hd_status st;
@@ -154,7 +156,8 @@ static enum hd_status remove_run(const char *path)
     return story.status ? hd_err_restore(&story) : hd_tree_remove(path, hd_tree_marks, NULL);
 }
 
-/* `latest` may have led to a run that is gone: to the newest that is left, or to nothing. */
+/* Points `latest` to the newest remaining run if it led to a removed one; removes it if no run is
+ * left. */
 static void mend_latest(const struct cleaned *c, const char *folder)
 {
     char link[RUN_PATH_MAX + 32];
@@ -204,7 +207,7 @@ static int remove_runs(struct cleaned *c, const char *folder)
     return code;
 }
 
-/* Asks on a terminal. Elsewhere --yes has to be given. */
+/* Asks on a terminal and removes the runs. Without a terminal --yes is required. */
 static int confirm_and_remove(struct cleaned *c, const char *folder, bool yes)
 {
     char question[128], size[32];

@@ -1,4 +1,4 @@
-/* runs_internal: what runs.c offers to runs_clean.c; only for these two files. */
+/* runs_internal: functions of runs.c for runs_clean.c only. */
 #ifndef HD_CLI_RUNS_INTERNAL_H
 #define HD_CLI_RUNS_INTERNAL_H
 
@@ -10,7 +10,7 @@
 
 struct run_entry {
     char *path;
-    int64_t used_ms; /* when it was started or resumed last */
+    int64_t used_ms; /* time of the latest start or resume */
 };
 
 struct run_list {
@@ -21,15 +21,16 @@ struct run_list {
 enum hd_status runs_no_memory(void);
 bool runs_is_dir(const char *path);
 enum hd_status runs_make_absolute(const char *path, struct hd_text *ret_path);
-/* The folder in which runs are kept: --state-dir, or heddle-runs beside the job file. */
+/* Finds the folder of runs: --state-dir, or heddle-runs beside the job file. */
 enum hd_status runs_find_folder(const char *job_path, const char *state_dir,
                                 struct hd_text *ret_folder);
 /* Locks the folder's marker; HD_CONFLICT: the run is in use. */
 enum hd_status runs_lock(const char *dir, int *ret_lock);
-/* Points `latest` beside the run's folder at it. One that is not a link is left alone. */
+/* Points `latest`, in the parent of the run's folder, to the run. A `latest` that is no link is
+ * left alone. */
 void runs_link_latest(const struct run_folder *run, bool only_if_there);
-/* The runs in a folder that are this user's, of one job file or (NULL) of all, newest first.
- * *ret_others: folders that heddle local has not made, or not so that it could tell. */
+/* Lists this user's runs in a folder, newest first: of one job file, or (NULL) of all. *ret_others:
+ * number of folders that were not made by heddle local or have an unreadable marker. */
 enum hd_status runs_list(const char *folder, const char *job_file, struct run_list *ret_list,
                          size_t *ret_others);
 void runs_free_list(struct run_list *list);

@@ -1,4 +1,4 @@
-/* show: what the commands show as JSON. The form of the objects is controller/show's.
+/* show: JSON output of the commands. controller/show defines the form of the objects.
  *
  * Used by: the commands.   Uses: controller/show, cli.h.   Threads: one.
  */
@@ -8,27 +8,27 @@
 #include "controller/cli/cli.h"
 #include "controller/show/show.h"
 
-/* A list of items in the format of the command: an envelope, or a line each (`type` names them). */
+/* A list of items in the command's format: one envelope, or one line per item (`type` names its
+ * kind). */
 struct show_list {
     struct hd_text *out;
     struct hd_json_writer writer;
-    bool lines; /* jsonl */
+    bool lines; /* jsonl: one line per item */
     const char *type;
 };
 
 void show_list_begin(struct show_list *list, struct hd_text *out, enum cli_format format,
                      const char *kind, const char *type);
-/* Begin and end of an item; members in between go to list->writer. */
+/* Enclose an item, whose members are written to list->writer in between. */
 void show_item_begin(struct show_list *list);
 void show_item_end(struct show_list *list);
 void show_list_end(struct show_list *list);
 
-/* A job of a list. */
+/* Writes a job as an item of a list. */
 void show_job_item(struct show_list *list, const Heddle__V1__JobStatus *job);
-/* "job 7 tiny queued: REASON" and the end of the line. */
+/* Appends "job 7 tiny queued: REASON" and a line break. */
 void show_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool with_name);
-/* Such a line on standard output, or as JSON; the answer to a change of one job.
- */
+/* Prints a job as show_job_line does, or as JSON; the answer to a change of one job. */
 void show_one_job(const struct cli *cli, const Heddle__V1__JobStatus *job, bool with_name);
 
 #endif

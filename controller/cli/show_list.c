@@ -1,4 +1,4 @@
-/* show_list: what a command shows, as an envelope or as lines. */
+/* show_list: writes a list of items as one envelope or as lines. */
 #include "controller/cli/show.h"
 
 void show_list_begin(struct show_list *list, struct hd_text *out, enum cli_format format,

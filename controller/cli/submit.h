@@ -1,4 +1,4 @@
-/* submit: reading and submitting a job file, for submit, local, plan and validate.
+/* submit: reads and submits a job file, for submit, local, plan and validate.
  *
  * Used by: the commands.   Uses: cli.h, spec.   Threads: one.
  */
@@ -12,43 +12,45 @@
 
 enum { CLI_REQUEST_ID_MAX = 33 };
 
-/* Reads and checks a job file; the message of a mistake is on stderr. CLI_CONTINUE or a code. The
- * job lives in `arena`. */
+/* Reads and checks a job file; the job lives in `arena`. Returns CLI_CONTINUE, or an exit code
+ * after the message on stderr. */
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
                   struct hd_job **ret_job);
-/* The same of a job whose layout and devices the caller replaces, and then checks. */
+/* Reads a job file like cli_read_spec, without the checks of layout and memory: the caller replaces
+ * layout and devices, and then checks the job. */
 int cli_read_spec_to_lay_out(const char *path, const struct cli_list *overrides,
                              struct hd_arena *arena, struct hd_job **ret_job);
-/* The same; ret_epoch: of data_check_epoch, where that was asked because of train.epochs; else
- * NULL. */
+/* Reads a job file like cli_read_spec. *ret_epoch: result of data_check_epoch if the job has
+ * train.epochs; else NULL. */
 int cli_read_spec_and_epoch(const char *path, const struct cli_list *overrides,
                             struct hd_arena *arena, struct hd_job **ret_job,
                             const struct hd_json **ret_epoch);
-/* The same of a job that is only planned. missing_data: of struct hd_spec_source. */
+/* Reads a job file like cli_read_spec_and_epoch for a job that is only planned. missing_data: see
+ * struct hd_spec_source. */
 int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
                           struct hd_text *missing_data, struct hd_arena *arena,
                           struct hd_job **ret_job, const struct hd_json **ret_epoch);
 
-/* What data_check.h has found wrong, with the line of the job file, on stderr. Frees
- * the text. */
+/* Prints a problem that data_check.h reported, with the line of the job file, on stderr. Frees the
+ * text. */
 void cli_print_problem(const char *path, const struct cli_list *overrides, bool only_planned,
                        struct hd_text *problem);
 
-/* A job's own spec as a job file, read again with the changes: they are checked, and completed, as
- * those of a new job. */
+/* Makes a changed job: re-reads the job's own spec as a job file with the overrides, which are
+ * checked and completed like a new job's. */
 enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
                                const struct cli_list *overrides, struct hd_arena *arena,
                                struct hd_job *ret_job);
-/* Says how a job that failed or was cancelled goes on, as the last line: the command. `code`: what
- * its watching ended with. */
+/* Prints, as the last line, the command that continues a job that failed or was cancelled. `code`:
+ * result of cli_watch_job. */
 void cli_print_next_commands(struct cli *cli, uint64_t job, int code);
-/* The same by another command: `resume` is "heddle local --resume DIR". job 0: the controller need
- * not be asked how the job ended. */
+/* Prints the next command like cli_print_next_commands, with `resume` such as "heddle local
+ * --resume DIR". job 0: do not ask the controller how the job ended. */
 void cli_print_next_commands_by(struct cli *cli, uint64_t job, const char *resume);
 
-/* Submits the job. As long as no answer comes, it tries again with the same request id (made here
- * if NULL), so that a lost answer makes no second job. CLI_CONTINUE, or the exit code when it gave
- * up. */
+/* Submits the job. Without an answer it retries with the same request id (made here if NULL), so
+ * that a lost answer makes no second job. Returns CLI_CONTINUE, or the exit code when it gave up.
+ */
 int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
                     Heddle__V1__SubmitJobResponse **ret_response);
 

@@ -95,7 +95,7 @@ void table_render(const struct table *table, bool colour, int columns, struct hd
                 widths[i] = row->cells[i].width;
     for (size_t i = 0; i < last; i++)
         left -= widths[i] + GAP;
-    if (columns > 0 && widths[last] > left) /* a message may always have a few columns */
+    if (columns > 0 && widths[last] > left) /* the last column keeps a minimum width */
         widths[last] = left > 12 ? left : 12;
     for (size_t i = 0; i < n; i++)
         add_cell(out, &table->columns[i], table->columns[i].title, colour ? "1" : NULL,

@@ -15,7 +15,7 @@ enum { TABLE_COLUMNS_MAX = 20 };
 
 struct table_column {
     const char *title;
-    bool right; /* numbers */
+    bool right; /* right-aligned, for numbers */
 };
 
 struct table {
@@ -23,23 +23,23 @@ struct table {
     const struct table_column *columns;
     size_t column_count;
     struct table_row *first, *last;
-    size_t cell; /* of the last row that the next table_add fills */
+    size_t cell; /* index of the next cell that table_add fills in the last row */
 };
 
-/* The columns must outlive the table. */
+/* Prepares an empty table; the columns must outlive it. */
 void table_init(struct table *table, const struct table_column *columns, size_t column_count);
 void table_done(struct table *table);
 
 void table_begin_row(struct table *table);
-/* The next cell; empty text shows as "-". Control characters become '?'. `colour` is an SGR code
- * such as "32", or NULL. */
+/* Fills the next cell; empty text shows as "-". Control characters become '?'. `colour` is an SGR
+ * code such as "32", or NULL. */
 void table_add(struct table *table, const char *colour, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Adds title line and rows. With columns > 0 the last column is cut so that no line is wider. */
+/* Appends title line and rows. columns > 0: the last column is cut so that no line is wider. */
 void table_render(const struct table *table, bool colour, int columns, struct hd_text *out);
 
-/* Columns of the terminal on stdout, 0 when it is none. */
+/* Returns the columns of the terminal on stdout; 0: stdout is no terminal. */
 int table_terminal_columns(void);
 
 #endif

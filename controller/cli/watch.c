@@ -15,7 +15,7 @@
 #include "spec/spec.h"
 
 enum {
-    TICK_MS = 100, /* the bar is drawn at most so often */
+    TICK_MS = 100, /* shortest time between two drawings of the bar */
     RETRY_MS = 500,
     SIGNALS = 4
 };
@@ -25,37 +25,38 @@ static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
 struct watched_job {
     struct cli *cli;
     const struct watch_options *options;
-    struct hd_rpc_call *call; /* NULL: between two connections */
+    struct hd_rpc_call *call; /* NULL: not connected */
     bool ever_connected;
-    int64_t down_since_ms, retry_at_ms; /* 0: connected */
-    uint64_t after;                     /* last sequence seen */
+    /* time the connection was lost, time of the next try; 0: connected */
+    int64_t down_since_ms, retry_at_ms;
+    uint64_t after; /* sequence number of the last entry seen */
     uv_signal_t signal[SIGNALS];
     uv_timer_t tick;
     int open_handles, interrupts;
-    int code; /* CLI_CONTINUE until it is over */
+    int code; /* exit code; CLI_CONTINUE: still watching */
 
-    Heddle__V1__GetJobResponse *job; /* with spec and attempts; NULL: not asked for */
-    struct hd_rpc_call *job_call;    /* that fetches it anew for the plan of an attempt; or NULL */
-    int32_t placement_of;            /* the attempt that it is fetched for */
+    Heddle__V1__GetJobResponse *job; /* job with spec and attempts; NULL: not fetched */
+    struct hd_rpc_call *job_call; /* call that refetches `job` for an attempt's plan; NULL: none */
+    int32_t placement_of;         /* attempt for which job_call runs */
 
     struct progress progress;
     struct eta eta;
     struct lines lines;
-    int64_t log_every; /* steps between two lines; 0: hd_cli_log_step chooses */
+    int64_t log_every; /* steps between two lines; 0: chosen by hd_cli_log_step */
     int32_t attempt;
     Heddle__V1__JobState state;
-    char reason[HD_ERR_MAX], stale[HD_ERR_MAX]; /* as JobStatus has them */
-    int64_t state_at_ms; /* when a state came whose line is still held back; 0: none is */
+    char reason[HD_ERR_MAX], stale[HD_ERR_MAX]; /* last printed texts of JobStatus */
+    int64_t state_at_ms; /* time at which the state arrived whose line is held back; 0: none */
     struct bar bar;
     bool has_bar, bar_changed, first_item;
-    bool unread;        /* standard output takes nothing any more */
-    bool before_resume; /* entries are of the time before the job was resumed: kept, not shown */
+    bool unread;        /* standard output cannot be written any more */
+    bool before_resume; /* current entries are from before the resume: stored, not shown */
     struct hd_text out;
 };
 
 /* ---- the bar ---- */
 
-/* The bar's line while there are no steps, at most `columns` wide. */
+/* Appends the bar's line while no step was reported, at most `columns` wide. */
 static void add_state(struct watched_job *w, int columns, struct hd_text *line)
 {
     char word[CLI_WORD_MAX];
@@ -101,8 +102,8 @@ static void stop(struct watched_job *w, int code)
     uv_stop(&w->cli->loop);
 }
 
-/* The reader of the pipe is gone, the disk is full, or the terminal hung up. Who only watches ends;
- * the job of heddle local goes on. */
+/* Handles a failed standard output: the pipe's reader has closed it, the disk is full, or the
+ * terminal hung up. `heddle watch` ends; the job of `heddle local` continues. */
 static void give_up_output(struct watched_job *w)
 {
     if (!w->options->on_interrupt)
@@ -137,7 +138,8 @@ static void show_json(struct watched_job *w, const Heddle__V1__WatchJobResponse 
     hd_text_clear(&w->out);
 }
 
-/* A failure, such as a full disk, does not end the watching: the file is then not complete. */
+/* Writes an entry to the history file. A failure, such as a full disk, does not end the watching;
+ * the file is then incomplete. */
 static void keep_history(struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     struct hd_text line = {0};
@@ -148,12 +150,12 @@ static void keep_history(struct watched_job *w, const Heddle__V1__WatchJobRespon
     hd_text_free(&line);
 }
 
-/* A line of its own on stderr. Empties the text. */
+/* Prints a separate line on stderr and empties the text. */
 static void print_note(struct watched_job *w, struct hd_text *text)
 {
     bar_clear(&w->bar);
     if (!text->failed && text->len_bytes)
-        (void)fprintf(stderr, "%s\n", text->data); /* nowhere to report a failure to */
+        (void)fprintf(stderr, "%s\n", text->data); /* a failure cannot be reported */
     hd_text_clear(text);
     w->bar_changed = true;
 }
@@ -172,7 +174,8 @@ static void show_line(struct watched_job *w, const Heddle__V1__WatchJobResponse 
     print(w, &w->out);
 }
 
-/* The place of an attempt, if the job as it was last fetched has it. */
+/* Prints where an attempt runs, if the fetched job includes the attempt's plan; returns whether it
+ * does. */
 static bool show_placement(struct watched_job *w, int32_t attempt)
 {
     const Heddle__V1__JobStatus *job = w->job ? w->job->job : NULL;
@@ -203,7 +206,8 @@ static void on_job_done(struct hd_rpc_call *call, enum hd_status status, const c
 {
     struct watched_job *w = hd_rpc_call_user(call);
 
-    (void)status; /* without the plan one line is missing; WatchJob reports a lost controller */
+    /* a failure only costs the line about the placement; WatchJob reports a lost controller */
+    (void)status;
     (void)message;
     w->job_call = NULL;
 }
@@ -229,8 +233,8 @@ static void describe_placement(struct watched_job *w, int32_t attempt)
         w->job_call = NULL;
 }
 
-/* A state is shown when it lasts `hold_ms`: a job of `heddle local` waits for its own daemon for a
- * moment, which is no news. */
+/* Holds a state's line back for `hold_ms`: a job of `heddle local` waits briefly for its own
+ * daemon, which is not worth a line. */
 static void hold_state(struct watched_job *w)
 {
     w->state_at_ms = hd_clock_now_ms();
@@ -278,7 +282,7 @@ static const char *skip_digits(const char *text)
     return text + strspn(text, "0123456789");
 }
 
-/* Whether the texts are the same but for their numbers, as "silent for 16 s" and "for 17 s" are. */
+/* Returns whether the texts differ only in numbers, as "silent for 16 s" and "silent for 17 s". */
 static bool same_but_numbers(const char *a, const char *b)
 {
     while (*a && *b) {
@@ -292,8 +296,8 @@ static bool same_but_numbers(const char *a, const char *b)
     return *a == *b;
 }
 
-/* True when the status has not changed: each connection begins with one. People are not told once
- * a second how long a node has been silent. */
+/* Returns true if the status has not changed, numbers in its texts aside: each connection begins
+ * with a status, and the seconds of a silent node grow. */
 static bool is_old_status(struct watched_job *w, const Heddle__V1__JobStatus *status)
 {
     if (status->state == w->state &&
@@ -307,7 +311,7 @@ static bool is_old_status(struct watched_job *w, const Heddle__V1__JobStatus *st
     return false;
 }
 
-/* Also told where nothing else is: who waits for a job's end must know why none comes. */
+/* Prints why the job makes no progress, also for `heddle wait`, which prints nothing else. */
 static void note_stale(struct watched_job *w, const Heddle__V1__JobStatus *status)
 {
     struct hd_text text = {0};
@@ -327,7 +331,8 @@ static void note_stale(struct watched_job *w, const Heddle__V1__JobStatus *statu
     hd_text_free(&text);
 }
 
-/* The validation loss of the attempt before stays in the bar until the next one. */
+/* Resets the progress for a new attempt. The last validation loss stays in the bar until the next
+ * one. */
 static void begin_attempt(struct watched_job *w, int32_t attempt)
 {
     if (attempt == w->attempt || !attempt)
@@ -349,7 +354,7 @@ static void take_step(struct watched_job *w, const Heddle__V1__StepReport *step)
     p->mfu = step->mfu;
 }
 
-/* Brings what is known of the job up to date. */
+/* Updates the job's progress from an entry. */
 static void take(struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     switch (entry->body_case) {
@@ -378,7 +383,7 @@ static void take(struct watched_job *w, const Heddle__V1__WatchJobResponse *entr
     w->bar_changed = true;
 }
 
-/* The event by which the job goes on this time. */
+/* Returns whether the entry is the event of this resume. */
 static bool is_resume(const struct watched_job *w, const Heddle__V1__WatchJobResponse *entry)
 {
     return entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT &&
@@ -406,7 +411,8 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
     if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS) {
         note_stale(w, entry->status);
         show = show && !is_old_status(w, entry->status);
-        show = show && !cli_job_ended(entry->status->state); /* the entry of the end follows */
+        /* the entry of the job's end follows and says so */
+        show = show && !cli_job_ended(entry->status->state);
     }
     if (show && w->options->history)
         keep_history(w, entry);
@@ -537,14 +543,14 @@ static int open_handles(struct watched_job *w)
         if (uv_signal_start(&w->signal[i], on_signal, signals[i]))
             return cli_fail(hd_err(HD_IO, "cannot wait for signals"));
     }
-    (void)uv_timer_init(&w->cli->loop, &w->tick); /* never fails */
+    (void)uv_timer_init(&w->cli->loop, &w->tick); /* uv_timer_init never fails */
     w->tick.data = w;
     w->open_handles++;
     (void)uv_timer_start(&w->tick, on_tick, TICK_MS, TICK_MS);
     return CLI_CONTINUE;
 }
 
-/* Leaves nothing on the loop that points to w. */
+/* Closes all handles on the loop that point to w. */
 static void close_handles(struct watched_job *w)
 {
     if (w->call)
@@ -560,7 +566,7 @@ static void close_handles(struct watched_job *w)
         (void)uv_run(&w->cli->loop, UV_RUN_ONCE);
 }
 
-/* Fetches what the history does not have: the job file and the plans of attempts. */
+/* Fetches the job file and the plans of attempts, which the history does not contain. */
 static int fetch_job(struct watched_job *w)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;

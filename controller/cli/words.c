@@ -142,7 +142,7 @@ void cli_add_clean(struct hd_text *out, const char *text)
     }
 }
 
-/* The code point at p (well-formed UTF-8, as all that is printed was checked), and its length. */
+/* Decodes the code point at p, well-formed UTF-8 (all output was checked), and its length. */
 static wchar_t decode(const unsigned char *p, int *ret_bytes)
 {
     int n = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
@@ -155,12 +155,12 @@ static wchar_t decode(const unsigned char *p, int *ret_bytes)
     return c;
 }
 
-/* Columns of the character at text, and its length in bytes. */
+/* Returns the columns of the character at text, and its length in bytes. */
 static int char_width(const char *text, int *ret_bytes)
 {
     const int width = wcwidth(decode((const unsigned char *)text, ret_bytes));
 
-    return width < 0 ? 1 : width; /* -1 where the locale does not know it */
+    return width < 0 ? 1 : width; /* -1: unknown to the locale */
 }
 
 int cli_text_width(const char *text)
@@ -172,7 +172,7 @@ int cli_text_width(const char *text)
     return width;
 }
 
-/* The first columns of text that fit, the last three of them dots if something is cut. */
+/* Cuts at a character boundary; the last three columns of a cut text are dots. */
 void cli_add_cut(struct hd_text *out, const char *text, int columns)
 {
     const int wanted = columns > 3 ? columns - 3 : 0;
@@ -216,7 +216,7 @@ void cli_add_people(struct hd_text *out, const char *text)
 
         digits = at + strlen(mark);
         hd_text_add_bytes(&part, text, (size_t)(at - text));
-        if (*digits < '0' || *digits > '9') { /* a word that only ends like this */
+        if (*digits < '0' || *digits > '9') { /* a longer word that only ends in "uid:" */
             hd_text_add(&part, "%s", mark);
             continue;
         }
