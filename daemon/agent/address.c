@@ -10,7 +10,7 @@
 
 #include "rpc/address.h"
 
-enum { ANY_PORT = 9 }; /* of a datagram socket that sends nothing */
+enum { ANY_PORT = 9 }; /* port for a datagram socket that is connected but sends nothing */
 
 static socklen_t read_numeric(const char *text, struct sockaddr_storage *ret_address)
 {
@@ -47,7 +47,8 @@ enum hd_status agent_address_check(const char *given)
                       "reach it, e.g. 10.0.0.3",
                       given);
     fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0) /* on any free port */
+    /* checks that a listener can bind to the address, on any free port */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0)
         st = hd_err(HD_INVALID, "--data-address %s: ranks cannot listen there: %s", given,
                     strerror(errno));
     if (fd >= 0)
@@ -55,7 +56,7 @@ enum hd_status agent_address_check(const char *given)
     return st;
 }
 
-/* The source address that the system would use towards `peer`. */
+/* Finds the source address that the kernel would use towards `peer`. */
 static enum hd_status find_source(const struct sockaddr_storage *peer, socklen_t peer_bytes,
                                   char ret_address[AGENT_ADDRESS_MAX])
 {

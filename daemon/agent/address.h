@@ -9,11 +9,12 @@
 
 enum { AGENT_ADDRESS_MAX = 64 };
 
-/* HD_INVALID unless `given` is a numeric address of this machine on which ranks can listen. */
+/* Checks that `given` is a numeric address of this machine on which ranks can listen, else returns
+ * HD_INVALID. */
 enum hd_status agent_address_check(const char *given);
 
-/* The address of this machine from which it reaches the controller: 127.0.0.1 for one on a Unix
- * socket or on loopback. Sends nothing, but a host name is resolved. */
+/* Finds the local address used to reach the controller; 127.0.0.1 for a controller on a Unix socket
+ * or on loopback. Sends no packet, but resolves a host name. */
 enum hd_status agent_address_find(const char *controller, char ret_address[AGENT_ADDRESS_MAX]);
 
 #endif

@@ -1,4 +1,4 @@
-/* heddled from its start to its exit: opening, and the turns of its loop. */
+/* agent: heddled from start to exit: initialization and the main loop. */
 #include "daemon/agent/agent.h"
 
 #include <errno.h>
@@ -20,13 +20,15 @@
 
 enum {
     FILES_NEEDED = 512,
-    CLOCK_STEP_MS = 10 * 1000, /* a smaller step delays timers only by as much */
-    CLOCK_AWAY_MS = 15 * 1000, /* longer than the longest pause between two tries */
+    /* smallest step of the wall clock that counts, ms; a smaller one delays timers by no more */
+    CLOCK_STEP_MS = 10 * 1000,
+    /* without a connection for this long, ms; longer than the longest pause between two tries */
+    CLOCK_AWAY_MS = 15 * 1000,
 };
 
-/* ---- what systemd is told ---- */
+/* ---- notifications to systemd ---- */
 
-/* The line of `systemctl status`, when it has changed. */
+/* Sends the line for `systemctl status` if it has changed. */
 static void report_status(struct agent *agent)
 {
     char text[sizeof agent->status];
@@ -45,7 +47,7 @@ static void report_status(struct agent *agent)
     hd_notify_status(text);
 }
 
-/* A reload is over when the check of the GPUs that it asked for is. */
+/* Reports the reload as done when its check of the GPUs has ended. */
 static void report_reloaded(struct agent *agent)
 {
     if (!agent->reload || !hd_health_has_checked(&agent->health, agent->reload))
@@ -65,7 +67,7 @@ static void on_soon(uv_timer_t *timer)
     send_changes(agent);
 }
 
-/* A broken GPU may be the reason for this end. */
+/* Returns whether an attempt's end may be due to a broken GPU. */
 static bool may_break_gpu(const struct hd_link_end *end)
 {
     return !end->bad_input &&
@@ -110,8 +112,8 @@ static void leave(struct agent *agent)
     hd_rpc_close(agent->rpc, on_closed, agent);
 }
 
-/* systemd's watchdog is fed while this loop turns: heddled has no door, and no thread that it
- * needs. */
+/* Notifies systemd's watchdog. Being called shows that the loop runs; heddled depends on no other
+ * thread. */
 static void feed_watchdog(struct agent *agent)
 {
     const int64_t now = hd_clock_now_ms();
@@ -122,9 +124,9 @@ static void feed_watchdog(struct agent *agent)
     hd_notify_watchdog();
 }
 
-/* Ends this process, to be started anew as after an upgrade (ranks go on), if the wall clock was
- * set back and the controller is not reached. gRPC before 1.53 sleeps until times of the wall
- * clock: if that is set back by days, its timers sleep for days, and it never connects again. */
+/* Restarts this process in place, as after an upgrade (ranks keep running), if the wall clock was
+ * set back and the controller cannot be reached. gRPC before 1.53 has timers on the wall clock:
+ * after a step back by days they sleep for days, and it never reconnects. */
 static void check_clock(struct agent *agent)
 {
     const int64_t now_ms = hd_clock_now_ms(), ahead_ms = hd_clock_wall_ms() - now_ms;
@@ -235,7 +237,7 @@ static enum hd_status find_programs(struct agent *agent)
     return HD_OK;
 }
 
-/* The heddle-worker that computes: --worker, or the one beside heddled. */
+/* Sets the path of heddle-worker: --worker, or the one beside heddled. */
 static void worker_path(const struct agent *agent, char *ret_path, size_t size)
 {
     const char *supervisor = agent->locals.supervisor;
@@ -316,7 +318,7 @@ static void open_handles(struct agent *agent)
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
-/* --ephemeral: gets SIGTERM when the parent process ends. */
+/* Makes this process get SIGTERM when its parent ends (--ephemeral). */
 static enum hd_status tie_to_parent(pid_t parent)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
@@ -324,7 +326,7 @@ static enum hd_status tie_to_parent(pid_t parent)
     return HD_OK;
 }
 
-/* The folder is made when something is kept there. */
+/* Sets the path of the choices folder, which is created when the first choice is stored. */
 static enum hd_status name_choices_dir(struct agent *agent)
 {
     char here[PATH_MAX];
@@ -351,13 +353,14 @@ enum hd_status agent_open(struct agent *agent)
     char cluster[AGENT_NAME_MAX];
     enum hd_status st;
 
-    (void)signal(SIGHUP, SIG_IGN); /* until open_handles: the GPUs are being checked anyway */
+    /* until open_handles handles it: a reload would check the GPUs, which happens now anyway */
+    (void)signal(SIGHUP, SIG_IGN);
     agent->loop = uv_default_loop();
     st = agent->options.ephemeral ? tie_to_parent(parent) : HD_OK;
-    if (!st) /* inherited by supervisors and ranks */
+    if (!st) /* supervisors and ranks inherit the umask */
         st = hd_file_set_umask(agent->options.umask);
     if (!st)
-        st = isolate_open(agent); /* first: it may take processors away */
+        st = isolate_open(agent); /* first, because it may restrict this process's processors */
     if (!st)
         st = hd_device_selection_parse(agent->options.devices, &agent->health.selection);
     agent->health.selection.memory_bytes = agent->options.device_memory_bytes;
@@ -407,14 +410,16 @@ enum hd_status agent_open(struct agent *agent)
     (void)snprintf(agent->locals.node, sizeof agent->locals.node, "%s", agent->identity.node_name);
     probing_open(agent);
     open_handles(agent);
-    (void)agent_identity_read_cluster(&agent->identity, cluster); /* a welcome tells a failure */
+    /* a failure is reported when the controller's welcome is checked */
+    (void)agent_identity_read_cluster(&agent->identity, cluster);
     st = locals_open(&agent->locals);
     if (!st)
         st = web_open(agent);
     return st ? st : open_client(agent);
 }
 
-/* What a join has left: the controller's address, unless another one was given. */
+/* Adds the finding about the certificate of a node that has joined; unset options get the values
+ * stored by the join. */
 static void check_joined(struct agent *agent, struct doctor_findings *doctor)
 {
     struct agent_joined *joined = &agent->joined;

@@ -49,7 +49,7 @@ static Heddle__V1__Event *new_event(struct hd_arena *arena, const char *node,
     return event;
 }
 
-/* False without memory. */
+/* Copies the experts' loads; returns false without memory. */
 static bool fill_loads(struct hd_arena *arena, const struct hd_link_report *report,
                        Heddle__V1__StepReport *step)
 {
@@ -230,7 +230,7 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
     return hd_arena_failed(arena) ? NULL : e;
 }
 
-/* fp32 always; bf16 where it is faster, which is what precision `auto` asks. */
+/* Appends precisions: fp32 always; bf16 where it is faster, which decides precision `auto`. */
 static void add_precisions(struct hd_arena *arena, bool bf16, Heddle__V1__DeviceInfo *device)
 {
     device->native_precisions = hd_arena_array(arena, 2, sizeof *device->native_precisions);
@@ -330,7 +330,7 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
 
 /* ---- checkpoints on disk ---- */
 
-/* The number that ends a name ("step-00000100"); -1: none. */
+/* Returns the number at the end of a name ("step-00000100"); -1: none. */
 static int64_t step_of(const char *name)
 {
     const char *digits = name + strlen(name);
@@ -341,7 +341,8 @@ static int64_t step_of(const char *name)
     return digits > name && hd_text_to_int64(digits, 0, INT64_MAX, &step) == HD_OK ? step : -1;
 }
 
-/* NULL when the folder has no manifest: then it is no checkpoint. */
+/* Describes the checkpoint in a folder; NULL: the folder has no readable manifest, so it is no
+ * complete checkpoint. */
 static Heddle__V1__CheckpointInfo *is_expected_folder(struct hd_arena *arena, const char *path,
                                                       int64_t step, int64_t attempt)
 {

@@ -1,5 +1,5 @@
-/* convert: turns a node's reports, identity and checkpoints into messages of fleet.proto. All
- * memory is the arena's.
+/* convert: turns a node's reports, identity and checkpoints into messages of fleet.proto. The arena
+ * owns all memory.
  *
  * Used by: agent.   Uses: base, link, the messages.   Threads: none of its own.
  */
@@ -11,8 +11,9 @@
 #include "daemon/agent/local.h"
 #include "heddle/v1/fleet.pb-c.h"
 
-/* NULL when memory is used up. `report` must stay until the message was packed; bytes of its
- * texts that are not UTF-8 become '?'. A report without a message of its own becomes an event. */
+/* Converts a report; NULL: no memory. Keep `report` until the message was packed. Replaces bytes of
+ * its texts that are not UTF-8 by '?'. A report without a message type of its own becomes an event.
+ */
 Heddle__V1__Report *convert_report(struct hd_arena *arena, const char *node,
                                    struct hd_link_report *report);
 Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
@@ -22,11 +23,12 @@ Heddle__V1__NodeInventory *convert_inventory(struct hd_arena *arena,
                                              const struct hd_devices *devices); /* inventory.c */
 Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_identity *identity);
 
-/* In place: bytes that are not UTF-8 become '?'. The peer could not read the message otherwise. */
+/* Replaces bytes that are not UTF-8 by '?', in place; otherwise the peer could not parse the
+ * message. Returns `text`. */
 char *convert_text_of(char *text);
 
-/* The complete checkpoints in a directory: folders with a manifest. A missing directory is an empty
- * one. */
+/* Appends the complete checkpoints in a directory, which are folders with a manifest. A missing
+ * directory counts as empty. */
 void convert_checkpoints(struct hd_arena *arena, const char *checkpoint_dir, int64_t attempt,
                          Heddle__V1__ObservedAttempt *observed);
 

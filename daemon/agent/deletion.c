@@ -1,6 +1,8 @@
-/* Checkpoints that the controller has given up, and folders of jobs that were removed. A checkpoint
- * is renamed first, so that a half removed one is never taken for whole, and removed in libuv's
- * thread pool: it may be large. */
+/* deletion: removes checkpoints that the controller has given up, and folders of removed jobs.
+ *
+ * A checkpoint is renamed first, so that a partly removed one never looks complete, then removed in
+ * libuv's thread pool, because it may be large.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,7 +41,7 @@ static enum hd_status check_manifest(const char *path, const char *hash)
     return st == HD_NOT_FOUND ? HD_OK : st;
 }
 
-/* Only a path without "." and ".." whose last part is a checkpoint's name. */
+/* Accepts only a path without "." and ".." whose last component is a checkpoint's name. */
 static enum hd_status check_path(const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -50,8 +52,8 @@ static enum hd_status check_path(const char *path)
     return HD_OK;
 }
 
-/* The new name is durable before the first file goes: else a power cut could leave the old name,
- * and below it a part of the files. */
+/* Renames the folder and flushes the rename before any file is removed: otherwise a power failure
+ * could leave the old name with part of its files. */
 static enum hd_status move_aside(const char *path, const char *aside)
 {
     char parent[PATH_MAX];
@@ -65,7 +67,7 @@ static enum hd_status move_aside(const char *path, const char *aside)
     return hd_file_sync_dir(parent);
 }
 
-/* Only JOBS_DIR/JOB, and only a folder: a link may lead anywhere. */
+/* Accepts only JOBS_DIR/JOB, and only a folder: a link could lead anywhere. */
 static enum hd_status check_job_dir(const char *path, const char *jobs_dir, int64_t job)
 {
     char expected[PATH_MAX + 32];
@@ -87,13 +89,14 @@ static enum hd_status remove_through(const char *path)
     enum hd_status st;
 
     (void)snprintf(aside, sizeof aside, "%s.removed", path);
-    st = hd_tree_remove(aside, hd_tree_marks, NULL); /* left by an earlier try */
+    st = hd_tree_remove(aside, hd_tree_marks, NULL); /* left by an interrupted deletion */
     if (!st)
         st = move_aside(path, aside);
     return st ? st : hd_tree_remove(aside, hd_tree_marks, NULL);
 }
 
-/* Checks the owner of JOBS_DIR/JOB, the folder above JOBS_DIR/JOB/attempt-K/checkpoints/step-N. */
+/* Checks the owner of JOBS_DIR/JOB, the job of the checkpoint
+ * JOBS_DIR/JOB/attempt-K/checkpoints/step-N. */
 static enum hd_status check_checkpoint_owner(const struct agent_deletion *d)
 {
     char job_dir[PATH_MAX];
@@ -103,7 +106,7 @@ static enum hd_status check_checkpoint_owner(const struct agent_deletion *d)
         while (n > 0 && d->path[--n] != '/')
             ;
     if (!n || n >= sizeof job_dir)
-        return HD_OK; /* check_path refuses it */
+        return HD_OK; /* deletion_remove refuses this path later (check_path) */
     (void)snprintf(job_dir, sizeof job_dir, "%.*s", (int)n, d->path);
     return owner_check(job_dir, d->cluster, d->job);
 }
@@ -144,7 +147,7 @@ static void removed_one(uv_work_t *work, int status)
 
     (void)status;
     d->busy = false;
-    /* a mounted or marked part is never deleted: trying again changes nothing */
+    /* retries do not help: a mounted or marked part is never removed */
     d->left = d->error.status == HD_CONFLICT;
     d->done = d->error.status == HD_OK || d->left;
     if (d->left)
@@ -201,7 +204,7 @@ static struct agent_deletion *add(struct agent *agent, const Heddle__V1__Checkpo
     return d;
 }
 
-/* Some process of the job still runs here, and may write. */
+/* Returns whether a process of the job still runs on this node and may write. */
 static bool is_alive(const struct agent_deletion *d)
 {
     for (const struct agent_attempt *l = d->agent->locals.first; l; l = l->next)
@@ -215,7 +218,8 @@ static void begin(struct agent_deletion *d)
     if (d->busy || d->done)
         return;
     d->tried_ms = hd_clock_now_ms();
-    /* A file that a lost mount hides is not deleted. deletion_tick comes back to both. */
+    /* files hidden by a missing mount must not count as removed; deletion_tick retries both cases
+     */
     if (d->agent->locals.jobs_dir_away || (!d->attempt && is_alive(d)))
         return;
     d->busy = uv_queue_work(d->agent->loop, &d->work, remove_one, removed_one) == 0;
@@ -240,7 +244,7 @@ void deletion_take(struct agent *agent, const Heddle__V1__DesiredState *desired)
         if (!d)
             d = add(agent, desired->deletions[i]);
         if (!d)
-            continue; /* the controller sends it again */
+            continue; /* the controller sends this deletion again */
         d->wanted = true;
         begin(d);
     }

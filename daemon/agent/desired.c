@@ -1,4 +1,5 @@
-/* What the controller wants of this node: compared with what is here, and carried out. */
+/* desired: compares the controller's desired state with this node's attempts and acts on the
+ * differences. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static enum hd_target_state target_state_of(const Heddle__V1__DesiredAttempt *d)
         return HD_TARGET_RUNNING;
     case HEDDLE__V1__WANTED__WANTED_STOPPED:
         return HD_TARGET_STOPPED;
-    default: /* unknown, from a newer controller: the mildest that starts nothing */
+    default: /* unknown state of a newer controller: stop without starting anything */
         return HD_TARGET_STOPPING;
     }
 }
@@ -34,7 +35,8 @@ static enum hd_here_state here_of(const struct agent_attempt *l)
     }
 }
 
-/* The ranks of this node. GPUs are named, so that a rank sees its own and no other. */
+/* Finds this node's ranks in the plan, with the UUIDs of their GPUs, so that a rank sees only its
+ * own GPU. */
 static enum hd_status own_ranks(const struct agent *agent, const Heddle__V1__Plan *plan,
                                 struct local_ranks *ret_ranks)
 {
@@ -76,9 +78,9 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
                         d->checkpoint_dir, d->run_as, &local);
     else if (!local->recorded)
         st = local_record(local);
-    if (st) { /* nothing on record, nothing started */
+    if (st) { /* no record was written and nothing was started */
         agent->try_again_ms = hd_clock_now_ms() + TRY_AGAIN_MS;
-        agent->disk_space_ms = 0; /* why, is told to users */
+        agent->disk_space_ms = 0; /* check the disks now, so that users see the reason */
     }
     if (st == HD_STORAGE) {
         local_wait_to_start(local);
@@ -89,7 +91,8 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d,
                hd_err_message());
         return;
     }
-    if (local->state == LOCAL_ENDED) /* locals_add has refused its folder */
+    /* locals_add refused the attempt's folder and ended the attempt */
+    if (local->state == LOCAL_ENDED)
         return;
     if (local_take_up(local, d->ran))
         return;
@@ -169,8 +172,8 @@ void desired_apply(struct agent *agent)
     hd_arena_done(&arena);
 }
 
-/* Each time the number grows. A heddled that has been restarted asks once more: one checkpoint too
- * many does no harm. */
+/* Forwards requests to save when the counter has grown. After a restart heddled forwards the latest
+ * request again: an extra checkpoint is harmless. */
 static void take_saves(struct agent *agent, const Heddle__V1__DesiredState *desired)
 {
     for (size_t i = 0; i < desired->n_attempts; i++) {
@@ -205,5 +208,5 @@ void desired_forget(struct agent *agent)
     if (agent->desired)
         hd_rpc_message_free(&agent->desired->base);
     agent->desired = NULL;
-    agent->generation = 0; /* of the next stream nothing is applied yet */
+    agent->generation = 0; /* the next stream has not applied any desired state yet */
 }

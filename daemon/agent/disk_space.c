@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <sys/statvfs.h>
 
-/* Per cent of the disk that are free for this user, rounded down; -1: it cannot be asked. */
+/* Returns the free space for this user, per cent of the disk, rounded down; -1: it cannot be
+ * queried. */
 static int64_t free_percent(const char *dir)
 {
     struct statvfs disk;

@@ -1,8 +1,8 @@
-/* room: whether the disks to which new attempts would write have room for them.
+/* disk_space: whether the disks to which new attempts would write have enough free space.
  *
- * A node whose jobs directory or state directory is nearly full takes no new attempts, so that
- * those which run there keep their room for checkpoints and logs. It begins below the limit, and
- * ends one per cent above it, so that it does not come and go.
+ * A node whose jobs directory or state directory is nearly full takes no new attempts, so that the
+ * running ones keep space for checkpoints and logs. The refusal begins below the limit and ends one
+ * per cent above it, so that it does not flap.
  *
  * Used by: heddled, tests.   Uses: base.   Threads: any.
  */
@@ -13,9 +13,9 @@
 
 enum { DISK_SPACE_REASON_MAX = 512 };
 
-/* Looks at the disks of both folders; "" is none. `reason` is what the last look said, "" before
- * the first; it becomes what is to be told now: why there are no new attempts, "": there is room,
- * or a disk could not be asked. min_free_percent 0: there is always room. */
+/* Checks the free space of both folders; "" is no folder. `reason` has the result of the previous
+ * check, "" before the first, and gets the new one: why the node takes no new attempts; "": there
+ * is space, or a disk could not be queried. min_free_percent 0: no check. */
 void disk_space_check(const char *jobs_dir, const char *state_dir, int64_t min_free_percent,
                       char reason[DISK_SPACE_REASON_MAX]);
 

@@ -24,7 +24,7 @@
 
 enum { PCI_VENDOR_NVIDIA = 0x10de, PCI_CLASS_DISPLAY = 0x03 };
 enum { FILES_NEEDED = 512, PROBE_BYTES = 64 << 20, SMALL_FILE_MAX = 4096, CONNECT_MS = 5000 };
-#define NCCL_SHM_BYTES (INT64_C(256) << 20) /* what a few GPUs' communicators take of /dev/shm */
+#define NCCL_SHM_BYTES (INT64_C(256) << 20) /* /dev/shm space for communicators of a few GPUs */
 
 static const char *const level_names[] = {"ok", "note", "problem"};
 
@@ -40,7 +40,7 @@ void doctor_add(struct doctor_findings *doctor, enum doctor_level level, const c
     va_list ap;
 
     doctor->problems += level == DOCTOR_PROBLEM;
-    if (doctor->count == DOCTOR_FINDINGS_MAX) /* counted, if not shown */
+    if (doctor->count == DOCTOR_FINDINGS_MAX) /* counted, but not stored */
         return;
     doctor->count++;
     f->level = level;
@@ -74,7 +74,7 @@ static void check_programs(struct doctor_findings *doctor, const struct doctor_o
 
 /* ---- GPUs ---- */
 
-/* A number in hexadecimal; -1: the file cannot be read. */
+/* Reads a hexadecimal number; -1: the file cannot be read. */
 static long read_number(const char *devices, const char *device, const char *name)
 {
     struct hd_text path = {0}, text = {0};
@@ -154,7 +154,8 @@ void doctor_check_gpus(struct doctor_findings *doctor, int on_the_bus)
         check_gpu(doctor, i);
 }
 
-/* A driver that hangs is this function's finding, too. */
+/* Lists the GPUs with heddle-worker in a child process, so that a hanging driver becomes a finding.
+ */
 static void ask_gpus(const char *worker, struct hd_gpu_list *ret_gpus)
 {
     struct hd_worker_run ask = {.pid = 0};
@@ -213,7 +214,7 @@ static void check_huge_pages(struct doctor_findings *doctor)
     hd_text_free(&text);
 }
 
-/* NCCL lays its buffers there for the GPUs of one node. */
+/* Checks the size of /dev/shm, where NCCL puts the buffers for GPUs of one node. */
 static void check_shm(struct doctor_findings *doctor)
 {
     struct statvfs fs;
@@ -258,9 +259,10 @@ static void check_limits(struct doctor_findings *doctor)
                    (unsigned long long)files.rlim_max, FILES_NEEDED);
 }
 
-/* ---- places and doors ---- */
+/* ---- folders and the network ---- */
 
-/* heddled makes a folder that does not exist: its nearest existing parent is checked. */
+/* Checks a folder; if it does not exist, its nearest existing parent, because heddled creates it.
+ */
 static void check_folder(struct doctor_findings *doctor, const char *area, const char *given,
                          bool needed)
 {
@@ -307,7 +309,8 @@ static enum hd_status try_to_connect(const char *text)
         return st;
     fd = socket(peer.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0)
-        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* of connect, too */
+        /* SO_SNDTIMEO also limits connect */
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (fd < 0 || connect(fd, (struct sockaddr *)&peer, size) < 0)
         st = hd_err(HD_UNAVAILABLE, "cannot connect to %s: %s", text, strerror(errno));
     if (fd >= 0)

@@ -1,8 +1,8 @@
-/* doctor: heddled --doctor checks what a node needs and prints what is wrong and what helps.
+/* doctor: heddled --doctor checks what a node needs and prints problems and their remedies.
  *
- * It changes nothing, claims no state directory and may run beside a heddled. A finding is `ok`, a
- * `note` (something optional is missing, or slower than it could be) or a
- * `problem`, which has a hint what to do about it.
+ * It changes nothing, takes no lock of the state directory and may run beside a heddled. A finding
+ * is `ok`, a `note` (something optional is missing, or slower than possible) or a `problem` with a
+ * hint how to fix it.
  *
  * Used by: agent.   Uses: base, rpc, daemon/devices.   Threads: one.
  */
@@ -36,15 +36,15 @@ struct doctor_options {
     const char *controller, *state_dir, *data_address, *jobs_dir; /* NULL: not given */
 };
 
-struct doctor_findings *doctor_new(void); /* NULL: no memory. free() it */
+struct doctor_findings *doctor_new(void); /* returns NULL without memory; free() the result */
 void doctor_check(struct doctor_findings *doctor, const struct doctor_options *options);
 void doctor_add(struct doctor_findings *doctor, enum doctor_level level, const char *area,
                 const char *hint, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void doctor_print(const struct doctor_findings *doctor, bool json, struct hd_text *ret_text);
 
-/* Adds the findings about doctor->gpus, of which `on_the_bus` are on the PCI bus. */
+/* Adds the findings about doctor->gpus; on_the_bus: number of GPUs on the PCI bus. */
 void doctor_check_gpus(struct doctor_findings *doctor, int on_the_bus);
-/* NVIDIA's GPUs in a folder that is like /sys/bus/pci/devices; 0 as well if it is not there. */
+/* Counts NVIDIA's GPUs in a folder like /sys/bus/pci/devices; 0 also if the folder is missing. */
 int doctor_count_on_bus(const char *devices);
 
 #endif

@@ -15,9 +15,9 @@
 #include "daemon/attempt/attempt.h"
 #include "daemon/isolation/acl.h"
 
-enum { DEPTH_MAX = 4 }; /* of what an attempt leaves: checkpoints/step-7/file */
+enum { DEPTH_MAX = 4 }; /* depth of an attempt's files: checkpoints/step-7/file */
 
-/* The jobs directory; *ret_below: what follows it in run_dir, "7/attempt-2/nodes/n1". */
+/* Splits run_dir into the jobs directory and *ret_below, the rest, "7/attempt-2/nodes/n1". */
 static enum hd_status find_base(const char *attempt_dir, const char *run_dir,
                                 char ret_base[PATH_MAX], const char **ret_below)
 {
@@ -48,7 +48,7 @@ enum hd_status folders_make(const char *attempt_dir, const char *run_dir, bool m
     return st ? st : hd_file_make_dirs_below(base, below, 0755);
 }
 
-/* ---- letting the job's user in ----------------------------------------------------------------*/
+/* ---- access for the job's user --------------------------------------------------------------- */
 
 struct sharing {
     struct hd_acl_share share;
@@ -56,7 +56,7 @@ struct sharing {
     enum hd_status st; /* the first failure */
 };
 
-/* Opens a folder below the base, without links. -1: s->st says why. */
+/* Opens a folder below the base without following links. -1: failure, in s->st. */
 static int open_below(struct sharing *s, const char *below)
 {
     int fd = s->st ? -1 : open(s->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -82,7 +82,7 @@ static int open_below(struct sharing *s, const char *below)
     return fd;
 }
 
-/* Makes the folder, if it is absent, and shares it. */
+/* Creates the folder if it is missing, and shares it. */
 static void share(struct sharing *s, const char *below, bool is_gate, bool sticky)
 {
     char path[PATH_MAX];
@@ -101,7 +101,8 @@ static void share(struct sharing *s, const char *below, bool is_gate, bool stick
     (void)close(fd);
 }
 
-/* Of what heddled's user has made, with a umask that keeps others away: the gate does that now. */
+/* Makes files readable that heddled created with a restrictive umask; the gate now protects them.
+ */
 static void open_up(int dir_fd, int depth)
 {
     DIR *dir = fdopendir(dir_fd);
@@ -133,8 +134,9 @@ static void open_up(int dir_fd, int depth)
         (void)closedir(dir);
 }
 
-/* Of the job's folder: attempts before this one; and what is kept of hangs, which the job's user
- * cannot replace if another one has made it, is learned anew. */
+/* Makes files of earlier attempts readable. Removes the job's `silences` file (learned hang
+ * timeouts) if another user made it, because the job's user cannot replace it; the timeouts are
+ * learned again. */
 static void open_earlier(struct sharing *s, const char *job, const char *this_attempt)
 {
     const int job_fd = open_below(s, job);
@@ -168,7 +170,7 @@ static void open_earlier(struct sharing *s, const char *job, const char *this_at
         (void)close(job_fd);
 }
 
-/* The jobs directory itself, which other jobs' users pass as well. */
+/* Lets the job's user pass through the jobs directory, as users of other jobs do. */
 static void let_pass(struct sharing *s)
 {
     const int fd = s->st ? -1 : open(s->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -178,7 +180,7 @@ static void let_pass(struct sharing *s)
                        strerror(errno));
     else if (fd >= 0)
         s->st = hd_acl_let_pass(fd, s->base, s->share.job);
-    if (s->st == HD_DENIED) /* it is not heddled's */
+    if (s->st == HD_DENIED) /* the jobs directory is not heddled's */
         s->st = hd_err(HD_DENIED,
                        "users of jobs may not pass through the jobs directory %s, which is not "
                        "heddled's own; run: chmod o+x %s",
@@ -187,7 +189,7 @@ static void let_pass(struct sharing *s)
         (void)close(fd);
 }
 
-/* heddled has written it. */
+/* Makes the job file, which heddled has written, readable. */
 static void show_job_file(struct sharing *s, const char *below)
 {
     const int dir_fd = open_below(s, below);
@@ -219,7 +221,7 @@ enum hd_status folders_share(const char *attempt_dir, const char *run_dir, uid_t
         return s.st;
     (void)snprintf(attempt, sizeof attempt, "%s", attempt_dir + strlen(s.base) + 1);
     (void)snprintf(job, sizeof job, "%.*s", (int)strcspn(attempt, "/"), attempt);
-    share(&s, job, true, true); /* first: what follows opens behind it */
+    share(&s, job, true, true); /* first, because the later calls open files behind the gate */
     share(&s, attempt, false, true);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         (void)snprintf(below, sizeof below, "%s/%s", attempt, own[i]);

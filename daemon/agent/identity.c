@@ -13,7 +13,7 @@
 
 enum { SMALL_FILE_MAX = 4096 };
 
-/* A random UUID (RFC 4122, version 4). */
+/* Makes a random UUID (RFC 4122, version 4). */
 static enum hd_status make_uuid(char ret_uuid[AGENT_UUID_MAX])
 {
     uint8_t b[16];
@@ -30,7 +30,7 @@ static enum hd_status make_uuid(char ret_uuid[AGENT_UUID_MAX])
     return HD_OK;
 }
 
-/* The first line of a small file. HD_NOT_FOUND when there is none. */
+/* Reads the first line of a small file. HD_NOT_FOUND: there is no file. */
 static enum hd_status read_identity_line(const char *dir, const char *name, char *ret_line,
                                          size_t size)
 {
@@ -106,7 +106,7 @@ static void find_host(char ret_host[256])
         *c = (char)tolower((unsigned char)*c);
 }
 
-/* Finds the node's name. Needs the state directory. */
+/* Finds the node's name; the state directory must be open. */
 static enum hd_status find_name(struct agent_identity *id, const char *given)
 {
     char host[256], kept[AGENT_NAME_MAX];
@@ -204,7 +204,7 @@ enum hd_status agent_identity_take(struct agent_identity *identity)
     st = write_line(identity->state_dir, "node-uuid", identity->node_uuid);
     if (!st && identity->cluster[0])
         st = write_line(identity->state_dir, "cluster", identity->cluster);
-    if (st) { /* tried again as a whole */
+    if (st) { /* the caller retries all of it */
         (void)close(fd);
         return st;
     }
@@ -230,7 +230,7 @@ enum hd_status agent_identity_read_cluster(struct agent_identity *identity,
     enum hd_status st =
         read_identity_line(identity->state_dir, "cluster", ret_cluster, AGENT_NAME_MAX);
 
-    if (st == HD_NOT_FOUND) { /* of no cluster yet; or it was lost, and is written again */
+    if (st == HD_NOT_FOUND) { /* no cluster yet, or the file was lost: it is written again */
         memcpy(ret_cluster, identity->cluster, sizeof identity->cluster);
         st = HD_OK;
     }

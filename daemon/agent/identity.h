@@ -1,8 +1,8 @@
 /* identity: the name, UUIDs and state directory of this heddled.
  *
- *     STATE_DIR/lock          held while a heddled uses the directory
+ *     STATE_DIR/lock          locked while a heddled uses the directory
  *     STATE_DIR/node-uuid     made at the first start, never changed
- *     STATE_DIR/node-name     the name under which the cluster knows this node
+ *     STATE_DIR/node-name     the node's name in the cluster
  *     STATE_DIR/epoch         epoch.h
  *     STATE_DIR/cluster       id of the cluster that the records belong to
  *     STATE_DIR/devices       devices/numbers.h
@@ -26,46 +26,47 @@
 
 enum { AGENT_UUID_MAX = 40, AGENT_NAME_MAX = 64 };
 
-/* How the jobs here are kept apart, as NodeIsolation has it. */
+/* Isolation of jobs on this node, in the form of NodeIsolation. */
 struct agent_isolation {
     const char *mode, *tier;
-    char users[640]; /* as whom ranks can run here: "own", "all", or names (job_user.h) */
+    char users[640]; /* users that ranks can run as here: "own", "all", or names (job_user.h) */
     struct hd_text locks, lacks;
 };
 
 struct agent_identity {
-    char state_dir[PATH_MAX];       /* absolute */
+    char state_dir[PATH_MAX];       /* absolute path */
     char node_name[AGENT_NAME_MAX]; /* [a-z0-9][-a-z0-9.]* */
     char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
-    char cluster[AGENT_NAME_MAX]; /* "": of none yet, or not read */
-    char host[AGENT_NAME_MAX];    /* the machine's host name, if not node_name; "": it is */
-    struct agent_epoch epoch;     /* the controller that was obeyed */
+    char cluster[AGENT_NAME_MAX]; /* id of the cluster; "": no cluster yet, or not read */
+    char host[AGENT_NAME_MAX]; /* the machine's host name if it differs from node_name; else "" */
+    struct agent_epoch epoch;  /* controller that was obeyed last */
     int lock_fd;
 
-    const struct hd_devices *devices;     /* set by the agent: what the node offers */
-    const struct hd_inventory *inventory; /* likewise: its links and adapters; NULL: not known */
-    bool spans;                           /* likewise: ranks can work with ranks of other nodes */
-    char compute[72];   /* likewise: of its CPU devices: instruction set, library */
-    const char *traits; /* likewise: of its CPU devices, as a word; "": not known */
-    const struct agent_isolation *isolation; /* likewise; NULL: not known */
-    /* likewise: the address for ranks of other nodes; "": there is none */
+    const struct hd_devices *devices; /* set by the agent: offered devices */
+    /* set by the agent: links and network adapters; NULL: unknown */
+    const struct hd_inventory *inventory;
+    bool spans;         /* set by the agent: ranks here can communicate with ranks of other nodes */
+    char compute[72];   /* set by the agent: instruction set and library of the CPU devices */
+    const char *traits; /* set by the agent: traits of the CPU devices as a word; "": unknown */
+    const struct agent_isolation *isolation; /* set by the agent; NULL: unknown */
+    /* set by the agent: address for ranks of other nodes; "": none */
     char data_address[AGENT_ADDRESS_MAX];
 };
 
-/* Opens the state directory. node_name NULL: the name under which the cluster knows this node
- * already, else the host's: a machine that is renamed is the same node. HD_CONFLICT: another
- * heddled has the state directory. */
+/* Opens the state directory. node_name NULL: uses the stored name under which the cluster knows the
+ * node, else the host's name, so that a renamed machine stays the same node. HD_CONFLICT: another
+ * heddled uses the state directory. */
 enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
                                    struct agent_identity *ret_identity);
 void agent_identity_close(struct agent_identity *identity);
-/* Locks a directory that was put in the place of the one that was opened, and writes UUID and
- * cluster to it. HD_CONFLICT: another heddled uses it, or it is another node's. */
+/* Locks a directory that replaced the opened one, and writes UUID and cluster to it. HD_CONFLICT:
+ * another heddled uses it, or it belongs to another node. */
 enum hd_status agent_identity_take(struct agent_identity *identity);
 
-/* Keeps the node's name in STATE_DIR/node-name, because the cluster has accepted it. */
+/* Stores the node's name in STATE_DIR/node-name, once the cluster has accepted it. */
 void agent_identity_keep_name(const struct agent_identity *identity);
 
-/* The cluster that the state directory belongs to; "" if it belongs to none yet. */
+/* Reads the cluster that the state directory belongs to; "": none yet. */
 enum hd_status agent_identity_read_cluster(struct agent_identity *identity,
                                            char ret_cluster[AGENT_NAME_MAX]);
 enum hd_status agent_identity_write_cluster(struct agent_identity *identity, const char *cluster);

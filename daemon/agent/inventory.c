@@ -1,4 +1,5 @@
-/* The inventory of links as a message. GPUs are named by their places in the list of devices. */
+/* inventory: converts the inventory of links to a message. GPUs are named by their indexes in the
+ * list of devices. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +9,8 @@
 struct writer {
     struct hd_arena *arena;
     int device_of
-        [HD_INVENTORY_GPUS_MAX]; /* of a GPU in the list of devices; -1: it is not offered */
+        /* index of each inventory GPU in the list of devices; -1: not offered */
+        [HD_INVENTORY_GPUS_MAX];
 };
 
 static int find_device(const struct hd_devices *devices, const char *uuid)
@@ -19,7 +21,7 @@ static int find_device(const struct hd_devices *devices, const char *uuid)
     return -1;
 }
 
-/* ret_devices: [HD_INVENTORY_GPUS_MAX] */
+/* Lists the devices of a bit set of GPUs. *ret_devices: [HD_INVENTORY_GPUS_MAX] */
 static size_t list_devices(const struct writer *w, uint64_t gpus, int32_t **ret_devices)
 {
     size_t count = 0;

@@ -1,5 +1,5 @@
-/* What keeps the jobs of this node apart: the settings, what of it this machine can, and what
- * heddled tells of it. Supervisors and ranks do it (supervisor/bounds.c, worker/rank_lock.c). */
+/* isolate: settings of the isolation of jobs, what this machine supports of them, and what heddled
+ * reports. Supervisors and ranks apply them (supervisor/bounds.c, worker/rank_lock.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,8 @@ enum hd_status isolate_check(const struct agent_options *options)
     return HD_OK;
 }
 
-/* Whose job it is to bound memory and processes; *ret_lacks gets what the kernel cannot here. */
+/* Finds which mechanism limits memory and processes (a systemd unit, a cgroup, or only the
+ * supervisor); *ret_lacks gets missing features of the kernel. */
 static enum hd_status find_tier(struct agent *agent, struct hd_text *ret_lacks)
 {
     unsigned has = 0;

@@ -15,12 +15,13 @@
 #include "daemon/launcher/request.h"
 
 enum {
-    ASK_MS = 5000,   /* for heddle-launcher to answer */
-    AGAIN_MS = 1000, /* from one question after a unit to the next */
-    ENDED_MS = 10000 /* what a supervisor that has written `end` takes to be gone, at most */
+    ASK_MS = 5000,   /* timeout of a request to heddle-launcher, ms */
+    AGAIN_MS = 1000, /* shortest time between two queries about a unit, ms */
+    ENDED_MS = 10000 /* longest time for a supervisor to exit after it wrote `end`, ms */
 };
 
-/* Without the launcher ranks run as heddled's user; *ret_own: that is the one that is wanted. */
+/* Checks the user if there is no launcher, so that ranks can only run as heddled's user; *ret_own:
+ * run_as is that user. */
 static enum hd_status check_own(const char *run_as, bool *ret_own)
 {
     const struct passwd *self;

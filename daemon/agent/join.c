@@ -19,10 +19,10 @@ enum {
     FETCH_MS = 10000,
     JOIN_MS = 20000,
     ASK_AGAIN_MS = 60 * 1000,
-    CLOCK_SLACK_MS = 300 * 1000 /* so long before its from_ms a certificate is valid (lib/pki) */
+    CLOCK_SLACK_MS = 300 * 1000 /* ms for which lib/pki accepts a certificate before its from_ms */
 };
 
-#define SERVER_NAME "heddle-controller" /* in every controller's certificate */
+#define SERVER_NAME "heddle-controller" /* name in every controller's certificate */
 
 static enum hd_status path_of(const char *state_dir, const char *name, char ret_path[PATH_MAX])
 {
@@ -38,7 +38,7 @@ static void forget(struct hd_text *text)
     hd_text_free(text);
 }
 
-/* Certificate and key in one file, so that one rename replaces both. */
+/* Writes certificate and key to one file, so that one rename replaces both. */
 static enum hd_status write_pair(const char *path, const char *cert, const char *key)
 {
     struct hd_text both = {0};
@@ -74,7 +74,7 @@ static enum hd_status read_token_line(const char *line, struct hd_pki_invitation
     return st;
 }
 
-/* The name under which this machine joins takes the place of a pattern. */
+/* Replaces the name pattern of an invitation by the name with which this machine joins. */
 static enum hd_status take_name(struct hd_pki_invitation *invitation, const char *node_name)
 {
     if (!node_name && hd_pki_is_node_pattern(invitation->node))
@@ -108,7 +108,7 @@ static enum hd_status open_folder(struct joining *j, const char *state_dir)
     return st ? st : hd_file_make_dirs(folder, 0700);
 }
 
-/* One call, on a loop of its own. */
+/* Makes the Join call, on its own loop. */
 static enum hd_status call_join(const struct joining *j, Heddle__V1__JoinResponse **ret)
 {
     const struct hd_rpc_tls tls = {.ca_path = j->new_ca_path};
@@ -133,7 +133,8 @@ static enum hd_status call_join(const struct joining *j, Heddle__V1__JoinRespons
         st = hd_rpc_call_wait(client, "/heddle.v1.Fleet/Join",
                               &heddle__v1__join_response__descriptor, JOIN_MS, &request.base,
                               &response);
-    if (st == HD_DENIED) /* of a token the controller speaks, and an invitation is none to people */
+    /* the controller's message speaks of a token; say that the invitation was refused */
+    if (st == HD_DENIED)
         st = hd_err(
             HD_DENIED,
             "the invitation has been used, has expired, was revoked, or a newer one for %s has "
@@ -174,7 +175,7 @@ static enum hd_status do_join(struct joining *j)
     if (!st)
         st = call_join(j, &response);
     if (!st)
-        (void)unlink(j->previous_path); /* it is the former node's */
+        (void)unlink(j->previous_path); /* belongs to the former node */
     if (!st)
         st = write_pair(j->cert_path, response->certificate, j->key.data);
     if (!st && rename(j->new_ca_path, j->ca_path) < 0)
@@ -183,7 +184,8 @@ static enum hd_status do_join(struct joining *j)
     if (!st)
         st = write_controller(j);
     if (st)
-        (void)unlink(j->new_ca_path); /* that of a cluster to which the node belongs stays */
+        /* the CA of the cluster to which the node already belongs stays */
+        (void)unlink(j->new_ca_path);
     if (!st)
         hd_log(HD_LOG_INFO, "joined the cluster of %s (build %s) as node %s", j->invitation.address,
                response->build, j->invitation.node);
@@ -280,8 +282,8 @@ static bool is_valid(const struct hd_pki_certificate *cert, int64_t now_ms)
     return cert->from_ms <= now_ms + CLOCK_SLACK_MS && cert->to_ms > now_ms;
 }
 
-/* Chooses the newest pair, or the one before if only that is valid now. Returns true if the choice
- * has changed. */
+/* Chooses the newest pair, or the previous one if only that is valid now. Returns whether the
+ * choice has changed. */
 static bool choose_pair(struct agent_joined *joined)
 {
     const int64_t now_ms = hd_clock_wall_ms();
@@ -303,15 +305,14 @@ static bool choose_pair(struct agent_joined *joined)
     return true;
 }
 
-/* Reads the newest certificate, and sets when the next one is due: when two thirds of its life are
- * over. */
+/* Reads the newest certificate and schedules its renewal after two thirds of its life. */
 static enum hd_status check_cert(struct agent_joined *joined)
 {
     struct hd_pki_certificate cert;
     enum hd_status st;
 
-    joined->file = version_of(joined->newest_path); /* read first, so that a file that is written
-                                                     * meanwhile is noticed */
+    /* before reading the file, so that a concurrent write is noticed */
+    joined->file = version_of(joined->newest_path);
     st = read_pair(joined->newest_path, &cert);
     if (st)
         return st;
@@ -412,8 +413,8 @@ void agent_joined_close(struct agent_joined *joined)
     joined->key = NULL;
 }
 
-/* Keeps the pair by which the node is connected, for the case that the clock by which the next one
- * is made turns out to be wrong. A failure is ignored. */
+/* Saves the pair of the present connection, in case the clock that dates the next one turns out to
+ * be wrong. Ignores a failure. */
 static void keep_previous(const struct agent_joined *joined)
 {
     struct hd_text text = {0};

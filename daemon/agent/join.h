@@ -1,15 +1,15 @@
-/* join: how a node gets its certificate, and keeps one that is valid.
+/* join: gets a certificate for a node and keeps it valid.
  *
- *     STATE_DIR/tls/ca.pem       the cluster's authority
- *     STATE_DIR/tls/node.pem     the node's certificate and key; replaced at once, by renaming
- *     STATE_DIR/tls/previous.pem the pair before, shown where that in node.pem is not valid yet or
+ *     STATE_DIR/tls/ca.pem       the cluster's CA
+ *     STATE_DIR/tls/node.pem     the node's certificate and key; replaced atomically, by renaming
+ *     STATE_DIR/tls/previous.pem the previous pair, used while that in node.pem is not valid yet or
  *                                has expired: it was made while a clock was wrong
  *     STATE_DIR/tls/controller   two lines: HOST:PORT of the controller, the node's name
  *
- *   heddled join LINE: authority fetched and compared with the line's hash -> key and request made
+ *   heddled join LINE: CA fetched and compared with the line's hash -> key and request made
  *   -> Fleet.Join with the line's secret -> the files written, `controller` last
  *   heddled: two thirds of the certificate's life over -> Fleet.Renew by the open connection ->
- *   node.pem replaced; the next connection shows it
+ *   node.pem replaced; the next connection uses it
  *
  * Used by: main.c, agent.c, stream.c.   Uses: base, pki, rpc, the messages.   Threads: the loop's.
  */
@@ -28,38 +28,41 @@ struct agent_options;
 struct agent_joined {
     bool joined;
     char ca_path[PATH_MAX], newest_path[PATH_MAX], previous_path[PATH_MAX];
-    char cert_path[PATH_MAX]; /* path of the pair that is shown, one of these two */
+    char cert_path[PATH_MAX]; /* path of the pair in use, newest_path or previous_path */
     char address[256], node[64];
-    int64_t from_ms, to_ms;  /* wall clock: when the certificate is valid */
-    struct agent_cert_file { /* of node.pem, as it was read */
+    int64_t from_ms, to_ms;  /* validity of the certificate, wall clock */
+    struct agent_cert_file { /* Version of node.pem when it was read. */
         uint64_t inode;
         int64_t changed_ns;
     } file;
-    int64_t again_ms;     /* between two tries */
-    int64_t renew_ms;     /* wall clock: when the next certificate is due */
-    int64_t asked_ms;     /* when it was asked for last (monotonic); 0: not since the newest */
-    bool asking, renewed; /* renewed: node.pem is newer than the connection's */
-    struct hd_text *key;  /* of the request that waits for its answer */
+    int64_t again_ms; /* pause between two tries, ms */
+    int64_t renew_ms; /* due time of the renewal, wall clock */
+    int64_t asked_ms; /* last renewal request (monotonic); 0: none since the newest certificate */
+    /* asking: a request is open; renewed: node.pem is newer than the connection's */
+    bool asking, renewed;
+    struct hd_text *key; /* key of the open request */
 };
 
-/* Joins the cluster of the line; "-": the line comes from standard input. node_name: needed where
- * the line is for many nodes, else NULL or the line's name. */
+/* Joins the cluster of the invitation line; "-": reads the line from standard input. node_name:
+ * required if the line is for many nodes, else NULL or the line's name. */
 enum hd_status agent_join(const char *state_dir, const char *line, const char *node_name);
-/* Returns whether the certificate is to be renewed: two thirds of its life are over, or it is not
- * valid yet, because it was made while a clock was ahead. */
+/* Returns whether to renew the certificate: two thirds of its life are over, or it is not valid
+ * yet, because it was made while a clock was ahead. */
 bool agent_joined_is_due(const struct agent_joined *joined, int64_t now_ms);
-/* Returns whether the folder holds the files of a join, with a valid certificate: there is no need
- * to join. */
+/* Returns whether the folder holds the files of a join, with a valid certificate, so that no join
+ * is needed. */
 bool agent_has_joined(const char *state_dir);
-/* Finds what a join has left in the state directory, and fills in the options that were not
- * given: controller, node name, TLS. Nothing changes if the node has not joined, or if TLS or a
- * token was given. HD_INVALID, HD_IO: the files are damaged. */
+/* Reads the files of a join in the state directory and sets the options that were not given:
+ * controller, node name, TLS. Changes nothing if the node has not joined, or if TLS or a token was
+ * given. HD_INVALID, HD_IO: the files are damaged. */
 enum hd_status agent_joined_open(struct agent_joined *joined, struct agent_options *options);
-/* HD_DENIED: the certificate of a node that has joined has expired, or is not valid yet. */
+/* Checks the dates of a joined node's certificate. HD_DENIED: it has expired, or is not valid yet.
+ */
 enum hd_status agent_joined_check(const struct agent_joined *joined);
-/* Before a connection: whether heddled join has put another certificate there. Then `renewed`. */
+/* Checks, before a connection, whether `heddled join` has written another certificate; then sets
+ * `renewed`. */
 bool agent_check_joined(struct agent_joined *joined);
 void agent_joined_close(struct agent_joined *joined);
-void agent_joined_tick(struct agent *agent); /* asks for the next certificate when it is due */
+void agent_joined_tick(struct agent *agent); /* requests the next certificate when it is due */
 
 #endif

@@ -1,5 +1,5 @@
-/* An attempt that runs: its supervisor is started, sends its state, gets stop and kill; and its
- * end is read or derived. */
+/* local: a running attempt: starts its supervisor, exchanges state, stop and kill with it, and
+ * reads or derives its end. */
 #include "daemon/agent/local.h"
 
 #include <errno.h>
@@ -23,18 +23,20 @@
 extern char **environ;
 
 enum {
-    LAUNCHER_MS = 15000,   /* for heddle-launcher to answer */
-    STOP_GRACE_MS = 0,     /* the controller decides when a stop has taken too long */
-    ADOPT_GRACE_MS = 3000, /* for a supervisor that an earlier heddled has just started */
+    LAUNCHER_MS = 15000, /* timeout of a request to heddle-launcher, ms */
+    STOP_GRACE_MS = 0,   /* no limit: the controller decides when a stop has taken too long */
+    /* time for a supervisor to open its socket that an earlier heddled has just started, ms */
+    ADOPT_GRACE_MS = 3000,
     SEND_MS = 1000,
-    LAUNCH_BYTES = 1 << 20, /* for the files of a supervisor and the first lines of logs */
-    CONCLUDE_MS = 2000,     /* from one try to the next while the disk takes no writes */
+    /* free disk space needed for a supervisor's files and the first lines of logs */
+    LAUNCH_BYTES = 1 << 20,
+    CONCLUDE_MS = 2000, /* pause between two tries while the disk is not writable, ms */
     REPORT_AGAIN_MS = 60 * 1000,
 };
 
-/* ---- what it waits for ---- */
+/* ---- trouble: why an attempt waits ---- */
 
-/* What differs in its numbers alone is not told at each try. */
+/* Sets `trouble`. A text that differs only in numbers is not reported at each try. */
 static void set_trouble(struct agent_attempt *l, bool waits, const char *text)
 {
     const int64_t now_ms = hd_clock_now_ms();
@@ -88,10 +90,10 @@ static void send_command(struct agent_attempt *l, enum hd_link_message type, int
     if (type == HD_LINK_MSG_STOP)
         hd_pack_int(&pack, number);
     if (hd_frame_send(l->fd, bytes, hd_pack_end(&pack, (uint16_t)type), SEND_MS))
-        disconnect(l); /* tick connects and sends it again */
+        disconnect(l); /* tick reconnects and sends it again */
 }
 
-/* A supervisor that is stopped reads nothing: what does not fit its socket is left out. */
+/* Sends a PING; drops it if the socket is full: a stopped supervisor reads nothing. */
 static void send_ping(struct agent_attempt *l)
 {
     uint8_t bytes[64];
@@ -104,7 +106,7 @@ static void send_ping(struct agent_attempt *l)
         disconnect(l);
 }
 
-/* What the controller wanted while no supervisor was connected. */
+/* Sends the commands that came while no supervisor was connected. */
 static void send_commands(struct agent_attempt *l)
 {
     l->commands_sent = true;
@@ -114,7 +116,7 @@ static void send_commands(struct agent_attempt *l)
         send_command(l, HD_LINK_MSG_STOP, STOP_GRACE_MS);
     else if (l->save_wanted)
         send_command(l, HD_LINK_MSG_CHECKPOINT, 0);
-    l->save_wanted &= l->fd < 0; /* not sent: the connection broke */
+    l->save_wanted &= l->fd < 0; /* keep the request if the connection broke before it was sent */
 }
 
 static void take_put(struct agent_attempt *l, const struct hd_frame *frame)
@@ -254,7 +256,7 @@ static void became_ended(struct agent_attempt *l, const struct hd_link_report *e
     l->all->on_change(l->all->user, l);
 }
 
-/* may_make_base: as folders_make. */
+/* Creates the attempt's folders. may_make_base: see folders_make. */
 static enum hd_status make_folders(struct agent_attempt *l, bool may_make_base)
 {
     char job_dir[PATH_MAX];
@@ -264,7 +266,8 @@ static enum hd_status make_folders(struct agent_attempt *l, bool may_make_base)
     if (l->all->jobs_dir_away)
         return hd_err(HD_STORAGE, "the jobs directory of %s is not the cluster's any more",
                       l->attempt_dir);
-    st = owner_check(job_dir, l->all->cluster, l->job); /* or it would get a folder of ours */
+    /* before folders_make, which would create folders in another cluster's job */
+    st = owner_check(job_dir, l->all->cluster, l->job);
     if (!st)
         st = folders_make(l->attempt_dir, l->run_dir, may_make_base);
     if (!st)
@@ -273,7 +276,7 @@ static enum hd_status make_folders(struct agent_attempt *l, bool may_make_base)
     return st;
 }
 
-/* Of an attempt that has not started, or whose folder is gone. */
+/* Creates the run directory of an attempt that has not started, or whose folder is missing. */
 static enum hd_status make_run_dir(struct agent_attempt *l)
 {
     return make_folders(l, false);
@@ -291,7 +294,7 @@ static void end_here(struct agent_attempt *local, enum hd_link_cause cause, bool
     end.end.first_rank = -1;
     end.end.bad_input = bad_input;
     (void)snprintf(end.end.message, sizeof end.end.message, "%s", message);
-    /* without a record the same end is found again after a restart */
+    /* without the file a restarted heddled derives the end again */
     if (!local->refused_run_dir &&
         (make_run_dir(local) || hd_attempt_write_end(local->run_dir, &end)))
         hd_log(HD_LOG_WARN, "%s", hd_err_message());
@@ -303,7 +306,8 @@ void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *
     end_here(local, HD_LINK_CAUSE_LAUNCH_FAILED, bad_input, message);
 }
 
-/* The supervisor could record no end, nor could ranks write a checkpoint: their folder is gone. */
+/* Ends an attempt whose folder is missing: the supervisor cannot record an end, and ranks cannot
+ * write a checkpoint. */
 static void end_without_folder(struct agent_attempt *l)
 {
     char job_dir[PATH_MAX], message[HD_LINK_TEXT_MAX];
@@ -317,7 +321,7 @@ static void end_without_folder(struct agent_attempt *l)
     end_here(l, HD_LINK_CAUSE_STORAGE, false, message);
 }
 
-/* The supervisor is dead and left no `end`. */
+/* Derives the end of an attempt whose supervisor died without writing `end`. */
 static void conclude(struct agent_attempt *l)
 {
     struct hd_link_report end;
@@ -333,20 +337,21 @@ static void conclude(struct agent_attempt *l)
         wait_for_storage(l, "waits to record how the attempt ended");
     } else if (st == HD_STORAGE) {
         end_here(l, HD_LINK_CAUSE_STORAGE, false, hd_err_message());
-    } else if (!hd_file_exists(l->run_dir)) { /* it was made before the supervisor started */
+    } else if (!hd_file_exists(l->run_dir)) { /* the folder was created before the supervisor
+                                               * started */
         end_without_folder(l);
     } else if (st != HD_TIMEOUT && st != HD_CONFLICT) {
         local_fail_launch(l, false, hd_err_message());
     }
 }
 
-/* A supervisor that cannot be connected to is starting, or dead. */
+/* Examines a supervisor that refuses connections: it is starting, or dead. */
 static void examine(struct agent_attempt *l)
 {
     struct hd_attempt_process process;
 
     if (l->child)
-        return; /* supervisor_exited is called when it ends */
+        return; /* supervisor_exited handles its end */
     if (l->run_as) {
         if (hd_clock_now_ms() - l->alive_ms >= ADOPT_GRACE_MS &&
             job_user_is_gone(l, hd_clock_now_ms()))
@@ -383,7 +388,7 @@ static void tick(struct agent_attempt *l)
             local_fail_launch(l, true, hd_err_message());
             return;
         }
-        end.job = l->job; /* whatever another user has written there */
+        end.job = l->job; /* do not trust these fields: another user may have written them */
         end.attempt = l->attempt;
         if (job_user_may_end(l, now_ms))
             became_ended(l, &end);
@@ -436,8 +441,8 @@ struct supervisor_launch {
     char *argv[48];
 };
 
-/* What the ranks here may take until their plan is known: their devices' share of the machine's
- * memory, and the slack. 0: not known. */
+/* Returns the memory limit of the ranks here until their plan is known: their devices' share of the
+ * machine's memory, plus the slack; 0: unknown. */
 static int64_t first_limit(const struct locals *all, int ranks)
 {
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -450,7 +455,7 @@ static int64_t first_limit(const struct locals *all, int ranks)
     return ranks * (pages * page / count + slack);
 }
 
-/* What docs/isolation.md describes. */
+/* Appends the arguments for isolation (docs/isolation.md). */
 static int add_isolation(const struct locals *all, int ranks, struct supervisor_launch *launch,
                          int n)
 {
@@ -504,7 +509,7 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
     (void)snprintf(launch->log_limit, sizeof launch->log_limit, "%" PRId64, all->log_limit_bytes);
     (void)snprintf(launch->parent, sizeof launch->parent, "%d", (int)getpid());
     (void)snprintf(launch->daemon_uid, sizeof launch->daemon_uid, "%u", (unsigned)geteuid());
-    /* beside the attempt: users share no folder that steers the GPUs of others */
+    /* beside the attempt: users must not share a folder that influences other users' GPUs */
     (void)snprintf(launch->choices, sizeof launch->choices, "%.*s/choices",
                    (int)(strrchr(l->attempt_dir, '/') - l->attempt_dir), l->attempt_dir);
     launch->argv[n++] = (char *)all->supervisor;
@@ -546,8 +551,8 @@ static void fill_launch(const struct agent_attempt *l, const struct local_ranks 
     launch->argv[n] = NULL;
 }
 
-/* By heddle-launcher: the supervisor is systemd's child, in a unit of its own, and is found by its
- * record, as one that an earlier heddled has started. It opens its log itself. */
+/* Starts the supervisor through heddle-launcher: as a child of systemd, in its own unit. It is
+ * later found by its record, like one that an earlier heddled started. It opens its log itself. */
 static enum hd_status ask_launcher(struct agent_attempt *l, const struct local_ranks *ranks,
                                    struct supervisor_launch *launch)
 {
@@ -580,7 +585,7 @@ static enum hd_status spawn(struct agent_attempt *l, struct supervisor_launch *l
     uv_process_options_t options = {.exit_cb = supervisor_exited,
                                     .file = l->all->supervisor,
                                     .args = launch->argv,
-                                    .flags = UV_PROCESS_DETACHED, /* a session of its own */
+                                    .flags = UV_PROCESS_DETACHED, /* in its own session */
                                     .stdio = stdio,
                                     .stdio_count = 3};
     char path[PATH_MAX + 16], why[HD_FILE_WHY_MAX];
@@ -622,7 +627,8 @@ static enum hd_status write_job_file(const struct agent_attempt *l, const char *
     return hd_file_write_atomic(path, text, count, 0644);
 }
 
-/* An attempt as heddled's own user is none of another one, whatever the policy calls it. */
+/* Prepares the attempt's user. If that is heddled's own user, run_as is dropped, whatever name the
+ * policy used. */
 static enum hd_status prepare_user(struct agent_attempt *l)
 {
     bool own;
@@ -639,8 +645,9 @@ static enum hd_status prepare_user(struct agent_attempt *l)
 bool local_take_up(struct agent_attempt *local, bool ran)
 {
     if (local->all->jobs_dir_away)
-        return false;               /* local_launch says so, and waits */
-    if (local_was_started(local)) { /* its files are back: tick finds out how it is */
+        return false; /* local_launch reports it and waits */
+    /* the attempt's files have reappeared: locals_tick finds its state */
+    if (local_was_started(local)) {
         local->state = LOCAL_ALIVE;
         local->alive_ms = hd_clock_now_ms();
         set_trouble(local, false, "");
@@ -686,7 +693,7 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
     local->all->on_change(local->all->user, local);
 }
 
-/* ---- what the controller wants ---- */
+/* ---- commands of the controller ---- */
 
 void local_stop(struct agent_attempt *local)
 {
@@ -737,7 +744,7 @@ void local_forget(struct agent_attempt *local)
 {
     struct hd_link_report end;
 
-    /* a supervisor that an earlier heddled has started may be starting: `end` makes it refuse */
+    /* a supervisor started by an earlier heddled may be starting: writing `end` makes it refuse */
     if (local->state == LOCAL_PLANNED && local_check_owner(local) == HD_OK &&
         hd_attempt_conclude(local->run_dir, local->job, local->attempt, false, &end) ==
             HD_CONFLICT) {
@@ -755,7 +762,7 @@ void locals_close(struct locals *locals)
         struct agent_attempt *l = locals->first;
 
         locals->first = l->next;
-        if (l->child) { /* it goes on; only the handle ends here */
+        if (l->child) { /* the supervisor keeps running; only the handle is closed */
             uv_close((uv_handle_t *)l->child, free_handle);
             l->child = NULL;
         }

@@ -1,15 +1,15 @@
-/* local: the attempts on record on this node, each with its supervisor.
+/* local: the attempts recorded on this node, each with its supervisor.
  *
  *     STATE_DIR/attempts/JOB-K       one attempt: its directories
  *
  * The record is written before anything is started and removed when the controller has dropped the
- * attempt. A new heddled finds the records, connects to the supervisors that live, and derives the
+ * attempt. A new heddled reads the records, connects to the living supervisors, and derives the
  * end of an attempt whose supervisor is dead (hd_attempt_conclude).
  *
  *   PLANNED --local_launch--> ALIVE --`end` was written or derived (locals_tick)--> ENDED
  *
- * While the jobs directory or the state directory takes no writes, what is PLANNED stays so, and
- * what is ALIVE and whose supervisor is dead, too; `trouble` says why.
+ * While the jobs directory or the state directory is not writable, PLANNED attempts, and ALIVE ones
+ * whose supervisor is dead, keep their state; `trouble` says why.
  *
  * Used by: agent.   Uses: base, link, daemon/attempt, daemon/devices, libuv.   Threads: the loop's.
  */
@@ -30,7 +30,7 @@
 
 enum local_state { LOCAL_PLANNED, LOCAL_ALIVE, LOCAL_ENDED };
 
-/* A rank's value for a round of the rendezvous that the controller has not answered yet. */
+/* A rank's value for a rendezvous round that the controller has not answered yet. */
 struct local_put {
     int64_t rank, round; /* round -1: none */
     size_t value_bytes;
@@ -45,40 +45,45 @@ struct agent_attempt {
     char *run_as; /* system user of supervisor and ranks; NULL: heddled's own (job_user.h) */
     int64_t unit_due_ms, end_seen_ms; /* job_user.c */
     enum local_state state;
-    bool recorded;             /* else the state directory takes no writes */
-    enum hd_alloc_state alloc; /* as its supervisor has sent it */
+    bool recorded; /* the record is on disk; false: the state directory was not writable */
+    enum hd_alloc_state alloc; /* allocation state reported by the supervisor */
     bool stop_wanted, kill_wanted;
-    bool save_wanted;          /* and not sent yet */
-    int32_t saves_asked;       /* of the desired set; told to the supervisor */
-    struct hd_link_report end; /* with ENDED */
+    bool save_wanted;    /* a save was requested and is not yet sent */
+    int32_t saves_asked; /* save requests counted in the desired set, up to the one passed on */
+    struct hd_link_report end; /* valid in state ENDED */
     struct agent_outbox *outbox;
-    bool end_reported; /* ENDED and every report acknowledged: may be shown as ended */
-    int64_t check; /* of the GPUs, that must be over before the end is told (hd_health); 0: none */
+    /* ENDED and every report was acknowledged: the observed set may show the end */
+    bool end_reported;
+    /* number of the GPU check that must finish before the end is reported (hd_health); 0: none */
+    int64_t check;
 
-    uv_process_t *child; /* the supervisor, if this heddled started it and it lives */
-    uv_poll_t *poll;     /* of fd */
-    int fd;              /* to the supervisor; -1: not connected */
+    /* handle of the supervisor; NULL: it has exited, or an earlier heddled started it */
+    uv_process_t *child;
+    uv_poll_t *poll; /* watches fd */
+    int fd;          /* connection to the supervisor; -1: none */
     bool greeted, commands_sent;
-    int64_t alive_ms;     /* since when it is ALIVE here */
-    bool refused_run_dir; /* a part of it is a link, or it is another cluster's, or another
-                             attempt's: nothing is written below it */
+    int64_t alive_ms; /* time at which it became ALIVE in this process */
+    /* the run directory contains a link or belongs to another cluster or attempt: never write to it
+     */
+    bool refused_run_dir;
 
-    /* watchdog.c; times by the monotonic clock, 0: never */
-    bool answers_pings;  /* the supervisor's build knows them */
-    int64_t received_ms; /* the supervisor's last message */
-    int64_t watched_ms;  /* the last look */
+    /* state of watchdog.c; monotonic times, 0: never */
+    bool answers_pings;  /* the supervisor's build supports PING */
+    int64_t received_ms; /* time of the supervisor's last message */
+    int64_t watched_ms;  /* time of the last check */
     int64_t pinged_ms, continued_ms, kill_ms;
-    struct hd_starve starve;       /* of the silence since received_ms */
-    int64_t log_bytes, stepped_ms; /* of the ranks' logs, while the supervisor is silent */
-    char problem[256];             /* of the supervisor, while it does not answer; "": none */
-    int64_t reported_ms;           /* since when there is a problem */
+    struct hd_starve starve; /* waiting for a processor since received_ms */
+    /* size of the ranks' logs and time they last grew, while the supervisor is silent */
+    int64_t log_bytes, stepped_ms;
+    char problem[256];   /* why the supervisor does not answer; "": no problem */
+    int64_t reported_ms; /* time at which `problem` was first reported */
 
-    /* What its ranks or its supervisor do without, or what keeps it from starting or from ending;
-     * "": nothing. waits: it does not go on until that is over. */
+    /* Why ranks or supervisor run with restrictions, or cannot start or end; "": no trouble. waits:
+     * the attempt is blocked until the trouble is over. */
     char trouble[HD_LINK_TEXT_MAX];
     bool waits;
-    int64_t trouble_ms;  /* when it was told, to the controller and to the log */
-    int64_t conclude_ms; /* not before then again */
+    int64_t trouble_ms; /* time of the last report of `trouble`, to the controller and to the log */
+    int64_t conclude_ms; /* earliest time to conclude again */
     struct local_put *puts;
     int put_count;
 };
@@ -86,100 +91,106 @@ struct agent_attempt {
 struct locals {
     uv_loop_t *loop;
     char state_dir[PATH_MAX], supervisor[PATH_MAX], node[64];
-    char choices_dir[PATH_MAX + 16]; /* absolute: of the GPUs' choices among algorithms */
-    char worker[PATH_MAX];           /* "": the one in the supervisor's folder */
-    char launcher[108];              /* socket of heddle-launcher; "": supervisors are children */
-    const char *isolation, *data_roots, *job_cpus; /* of the options; NULL: not given */
+    char choices_dir[PATH_MAX + 16]; /* absolute path: choices of GPU algorithms */
+    char worker[PATH_MAX];           /* heddle-worker; "": the one in the supervisor's folder */
+    char launcher[108]; /* socket of heddle-launcher; "": supervisors are child processes */
+    const char *isolation, *data_roots, *job_cpus; /* options; NULL: not given */
     const char
-        *group; /* control group for groups of attempts; "unit": the unit's own; NULL: none */
-    char memory_slack[24];            /* of each rank, in bytes */
-    const char *cluster;              /* its id, of the owner's mark; NULL or "": not known */
-    bool jobs_dir_seen;               /* it was the cluster's: it is not made, but mounted */
-    bool jobs_dir_away;               /* and is not any more: nothing is made in its place */
-    const struct hd_devices *devices; /* NULL: not known */
-    int64_t log_limit_bytes;          /* of a rank's log; 0: none */
+        /* cgroup in which groups of attempts are made; "unit": the unit's own; NULL: none */
+        *group;
+    char memory_slack[24]; /* memory slack of each rank, bytes, as text */
+    const char *cluster;   /* id of the cluster, for owner marks; NULL or "": unknown */
+    /* the jobs directory was the cluster's before: do not create it if it is missing, it must be
+     * mounted */
+    bool jobs_dir_seen;
+    bool jobs_dir_away; /* the jobs directory is not the cluster's now: create nothing in it */
+    const struct hd_devices *devices; /* NULL: unknown */
+    int64_t log_limit_bytes;          /* limit of a rank's log, bytes; 0: none */
     bool tied;                        /* supervisors end with this process */
-    const char *data_address;         /* for ranks of other nodes; "": there is none */
-    int64_t supervisor_lost_ms; /* silent for so long, with ranks that make no steps: killed */
+    const char *data_address;         /* address for ranks of other nodes; "": none */
+    /* silence, without training steps, after which a supervisor is killed, ms */
+    int64_t supervisor_lost_ms;
     struct agent_attempt *first;
-    /* on_change: an attempt's state, share, spool or end has changed; on_put: a rank has sent a
-     * value for its peers. */
+    /* on_change: an attempt's state, allocation, spool or end has changed; on_put: a rank has sent
+     * a value for its peers. */
     void (*on_change)(void *user, struct agent_attempt *local);
     void (*on_put)(void *user, struct agent_attempt *local, const struct local_put *put);
     void *user;
     uint8_t received[HD_FRAME_BYTES_MAX];
 };
 
-/* ---- record.c: what is on disk, and the list ---- */
+/* ---- record.c: records on disk, and the list ---- */
 
-/* Reads the records. The state directory exists. */
+/* Reads the records; the state directory must exist. */
 enum hd_status locals_open(struct locals *locals);
 struct agent_attempt *locals_find(const struct locals *locals, int64_t job, int64_t attempt);
 
-/* Puts an attempt on record, PLANNED. run_as: NULL or "": as heddled's own user. HD_STORAGE: it is
- * in the list, but the state directory takes no writes; call local_record again later, and start
- * nothing before. */
+/* Records an attempt as PLANNED. run_as NULL or "": heddled's own user. HD_STORAGE: it is in the
+ * list, but the state directory is not writable; call local_record later, and start nothing before.
+ */
 enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
                           const char *attempt_dir, const char *checkpoint_dir, const char *run_as,
                           struct agent_attempt **ret_local);
 enum hd_status local_record(struct agent_attempt *local);
-/* Removes the record, and the attempt from the list; it is still to be freed. */
+/* Removes the record, and the attempt from the list; the caller still frees it. */
 void local_unrecord(struct agent_attempt *local);
 void local_free(struct agent_attempt *local);
-/* Returns whether a supervisor has ever started, by the files that it left in the run
- * directory. */
+/* Returns whether a supervisor was ever started, judged by its files in the run directory. */
 bool local_was_started(const struct agent_attempt *local);
-/* HD_CONFLICT: the job's folder is another cluster's (owner.h). */
+/* Checks the owner of the job's folder. HD_CONFLICT: it is another cluster's (owner.h). */
 enum hd_status local_check_owner(const struct agent_attempt *local);
-/* JOBS/7 of an attempt; "": its folder is none. */
+/* Gets the job's folder, JOBS/7; "": the attempt's folder is not below one. */
 void local_job_dir(const struct agent_attempt *local, char ret_dir[PATH_MAX]);
 
-/* ---- local.c: an attempt that runs ---- */
+/* ---- local.c: a running attempt ---- */
 
-/* Which ranks of an attempt are this node's. */
+/* This node's ranks of an attempt. */
 struct local_ranks {
-    int64_t world; /* on all nodes */
+    int64_t world; /* ranks on all nodes */
     int count;
     int64_t rank[HD_ATTEMPT_RANKS_MAX];
-    const char *gpu[HD_ATTEMPT_RANKS_MAX]; /* UUID of each one's; all NULL on CPU devices */
+    const char *gpu[HD_ATTEMPT_RANKS_MAX]; /* UUID of each rank's GPU; all NULL on CPU devices */
 };
 
-/* Checks, before local_launch, whether an attempt that is PLANNED was started already, perhaps
- * because its files were hidden when its record was read. Returns true if it must not be started:
- * it is ALIVE or ENDED now. ran: as in DesiredAttempt. */
+/* Checks before local_launch whether a PLANNED attempt was already started, perhaps because its
+ * files were hidden when its record was read. Returns true if it must not be started; it is ALIVE
+ * or ENDED then. ran: see DesiredAttempt. */
 bool local_take_up(struct agent_attempt *local, bool ran);
 /* Writes the job file and starts the supervisor. A failure ends the attempt as launch_failed with
- * the message. If the jobs directory takes no writes now, the attempt stays PLANNED and `waits`:
- * call it again later. */
+ * the message. If the jobs directory is not writable now, the attempt stays PLANNED and `waits`:
+ * call this again later. */
 void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks);
 void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message);
-/* It is not started now, for this thread's story: a disk takes no writes. It `waits`. */
+/* Marks a PLANNED attempt as waiting because a disk is not writable; the reason is hd_err_message.
+ */
 void local_wait_to_start(struct agent_attempt *local);
 
-void local_stop(struct agent_attempt *local); /* checkpoint, then end */
-void local_save(struct agent_attempt *local); /* checkpoint now, then go on */
+void local_stop(struct agent_attempt *local); /* writes a checkpoint, then ends */
+void local_save(struct agent_attempt *local); /* writes a checkpoint now and continues */
 void local_kill(struct agent_attempt *local);
 void local_values(struct agent_attempt *local, int64_t rank, int64_t round, const void *value,
                   size_t value_bytes);
-/* Removes the record; its files stay. If a supervisor has started meanwhile, a PLANNED attempt
- * becomes ALIVE instead and stays. */
+/* Removes the record; the attempt's files stay. If a supervisor has started meanwhile, a PLANNED
+ * attempt becomes ALIVE instead and stays. */
 void local_forget(struct agent_attempt *local);
 
 /* ---- watchdog.c: supervisors that do not answer ---- */
 
-/* A few times a second, of an attempt that is ALIVE. */
+/* Checks an ALIVE attempt's supervisor; call a few times a second. */
 void watch_supervisor(struct agent_attempt *local, int64_t now_ms);
 void watchdog_received(struct agent_attempt *local,
-                       int64_t now_ms); /* any message of the supervisor */
-bool watch_wants_ping(struct agent_attempt *local, int64_t now_ms); /* true: it is to be sent now */
+                       int64_t now_ms); /* notes a message of the supervisor, of any kind */
+/* returns whether to send a PING now */
+bool watch_wants_ping(struct agent_attempt *local, int64_t now_ms);
 
-/* ---- local.c: all of them ---- */
+/* ---- local.c: all attempts ---- */
 
-/* Called a few times a second: connects to supervisors, notices and derives ends. */
+/* Connects to supervisors, and reads or derives ends; call a few times a second. */
 void locals_tick(struct locals *locals);
 bool locals_any_alive(const struct locals *locals);
-/* Frees the list and leaves the supervisors alone. The loop must run once more for the handles. */
+/* Frees the list without ending the supervisors. Run the loop once more afterwards, to close the
+ * handles. */
 void locals_close(struct locals *locals);
 
 #endif

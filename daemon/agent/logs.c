@@ -1,5 +1,5 @@
-/* Pieces of ranks' logs, on request, on a stream of their own, so that they never delay the other
- * stream. A request for bytes that are not written yet waits in memory. */
+/* logs: sends pieces of ranks' logs on request, on a separate stream that cannot delay the main
+ * one. A request for bytes that are not written yet waits in memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static enum hd_status answer(struct agent *agent, uint64_t request, int64_t offs
     return hd_rpc_call_write(agent->logs, &chunk.base);
 }
 
-/* What is not there has not been written yet. */
+/* Reads a piece of a log; a missing file counts as not written yet. */
 static enum hd_status read_piece(const struct agent_log_request *r, uint8_t *ret_bytes,
                                  size_t *ret_count, int64_t *ret_offset)
 {
@@ -41,7 +41,8 @@ static enum hd_status read_piece(const struct agent_log_request *r, uint8_t *ret
     return st == HD_NOT_FOUND ? HD_OK : st;
 }
 
-/* Whether the request is over: it was answered, or the stream has ended. */
+/* Tries to answer a request. Returns whether it is finished: it was answered, or the stream has
+ * ended. */
 static bool try_request(struct agent *agent, const struct agent_log_request *r, int64_t now_ms)
 {
     int64_t offset;
@@ -52,7 +53,7 @@ static bool try_request(struct agent *agent, const struct agent_log_request *r, 
         return false;
     st = answer(agent, r->request, offset, agent->log_bytes, st ? 0 : count,
                 st ? hd_err_message() : "");
-    return st != HD_LIMIT; /* the controller is slow: later */
+    return st != HD_LIMIT; /* HD_LIMIT: the controller reads slowly; retry later */
 }
 
 static void on_request(struct hd_rpc_call *call, const ProtobufCMessage *message)

@@ -1,4 +1,4 @@
-/* What every file of the daemon may ask of its loop: a turn soon, and the end. */
+/* loop: scheduling of the next turn of the daemon's loop, and its end. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "daemon/agent/agent.h"
 
 enum {
-    KILL_MS = 8000, /* for supervisors to end their ranks, where they do not outlive heddled */
+    KILL_MS = 8000, /* time for supervisors to end their ranks, if ranks end with heddled, ms */
     RETRY_MIN_MS = 100,
     RETRY_MAX_MS = 5000,
     CONTROLLER_SILENT_MS = 15000,

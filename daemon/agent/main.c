@@ -156,18 +156,18 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         return HD_OK;
     case OPT_OUTPUT:
         return take_output(options, value);
-    default: /* those that main looks at itself */
+    default: /* flags that main handles itself */
         return HD_OK;
     }
 }
 
-/* What flags and configuration file say, and whether it can be so. */
+/* Converts the flags and the configuration file into options and checks them. */
 static enum hd_status use_config(const struct hd_config *config, struct agent_options *ret_options)
 {
     enum hd_status st;
 
     ret_options->log_limit_bytes = LOG_LIMIT_BYTES;
-    ret_options->min_free_percent = -1; /* not given */
+    ret_options->min_free_percent = -1; /* -1: not given */
     st = hd_config_apply(config, take_setting, ret_options);
     if (ret_options->min_free_percent < 0)
         ret_options->min_free_percent = ret_options->ephemeral ? 0 : MIN_FREE_PERCENT;
@@ -206,8 +206,8 @@ static int fail(int code)
     return code;
 }
 
-/* Checks the TLS files, for --check-config and a reload: those that were given, or that a join has
- * left. */
+/* Checks the TLS files for --check-config and a reload: those that were given, or those of a join.
+ */
 static enum hd_status check_certificates(const struct agent_options *given)
 {
     const int64_t now_ms = hd_clock_wall_ms();
@@ -227,7 +227,7 @@ static enum hd_status check_certificates(const struct agent_options *given)
     return st;
 }
 
-/* --check-config: also what is read later, when heddled connects. */
+/* Runs --check-config, including files that are otherwise read only when heddled connects. */
 static int check_config(const struct hd_config *config, const struct agent_options *options)
 {
     char line[PATH_MAX + 128], token[HD_RPC_TOKEN_MAX + 1];
@@ -304,7 +304,7 @@ static int command(struct agent *agent)
     return code;
 }
 
-/* What can change while heddled runs: see settings.c. */
+/* Applies the settings that can change at run time (settings.c). */
 static void reload(struct agent *agent)
 {
     static char reload_prefix[] = "reload: ";

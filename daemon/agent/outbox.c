@@ -7,15 +7,15 @@
 
 struct sent {
     int64_t rank, seq;
-    struct hd_spool_position at; /* where it begins */
+    struct hd_spool_position at; /* position of the report in the spool */
     bool acked;
 };
 
 struct agent_outbox {
     char *run_dir;
     struct hd_spool_reader *reader;
-    int64_t removed_before; /* segment */
-    size_t first, count;    /* of the ring */
+    int64_t removed_before; /* number of the first segment not yet removed */
+    size_t first, count;    /* first entry and number of entries of the ring */
     struct sent ring[AGENT_IN_FLIGHT_MAX];
 };
 

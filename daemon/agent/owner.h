@@ -1,11 +1,11 @@
-/* owner: whose a job's folder is.
+/* owner: which cluster and job a job's folder belongs to.
  *
  *     JOBS/7/owner      cluster 8c1d..      written by the first heddled that makes the folder,
  *                       job 7               and never replaced
  *
- * Two clusters that write to one jobs directory have jobs of the same numbers: without the mark one
- * takes the end and the checkpoints of the other's job for those of its own. A folder of a version
- * that wrote no mark is its who asks.
+ * Two clusters that share one jobs directory have jobs of equal numbers: without the mark one would
+ * take the other job's end and checkpoints for those of its own. A folder without a mark, made by
+ * an older version, is accepted as one's own.
  *
  * Used by: agent.   Uses: base.   Threads: any.
  */
@@ -18,10 +18,10 @@
 
 #define OWNER_FILE "owner"
 
-/* HD_CONFLICT: the folder is another cluster's, or another job's; the message says so, and what to
- * do. cluster: NULL or "" if it is not known yet; then all are one's own. */
+/* Checks the owner. HD_CONFLICT: the folder belongs to another cluster or job; the message has the
+ * remedy. cluster NULL or "": not known yet; every folder is accepted. */
 enum hd_status owner_check(const char *job_dir, const char *cluster, int64_t job);
-/* Marks a folder that is not, and checks it. HD_STORAGE: the disk takes no writes. */
+/* Marks a folder that has no mark, and checks its owner. HD_STORAGE: the disk is not writable. */
 enum hd_status owner_acquire(const char *job_dir, const char *cluster, int64_t job);
 
 #endif

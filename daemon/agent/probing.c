@@ -1,5 +1,5 @@
-/* When this node's devices are probed: only while no attempt has, or waits for, one of them. An
- * attempt that is to start ends a probe. See devices/prober.h. */
+/* probing: decides when this node's devices are probed: only while no attempt uses or waits for one
+ * of them. A starting attempt ends a probe. See devices/prober.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,10 +14,10 @@
 enum {
     KEY_LINE_MAX = 64,
     DEVICES_MAX = 128,
-    TRAITS_HASH = 16, /* letters that traits begin with: of the build's kernels */
+    TRAITS_HASH = 16, /* leading letters of traits that contain the hash of the build's kernels */
 };
 
-/* The first line of a short file; "-" where there is none. */
+/* Reads the first line of a short file; "-": no file. */
 static void read_line(const char *path, char ret_line[KEY_LINE_MAX])
 {
     struct hd_text text = {0};
@@ -30,18 +30,19 @@ static void read_line(const char *path, char ret_line[KEY_LINE_MAX])
     hd_text_free(&text);
 }
 
-/* All that a result of `p->devices` holds for: build, machine, devices, what computes on them. */
+/* Makes the key under which a probe result of `p->devices` is valid: build, machine, devices,
+ * compute library. */
 static void make_key(const struct agent *agent, struct hd_prober *p)
 {
     const struct hd_processor *cpu = &agent->health.cpu;
     char machine[KEY_LINE_MAX], driver[KEY_LINE_MAX], devices[DEVICES_MAX];
     const size_t length = strlen(p->devices);
 
-    read_line("/etc/machine-id", machine); /* as systemd keeps it */
+    read_line("/etc/machine-id", machine); /* the machine id of systemd */
     read_line("/sys/module/nvidia/version", driver);
     if (length < sizeof devices)
         memcpy(devices, p->devices, length + 1);
-    else /* many GPUs: how many, and a hash of which */
+    else /* many GPUs: their number and a hash of their ids */
         (void)snprintf(devices, sizeof devices, "cuda:%d (%016llx)",
                        agent->health.devices.gpu_count,
                        (unsigned long long)hd_hash_bytes(p->devices, length));
@@ -54,7 +55,7 @@ static void make_key(const struct agent *agent, struct hd_prober *p)
         *c = *c == '\n' ? ' ' : *c;
 }
 
-/* A device with a problem is asked for, too: the answer then says what it is. */
+/* Names the devices to probe, including those with a problem: the result then says which. */
 static void name_devices(const struct hd_devices *devices, struct hd_prober *p)
 {
     size_t at = 0;
@@ -68,12 +69,12 @@ static void name_devices(const struct hd_devices *devices, struct hd_prober *p)
                        devices->list[0].threads);
 }
 
-/* Whether it is known which devices there are to measure, and what computes on them; before, a
- * question waits. At the start that is enough, later one of them must work: a GPU with a problem
- * does not say what computes on it. */
+/* Returns whether the devices to measure and their compute library are known; until then a request
+ * waits. At the start a known list is enough; later one GPU must work, because a GPU with a problem
+ * does not report its library. */
 static bool are_known(const struct hd_devices *devices, bool at_start)
 {
-    if (!devices->gpu_count) /* cores have a problem only until the GPUs are known */
+    if (!devices->gpu_count) /* CPU cores have a problem only until the GPUs are known */
         return !devices->list[0].problem[0];
     for (int i = 0; !at_start && i < devices->gpu_count; i++)
         if (!devices->list[i].problem[0])
@@ -111,7 +112,7 @@ void probing_open(struct agent *agent)
     probing_choose(agent);
 }
 
-/* An attempt that has devices here, or is to get some; NULL: there is none. */
+/* Returns an attempt that has devices here or is about to get some; NULL: none. */
 static const struct agent_attempt *find_busy(const struct agent *agent)
 {
     for (const struct agent_attempt *l = agent->locals.first; l; l = l->next)
@@ -151,13 +152,14 @@ static void send_report(struct agent *agent)
     body.calibration.len = p->calibration.len_bytes;
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT;
     message.probe_report = &body;
-    if (send_message(agent, &message)) /* the queue is full: the next tick tries again */
+    if (send_message(agent, &message)) /* the queue is full: the next tick retries */
         return;
     agent->probe_reported_ms = p->ended_ms;
     agent->probe_reported_request = p->answered;
 }
 
-/* Devices count as idle only when the controller has said what is to run here. */
+/* Starts and ends probes. Devices count as idle only after the controller has sent its desired
+ * state. */
 void probing_tick(struct agent *agent)
 {
     const struct agent_attempt *busy = find_busy(agent);
@@ -176,7 +178,7 @@ void probing_welcome(struct agent *agent, int64_t known_ms)
 {
     agent->probe_reported_ms = known_ms;
     agent->probe_reported_request =
-        agent->prober.answered; /* if it was not told, it is asked for again */
+        agent->prober.answered; /* an answer that was not sent is requested again */
 }
 
 void probing_ask(struct agent *agent, uint64_t request)

@@ -25,12 +25,12 @@ static bool has_process(enum hd_here_state state)
     return state == HD_HERE_ALIVE || state == HD_HERE_STOPPING || state == HD_HERE_DYING;
 }
 
-/* What is done to an attempt on record; false: nothing. `target` NULL: it is not listed. */
+/* Gets the action for a recorded attempt; false: none. `target` NULL: it is not listed. */
 static bool deed_for_here(enum hd_here_state state, const enum hd_target_state *target,
                           enum hd_deed *ret_deed)
 {
     if (target && *target == HD_TARGET_RUNNING)
-        return false; /* launches are decided after the whole set was looked at */
+        return false; /* launches are decided after all attempts were examined */
     switch (state) {
     case HD_HERE_PLANNED:
         *ret_deed = HD_DEED_FORGET;

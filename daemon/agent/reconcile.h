@@ -1,8 +1,8 @@
-/* reconcile: what to do, given what a node should have and what it has.
+/* reconcile: computes the actions that turn a node's actual attempts into the desired ones.
  *
- * A pure comparison of two complete sets; it is made again after every change of either side, and
- * making it twice changes nothing. No order of messages, restarts or lost connections matters, only
- * the two sets do.
+ * A pure comparison of two complete sets; it is repeated after every change of either set and is
+ * idempotent. The order of messages, restarts and lost connections does not matter, only the two
+ * sets do.
  *
  *   wanted \ here   nothing   planned   alive   stopping   dying   ended
  *   running         launch*   launch*   -       -          -       -
@@ -10,13 +10,13 @@
  *   stopped         -         forget    kill    kill       -       -
  *   not listed      -         forget    kill    kill       -       forget
  *
- *   *  only when nothing that is not listed is still alive: it may hold the devices. (The
- * controller knows which devices a listed attempt holds.)
+ *   *  only when no unlisted attempt is still alive: it may hold the devices. (The controller knows
+ *      which devices a listed attempt holds.)
  *
  * Rules
  *  1. An attempt is launched at most once: nothing that was ever alive is launched again.
- *  2. What is wanted running is never stopped or killed here; a stop is never taken back.
- *  3. Nothing is forgotten that may have a living process.
+ *  2. An attempt wanted running is never stopped or killed here; a stop is never taken back.
+ *  3. No attempt is forgotten that may have a living process.
  *
  * Used by: agent, tests.   Uses: libc.   Threads: any.
  */
@@ -34,10 +34,10 @@ struct hd_wanted_attempt {
 };
 
 enum hd_here_state {
-    HD_HERE_PLANNED,  /* on record, its supervisor was not started yet */
-    HD_HERE_ALIVE,    /* it has, or may have, a supervisor */
-    HD_HERE_STOPPING, /* the same, and it was told to stop */
-    HD_HERE_DYING,    /* the same, and it was told to end at once */
+    HD_HERE_PLANNED,  /* recorded; its supervisor was not started yet */
+    HD_HERE_ALIVE,    /* a supervisor runs, or may run */
+    HD_HERE_STOPPING, /* alive, and was told to stop */
+    HD_HERE_DYING,    /* alive, and was told to end at once */
     HD_HERE_ENDED,    /* no process is left */
 };
 
@@ -50,12 +50,12 @@ enum hd_deed { HD_DEED_LAUNCH, HD_DEED_STOP, HD_DEED_KILL, HD_DEED_FORGET };
 
 struct hd_action {
     enum hd_deed deed;
-    size_t wanted_index; /* LAUNCH: into wanted */
-    size_t here_index;   /* into here; SIZE_MAX: LAUNCH of what is not on record */
+    size_t wanted_index; /* LAUNCH: index into wanted */
+    size_t here_index;   /* index into here; SIZE_MAX: LAUNCH of an attempt without a record */
 };
 
-/* Compares the sets, each without repetitions, in any order. ret_actions has room for
- * wanted_count + here_count; returns how many there are. Kills and stops come before launches. */
+/* Compares the sets, each without repetitions, in any order. ret_actions has space for wanted_count
+ * + here_count entries; returns the number used. Kills and stops come before launches. */
 size_t hd_reconcile(const struct hd_wanted_attempt *wanted, size_t wanted_count,
                     const struct hd_here *here, size_t here_count, struct hd_action *ret_actions);
 

@@ -1,4 +1,4 @@
-/* The records of attempts in STATE_DIR/attempts, and the list of attempts that they are read into.
+/* record: the records of attempts in STATE_DIR/attempts, and the list of attempts read from them.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +30,9 @@ enum hd_status local_record(struct agent_attempt *l)
 
     hd_text_add(&text, "attempt_dir %s\ncheckpoint_dir %s\nrun_dir %s\n", l->attempt_dir,
                 l->checkpoint_dir, l->run_dir);
-    if (l->run_as) /* a build that does not know the line must not take the attempt for its own */
+    /* an older build refuses a record with this line, instead of running the attempt as heddled's
+     * own user */
+    if (l->run_as)
         hd_text_add(&text, "run_as %s\n", l->run_as);
     hd_text_add(&text, "end\n");
     if (!st && text.failed)
@@ -89,7 +91,7 @@ static void link_in(struct agent_attempt *l)
     l->all->first = l;
 }
 
-/* "KEY VALUE\n" at *at; moves on. */
+/* Parses "KEY VALUE\n" at *at and advances *at. */
 static char *take_value(char **at, const char *key)
 {
     const size_t n = strlen(key);
@@ -122,8 +124,8 @@ enum hd_status local_check_owner(const struct agent_attempt *l)
     return owner_check(job_dir, l->all->cluster, l->job);
 }
 
-/* One that is just starting does no harm: of two, one gets
- * the run directory, and the other refuses it. */
+/* A supervisor that is just starting is not seen yet, which is harmless: of two supervisors one
+ * gets the run directory, and the other refuses to run. */
 bool local_was_started(const struct agent_attempt *l)
 {
     struct hd_attempt_process process;
@@ -135,8 +137,8 @@ bool local_was_started(const struct agent_attempt *l)
            hd_attempt_read_end(l->run_dir, &end) != HD_NOT_FOUND;
 }
 
-/* An attempt that is new to this node has the number of one that ran here and is over: the
- * controller's database was restored from a backup of before it. */
+/* Returns whether a new attempt has the number of one that already ran here and ended: the
+ * controller's database was restored from an older backup. */
 static bool is_of_before(const struct agent_attempt *l)
 {
     struct hd_attempt_process process;
@@ -159,7 +161,7 @@ static enum hd_status read_record(struct locals *all, int64_t job, int64_t attem
         attempt_dir = take_value(&at, "attempt_dir");
         checkpoint_dir = attempt_dir ? take_value(&at, "checkpoint_dir") : NULL;
         run_dir = checkpoint_dir ? take_value(&at, "run_dir") : NULL;
-        run_as = run_dir ? take_value(&at, "run_as") : NULL; /* may be absent */
+        run_as = run_dir ? take_value(&at, "run_as") : NULL; /* the line may be absent */
         st = run_dir && strcmp(at, "end\n") == 0
                  ? local_new(all, job, attempt, attempt_dir, checkpoint_dir, run_dir, run_as, &l)
                  : hd_err(HD_CORRUPT, "%s is not an attempt's record", path.data);
@@ -239,7 +241,9 @@ enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
     if (!st && is_of_before(l)) {
         local_free(l);
         hd_text_add(&run_dir,
-                    "/again"); /* never made, so that no old end and no old report is found */
+                    /* a folder that is never created, so that no old end or report is found in it
+                     */
+                    "/again");
         st = run_dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
                             : local_new(locals, job, attempt, attempt_dir, checkpoint_dir,
                                         run_dir.data, run_as, &l);

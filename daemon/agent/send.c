@@ -1,5 +1,5 @@
-/* What is sent on the stream to the controller: the complete observed set, reports, values for the
- * rendezvous. */
+/* send: messages on the stream to the controller: the complete observed set, reports, rendezvous
+ * values. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +27,8 @@ enum hd_status send_message(struct agent *agent, Heddle__V1__NodeMessage *messag
 
 /* ---- the jobs directory ---- */
 
-/* Whether the lines behind the first one (controller/services/jobs_dir.c) name another cluster. */
+/* Returns whether the lines after the first (controller/services/jobs_dir.c) name another cluster.
+ */
 static bool is_taken(const struct agent *agent, const char *lines)
 {
     static const char word[] = "cluster ";
@@ -87,7 +88,7 @@ void send_read_probe(struct agent *agent)
 
 static Heddle__V1__AttemptState shown_state(const struct agent_attempt *l)
 {
-    if (l->state == LOCAL_ENDED) /* STOPPING until the controller has every report */
+    if (l->state == LOCAL_ENDED) /* shown as STOPPING until the controller has every report */
         return l->end_reported ? HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED
                                : HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STOPPING;
     switch (l->alloc) {
@@ -175,7 +176,7 @@ enum hd_status send_observed(struct agent *agent)
     observe_deletions(agent, &arena, &state);
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED;
     message.observed = &state;
-    /* never a part of the set: what is missing in it counts as ended */
+    /* never send a partial set: an attempt missing in it counts as ended */
     st = hd_arena_failed(&arena) ? hd_err(HD_NO_MEMORY, "no memory for the observed set")
                                  : send_message(agent, &message);
     hd_arena_done(&arena);
@@ -184,8 +185,9 @@ enum hd_status send_observed(struct agent *agent)
 
 /* ---- reports ---- */
 
-/* Another user's supervisor may write anything into its spool: a report is of its own attempt, and
- * a checkpoint lies in its folder, or `checkpoint rm` would remove that of another job. */
+/* Overwrites the identity of a report from another user's supervisor, which may write anything into
+ * its spool: the report must be of its own attempt, and a checkpoint must lie in the attempt's
+ * folder, or `checkpoint rm` would remove another job's. */
 static void take_as_own(const struct agent_attempt *l, struct hd_link_report *report)
 {
     const size_t n = strlen(l->checkpoint_dir);
@@ -204,7 +206,7 @@ static void take_as_own(const struct agent_attempt *l, struct hd_link_report *re
                    l->checkpoint_dir);
 }
 
-/* Fills the batch from one attempt. Returns how many. */
+/* Fills the batch from one attempt. Returns the number of reports added. */
 static size_t fill_batch(struct agent *agent, struct agent_attempt *l)
 {
     size_t n = 0;
@@ -253,7 +255,7 @@ static void send_reports(struct agent *agent)
         while ((n = fill_batch(agent, l)) > 0) {
             if (send_batch(agent, n) == HD_OK)
                 continue;
-            while (n--) /* on_drain or the next connection brings them again */
+            while (n--) /* on_drain or the next connection sends them again */
                 agent_outbox_unsend(l->outbox);
             return;
         }
@@ -289,6 +291,6 @@ void send_put(struct agent *agent, const struct agent_attempt *local, const stru
     body.value.len = put->value_bytes;
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_RENDEZVOUS_PUT;
     message.rendezvous_put = &body;
-    if (send_message(agent, &message)) /* a new stream puts all again */
+    if (send_message(agent, &message)) /* a new stream sends all values again */
         hd_log(HD_LOG_WARN, "cannot put a rendezvous value: %s", hd_err_message());
 }

@@ -1,9 +1,8 @@
-/* state_dir: whether the state directory of a running heddled is still there and takes writes.
+/* state_dir: whether the state directory of a running heddled still exists and is writable.
  *
- * heddled holds its lock and its records open or in memory, so a directory that somebody removed,
- * or whose disk went read-only, shows itself only when the next attempt is to be put on record. A
- * node without its records takes no new attempts: after a restart of heddled their ranks would run
- * on unknown.
+ * heddled keeps its lock and its records open or in memory, so a removed or read-only state
+ * directory would be noticed only when the next attempt is recorded. A node without its records
+ * takes no new attempts: after a restart of heddled their ranks would run on unnoticed.
  *
  * Used by: heddled, tests.   Uses: identity, local, base.   Threads: the loop's.
  */
@@ -15,9 +14,9 @@
 
 enum { STATE_DIR_REASON_MAX = 512 };
 
-/* Writes and removes a file there. A directory that was made anew gets all that heddled knows: its
- * lock, its UUID, its cluster, and the records of its attempts. `reason` becomes why there are no
- * new attempts, in the form of disk_space_check; "": all is well. */
+/* Writes and removes a file in the state directory. A directory that was recreated gets all that
+ * heddled knows: lock, UUID, cluster, and the records of its attempts. `reason` becomes why the
+ * node takes no new attempts, like that of disk_space_check; "": no problem. */
 void state_dir_check(struct agent_identity *identity, struct locals *locals,
                      char reason[STATE_DIR_REASON_MAX]);
 

@@ -1,4 +1,4 @@
-/* The stream to the controller: hello, what is received, signs of life, and reconnecting. */
+/* stream: the stream to the controller: hello, receiving, heartbeats, and reconnecting. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 
 enum {
     DISK_SPACE_EVERY_MS = 10000,
-    EPOCH_EVERY_MS = 10000, /* between two writes of the controller's progress */
-    PROBE_EVERY_MS = 5000,  /* looks at the jobs directory */
+    EPOCH_EVERY_MS = 10000, /* interval between two writes of the controller's progress, ms */
+    PROBE_EVERY_MS = 5000,  /* interval between two checks of the jobs directory, ms */
     HELLO_ARENA_MAX = 1 << 20,
 };
 
@@ -35,7 +35,7 @@ static void take_set(struct agent *agent, const Heddle__V1__RendezvousSet *set)
         return;
     for (size_t rank = 0; rank < set->n_values; rank++)
         local_values(l, (int64_t)rank, set->round, set->values[rank].data, set->values[rank].len);
-    for (int i = 0; i < l->put_count; i++) /* answered: not to be put again */
+    for (int i = 0; i < l->put_count; i++) /* the value was answered: do not send it again */
         if (l->puts[i].round == (int64_t)set->round)
             l->puts[i].round = -1;
 }
@@ -54,8 +54,8 @@ static void take_ack(struct agent *agent, const Heddle__V1__ReportAck *ack)
     agent_soon(agent);
 }
 
-/* Records of another cluster's attempts must not be mixed with this one's: the numbers are the
- * same. */
+/* Refuses a controller of another cluster: the records of both clusters' attempts have equal
+ * numbers and must not be mixed. */
 static enum hd_status check_cluster(struct agent *agent, const char *cluster)
 {
     char known[AGENT_NAME_MAX];
@@ -88,8 +88,8 @@ static bool read_epoch(const Heddle__V1__Epoch *m, struct agent_epoch *ret)
     return true;
 }
 
-/* Compares the controller's epoch with the newest that was obeyed. HD_CONFLICT: this node obeys a
- * newer controller of the cluster. A controller without an epoch, of an older build, is obeyed. */
+/* Compares the controller's epoch with the newest obeyed one. HD_CONFLICT: this node obeys a newer
+ * controller of the cluster. A controller without an epoch, an older build, is obeyed. */
 static enum hd_status check_epoch(struct agent *agent, const Heddle__V1__Epoch *m)
 {
     struct agent_epoch *known = &agent->identity.epoch, seen;
@@ -110,7 +110,7 @@ static enum hd_status check_epoch(struct agent *agent, const Heddle__V1__Epoch *
     return st;
 }
 
-/* Keeps the progress of the controller that is obeyed. */
+/* Stores the progress of the obeyed controller. */
 static void take_progress(struct agent *agent, const Heddle__V1__Epoch *m)
 {
     struct agent_epoch *known = &agent->identity.epoch, seen;
@@ -125,9 +125,10 @@ static void take_progress(struct agent *agent, const Heddle__V1__Epoch *m)
         hd_log(HD_LOG_DEBUG, "cannot keep the controller's progress: %s", hd_err_message());
 }
 
-/* Where it is not a folder that all nodes share, each job's checkpoints stay on its node. But one
- * that was the controller's and is not any more has lost its mount: what a job wrote there now, no
- * one would find when the mount is back. So the node takes none (check_disk_space). */
+/* Checks whether the jobs directory is shared by all nodes; if not, each job's checkpoints stay on
+ * its node. One that was the controller's and is not any more has lost its mount: data that a job
+ * wrote there now would be hidden when it is mounted again, so the node takes no new attempts
+ * (check_disk_space). */
 static void check_jobs_dir(struct agent *agent)
 {
     char before[sizeof agent->probe_problem];
@@ -140,12 +141,13 @@ static void check_jobs_dir(struct agent *agent)
     agent->observed_dirty |= strcmp(before, agent->probe_problem) != 0;
 }
 
-/* Tells the controller with the next observed set, if it has changed. */
+/* Checks the disks; a change is sent with the next observed set. */
 static void check_disk_space(struct agent *agent)
 {
     char before[DISK_SPACE_REASON_MAX], unusable[STATE_DIR_REASON_MAX];
 
-    if (agent->leave_deadline_ms) /* there is none any more */
+    /* a leaving node takes no attempts anyway, and `refuses_attempts` says so */
+    if (agent->leave_deadline_ms)
         return;
     memcpy(before, agent->refuses_attempts, sizeof before);
     agent->disk_space_ms = hd_clock_now_ms();
@@ -210,7 +212,7 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     check_jobs_dir(agent);
     check_disk_space(agent);
     probing_welcome(agent, welcome->probe_unix_ms);
-    /* first of all: whether a reported checkpoint can be read elsewhere is said in it */
+    /* first message: it tells whether other nodes can read reported checkpoints */
     agent->observed_dirty = send_observed(agent) != HD_OK;
     send_changes(agent);
     put_all_again(agent);
@@ -218,7 +220,8 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
         logs_open(agent);
 }
 
-/* As asked for by an operator: no failure, so that systemd does not start heddled again. */
+/* Ends heddled because an operator removed the node; exits without failure, so that systemd does
+ * not restart it. */
 static void take_removed(struct agent *agent, const Heddle__V1__Removed *removed)
 {
     hd_log(HD_LOG_ERROR,
@@ -282,12 +285,14 @@ static void retry_later(struct agent *agent)
 {
     uint64_t noise = 0;
 
-    (void)hd_random_bytes(&noise, sizeof noise); /* without it nodes do come in step */
+    /* without noise nodes may reconnect simultaneously */
+    (void)hd_random_bytes(&noise, sizeof noise);
     (void)uv_timer_start(&agent->retry, on_retry,
                          (uint64_t)agent_retry_ms(agent->attempts_in_a_row++, noise), 0);
 }
 
-/* A refusal of the very first connection that a retry does not change: an operator has to act. */
+/* Returns whether the refusal of the very first connection is permanent, so that an operator has to
+ * act. */
 static bool is_hopeless(const struct agent *agent, enum hd_status st)
 {
     return !agent->ever_welcomed && !agent->locals.first &&
@@ -295,7 +300,7 @@ static bool is_hopeless(const struct agent *agent, enum hd_status st)
             st == HD_CONFLICT);
 }
 
-/* Logs why the connection ended: a new reason at once, one that stays at every 12th try. */
+/* Logs why the connection ended: a new reason at once, an unchanged one at every 12th try. */
 static void report_refusal(struct agent *agent, const char *message)
 {
     const char *why = message[0] ? message : "the stream ended";
@@ -334,7 +339,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
     retry_later(agent);
 }
 
-/* It may take until the network is up. */
+/* Finds the data address; repeated, because the network may come up late. */
 static void find_data_address(struct agent *agent)
 {
     struct agent_identity *id = &agent->identity;
@@ -385,7 +390,7 @@ static void send_heartbeat(struct agent *agent)
     body.nonce = ++agent->nonce;
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT;
     message.heartbeat = &body;
-    (void)send_message(agent, &message); /* a full queue is a sign of life as well */
+    (void)send_message(agent, &message); /* failure ignored: a full queue is a sign of life, too */
 }
 
 void stream_introduce(struct agent *agent)

@@ -1,13 +1,14 @@
-/* Watches the supervisors: one that does not answer is continued, and in the end killed.
+/* watchdog: watches supervisors: one that does not answer gets SIGCONT, and finally SIGKILL.
  *
  *   PING every PING_MS --no answer for SILENT_MS--> SIGCONT, and again every SILENT_MS
  *     --no answer and no rank makes a step for supervisor_lost_ms, without the time in which it
  *       waited for a processor--> SIGKILL
  *   kill wanted --> SIGCONT if it is stopped --not ended after KILL_MS--> SIGKILL
  *
- * The ranks of a supervisor that is killed get SIGKILL from the kernel (PR_SET_PDEATHSIG); the end
- * is then derived as for any supervisor that died (hd_attempt_conclude), which also verifies that
- * no process is left. */
+ * The ranks of a killed supervisor get SIGKILL from the kernel (PR_SET_PDEATHSIG); the end is then
+ * derived as for any dead supervisor (hd_attempt_conclude), which also verifies that no process is
+ * left.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,11 +25,15 @@
 
 enum {
     PING_MS = 5000,
-    SILENT_MS = 15000, /* without any message, then the supervisor counts as silent */
-    KILL_MS = 15000,   /* a sound supervisor has ended its ranks well before */
+    SILENT_MS = 15000, /* time without any message after which a supervisor counts as silent, ms */
+    /* time after a kill, ms; a working supervisor has ended its ranks well before */
+    KILL_MS = 15000,
     STARVED_CHECK_MS = 1000,
-    REPORTED_MS = 1000, /* a problem stays so long: an observed set has it before it is gone */
-    PAUSED_MS = 5000,   /* between two looks: this process was stopped, so silence means nothing */
+    /* shortest time that a problem is kept, ms, so that an observed set contains it */
+    REPORTED_MS = 1000,
+    /* pause between two checks, ms, after which this process itself was stopped, so that silence
+     * means nothing */
+    PAUSED_MS = 5000,
 };
 
 static void set_problem(struct agent_attempt *l, const char *fmt, ...)
@@ -55,14 +60,15 @@ void watchdog_received(struct agent_attempt *l, int64_t now_ms)
 {
     l->received_ms = now_ms;
     l->continued_ms = 0;
-    if (!l->problem[0] || now_ms - l->reported_ms < REPORTED_MS) /* its next answer ends it */
+    /* keep `problem` for now; the next answer clears it */
+    if (!l->problem[0] || now_ms - l->reported_ms < REPORTED_MS)
         return;
     hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": heddle-supervisor answers again",
            l->job, l->attempt);
     set_problem(l, "%s", "");
 }
 
-/* The bytes of all rank logs: a rank writes a line for each step. -1: cannot be read. */
+/* Returns the size of all rank logs, bytes; a rank writes a line for each step. -1: unreadable. */
 static int64_t log_bytes(const struct agent_attempt *l)
 {
     struct hd_text path = {0};
@@ -87,15 +93,15 @@ static void note_steps(struct agent_attempt *l, int64_t now_ms)
 {
     const int64_t bytes = log_bytes(l);
 
-    if (l->continued_ms == 0) /* the first look: the last step may be as old as the silence */
+    if (l->continued_ms == 0) /* first check: the last step may be as old as the silence */
         l->stepped_ms = l->received_ms;
     else if (bytes != l->log_bytes)
         l->stepped_ms = now_ms;
     l->log_bytes = bytes;
 }
 
-/* False: no supervisor is on record, or it has ended. Of another user's the record says nothing
- * for sure: the unit is asked instead (job_user_signal). */
+/* Finds the supervisor's process; false: none is recorded, or it has ended. A record written by
+ * another user is not trusted: job_user_signal asks for the unit instead. */
 static bool find_supervisor(const struct agent_attempt *l, struct hd_attempt_process *ret_process)
 {
     if (l->run_as) {
@@ -107,8 +113,8 @@ static bool find_supervisor(const struct agent_attempt *l, struct hd_attempt_pro
            hd_attempt_process_alive(ret_process);
 }
 
-/* How much of the supervisor's silence it waited for a processor, since SILENT_MS after its last
- * word. */
+/* Returns the time that the silent supervisor has waited for a processor, ms, counted from
+ * SILENT_MS after its last message. */
 static int64_t note_starved(struct agent_attempt *l, pid_t pid, int64_t now_ms)
 {
     struct hd_starve_thread threads[HD_STARVE_THREADS_MAX];
@@ -157,8 +163,8 @@ static void watch_kill(struct agent_attempt *l, int64_t now_ms)
     if ((!first && now_ms - l->kill_ms < KILL_MS) || !find_supervisor(l, &process))
         return;
     if (first) {
-        /* Not to one that runs: it may be ending under a leak checker or a debugger, which would
-         * wait for ever for the process that SIGCONT lets go. */
+        /* a running supervisor gets no SIGCONT: it may be ending under a leak checker or debugger,
+         * which would wait forever for a tracee that SIGCONT resumes */
         if (hd_attempt_process_is_stopped(&process))
             job_user_signal(l, process.pid, SIGCONT);
         return;

@@ -16,7 +16,7 @@
 
 enum {
     SAMPLE_EVERY_MS = 15000,
-    SAMPLE_WANTED_MS = 300000, /* after a scrape */
+    SAMPLE_WANTED_MS = 300000, /* time after a scrape during which GPUs are sampled, ms */
     SAMPLE_STALE_MS = 60000,
     SAMPLE_ANSWER_MS = 20000,
 };
@@ -28,9 +28,10 @@ struct agent_web {
     int64_t tick_due_ms;
 
     struct hd_worker_run ask;
-    bool asking, failed;               /* failed: and the log has said so */
-    int64_t scraped_ms, next_ms;       /* last scrape; next sample not before */
-    int64_t sampled_ms, sampled_at_ms; /* when: by the monotonic clock, by the wall's; 0: never */
+    /* asking: a sample is running; failed: the last one failed, and this was logged */
+    bool asking, failed;
+    int64_t scraped_ms, next_ms; /* time of the last scrape; earliest time of the next sample */
+    int64_t sampled_ms, sampled_at_ms; /* time of the sample: monotonic; wall clock; 0: none */
     struct hd_sample_list samples;
 };
 
@@ -155,8 +156,7 @@ static void add_devices(const struct agent *agent, struct hd_text *out)
                   number_label(number, devices->list[i].number), !devices->list[i].problem[0]);
 }
 
-/* family, member, and a second label with its value (NULL: there is none); those of a family follow
- * each other */
+/* family, member, and a second label with its value (NULL: none); rows of a family are adjacent */
 static const struct gpu_value {
     enum hd_prom_family family;
     size_t offset;
@@ -288,7 +288,7 @@ static void on_request(void *user, struct hd_http_request *request)
     hd_http_reply(request, 200, HD_PROM_TYPE, &page);
 }
 
-/* ---- the door ---------------------------------------------------------------------------------*/
+/* ---- the HTTP endpoint ----------------------------------------------------------------------- */
 
 static enum hd_status authorize_reader(void *user, const struct hd_http_caller *caller)
 {
@@ -304,8 +304,8 @@ static enum hd_status authorize_reader(void *user, const struct hd_http_caller *
                              "Bearer TOKEN)");
 }
 
-/* A node that has joined has a certificate although no option names one. On loopback it is not
- * shown: health checks there speak plain HTTP. */
+/* Returns whether the endpoint uses TLS: a joined node has a certificate even if no option names
+ * one. On loopback plain HTTP is kept, for health checks. */
 static bool shows_certificate(const struct agent *agent)
 {
     const struct agent_options *o = &agent->options;

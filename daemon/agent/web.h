@@ -1,7 +1,7 @@
-/* web: heddled's page for Prometheus, by HTTP (docs/metrics.md).
+/* web: heddled's metrics page for Prometheus, over HTTP (docs/metrics.md).
  *
- * Values of GPUs come from `heddle-worker gpu-sample`, run beside the loop while somebody scrapes.
- * A driver that does not answer makes them absent, not zero, and holds up nothing.
+ * GPU values come from `heddle-worker gpu-sample`, run beside the loop while the page is being
+ * scraped. If the driver does not answer, they are absent, not zero, and nothing blocks.
  *
  * Used by: agent.c, send.c.   Uses: http, prometheus, daemon/devices.   Threads: the loop's.
  */
@@ -13,10 +13,11 @@
 struct agent;
 struct agent_web;
 
-/* Opens the door that --http names; without it nothing. */
+/* Opens the HTTP endpoint of --http; without --http does nothing. */
 enum hd_status web_open(struct agent *agent);
-void web_use_certificate(struct agent *agent); /* reads it again: it was renewed, or a reload */
-void web_tick(struct agent *agent);            /* a few times a second */
+/* re-reads the certificate after its renewal or at a reload */
+void web_use_certificate(struct agent *agent);
+void web_tick(struct agent *agent); /* call a few times a second */
 void web_close(struct agent *agent);
 
 #endif
